@@ -1,0 +1,6 @@
+"""Data sets by name, as read-only rows of bytes: toys are generated, the others read from files."""
+
+from cbm_cli.datasets.catalogue import Entry, catalogue, check, flipped, load, names
+from cbm_cli.datasets.dataset import Dataset
+
+__all__ = ["Dataset", "Entry", "catalogue", "check", "flipped", "load", "names"]

@@ -1,0 +1,69 @@
+"""Random numbers as a pure function of (seed, update, site, index): Philox4x32-10.
+
+Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
+The counter is (block, update, site, 0), the key is the trial's 64-bit seed.
+"""
+
+import numpy as np
+
+from cbm_cli.kernels.compiling import inlined, lean
+
+SAMPLER, SHUFFLE, NOISE = 0, 1, 2  # sites: what a number is drawn for
+
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+_8 = np.uint32(8)
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+
+
+@inlined
+def _round(c0, c1, c2, c3, k0, k1):
+    p0 = _M0 * c0
+    p1 = _M1 * c2
+    return (p1 >> _32) ^ c1 ^ (k0 & _LOW), p1 & _LOW, (p0 >> _32) ^ c3 ^ (k1 & _LOW), p0 & _LOW
+
+
+@inlined
+def philox_block(c0, c1, c2, k0, k1):
+    """Return the four 32-bit words of counter (c0, c1, c2, 0) under key (k0, k1), all as uint64.
+
+    The ten rounds are written out: only then does the loop over blocks around them vectorise.
+    """
+    c0, c1, c2, c3 = _round(c0, c1, c2, np.uint64(0), k0, k1)
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0, k1 + _W1)
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(2), k1 + _W1 * np.uint64(2))
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(3), k1 + _W1 * np.uint64(3))
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(4), k1 + _W1 * np.uint64(4))
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(5), k1 + _W1 * np.uint64(5))
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(6), k1 + _W1 * np.uint64(6))
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(7), k1 + _W1 * np.uint64(7))
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(8), k1 + _W1 * np.uint64(8))
+    return _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(9), k1 + _W1 * np.uint64(9))
+
+
+@lean
+def fill_words(words, seed, update, site, first_block):
+    """Fill ``words`` (uint32, length a multiple of 4) with blocks first_block, first_block + 1, ..."""
+    k0, k1 = seed & _LOW, seed >> _32
+    c1, c2 = np.uint64(update), np.uint64(site)
+    for block in range(words.size // 4):
+        w0, w1, w2, w3 = philox_block(np.uint64(first_block + block), c1, c2, k0, k1)
+        words[4 * block] = np.uint32(w0)
+        words[4 * block + 1] = np.uint32(w1)
+        words[4 * block + 2] = np.uint32(w2)
+        words[4 * block + 3] = np.uint32(w3)
+
+
+@lean
+def fill_uniform(u, seed, update, site, first_block):
+    """Fill ``u`` (float32, length a multiple of 4) with uniform numbers in [0, 1): (word >> 8) 2^-24."""
+    k0, k1 = seed & _LOW, seed >> _32
+    c1, c2 = np.uint64(update), np.uint64(site)
+    scale = np.float32(2.0**-24)
+    for block in range(u.size // 4):
+        w0, w1, w2, w3 = philox_block(np.uint64(first_block + block), c1, c2, k0, k1)
+        u[4 * block] = np.float32(np.int32(np.uint32(w0) >> _8)) * scale
+        u[4 * block + 1] = np.float32(np.int32(np.uint32(w1) >> _8)) * scale
+        u[4 * block + 2] = np.float32(np.int32(np.uint32(w2) >> _8)) * scale
+        u[4 * block + 3] = np.float32(np.int32(np.uint32(w3) >> _8)) * scale

@@ -1,0 +1,218 @@
+"""The negative phase: one sweep serves CD, PCD and parallel tempering; or all states, weighted.
+
+PCD is one temperature; CD is PCD whose chains restart at the data; PT is several temperatures with
+swaps. A ladder is swept until every row of the batch has its sample.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from cbm_cli.kernels.compiling import compiled, lean, lean_sum
+from cbm_cli.kernels.random import SAMPLER, fill_uniform
+from cbm_cli.kernels.state import Array
+from cbm_cli.kernels.units import sample_units, sigmoid
+
+_CHUNK = 16384  # random numbers made at a time: few enough to stay in the first-level cache
+
+
+class Negative(NamedTuple):
+    """Rows that stand for the model's distribution: x (R, N), h (R, M) means, weight (R,)."""
+
+    x: Array
+    h: Array
+    weight: Array
+
+
+class Layer(NamedTuple):
+    """Work arrays of one side of the chains; flat arrays hold chain after chain."""
+
+    activation: Array  # (K, units)
+    flat: Array  # the same, flat
+    beta: Array  # inverse temperature of the chain, for every unit, flat
+    bias: Array  # inverse temperature of the chain times the bias of the unit, (K, units)
+    flat_bias: Array
+
+
+class Ladder(NamedTuple):
+    """K = ladders * temperatures chains: their states, their work arrays, their temperatures."""
+
+    x: Array  # visible states, flat view of the trial's state
+    h: Array  # (K, M)
+    flat_h: Array
+    visible: Layer
+    hidden: Layer
+    beta: Array  # (K,)
+    energy: Array  # (K,)
+    u: Array  # random numbers of a few rounds, flat
+    numbers: int  # random numbers of one round
+
+
+@lean
+def tile(values, beta, out):
+    """out[r, i] = beta[r] * values[i]."""
+    for r in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            out[r, i] = beta[r] * values[i]
+
+
+@lean
+def repeat(values, out):
+    """Fill the flat array ``out`` with ``values``, over and over."""
+    for start in range(0, out.size, values.size):
+        for i in range(values.size):
+            out[start + i] = values[i]
+
+
+@compiled
+def make_layer(units, beta):
+    """Allocate the work arrays of one side of the chains, whose inverse temperatures are ``beta``."""
+    activation = np.empty((beta.size, units), np.float32)
+    betas = np.empty((beta.size, units), np.float32)
+    bias = np.empty((beta.size, units), np.float32)
+    tile(np.ones(units, np.float32), beta, betas)
+    return Layer(activation, activation.ravel(), betas.ravel(), bias, bias.ravel())
+
+
+@compiled
+def make_ladder(state, plan):
+    """Allocate the work arrays of the chains; inverse temperatures are linspace(0, 1, temperatures)."""
+    chains = plan.ladders * plan.temperatures
+    beta = np.ones(chains, np.float32)
+    if plan.temperatures > 1:
+        for k in range(chains):
+            beta[k] = np.float32((k % plan.temperatures) / (plan.temperatures - 1))
+    n, m = state.W.shape
+    numbers = plan.steps * chains * (n + m) + chains
+    numbers += -numbers % 4
+    rounds = min(plan.batch // plan.ladders, max(1, _CHUNK // numbers))
+    h = np.empty((chains, m), np.float32)
+    return Ladder(
+        state.x.ravel(),
+        h,
+        h.ravel(),
+        make_layer(n, beta),
+        make_layer(m, beta),
+        beta,
+        np.empty(chains, np.float32),
+        np.empty(rounds * numbers, np.float32),
+        numbers,
+    )
+
+
+@lean_sum
+def chain_energies(x, activation_x, h, b, c, energy):
+    """E(x, h) of every chain at temperature 1; activation_x is the product h W' that x was drawn from."""
+    for k in range(energy.size):
+        total = np.float32(0)
+        for i in range(b.size):
+            total -= x[k, i] * (activation_x[k, i] + b[i])
+        for j in range(c.size):
+            total -= h[k, j] * c[j]
+        energy[k] = total
+
+
+@lean
+def swap_neighbours(x, energy, beta, temperatures, parity, u, at):
+    """Exchange the states of neighbours (parity, parity + 1), ... with the Metropolis probability.
+
+    Deterministic even-odd schedule: the caller alternates the parity from round to round.
+    """
+    for start in range(0, energy.size, temperatures):
+        for k in range(start + parity, start + temperatures - 1, 2):
+            gain = (beta[k] - beta[k + 1]) * (energy[k] - energy[k + 1])
+            if gain >= 0 or u[at + k] < math.exp(gain):
+                for i in range(x.shape[1]):
+                    x[k, i], x[k + 1, i] = x[k + 1, i], x[k, i]
+
+
+@lean
+def restart(state, x):
+    """Set the chains to the batch x (B, N), for CD."""
+    for r in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            state.x[r, i] = x[r, i]
+
+
+@compiled
+def draw_samples(state, ladder, plan, update, xm):
+    """Advance the chains through one update; fill xm (B, N) with their states at temperature 1.
+
+    Everything is unpacked before the loops: an attribute read inside one counts references, atomically,
+    and would cost as much as the products of a small machine.
+    """
+    x, W, Wt, b, c = state.x, state.W, state.W.T, state.b, state.c
+    flat_x, h, flat_h, visible, hidden, beta, energy, u, numbers = ladder
+    to_h, flat_to_h, beta_h, tiled_c, bias_h = hidden
+    to_x, flat_to_x, beta_x, tiled_b, bias_x = visible
+    tile(c, beta, tiled_c)
+    tile(b, beta, tiled_b)
+    rounds, at_a_time = plan.batch // plan.ladders, u.size // numbers
+    for r in range(rounds):
+        if r % at_a_time == 0:
+            fill_uniform(u, plan.seed, update, SAMPLER, r * (numbers // 4))
+        at = (r % at_a_time) * numbers
+        for _ in range(plan.steps):
+            np.dot(x, W, to_h)  # (K, N) @ (N, M)
+            sample_units(flat_to_h, beta_h, bias_h, u, at, flat_h)
+            np.dot(h, Wt, to_x)  # (K, M) @ (M, N)
+            sample_units(flat_to_x, beta_x, bias_x, u, at + flat_h.size, flat_x)
+            at += flat_h.size + flat_x.size
+        if plan.temperatures > 1:
+            chain_energies(x, to_x, h, b, c, energy)
+            swap_neighbours(x, energy, beta, plan.temperatures, (update * rounds + r) % 2, u, at)
+        for k in range(plan.ladders):
+            for i in range(b.size):
+                xm[r * plan.ladders + k, i] = x[(k + 1) * plan.temperatures - 1, i]
+
+
+@compiled
+def make_negative(n_visible, n_hidden, plan):
+    """Allocate the rows of the negative phase; for ``exact``, the states of the smaller side are set."""
+    rows = 2 ** min(n_visible, n_hidden) if plan.exact else plan.batch
+    h = np.empty((rows, n_hidden), np.float32)
+    weight = np.full(rows, np.float32(1.0 / rows))
+    negative = Negative(np.empty((rows, n_visible), np.float32), h, weight)
+    if plan.exact:
+        states = negative.h if n_hidden <= n_visible else negative.x
+        for r in range(rows):
+            for i in range(states.shape[1]):
+                states[r, i] = (r >> i) & 1
+    return negative
+
+
+@compiled
+def weigh_all_states(state, negative):
+    """Fill the rows for the exact gradient: every state of the smaller side and what it implies.
+
+    The enumerated side keeps its states, the other gets its conditional means; the weight of a row is
+    the probability of its state.
+    """
+    log_weight = np.empty(negative.weight.size, np.float64)
+    if state.c.size <= state.b.size:
+        activation = np.dot(negative.h, state.W.T)  # (R, M) @ (M, N)
+        imply_means(negative.h, state.c, activation, state.b, log_weight, negative.x)
+    else:
+        activation = np.dot(negative.x, state.W)  # (R, N) @ (N, M)
+        imply_means(negative.x, state.b, activation, state.c, log_weight, negative.h)
+    largest = log_weight.max()
+    total = 0.0
+    for r in range(log_weight.size):
+        log_weight[r] = math.exp(log_weight[r] - largest)
+        total += log_weight[r]
+    for r in range(log_weight.size):
+        negative.weight[r] = np.float32(log_weight[r] / total)
+
+
+@lean
+def imply_means(states, states_bias, activation, bias, log_weight, means):
+    """means = sigmoid(activation + bias); log_weight = the states' unnormalised log probability."""
+    for r in range(states.shape[0]):
+        log_weight[r] = 0.0
+        for i in range(states.shape[1]):
+            log_weight[r] += states[r, i] * states_bias[i]
+        for j in range(means.shape[1]):
+            a = activation[r, j] + bias[j]
+            means[r, j] = sigmoid(a)
+            log_weight[r] += max(a, 0.0) + math.log1p(math.exp(-abs(a)))

@@ -1,0 +1,59 @@
+"""Sigmoid units: means and states from activations, whole arrays at a time."""
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from cbm_cli.kernels.compiling import lean
+
+_LOG2E = np.float32(1.4426950408889634)
+_LN2_HIGH = np.float32(0.693145751953125)
+_LN2_LOW = np.float32(1.42860676e-6)
+_ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+_LIMIT = np.float32(87.0)  # exp stays a normal float32 within +-87
+_ONE = np.float32(1.0)
+_C2, _C3, _C4, _C5, _C6 = (np.float32(c) for c in (1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720))
+
+
+@intrinsic
+def _power_of_two(typingctx, rounded):
+    """2^n in float32, for rounded = n + 1.5 * 2^23: n is shifted from the low bits into the exponent."""
+
+    def codegen(context, builder, signature, arguments):
+        integer = context.get_value_type(types.int32)
+        bits = builder.bitcast(arguments[0], integer)
+        exponent = builder.add(builder.shl(bits, integer(23)), integer(127 << 23))
+        return builder.bitcast(exponent, context.get_value_type(types.float32))
+
+    return types.float32(types.float32), codegen
+
+
+@lean
+def exponential(x):
+    """exp(x) in float32 to about 1e-7, x clipped to +-87; written so that loops over it vectorise."""
+    x = min(max(x, -_LIMIT), _LIMIT)
+    rounded = x * _LOG2E + _ROUND
+    n = rounded - _ROUND
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    series = _ONE + r * (_ONE + r * (_C2 + r * (_C3 + r * (_C4 + r * (_C5 + r * _C6)))))
+    return series * _power_of_two(rounded)
+
+
+@lean
+def sigmoid(x):
+    """1 / (1 + exp(-x)) in float32."""
+    return _ONE / (_ONE + exponential(-x))
+
+
+@lean
+def mean_of_units(activation, bias, out):
+    """out = sigmoid(activation + bias), flat arrays of one length."""
+    for i in range(out.size):
+        out[i] = sigmoid(activation[i] + bias[i])
+
+
+@lean
+def sample_units(activation, beta, bias, u, at, out):
+    """out = 1 where u[at:] < sigmoid(beta activation + bias), else 0; flat arrays of out's length."""
+    for i in range(out.size):
+        out[i] = np.float32(u[at + i] < sigmoid(beta[i] * activation[i] + bias[i]))

@@ -1,0 +1,263 @@
+"""A table over an experiment's cells: what is in it, before anyone says how it looks."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import pandas as pd
+
+from cbm_cli.errors import CbmError
+from cbm_cli.statistics.cells import Cell, cell_of, mark_row
+from cbm_cli.statistics.values import suggestion, text_of
+from cbm_cli.statistics.wilcoxon import CORRECTIONS, FEWEST_PAIRS, TESTS
+
+Key = tuple[Any, ...]
+METRIC_NAMES = {"log_likelihood": "log-likelihood"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of ``summary.csv`` make the groups, rows and columns of a table."""
+
+    groups: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All identifying columns, groups first."""
+        return self.groups + self.rows + self.columns
+
+
+@dataclass(frozen=True)
+class Row:
+    """A labelled row: one cell a column, None where none is planned."""
+
+    values: Key
+    cells: tuple[Cell | None, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows under one sub-heading."""
+
+    values: Key
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything that a rendering of a table needs; see `build_table`."""
+
+    title: str
+    layout: Layout
+    columns: tuple[Key, ...]
+    groups: tuple[Group, ...]
+    metric: str
+    scale: str
+    test: str
+    alpha: float
+    correction: str | None
+    left_out: int = 0
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All planned cells, in reading order."""
+        return [c for group in self.groups for row in group.rows for c in row.cells if c is not None]
+
+    def long(self) -> pd.DataFrame:
+        """One line a cell: identifying columns, summary, test against the best of its row, marks."""
+        frame = pd.DataFrame([cell.long() for cell in self.cells])
+        return frame.astype({"n_pairs": "Int64"})
+
+    def notes(self) -> list[str]:
+        """What a reader must know: what is shown, the test, what is incomplete or diverged."""
+        return [note for note in (*self._what(), self._marks(), self._incomplete(), *self._odd()) if note]
+
+    def _what(self) -> list[str]:
+        split, _, name = self.metric.partition("_")
+        how = f"summed over the {split} rows" if self.scale == "total" else f"per {split} sample"
+        planned = sorted({cell.planned for cell in self.cells})
+        trials = " to ".join(str(n) for n in dict.fromkeys((planned[0], planned[-1])))
+        return [
+            f"Maximum {METRIC_NAMES.get(name, name)} during training {how}: "
+            f"mean ± standard deviation (mean of the final values) over {trials} trials."
+        ]
+
+    def _marks(self) -> str:
+        claims = f"two-sided Wilcoxon {self.test} test, α = {self.alpha:g}, " + (
+            f"{self.correction.capitalize()} correction within a row" if self.correction else "no correction"
+        )
+        parts = []
+        if any(cell.bold for cell in self.cells):
+            parts.append(f"Bold: the best of a row and all that the test cannot tell from it ({claims}).")
+        if any(cell.underlined for cell in self.cells):
+            few = f"fewer than {FEWEST_PAIRS} {'pairs' if self.test == 'signed-rank' else 'trials'}"
+            parts.append(f"Underlined: the best of a row with {few}, no significance claimed.")
+        return " ".join(parts)
+
+    def _incomplete(self) -> str:
+        missing = [cell for cell in self.cells if not cell.complete]
+        if not missing:
+            return ""
+        return f"INCOMPLETE: {len(missing)} of {len(self.cells)} cells lack trials, shown as [n=done/planned]."
+
+    def _odd(self) -> list[str]:
+        diverged = sum(cell.diverged for cell in self.cells)
+        counts = f"{diverged} {'trial' if diverged == 1 else 'trials'} diverged: counted in the cell, "
+        return [
+            counts + "left out of its means where not finite, last in the test." if diverged else "",
+            f"Left out: {self.left_out} trials of runs that the experiment no longer asks for."
+            if self.left_out
+            else "",
+        ]
+
+
+def build_table(
+    frame: pd.DataFrame,
+    manifest: Mapping[str, Any],
+    *,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    metric: str | None = None,
+    test: str = "signed-rank",
+    alpha: float = 0.05,
+    correction: str | None = None,
+) -> Table:
+    """Summarise an experiment's trials into a table with significance marks.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The experiment's ``summary.csv``: one row a finished trial.
+    manifest : mapping
+        ``description``, ``trials`` (planned), ``table`` and ``cells`` (settings and ``run_id``). The
+        order of rows, columns and groups is that of the cells.
+    rows, columns, groups : sequence of str, optional
+        Columns of ``summary.csv``; default: the manifest's ``table``, less what another axis names.
+    metric : str, optional
+        Such as ``train_log_likelihood``.
+    test : {'signed-rank', 'rank-sum'}
+    alpha : float
+        Level below which a method counts as worse than the best.
+    correction : {None, 'holm'}
+        Correction over the comparisons within a row.
+
+    Raises
+    ------
+    CbmError
+        Unknown column, metric or test, or a cell within which another setting varies.
+    """
+    _check_choices(test, alpha, correction)
+    metric = metric or manifest["table"]["metric"]
+    cells = list({cell["run_id"]: cell for cell in manifest["cells"]}.values())
+    if not cells:
+        raise CbmError("the experiment's manifest plans no cells; run it with `cbm run`")
+    layout = _layout(manifest["table"], cells[0], rows=rows, columns=columns, groups=groups)
+    _check_metric(frame, metric)
+    _check_distinct(cells, layout)
+    scale = manifest["table"]["scale"] if metric.endswith("log_likelihood") else "per-sample"
+    trials = dict(list(frame.groupby("run_id")))
+    by_key = {
+        _key(cell, layout.axes): cell_of(
+            trials.get(cell["run_id"], frame.iloc[:0]),
+            metric,
+            scale,
+            {axis: cell[axis] for axis in layout.axes},
+            manifest["trials"],
+        )
+        for cell in cells
+    }
+    heads = _distinct(_key(cell, layout.columns) for cell in cells)
+    planned = {cell["run_id"] for cell in cells}
+    return Table(
+        title=manifest.get("description", ""),
+        layout=layout,
+        columns=heads,
+        groups=_groups(cells, layout, heads, by_key, (test, alpha, correction)),
+        metric=metric,
+        scale=scale,
+        test=test,
+        alpha=alpha,
+        correction=correction,
+        left_out=int((~frame["run_id"].isin(planned)).sum()),
+    )
+
+
+def _groups(
+    cells: Sequence[Mapping], layout: Layout, heads: Iterable[Key], by_key: Mapping[Key, Cell], rule: tuple
+) -> tuple[Group, ...]:
+    keys: dict[Key, list[Key]] = {}
+    for cell in cells:
+        keys.setdefault(_key(cell, layout.groups), []).append(_key(cell, layout.rows))
+    return tuple(
+        Group(
+            group,
+            tuple(
+                Row(row, tuple(mark_row([by_key.get(group + row + head) for head in heads], *rule)))
+                for row in _distinct(rows)
+            ),
+        )
+        for group, rows in keys.items()
+    )
+
+
+def _key(cell: Mapping[str, Any], axes: Iterable[str]) -> Key:
+    return tuple(cell[axis] for axis in axes)
+
+
+def _distinct(keys: Iterable[Key]) -> tuple[Key, ...]:
+    return tuple(dict.fromkeys(keys))
+
+
+def _layout(defaults: Mapping[str, Sequence[str]], known: Mapping[str, Any], **asked) -> Layout:
+    """The asked-for axes, and the default ones less the columns that were asked for elsewhere."""
+    taken = {column for axis in asked.values() for column in axis or ()}
+    axes = {
+        name: tuple(c for c in defaults[name] if c not in taken) if axis is None else tuple(axis)
+        for name, axis in asked.items()
+    }
+    for name, axis in axes.items():
+        for column in axis:
+            if column not in known or column == "run_id":
+                raise CbmError(
+                    f"--{name} {column}: no such column{suggestion(column, set(known) - {'run_id'})}"
+                )
+    for one, other in combinations(axes, 2):
+        for column in set(axes[one]) & set(axes[other]):
+            raise CbmError(f"{column} is named in both --{one} and --{other}; name it once")
+    return Layout(axes["groups"], axes["rows"], axes["columns"])
+
+
+def _check_distinct(cells: Sequence[Mapping[str, Any]], layout: Layout) -> None:
+    """Refuse a table whose cells would mix runs of different settings."""
+    first: dict[Key, Mapping[str, Any]] = {}
+    for cell in cells:
+        twin = first.setdefault(_key(cell, layout.axes), cell)
+        if twin is not cell:
+            varying = [c for c in cell if c != "run_id" and text_of(cell[c]) != text_of(twin[c])]
+            where = ", ".join(text_of(cell[axis]) for axis in layout.axes)
+            named = " and ".join(varying) or "nothing but the run"
+            raise CbmError(
+                f"the cell {where} would mix runs that differ in {named}; "
+                "name it in --rows, --columns or --groups"
+            )
+
+
+def _check_metric(frame: pd.DataFrame, metric: str) -> None:
+    known = [c.removesuffix("_max") for c in frame.columns if c.endswith("_max")]
+    if metric not in known:
+        if not known:
+            raise CbmError(f"the results hold no {metric}: they were not evaluated (evaluate: method: none)")
+        raise CbmError(f"the results hold no metric {metric}{suggestion(metric, known)}")
+
+
+def _check_choices(test: str, alpha: float, correction: str | None) -> None:
+    if test not in TESTS:
+        raise CbmError(f"--test {test}: no such test{suggestion(test, TESTS)}")
+    if correction is not None and correction not in CORRECTIONS:
+        raise CbmError(f"--correction {correction}: no such correction{suggestion(correction, CORRECTIONS)}")
+    if not 0 < alpha < 1:
+        raise CbmError(f"--alpha {alpha:g} must lie between 0 and 1")
