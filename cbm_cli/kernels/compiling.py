@@ -1,24 +1,13 @@
 """How kernels are compiled, and where the machine code is cached."""
 
-import hashlib
-from pathlib import Path
-
 import numba
 from platformdirs import user_cache_path
 
-
-def _hash_of_sources() -> str:
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode() + source.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-KERNEL_HASH = _hash_of_sources()
-CACHE = user_cache_path("cbm") / f"kernels-{KERNEL_HASH}"
+from cbm_cli.kernels import KERNEL_HASH
 
 # Numba does not notice that a callee in another file has changed: every version of the sources
 # gets a folder of its own.
+CACHE = user_cache_path("cbm") / f"kernels-{KERNEL_HASH}"
 numba.config.CACHE_DIR = str(CACHE)
 
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")

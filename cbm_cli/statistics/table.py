@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.statistics.cells import Cell, cell_of, mark_row
 from cbm_cli.statistics.values import suggestion, text_of
 from cbm_cli.statistics.wilcoxon import CORRECTIONS, FEWEST_PAIRS, TESTS
@@ -153,25 +153,13 @@ def build_table(
     _check_choices(test, alpha, correction)
     metric = metric or manifest["table"]["metric"]
     cells = list({cell["run_id"]: cell for cell in manifest["cells"]}.values())
-    if not cells:
-        raise CbmError("the experiment's manifest plans no cells; run it with `cbm run`")
+    _check_trials(frame, cells, metric)
     layout = _layout(manifest["table"], cells[0], rows=rows, columns=columns, groups=groups)
-    _check_metric(frame, metric)
     _check_distinct(cells, layout)
-    scale = manifest["table"]["scale"] if metric.endswith("log_likelihood") else "per-sample"
-    trials = dict(list(frame.groupby("run_id")))
-    by_key = {
-        _key(cell, layout.axes): cell_of(
-            trials.get(cell["run_id"], frame.iloc[:0]),
-            metric,
-            scale,
-            {axis: cell[axis] for axis in layout.axes},
-            manifest["trials"],
-        )
-        for cell in cells
-    }
+    scale = manifest["table"]["scale"]
+    by_key = _summarised(frame, cells, layout, metric, scale, manifest["trials"])
     heads = _distinct(_key(cell, layout.columns) for cell in cells)
-    planned = {cell["run_id"] for cell in cells}
+    asked_for = frame["run_id"].isin([cell["run_id"] for cell in cells])
     return Table(
         title=manifest.get("description", ""),
         layout=layout,
@@ -182,8 +170,24 @@ def build_table(
         test=test,
         alpha=alpha,
         correction=correction,
-        left_out=int((~frame["run_id"].isin(planned)).sum()),
+        left_out=int((~asked_for).sum()),
     )
+
+
+def _summarised(
+    frame: pd.DataFrame, cells: Sequence[Mapping], layout: Layout, metric: str, scale: str, planned: int
+) -> dict[Key, Cell]:
+    trials, none = dict(list(frame.groupby("run_id"))), frame.iloc[:0]
+    return {
+        _key(cell, layout.axes): cell_of(
+            trials.get(cell["run_id"], none),
+            metric,
+            scale,
+            where={axis: cell[axis] for axis in layout.axes},
+            planned=planned,
+        )
+        for cell in cells
+    }
 
 
 def _groups(
@@ -222,9 +226,8 @@ def _layout(defaults: Mapping[str, Sequence[str]], known: Mapping[str, Any], **a
     for name, axis in axes.items():
         for column in axis:
             if column not in known or column == "run_id":
-                raise CbmError(
-                    f"--{name} {column}: no such column{suggestion(column, set(known) - {'run_id'})}"
-                )
+                known_columns = [c for c in known if c != "run_id"]
+                raise CbmError(f"--{name} {column}: no such column{suggestion(column, known_columns)}")
     for one, other in combinations(axes, 2):
         for column in set(axes[one]) & set(axes[other]):
             raise CbmError(f"{column} is named in both --{one} and --{other}; name it once")
@@ -246,11 +249,13 @@ def _check_distinct(cells: Sequence[Mapping[str, Any]], layout: Layout) -> None:
             )
 
 
-def _check_metric(frame: pd.DataFrame, metric: str) -> None:
-    known = [c.removesuffix("_max") for c in frame.columns if c.endswith("_max")]
+def _check_trials(frame: pd.DataFrame, cells: Sequence[Mapping[str, Any]], metric: str) -> None:
+    if frame.empty or not cells:
+        raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
+    known = [column.removesuffix("_max") for column in frame.columns if column.endswith("_max")]
+    if not known:
+        raise CbmError(f"the results hold no {metric}: nothing was evaluated (evaluate: method: none)")
     if metric not in known:
-        if not known:
-            raise CbmError(f"the results hold no {metric}: they were not evaluated (evaluate: method: none)")
         raise CbmError(f"the results hold no metric {metric}{suggestion(metric, known)}")
 
 

@@ -1,0 +1,93 @@
+"""What to say about a value that cannot be taken: where it stands, what it must be, what was meant."""
+
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+
+from cbm_cli.grid.yaml_text import Node, Problems
+
+_PHRASES = {
+    "greater_than": "greater than {gt:g}",
+    "greater_than_equal": "{ge:g} or more",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "{le:g} or less",
+    "finite_number": "finite",
+    "literal_error": "{expected}",
+    "string_type": "text",
+    "tuple_type": "a list",
+}
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "model": "a mapping"}
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """Return ``; did you mean NAME?``, or the list of what there is where nothing is close."""
+    close = get_close_matches(name[:80], known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
+
+
+def fields_of(node: Node, known: Collection[str], problems: Problems) -> dict[str, Node]:
+    """Return the known fields of a mapping; unknown ones, and what is no mapping, become problems."""
+    if not isinstance(node.value, dict):
+        problems.add(node.key, node.label, f"must be a mapping of fields, not {shown(node)}")
+        return {}
+    for name, child in node.value.items():
+        if name not in known:
+            problems.add(child.key, child.label, f"unknown field{did_you_mean(name, known)}")
+    return {name: child for name, child in node.value.items() if name in known}
+
+
+def items_of(node: Node, problems: Problems) -> list[Node]:
+    """Return the items of a list; what is no list becomes a problem."""
+    if isinstance(node.value, list):
+        return node.value
+    problems.add(node.place, node.label, f"must be a list, not {shown(node)}")
+    return []
+
+
+def shown(node: Node) -> str:
+    """Return a value as a message names it."""
+    if isinstance(node.value, str):
+        return (node.value if len(node.value) <= 60 else node.value[:57] + "...") or "empty"
+    return "a mapping" if isinstance(node.value, dict) else "a list"
+
+
+def report(error: ValidationError, node: Node, problems: Problems) -> None:
+    """Add what pydantic found in the value of a node, each at the place of the part that is meant."""
+    ranges: dict[tuple[Node, ...], list[dict[str, Any]]] = {}
+    for item in error.errors():
+        part = _part(node, item["loc"])
+        if item["type"] == "missing":
+            problems.add(part.key, ".".join(filter(None, (part.label, str(item["loc"][-1])))), "is missing")
+        elif item["type"] == "value_error":
+            problems.add(part.key if part is node else part.place, part.label, str(item["ctx"]["error"]))
+        else:
+            ranges.setdefault((part.place, part.label, shown(part)), []).append(item)
+    for (place, label, value), items in ranges.items():
+        problems.add(place, label, _must_be(items, value))
+
+
+def _part(node: Node, location: tuple[int | str, ...]) -> Node:
+    """Follow pydantic's location as far as the file has it; it also names members of unions."""
+    for step in location:
+        if isinstance(node.value, dict) and step in node.value:
+            node = node.value[step]
+        elif isinstance(node.value, list) and isinstance(step, int):
+            node = node.value[step]
+    return node
+
+
+def _must_be(items: list[dict[str, Any]], value: str) -> str:
+    """Join the members of a union, of which each had something to say, into one sentence."""
+    phrases = [_phrase(item) for item in items]
+    words = [word for phrase in phrases for word in phrase.split(" or ")]
+    close = get_close_matches(value, words, n=1)
+    return f"must be {' or '.join(phrases)}, not {value}" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _phrase(item: dict[str, Any]) -> str:
+    kind = item["type"]
+    if kind in _PHRASES:
+        return _PHRASES[kind].format(**item.get("ctx", {})).replace("'", "")
+    return _KINDS.get(kind.split("_")[0], item["msg"])

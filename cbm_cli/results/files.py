@@ -1,0 +1,25 @@
+"""Writing files so that a reader sees either the whole of one or none of it."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from cbm_cli.errors import CbmError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write to a temporary name beside ``path``, flush to disk, rename; raise CbmError if that fails."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o") from error

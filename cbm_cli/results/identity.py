@@ -1,0 +1,24 @@
+"""Run-ids: a readable prefix and a hash of everything that changes the numbers."""
+
+import hashlib
+import json
+import re
+
+from cbm_cli.grid.settings import Settings
+from cbm_cli.kernels import KERNEL_HASH
+
+
+def run_id(settings: Settings, base_seed: int, data_digest: str) -> str:
+    """Name of the folder of a cell's trials.
+
+    The hash covers settings, seed, data and kernels; not the number of trials nor anything about
+    output, so that raising 10 trials to 25 runs 15.
+    """
+    model, sampler = settings.model, settings.sampler
+    words = [settings.data.title, f"{model.kind}-{model.hidden}", settings.offsets, sampler]
+    prefix = "_".join(
+        re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words
+    )
+    facts = [settings.model_dump(mode="json"), settings.every, base_seed, data_digest, KERNEL_HASH]
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return f"{prefix}_{settings.learning_rate:g}_{digest[:10]}"

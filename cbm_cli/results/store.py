@@ -1,0 +1,204 @@
+"""One experiment's folder of results: writing trials, knowing which are done, the summary."""
+
+import hashlib
+import io
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import cbm_cli
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.grid.settings import Experiment, Trial
+from cbm_cli.results.files import write_atomically
+from cbm_cli.results.outcome import Outcome
+
+FORMAT = 1  # of the files below; a reader refuses newer ones
+# Columns that stay text whatever they look like: the scheme 00, the version 2.4.
+TEXT_COLUMNS = (
+    "experiment",
+    "run_id",
+    "data",
+    "offsets",
+    "sampler",
+    "batch",
+    "cbm_version",
+    "numpy_version",
+    "numba_version",
+)
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder ``results/<experiment>/``: the only place that knows its files' names and forms."""
+
+    folder: Path
+
+    @property
+    def experiment(self) -> str:
+        """Name of the experiment."""
+        return self.folder.name
+
+    def path(self, run_id: str, number: int, suffix: str) -> Path:
+        """Path of a trial's file: ``.csv`` (curve), ``.npz`` (machine) or ``.json`` (record)."""
+        return self.folder / "trials" / run_id / f"trial-{number:03d}{suffix}"
+
+    # Writing
+
+    def write(self, run_id: str, trial: Trial, outcome: Outcome) -> None:
+        """Write a finished trial. The CSV comes last: it is the mark that the trial is done."""
+        curve = _curve_text(outcome).encode()
+        record = {"format": FORMAT, "csv_sha256": hashlib.sha256(curve).hexdigest()}
+        record["row"] = self._row(run_id, trial, outcome)
+        machine = io.BytesIO()
+        np.savez(machine, **outcome.machine)
+        write_atomically(self.path(run_id, trial.number, ".npz"), machine.getvalue())
+        write_atomically(self.path(run_id, trial.number, ".json"), json.dumps(record, indent=1).encode())
+        write_atomically(self.path(run_id, trial.number, ".csv"), curve)
+
+    def adopt(self, other: "Store", run_id: str, number: int) -> None:
+        """Copy a trial that another experiment has already run with the very same settings."""
+        record = json.loads(other.path(run_id, number, ".json").read_bytes())
+        record["row"]["experiment"] = self.experiment
+        write_atomically(self.path(run_id, number, ".npz"), other.path(run_id, number, ".npz").read_bytes())
+        write_atomically(self.path(run_id, number, ".json"), json.dumps(record, indent=1).encode())
+        write_atomically(self.path(run_id, number, ".csv"), other.path(run_id, number, ".csv").read_bytes())
+
+    def _row(self, run_id: str, trial: Trial, outcome: Outcome) -> dict[str, Any]:
+        return {
+            "experiment": self.experiment,
+            "run_id": run_id,
+            "trial": trial.number,
+            "seed": trial.seed,
+            **trial.settings.record(),
+            "n_train": outcome.rows["train"],
+            "n_test": outcome.rows.get("test"),
+            **{name: _plain(value) for name, value in outcome.summary().items()},
+            "diverged": outcome.diverged,
+            "seconds": round(outcome.seconds, 3),
+            "cbm_version": cbm_cli.__version__,
+            "numpy_version": version("numpy"),
+            "numba_version": version("numba"),
+        }
+
+    def write_manifest(
+        self,
+        experiment: Experiment,
+        run_ids: Sequence[str],
+        upper_bounds: dict[str, float],
+        commit: str | None,
+    ) -> None:
+        """Write what was asked for: the resolved grid, versions and machine; keeps the file if nothing changed."""
+        manifest = {
+            "format": FORMAT,
+            "experiment": experiment.name,
+            "description": experiment.description,
+            "trials": experiment.trials,
+            "seed": experiment.seed,
+            "table": experiment.table.model_dump(mode="json"),
+            "cells": [
+                {"run_id": run_id, **cell.record()}
+                for run_id, cell in zip(run_ids, experiment.cells, strict=True)
+            ],
+            "upper_bounds": upper_bounds,
+            "versions": {name: version(name) for name in ("numpy", "numba", "scipy")}
+            | {"cbm": cbm_cli.__version__},
+            "git_commit": commit,
+            "machine": {
+                "system": platform.platform(),
+                "processor": platform.machine(),
+                "python": platform.python_version(),
+            },
+        }
+        content = json.dumps(manifest, indent=1).encode()
+        path = self.folder / "manifest.json"
+        if not path.exists() or path.read_bytes() != content:
+            write_atomically(path, content)
+
+    def write_summary(self) -> None:
+        """Write summary.csv afresh from the trials of the grid that was last run."""
+        write_atomically(self.folder / "summary.csv", self.summary().to_csv(index=False).encode())
+
+    # Reading
+
+    def finished(self, run_id: str) -> set[int]:
+        """Numbers of the trials of a run that are done."""
+        folder = self.folder / "trials" / run_id
+        return {int(path.stem.removeprefix("trial-")) for path in folder.glob("trial-*.csv")}
+
+    def damaged(self, run_id: str, number: int) -> str | None:
+        """What is wrong with the files of a finished trial, or None: a changed curve, a missing file."""
+        curve = self.path(run_id, number, ".csv")
+        try:
+            record = json.loads(self.path(run_id, number, ".json").read_bytes())
+            if hashlib.sha256(curve.read_bytes()).hexdigest() != record["csv_sha256"]:
+                return f"{curve}: was cut short or changed after it was written"
+            if not self.path(run_id, number, ".npz").stat().st_size:
+                return f"{self.path(run_id, number, '.npz')}: is empty"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return f"{self.path(run_id, number, '.json')}: cannot be read ({type(error).__name__})"
+        return None
+
+    def manifest(self) -> dict[str, Any]:
+        """The grid that was last run here, as a dictionary."""
+        path = self.folder / "manifest.json"
+        try:
+            manifest = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise CbmError(f"{path}: missing; is {self.folder} a folder written by cbm run?") from None
+        except ValueError:
+            raise CbmError(f"{path}: damaged; cbm run writes it again and keeps finished trials") from None
+        if manifest.get("format", 0) > FORMAT:
+            raise CbmError(f"{path}: written by a newer cbm ({manifest['versions']['cbm']}); update this one")
+        return manifest
+
+    def summary(self) -> pd.DataFrame:
+        """One row per finished trial of the grid that was last run, in the grid's order.
+
+        Taken from summary.csv where that is up to date, from the trials' records where it is not.
+        """
+        known = self._written_summary()
+        rows = [
+            known.get((cell["run_id"], number)) or self._record(cell["run_id"], number)
+            for cell in self.manifest()["cells"]
+            for number in sorted(self.finished(cell["run_id"]))
+        ]
+        text = pd.DataFrame([row for row in rows if row]).to_csv(index=False)
+        return (
+            pd.read_csv(io.StringIO(text), dtype=dict.fromkeys(TEXT_COLUMNS, str)) if rows else pd.DataFrame()
+        )
+
+    def curve(self, run_id: str, number: int) -> pd.DataFrame:
+        """The curve of one trial."""
+        return pd.read_csv(self.path(run_id, number, ".csv"))
+
+    def _written_summary(self) -> dict[tuple[str, int], dict[str, Any]]:
+        path = self.folder / "summary.csv"
+        try:
+            frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+            return {(row["run_id"], int(row["trial"])): row for row in frame.to_dict("records")}
+        except (OSError, ValueError, KeyError):
+            return {}
+
+    def _record(self, run_id: str, number: int) -> dict[str, Any] | None:
+        try:
+            return json.loads(self.path(run_id, number, ".json").read_bytes())["row"]
+        except (OSError, ValueError, KeyError):
+            return None
+
+
+def _curve_text(outcome: Outcome) -> str:
+    lines = [",".join(outcome.columns)]
+    for row in outcome.curve.tolist():
+        lines.append(",".join([str(int(row[0])), f"{row[1]:.10g}", *map(repr, row[2:])]))
+    return "\n".join(lines) + "\n"
+
+
+def _plain(value: float) -> float | str:
+    return value if np.isfinite(value) else str(value)  # JSON has no -inf
