@@ -2,5 +2,6 @@
 
 from cbm_cli.datasets.catalogue import Entry, catalogue, check, flipped, load, names
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.rows import load_rows
 
-__all__ = ["Dataset", "Entry", "catalogue", "check", "flipped", "load", "names"]
+__all__ = ["Dataset", "Entry", "catalogue", "check", "flipped", "load", "load_rows", "names"]

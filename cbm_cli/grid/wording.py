@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cbm_cli.grid.yaml_text import Node, Problems
+from cbm_cli.grid.yaml_text import Node, Place, Problems
 
 _PHRASES = {
     "greater_than": "greater than {gt:g}",
@@ -55,17 +55,18 @@ def shown(node: Node) -> str:
 
 def report(error: ValidationError, node: Node, problems: Problems) -> None:
     """Add what pydantic found in the value of a node, each at the place of the part that is meant."""
-    ranges: dict[tuple[Node, ...], list[dict[str, Any]]] = {}
+    phrases: dict[tuple[Place, str, str], list[str]] = {}
     for item in error.errors():
         part = _part(node, item["loc"])
         if item["type"] == "missing":
             problems.add(part.key, ".".join(filter(None, (part.label, str(item["loc"][-1])))), "is missing")
         elif item["type"] == "value_error":
-            problems.add(part.key if part is node else part.place, part.label, str(item["ctx"]["error"]))
+            place = part.key if isinstance(part.value, dict) else part.place
+            problems.add(place, part.label, str(item["ctx"]["error"]))
         else:
-            ranges.setdefault((part.place, part.label, shown(part)), []).append(item)
-    for (place, label, value), items in ranges.items():
-        problems.add(place, label, _must_be(items, value))
+            phrases.setdefault((part.place, part.label, shown(part)), []).append(_phrase(item))
+    for (place, label, value), choices in phrases.items():
+        problems.add(place, label, _must_be(choices, value))
 
 
 def _part(node: Node, location: tuple[int | str, ...]) -> Node:
@@ -78,9 +79,8 @@ def _part(node: Node, location: tuple[int | str, ...]) -> Node:
     return node
 
 
-def _must_be(items: list[dict[str, Any]], value: str) -> str:
-    """Join the members of a union, of which each had something to say, into one sentence."""
-    phrases = [_phrase(item) for item in items]
+def _must_be(phrases: list[str], value: str) -> str:
+    """Join what the members of a union had to say into one sentence."""
     words = [word for phrase in phrases for word in phrase.split(" or ")]
     close = get_close_matches(value, words, n=1)
     return f"must be {' or '.join(phrases)}, not {value}" + (f"; did you mean {close[0]}?" if close else "")

@@ -55,16 +55,18 @@ class Node:
 
 
 class Problems:
-    """What is wrong with a file, collected so that it can be told at once."""
+    """What is wrong with a file, collected so that it can be told at once.
+
+    ``count`` is the number of calls of ``add``: whether something went wrong meanwhile.
+    """
 
     def __init__(self) -> None:
+        self.count = 0
         self._found: set[tuple[Place, str, str]] = set()
 
-    def __len__(self) -> int:
-        return len(self._found)
-
     def add(self, place: Place, label: str, message: str) -> None:
-        """Note a problem; the same one twice counts once."""
+        """Note a problem; the same one twice is told once."""
+        self.count += 1
         self._found.add((place, label.removeprefix("experiments."), message))
 
     def raise_any(self) -> None:
@@ -103,7 +105,7 @@ def load(path: Path, problems: Problems) -> Node:
 
 
 def parse(text: str, source: str, problems: Problems) -> Node:
-    """Read YAML text into a tree; ``load`` says what raises and what is added to ``problems``."""
+    """Turn YAML text into a tree; ``load`` says what raises and what is added to ``problems``."""
     try:
         root = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.offsets import Scheme
 from cbm_cli.grid.samplers import Sampler
 from cbm_cli.results.store import Store
@@ -34,6 +34,22 @@ class Results:
     def experiments(self) -> list[str]:
         """Names of the experiments that have been run into this folder."""
         return sorted(path.parent.name for path in self.folder.glob("*/manifest.json"))
+
+    def only(self, experiment: str | None) -> str:
+        """The experiment asked for, or the only one there is; CbmError if there are several."""
+        names = self.experiments()
+        if experiment is None and len(names) > 1:
+            raise CbmError(f"{self.folder}: holds several experiments; name one of {', '.join(names)}")
+        return self.store(experiment or (names or ["any experiment"])[0]).experiment
+
+    def all_summaries(self) -> pd.DataFrame:
+        """The summaries of all experiments, one under the other; IncompleteError if there are none."""
+        frames = [self.summary(name) for name in self.experiments()]
+        if all(frame.empty for frame in frames):
+            raise IncompleteError(
+                f"{self.folder}: no finished trials; run some with: cbm run experiments.yaml"
+            )
+        return pd.concat(frames, ignore_index=True)
 
     def store(self, experiment: str) -> Store:
         """The folder of one experiment; CbmError if it is not there."""

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import cbm_cli
-from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Experiment, Trial
 from cbm_cli.results.files import write_atomically
 from cbm_cli.results.outcome import Outcome
@@ -61,6 +61,11 @@ class Store:
         write_atomically(self.path(run_id, trial.number, ".npz"), machine.getvalue())
         write_atomically(self.path(run_id, trial.number, ".json"), json.dumps(record, indent=1).encode())
         write_atomically(self.path(run_id, trial.number, ".csv"), curve)
+        self.path(run_id, trial.number, ".error.txt").unlink(missing_ok=True)
+
+    def write_failure(self, run_id: str, number: int, details: str) -> None:
+        """Write what went wrong in a trial, beside where its results would be."""
+        write_atomically(self.path(run_id, number, ".error.txt"), details.encode())
 
     def adopt(self, other: "Store", run_id: str, number: int) -> None:
         """Copy a trial that another experiment has already run with the very same settings."""

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.errors import IncompleteError
 from cbm_cli.paper import PUBLISHED_RESULTS
 from cbm_cli.statistics.cells import Cell, cell_of, mark_row
 from cbm_cli.statistics.values import text_of
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 
+Key = tuple[str, ...]
 LIMIT = 2.0  # standard errors
 MATCHED = ("data", "model_kind", "model_hidden", "sampler", "learning_rate", "offsets", "init")
 ROW = ["table", "split", "dataset", "hidden", "sampler", "learning_rate"]
@@ -86,9 +87,9 @@ class Comparison:
         """What was compared with what, and what was left out."""
         notes = [
             "Difference: obtained less published, in standard errors of both means and the published "
-            "value's rounding. Published final values come without a spread: the obtained one stands for both.",
-            "Marks: bold in its row, published/obtained; obtained by the signed-rank test (α = 0.05) where the "
-            f"whole row was run with {FEWEST_PAIRS} pairs or more.",
+            "value's rounding. Published final values have no spread: the obtained one stands for both.",
+            "Marks: bold in its row, published/obtained; obtained by the signed-rank test (α = 0.05) where "
+            f"the whole row was run with {FEWEST_PAIRS} pairs or more.",
         ]
         if (self.cells["obtained_sampler"] == "PCD-2").any():
             notes.append("Published PCD-1 is also compared with PCD-2: two sweeps an update fit it better.")
@@ -96,7 +97,9 @@ class Comparison:
             notes.append("The published bold mark of aa^b, PT_10, MNIST (table 2) is an evident misprint.")
         if self.not_comparable:
             why = ", ".join(f"{name} in {count}" for name, count in self.departures.items())
-            notes.append(f"Not compared: {self.not_comparable} runs whose settings are not the paper's ({why}).")
+            notes.append(
+                f"Not compared: {self.not_comparable} runs whose settings are not the paper's ({why})."
+            )
         if self.missing:
             notes.append(f"{self.missing} published RBM values have no comparable trial here.")
         return notes
@@ -134,9 +137,11 @@ def compare(frame: pd.DataFrame) -> Comparison:
     IncompleteError
         No trial can be compared with a published value.
     """
-    trials = frame.drop_duplicates(["run_id", "trial"])
+    if frame.empty:
+        raise IncompleteError("there are no finished trials to compare; start with `cbm run`")
     published = published_rbms()
-    runs, departures = _comparable_runs(trials, set(published["dataset"]))
+    wanted = {_key(row, sampler) for _, row in published.iterrows() for sampler in readings(row["sampler"])}
+    runs, departures = _comparable_runs(frame.drop_duplicates(["run_id", "trial"]), wanted)
     lines = [line for _, row in published.groupby(ROW, sort=False) for line in _compare_row(row, runs)]
     if not lines:
         why = f" (not the paper's: {', '.join(departures)})" if departures else ""
@@ -165,42 +170,51 @@ def paper_settings(data: str, learning_rate: str) -> dict[str, str]:
     return EVERYWHERE | PAPER_SETTINGS.get(data, eight)
 
 
+def readings(sampler: str) -> list[str]:
+    """Samplers that a published one is compared with: PCD-1 is also read as two sweeps an update."""
+    return ["PCD-1", "PCD-2"] if sampler == "PCD-1" else [sampler]
+
+
+def _key(published: pd.Series, sampler: str) -> Key:
+    before, after = published[["dataset", "model", "hidden"]], published[["learning_rate", "offsets", "init"]]
+    return (*before, sampler, *after)
+
+
 def _comparable_runs(
-    trials: pd.DataFrame, datasets: set[str]
-) -> tuple[dict[tuple, pd.DataFrame], dict[str, list[str]]]:
-    """Best run of each cell of the paper's grids; and of each other run, what departs from the paper."""
-    runs: dict[tuple, pd.DataFrame] = {}
+    trials: pd.DataFrame, wanted: set[Key]
+) -> tuple[dict[Key, pd.DataFrame], dict[str, list[str]]]:
+    """Best run of each wanted cell; and for each other run of one, the settings that are not the paper's."""
+    runs: dict[Key, pd.DataFrame] = {}
     departures: dict[str, list[str]] = {}
     for run_id, run in trials.groupby("run_id", sort=False):
         settings = {name: text_of(value) for name, value in run.iloc[0].items()}
-        if settings["data"] not in datasets:
-            continue
-        wanted = paper_settings(settings["data"], settings["learning_rate"])
-        wrong = [name for name, value in wanted.items() if settings[name] != value]
         key = tuple(settings[name] for name in MATCHED)
-        if wrong:
-            departures[run_id] = wrong
+        if key not in wanted:
+            continue
+        paper = paper_settings(settings["data"], settings["learning_rate"])
+        departing = [name for name, value in paper.items() if settings[name] != value]
+        if departing:
+            departures[run_id] = departing
         elif key not in runs or len(run) > len(runs[key]):
             runs[key] = run
     return runs, departures
 
 
-def _compare_row(row: pd.DataFrame, runs: Mapping[tuple, pd.DataFrame]) -> Iterable[dict[str, Any]]:
-    """Compare one row of a published table, a published PCD-1 also with PCD-2."""
-    sampler = row["sampler"].iloc[0]
-    for obtained_sampler in [sampler] + ["PCD-2"] * (sampler == "PCD-1"):
-        cells = [_obtained(published, obtained_sampler, runs) for _, published in row.iterrows()]
+def _compare_row(row: pd.DataFrame, runs: Mapping[Key, pd.DataFrame]) -> Iterable[dict[str, Any]]:
+    """Compare one row of a published table, for each reading of its sampler."""
+    lines = [published for _, published in row.iterrows()]
+    for sampler in readings(lines[0]["sampler"]):
+        cells = [_obtained(published, sampler, runs) for published in lines]
         if all(cell is not None for cell in cells):
             cells = mark_row(cells)
         known = all(cell is not None and (cell.bold or cell.against_best) for cell in cells)
-        for (_, published), cell in zip(row.iterrows(), cells, strict=True):
+        for published, cell in zip(lines, cells, strict=True):
             if cell is not None:
-                yield _line(published, cell, obtained_sampler, known)
+                yield _line(published, cell, sampler, known)
 
 
-def _obtained(published: pd.Series, sampler: str, runs: Mapping[tuple, pd.DataFrame]) -> Cell | None:
-    key = (published["dataset"], "rbm", published["hidden"], sampler)
-    run = runs.get(key + tuple(published[name] for name in ("learning_rate", "offsets", "init")))
+def _obtained(published: pd.Series, sampler: str, runs: Mapping[Key, pd.DataFrame]) -> Cell | None:
+    run = runs.get(_key(published, sampler))
     metric = f"{published['split']}_log_likelihood"
     if run is None or f"{metric}_max" not in run:
         return None
@@ -223,6 +237,7 @@ def _line(published: pd.Series, cell: Cell, sampler: str, known: bool) -> dict[s
         "obtained_std": cell.std,
         "obtained_n": cell.n,
         "diverged": cell.diverged,
+        "difference": cell.mean - float(published["mean"]),
         "z": _max_z(published, cell),
         "published_final": final,
         "obtained_final": cell.final_mean,
@@ -261,11 +276,3 @@ def _final_z(published: pd.Series, cell: Cell) -> float:
 
 def _z(published: str, obtained: float, variance: float) -> float:
     return (obtained - float(published)) / np.sqrt(variance + rounding_variance(published))
-
-
-def require_experiments(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Put the summaries of several experiments under each other."""
-    frames = [frame for frame in frames if not frame.empty]
-    if not frames:
-        raise CbmError("there are no finished trials to compare; start with `cbm run`")
-    return pd.concat(frames, ignore_index=True)

@@ -19,11 +19,17 @@ from cbm_cli.statistics.cells import Cell
 from cbm_cli.statistics.table import Group, Row, Table
 from cbm_cli.statistics.values import suggestion, text_of
 
-LATEX_SPECIAL = {
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"±": r"$\pm$", "α": r"$\alpha$", "–": "--", "<": "$<$", ">": "$>$"},
+LATEX_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "α": r"$\alpha$",
+    "–": "--",
+    "<": "$<$",
+    ">": "$>$",
 }
+LATEX_READY = {"offsets": "${}$", "sampler": "{}"}  # columns whose label is LaTeX already
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ def _label(axis: str, value: Any, style: Style) -> str:
     if not isinstance(value, str):
         return text_of(value)
     text = label(axis, value, style.label)
-    return text if style is LATEX else style.escape(text)
+    return LATEX_READY[axis].format(text) if style is LATEX and axis in LATEX_READY else style.escape(text)
 
 
 def _heading(axes: Iterable[str], values: Iterable[Any], style: Style) -> str:
@@ -225,7 +231,9 @@ def _csv(table: Table, _: Console | None) -> str:
 
 
 def _json(table: Table, _: Console | None) -> str:
-    about = {name: getattr(table, name) for name in ("title", "metric", "scale", "test", "alpha", "correction")}
+    about = {
+        name: getattr(table, name) for name in ("title", "metric", "scale", "test", "alpha", "correction")
+    }
     cells = [{name: _json_value(v) for name, v in cell.long().items()} for cell in table.cells]
     about |= {"layout": asdict(table.layout), "notes": table.notes(), "cells": cells}
     return json.dumps(about, indent=2, ensure_ascii=False) + "\n"

@@ -101,7 +101,9 @@ class Table:
         missing = [cell for cell in self.cells if not cell.complete]
         if not missing:
             return ""
-        return f"INCOMPLETE: {len(missing)} of {len(self.cells)} cells lack trials, shown as [n=done/planned]."
+        return (
+            f"INCOMPLETE: {len(missing)} of {len(self.cells)} cells lack trials, shown as [n=done/planned]."
+        )
 
     def _odd(self) -> list[str]:
         diverged = sum(cell.diverged for cell in self.cells)

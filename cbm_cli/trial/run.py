@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -93,7 +94,7 @@ def _advance(state: State, data: Dataset, plan: Plan, stations: list[int]) -> It
     """Train from station to station in short calls of the kernel; yield the update after each."""
     yield stations[0]
     at_once = 1
-    for here, there in zip(stations, stations[1:], strict=False):
+    for here, there in pairwise(stations):
         while here < there:
             stop = min(there, here + at_once)
             began = time.perf_counter()

@@ -8,10 +8,9 @@ from cbm_cli.grid.offsets import LETTERS, Scheme
 from cbm_cli.grid.samplers import Sampler
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.state import Mix, Plan, State
+from cbm_cli.trial.evaluation import refuse_large
 
-EXACT_BITS = 30  # states of the smaller side beyond 2^30 are refused
 GRADIENT_BITS = 16  # the exact gradient keeps all states in memory
-_NANOSECONDS = 0.8  # one factor of the exact partition function, measured (docs/benchmarks.md)
 
 
 def check(settings: Settings, data: Dataset) -> None:
@@ -21,13 +20,10 @@ def check(settings: Settings, data: Dataset) -> None:
         raise CbmError(
             f"batch: {settings.batch} rows, but {data.name} has {n}; write a smaller number, or full"
         )
-    smaller, larger = sorted((data.width, settings.model.hidden))
-    if settings.evaluate.method == "exact" and smaller > EXACT_BITS:
-        raise CbmError(
-            f"evaluate: an exact likelihood of {data.width}x{settings.model.hidden} units sums 2^{smaller} states, "
-            f"about {_duration(2.0**smaller * larger * _NANOSECONDS * 1e-9)} each time; "
-            "use method: none (annealed importance sampling, AIS, is the estimate for machines of this size)"
-        )
+    smaller = min(data.width, settings.model.hidden)
+    if settings.evaluate.method == "exact":
+        remedy = "use method: none (annealed importance sampling, AIS, estimates machines of this size)"
+        refuse_large(data.width, settings.model.hidden, "evaluate", remedy)
     if Sampler.parse(settings.sampler).exact and smaller > GRADIENT_BITS:
         raise CbmError(
             f"sampler: exact holds all 2^{smaller} states of the smaller side; "
@@ -36,13 +32,6 @@ def check(settings: Settings, data: Dataset) -> None:
     rows = n if settings.batch == "full" else settings.batch
     if rows % settings.ladders:
         raise CbmError(f"ladders: {settings.ladders} ladders do not divide the batch of {rows} rows")
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("years", 3.156e7), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= size:
-            return f"{seconds / size:,.0f} {unit}" if seconds < 1e6 * size else f"{seconds / size:.0e} {unit}"
-    return f"{seconds:.0f} seconds"
 
 
 def batch_rows(settings: Settings, data: Dataset) -> int:

@@ -1,0 +1,3 @@
+from cbm_cli.cli import main
+
+main()

@@ -1,0 +1,85 @@
+"""Live progress on stderr: a line that changes on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from cbm_cli.execution import Job
+    from cbm_cli.execution.jobs import Agenda
+    from cbm_cli.results import Outcome
+
+PLAIN_EVERY = 10.0  # seconds between two lines where stderr is no terminal
+SHOWN = 4  # running trials shown at a time
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: ``2 h 05 min``, ``3 min 20 s``, ``12 s``."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+class Progress:
+    """Trials done, the latest log-likelihoods, and the time left."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        self.titles = {job.key: job.title for job in agenda.jobs}
+        self.total, self.done = len(agenda.jobs), 0
+        self.running: dict[tuple[str, int], str] = {}
+        self.latest = ""
+        self.started = self.printed = time.monotonic()
+        self.console = Console(stderr=True)
+        self.live = Live(
+            console=self.console, get_renderable=self._lines, refresh_per_second=4, transient=True
+        )
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Leave the terminal as it was."""
+        self.live.stop()
+
+    def listen(self, run_id: str, number: int, update: int, log_likelihood: float) -> None:
+        """Note where a running trial is."""
+        value = "" if math.isnan(log_likelihood) else f", log-likelihood {log_likelihood:.2f}"
+        self.running[run_id, number] = f"update {update}{value}"
+
+    def finished(self, job: Job, outcome: Outcome) -> None:
+        """Note a finished trial."""
+        self.done += 1
+        self.running.pop(job.key, None)
+        value = f": log-likelihood {outcome.curve[-1, 2]:.2f}" if outcome.curve.shape[1] > 2 else ""
+        self.latest = job.title + (f": diverged at update {outcome.diverged}" if outcome.diverged else value)
+        if not self.console.is_terminal and time.monotonic() - self.printed > PLAIN_EVERY:
+            self.printed = time.monotonic()
+            self.console.print(self._status(), highlight=False, soft_wrap=True)
+
+    def _status(self) -> str:
+        elapsed = time.monotonic() - self.started
+        left = elapsed / self.done * (self.total - self.done) if self.done else math.inf
+        ahead = f", {duration(left)} left" if self.done else ""
+        return f"{self.done}/{self.total} trials, {duration(elapsed)}{ahead}; {self.latest}".rstrip("; ")
+
+    def _lines(self) -> Text:
+        width = 30
+        full = width * self.done // max(self.total, 1)
+        lines = [f"{'━' * full}{'╌' * (width - full)} {self._status()}"]
+        for key, where in [*self.running.items()][-SHOWN:]:
+            lines.append(f"  {self.titles.get(key, key)}: {where}")
+        return Text("\n".join(lines), overflow="ellipsis", no_wrap=True)

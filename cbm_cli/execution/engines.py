@@ -1,0 +1,175 @@
+"""Where trials run: in this process, on local worker processes, or on a running Dask cluster.
+
+Every engine is a generator of (job, outcome or error) in the order in which trials end. The
+coordinator writes; workers only compute.
+"""
+
+import contextlib
+import logging
+import signal
+import threading
+import traceback
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from cbm_cli.errors import CbmError
+from cbm_cli.execution.jobs import Job
+from cbm_cli.results import Outcome
+from cbm_cli.trial.run import run_trial
+
+Listener = Callable[[str, int, int, float], None]  # run-id, trial number, update, log-likelihood
+TRIES = 3  # of a trial whose worker dies under it
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A trial that did not end: what to tell, and the traceback if there is one."""
+
+    message: str
+    details: str = ""
+
+
+def in_process(jobs: Sequence[Job], listen: Listener) -> Iterator[tuple[Job, Outcome | Failure]]:
+    """Run the trials one after the other here: for debugging, and for machines with one core."""
+    for job in jobs:
+        try:
+            yield job, run_trial(job.trial, job.data, lambda *news, job=job: listen(*job.key, *news))
+        except Exception as error:
+            yield job, _failure(error)
+
+
+def on_local_workers(
+    jobs: Sequence[Job], listen: Listener, workers: int
+) -> Iterator[tuple[Job, Outcome | Failure]]:
+    """Run the trials on worker processes of this machine, one thread each, reachable from it alone."""
+    import dask
+    from distributed import LocalCluster
+
+    quiet = {"distributed.scheduler.worker-saturation": "inf", "distributed.admin.tick.limit": "1h"}
+    with dask.config.set(quiet), _interrupts_ignored():
+        cluster = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=None,
+            memory_limit=0,
+            silence_logs=logging.CRITICAL,
+        )
+    try:
+        yield from on_cluster(jobs, listen, cluster.scheduler_address)
+    finally:
+        cluster.close(timeout=2)
+
+
+def on_cluster(
+    jobs: Sequence[Job], listen: Listener, address: str
+) -> Iterator[tuple[Job, Outcome | Failure]]:
+    """Run the trials on the workers of the Dask scheduler at ``address`` (such as tcp://host:8786).
+
+    Raises
+    ------
+    CbmError
+        When no scheduler answers there.
+    """
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=10, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise CbmError(f"--scheduler {address}: no Dask scheduler answers there ({error})") from None
+    conversation = _Conversation(client, listen)
+    try:
+        yield from conversation.run(jobs)
+    except BaseException:
+        conversation.stop()
+        raise
+    finally:
+        client.close(timeout=2)
+
+
+class _Conversation:
+    """One run on a cluster: a window of tasks is kept submitted, so that a dying worker blames few."""
+
+    def __init__(self, client, listen: Listener) -> None:
+        self.client = client
+        self.token = f"cbm-{uuid.uuid4().hex[:12]}"
+        self.data: dict = {}
+        self.tries: dict[tuple[str, int], int] = {}
+        client.subscribe_topic(self.token, lambda event: listen(*event[1]))
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome | Failure]]:
+        from distributed import as_completed
+
+        waiting, running = iter(jobs), {}
+        tasks = as_completed()
+
+        def submit(job: Job | None) -> None:
+            if job is not None:
+                future = self._submit(job)
+                running[future] = job
+                tasks.add(future)
+
+        for _ in range(self._window()):
+            submit(next(waiting, None))
+        while running:
+            future = next(tasks)
+            job = running.pop(future)
+            result = self._result(future)
+            if result is None and self.tries[job.key] < TRIES:
+                submit(job)
+                continue
+            submit(next(waiting, None))
+            yield job, result or Failure(f"its worker died {TRIES} times (out of memory?)")
+
+    def stop(self) -> None:
+        """Ask running trials to stop, on every worker."""
+        from cbm_cli.execution.worker import stop
+
+        with contextlib.suppress(Exception):
+            self.client.run(stop, self.token, wait=False)
+
+    def _window(self) -> int:
+        self.client.wait_for_workers(1)
+        return 2 * len(self.client.scheduler_info(n_workers=-1)["workers"])
+
+    def _submit(self, job: Job):
+        from cbm_cli.execution.worker import work
+
+        self.tries[job.key] = self.tries.get(job.key, 0) + 1
+        data = self.data.get(job.data.digest)
+        if data is None or data.status != "finished":  # first use, or its workers have died
+            data = self.client.scatter(job.data, broadcast=True, hash=False)
+            self.data[job.data.digest] = data
+        return self.client.submit(work, job.trial, job.run_id, data, self.token, pure=False)
+
+    def _result(self, future) -> Outcome | Failure | None:
+        """What the trial returned; None where it has to be submitted again."""
+        from concurrent.futures import CancelledError
+
+        from distributed.scheduler import KilledWorker
+
+        try:
+            return future.result()
+        except (KilledWorker, CancelledError):
+            return None
+        except Exception as error:
+            return _failure(error)
+
+
+def _failure(error: Exception) -> Failure:
+    return Failure(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Processes started meanwhile leave Ctrl-C to the coordinator."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

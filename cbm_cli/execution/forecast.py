@@ -1,0 +1,70 @@
+"""Before a run: machine code, and how long the trials will take."""
+
+import shutil
+import time
+from collections.abc import Callable
+
+from cbm_cli.datasets import load
+from cbm_cli.execution.jobs import Agenda, Job
+from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.kernels.compiling import CACHE
+from cbm_cli.kernels.training import train
+from cbm_cli.trial.run import run_trial
+from cbm_cli.trial.start import initial_state, make_plan, total_updates
+
+_TOY = {"name": "bars-and-stripes", "size": 2}
+_TIMED = 0.02  # seconds of training that are enough to time an update
+
+
+def compile_kernels(announce: Callable[[], None] = lambda: None) -> None:
+    """Compile every kernel, unless it has been done; ``announce`` is called first if it takes time."""
+    if any(CACHE.glob("*/*.nbi")):
+        return
+    announce()
+    try:
+        _touch_every_kernel()
+    except (EOFError, OSError):  # a cache that was cut short while it was written
+        shutil.rmtree(CACHE, ignore_errors=True)
+        _touch_every_kernel()
+
+
+def _touch_every_kernel() -> None:
+    settings = Settings(
+        data=_TOY,
+        model={"kind": "rbm", "hidden": 2},
+        offsets="dd^b",
+        sampler="CD-1",
+        learning_rate=0.1,
+        updates=1,
+        batch="full",
+    )
+    run_trial(Trial("compilation", settings, 0, 0), load(**settings.data.model_dump()))
+
+
+def estimate_seconds(agenda: Agenda) -> float:
+    """Seconds that all jobs take on one worker: a few updates of every kind of cell, timed."""
+    compile_kernels()
+    by_kind: dict[tuple, float] = {}
+    return sum(_job_seconds(job, by_kind) for job in agenda.jobs)
+
+
+def _job_seconds(job: Job, by_kind: dict[tuple, float]) -> float:
+    settings = job.trial.settings
+    kind = (settings.data, settings.model, settings.sampler, settings.batch, settings.ladders)
+    if kind not in by_kind:
+        by_kind[kind] = _update_seconds(job)
+    return by_kind[kind] * total_updates(settings, job.data)
+
+
+def _update_seconds(job: Job) -> float:
+    settings, seed = job.trial.settings, job.trial.seed
+    plan = make_plan(settings, job.data, seed)
+    state = initial_state(settings, job.data, plan, seed)
+    updates = 1
+    while True:
+        began = time.perf_counter()
+        train(state, job.data.train, plan, 0, updates)
+        seconds = time.perf_counter() - began
+        if seconds > _TIMED:
+            return seconds / updates
+        updates *= 2

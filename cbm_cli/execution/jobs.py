@@ -1,0 +1,170 @@
+"""From experiments to the trials that still have to be run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cbm_cli.datasets import Dataset, load
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.settings import Data, Experiment, Trial
+from cbm_cli.results import Store, run_id
+from cbm_cli.trial.start import check
+
+
+@dataclass(frozen=True)
+class Job:
+    """A trial to run, its data set, and every experiment that wants its outcome."""
+
+    trial: Trial
+    run_id: str
+    data: Dataset
+    stores: tuple[Store, ...]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells this trial from all others."""
+        return self.run_id, self.trial.number
+
+    @property
+    def title(self) -> str:
+        """A few words for progress and messages."""
+        settings = self.trial.settings
+        return (
+            f"{settings.data.title} {settings.offsets} {settings.sampler} {settings.learning_rate:g} "
+            f"trial {self.trial.number}"
+        )
+
+
+@dataclass
+class Agenda:
+    """What a run has to do.
+
+    Attributes
+    ----------
+    jobs : list of Job
+        To run, each distinct trial once, trial 0 of every cell first.
+    done : int
+        Finished before, or in another experiment with the very same settings.
+    damaged : list of str
+        Finished trials whose files are not as they were written; they are among the jobs.
+    """
+
+    experiments: list[Experiment]
+    stores: dict[str, Store]
+    run_ids: dict[str, list[str]]
+    datasets: dict[Data, Dataset]
+    jobs: list[Job] = field(default_factory=list)
+    done: int = 0
+    damaged: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """All trials of all experiments."""
+        return sum(experiment.trials * len(experiment.cells) for experiment in self.experiments)
+
+    def upper_bounds(self, experiment: Experiment) -> dict[str, float]:
+        """Best possible log-likelihood per sample, by title of the data set, where it is known."""
+        sets = {cell.data.title: self.datasets[cell.data] for cell in experiment.cells}
+        return {title: data.upper_bound for title, data in sets.items() if data.upper_bound is not None}
+
+
+def make_agenda(experiments: Sequence[Experiment], root: Path, adopt: bool = True) -> Agenda:
+    """Load the data sets, check every cell against them, and find what is done.
+
+    Parameters
+    ----------
+    root : Path
+        The results folder.
+    adopt : bool
+        Copy trials that another experiment in ``root`` has finished with the very same settings.
+
+    Raises
+    ------
+    CbmError
+        All cells that cannot be run, at once; a missing data file; an unusable results folder.
+    """
+    if root.exists() and not root.is_dir():
+        raise CbmError(f"{root}: is a file; choose another folder with -o")
+    datasets = {cell.data: None for experiment in experiments for cell in experiment.cells}
+    datasets = {data: load(**data.model_dump()) for data in datasets}
+    _check_cells(experiments, datasets)
+    agenda = Agenda(
+        [*experiments],
+        {experiment.name: Store(root / experiment.name) for experiment in experiments},
+        {
+            experiment.name: [
+                run_id(cell, experiment.seed, datasets[cell.data].digest) for cell in experiment.cells
+            ]
+            for experiment in experiments
+        },
+        datasets,
+    )
+    _find_jobs(agenda, root, adopt)
+    return agenda
+
+
+def _check_cells(experiments: Sequence[Experiment], datasets: dict[Data, Dataset]) -> None:
+    problems: dict[str, None] = {}
+    for experiment in experiments:
+        for cell in experiment.cells:
+            try:
+                check(cell, datasets[cell.data])
+            except CbmError as error:
+                problems[f"{experiment.name}: {error}"] = None
+    if problems:
+        raise CbmError("\n".join(problems))
+
+
+def _find_jobs(agenda: Agenda, root: Path, adopt: bool) -> None:
+    finished = _Finished(root, agenda)
+    wanted: dict[tuple[str, int], tuple[Trial, list[Store]]] = {}
+    for experiment in agenda.experiments:
+        store, ids = agenda.stores[experiment.name], agenda.run_ids[experiment.name]
+        for index, trial in enumerate(experiment):
+            name = ids[index % len(ids)]
+            if finished.whole(store, name, trial.number):
+                agenda.done += 1
+            elif adopt and (other := finished.elsewhere(store, name, trial.number)):
+                store.adopt(other, name, trial.number)
+                agenda.done += 1
+            else:
+                wanted.setdefault((name, trial.number), (trial, []))[1].append(store)
+    jobs = [
+        Job(trial, name, agenda.datasets[trial.settings.data], tuple(stores))
+        for (name, _), (trial, stores) in wanted.items()
+    ]
+    agenda.jobs = sorted(jobs, key=lambda job: job.trial.number)
+
+
+class _Finished:
+    """Which trials are done and whole, in every experiment of a results folder."""
+
+    def __init__(self, root: Path, agenda: Agenda) -> None:
+        names = {path.name for path in root.iterdir() if path.is_dir()} if root.exists() else set()
+        self.stores = {name: Store(root / name) for name in sorted(names | set(agenda.stores))}
+        self.damaged = agenda.damaged
+        self._numbers: dict[tuple[str, str], set[int]] = {}
+
+    def whole(self, store: Store, run_id: str, number: int) -> bool:
+        if number not in self._finished(store, run_id):
+            return False
+        problem = store.damaged(run_id, number)
+        if problem:
+            self.damaged.append(problem)
+        return problem is None
+
+    def elsewhere(self, store: Store, run_id: str, number: int) -> Store | None:
+        for other in self.stores.values():
+            if (
+                other != store
+                and number in self._finished(other, run_id)
+                and not other.damaged(run_id, number)
+            ):
+                return other
+        return None
+
+    def _finished(self, store: Store, run_id: str) -> set[int]:
+        key = (store.experiment, run_id)
+        if key not in self._numbers:
+            self._numbers[key] = store.finished(run_id)
+        return self._numbers[key]

@@ -1,0 +1,31 @@
+"""What runs on a worker of a Dask cluster: one trial, with reports and a flag that stops it."""
+
+import time
+
+from distributed import get_worker
+
+from cbm_cli.datasets import Dataset
+from cbm_cli.grid.settings import Trial
+from cbm_cli.results import Outcome
+from cbm_cli.trial.run import run_trial
+
+REPORT_EVERY = 1.0  # seconds
+_stopped: set[str] = set()
+
+
+def stop(token: str) -> None:
+    """Stop the trials of a run on this worker, at their next look up."""
+    _stopped.add(token)
+
+
+def work(trial: Trial, run_id: str, data: Dataset, token: str) -> Outcome:
+    """Run a trial; tell the coordinator about it, at most once a second, under the topic ``token``."""
+    worker, reported = get_worker(), time.monotonic()
+
+    def report(update: int, log_likelihood: float) -> None:
+        nonlocal reported
+        if time.monotonic() - reported >= REPORT_EVERY:
+            reported = time.monotonic()
+            worker.log_event(token, (run_id, trial.number, update, log_likelihood))
+
+    return run_trial(trial, data, report, lambda: token in _stopped)

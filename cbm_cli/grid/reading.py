@@ -1,0 +1,257 @@
+"""From a grid file to experiments; everything that is wrong with it is told at once."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.cells import (
+    FIELDS,
+    INSTEAD,
+    PATHS,
+    Rules,
+    check_ties,
+    expand,
+    read_choices,
+    read_rules,
+    written,
+)
+from cbm_cli.grid.settings import Count, Data, Experiment, Frozen, Model, Settings, TableSpec
+from cbm_cli.grid.wording import did_you_mean, fields_of, report, shown
+from cbm_cli.grid.yaml_text import Node, Place, Problems, load, parse
+
+SECTIONS = ("defaults", "default", "groups", "experiments")
+RULES = ("zip", "exclude", "when")
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"  # it becomes the name of a folder
+_LAYOUT = ("rows", "columns", "groups")
+_EXAMPLE = Settings(
+    data=Data(name="mnist"),
+    model=Model(kind="rbm", hidden=1),
+    offsets="00",
+    sampler="CD-1",
+    learning_rate=1,
+    epochs=1,
+)
+COLUMNS = ("experiment", *_EXAMPLE.record())
+
+
+class Head(Frozen):
+    """What an experiment says beside its settings."""
+
+    description: str = Field("", description="One sentence: what to look for")
+    trials: Count = Field(25, description="Runs of each cell, with seeds of their own")
+    seed: Annotated[int, Field(ge=0)] = Field(1, description="What the seeds of the trials are made from")
+    table: TableSpec = Field(TableSpec(), description="How cbm table lays the experiment out")
+
+
+KNOWN = (*Head.model_fields, *FIELDS, *RULES)
+SETTABLE = ("trials", "seed", *PATHS)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A grid file.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+    experiments : dict of str to Experiment
+        In the order of the file.
+    groups : dict of str to tuple of str
+        Names of experiments; groups within groups are resolved.
+    default : tuple of str
+        Experiments that run where none is named: those under ``default:``, or else all.
+    """
+
+    path: Path
+    experiments: dict[str, Experiment]
+    groups: dict[str, tuple[str, ...]]
+    default: tuple[str, ...]
+
+    def select(self, names: Sequence[str] = ()) -> list[Experiment]:
+        """Return the named experiments, those of named groups, or the default ones, each once.
+
+        Raises
+        ------
+        CbmError
+            A name is neither an experiment nor a group of the file.
+        """
+        for name in names:
+            if name not in self.experiments and name not in self.groups:
+                raise CbmError(self._unknown(name))
+        wanted = [one for name in names for one in self.groups.get(name, (name,))] or self.default
+        return [self.experiments[name] for name in dict.fromkeys(wanted)]
+
+    def _unknown(self, name: str) -> str:
+        hint = did_you_mean(name, [*self.experiments, *self.groups])
+        lines = [f"{self.path}: there is no experiment {name!r}{hint if 'mean' in hint else ''}"]
+        lines += [f"experiments: {', '.join(self.experiments)}"]
+        return "\n".join(lines + [f"groups: {', '.join(self.groups)}"] * bool(self.groups))
+
+
+def read_grid(
+    path: Path, overrides: Mapping[str, str] = MappingProxyType({}), trials: int | None = None
+) -> Grid:
+    """Read, validate and expand a grid file.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        YAML file.
+    overrides : mapping of str to str
+        Fields, dotted where nested (``data.flip``), and what every experiment has instead, as YAML text:
+        ``0.05``, or ``[0.1, 0.05]`` for an axis. An overridden field leaves its ``zip``, and ``exclude``
+        and ``when`` may then match no cell.
+    trials : int, optional
+        Runs of each cell in place of those of the file.
+
+    Raises
+    ------
+    CbmError
+        One line for each thing that is wrong: ``file:line:column: experiment.field: what; remedy``.
+    """
+    problems = Problems()
+    root = load(Path(path), problems)
+    sections = fields_of(root, SECTIONS, problems)
+    changes = _overrides(overrides, trials, problems)
+    defaults = fields_of(sections["defaults"], KNOWN, problems) if "defaults" in sections else {}
+    experiments = {
+        name: _experiment(name, node, defaults, changes, problems)
+        for name, node in _experiments(root, sections, problems).items()
+    }
+    names = _Names(tuple(experiments), sections.get("groups"), problems)
+    default = names.resolve(sections["default"]) if "default" in sections else tuple(experiments)
+    groups = names.resolve_all()
+    problems.raise_any()
+    return Grid(Path(path), experiments, groups, default)
+
+
+def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Node]:
+    changes = {}
+    for field, text in overrides.items():
+        source = f"--set {field}"
+        if field in SETTABLE:
+            changes[field] = parse(text, source, problems)
+        else:
+            problems.add(Place(source), "", f"unknown field{did_you_mean(field, SETTABLE)}")
+    if trials is not None:
+        changes["trials"] = Node(str(trials), "", Place("--trials"), Place("--trials"))
+    return changes
+
+
+def _experiments(root: Node, sections: Mapping[str, Node], problems: Problems) -> dict[str, Node]:
+    """Return the experiments whose names can be used."""
+    node = sections.get("experiments")
+    if node is None or not isinstance(node.value, dict) or not node.value:
+        place = node.key if node else root.place
+        problems.add(
+            place, "", "experiments: name at least one, as in experiments: {first: {data: mnist, ...}}"
+        )
+        return {}
+    for name, child in node.value.items():
+        if not re.fullmatch(NAME, name):
+            remedy = "use up to 100 of A-Z a-z 0-9 _ . + -, a letter or digit first"
+            problems.add(child.key, child.label, f"cannot name an experiment, or a folder; {remedy}")
+    return node.value
+
+
+def _experiment(
+    name: str, node: Node, defaults: Mapping[str, Node], changes: Mapping[str, Node], problems: Problems
+) -> Experiment:
+    """Read one experiment; after problems it has no cells."""
+    before = problems.count
+    own = fields_of(node, KNOWN, problems)
+    given = own | {field: value for field, value in defaults.items() if field not in own | _other_length(own)}
+    for path, value in changes.items():
+        given = written(given, path, value)
+    head = _head({field: given[field] for field in Head.model_fields if field in given}, node, problems)
+    rules = read_rules(given, problems)
+    for tie in rules.ties:
+        tie.fields = [field for field in tie.fields if field not in changes]
+    choices = read_choices({field: value for field, value in given.items() if field in FIELDS}, problems)
+    if problems.count == before:
+        check_ties(rules.ties, choices, problems)
+    cells = expand(choices, rules, node, problems) if problems.count == before else ()
+    if problems.count == before and not changes:
+        _check_matched(rules, own, problems)
+    return Experiment(name, head.description, head.trials, head.seed, cells, head.table)
+
+
+def _other_length(own: Mapping[str, Node]) -> set[str]:
+    """An experiment that gives epochs does not take updates from the defaults, and the other way round."""
+    return {other for field, other in INSTEAD.items() if field in own}
+
+
+def _head(fields: Mapping[str, Node], node: Node, problems: Problems) -> Head:
+    plain = {field: value.plain() for field, value in fields.items()}
+    if "table" in fields:
+        plain["table"] = _table(fields["table"], problems)
+    try:
+        return Head.model_validate(plain)
+    except ValidationError as error:
+        report(error, replace(node, value=dict(fields)), problems)
+        return Head()
+
+
+def _table(node: Node, problems: Problems) -> dict:
+    """Return ``table:`` with single names as lists, after looking the names up."""
+    parts = fields_of(node, TableSpec.model_fields, problems)
+    table = {name: part.plain() for name, part in parts.items()}
+    for name in [name for name in _LAYOUT if name in parts]:
+        items = parts[name].value if isinstance(parts[name].value, list) else [parts[name]]
+        table[name] = [str(item.value).replace(".", "_") for item in items]
+        for item, column in zip(items, table[name], strict=True):
+            if column not in COLUMNS:
+                hint = did_you_mean(column, COLUMNS)
+                problems.add(item.place, item.label, f"there is no column {shown(item)}{hint}")
+    return table
+
+
+def _check_matched(rules: Rules, own: Mapping[str, Node], problems: Problems) -> None:
+    """A condition that never holds is a typo, unless it comes from the defaults and is meant for others."""
+    conditions = {"exclude": rules.exclude, "when": [condition for condition, _ in rules.when]}
+    for condition in [one for rule, ones in conditions.items() if rule in own for one in ones]:
+        if not condition.matched:
+            problems.add(condition.node.place, condition.node.label, "holds for no cell of the grid")
+
+
+class _Names:
+    """Resolves names of experiments and groups, each group once, however they nest."""
+
+    def __init__(self, experiments: tuple[str, ...], groups: Node | None, problems: Problems) -> None:
+        self.experiments = experiments
+        self.problems = problems
+        self.groups = fields_of(groups, groups.value, problems) if groups else {}
+        self.resolved: dict[str, tuple[str, ...]] = {}
+        for name, node in self.groups.items():
+            if name in self.experiments:
+                problems.add(node.key, node.label, "is the name of an experiment already")
+
+    def resolve_all(self) -> dict[str, tuple[str, ...]]:
+        return {name: self._group(name) for name in self.groups}
+
+    def resolve(self, node: Node) -> tuple[str, ...]:
+        """Return the experiments that a name, or a list of names, stands for."""
+        items = node.value if isinstance(node.value, list) else [node]
+        return tuple(dict.fromkeys(one for item in items for one in self._one(item)))
+
+    def _one(self, item: Node) -> tuple[str, ...]:
+        name = item.plain()
+        if name in self.experiments:
+            return (name,)
+        if name in self.groups:
+            return self._group(name)
+        hint = did_you_mean(shown(item), [*self.experiments, *self.groups])
+        self.problems.add(item.place, item.label, f"there is no experiment or group {shown(item)}{hint}")
+        return ()
+
+    def _group(self, name: str) -> tuple[str, ...]:
+        if name not in self.resolved:
+            self.resolved[name] = ()  # what it is while it is looked up: a group may name itself by detours
+            self.resolved[name] = self.resolve(self.groups[name])
+        return self.resolved[name]

@@ -1,0 +1,353 @@
+"""Mean learning curves of an experiment's methods, one panel per sampler, data set or other setting."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.results import Results, label
+
+MOST_PANELS = 24
+WIDEST = 4  # panels side by side
+
+# Okabe & Ito's colours, told apart with every common colour blindness; a scheme keeps its colour in
+# every picture, and its variants (^b, ^l, _s) differ by the dashes.
+COLOURS = {
+    "00": "#000000",
+    "d0": "#0072B2",
+    "dd": "#009E73",
+    "aa": "#D55E00",
+    "mm": "#CC79A7",
+    "dm": "#E69F00",
+    "md": "#56B4E9",
+    "0d": "#8C6D00",
+}
+OTHER_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+DASHES: list[Any] = ["-", (0, (7, 3)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2))]
+BOUND = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (2, 2))}
+
+# By suffix, what keeps two pictures of the same results byte for byte the same.
+METADATA: dict[str, dict[str, Any]] = {
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    ".svg": {"Date": None},
+}
+
+Cell = Mapping[str, Any]
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method in one panel.
+
+    Attributes
+    ----------
+    line, panel : tuple of str
+        Values of the columns that tell lines, and panels, apart.
+    data : str
+        Title of the data set.
+    trials : DataFrame, (evaluations, trials)
+        Log-likelihood in the table's scale, indexed by update.
+    bound : float or None
+        Upper bound in the same scale.
+    """
+
+    line: Key
+    panel: Key
+    data: str
+    trials: pd.DataFrame
+    bound: float | None
+
+    @property
+    def mean(self) -> pd.Series:
+        """Mean over the trials that are finite."""
+        return self.trials.mean(axis=1)
+
+    @property
+    def quartiles(self) -> tuple[pd.Series, pd.Series]:
+        """Lower and upper quartile over the trials."""
+        values = self.trials.to_numpy()
+        low, high = np.nanquantile(values, [0.25, 0.75], axis=1)
+        return pd.Series(low, self.trials.index), pd.Series(high, self.trials.index)
+
+
+def plot_curves(
+    results: Results, experiment: str, path: Path, *, select: Mapping[str, str] | None = None
+) -> None:
+    """Draw mean learning curves with a band over trials, and write them to a PNG, PDF or SVG file.
+
+    Lines are the table's columns (schemes); every other setting that varies makes panels. The band
+    spans the quartiles over trials. The lower end of the y axis is the lower Tukey fence (first quartile
+    less 1.5 interquartile ranges) of the mean curves in panels of the same data, so that a diverging
+    method does not flatten the others; the figure says so where it cuts something.
+
+    Parameters
+    ----------
+    results : Results
+    experiment : str
+    path : Path
+        Its suffix decides the format.
+    select : mapping of str to str, optional
+        Draw only cells with these values of some columns, such as ``{"learning_rate": "0.05"}``.
+
+    Raises
+    ------
+    CbmError
+        Unknown suffix, column or value; more than 24 panels.
+    IncompleteError
+        No finished trial, or nothing was evaluated.
+    """
+    if path.suffix.lower() not in METADATA:
+        raise CbmError(f"{path}: the suffix must be one of {', '.join(METADATA)}")
+    manifest = results.manifest(experiment)
+    cells = _selected(manifest["cells"], select or {})
+    lines, panels = _axes(cells, manifest["table"])
+    count = len({_key(cell, panels) for cell in cells})
+    if count > MOST_PANELS:
+        raise CbmError(
+            f"{count} panels are too many to read (at most {MOST_PANELS}); "
+            f"select values of {', '.join(panels)}, as in --select {panels[0]}={_text(cells[0][panels[0]])}"
+        )
+    curves = _curves(results, experiment, manifest, cells, lines, panels)
+    figure = _figure(curves, lines, panels, manifest["table"])
+    try:
+        figure.savefig(path, dpi=160, metadata=METADATA[path.suffix.lower()])
+    except OSError as error:
+        raise CbmError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+# What is drawn
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _key(cell: Cell, columns: Iterable[str]) -> Key:
+    return tuple(_text(cell[column]) for column in columns)
+
+
+def _selected(cells: Sequence[Cell], select: Mapping[str, str]) -> list[Cell]:
+    for column, wanted in select.items():
+        if column not in cells[0]:
+            near = get_close_matches(column, cells[0], n=1)
+            raise CbmError(
+                f"--select {column}: no such column"
+                + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(cells[0])}")
+            )
+        values = list(dict.fromkeys(_text(cell[column]) for cell in cells))
+        cells = [cell for cell in cells if _text(cell[column]) == wanted]
+        if not cells:
+            raise CbmError(f"--select {column}={wanted}: no such value; there are {', '.join(values)}")
+    return list(cells)
+
+
+def _axes(cells: Sequence[Cell], table: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Columns that tell lines apart, and as few others as tell panels apart."""
+    lines = list(table["columns"])
+    panels: list[str] = []
+    others = [c for c in cells[0] if c not in {"run_id", *table["groups"], *table["rows"], *lines}]
+    for column in [*table["groups"], *table["rows"], *others]:
+        before = {_key(cell, [*lines, *panels]) for cell in cells}
+        if len({_key(cell, [*lines, *panels, column]) for cell in cells}) > len(before):
+            panels.append(column)
+    return lines, panels
+
+
+def _curves(
+    results: Results,
+    experiment: str,
+    manifest: Mapping[str, Any],
+    cells: Sequence[Cell],
+    lines: Sequence[str],
+    panels: Sequence[str],
+) -> list[Curve]:
+    summary, metric = results.summary(experiment), manifest["table"]["metric"]
+    if summary.empty:
+        raise IncompleteError(f"{experiment}: no finished trial yet; start with `cbm run`")
+    if f"{metric}_max" not in summary:
+        raise IncompleteError(f"{experiment}: the results hold no {metric} to draw")
+    curves = []
+    for cell in cells:
+        rows = summary[summary["run_id"] == cell["run_id"]]
+        if rows.empty:
+            continue
+        total = manifest["table"]["scale"] == "total"
+        scale = float(rows[f"n_{metric.split('_')[0]}"].iloc[0]) if total else 1.0
+        read = (results.curve(experiment, cell["run_id"], trial) for trial in rows["trial"])
+        trials = pd.concat([curve.set_index("update")[metric] for curve in read], axis=1).sort_index() * scale
+        bound = (manifest.get("upper_bounds") or {}).get(cell["data"])
+        curves.append(
+            Curve(
+                _key(cell, lines),
+                _key(cell, panels),
+                cell["data"],
+                trials.where(np.isfinite(trials)),
+                None if bound is None else bound * scale,
+            )
+        )
+    if not curves:
+        raise IncompleteError(f"{experiment}: no finished trial of what is selected; start with `cbm run`")
+    return curves
+
+
+# How it is drawn
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the lines of one method are drawn, in every panel."""
+
+    colour: str
+    dashes: Any
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Ends of a y axis, and whether a mean curve leaves it below."""
+
+    low: float
+    high: float
+    cut: bool
+
+
+def _figure(
+    curves: Sequence[Curve], lines: Sequence[str], panels: Sequence[str], table: Mapping[str, Any]
+) -> Figure:
+    keys = _in_order(curve.panel for curve in curves)
+    width = _width(keys)
+    height = -(-len(keys) // width)
+    limits = {data: _limits([c for c in curves if c.data == data]) for data in {c.data for c in curves}}
+    figure = Figure(figsize=(max(0.8 + 2.9 * width, 5.0), 1.3 + 2.5 * height), layout="constrained")
+    grid = figure.subplots(height, width, squeeze=False, sharey=len(limits) == 1).ravel()
+    looks = _looks(list(dict.fromkeys(curve.line for curve in curves)), lines)
+    for axes, key in zip(grid, keys, strict=False):
+        shown = [curve for curve in curves if curve.panel == key]
+        _panel(axes, shown, looks, limits[shown[0].data])
+        axes.set_title(", ".join(_named(*pair) for pair in zip(panels, key, strict=True)), fontsize=10)
+    for axes in grid[len(keys) :]:
+        axes.set_visible(False)
+    for axes in grid[max(0, len(keys) - width) : len(keys)]:
+        axes.set_xlabel("updates", fontsize=10)
+    metric = table["metric"].replace("_", " ").replace("log ", "log-")
+    figure.supylabel(f"{metric} ({table['scale'].replace('-', ' ')})", fontsize=10)
+    _legend(figure, curves, lines, looks, any(it.cut for it in limits.values()))
+    return figure
+
+
+def _panel(axes: Axes, curves: Sequence[Curve], looks: Mapping[Key, Look], limits: Limits) -> None:
+    for curve in curves:
+        look, (low, high) = looks[curve.line], curve.quartiles
+        axes.fill_between(low.index, low, high, color=look.colour, alpha=0.18, linewidth=0)
+        mean = curve.mean
+        axes.plot(mean.index, mean, color=look.colour, linestyle=look.dashes, linewidth=1.4)
+    if curves[0].bound is not None:
+        axes.axhline(curves[0].bound, **BOUND)
+    axes.set_ylim(limits.low, limits.high)
+    axes.set_xlim(0, max(curve.trials.index[-1] for curve in curves))
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8.5, color="#777777")
+
+
+def _in_order(keys: Iterable[Key]) -> list[Key]:
+    """Distinct keys, sorted by where each of their values first appeared, the first column slowest."""
+    keys = list(dict.fromkeys(keys))
+    places = [{v: i for i, v in enumerate(dict.fromkeys(values))} for values in zip(*keys, strict=True)]
+    return sorted(keys, key=lambda key: [place[v] for place, v in zip(places, key, strict=True)])
+
+
+def _width(keys: Sequence[Key]) -> int:
+    """Panels side by side: one row for a few, else the last column's values across where they fit."""
+    across = len({key[-1:] for key in keys})
+    if 1 < across <= WIDEST and len(keys) % across == 0:
+        return across
+    return len(keys) if len(keys) <= WIDEST else 3
+
+
+def _limits(curves: Sequence[Curve]) -> Limits:
+    """From the lower Tukey fence of the means (or the lowest quartile) to the highest quartile or bound."""
+    means = pd.concat([curve.mean[curve.mean.index > 0] for curve in curves])
+    first, third = means.quantile([0.25, 0.75])
+    fence = first - 1.5 * (third - first)
+    low = max(fence, min(curve.quartiles[0].min() for curve in curves))
+    high = max(max(curve.quartiles[1].max(), curve.bound or -np.inf) for curve in curves)
+    margin = 0.04 * (high - low) or 1.0
+    return Limits(low - margin, high + margin, bool(means.min() < low - margin))
+
+
+def _looks(keys: Sequence[Key], lines: Sequence[str]) -> dict[Key, Look]:
+    """A colour for the letters of a scheme, dashes for its variants; colours in turn for other lines."""
+    if "offsets" not in lines:
+        return {key: Look(OTHER_COLOURS[i % len(OTHER_COLOURS)], "-") for i, key in enumerate(keys)}
+    place = list(lines).index("offsets")
+    variants: dict[str, list[Key]] = {}
+    for key in keys:
+        variants.setdefault(key[place].partition("^")[0].partition("_")[0], []).append(key)
+    spare = [colour for colour in OTHER_COLOURS if colour not in {COLOURS.get(it) for it in variants}]
+    looks = {}
+    for letters, family in variants.items():
+        colour = COLOURS.get(letters) or (spare.pop(0) if spare else "#999999")
+        looks |= {key: Look(colour, DASHES[i % len(DASHES)]) for i, key in enumerate(family)}
+    return looks
+
+
+def _named(column: str, value: str) -> str:
+    """A setting in a title or the legend: methods and data by their label, numbers with their name."""
+    if column == "offsets":
+        return f"${label(column, value, 'latex')}$"
+    if column == "sampler":
+        return label(column, value, "latex")
+    name = {"learning_rate": r"$\eta$ =", "data": "", "init": "init"}.get(column, column.replace("_", " "))
+    return f"{name} {value}".strip()
+
+
+def _legend(
+    figure: Figure, curves: Sequence[Curve], lines: Sequence[str], looks: Mapping[Key, Look], cut: bool
+) -> None:
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=look.colour,
+            linestyle=look.dashes,
+            linewidth=1.8,
+            label=" ".join(_named(*pair) for pair in zip(lines, key, strict=True)),
+        )
+        for key, look in looks.items()
+    ]
+    if any(curve.bound is not None for curve in curves):
+        handles.append(Line2D([], [], **BOUND, label="upper bound"))
+    legend = figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(len(handles), 6),
+        frameon=False,
+        handlelength=2.8,
+        fontsize=10,
+        title=_caption(curves, cut),
+        title_fontsize=8,
+    )
+    legend.get_title().set(color="#555555", multialignment="center")
+
+
+def _caption(curves: Sequence[Curve], cut: bool) -> str:
+    counts = sorted({curve.trials.shape[1] for curve in curves})
+    over = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+    caption = f"line: mean over {over} trials; band: quartiles over trials"
+    diverged = sum(int(curve.trials.isna().any().sum()) for curve in curves)
+    if diverged:
+        caption += f"; {diverged} diverged, from there on left out"
+    return caption + ("\ny axis cut at the lower Tukey fence of the means" if cut else "")
