@@ -67,11 +67,6 @@ class Rules:
     exclude: list[Condition]
     when: list[tuple[Condition, Cell]]
 
-    @property
-    def conditions(self) -> list[Condition]:
-        """All conditions, to look for those that never held."""
-        return [*self.exclude, *(condition for condition, _ in self.when)]
-
 
 def written(fields: Mapping[str, Node], path: str, value: Node) -> dict[str, Node]:
     """Return the fields with one of them written, or a part of it where the path is dotted.
@@ -129,7 +124,10 @@ def expand(
     cells: dict[Settings, None] = {}  # a dict keeps the order and merges the equal ones
     kept = 0
     for cell in _product(axes):
-        if any([condition.holds(cell) for condition in rules.exclude]):  # a list: all are asked
+        held = [
+            condition.holds(cell) for condition in rules.exclude
+        ]  # all are asked, to know which ever held
+        if any(held):
             continue
         kept += 1
         try:
@@ -200,6 +198,12 @@ def _count(node: Node) -> int:
     return 1 if isinstance(node.value, str) else sum(_count(child) for child in node.value)
 
 
+def _single(node: Node) -> bool:
+    if isinstance(node.value, dict):
+        return all(_single(child) for child in node.value.values())
+    return isinstance(node.value, str)
+
+
 def _singles(node: Node, path: str, problems: Problems) -> Iterator[Node]:
     """Yield the values that a node stands for, without lists; those of a mapping are a product."""
     if isinstance(node.value, list):
@@ -250,11 +254,12 @@ def _ties(zipped: Node, items: list[Node], problems: Problems) -> list[Tie]:
 def _names(group: Node, problems: Problems) -> list[str]:
     fields = []
     for item in items_of(group, problems):
-        if item.plain() in FIELDS:
-            fields.append(item.value)
+        name = shown(item)
+        if name in FIELDS:
+            fields.append(name)
         else:
-            hint = did_you_mean(shown(item), FIELDS)
-            problems.add(item.place, item.label, f"ties whole fields; there is no {shown(item)}{hint}")
+            hint = did_you_mean(name, FIELDS)
+            problems.add(item.place, item.label, f"ties whole fields; there is no {name}{hint}")
     return fields
 
 
@@ -302,9 +307,9 @@ def _change(node: Node, problems: Problems) -> tuple[Condition, Cell]:
 def _changes(node: Node, problems: Problems) -> Cell:
     changes = {}
     for path, child in fields_of(node, PATHS, problems).items():
-        if _count(child) == 1:
-            for single in _singles(child, path, problems):
-                changes[path] = _value(path, single, problems)
-        else:
+        if not _single(child):
             problems.add(child.place, child.label, "sets one value, not a list")
+            continue
+        for single in _singles(child, path, problems):
+            changes[path] = _value(path, single, problems)
     return changes

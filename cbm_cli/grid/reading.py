@@ -166,7 +166,7 @@ def _experiment(
     """Read one experiment; after problems it has no cells."""
     before = problems.count
     own = fields_of(node, KNOWN, problems)
-    given = own | {field: value for field, value in defaults.items() if field not in own | _other_length(own)}
+    given = _completed(own, defaults)
     for path, value in changes.items():
         given = written(given, path, value)
     head = _head({field: given[field] for field in Head.model_fields if field in given}, node, problems)
@@ -182,9 +182,10 @@ def _experiment(
     return Experiment(name, head.description, head.trials, head.seed, cells, head.table)
 
 
-def _other_length(own: Mapping[str, Node]) -> set[str]:
-    """An experiment that gives epochs does not take updates from the defaults, and the other way round."""
-    return {other for field, other in INSTEAD.items() if field in own}
+def _completed(own: dict[str, Node], defaults: Mapping[str, Node]) -> dict[str, Node]:
+    """Return the fields of an experiment, then the defaults; epochs of its own replace default updates."""
+    taken = {*own, *(other for field, other in INSTEAD.items() if field in own)}
+    return own | {field: value for field, value in defaults.items() if field not in taken}
 
 
 def _head(fields: Mapping[str, Node], node: Node, problems: Problems) -> Head:
@@ -227,7 +228,7 @@ class _Names:
         self.experiments = experiments
         self.problems = problems
         self.groups = fields_of(groups, groups.value, problems) if groups else {}
-        self.resolved: dict[str, tuple[str, ...]] = {}
+        self.resolved: dict[str, tuple[str, ...] | None] = {}  # None while a group is looked up
         for name, node in self.groups.items():
             if name in self.experiments:
                 problems.add(node.key, node.label, "is the name of an experiment already")
@@ -241,17 +242,19 @@ class _Names:
         return tuple(dict.fromkeys(one for item in items for one in self._one(item)))
 
     def _one(self, item: Node) -> tuple[str, ...]:
-        name = item.plain()
+        name = shown(item)
         if name in self.experiments:
             return (name,)
         if name in self.groups:
             return self._group(name)
-        hint = did_you_mean(shown(item), [*self.experiments, *self.groups])
-        self.problems.add(item.place, item.label, f"there is no experiment or group {shown(item)}{hint}")
+        hint = did_you_mean(name, [*self.experiments, *self.groups])
+        self.problems.add(item.place, item.label, f"there is no experiment or group {name}{hint}")
         return ()
 
     def _group(self, name: str) -> tuple[str, ...]:
         if name not in self.resolved:
-            self.resolved[name] = ()  # what it is while it is looked up: a group may name itself by detours
+            self.resolved[name] = None
             self.resolved[name] = self.resolve(self.groups[name])
-        return self.resolved[name]
+        if self.resolved[name] is None:
+            self.problems.add(self.groups[name].key, self.groups[name].label, "contains itself")
+        return self.resolved[name] or ()

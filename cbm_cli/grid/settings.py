@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from cbm_cli.datasets import check
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.offsets import Scheme
 from cbm_cli.grid.samplers import Sampler
@@ -55,6 +56,16 @@ class Data(Frozen):
         "threshold", description="What becomes of grey values"
     )
     threshold: Annotated[float, Field(ge=0, lt=1)] = Field(0.5, description="Grey values above it are on")
+
+    @model_validator(mode="after")
+    def _takes_its_options(self) -> "Data":
+        try:
+            check(self.name, **self.model_dump(exclude={"name", "flip"}))
+        except CbmError as error:
+            raise ValueError(str(error)) from None
+        if self.bar and self.bar >= self.size:
+            raise ValueError(f"bar must be less than size {self.size}, not {self.bar}")
+        return self
 
     @property
     def title(self) -> str:
@@ -117,6 +128,8 @@ class Settings(Frozen):
             raise ValueError("give the length of training as either updates or epochs")
         if self.ladders > 1 and Sampler.parse(self.sampler).temperatures == 1:
             raise ValueError(f"ladders is for parallel tempering; {self.sampler} has one temperature")
+        if self.batch != "full" and self.batch % self.ladders:
+            raise ValueError(f"ladders must divide the batch; {self.batch} is no multiple of {self.ladders}")
         return self
 
     @property

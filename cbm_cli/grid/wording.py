@@ -22,9 +22,10 @@ _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false",
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """Return ``; did you mean NAME?``, or the list of what there is where nothing is close."""
+    """Return ``; did you mean NAME?``, or what there is (less the dotted names) where nothing is close."""
     close = get_close_matches(name[:80], known, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
+    there_are = ", ".join(one for one in known if "." not in one)
+    return f"; did you mean {close[0]}?" if close else f"; there are: {there_are}"
 
 
 def fields_of(node: Node, known: Collection[str], problems: Problems) -> dict[str, Node]:
@@ -72,15 +73,15 @@ def report(error: ValidationError, node: Node, problems: Problems) -> None:
 def _part(node: Node, location: tuple[int | str, ...]) -> Node:
     """Follow pydantic's location as far as the file has it; it also names members of unions."""
     for step in location:
-        if isinstance(node.value, dict) and step in node.value:
-            node = node.value[step]
-        elif isinstance(node.value, list) and isinstance(step, int):
+        in_list = isinstance(node.value, list) and isinstance(step, int)
+        if in_list or (isinstance(node.value, dict) and step in node.value):
             node = node.value[step]
     return node
 
 
 def _must_be(phrases: list[str], value: str) -> str:
     """Join what the members of a union had to say into one sentence."""
+    phrases = list(dict.fromkeys(phrases))
     words = [word for phrase in phrases for word in phrase.split(" or ")]
     close = get_close_matches(value, words, n=1)
     return f"must be {' or '.join(phrases)}, not {value}" + (f"; did you mean {close[0]}?" if close else "")

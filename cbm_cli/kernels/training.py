@@ -53,16 +53,16 @@ def load_batch(data, order, start, unit, x):
 
 
 @lean
-def average(x, h, weight, phase):
-    """Fill the means of ``phase`` over the rows of x (R, N) and h (R, M); weigh the rows of h in place."""
+def average(x, h, weight, weighted_h, phase):
+    """Fill the means of ``phase`` over the rows of x (R, N) and h (R, M); weighted_h = weight h."""
     phase.x[:] = 0
     phase.h[:] = 0
     for r in range(weight.size):
         for i in range(x.shape[1]):
             phase.x[i] += weight[r] * x[r, i]
         for j in range(h.shape[1]):
-            h[r, j] *= weight[r]
-            phase.h[j] += h[r, j]
+            weighted_h[r, j] = weight[r] * h[r, j]
+            phase.h[j] += weighted_h[r, j]
 
 
 @lean
@@ -133,6 +133,7 @@ def train(state, rows, plan, first, last):
     negative = make_negative(n, m, plan)
     xm, xmt, hm, model_weight = negative.x, negative.x.T, negative.h, negative.weight
     flat_hm = hm.ravel()
+    weighted_hm = np.empty_like(hm)
     data, model = make_phase(n, m), make_phase(n, m)
     data_xh, model_xh = data.xh, model.xh
     ordered = -1
@@ -153,10 +154,10 @@ def train(state, rows, plan, first, last):
             draw_samples(state, ladder, plan, update, xm)
             np.dot(xm, W, hm)  # (B, N) @ (N, M)
             mean_of_units(flat_hm, bias, flat_hm)
-        average(x, h, weight, data)
-        average(xm, hm, model_weight, model)
+        average(x, h, weight, h, data)
+        average(xm, hm, model_weight, weighted_hm, model)
         np.dot(xt, h, data_xh)  # (N, B) @ (B, M)
-        np.dot(xmt, hm, model_xh)
+        np.dot(xmt, weighted_hm, model_xh)
         if plan.offsets_before:
             move_offsets(state, data, model, plan, update, noise)
         ascend(state, data, model, plan.learning_rate)

@@ -77,11 +77,13 @@ class Comparison:
         return cells[(cells["sampler"] != "PCD-1") | (cells["obtained_sampler"] == pcd)]
 
     def summary(self) -> list[str]:
-        """How many values and marks agree, for each reading of the published PCD-1."""
-        lines = [*_counts(self.reading("PCD-1"), "")]
+        """How many values and marks agree, for each reading of the published PCD-1: finals, then maxima."""
+        prefixes = {"PCD-1": ""}
         if (self.cells["obtained_sampler"] == "PCD-2").any():
-            lines += _counts(self.reading("PCD-2"), "With PCD-2 in place of PCD-1: ")
-        return lines
+            prefixes["PCD-2"] = "With PCD-2 in place of PCD-1: "
+        counts = (_final_count, _count)
+        lines = [prefix + f(self.reading(pcd)) for f in counts for pcd, prefix in prefixes.items()]
+        return lines if self.cells["final_z"].notna().any() else lines[len(prefixes) :]
 
     def notes(self) -> list[str]:
         """What was compared with what, and what was left out."""
@@ -105,18 +107,17 @@ class Comparison:
         return notes
 
 
-def _counts(cells: pd.DataFrame, prefix: str) -> list[str]:
-    marks, finals = cells["marks_agree"].dropna(), cells["final_z"].dropna()
-    close, final_close = (cells["z"].abs() <= LIMIT).sum(), (finals.abs() <= LIMIT).sum()
-    lines = [
-        f"{prefix}{close} of {cells['z'].notna().sum()} published values within 2 standard errors, "
+def _count(cells: pd.DataFrame) -> str:
+    z, marks = cells["z"].dropna().abs(), cells["marks_agree"].dropna()
+    return (
+        f"{(z <= LIMIT).sum()} of {len(z)} published values within 2 standard errors, "
         f"{int(marks.sum())} of {len(marks)} significance marks agree"
-    ]
-    if len(finals):
-        lines.append(
-            f"{prefix}{final_close} of {len(finals)} published final values within 2 standard errors"
-        )
-    return lines
+    )
+
+
+def _final_count(cells: pd.DataFrame) -> str:
+    z = cells["final_z"].dropna().abs()
+    return f"{(z <= LIMIT).sum()} of {len(z)} published final values within 2 standard errors"
 
 
 def compare(frame: pd.DataFrame) -> Comparison:

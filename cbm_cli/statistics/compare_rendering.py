@@ -57,7 +57,7 @@ def _line(cell: dict[str, Any], style: str) -> list[str]:
         _z(cell["z"]),
         final or "–",
         _number(cell["obtained_final"], ".1f"),
-        _number(cell["final_difference"], "+.1f"),
+        _number(cell["final_difference"], "+z.1f"),
         _z(cell["final_z"]),
         _marks(cell),
     ]
@@ -68,7 +68,7 @@ def _number(value: float, spec: str) -> str:
 
 
 def _z(z: float) -> str:
-    return _number(z, "+.1f") + (ALERT if abs(z) > LIMIT else "")
+    return _number(z, "+z.1f") + (ALERT if abs(z) > LIMIT else "")
 
 
 def _marks(cell: dict[str, Any]) -> str:

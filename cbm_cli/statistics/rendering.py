@@ -100,7 +100,7 @@ def _number(value: float, spec: str, style: Style) -> str:
 
 def _label(axis: str, value: Any, style: Style) -> str:
     if not isinstance(value, str):
-        return text_of(value)
+        return text_of(value) or style.dash
     text = label(axis, value, style.label)
     return LATEX_READY[axis].format(text) if style is LATEX and axis in LATEX_READY else style.escape(text)
 
@@ -137,8 +137,8 @@ def _text(table: Table, console: Console | None) -> str:
     style = TERMINAL if styled else PLAIN
     out = console if styled else Console(file=StringIO(), width=10_000, color_system=None)
     with out.capture() as capture:
-        for paragraph in filter(None, [table.title]):
-            out.print(Text(paragraph, style="bold" if styled else ""))
+        if table.title:
+            out.print(Text(table.title, style="bold" if styled else ""))
         out.print(_rich_table(table, style))
         for note in _text_notes(table, styled):
             out.print(Text(note, style="yellow" if styled and note.startswith("INCOMPLETE") else ""))
@@ -161,7 +161,7 @@ def _rich_table(table: Table, style: Style) -> RichTable:
 
 def _rich_cell(text: str, cell: Cell | None) -> Text:
     style = "" if cell is None else "bold" if cell.bold else "underline" if cell.underlined else ""
-    return Text(text, style=style)
+    return Text.assemble((text, style))  # a style of the whole Text would underline the padding too
 
 
 def _text_notes(table: Table, styled: bool) -> list[str]:
@@ -193,7 +193,8 @@ def _latex(table: Table, _: Console | None) -> str:
             heading = _group_heading(table, group, LATEX)
             lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{heading}}}}} \\")
         lines += [_latex_line(_line(table, row, LATEX)) for row in group.rows]
-    caption = latex_escape(" ".join(filter(None, [table.title, *table.notes()])))
+    title = [table.title.rstrip(".") + "."] if table.title else []
+    caption = latex_escape(" ".join([*title, *table.notes()]))
     body = "\n".join(lines)
     return (
         "% needs \\usepackage{booktabs}\n"
