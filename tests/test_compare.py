@@ -70,9 +70,12 @@ def around(mean, n=8, width=1.0):
 
 
 def table_2(n=8, sampler="CD-1", **means):
-    """All four schemes of a row; by default the published means, 00 below the others in every pair."""
+    """All four schemes of a row; by default the published means, a method above another in every pair."""
     values = {scheme: means.get(scheme, TABLE_2_CD[scheme][0]) for scheme in SCHEMES}
-    return [run(around(mean, n), offsets=scheme, sampler=sampler) for scheme, mean in values.items()]
+    return [
+        run(around(mean, n), finals=around(TABLE_2_CD[scheme][2], n), offsets=scheme, sampler=sampler)
+        for scheme, mean in values.items()
+    ]
 
 
 def line(comparison, **where):
@@ -162,10 +165,10 @@ def test_counts_of_values_within_two_standard_errors():
     comparison = compare(pd.concat(table_2(**{"00": -75.05})))
     within = comparison.cells[comparison.cells["table"] == "standard-methods-bars-mnist"]
     assert within["z"].abs().gt(2).tolist() == [False, False, False, True]
-    # Table 7 repeats dd^l_s at 0.1; its row is not whole.
+    # Table 7 repeats dd^l_s at 0.1, without its row. aa^b and d0, published bold, are below it in every pair.
     assert comparison.summary() == [
-        "3 of 4 published final values within 2 standard errors",
-        "4 of 5 published values within 2 standard errors, 3 of 4 significance marks agree",
+        "4 of 4 published final values within 2 standard errors",
+        "4 of 5 published values within 2 standard errors, 2 of 4 significance marks agree",
     ]
 
 
@@ -215,7 +218,7 @@ def test_runs_with_other_settings_are_counted_but_not_compared(departure):
     comparison = compare(pd.concat(frames))
     assert line(comparison, table="standard-methods-bars-mnist")["obtained_n"] == 2
     (name,) = departure
-    assert f"Not compared: 1 runs whose settings are not the paper's ({name} in 1)." in comparison.notes()
+    assert f"Not compared: 1 run with settings not the paper's ({name} in 1)." in comparison.notes()
     with pytest.raises(IncompleteError, match=name):
         compare(frames[1])
 
@@ -260,16 +263,104 @@ def test_what_cannot_be_compared_is_said():
         compare(run([-61.0], model_hidden=5))
 
 
-TEXT = """\
+NOTES = [
+    "Difference: obtained less published, in standard errors of both means and the published value's "
+    "rounding. Published final values have no spread: the obtained one stands for both.",
+    "Marks: bold in its row, published/obtained; obtained by the signed-rank test (α = 0.05) where the "
+    "whole row was run with 6 pairs or more.",
+    "480 published RBM values have no comparable trial here.",
+]
+FINALS = "4 of 4 published final values within 2 standard errors"
+MAXIMA = "4 of 5 published values within 2 standard errors, 2 of 4 significance marks agree"
+SUMMARY = [FINALS, MAXIMA]
+
+TEXT = (
+    """\
 Table 2: bars-and-stripes, 4 hidden
 
  Algorithm-η   offsets   published       obtained        n   z        published final   obtained final   \
-difference   z        bold
+difference   z      bold
+ RULE_2
+ CD-1-0.1      aa^b      -60.85 ± 1.91   -63.00 ± 1.87   6   -2.5 !   -69.1             -69.1            \
++0.0         +0.0   yes/no !
+ CD-1-0.1      dd^l_s    -60.41 ± 2.08   -60.41 ± 1.87   6   +0.0     -68.8             -68.8            \
++0.0         +0.0   yes/yes
+ CD-1-0.1      d0        -60.88 ± 3.95   -60.88 ± 1.87   6   +0.0     -70.9             -70.9            \
++0.0         +0.0   yes/no !
+ CD-1-0.1      00        -65.05 ± 3.60   -65.05 ± 1.87   6   +0.0     -78.1             -78.1            \
++0.0         +0.0   no/no
+
+Table 7: bars-and-stripes, 4 hidden
+
+ Algorithm-η   offsets   published       obtained        n   z      published final   obtained final   \
+difference   z   bold
+ RULE_7
+ CD-1-0.1      dd^l_s    -60.41 ± 2.08   -60.41 ± 1.87   6   +0.0   –                 -68.8            \
+–            –   yes/–
+
+""".replace("RULE_2", "─" * 132).replace("RULE_7", "─" * 124)
+    + "\n".join([*NOTES, "", *SUMMARY, ""])
+)
+
+HEADER = (
+    "| Algorithm-η | offsets | published | obtained | n | z | published final | obtained final | "
+    "difference | z | bold |\n" + "|" + " --- |" * 11
+)
+MARKDOWN = f"""\
+**Table 2: bars-and-stripes, 4 hidden**
+
+{HEADER}
+| CD-1-0.1 | aaᵇ | -60.85 ± 1.91 | -63.00 ± 1.87 | 6 | -2.5 ! | -69.1 | -69.1 | +0.0 | +0.0 | yes/no ! |
+| CD-1-0.1 | ddˡₛ | -60.41 ± 2.08 | -60.41 ± 1.87 | 6 | +0.0 | -68.8 | -68.8 | +0.0 | +0.0 | yes/yes |
+| CD-1-0.1 | d0 | -60.88 ± 3.95 | -60.88 ± 1.87 | 6 | +0.0 | -70.9 | -70.9 | +0.0 | +0.0 | yes/no ! |
+| CD-1-0.1 | 00 | -65.05 ± 3.60 | -65.05 ± 1.87 | 6 | +0.0 | -78.1 | -78.1 | +0.0 | +0.0 | no/no |
+
+**Table 7: bars-and-stripes, 4 hidden**
+
+{HEADER}
+| CD-1-0.1 | ddˡₛ | -60.41 ± 2.08 | -60.41 ± 1.87 | 6 | +0.0 | – | -68.8 | – | – | yes/– |
+
+{NOTES[0]}
+
+{NOTES[1]}
+
+{NOTES[2]}
+
+- {FINALS}
+- {MAXIMA}
 """
 
 
-def test_whole_text():
-    print(render_comparison(compare(pd.concat(table_2(n=6, **{"aa^b": -63})))))
-    print(render_comparison(compare(pd.concat(table_2(n=6, **{"aa^b": -63}))), "markdown"))
-    print(render_comparison(compare(pd.concat(table_2(n=6, **{"aa^b": -63}))), "csv"))
-    assert 0
+@pytest.fixture(scope="module")
+def whole():
+    return compare(pd.concat(table_2(n=6, **{"aa^b": -63})))
+
+
+@pytest.mark.parametrize(("format", "text"), [("text", TEXT), ("markdown", MARKDOWN)])
+def test_whole_output(whole, format, text):
+    assert render_comparison(whole, format) == text
+
+
+def test_csv_and_json_hold_every_cell(whole):
+    table = pd.read_csv(io.StringIO(render_comparison(whole, "csv")), dtype={"offsets": str})
+    assert table.columns.tolist() == whole.cells.columns.tolist()
+    assert table["offsets"].tolist() == [*SCHEMES, "dd^l_s"]
+    written = json.loads(render_comparison(whole, "json"))
+    assert (written["summary"], written["notes"]) == (SUMMARY, NOTES)
+    last, first = written["cells"][-1], written["cells"][0]
+    assert (last["table"], last["final_z"], last["marks_agree"]) == ("reparameterization-order", None, None)
+    assert (first["obtained_mean"], first["z"]) == pytest.approx((-63.0, table["z"][0]))
+    assert first["marks_agree"] is False
+
+
+def test_terminal_shows_disagreement_in_colour(whole):
+    console = Console(force_terminal=True, color_system="standard", width=200, file=io.StringIO())
+    console.no_color = False
+    text = render_comparison(whole, "text", console)
+    assert "\x1b[1;31m-2.5 !\x1b[0m" in text
+    assert "\x1b[1;31myes/no !\x1b[0m" in text
+
+
+def test_unknown_format_is_said(whole):
+    with pytest.raises(CbmError, match="--format latex: no such format"):
+        render_comparison(whole, "latex")

@@ -113,14 +113,13 @@ def _describe(agenda: Agenda, workers: int) -> None:
 
 def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Report:
     from cbm_cli.cli.progress import Progress
-    from cbm_cli.execution import Report, compile_kernels, run_agenda
+    from cbm_cli.execution import compile_kernels, run_agenda
 
     if not agenda.jobs:
         note(f"All {agenda.total} trials are done; nothing to run.")
-        return Report()
-    if agenda.done:
+    elif agenda.done:
         note(f"{agenda.done} of {agenda.total} trials are done; {len(agenda.jobs)} to run.")
-    if not scheduler:
+    if agenda.jobs and not scheduler:
         compile_kernels(lambda: note("Compiling the kernels (once for this version, about 15 s) ..."))
     with Progress(agenda) as progress:
         try:
@@ -159,9 +158,7 @@ def _say_what_next(agenda: Agenda, report: Report, output: Path) -> None:
     for job, failure in report.failed[:10]:
         note(f"failed: {job.title}: {failure.message}")
     if report.failed:
-        note(
-            f"{len(report.failed)} trials failed; the command above runs them again. Details: *.error.txt there."
-        )
+        note(f"{len(report.failed)} trials failed; run again to try once more. Details: trial-*.error.txt")
     name = agenda.experiments[0].name
     folder = "" if output == Path("results") else f" {output}"
     note(

@@ -19,7 +19,7 @@ from cbm_cli.results import Outcome
 from cbm_cli.trial.run import run_trial
 
 Listener = Callable[[str, int, int, float], None]  # run-id, trial number, update, log-likelihood
-TRIES = 3  # of a trial whose worker dies under it
+TRIES = 2  # of a trial whose workers die under it; Dask tries each twice by itself
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,12 @@ def on_local_workers(
     import dask
     from distributed import LocalCluster
 
-    quiet = {"distributed.scheduler.worker-saturation": "inf", "distributed.admin.tick.limit": "1h"}
-    with dask.config.set(quiet), _interrupts_ignored():
+    settings = {
+        "distributed.scheduler.worker-saturation": "inf",
+        "distributed.scheduler.allowed-failures": 1,
+        "distributed.admin.tick.limit": "1h",
+    }
+    with dask.config.set(settings), _interrupts_ignored():
         cluster = LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -103,7 +107,7 @@ class _Conversation:
         from distributed import as_completed
 
         waiting, running = iter(jobs), {}
-        tasks = as_completed()
+        tasks = as_completed(loop=self.client.loop)
 
         def submit(job: Job | None) -> None:
             if job is not None:
@@ -121,7 +125,7 @@ class _Conversation:
                 submit(job)
                 continue
             submit(next(waiting, None))
-            yield job, result or Failure(f"its worker died {TRIES} times (out of memory?)")
+            yield job, result or Failure("its worker died again and again (out of memory?)")
 
     def stop(self) -> None:
         """Ask running trials to stop, on every worker."""

@@ -10,20 +10,12 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.cells import (
-    FIELDS,
-    INSTEAD,
-    PATHS,
-    Rules,
-    check_ties,
-    expand,
-    read_choices,
-    read_rules,
-    written,
-)
+from cbm_cli.grid.cells import expand, read_choices
+from cbm_cli.grid.fields import FIELDS, INSTEAD, PATHS, written
+from cbm_cli.grid.rules import Rules, check_ties, read_rules
 from cbm_cli.grid.settings import Count, Data, Experiment, Frozen, Model, Settings, TableSpec
 from cbm_cli.grid.wording import did_you_mean, fields_of, report, shown
-from cbm_cli.grid.yaml_text import Node, Place, Problems, load, parse
+from cbm_cli.grid.yaml_text import MAX_DEPTH, Node, Place, Problems, load, parse
 
 SECTIONS = ("defaults", "default", "groups", "experiments")
 RULES = ("zip", "exclude", "when")
@@ -150,7 +142,7 @@ def _experiments(root: Node, sections: Mapping[str, Node], problems: Problems) -
     if node is None or not isinstance(node.value, dict) or not node.value:
         place = node.key if node else root.place
         problems.add(
-            place, "", "experiments: name at least one, as in experiments: {first: {data: mnist, ...}}"
+            place, "experiments", "must name at least one, as in experiments: {first: {data: mnist}}"
         )
         return {}
     for name, child in node.value.items():
@@ -177,7 +169,7 @@ def _experiment(
     if problems.count == before:
         check_ties(rules.ties, choices, problems)
     cells = expand(choices, rules, node, problems) if problems.count == before else ()
-    if problems.count == before and not changes:
+    if problems.count == before and not PATHS.keys() & changes.keys():
         _check_matched(rules, own, problems)
     return Experiment(name, head.description, head.trials, head.seed, cells, head.table)
 
@@ -228,7 +220,8 @@ class _Names:
         self.experiments = experiments
         self.problems = problems
         self.groups = fields_of(groups, groups.value, problems) if groups else {}
-        self.resolved: dict[str, tuple[str, ...] | None] = {}  # None while a group is looked up
+        self.resolved: dict[str, tuple[str, ...]] = {}
+        self.open: list[str] = []
         for name, node in self.groups.items():
             if name in self.experiments:
                 problems.add(node.key, node.label, "is the name of an experiment already")
@@ -239,6 +232,8 @@ class _Names:
     def resolve(self, node: Node) -> tuple[str, ...]:
         """Return the experiments that a name, or a list of names, stands for."""
         items = node.value if isinstance(node.value, list) else [node]
+        if not items:
+            self.problems.add(node.place, node.label, "names no experiment")
         return tuple(dict.fromkeys(one for item in items for one in self._one(item)))
 
     def _one(self, item: Node) -> tuple[str, ...]:
@@ -252,9 +247,13 @@ class _Names:
         return ()
 
     def _group(self, name: str) -> tuple[str, ...]:
+        node = self.groups[name]
+        if name in self.open or len(self.open) > MAX_DEPTH:
+            told = "contains itself" if name in self.open else f"stands below {MAX_DEPTH} other groups"
+            self.problems.add(node.key, node.label, told)
+            return ()
         if name not in self.resolved:
-            self.resolved[name] = None
-            self.resolved[name] = self.resolve(self.groups[name])
-        if self.resolved[name] is None:
-            self.problems.add(self.groups[name].key, self.groups[name].label, "contains itself")
-        return self.resolved[name] or ()
+            self.open.append(name)
+            self.resolved[name] = self.resolve(node)
+            self.open.pop()
+        return self.resolved[name]

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from cbm_cli import datasets
-from cbm_cli.grid.cells import INNER, NESTED, SHORT
+from cbm_cli.grid.fields import INNER, NESTED, SHORT
 from cbm_cli.grid.reading import COLUMNS, NAME, Head
 from cbm_cli.grid.settings import Data, Settings, TableSpec
 

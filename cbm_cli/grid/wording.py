@@ -24,7 +24,7 @@ _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false",
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """Return ``; did you mean NAME?``, or what there is (less the dotted names) where nothing is close."""
     close = get_close_matches(name[:80], known, n=1)
-    there_are = ", ".join(one for one in known if "." not in one)
+    there_are = ", ".join(one for one in known if one.split(".")[0] not in known or "." not in one)
     return f"; did you mean {close[0]}?" if close else f"; there are: {there_are}"
 
 

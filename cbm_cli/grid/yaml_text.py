@@ -15,6 +15,9 @@ MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
 MAX_DEPTH = 20
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
+_REMEDIES = {
+    "mapping values are not allowed here": "; quote a text that has a colon, or check the indentation"
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -111,7 +114,7 @@ def parse(text: str, source: str, problems: Problems) -> Node:
     except yaml.MarkedYAMLError as error:
         place = _place(source, error.problem_mark or error.context_mark)
         told = ", ".join(filter(None, (error.context, error.problem)))
-        raise CbmError(f"{place}: is not YAML: {told}") from None
+        raise CbmError(f"{place}: is not YAML: {told}{_REMEDIES.get(error.problem, '')}") from None
     except yaml.reader.ReaderError as error:
         place = _at(source, text[: error.position])
         raise CbmError(f"{place}: is not YAML: {error.reason}") from None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -87,9 +88,9 @@ def plot_curves(
     """Draw mean learning curves with a band over trials, and write them to a PNG, PDF or SVG file.
 
     Lines are the table's columns (schemes); every other setting that varies makes panels. The band
-    spans the quartiles over trials. The lower end of the y axis is the lower Tukey fence (first quartile
-    less 1.5 interquartile ranges) of the mean curves in panels of the same data, so that a diverging
-    method does not flatten the others; the figure says so where it cuts something.
+    spans the quartiles over trials. So that a diverging method does not flatten the others, the y axis
+    of all panels of a data set ends at the lower Tukey fence of its mean curves (first quartile less 1.5
+    interquartile ranges) where that more than halves the range to show; the figure then says so.
 
     Parameters
     ----------
@@ -109,8 +110,18 @@ def plot_curves(
     """
     if path.suffix.lower() not in METADATA:
         raise CbmError(f"{path}: the suffix must be one of {', '.join(METADATA)}")
+    figure = curves_figure(results, experiment, select or {})
+    try:
+        with rc_context({"svg.hashsalt": "cbm"}):
+            figure.savefig(path, dpi=160, metadata=METADATA[path.suffix.lower()])
+    except OSError as error:
+        raise CbmError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def curves_figure(results: Results, experiment: str, select: Mapping[str, str]) -> Figure:
+    """The figure that `plot_curves` writes."""
     manifest = results.manifest(experiment)
-    cells = _selected(manifest["cells"], select or {})
+    cells = _selected(manifest["cells"], select)
     lines, panels = _axes(cells, manifest["table"])
     count = len({_key(cell, panels) for cell in cells})
     if count > MOST_PANELS:
@@ -119,11 +130,7 @@ def plot_curves(
             f"select values of {', '.join(panels)}, as in --select {panels[0]}={_text(cells[0][panels[0]])}"
         )
     curves = _curves(results, experiment, manifest, cells, lines, panels)
-    figure = _figure(curves, lines, panels, manifest["table"])
-    try:
-        figure.savefig(path, dpi=160, metadata=METADATA[path.suffix.lower()])
-    except OSError as error:
-        raise CbmError(f"{path}: cannot be written ({error.strerror})") from None
+    return _figure(curves, lines, panels, manifest["table"])
 
 
 # What is drawn
@@ -192,7 +199,7 @@ def _curves(
                 _key(cell, lines),
                 _key(cell, panels),
                 cell["data"],
-                trials.where(np.isfinite(trials)),
+                trials.where(np.isfinite(trials)).dropna(how="all"),
                 None if bound is None else bound * scale,
             )
         )
@@ -278,14 +285,16 @@ def _width(keys: Sequence[Key]) -> int:
 
 
 def _limits(curves: Sequence[Curve]) -> Limits:
-    """From the lower Tukey fence of the means (or the lowest quartile) to the highest quartile or bound."""
-    means = pd.concat([curve.mean[curve.mean.index > 0] for curve in curves])
+    """Ends for all curves of a data set; cut below where that more than halves what has to be shown."""
+    means = pd.concat([curve.mean for curve in curves])
+    lowest = min(means.min(), *(curve.quartiles[0].min() for curve in curves))
+    highest = max(max(curve.quartiles[1].max(), curve.bound or -np.inf) for curve in curves)
     first, third = means.quantile([0.25, 0.75])
     fence = first - 1.5 * (third - first)
-    low = max(fence, min(curve.quartiles[0].min() for curve in curves))
-    high = max(max(curve.quartiles[1].max(), curve.bound or -np.inf) for curve in curves)
-    margin = 0.04 * (high - low) or 1.0
-    return Limits(low - margin, high + margin, bool(means.min() < low - margin))
+    cut = highest - lowest > 2 * (highest - fence)
+    low = fence if cut else lowest
+    margin = 0.04 * (highest - low) or 1.0
+    return Limits(low - margin, highest + margin, bool(cut))
 
 
 def _looks(keys: Sequence[Key], lines: Sequence[str]) -> dict[Key, Look]:

@@ -23,3 +23,9 @@ def write_atomically(path: Path, content: bytes) -> None:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
         raise CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o") from error
+
+
+def write_if_changed(path: Path, content: bytes) -> None:
+    """Write atomically, unless the file already holds just this."""
+    if not path.is_file() or path.read_bytes() != content:
+        write_atomically(path, content)

@@ -16,7 +16,7 @@ import pandas as pd
 import cbm_cli
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Experiment, Trial
-from cbm_cli.results.files import write_atomically
+from cbm_cli.results.files import write_atomically, write_if_changed
 from cbm_cli.results.outcome import Outcome
 
 FORMAT = 1  # of the files below; a reader refuses newer ones
@@ -99,7 +99,7 @@ class Store:
         upper_bounds: dict[str, float],
         commit: str | None,
     ) -> None:
-        """Write what was asked for: the resolved grid, versions and machine; keeps the file if nothing changed."""
+        """Write what was asked for: the resolved grid, the versions and the machine."""
         manifest = {
             "format": FORMAT,
             "experiment": experiment.name,
@@ -115,20 +115,13 @@ class Store:
             "versions": {name: version(name) for name in ("numpy", "numba", "scipy")}
             | {"cbm": cbm_cli.__version__},
             "git_commit": commit,
-            "machine": {
-                "system": platform.platform(),
-                "processor": platform.machine(),
-                "python": platform.python_version(),
-            },
+            "machine": {"system": platform.platform(), "python": platform.python_version()},
         }
-        content = json.dumps(manifest, indent=1).encode()
-        path = self.folder / "manifest.json"
-        if not path.exists() or path.read_bytes() != content:
-            write_atomically(path, content)
+        write_if_changed(self.folder / "manifest.json", json.dumps(manifest, indent=1).encode())
 
     def write_summary(self) -> None:
         """Write summary.csv afresh from the trials of the grid that was last run."""
-        write_atomically(self.folder / "summary.csv", self.summary().to_csv(index=False).encode())
+        write_if_changed(self.folder / "summary.csv", self.summary().to_csv(index=False).encode())
 
     # Reading
 

@@ -1,7 +1,7 @@
 """Published values beside obtained ones: are they the same within what chance allows?"""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,12 @@ from cbm_cli.statistics.values import text_of
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 
 Key = tuple[str, ...]
+Published = dict[str, str]  # one line of published-results.csv
 LIMIT = 2.0  # standard errors
 MATCHED = ("data", "model_kind", "model_hidden", "sampler", "learning_rate", "offsets", "init")
 ROW = ["table", "split", "dataset", "hidden", "sampler", "learning_rate"]
 
-# EXPERIMENTS of the paper: what every run of a data set has in common, spelled as in summary.csv.
+# What all runs of the paper on a data set have in common, spelled as in summary.csv.
 EVERYWHERE = {"ladders": "1", "weight_scale": "0.01"} | {
     f"sliding_factor_{layer}": "0.01" for layer in ("visible", "hidden")
 }
@@ -99,9 +100,8 @@ class Comparison:
             notes.append("The published bold mark of aa^b, PT_10, MNIST (table 2) is an evident misprint.")
         if self.not_comparable:
             why = ", ".join(f"{name} in {count}" for name, count in self.departures.items())
-            notes.append(
-                f"Not compared: {self.not_comparable} runs whose settings are not the paper's ({why})."
-            )
+            runs = "run" if self.not_comparable == 1 else "runs"
+            notes.append(f"Not compared: {self.not_comparable} {runs} with settings not the paper's ({why}).")
         if self.missing:
             notes.append(f"{self.missing} published RBM values have no comparable trial here.")
         return notes
@@ -141,16 +141,16 @@ def compare(frame: pd.DataFrame) -> Comparison:
     if frame.empty:
         raise IncompleteError("there are no finished trials to compare; start with `cbm run`")
     published = published_rbms()
-    wanted = {_key(row, sampler) for _, row in published.iterrows() for sampler in readings(row["sampler"])}
+    rows = [row.to_dict("records") for _, row in published.groupby(ROW, sort=False)]
+    wanted = {_key(cell, sampler) for row in rows for cell in row for sampler in readings(cell["sampler"])}
     runs, departures = _comparable_runs(frame.drop_duplicates(["run_id", "trial"]), wanted)
-    lines = [line for _, row in published.groupby(ROW, sort=False) for line in _compare_row(row, runs)]
-    if not lines:
-        why = f" (not the paper's: {', '.join(departures)})" if departures else ""
+    reasons = dict(Counter(name for names in departures.values() for name in names).most_common())
+    cells = pd.DataFrame([line for row in rows for line in _compare_row(row, runs)])
+    if cells.empty:
+        why = f" ({', '.join(reasons)}: not the paper's)" if reasons else ""
         raise IncompleteError(f"no trial can be compared with a published value{why}; run a paper experiment")
-    cells = pd.DataFrame(lines)
     compared = len(cells.drop_duplicates([*ROW, "offsets", "init"]))
-    reasons = Counter(name for names in departures.values() for name in names)
-    return Comparison(cells, len(published) - compared, dict(reasons.most_common()), len(departures))
+    return Comparison(cells, len(published) - compared, reasons, len(departures))
 
 
 def published_rbms() -> pd.DataFrame:
@@ -176,9 +176,9 @@ def readings(sampler: str) -> list[str]:
     return ["PCD-1", "PCD-2"] if sampler == "PCD-1" else [sampler]
 
 
-def _key(published: pd.Series, sampler: str) -> Key:
-    before, after = published[["dataset", "model", "hidden"]], published[["learning_rate", "offsets", "init"]]
-    return (*before, sampler, *after)
+def _key(published: Published, sampler: str) -> Key:
+    names = ("dataset", "model", "hidden", "sampler", "learning_rate", "offsets", "init")  # as MATCHED
+    return tuple((published | {"sampler": sampler})[name] for name in names)
 
 
 def _comparable_runs(
@@ -201,20 +201,19 @@ def _comparable_runs(
     return runs, departures
 
 
-def _compare_row(row: pd.DataFrame, runs: Mapping[Key, pd.DataFrame]) -> Iterable[dict[str, Any]]:
+def _compare_row(row: Sequence[Published], runs: Mapping[Key, pd.DataFrame]) -> Iterator[dict[str, Any]]:
     """Compare one row of a published table, for each reading of its sampler."""
-    lines = [published for _, published in row.iterrows()]
-    for sampler in readings(lines[0]["sampler"]):
-        cells = [_obtained(published, sampler, runs) for published in lines]
+    for sampler in readings(row[0]["sampler"]):
+        cells = [_obtained(published, sampler, runs) for published in row]
         if all(cell is not None for cell in cells):
             cells = mark_row(cells)
         known = all(cell is not None and (cell.bold or cell.against_best) for cell in cells)
-        for published, cell in zip(lines, cells, strict=True):
+        for published, cell in zip(row, cells, strict=True):
             if cell is not None:
                 yield _line(published, cell, sampler, known)
 
 
-def _obtained(published: pd.Series, sampler: str, runs: Mapping[Key, pd.DataFrame]) -> Cell | None:
+def _obtained(published: Published, sampler: str, runs: Mapping[Key, pd.DataFrame]) -> Cell | None:
     run = runs.get(_key(published, sampler))
     metric = f"{published['split']}_log_likelihood"
     if run is None or f"{metric}_max" not in run:
@@ -223,11 +222,11 @@ def _obtained(published: pd.Series, sampler: str, runs: Mapping[Key, pd.DataFram
     return None if np.isnan(cell.mean) else cell
 
 
-def _line(published: pd.Series, cell: Cell, sampler: str, known: bool) -> dict[str, Any]:
+def _line(published: Published, cell: Cell, sampler: str, known: bool) -> dict[str, Any]:
     bold = published["best_in_row"] == "yes"
     final = published["final_mean"]
     return {
-        **published[[*ROW, "offsets", "init"]],
+        **{name: published[name] for name in (*ROW, "offsets", "init")},
         "scale": published["log_likelihood_scale"],
         "obtained_sampler": sampler,
         "run_id": cell.where["run_id"],
@@ -256,7 +255,7 @@ def rounding_variance(text: str) -> float:
     return 10.0 ** (-2 * decimals) / 12
 
 
-def _max_z(published: pd.Series, cell: Cell) -> float:
+def _max_z(published: Published, cell: Cell) -> float:
     """Obtained less published maximum in standard errors; a single trial borrows the published spread."""
     n = int(np.isfinite(cell.maxima).sum())
     spread = float(published["std"])
@@ -264,7 +263,7 @@ def _max_z(published: pd.Series, cell: Cell) -> float:
     return _z(published["mean"], cell.mean, obtained**2 / n + spread**2 / int(published["trials"]))
 
 
-def _final_z(published: pd.Series, cell: Cell) -> float:
+def _final_z(published: Published, cell: Cell) -> float:
     """The same for the last values, the obtained spread on both sides; NaN for fewer than two trials."""
     finals = cell.finals[np.isfinite(cell.finals)]
     if len(finals) < 2:

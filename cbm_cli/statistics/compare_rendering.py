@@ -101,7 +101,7 @@ def _rich_table(lines: list[list[str]], styled: bool) -> RichTable:
     for head in HEADER:
         rich.add_column(Text(head))
     for line in lines:
-        rich.add_row(*(Text(t, style="bold red" if styled and t.endswith(ALERT) else "") for t in line))
+        rich.add_row(*(Text.assemble((t, "bold red" if styled and t.endswith(ALERT) else "")) for t in line))
     return rich
 
 

@@ -1,0 +1,202 @@
+"""Learning curves: what is drawn, for hand-made results."""
+
+from math import nan
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.report import plot_curves
+from cbm_cli.report.curves import COLOURS, curves_figure
+
+UPDATES = np.arange(0, 1001, 50)
+
+
+class HandMade:
+    """Results of one experiment, each cell with a function from (update, trial) to nats per sample."""
+
+    def __init__(self, cells, trials=4, bounds=None, **table):
+        self.cells = {cell["run_id"]: cell for cell in cells}
+        self.values = {cell["run_id"]: cell.pop("values") for cell in cells}
+        self.trials, self.bounds = trials, bounds
+        self.table = {
+            "rows": ["sampler", "learning_rate"],
+            "columns": ["offsets"],
+            "groups": ["data"],
+            "scale": "total",
+            "metric": "train_log_likelihood",
+        } | table
+
+    def manifest(self, _):
+        return {"table": self.table, "cells": list(self.cells.values()), "upper_bounds": self.bounds}
+
+    def summary(self, _):
+        known = [(run_id, trial) for run_id in self.cells for trial in range(self.trials)]
+        frame = pd.DataFrame(known, columns=["run_id", "trial"])
+        return frame.assign(n_train=16, train_log_likelihood_max=0.0)
+
+    def curve(self, _, run_id, trial):
+        values = [self.values[run_id](update, trial) for update in UPDATES]
+        return pd.DataFrame({"update": UPDATES, "epoch": UPDATES, "train_log_likelihood": values})
+
+
+def rising(top=-3.0):
+    """From -6 towards ``top``; trials 0 to 3 lie 0, 0.1, 0.2 and 0.7 above."""
+    return lambda update, trial: top - (top + 6) * np.exp(-update / 100) + [0, 0.1, 0.2, 0.7][trial % 4]
+
+
+def cell(offsets="00", sampler="CD-1", learning_rate=0.1, data="bars-and-stripes", values=None, **more):
+    run_id = f"{data}/{sampler}/{learning_rate}/{offsets}/{more}"
+    settings = {"data": data, "sampler": sampler, "learning_rate": learning_rate, "offsets": offsets}
+    return {"run_id": run_id, **settings, "init": "zero", "values": values or rising(), **more}
+
+
+def grid(schemes=("aa^b", "00"), samplers=("CD-1", "PT_10"), rates=(0.1, 0.05), **more):
+    return [cell(o, s, r, **more) for s in samplers for r in rates for o in schemes]
+
+
+def visible(figure):
+    return [axes for axes in figure.axes if axes.get_visible()]
+
+
+def means(axes):
+    """The drawn mean curves, without the bound."""
+    return [line for line in axes.lines if len(line.get_xdata()) == len(UPDATES)]
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def caption(figure):
+    return figure.legends[0].get_title().get_text()
+
+
+def test_one_panel_per_sampler_and_rate_and_one_line_per_scheme():
+    figure = curves_figure(HandMade(grid()), "e", {})
+    assert [axes.get_title() for axes in visible(figure)] == [
+        r"CD-1, $\eta$ = 0.1",
+        r"CD-1, $\eta$ = 0.05",
+        r"PT$_{10}$, $\eta$ = 0.1",
+        r"PT$_{10}$, $\eta$ = 0.05",
+    ]
+    assert [len(means(axes)) for axes in visible(figure)] == [2, 2, 2, 2]
+    assert legend(figure) == ["$aa^{b}$", r"$\mathit{00}$"]
+
+
+def test_line_is_the_mean_and_band_the_quartiles_in_the_scale_of_the_table():
+    (axes,) = visible(curves_figure(HandMade([cell()]), "e", {}))
+    base = np.array([rising()(update, 0) for update in UPDATES])
+    (line,) = means(axes)
+    np.testing.assert_allclose(line.get_ydata(), 16 * (base + 0.25))  # mean of 0, 0.1, 0.2, 0.7
+    (band,) = axes.collections
+    last = band.get_paths()[0].vertices
+    last = last[last[:, 0] == 1000][:, 1]
+    np.testing.assert_allclose((last.min(), last.max()), 16 * (base[-1] + np.array([0.075, 0.325])))
+    (axes,) = visible(curves_figure(HandMade([cell()], scale="per-sample"), "e", {}))
+    np.testing.assert_allclose(means(axes)[0].get_ydata(), base + 0.25)
+
+
+def test_upper_bound_is_a_dashed_line_within_the_axes():
+    figure = curves_figure(HandMade([cell()], bounds={"bars-and-stripes": -2.6}), "e", {})
+    (axes,) = visible(figure)
+    (bound,) = [line for line in axes.lines if line not in means(axes)]
+    np.testing.assert_allclose(bound.get_ydata(), 16 * -2.6)
+    assert axes.get_ylim()[0] < 16 * -2.6 < axes.get_ylim()[1]
+    assert legend(figure)[-1] == "upper bound"
+
+
+def test_a_diverging_curve_does_not_flatten_the_others():
+    def diverging(update, trial):
+        return rising()(update, trial) - max(0, update - 500) ** 2 / 100
+
+    calm = [cell(scheme) for scheme in ("dd^b", "d0", "00")]
+    figure = curves_figure(HandMade([*calm, cell("aa^b", values=diverging)]), "e", {})
+    low, high = visible(figure)[0].get_ylim()
+    assert 16 * diverging(1000, 0) < 10 * low  # far below what is shown
+    assert high - low < 16 * 10
+    assert "y axis cut" in caption(figure)
+    straight = cell(values=lambda update, trial: update / 1000 - trial)
+    assert "y axis cut" not in caption(curves_figure(HandMade([straight]), "e", {}))
+
+
+def test_diverged_trials_are_said_and_their_curve_goes_on_with_the_others():
+    def stopping(update, trial):
+        return nan if trial == 3 and update > 500 else -4.0 - trial
+
+    figure = curves_figure(HandMade([cell(values=stopping)]), "e", {})
+    (line,) = means(visible(figure)[0])
+    assert line.get_ydata()[0] == pytest.approx(16 * -5.5)
+    assert line.get_ydata()[-1] == pytest.approx(16 * -5.0)
+    assert "1 diverged" in caption(figure)
+
+
+def test_a_scheme_keeps_its_colour_and_its_variants_differ_by_dashes():
+    one = curves_figure(HandMade([cell("dd^l_s"), cell("dd^b_s"), cell("00")]), "e", {})
+    other = curves_figure(HandMade([cell("aa^b"), cell("dd^l_s")]), "e", {})
+    first, second, normal = means(visible(one)[0])
+    assert first.get_color() == second.get_color() == COLOURS["dd"]
+    assert first.get_linestyle() != second.get_linestyle()
+    assert normal.get_color() == COLOURS["00"]
+    assert means(visible(other)[0])[1].get_color() == COLOURS["dd"]
+    assert len(set(COLOURS.values())) == len(COLOURS)
+
+
+def test_settings_that_follow_from_the_panel_make_no_panels_of_their_own():
+    cells = [
+        cell(o, data=d, learning_rate=r, data_flip=f, init=i)
+        for d, r, f in (("bars-and-stripes", 0.1, False), ("flipped-shifting-bar", 0.2, True))
+        for o, i in (("00", "zero"), ("aa^b", "inverse-sigmoid"))
+    ]
+    figure = curves_figure(HandMade(cells), "e", {})
+    assert [axes.get_title() for axes in visible(figure)] == ["bars-and-stripes", "flipped-shifting-bar"]
+
+
+def test_select_keeps_what_it_names():
+    figure = curves_figure(HandMade(grid()), "e", {"learning_rate": "0.05", "sampler": "PT_10"})
+    assert [axes.get_title() for axes in visible(figure)] == [""]
+
+
+@pytest.mark.parametrize(
+    ("select", "message"),
+    [
+        ({"sampler": "PCD-1"}, "--select sampler=PCD-1: no such value; there are CD-1, PT_10"),
+        ({"smapler": "CD-1"}, "--select smapler: no such column; did you mean sampler?"),
+    ],
+)
+def test_what_cannot_be_selected_is_said(select, message):
+    with pytest.raises(CbmError) as error:
+        curves_figure(HandMade(grid()), "e", select)
+    assert str(error.value) == message
+
+
+def test_too_many_panels_name_the_way_out():
+    results = HandMade(grid(rates=[0.01 * i for i in range(1, 14)]))
+    with pytest.raises(CbmError, match=r"26 panels are too many .* --select sampler=CD-1"):
+        curves_figure(results, "e", {})
+
+
+def test_nothing_to_draw_is_said():
+    with pytest.raises(IncompleteError, match="no finished trial"):
+        curves_figure(HandMade([cell()], trials=0), "e", {})
+    with pytest.raises(IncompleteError, match="hold no test_log_likelihood"):
+        curves_figure(HandMade([cell()], metric="test_log_likelihood"), "e", {})
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml"), (".PNG", b"\x89PNG")]
+)
+def test_suffix_decides_the_format_and_bytes_are_reproducible(tmp_path, suffix, start):
+    one, two = tmp_path / f"one{suffix}", tmp_path / f"two{suffix}"
+    for path in (one, two):
+        plot_curves(HandMade(grid()), "e", path)
+    assert one.read_bytes().startswith(start)
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_unknown_suffix_and_missing_folder_are_said(tmp_path):
+    with pytest.raises(CbmError, match=r"the suffix must be one of \.png, \.pdf, \.svg"):
+        plot_curves(HandMade(grid()), "e", tmp_path / "curves.gif")
+    with pytest.raises(CbmError, match="cannot be written"):
+        plot_curves(HandMade(grid()), "e", tmp_path / "missing" / "curves.png")

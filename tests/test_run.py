@@ -1,0 +1,265 @@
+"""cbm run from end to end, through the real command line."""
+
+import csv
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from cbm_cli.cli import main
+from cbm_cli.grid.settings import Settings
+from tests.oracles import log_likelihoods
+from tests.test_training import algorithm_2
+
+GRID = """
+defaults: {trials: 2, seed: 5}
+experiments:
+  bars:
+    data: {name: bars-and-stripes, size: 2}
+    model: {kind: rbm, hidden: 3}
+    offsets: [00, dd^b_s]
+    sampler: [CD-1, PT_4]
+    learning_rate: 0.1
+    updates: 100
+    batch: full
+    evaluate: {method: exact, every: 20}
+    table: {scale: total}
+"""
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID)
+    return tmp_path
+
+
+def cbm(*arguments, code=0):
+    result = CliRunner().invoke(main, [*map(str, arguments)])
+    assert result.exit_code == code, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def files(folder, *suffixes):
+    """Content of all files with these endings, by path."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(Path(folder).rglob("*"))
+        if path.suffix in suffixes
+    }
+
+
+def summary(folder, experiment="bars"):
+    with open(Path(folder) / experiment / "summary.csv", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
+    text = GRID.replace("[CD-1, PT_4]", "exact").replace("[00, dd^b_s]", "dd^b_s")
+    Path("grid.yaml").write_text(text)
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    from cbm_cli.datasets import load
+    from cbm_cli.grid import read_grid
+    from cbm_cli.trial.start import initial_state, make_plan
+
+    (experiment,) = read_grid(Path("grid.yaml")).select()
+    rows = load("bars-and-stripes", size=2)
+    curves = sorted(Path("out").rglob("*.csv"))
+    assert [path.name for path in curves] == ["summary.csv", "trial-000.csv", "trial-001.csv"]
+    for trial, path in zip(experiment, curves[1:], strict=True):
+        plan = make_plan(trial.settings, rows, trial.seed)
+        lines = [line.split(",") for line in path.read_text().splitlines()]
+        assert lines[0] == ["update", "epoch", "train_log_likelihood"]
+        assert [line[:2] for line in lines[1:]] == [[str(u), str(u)] for u in range(0, 101, 20)]
+        for update, _, found in lines[1:]:
+            state = initial_state(trial.settings, rows, plan, trial.seed)
+            theta, _, _ = algorithm_2(state, rows.train, plan, int(update))
+            machine = theta[:12].reshape(4, 3), theta[12:16], theta[16:]
+            assert float(found) == pytest.approx(log_likelihoods(*machine, rows.train).mean(), abs=1e-5)
+
+
+def test_the_summary_holds_the_settings_and_what_the_curve_says(grid):
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    rows = summary("out")
+    assert len(rows) == 8
+    assert [row["offsets"] for row in rows] == ["00"] * 4 + ["dd^b_s"] * 4
+    for row in rows:
+        with open(f"out/bars/trials/{row['run_id']}/trial-{int(row['trial']):03d}.csv", newline="") as stream:
+            curve = [
+                (int(line["update"]), float(line["train_log_likelihood"])) for line in csv.DictReader(stream)
+            ]
+        update, best = max(curve[1:], key=lambda pair: pair[1])  # the start is not part of training
+        assert float(row["train_log_likelihood_max"]) == best
+        assert int(row["train_log_likelihood_max_update"]) == update
+        assert float(row["train_log_likelihood_final"]) == curve[-1][1]
+        assert (row["n_train"], row["n_test"], row["diverged"]) == ("8", "", "")
+    assert rows[0]["seed"] == rows[2]["seed"] == rows[4]["seed"] != rows[1]["seed"]  # paired by trial
+
+
+def test_every_way_of_running_gives_the_same_bytes(grid):
+    ways = {"none": ["-j", "0"], "one": ["-j", "1"], "two": ["-j", "2"]}
+    for name, options in ways.items():
+        cbm("run", "grid.yaml", "-o", name, *options)
+    first = files("none", ".csv", ".npz")
+    first.pop("bars/summary.csv")
+    assert len(first) == 16
+    for name in ways:
+        others = files(name, ".csv", ".npz")
+        others.pop("bars/summary.csv")
+        assert others == first
+        timeless = [{k: v for k, v in row.items() if k != "seconds"} for row in summary(name)]
+        assert timeless == [{k: v for k, v in row.items() if k != "seconds"} for row in summary("none")]
+
+
+def test_a_second_run_does_nothing_and_says_so(grid):
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    before = {path: path.stat().st_mtime_ns for path in Path("out").rglob("trial-*")}
+    result = cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    assert "All 8 trials are done; nothing to run." in result.stderr
+    assert {path: path.stat().st_mtime_ns for path in Path("out").rglob("trial-*")} == before
+
+
+def test_more_trials_keep_those_there_are(grid):
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    before = {path: path.stat().st_mtime_ns for path in Path("out").rglob("trial-*")}
+    result = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--trials", 3)
+    assert "8 of 12 trials are done; 4 to run." in result.stderr
+    assert len(summary("out")) == 12
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_other_trials_have_other_seeds_and_other_grids_other_folders(grid):
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", "seed=6")
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    assert len(list(Path("out/bars/trials").iterdir())) == 8
+    assert len(summary("out")) == 8
+    assert len({row["train_log_likelihood_final"] for row in summary("out")}) == 8
+
+
+def test_the_same_trial_of_another_experiment_is_not_run_again(grid):
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    Path("grid.yaml").write_text(GRID.replace("bars:", "bars-again:"))
+    result = cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    assert "All 8 trials are done" in result.stderr
+    one, other = files("out/bars/trials", ".csv", ".npz"), files("out/bars-again/trials", ".csv", ".npz")
+    assert one == other
+    assert {row["experiment"] for row in summary("out", "bars-again")} == {"bars-again"}
+
+
+@pytest.mark.parametrize("damage", ["truncate", "edit", "record"])
+def test_a_damaged_trial_is_named_and_run_again_and_no_other(grid, damage):
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    whole = files("out/bars/trials", ".csv", ".npz")
+    victim = sorted(Path("out").rglob("trial-001.csv"))[2]
+    if damage == "truncate":
+        victim.write_bytes(victim.read_bytes()[:40])
+    elif damage == "edit":
+        victim.write_text(victim.read_text().replace("-", "-0", 1))
+    else:
+        victim.with_suffix(".json").write_text("{")
+    times = {path: path.stat().st_mtime_ns for path in Path("out").rglob("trial-*.csv") if path != victim}
+    result = cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    assert str(victim.with_suffix("")) in result.stderr
+    assert "7 of 8 trials are done; 1 to run." in result.stderr
+    assert files("out/bars/trials", ".csv", ".npz") == whole
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+
+
+def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", "learning_rate=1e39")
+    for row in summary("out"):
+        assert row["diverged"] == "20"  # beyond the range of float32; seen at the first evaluation
+        assert row["train_log_likelihood_max"] == "-inf"
+        assert row["train_log_likelihood_final"] == ""
+    assert "diverged" in cbm("table", "out", "bars").stdout
+
+
+def test_evaluation_can_be_left_out(grid):
+    Path("grid.yaml").write_text(GRID.replace("method: exact, every: 20", "method: none"))
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    assert len(summary("out")) == 8
+    header = next(Path("out").rglob("trial-000.csv")).read_text().splitlines()[0]
+    assert header == "update,epoch"
+
+
+def test_mini_batches_and_epochs_count_as_they_should(grid):
+    cbm(
+        "run", "grid.yaml", "-o", "out", "-j", 0, "--no-table",
+        "--set", "batch=3", "--set", "updates=21", "--set", "evaluate={method: exact, every: 2 epochs}",
+    )  # fmt: skip
+    lines = next(Path("out").rglob("trial-000.csv")).read_text().splitlines()[1:]
+    # 8 rows are 2 batches of 3; the last 2 rows of an epoch are dropped.
+    assert [line.split(",")[:2] for line in lines][:3] == [["0", "0"], ["4", "2"], ["8", "4"]]
+    assert lines[-1].startswith("21,10.5,")
+
+
+def test_dry_run_counts_and_estimates_and_writes_nothing(grid):
+    result = cbm("run", "grid.yaml", "-o", "out", "--dry-run")
+    assert "8 trials: 0 done, 8 to run" in result.stdout
+    assert re.search(r"about \d+ s on", result.stdout)
+    assert not Path("out").exists()
+
+
+def test_results_are_stored_as_documented(grid):
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    manifest = json.loads(Path("out/bars/manifest.json").read_text())
+    assert manifest["trials"] == 2
+    assert [cell["offsets"] for cell in manifest["cells"]] == ["00", "00", "dd^b_s", "dd^b_s"]
+    path = next(Path("out").rglob("*dd-b-s*CD-1*/trial-000.csv"))
+    record = json.loads(path.with_suffix(".json").read_text())
+    assert record["csv_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    with np.load(path.with_suffix(".npz"), allow_pickle=False) as machine:
+        assert {name: machine[name].shape for name in machine.files} == {
+            "kind": (), "weights_0": (4, 3), "biases_0": (4,), "biases_1": (3,), "offsets_0": (4,), "offsets_1": (3,),
+        }  # fmt: skip
+    shown = json.loads(
+        cbm(
+            "evaluate", path.with_suffix(".npz"), "--exact", "--data", "bars-and-stripes:size=2", "--json"
+        ).stdout
+    )
+    last = float(path.read_text().splitlines()[-1].split(",")[-1])
+    assert shown["log_likelihood"] == {"mean": last, "total": last * 8, "n": 8}
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(grid):
+    text = GRID.replace("trials: 2", "trials: 400").replace("updates: 100", "updates: 20000")
+    Path("grid.yaml").write_text(text)
+    command = [sys.executable, "-m", "cbm_cli.cli", "run", "grid.yaml", "-o", "out", "-j", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 90
+    while len(list(Path().rglob("trial-*.csv"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    asked = time.monotonic()
+    _, stderr = process.communicate(timeout=30)
+    assert time.monotonic() - asked < 5
+    assert process.returncode == 130, stderr
+    assert "finished trials are kept" in stderr
+    assert "run grid.yaml -o out -j 2" in stderr
+    assert "Traceback" not in stderr
+    done = len(list(Path().rglob("trial-*.csv")))
+    assert done >= 3
+    assert len(summary("out")) == done
+    assert not list(Path().rglob("*.part"))
+
+
+def test_settings_canonicalise_what_is_the_same():
+    cell = {
+        "data": {"name": "mnist"},
+        "model": {"kind": "rbm", "hidden": 2},
+        "learning_rate": 0.1,
+        "epochs": 1,
+    }
+    one = Settings(offsets="dd_s^b", sampler="PT_10-1", **cell)
+    other = Settings(offsets="dd^b_s", sampler="PT_10", **cell)
+    assert one == other
