@@ -8,6 +8,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
 from cbm_cli.kernels.random import SAMPLER, fill_uniform
@@ -18,11 +19,17 @@ _CHUNK = 16384  # random numbers made at a time: few enough to stay in the first
 
 
 class Negative(NamedTuple):
-    """Rows that stand for the model's distribution: x (R, N), h (R, M) means, weight (R,)."""
+    """Rows that stand for the model's distribution: x (R, N), h (R, M) means, weight (R,).
+
+    For ``exact``, the last two are work arrays: the activations of the side that is not enumerated, and
+    the log probability of a row (float64). They are empty otherwise.
+    """
 
     x: Array
     h: Array
     weight: Array
+    activation: Array
+    log_weight: NDArray[np.float64]
 
 
 class Layer(NamedTuple):
@@ -171,9 +178,14 @@ def draw_samples(state, ladder, plan, update, xm):
 def make_negative(n_visible, n_hidden, plan):
     """Allocate the rows of the negative phase; for ``exact``, the states of the smaller side are set."""
     rows = 2 ** min(n_visible, n_hidden) if plan.exact else plan.batch
-    h = np.empty((rows, n_hidden), np.float32)
-    weight = np.full(rows, np.float32(1.0 / rows))
-    negative = Negative(np.empty((rows, n_visible), np.float32), h, weight)
+    implied = (rows, max(n_visible, n_hidden)) if plan.exact else (0, 0)
+    negative = Negative(
+        np.empty((rows, n_visible), np.float32),
+        np.empty((rows, n_hidden), np.float32),
+        np.full(rows, np.float32(1.0 / rows)),
+        np.empty(implied, np.float32),
+        np.empty(implied[0], np.float64),
+    )
     if plan.exact:
         states = negative.h if n_hidden <= n_visible else negative.x
         for r in range(rows):
@@ -189,20 +201,27 @@ def weigh_all_states(state, negative):
     The enumerated side keeps its states, the other gets its conditional means; the weight of a row is
     the probability of its state.
     """
-    log_weight = np.empty(negative.weight.size, np.float64)
+    x, h, weight, activation, log_weight = negative
     if state.c.size <= state.b.size:
-        activation = np.dot(negative.h, state.W.T)  # (R, M) @ (M, N)
-        imply_means(negative.h, state.c, activation, state.b, log_weight, negative.x)
+        np.dot(h, state.W.T, activation)  # (R, M) @ (M, N)
+        imply_means(h, state.c, activation, state.b, log_weight, x)
     else:
-        activation = np.dot(negative.x, state.W)  # (R, N) @ (N, M)
-        imply_means(negative.x, state.b, activation, state.c, log_weight, negative.h)
-    largest = log_weight.max()
-    total = 0.0
-    for r in range(log_weight.size):
+        np.dot(x, state.W, activation)  # (R, N) @ (N, M)
+        imply_means(x, state.b, activation, state.c, log_weight, h)
+    normalise(log_weight, weight)
+
+
+@lean
+def normalise(log_weight, weight):
+    """weight = exp(log_weight) / sum; log_weight is overwritten."""
+    largest, total = -np.inf, 0.0
+    for r in range(weight.size):
+        largest = max(largest, log_weight[r])
+    for r in range(weight.size):
         log_weight[r] = math.exp(log_weight[r] - largest)
         total += log_weight[r]
-    for r in range(log_weight.size):
-        negative.weight[r] = np.float32(log_weight[r] / total)
+    for r in range(weight.size):
+        weight[r] = np.float32(log_weight[r] / total)
 
 
 @lean
