@@ -48,7 +48,7 @@ def table(
 
     folder = Results(results)
     layout = {"rows": _names(rows), "columns": _names(columns), "groups": _names(groups)}
-    for experiment in experiments or folder.experiments():
+    for experiment in experiments or folder.require_experiments():
         print_table(folder, experiment, format_, **layout, **choices)
 
 

@@ -66,7 +66,8 @@ def singles(node: Node, path: str, problems: Problems) -> Iterator[Node]:
             else:
                 yield from singles(item, path, problems)
     elif path in NESTED:
-        parts = fields_of(long_form(node, path), NESTED[path].model_fields, problems)
+        node = long_form(node, path)
+        parts = fields_of(node, NESTED[path].model_fields, problems)
         if parts or node.value == {}:
             options = [singles(part, f"{path}.{name}", problems) for name, part in parts.items()]
             for values in product(*options):
@@ -83,10 +84,10 @@ def is_single(node: Node) -> bool:
 
 
 def long_form(node: Node, field: str) -> Node:
-    """Write the short form of a field out."""
+    """Write the short form of a field out; the value stands for the mapping, key and all."""
     if isinstance(node.value, dict) or field not in SHORT:
         return node
-    return replace(node, value=dict.fromkeys(SHORT[field], node))
+    return replace(node, value=dict.fromkeys(SHORT[field], node), key=node.place)
 
 
 def count(node: Node) -> int:

@@ -80,7 +80,7 @@ def _complaint(text: str) -> str:
         return (
             f"offset scheme {text!r} is ambiguous; did you mean {letters}^{order}{'_s' if sliding else ''}?"
         )
-    unknown = sorted(set(re.sub(r"\^[bl]|_s", "", text)) - set(LETTERS))
+    unknown = sorted(set(re.split(r"[\^_\s]", text.strip())[0]) - set(LETTERS))
     named = f" has unknown letters {' '.join(unknown)}" if unknown else " cannot be read"
     remedy = f"write one letter a layer ({_MEANINGS}), then ^b or ^l and _s, as in dd^b_s"
     return f"offset scheme {text!r}{named}; {remedy}"

@@ -138,6 +138,8 @@ def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Probl
 
 def _experiments(root: Node, sections: Mapping[str, Node], problems: Problems) -> dict[str, Node]:
     """Return the experiments whose names can be used."""
+    if not isinstance(root.value, dict):
+        return {}
     node = sections.get("experiments")
     if node is None or not isinstance(node.value, dict) or not node.value:
         place = node.key if node else root.place

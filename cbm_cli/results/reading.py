@@ -35,20 +35,25 @@ class Results:
         """Names of the experiments that have been run into this folder."""
         return sorted(path.parent.name for path in self.folder.glob("*/manifest.json"))
 
+    def require_experiments(self) -> list[str]:
+        """Names of the experiments; IncompleteError if there are none."""
+        names = self.experiments()
+        if not names:
+            raise IncompleteError(
+                f"{self.folder}: holds no results; make some with: cbm run experiments.yaml"
+            )
+        return names
+
     def only(self, experiment: str | None) -> str:
         """The experiment asked for, or the only one there is; CbmError if there are several."""
-        names = self.experiments()
+        names = self.require_experiments()
         if experiment is None and len(names) > 1:
             raise CbmError(f"{self.folder}: holds several experiments; name one of {', '.join(names)}")
-        return self.store(experiment or (names or ["any experiment"])[0]).experiment
+        return self.store(experiment or names[0]).experiment
 
     def all_summaries(self) -> pd.DataFrame:
         """The summaries of all experiments, one under the other; IncompleteError if there are none."""
-        frames = [self.summary(name) for name in self.experiments()]
-        if all(frame.empty for frame in frames):
-            raise IncompleteError(
-                f"{self.folder}: no finished trials; run some with: cbm run experiments.yaml"
-            )
+        frames = [self.summary(name) for name in self.require_experiments()]
         return pd.concat(frames, ignore_index=True)
 
     def store(self, experiment: str) -> Store:

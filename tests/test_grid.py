@@ -1,0 +1,847 @@
+"""Grid files: what they expand to, what is wrong with them and where, and the schema for editors."""
+
+import csv
+import time
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from cbm_cli.errors import CbmError
+from cbm_cli.grid import Data, Evaluate, Model, Settings, SlidingFactor, TableSpec, json_schema, read_grid
+
+EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
+
+# Lines 1 to 8 of most files below; what a test is about stands on line 9 and after.
+PLAIN = """\
+experiments:
+  toy:
+    data: {name: shifting-bar, size: 9, bar: 1}
+    model: {kind: rbm, hidden: 4}
+    offsets: dd^b_s
+    sampler: PT_10
+    learning_rate: 0.1
+    updates: 100
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that reads the text of a grid file."""
+
+    def read(text, *args, **named):
+        (tmp_path / "grid.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_grid(tmp_path / "grid.yaml", *args, **named)
+
+    return read
+
+
+@pytest.fixture
+def cells(read):
+    """Return a function from the text of a grid file to the cells of its experiment ``toy``."""
+    return lambda *args, **named: read(*args, **named).experiments["toy"].cells
+
+
+@pytest.fixture
+def complaints(read, tmp_path):
+    """Return a function from the text of a bad grid file to its complaints, less the name of the file."""
+
+    def complaints(*args, **named):
+        with pytest.raises(CbmError) as caught:
+            read(*args, **named)
+        return [line.removeprefix(f"{tmp_path}/grid.yaml:") for line in str(caught.value).split("\n")]
+
+    return complaints
+
+
+def settings(**changes):
+    """Return the only cell of PLAIN, with changes."""
+    plain = {
+        "data": Data(name="shifting-bar", size=9, bar=1),
+        "model": Model(kind="rbm", hidden=4),
+        "offsets": "dd^b_s",
+        "sampler": "PT_10",
+        "learning_rate": 0.1,
+        "updates": 100,
+    }
+    return Settings(**(plain | changes))
+
+
+def without(field):
+    return "".join(line for line in PLAIN.splitlines(True) if f" {field}:" not in line)
+
+
+# ---- What a grid expands to ----
+
+
+def test_scalars_alone_are_one_cell(cells):
+    assert cells(PLAIN) == (settings(),)
+
+
+def test_unquoted_values_mean_what_they_look_like(cells):
+    text = without("offsets").replace("0.1", "1e-3") + "    offsets: [00, 0d, dd_s^b]\n    batch: full\n"
+    assert [(cell.offsets, cell.learning_rate, cell.batch) for cell in cells(text)] == [
+        ("00", 0.001, "full"),
+        ("0d", 0.001, "full"),
+        ("dd^b_s", 0.001, "full"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "value"), [("off", False), ("on", True), ("yes", True), ("no", False), ("true", True)]
+)
+def test_words_for_true_and_false_are_read_where_they_are_meant(cells, word, value):
+    assert cells(PLAIN.replace("bar: 1", f"bar: 1, flip: {word}"))[0].data.flip is value
+
+
+def test_axes_multiply_in_the_order_they_are_written(cells):
+    text = """\
+experiments:
+  toy:
+    sampler: [CD-1, PT_10]
+    data: {flip: [false, true], name: shifting-bar, size: 9, bar: 1}
+    updates: 100
+    model: {kind: rbm, hidden: [4, 8]}
+    offsets: dd^b_s
+    learning_rate: 0.1
+"""
+    assert cells(text) == tuple(
+        settings(
+            sampler=sampler,
+            data=Data(name="shifting-bar", size=9, bar=1, flip=flip),
+            model=Model(kind="rbm", hidden=hidden),
+        )
+        for sampler in ("CD-1", "PT_10")
+        for flip in (False, True)
+        for hidden in (4, 8)
+    )
+
+
+def test_data_may_be_a_list_of_names_and_mappings_with_axes_of_their_own(cells):
+    text = without("data") + "    data: [mnist, {name: bars-and-stripes, size: [2, 3]}]\n"
+    assert [cell.data for cell in cells(text)] == [
+        Data(name="mnist"),
+        Data(name="bars-and-stripes", size=2),
+        Data(name="bars-and-stripes", size=3),
+    ]
+
+
+def test_nested_fields_are_read(cells):
+    text = PLAIN + "    sliding_factor: 0.5\n    evaluate: {every: 2 epochs}\n    batch: 30\n    ladders: 3\n"
+    assert cells(text) == (
+        settings(
+            sliding_factor=SlidingFactor(visible=0.5, hidden=0.5),
+            evaluate=Evaluate(every="2 epochs"),
+            batch=30,
+            ladders=3,
+        ),
+    )
+
+
+def test_equal_cells_are_merged(cells):
+    text = without("offsets").replace("0.1", "[0.1, 1e-1]") + "    offsets: [dd^b_s, dd_s^b, 00]\n"
+    assert cells(text) == (settings(), settings(offsets="00"))
+
+
+def test_zip_ties_axes_into_one(cells):
+    text = without("learning_rate") + (
+        "    learning_rate: [0.1, 0.2]\n    weight_scale: [0.1, 0.2]\n    ladders: [1, 2, 4]\n"
+        "    init: [zero, inverse-sigmoid, zero]\n    zip: [[learning_rate, weight_scale], [ladders, init]]\n"
+    )
+    assert [(cell.learning_rate, cell.weight_scale, cell.ladders, cell.init) for cell in cells(text)] == [
+        (0.1, 0.1, 1, "zero"),
+        (0.1, 0.1, 2, "inverse-sigmoid"),
+        (0.1, 0.1, 4, "zero"),
+        (0.2, 0.2, 1, "zero"),
+        (0.2, 0.2, 2, "inverse-sigmoid"),
+        (0.2, 0.2, 4, "zero"),
+    ]
+
+
+def test_one_list_of_fields_is_one_zip(cells):
+    text = without("data").replace("0.1", "[0.1, 0.2]") + (
+        "    data: [mnist, {name: bars-and-stripes, size: 3}]\n    zip: [data, learning_rate]\n"
+    )
+    assert [(cell.data.name, cell.learning_rate) for cell in cells(text)] == [
+        ("mnist", 0.1),
+        ("bars-and-stripes", 0.2),
+    ]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "{offsets: dd_s^b, learning_rate: [0.1, 2e-1], data.flip: on}",
+        "{offsets: dd^b_s, learning_rate: [0.20, 0.1], data: {flip: true}}",
+        "{offsets: [dd^b_s], learning_rate: [.1, .2], data: {flip: true, name: [mnist, shifting-bar]}}",
+    ],
+)
+def test_exclude_drops_cells_in_which_all_holds(cells, condition):
+    text = """\
+experiments:
+  toy:
+    data: {name: shifting-bar, size: 9, bar: 1, flip: [false, true]}
+    model: {kind: rbm, hidden: 4}
+    offsets: [dd^b_s, 00]
+    sampler: PT_10
+    learning_rate: [0.1, 0.2, 0.3]
+    updates: 100
+    exclude:
+      - CONDITION
+      - {learning_rate: 0.3, data: shifting-bar}
+"""
+    kept = [
+        (cell.data.flip, cell.offsets, cell.learning_rate)
+        for cell in cells(text.replace("CONDITION", condition))
+    ]
+    assert kept == [
+        (False, "dd^b_s", 0.1),
+        (False, "dd^b_s", 0.2),
+        (False, "00", 0.1),
+        (False, "00", 0.2),
+        (True, "00", 0.1),
+        (True, "00", 0.2),
+    ]
+
+
+def test_when_changes_cells_in_order_and_each_change_sees_those_before(cells):
+    text = (
+        PLAIN.replace("dd^b_s", "[00, dd^b_s]")
+        + """\
+    when:
+      - {if: {offsets: 00}, set: {init: zero, data.flip: true}}
+      - {if: {init: zero, data: {flip: true}}, set: {epochs: 7, sliding_factor: 0.2}}
+      - {if: {batch: 100, ladders: 1}, set: {weight_scale: 0.3}}
+"""
+    )
+    flipped = Data(name="shifting-bar", size=9, bar=1, flip=True)
+    factor = SlidingFactor(visible=0.2, hidden=0.2)
+    changed = settings(
+        offsets="00",
+        init="zero",
+        data=flipped,
+        updates=None,
+        epochs=7,
+        sliding_factor=factor,
+        weight_scale=0.3,
+    )
+    assert cells(text) == (changed, settings(weight_scale=0.3))
+
+
+def test_set_of_a_whole_nested_field_replaces_it(cells):
+    text = PLAIN + "    when: [{if: {sampler: PT_10}, set: {data: {name: bars-and-stripes, size: 3}}}]\n"
+    assert cells(text) == (settings(data=Data(name="bars-and-stripes", size=3)),)
+
+
+def test_defaults_serve_where_an_experiment_is_silent(read):
+    text = """\
+defaults:
+  trials: 3
+  seed: 7
+  updates: 100
+  model: {kind: rbm, hidden: 4}
+  learning_rate: [0.1, 0.2]
+  table: {columns: init}
+  when: [{if: {offsets: 00}, set: {init: zero}}]
+experiments:
+  toy: {data: mnist, offsets: 00, sampler: CD-1}
+  other: {data: mnist, offsets: d0, sampler: CD-1, learning_rate: 0.3, epochs: 5, trials: 4}
+"""
+    toy, other = read(text).experiments.values()
+    assert (toy.trials, toy.seed, toy.table) == (3, 7, TableSpec(columns=("init",)))
+    assert [(cell.learning_rate, cell.updates, cell.init) for cell in toy.cells] == [
+        (0.1, 100, "zero"),
+        (0.2, 100, "zero"),
+    ]
+    assert (other.trials, other.seed) == (4, 7)
+    assert [(cell.learning_rate, cell.updates, cell.epochs, cell.init) for cell in other.cells] == [
+        (0.3, None, 5, "inverse-sigmoid")
+    ]
+
+
+def test_what_a_file_leaves_out_has_defaults(read):
+    toy = read(PLAIN).experiments["toy"]
+    assert (toy.name, toy.description, toy.trials, toy.seed, toy.table) == ("toy", "", 25, 1, TableSpec())
+
+
+def test_table_names_may_stand_alone_and_be_dotted(read):
+    text = PLAIN + "    table: {rows: model.hidden, columns: [offsets, init], groups: data, scale: total}\n"
+    assert read(text).experiments["toy"].table == TableSpec(
+        rows=("model_hidden",), columns=("offsets", "init"), groups=("data",), scale="total"
+    )
+
+
+def test_honest_aliases_are_written_out(cells):
+    text = without("data").replace("0.1", "&rate 0.1") + "    weight_scale: *rate\n    data: mnist\n"
+    assert cells(text) == (settings(data=Data(name="mnist"), weight_scale=0.1),)
+
+
+def test_byte_order_mark_and_windows_line_ends_do_not_matter(cells):
+    assert cells(b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode()) == (settings(),)
+
+
+def test_trial_k_has_the_same_seed_in_every_cell(read):
+    toy = read(PLAIN.replace("0.1", "[0.1, 0.2]"), trials=3).experiments["toy"]
+    trials = list(toy)
+    assert [(trial.number, trial.settings.learning_rate) for trial in trials] == [
+        (number, rate) for number in range(3) for rate in (0.1, 0.2)
+    ]
+    seeds = {trial.number: trial.seed for trial in trials}
+    assert [trial.seed for trial in trials] == [seeds[trial.number] for trial in trials]
+    assert len(set(seeds.values())) == 3
+
+
+# ---- Choosing experiments ----
+
+SEVERAL = (
+    "defaults:\n"
+    + PLAIN.partition("toy:\n")[2].replace("    ", "  ")
+    + "experiments: {a: {}, b: {}, c: {}}\n"
+)
+
+
+def names(experiments):
+    return [experiment.name for experiment in experiments]
+
+
+def test_groups_nest_and_are_resolved(read):
+    grid = read(SEVERAL + "groups: {outer: [inner, c], inner: [b, a], one: b}\ndefault: [outer, a]\n")
+    assert grid.groups == {"outer": ("b", "a", "c"), "inner": ("b", "a"), "one": ("b",)}
+    assert names(grid.select([])) == ["b", "a", "c"]
+    assert names(grid.select(["c", "one", "b"])) == ["c", "b"]
+
+
+def test_without_default_all_experiments_run(read):
+    assert names(read(SEVERAL).select()) == ["a", "b", "c"]
+    assert names(read(SEVERAL + "default: c\n").select()) == ["c"]
+
+
+def test_unknown_experiment_is_refused_with_the_names_there_are(read):
+    grid = read(SEVERAL.replace("b: {}", "big-one: {}") + "groups: {both: [a, c]}\n")
+    with pytest.raises(CbmError) as caught:
+        grid.select(["a", "bigone"])
+    first, *rest = str(caught.value).split("\n")
+    assert first == f"{grid.path}: there is no experiment 'bigone'; did you mean big-one?"
+    assert rest == ["experiments: a, big-one, c", "groups: both"]
+
+
+def test_many_groups_of_groups_resolve_at_once(complaints):
+    groups = "".join(f"  g{n}: [g{n - 1}, g{n - 1}]\n" for n in range(1, 20))
+    assert complaints(SEVERAL + "groups:\n  g0: x\n" + groups)[0].startswith("10:7: groups.g0: there is no")
+
+
+# ---- Overrides ----
+
+
+def test_override_replaces_a_field_in_every_experiment(read):
+    grid = read(SEVERAL, {"learning_rate": "5e-2", "sampler": "[CD-1, PCD-1]", "trials": "2"})
+    for experiment in grid.experiments.values():
+        assert experiment.trials == 2
+        assert [(cell.learning_rate, cell.sampler) for cell in experiment.cells] == [
+            (0.05, "CD-1"),
+            (0.05, "PCD-1"),
+        ]
+
+
+def test_dotted_override_reaches_into_a_field_however_it_is_written(cells):
+    text = without("data") + "    data: [mnist, {name: shifting-bar, size: 9, bar: 1}]\n"
+    changes = {"data.flip": "[off, on]", "evaluate.every": "3 epochs", "sliding_factor.hidden": "0.5"}
+    expanded = cells(text, changes)
+    assert [(cell.data.title, cell.data.flip) for cell in expanded] == [
+        ("mnist", False),
+        ("flipped-mnist", True),
+        ("shifting-bar", False),
+        ("flipped-shifting-bar", True),
+    ]
+    assert {cell.evaluate for cell in expanded} == {Evaluate(every="3 epochs")}
+    assert {cell.sliding_factor for cell in expanded} == {SlidingFactor(visible=0.01, hidden=0.5)}
+
+
+def test_overriding_the_length_of_training_replaces_the_other_one(cells):
+    assert cells(PLAIN, {"epochs": "3"}) == (settings(updates=None, epochs=3),)
+
+
+def test_overridden_field_leaves_its_zip_and_conditions_may_then_hold_nowhere(cells):
+    text = without("learning_rate") + (
+        "    learning_rate: [0.1, 0.2]\n    ladders: [1, 2]\n    zip: [learning_rate, ladders]\n"
+        "    exclude: [{learning_rate: 0.2}]\n"
+    )
+    assert cells(text, {"learning_rate": "0.3"}) == tuple(
+        settings(learning_rate=0.3, ladders=ladders) for ladders in (1, 2)
+    )
+
+
+def test_trials_given_by_the_caller_win(read):
+    assert read(PLAIN + "    trials: 5\n", {"trials": "4"}, trials=3).experiments["toy"].trials == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "told"),
+    [
+        ("learning_rat", "1", "--set learning_rat: unknown field; did you mean learning_rate?"),
+        ("data.flop", "1", "--set data.flop: unknown field; did you mean data.flip?"),
+        ("learning_rate", "-1", "--set learning_rate: must be greater than 0, not -1"),
+        ("learning_rate", "[", "--set learning_rate: is not YAML: "),
+        ("learning_rate", "", "--set learning_rate: is empty"),
+        ("data.flip", "maybe", "--set data.flip: must be true or false, not maybe"),
+        ("data", "{name: mnist, sise: 3}", "--set data: sise: unknown field; did you mean size?"),
+        ("offsets", "[dd, dq]", "--set offsets: offset scheme 'dq' has unknown letters q"),
+        ("trials", "0", "--set trials: must be 1 or more, not 0"),
+    ],
+)
+def test_bad_override_is_told_once_by_the_option(complaints, field, text, told):
+    (line,) = complaints(SEVERAL, {field: text})
+    assert line.startswith(told)
+
+
+def test_bad_number_of_trials_is_told_by_the_option(complaints):
+    assert complaints(SEVERAL, trials=0) == ["--trials: must be 1 or more, not 0"]
+
+
+# ---- What is wrong, and where ----
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("weight_scal: 1", "9:5: toy.weight_scal: unknown field; did you mean weight_scale?"),
+        ("xyzzy: 1", "9:5: toy.xyzzy: unknown field; there are: description, trials, seed, table, data, "),
+        ("offsets: 00", "9:5: toy.offsets: is given twice; it stands on line 5 already"),
+        ("ladders: 1.5", "9:14: toy.ladders: must be a whole number, not 1.5"),
+        ("ladders:", "9:13: toy.ladders: must be a whole number, not empty"),
+        ("ladders: null", "9:14: toy.ladders: must be a whole number, not null"),
+        ("ladders: [1, 0]", "9:18: toy.ladders: must be 1 or more, not 0"),
+        ("weight_scale: small", "9:19: toy.weight_scale: must be a number, not small"),
+        ("weight_scale: .inf", "9:19: toy.weight_scale: must be a number, not .inf"),
+        ("weight_scale: inf", "9:19: toy.weight_scale: must be finite, not inf"),
+        ("weight_scale: nan", "9:19: toy.weight_scale: must be finite, not nan"),
+        ("weight_scale: 0", "9:19: toy.weight_scale: must be greater than 0, not 0"),
+        ("weight_scale: {a: 1}", "9:19: toy.weight_scale: must be a number, not a mapping"),
+        ("weight_scale: [0.1, [0.2]]", "9:25: toy.weight_scale: is a list within a list"),
+        ("weight_scale: []", "9:19: toy.weight_scale: is an empty list; an axis has one value or more"),
+        (
+            "weight_scale: !!float 1",
+            "9:19: toy.weight_scale: the YAML tag tag:yaml.org,2002:float means nothing",
+        ),
+        ("sliding_factor: 1.5", "9:21: toy.sliding_factor: must be 1 or less, not 1.5"),
+        ("sliding_factor: {visible: 0}", "9:31: toy.sliding_factor.visible: must be greater than 0, not 0"),
+        (
+            "sliding_factor: {visibel: 1}",
+            "9:22: toy.sliding_factor.visibel: unknown field; did you mean visible?",
+        ),
+        ("batch: ful", "9:12: toy.batch: must be full or a whole number, not ful; did you mean full?"),
+        ("batch: 0", "9:12: toy.batch: must be full or 1 or more, not 0"),
+        ("init: zeros", "9:11: toy.init: must be zero or inverse-sigmoid, not zeros; did you mean zero?"),
+        (
+            "evaluate: {every: 5 minutes}",
+            "9:23: toy.evaluate.every: write a number of updates (50) or of epochs",
+        ),
+        ("evaluate: exact", "9:5: toy.evaluate: must be a mapping of fields, not exact"),
+        (
+            "evaluate: {method: exakt}",
+            "9:24: toy.evaluate.method: must be exact or none, not exakt; did you mean",
+        ),
+        ("epochs: 3", "2:3: toy: give the length of training as either updates or epochs"),
+        ("ladders: 3", "2:3: toy: ladders must divide the batch; 100 is no multiple of 3"),
+        ("trials: 0", "9:13: toy.trials: must be 1 or more, not 0"),
+        ("trials: [1, 2]", "9:13: toy.trials: must be a whole number, not a list"),
+        ("seed: -1", "9:11: toy.seed: must be 0 or more, not -1"),
+        ("description: [a]", "9:18: toy.description: must be text, not a list"),
+        (
+            "table: {rows: sampeler}",
+            "9:19: toy.table.rows: there is no column sampeler; did you mean sampler?",
+        ),
+        (
+            "table: {groups: [data, hidden]}",
+            "9:28: toy.table.groups: there is no column hidden; did you mean",
+        ),
+        ("table: {scale: all}", "9:20: toy.table.scale: must be total or per-sample, not all"),
+        ("table: {row: init}", "9:13: toy.table.row: unknown field; did you mean rows?"),
+        ("zip: learning_rate", "9:10: toy.zip: must be a list, not learning_rate"),
+        (
+            "zip: [data, samplr]",
+            "9:17: toy.zip: ties whole fields; there is no samplr; did you mean sampler?",
+        ),
+        ("zip: [data, ladders]", "9:10: toy.zip: ties ladders, which is not given here"),
+        ("zip: [data, model, data]", "9:10: toy.zip: names data twice"),
+        ("exclude: {offsets: 00}", "9:14: toy.exclude: must be a list, not a mapping"),
+        ("exclude: [{offsets: 00}]", "9:15: toy.exclude: holds for no cell of the grid"),
+        ("exclude: [{ladders: 2}]", "9:15: toy.exclude: holds for no cell of the grid"),
+        ("exclude: [{data: {flip: on}}]", "9:15: toy.exclude: holds for no cell of the grid"),
+        ("exclude: [{data.flip: off}]", "2:3: toy: has no cell left; exclude drops them all"),
+        ("exclude: [{}]", "9:15: toy.exclude: names no field; it would hold for all cells"),
+        ("exclude: [{offset: 00}]", "9:16: toy.exclude.offset: unknown field; did you mean offsets?"),
+        ("exclude: [{offsets: dq}]", "9:25: toy.exclude.offsets: offset scheme 'dq' has unknown letters q"),
+        ("exclude: [{data: {flp: on}}]", "9:23: toy.exclude.data.flp: unknown field; did you mean flip?"),
+        ("exclude: [00]", "9:15: toy.exclude: must be a mapping of fields, not 00"),
+        ("when: [{if: {init: zero}, set: {ladders: 2}}]", "9:17: toy.when.if: holds for no cell of the grid"),
+        ("when: [{if: {sampler: PT_10}}]", "9:12: toy.when.set: is missing"),
+        ("when: [{set: {ladders: 2}}]", "9:12: toy.when.if: is missing"),
+        (
+            "when: [{iff: 1, if: {batch: 100}, set: {}}]",
+            "9:13: toy.when.iff: unknown field; did you mean if?",
+        ),
+        (
+            "when: [{if: {batch: 100}, set: {ladders: [2]}}]",
+            "9:46: toy.when.set.ladders: sets one value, not a list",
+        ),
+        (
+            "when: [{if: {batch: 100}, set: {lader: 2}}]",
+            "9:37: toy.when.set.lader: unknown field; did you mean ladders?",
+        ),
+        ("when: [{if: {batch: 100}, set: {data: {flip: on}}}]", "9:37: toy.when.set.data.name: is missing"),
+        ("when: [{if: {batch: 100}, set: {data.name: mnist}}]", "2:3: toy: mnist has no option size"),
+        ("when: [{if: {batch: 100}, set: {offsets: ddd}}]", "2:3: toy: offset scheme ddd^b has 3 letters"),
+        ("? [a, b]\n    : 1", "9:7: toy: a key must be plain text"),
+    ],
+)
+def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
+    (complaint,) = complaints(f"{PLAIN}    {line}\n")
+    assert complaint.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("data", "mnst", "8:11: toy.data: data set 'mnst' is unknown; did you mean mnist?"),
+        (
+            "data",
+            "shifting-bar",
+            "8:11: toy.data: shifting-bar needs a size; write {name: shifting-bar, size: 9",
+        ),
+        ("data", "{name: mnist, size: 3}", "8:5: toy.data: mnist has no option size"),
+        (
+            "data",
+            "{name: shifting-bar, size: 4, bar: 4}",
+            "8:5: toy.data: bar must be less than size 4, not 4",
+        ),
+        ("data", "{flip: yes}", "8:5: toy.data.name: is missing"),
+        ("model", "{kind: rbm}", "8:5: toy.model.hidden: is missing"),
+        ("model", "4", "8:5: toy.model: must be a mapping of fields, not 4"),
+        ("model", "{kind: dbn, hidden: 4}", "8:19: toy.model.kind: must be rbm, not dbn"),
+        ("offsets", "[00, dq^b]", "8:19: toy.offsets: offset scheme 'dq^b' has unknown letters q"),
+        ("offsets", "ddbs", "8:14: toy.offsets: offset scheme 'ddbs' is ambiguous; did you mean dd^b_s?"),
+        ("offsets", "000", "2:3: toy: offset scheme 000 has 3 letters; an rbm of 2 layers needs 2"),
+        ("offsets", "0", "2:3: toy: offset scheme 0 has 1 letter"),
+        ("sampler", "[CD-1, PT_1]", "8:21: toy.sampler: sampler 'PT_1': parallel tempering needs 2 or more"),
+        ("learning_rate", "0", "8:20: toy.learning_rate: must be greater than 0, not 0"),
+        ("learning_rate", "-0.5", "8:20: toy.learning_rate: must be greater than 0, not -0.5"),
+        ("updates", "1e3", "8:14: toy.updates: must be a whole number, not 1e3"),
+    ],
+)
+def test_mistake_in_a_needed_field_is_told_once_with_its_place(complaints, field, value, told):
+    (complaint,) = complaints(f"{without(field)}    {field}: {value}\n")
+    assert complaint.startswith(told)
+
+
+@pytest.mark.parametrize("field", ["data", "model", "offsets", "sampler", "learning_rate"])
+def test_missing_field_is_told_once_however_many_cells_there_are(complaints, field):
+    text = without(field) + "    ladders: [1, 2]\n    weight_scale: [1, 2, 3]\n"
+    assert complaints(text) == [f"2:3: toy.{field}: is missing"]
+
+
+def test_ladders_without_tempering_are_refused(complaints):
+    text = PLAIN.replace("PT_10", "[PCD-1, PT_10]") + "    ladders: [2, 4]\n"
+    assert complaints(text) == ["2:3: toy: ladders is for parallel tempering; PCD-1 has one temperature"]
+
+
+def test_any_number_of_ladders_suits_a_full_batch(cells):
+    assert cells(PLAIN + "    ladders: 3\n    batch: full\n") == (settings(ladders=3, batch="full"),)
+
+
+def test_zip_of_axes_of_different_lengths_is_refused(complaints):
+    text = PLAIN.replace("0.1", "[0.1, 0.2]") + "    ladders: [1, 2, 4]\n    zip: [learning_rate, ladders]\n"
+    assert complaints(text) == [
+        "10:10: toy.zip: ties axes of different lengths: learning_rate has 2, ladders has 3"
+    ]
+
+
+def test_all_mistakes_of_a_file_are_told_at_once_in_its_order(complaints):
+    text = """\
+defaults: {trials: 0}
+default: [one, tow]
+grups: {}
+experiments:
+  one:
+    data: {name: shifting-bar, sise: 9, bar: 0}
+    offsets: [00, dx]
+    sampler: PT_1
+    learning_rate: [-1, a]
+    sampler: CD-1
+    epochs: 3
+  two:
+    offsets: aa
+    exclude: [{init: one}]
+"""
+    assert [line.partition("; ")[0] for line in complaints(text)] == [
+        "1:20: defaults.trials: must be 1 or more, not 0",
+        "2:16: default: there is no experiment or group tow",
+        "3:1: grups: unknown field",
+        "6:32: one.data.sise: unknown field",
+        "6:46: one.data.bar: must be 1 or more, not 0",
+        "7:19: one.offsets: offset scheme 'dx' has unknown letters x",
+        "8:14: one.sampler: sampler 'PT_1': parallel tempering needs 2 or more temperatures",
+        "9:21: one.learning_rate: must be greater than 0, not -1",
+        "9:25: one.learning_rate: must be a number, not a",
+        "10:5: one.sampler: is given twice",
+        "14:22: two.exclude.init: must be zero or inverse-sigmoid, not one",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", " is empty"),
+        ("# nothing\n", " is empty"),
+        ("- a\n- b\n", "1:1: must be a mapping of fields, not a list"),
+        ("{}", "1:1: experiments: must name at least one"),
+        ("experiments: {}", "1:1: experiments: must name at least one"),
+        ("experiments:\n", "1:1: experiments: must name at least one"),
+        ("experiments: [a]", "1:1: experiments: must name at least one"),
+        ("experiments:\n  a/b: {}\n", "2:3: a/b: cannot name an experiment"),
+        ("experiments:\n  ..: {}\n", "2:3: ..: cannot name an experiment"),
+        ("experiments:\n  toy:\n", "2:3: toy: must be a mapping of fields, not empty"),
+        (
+            "experiments:\n  toy:\n    a: b: c\n",
+            "3:9: is not YAML: mapping values are not allowed here; quote",
+        ),
+        ("experiments:\n\ttoy: 1\n", "2:1: is not YAML: while scanning for the next token, found character"),
+        ("experiments: {toy: *x}\n", "1:20: is not YAML: found undefined alias 'x'"),
+        ("experiments: &x {toy: *x}\n", "1:14: contains an alias of itself"),
+        (
+            PLAIN + "---\n" + PLAIN,
+            "9:1: is not YAML: expected a single document in the stream, but found another",
+        ),
+        (PLAIN + "    init: \x07\n", "9:11: is not YAML: special characters are not allowed"),
+        (PLAIN.encode() + b"    # caf\xe9\n", "9:10: is not UTF-8"),
+        (PLAIN.encode("utf-16"), "1:1: is not UTF-8"),
+        ("experiments: " + "[" * 5000, " is nested more than 20 levels deep"),
+        ("experiments: " + "[" * 50 + "]" * 50, "1:34: is nested more than 20 levels deep"),
+        ("#" * 1_000_001, " is larger than 1,000,000 bytes"),
+    ],
+)
+def test_what_is_no_grid_is_refused_with_its_place(complaints, text, told):
+    assert complaints(text)[0].startswith(told)
+
+
+def test_missing_file_and_folder_are_refused(tmp_path):
+    with pytest.raises(CbmError, match=r"none\.yaml: there is no such file"):
+        read_grid(tmp_path / "none.yaml")
+    with pytest.raises(CbmError, match=r": is a folder; name a YAML file"):
+        read_grid(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ("{x: [a, aa]}", "9:17: groups.x: there is no experiment or group aa; did you mean a?"),
+        ("{x: [y], y: [x]}", "9:10: groups.x: contains itself"),
+        ("{a: [b]}", "9:10: groups.a: is the name of an experiment already"),
+        ("{x: []}", "9:13: groups.x: names no experiment"),
+        ("[a, b]", "9:1: groups: must be a mapping of fields, not a list"),
+    ],
+)
+def test_bad_group_is_refused(complaints, groups, told):
+    (complaint,) = complaints(f"{SEVERAL}groups: {groups}\n")
+    assert complaint.startswith(told)
+
+
+def test_long_chain_of_groups_is_refused(complaints):
+    groups = "".join(f"  g{n}: g{n + 1}\n" for n in range(500)) + "  g500: a\n"
+    assert any("stands below 20 other groups" in line for line in complaints(SEVERAL + "groups:\n" + groups))
+
+
+def test_aliased_bomb_is_refused_at_once(complaints):
+    levels = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 30))
+    begun = time.perf_counter()
+    (complaint,) = complaints("defaults:\n  l0: &l0 [x, x]\n" + levels + PLAIN)
+    assert "has more than 100,000 values when its aliases are written out" in complaint
+    assert time.perf_counter() - begun < 5
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        "".join(
+            f"    {field}: {list(range(1, 101))}\n"
+            for field in ("weight_scale", "ladders", "batch", "updates")
+        ),
+        f"    data: {{name: mnist, size: {list(range(2000))}, bar: {list(range(2000))}}}\n",
+    ],
+)
+def test_grid_too_large_to_write_out_is_refused_before_it_is(complaints, axes):
+    kept = "".join(line for line in PLAIN.splitlines(True) if f"\n{line.split(':')[0]}:" not in f"\n{axes}")
+    begun = time.perf_counter()
+    (complaint,) = complaints(kept + axes)
+    assert "has more than 1,000,000" in complaint
+    assert time.perf_counter() - begun < 5
+
+
+# ---- The experiments of the paper ----
+
+
+def test_experiments_of_the_paper_expand_to_their_tables():
+    grid = read_grid(EXPERIMENTS)
+    assert {name: len(experiment.cells) for name, experiment in grid.experiments.items()} == {
+        "quickstart": 4 * 3,
+        "standard-methods-bars": 4 * 4 * 3,
+        "standard-methods-shifting": 2 * 4 * 4 * 3,
+        "initialisation": 2 * 2 * 4 * 3,
+        "reparameterisation": 2 * 4 * 3,
+        "moving-average": 2 * 3 * 4 * 3,
+        "no-moving-average": 8,
+        "standard-methods-mnist": 4 * (3 + 3 + 1),
+        "initialisation-mnist": 2 * 2 * 2 * (3 + 3 + 1),
+        "reparameterisation-mnist": 2 * (3 + 3 + 1),
+        "moving-average-mnist": 3 * (3 + 3 + 1),
+    }
+    assert {experiment.trials for experiment in grid.experiments.values()} == {25}
+    assert all(experiment.description for experiment in grid.experiments.values())
+    assert names(grid.select()) == ["quickstart"]
+
+
+def test_every_published_value_of_a_small_machine_has_its_cell():
+    """Tables 2 to 8; 00 and d0 "as originally proposed" start at zero biases, the others do not."""
+    grid = read_grid(EXPERIMENTS)
+    columns = ("data", "model_hidden", "sampler", "learning_rate", "offsets", "init")
+    cells = {
+        (*(str(cell.record()[column]) for column in columns), experiment.table.scale)
+        for experiment in grid.select(["toy-tables", "mnist-16"])
+        for cell in experiment.cells
+    }
+    tables = ("standard-methods", "init-", "reparameterization", "moving-average")
+    with (files("cbm_cli.paper") / "published-results.csv").open() as lines:
+        published = [row for row in csv.DictReader(lines) if row["table"].startswith(tables)]
+    assert len(published) == 36 + 28 + 72 + 18 + 14 + 18 + 18 + 14 + 27 + 27 + 21
+    for row in published:
+        original = "zero" if row["offsets"] in ("00", "d0") else "inverse-sigmoid"
+        init = original if row["init"] == "original" else row["init"]
+        scale = "total" if row["log_likelihood_scale"] == "total" else "per-sample"
+        key = (
+            row["dataset"],
+            row["hidden"],
+            row["sampler"],
+            row["learning_rate"],
+            row["offsets"],
+            init,
+            scale,
+        )
+        assert key in cells
+
+
+def test_toys_are_trained_on_the_full_batch_and_mnist_in_epochs():
+    grid = read_grid(EXPERIMENTS)
+    for experiment in grid.select(["quickstart", "toy-tables", "no-moving-average"]):
+        assert {(cell.updates, cell.batch, cell.every) for cell in experiment.cells} == {
+            (50000, "full", "50 updates")
+        }
+    for experiment in grid.select(["mnist-16"]):
+        assert {(cell.epochs, cell.batch, cell.every) for cell in experiment.cells} == {(100, 100, "1 epoch")}
+
+
+# ---- The schema for editors ----
+
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
+
+
+def as_an_editor_reads(text):
+    return yaml.safe_load(text)
+
+
+def test_schema_is_a_schema_and_accepts_the_experiments_of_the_paper():
+    VALIDATOR.check_schema(VALIDATOR.schema)
+    VALIDATOR.validate(as_an_editor_reads(EXPERIMENTS.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),  # told: what no schema can see, how values fit together
+    [
+        ("offsets: 00", ""),
+        ("offsets: [00, d0, dd_s^b]", ""),
+        ("learning_rate: [1e-3, 1, .5, '0.1']", ""),
+        ("data: mnist", ""),
+        ("data: [mnist, {name: bars-and-stripes, size: [2, 3], flip: [off, 'true']}]", ""),
+        ("data: {name: mnist, bar: 3}", "has no option bar"),
+        ("sliding_factor: [0.01, {visible: 1, hidden: [0.1, 1e-2]}]", ""),
+        ("batch: [full, 50, '50', 1_000]", ""),
+        ("evaluate: {method: none, every: [50, 1 epoch]}", ""),
+        ("trials: '3'", ""),
+        ("description: yes", ""),
+        ("table: {rows: data.flip, columns: [offsets, model_hidden], scale: total}", ""),
+        ("zip: [data, learning_rate]", ""),
+        ("zip: [[data, learning_rate], [model, offsets]]", ""),
+        ("exclude: []", ""),
+        ("exclude: [{data: shifting-bar, sliding_factor: 0.01}]", "has no cell left"),
+        ("exclude: [{data: [bars-and-stripes, mnist]}]", "holds for no cell"),
+        ("exclude: [{data: {bar: [2, 3]}, data.flip: off, offsets: 00}]", "holds for no cell"),
+        (
+            "when: [{if: {batch: [100]}, set: {data.flip: on, sliding_factor: 0.5, evaluate: {every: 3}}}]",
+            "",
+        ),
+    ],
+)
+def test_schema_accepts_what_the_reader_accepts(read, lines, told):
+    text = without(lines.partition(":")[0]) + f"    {lines}\n"
+    VALIDATOR.validate(as_an_editor_reads(text))
+    if told:
+        with pytest.raises(CbmError, match=told):
+            read(text)
+    else:
+        assert read(text).experiments["toy"].cells
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "weight_scal: 1",
+        "ladders: 1.5",
+        "ladders: 0",
+        "ladders:",
+        "ladders: []",
+        "ladders: [[1]]",
+        "ladders: {a: 1}",
+        "weight_scale: small",
+        "weight_scale: -1",
+        "weight_scale: '-1e-3'",
+        "sliding_factor: 1.5",
+        "sliding_factor: {visibel: 1}",
+        "batch: ful",
+        "init: zeros",
+        "data: mnst",
+        "data: {flip: on}",
+        "data: {name: mnist, sise: 3}",
+        "model: {kind: rbm}",
+        "model: 4",
+        "evaluate: exact",
+        "trials: [1, 2]",
+        "seed: -1",
+        "description: [a]",
+        "table: {rows: sampeler}",
+        "table: {scale: all}",
+        "table: {row: init}",
+        "zip: learning_rate",
+        "zip: [data.flip, model]",
+        "exclude: {sampler: PT_10}",
+        "exclude: [{}]",
+        "exclude: [{sampeler: PT_10}]",
+        "exclude: [{data: [{flip: on}]}]",
+        "when: [{if: {sampler: PT_10}}]",
+        "when: [{if: {sampler: PT_10}, set: {ladders: [2]}}]",
+        "when: [{if: {sampler: PT_10}, set: {data: {flip: on}}}]",
+    ],
+)
+def test_schema_refuses_what_the_reader_refuses(complaints, lines):
+    field = lines.partition(":")[0]
+    text = without(field) + f"    {lines}\n"
+    assert complaints(text)
+    assert not VALIDATOR.is_valid(as_an_editor_reads(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["[a]", "{}", "experiments: {}", "experiments: {a/b: {}}", "experiments: {a: }"]
+)
+def test_schema_refuses_files_of_another_shape(complaints, text):
+    assert complaints(text)
+    assert not VALIDATOR.is_valid(as_an_editor_reads(text))
