@@ -43,7 +43,7 @@ def refused_grid(text):
         ("learning_rate: 0.1", "learning_rate: -0.1", "grid.yaml:9:20", "greater than 0"),
         ("batch: full", "batch: full\n    batch: full", "grid.yaml:12:5", "twice"),
         ("dd^b_s", "dx^b_s", "grid.yaml:7:19", "x"),
-        ("dd^b_s", "ddd^b_s", "grid.yaml:4:3", "3 letters"),
+        ("dd^b_s", "ddd^b_s", "grid.yaml:7:19", "3 letters"),
         ("dd^b_s", "ddbs", "grid.yaml:7:19", "dd^b_s"),
         ("PT_4", "PT_1", "grid.yaml:8:21", "2 or more temperatures"),
         ("PT_4", "PT4", "grid.yaml:8:21", "PT_10"),

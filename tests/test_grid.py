@@ -444,7 +444,7 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
             "9:24: toy.evaluate.method: must be exact or none, not exakt; did you mean",
         ),
         ("epochs: 3", "2:3: toy: give the length of training as either updates or epochs"),
-        ("ladders: 3", "2:3: toy: ladders must divide the batch; 100 is no multiple of 3"),
+        ("ladders: 3", "9:14: toy.ladders: must divide the batch; 100 is no multiple of 3"),
         ("trials: 0", "9:13: toy.trials: must be 1 or more, not 0"),
         ("trials: [1, 2]", "9:13: toy.trials: must be a whole number, not a list"),
         ("seed: -1", "9:11: toy.seed: must be 0 or more, not -1"),
@@ -523,8 +523,8 @@ def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
         ("model", "{kind: dbn, hidden: 4}", "8:19: toy.model.kind: must be rbm, not dbn"),
         ("offsets", "[00, dq^b]", "8:19: toy.offsets: offset scheme 'dq^b' has unknown letters q"),
         ("offsets", "ddbs", "8:14: toy.offsets: offset scheme 'ddbs' is ambiguous; did you mean dd^b_s?"),
-        ("offsets", "000", "2:3: toy: offset scheme 000 has 3 letters; an rbm of 2 layers needs 2"),
-        ("offsets", "0", "2:3: toy: offset scheme 0 has 1 letter"),
+        ("offsets", "000", "8:14: toy.offsets: offset scheme 000 has 3 letters; an rbm of 2 layers needs 2"),
+        ("offsets", "[00, 0]", "8:19: toy.offsets: offset scheme 0 has 1 letter"),
         ("sampler", "[CD-1, PT_1]", "8:21: toy.sampler: sampler 'PT_1': parallel tempering needs 2 or more"),
         ("learning_rate", "0", "8:20: toy.learning_rate: must be greater than 0, not 0"),
         ("learning_rate", "-0.5", "8:20: toy.learning_rate: must be greater than 0, not -0.5"),
@@ -544,7 +544,8 @@ def test_missing_field_is_told_once_however_many_cells_there_are(complaints, fie
 
 def test_ladders_without_tempering_are_refused(complaints):
     text = PLAIN.replace("PT_10", "[PCD-1, PT_10]") + "    ladders: [2, 4]\n"
-    assert complaints(text) == ["2:3: toy: ladders is for parallel tempering; PCD-1 has one temperature"]
+    told = "toy.ladders: ladders are for parallel tempering; PCD-1 has one temperature"
+    assert complaints(text) == [f"9:15: {told}", f"9:18: {told}"]
 
 
 def test_any_number_of_ladders_suits_a_full_batch(cells):

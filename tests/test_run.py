@@ -219,14 +219,11 @@ def test_results_are_stored_as_documented(grid):
     record = json.loads(path.with_suffix(".json").read_text())
     assert record["csv_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     with np.load(path.with_suffix(".npz"), allow_pickle=False) as machine:
-        assert {name: machine[name].shape for name in machine.files} == {
-            "kind": (), "weights_0": (4, 3), "biases_0": (4,), "biases_1": (3,), "offsets_0": (4,), "offsets_1": (3,),
-        }  # fmt: skip
-    shown = json.loads(
-        cbm(
-            "evaluate", path.with_suffix(".npz"), "--exact", "--data", "bars-and-stripes:size=2", "--json"
-        ).stdout
-    )
+        shapes = {name: machine[name].shape for name in machine.files}
+    sizes = {"weights_0": (4, 3), "biases_0": (4,), "biases_1": (3,), "offsets_0": (4,), "offsets_1": (3,)}
+    assert shapes == {"kind": ()} | sizes
+    options = ["--exact", "--data", "bars-and-stripes:size=2", "--json"]
+    shown = json.loads(cbm("evaluate", path.with_suffix(".npz"), *options).stdout)
     last = float(path.read_text().splitlines()[-1].split(",")[-1])
     assert shown["log_likelihood"] == {"mean": last, "total": last * 8, "n": 8}
 

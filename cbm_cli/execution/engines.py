@@ -12,14 +12,17 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.jobs import Job
 from cbm_cli.results import Outcome
 from cbm_cli.trial.run import run_trial
 
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
 Listener = Callable[[str, int, int, float], None]  # run-id, trial number, update, log-likelihood
-TRIES = 2  # of a trial whose workers die under it; Dask tries each twice by itself
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def on_local_workers(
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             memory_limit=0,
             silence_logs=logging.CRITICAL,
         )
@@ -80,7 +83,7 @@ def on_cluster(
     from distributed import Client
 
     try:
-        client = Client(address, timeout=10, set_as_default=False)
+        client = Client(address, timeout=5, set_as_default=False)
     except (OSError, ValueError) as error:
         raise CbmError(f"--scheduler {address}: no Dask scheduler answers there ({error})") from None
     conversation = _Conversation(client, listen)
@@ -94,38 +97,48 @@ def on_cluster(
 
 
 class _Conversation:
-    """One run on a cluster: a window of tasks is kept submitted, so that a dying worker blames few."""
+    """One run on a cluster: a window of tasks is kept submitted, so that workers never wait."""
 
-    def __init__(self, client, listen: Listener) -> None:
+    def __init__(self, client: "Client", listen: Listener) -> None:
         self.client = client
         self.token = f"cbm-{uuid.uuid4().hex[:12]}"
-        self.data: dict = {}
-        self.tries: dict[tuple[str, int], int] = {}
+        self.data: dict[str, Future] = {}
         client.subscribe_topic(self.token, lambda event: listen(*event[1]))
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome | Failure]]:
+        """Run the jobs; those that were on a worker when it died run once more at the end, one by one.
+
+        Only a trial that is alone on the cluster can be blamed for the death of its worker.
+        """
+        suspects = []
+        for job, result in self._stream(jobs, self._window()):
+            if result is None:
+                suspects.append(job)
+            else:
+                yield job, result
+        for suspect in suspects:
+            for job, result in self._stream([suspect], 1):
+                yield job, result or Failure("its worker died, more than once (out of memory?)")
+
+    def _stream(self, jobs: Sequence[Job], window: int) -> Iterator[tuple[Job, Outcome | Failure | None]]:
         from distributed import as_completed
 
         waiting, running = iter(jobs), {}
         tasks = as_completed(loop=self.client.loop)
 
-        def submit(job: Job | None) -> None:
-            if job is not None:
+        def submit() -> None:
+            if (job := next(waiting, None)) is not None:
                 future = self._submit(job)
                 running[future] = job
                 tasks.add(future)
 
-        for _ in range(self._window()):
-            submit(next(waiting, None))
+        for _ in range(window):
+            submit()
         while running:
             future = next(tasks)
             job = running.pop(future)
-            result = self._result(future)
-            if result is None and self.tries[job.key] < TRIES:
-                submit(job)
-                continue
-            submit(next(waiting, None))
-            yield job, result or Failure("its worker died again and again (out of memory?)")
+            submit()
+            yield job, self._result(future)
 
     def stop(self) -> None:
         """Ask running trials to stop, on every worker."""
@@ -138,18 +151,17 @@ class _Conversation:
         self.client.wait_for_workers(1)
         return 2 * len(self.client.scheduler_info(n_workers=-1)["workers"])
 
-    def _submit(self, job: Job):
+    def _submit(self, job: Job) -> "Future":
         from cbm_cli.execution.worker import work
 
-        self.tries[job.key] = self.tries.get(job.key, 0) + 1
         data = self.data.get(job.data.digest)
         if data is None or data.status != "finished":  # first use, or its workers have died
             data = self.client.scatter(job.data, broadcast=True, hash=False)
             self.data[job.data.digest] = data
         return self.client.submit(work, job.trial, job.run_id, data, self.token, pure=False)
 
-    def _result(self, future) -> Outcome | Failure | None:
-        """What the trial returned; None where it has to be submitted again."""
+    def _result(self, future: "Future") -> Outcome | Failure | None:
+        """What the trial returned; None where it died with its worker or its data."""
         from concurrent.futures import CancelledError
 
         from distributed.scheduler import KilledWorker

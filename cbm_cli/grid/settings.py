@@ -19,6 +19,14 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Misfit(ValueError):
+    """A value that does not go with the others; ``field`` is the one to look at first."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
 def _canonical(kind: type[Scheme] | type[Sampler]) -> AfterValidator:
     def parse(text: str) -> str:
         try:
@@ -120,16 +128,17 @@ class Settings(Frozen):
     def _fit_together(self) -> "Settings":
         letters = Scheme.parse(self.offsets).letters
         if len(letters) != self.model.layers:
-            raise ValueError(
-                f"offset scheme {self.offsets} has {len(letters)} letters; "
-                f"an {self.model.kind} of {self.model.layers} layers needs {self.model.layers}"
+            raise Misfit(
+                "offsets",
+                f"offset scheme {self.offsets} has {len(letters)} letter{'s' * (len(letters) > 1)}; "
+                f"an {self.model.kind} of {self.model.layers} layers needs {self.model.layers}",
             )
         if (self.updates is None) == (self.epochs is None):
             raise ValueError("give the length of training as either updates or epochs")
         if self.ladders > 1 and Sampler.parse(self.sampler).temperatures == 1:
-            raise ValueError(f"ladders is for parallel tempering; {self.sampler} has one temperature")
+            raise Misfit("ladders", f"ladders are for parallel tempering; {self.sampler} has one temperature")
         if self.batch != "full" and self.batch % self.ladders:
-            raise ValueError(f"ladders must divide the batch; {self.batch} is no multiple of {self.ladders}")
+            raise Misfit("ladders", f"must divide the batch; {self.batch} is no multiple of {self.ladders}")
         return self
 
     @property

@@ -1,6 +1,6 @@
 """What to say about a value that cannot be taken: where it stands, what it must be, what was meant."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -54,14 +54,25 @@ def shown(node: Node) -> str:
     return "a mapping" if isinstance(node.value, dict) else "a list"
 
 
-def report(error: ValidationError, node: Node, problems: Problems) -> None:
-    """Add what pydantic found in the value of a node, each at the place of the part that is meant."""
+def report(
+    error: ValidationError,
+    node: Node,
+    problems: Problems,
+    sources: Mapping[tuple[str, Any], Node] | None = None,
+) -> None:
+    """Add what pydantic found in the value of a node, each at the place of the part that is meant.
+
+    ``sources`` says where the values of a cell come from, by field and value, for those that do not go
+    with the others.
+    """
     phrases: dict[tuple[Place, str, str], list[str]] = {}
     for item in error.errors():
         part = _part(node, item["loc"])
         if item["type"] == "missing":
             problems.add(part.key, ".".join(filter(None, (part.label, str(item["loc"][-1])))), "is missing")
         elif item["type"] == "value_error":
+            field = getattr(item["ctx"]["error"], "field", None)
+            part = (sources or {}).get(field and (field, item["input"].get(field)), part)
             place = part.key if isinstance(part.value, dict) else part.place
             problems.add(place, part.label, str(item["ctx"]["error"]))
         else:

@@ -1,0 +1,124 @@
+"""Trials on workers: a crash takes no other trial down; a cluster started by hand gives the same bytes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cbm_cli.datasets import load
+from cbm_cli.errors import CbmError
+from cbm_cli.execution import Failure, Job
+from cbm_cli.execution.engines import in_process, on_cluster, on_local_workers
+from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.results import Outcome
+from tests.test_run import GRID, cbm, files
+
+SETTINGS = Settings(
+    data={"name": "bars-and-stripes", "size": 2},
+    model={"kind": "rbm", "hidden": 2},
+    offsets="dd^b",
+    sampler="CD-1",
+    learning_rate=0.1,
+    updates=20,
+    batch="full",
+)
+
+
+class Raising(Trial):
+    """A trial that raises."""
+
+    @property
+    def seed(self):
+        raise RuntimeError("no seed today")
+
+
+class Deadly(Trial):
+    """A trial that takes its worker process with it."""
+
+    @property
+    def seed(self):
+        os._exit(13)
+
+
+def jobs(*kinds):
+    data = load("bars-and-stripes", size=2)
+    return [Job(kind("test", SETTINGS, n, 1), "run", data, ()) for n, kind in enumerate(kinds)]
+
+
+def endings(results):
+    return {job.trial.number: result for job, result in results}
+
+
+def listen(*news):
+    pass
+
+
+def test_a_trial_that_raises_fails_alone_in_process():
+    results = endings(in_process(jobs(Trial, Raising, Trial), listen))
+    assert [type(results[n]) for n in range(3)] == [Outcome, Failure, Outcome]
+    assert results[1].message == "RuntimeError: no seed today"
+    assert "Traceback" in results[1].details
+
+
+def test_trials_that_raise_or_kill_their_worker_fail_alone_on_workers():
+    results = endings(on_local_workers(jobs(Trial, Deadly, Raising, Trial, Trial), listen, 2))
+    assert [type(results[n]) for n in range(5)] == [Outcome, Failure, Failure, Outcome, Outcome]
+    assert "worker died" in results[1].message
+    assert results[2].message == "RuntimeError: no seed today"
+
+
+def test_a_failed_trial_is_told_and_not_taken_as_done(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID)
+    with monkeypatch.context() as broken:
+        broken.setattr("cbm_cli.trial.run.initial_state", lambda *_: 1 / 0)
+        result = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table", code=1)
+    assert "8 trials failed" in result.stderr
+    assert "ZeroDivisionError" in next(Path("out").rglob("*.error.txt")).read_text()
+    assert not list(Path("out").rglob("trial-*.csv"))
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    assert len(list(Path("out").rglob("trial-*.csv"))) == 8
+    assert not list(Path("out").rglob("*.error.txt"))
+
+
+def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID)
+    cbm("run", "grid.yaml", "-o", "here", "-j", 0)
+    scheduler = ["dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    worker = ["dask_worker", "--nthreads", "1"]
+    started = [start_dask(*command) for command in (scheduler, worker, worker)]
+    try:
+        cbm("run", "grid.yaml", "-o", "there", "--scheduler", address("scheduler.json"))
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(20)
+    here, there = files("here", ".csv", ".npz"), files("there", ".csv", ".npz")
+    for found in (here, there):
+        found.pop("bars/summary.csv")  # it has the seconds
+    assert here == there
+    assert len(here) == 16
+
+
+def start_dask(program, *options):
+    command = [sys.executable, "-m", f"distributed.cli.{program}", *options]
+    command += ["--no-dashboard", "--scheduler-file", "scheduler.json"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def address(path):
+    deadline = time.monotonic() + 30
+    while not Path(path).exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(0.2)
+    return json.loads(Path(path).read_text())["address"]
+
+
+def test_no_scheduler_is_one_clear_error():
+    with pytest.raises(CbmError, match="no Dask scheduler answers"):
+        list(on_cluster(jobs(Trial), listen, "tcp://127.0.0.1:1"))
