@@ -3,9 +3,13 @@
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
+from cbm_cli.kernels.state import Array, Rows
 from cbm_cli.kernels.units import exponential
+
+Wide = NDArray[np.float64]
 
 _LOW_BITS = 10  # states walked by products before exp(activation) is computed afresh
 _SAFE = 300.0  # |activation| up to which exp(activation) and its products stay far from overflow
@@ -14,13 +18,13 @@ _ROWS = 256  # rows of data widened at a time
 
 
 @lean
-def softplus(a):
+def softplus(a: float) -> float:
     """log(1 + exp(a)) without overflow."""
     return max(a, 0.0) + math.log1p(math.exp(-abs(a)))
 
 
 @lean
-def activation_bound(W, b):
+def activation_bound(W: Wide, b: Wide) -> float:
     """Largest |b_i + sum_j w_ij h_j| over all units i and states h."""
     bound = 0.0
     for i in range(W.shape[0]):
@@ -33,7 +37,7 @@ def activation_bound(W, b):
 
 
 @lean
-def activate(W, b, state, activation):
+def activate(W: Wide, b: Wide, state: int, activation: Wide) -> None:
     """activation_i = b_i + sum of w_ij over the bits j that are set in ``state``."""
     for i in range(W.shape[0]):
         activation[i] = b[i]
@@ -43,7 +47,7 @@ def activate(W, b, state, activation):
 
 
 @lean_sum
-def multiply_and_score(z, factor, run):
+def multiply_and_score(z: Wide, factor: Wide, run: int) -> float:
     """Multiply z by ``factor``; return sum_i log(1 + z_i), by products of ``run`` factors a logarithm."""
     score = 0.0
     for start in range(0, z.size, run):
@@ -56,17 +60,17 @@ def multiply_and_score(z, factor, run):
 
 
 @lean_sum
-def add_and_score(activation, step, sign):
+def add_and_score(activation: Wide, step: Wide, sign: float) -> float:
     """Add ``sign * step`` to the activation; return its sum of log(1 + exp(.)), safe for any size."""
     score = 0.0
     for i in range(activation.size):
         activation[i] += sign * step[i]
-        score += max(activation[i], 0.0) + math.log1p(math.exp(-abs(activation[i])))
+        score += softplus(activation[i])
     return score
 
 
 @compiled
-def log_partition_over(W, b, c):
+def log_partition_over(W: Wide, b: Wide, c: Wide) -> float:
     """log Z by a walk through all states of the side with biases c: (N, M), (N,), (M,) float64.
 
     z_i = exp(activation_i) is carried from state to state: neighbours in Gray code differ in one bit j,
@@ -116,7 +120,7 @@ def log_partition_over(W, b, c):
 
 
 @compiled
-def log_partition(W, b, c):
+def log_partition(W: Array, b: Array, c: Array) -> float:
     """log Z of the machine W (N, M), b (N,), c (M,), over all states of its smaller side; float64.
 
     Cost: 2^min(N, M) max(N, M) multiplications. Raises nothing: not a number in, not a number out.
@@ -128,7 +132,7 @@ def log_partition(W, b, c):
 
 
 @lean_sum
-def unnormalised_log_likelihood(x, activation, b, c):
+def unnormalised_log_likelihood(x: Array, activation: Array, b: Array, c: Array) -> float:
     """Sum over rows of log sum_h exp(-E(x, h)) = x'b + sum_j log(1 + exp(activation_j + c_j))."""
     total = 0.0
     for r in range(x.shape[0]):
@@ -145,7 +149,7 @@ def unnormalised_log_likelihood(x, activation, b, c):
 
 
 @compiled
-def mean_log_likelihood(W, b, c, rows, unit, log_z):
+def mean_log_likelihood(W: Array, b: Array, c: Array, rows: Rows, unit: np.float32, log_z: float) -> float:
     """Mean over rows (n, N) uint8 of log p(x) in nats, given log Z; float64 sums."""
     total = 0.0
     x = np.empty((min(_ROWS, rows.shape[0]), rows.shape[1]), np.float32)

@@ -5,8 +5,11 @@ The counter is (block, update, site, 0), the key is the trial's 64-bit seed.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import inlined, lean
+
+Word = np.uint64  # a 32-bit word, in 64 bits so that products fit
 
 SAMPLER, SHUFFLE, NOISE = 0, 1, 2  # sites: what a number is drawn for
 
@@ -25,7 +28,7 @@ def _round(c0, c1, c2, c3, k0, k1):
 
 
 @inlined
-def philox_block(c0, c1, c2, k0, k1):
+def philox_block(c0: Word, c1: Word, c2: Word, k0: Word, k1: Word) -> tuple[Word, Word, Word, Word]:
     """Return the four 32-bit words of counter (c0, c1, c2, 0) under key (k0, k1), all as uint64.
 
     The ten rounds are written out: only then does the loop over blocks around them vectorise.
@@ -43,7 +46,7 @@ def philox_block(c0, c1, c2, k0, k1):
 
 
 @lean
-def fill_words(words, seed, update, site, first_block):
+def fill_words(words: NDArray[np.uint32], seed: np.uint64, update: int, site: int, first_block: int) -> None:
     """Fill ``words`` (uint32, length a multiple of 4) with blocks first_block, first_block + 1, ..."""
     k0, k1 = seed & _LOW, seed >> _32
     c1, c2 = np.uint64(update), np.uint64(site)
@@ -56,7 +59,7 @@ def fill_words(words, seed, update, site, first_block):
 
 
 @lean
-def fill_uniform(u, seed, update, site, first_block):
+def fill_uniform(u: NDArray[np.float32], seed: np.uint64, update: int, site: int, first_block: int) -> None:
     """Fill ``u`` (float32, length a multiple of 4) with uniform numbers in [0, 1): (word >> 8) 2^-24."""
     k0, k1 = seed & _LOW, seed >> _32
     c1, c2 = np.uint64(update), np.uint64(site)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
+Rows = NDArray[np.uint8]  # of data, (n, N)
 
 
 class State(NamedTuple):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
 from cbm_cli.kernels.random import SAMPLER, fill_uniform
-from cbm_cli.kernels.state import Array
+from cbm_cli.kernels.state import Array, Plan, State
 from cbm_cli.kernels.units import sample_units, sigmoid
 
 _CHUNK = 16384  # random numbers made at a time: few enough to stay in the first-level cache
@@ -57,7 +57,7 @@ class Ladder(NamedTuple):
 
 
 @lean
-def tile(values, beta, out):
+def tile(values: Array, beta: Array, out: Array) -> None:
     """out[r, i] = beta[r] * values[i]."""
     for r in range(out.shape[0]):
         for i in range(out.shape[1]):
@@ -65,7 +65,7 @@ def tile(values, beta, out):
 
 
 @lean
-def repeat(values, out):
+def repeat(values: Array, out: Array) -> None:
     """Fill the flat array ``out`` with ``values``, over and over."""
     for start in range(0, out.size, values.size):
         for i in range(values.size):
@@ -73,7 +73,7 @@ def repeat(values, out):
 
 
 @compiled
-def make_layer(units, beta):
+def make_layer(units: int, beta: Array) -> Layer:
     """Allocate the work arrays of one side of the chains, whose inverse temperatures are ``beta``."""
     activation = np.empty((beta.size, units), np.float32)
     betas = np.empty((beta.size, units), np.float32)
@@ -83,7 +83,7 @@ def make_layer(units, beta):
 
 
 @compiled
-def make_ladder(state, plan):
+def make_ladder(state: State, plan: Plan) -> Ladder:
     """Allocate the work arrays of the chains; inverse temperatures are linspace(0, 1, temperatures)."""
     chains = plan.ladders * plan.temperatures
     beta = np.ones(chains, np.float32)
@@ -109,7 +109,7 @@ def make_ladder(state, plan):
 
 
 @lean_sum
-def chain_energies(x, activation_x, h, b, c, energy):
+def chain_energies(x: Array, activation_x: Array, h: Array, b: Array, c: Array, energy: Array) -> None:
     """E(x, h) of every chain at temperature 1; activation_x is the product h W' that x was drawn from."""
     for k in range(energy.size):
         total = np.float32(0)
@@ -121,7 +121,9 @@ def chain_energies(x, activation_x, h, b, c, energy):
 
 
 @lean
-def swap_neighbours(x, energy, beta, temperatures, parity, u, at):
+def swap_neighbours(
+    x: Array, energy: Array, beta: Array, temperatures: int, parity: int, u: Array, at: int
+) -> None:
     """Exchange the states of neighbours (parity, parity + 1), ... with the Metropolis probability.
 
     Deterministic even-odd schedule: the caller alternates the parity from round to round.
@@ -135,7 +137,7 @@ def swap_neighbours(x, energy, beta, temperatures, parity, u, at):
 
 
 @lean
-def restart(state, x):
+def restart(state: State, x: Array) -> None:
     """Set the chains to the batch x (B, N), for CD."""
     for r in range(x.shape[0]):
         for i in range(x.shape[1]):
@@ -143,7 +145,7 @@ def restart(state, x):
 
 
 @compiled
-def draw_samples(state, ladder, plan, update, xm):
+def draw_samples(state: State, ladder: Ladder, plan: Plan, update: int, xm: Array) -> None:
     """Advance the chains through one update; fill xm (B, N) with their states at temperature 1.
 
     Everything is unpacked before the loops: an attribute read inside one counts references, atomically,
@@ -175,7 +177,7 @@ def draw_samples(state, ladder, plan, update, xm):
 
 
 @compiled
-def make_negative(n_visible, n_hidden, plan):
+def make_negative(n_visible: int, n_hidden: int, plan: Plan) -> Negative:
     """Allocate the rows of the negative phase; for ``exact``, the states of the smaller side are set."""
     rows = 2 ** min(n_visible, n_hidden) if plan.exact else plan.batch
     implied = (rows, max(n_visible, n_hidden)) if plan.exact else (0, 0)
@@ -195,7 +197,7 @@ def make_negative(n_visible, n_hidden, plan):
 
 
 @compiled
-def weigh_all_states(state, negative):
+def weigh_all_states(state: State, negative: Negative) -> None:
     """Fill the rows for the exact gradient: every state of the smaller side and what it implies.
 
     The enumerated side keeps its states, the other gets its conditional means; the weight of a row is
@@ -212,7 +214,7 @@ def weigh_all_states(state, negative):
 
 
 @lean
-def normalise(log_weight, weight):
+def normalise(log_weight: NDArray[np.float64], weight: Array) -> None:
     """weight = exp(log_weight) / sum; log_weight is overwritten."""
     largest, total = -np.inf, 0.0
     for r in range(weight.size):
@@ -225,7 +227,14 @@ def normalise(log_weight, weight):
 
 
 @lean
-def imply_means(states, states_bias, activation, bias, log_weight, means):
+def imply_means(
+    states: Array,
+    states_bias: Array,
+    activation: Array,
+    bias: Array,
+    log_weight: NDArray[np.float64],
+    means: Array,
+) -> None:
     """means = sigmoid(activation + bias); log_weight = the states' unnormalised log probability."""
     for r in range(states.shape[0]):
         log_weight[r] = 0.0

@@ -3,10 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
 from cbm_cli.kernels.random import NOISE, SHUFFLE, fill_uniform, fill_words
-from cbm_cli.kernels.state import Array
+from cbm_cli.kernels.state import Array, Mix, Plan, Rows, State
 from cbm_cli.kernels.sweep import draw_samples, make_ladder, make_negative, repeat, restart, weigh_all_states
 from cbm_cli.kernels.units import mean_of_units
 
@@ -20,7 +21,7 @@ class Phase(NamedTuple):
 
 
 @compiled
-def make_phase(n_visible, n_hidden):
+def make_phase(n_visible: int, n_hidden: int) -> Phase:
     """Allocate a Phase."""
     return Phase(
         np.empty((n_visible, n_hidden), np.float32),
@@ -30,7 +31,7 @@ def make_phase(n_visible, n_hidden):
 
 
 @compiled
-def order_rows(order, shuffled, seed, epoch):
+def order_rows(order: NDArray[np.int64], shuffled: bool, seed: np.uint64, epoch: int) -> None:
     """Fill ``order`` with the rows' order in an epoch: Fisher-Yates on words of the epoch."""
     for row in range(order.size):
         order[row] = row
@@ -44,7 +45,7 @@ def order_rows(order, shuffled, seed, epoch):
 
 
 @lean
-def load_batch(data, order, start, unit, x):
+def load_batch(data: Rows, order: NDArray[np.int64], start: int, unit: np.float32, x: Array) -> None:
     """Widen the rows order[start:] of the data (uint8) into x (B, N)."""
     for r in range(x.shape[0]):
         row = order[start + r]
@@ -53,7 +54,7 @@ def load_batch(data, order, start, unit, x):
 
 
 @lean
-def average(x, h, weight, weighted_h, phase):
+def average(x: Array, h: Array, weight: Array, weighted_h: Array, phase: Phase) -> None:
     """Fill the means of ``phase`` over the rows of x (R, N) and h (R, M); weighted_h = weight h."""
     phase.x[:] = 0
     phase.h[:] = 0
@@ -66,7 +67,9 @@ def average(x, h, weight, weighted_h, phase):
 
 
 @lean
-def slide(offset, mix, factor, data_mean, model_mean, noise):
+def slide(
+    offset: Array, mix: Mix, factor: np.float32, data_mean: Array, model_mean: Array, noise: Array
+) -> None:
     """Move the offset by ``factor`` towards its scheme's mix of (data mean, model mean, 1/2, noise)."""
     for i in range(offset.size):
         target = mix.data * data_mean[i] + mix.model * model_mean[i] + mix.constant + mix.noise * noise[i]
@@ -74,7 +77,9 @@ def slide(offset, mix, factor, data_mean, model_mean, noise):
 
 
 @lean
-def move_offsets(state, data, model, plan, update, noise):
+def move_offsets(
+    state: State, data: Phase, model: Phase, plan: Plan, update: int, noise: tuple[Array, Array]
+) -> None:
     """Both offsets of the paper's Algorithm 1, from the means of this update."""
     if plan.visible_mix.noise + plan.hidden_mix.noise > 0:
         fill_uniform(noise[0], plan.seed, update, NOISE, 0)
@@ -84,7 +89,7 @@ def move_offsets(state, data, model, plan, update, noise):
 
 
 @lean_sum
-def ascend(state, data, model, learning_rate):
+def ascend(state: State, data: Phase, model: Phase, learning_rate: np.float32) -> None:
     """One step along the centered gradient, Eqs. (cgradW), (cgradb), (cgradc); state changes in place.
 
     <(x - mu)(h - lam)'>_d - <...>_m is written as <x h'>_d - <x h'>_m - mu dh' - dx lam', where dx, dh
@@ -106,7 +111,7 @@ def ascend(state, data, model, learning_rate):
 
 
 @compiled
-def train(state, rows, plan, first, last):
+def train(state: State, rows: Rows, plan: Plan, first: int, last: int) -> None:
     """Advance ``state`` in place through the updates first, ..., last - 1.
 
     Parameters

@@ -5,6 +5,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from cbm_cli.kernels.compiling import lean
+from cbm_cli.kernels.state import Array
 
 _LOG2E = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693145751953125)
@@ -29,7 +30,7 @@ def _power_of_two(typingctx, rounded):
 
 
 @lean
-def exponential(x):
+def exponential(x: np.float32) -> np.float32:
     """exp(x) in float32 to about 1e-7, x clipped to +-87; written so that loops over it vectorise."""
     x = min(max(x, -_LIMIT), _LIMIT)
     rounded = x * _LOG2E + _ROUND
@@ -40,20 +41,20 @@ def exponential(x):
 
 
 @lean
-def sigmoid(x):
+def sigmoid(x: np.float32) -> np.float32:
     """1 / (1 + exp(-x)) in float32."""
     return _ONE / (_ONE + exponential(-x))
 
 
 @lean
-def mean_of_units(activation, bias, out):
+def mean_of_units(activation: Array, bias: Array, out: Array) -> None:
     """out = sigmoid(activation + bias), flat arrays of one length."""
     for i in range(out.size):
         out[i] = sigmoid(activation[i] + bias[i])
 
 
 @lean
-def sample_units(activation, beta, bias, u, at, out):
+def sample_units(activation: Array, beta: Array, bias: Array, u: Array, at: int, out: Array) -> None:
     """out = 1 where u[at:] < sigmoid(beta activation + bias), else 0; flat arrays of out's length."""
     for i in range(out.size):
         out[i] = np.float32(u[at + i] < sigmoid(beta[i] * activation[i] + bias[i]))
