@@ -32,7 +32,7 @@ ROUNDS = 7
 def cbm_update(sampler: str, data: Dataset, hidden: int, batch: int) -> Callable[[int], None]:
     """Return a function that makes n updates of dd^b_s with the compiled loop."""
     settings = Settings(
-        data={"name": data.name.removeprefix("random-")},
+        data={"name": "mnist"} if data.width == 784 else {"name": "bars-and-stripes", "size": 3},
         model={"kind": "rbm", "hidden": hidden},
         offsets="dd^b_s",
         sampler=sampler,
@@ -90,30 +90,35 @@ def sklearn_update(data: Dataset, hidden: int, batch: int) -> Callable[[int], No
 
 
 @numba.njit
-def _products(x, W, h, n, k):
+def _products(x, W, h, out, n, k):
     for _ in range(n):
         for _ in range(k):
             np.dot(x, W, h)
-            np.dot(h, W.T, x)
+            np.dot(h, W.T, out)
 
 
 @numba.njit
-def _gradient_products(x, W, h, n):
+def _gradient_products(x, W, h, out, n):
     for _ in range(n):
         np.dot(x, W, h)
-        np.dot(x.T, h, W)
-        np.dot(x.T, h, W)
+        np.dot(x.T, h, out)
+        np.dot(x.T, h, out)
 
 
 def bare_products(width: int, hidden: int, rows: int, sweeps: int, batch: int) -> Callable[[int], None]:
     """Return a function that makes the products of n updates and nothing else."""
-    f = np.float32
-    chains = np.zeros((rows, width), f), np.zeros((width, hidden), f), np.zeros((rows, hidden), f)
-    batches = np.zeros((batch, width), f), np.zeros((width, hidden), f), np.zeros((batch, hidden), f)
+    rng = np.random.default_rng(2)
+
+    def arrays(count: int) -> list[np.ndarray]:
+        shapes = (count, width), (width, hidden), (count, hidden)
+        return [rng.random(shape).astype(np.float32) / 1000 for shape in shapes]
+
+    chains, batches = arrays(rows), arrays(batch)
+    out, gradient = np.empty_like(chains[0]), np.empty_like(chains[1])
 
     def update(n: int) -> None:
-        _products(*chains, n, sweeps)
-        _gradient_products(*batches, n)
+        _products(*chains, out, n, sweeps)
+        _gradient_products(*batches, gradient, n)
 
     return update
 
@@ -147,7 +152,7 @@ def updates() -> None:
     """Time updates of toys and of MNIST-sized machines."""
     toy = load("bars-and-stripes", size=3)
     rng = np.random.default_rng(0)
-    big = Dataset("random-mnist", (rng.random((6000, 784)) < 0.13).astype(np.uint8))
+    big = Dataset("random", (rng.random((6000, 784)) < 0.13).astype(np.uint8))
     floor = bare_products(9, 4, 10, 16, 16)
     show(
         "PT_10, 9x4, 16 rows, one ladder",

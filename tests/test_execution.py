@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -58,14 +59,14 @@ def listen(*news):
 
 
 def test_a_trial_that_raises_fails_alone_in_process():
-    results = endings(in_process(jobs(Trial, Raising, Trial), listen))
+    results = endings(in_process(jobs(Trial, Raising, Trial), listen, Event()))
     assert [type(results[n]) for n in range(3)] == [Outcome, Failure, Outcome]
     assert results[1].message == "RuntimeError: no seed today"
     assert "Traceback" in results[1].details
 
 
 def test_trials_that_raise_or_kill_their_worker_fail_alone_on_workers():
-    results = endings(on_local_workers(jobs(Trial, Deadly, Raising, Trial, Trial), listen, 2))
+    results = endings(on_local_workers(jobs(Trial, Deadly, Raising, Trial, Trial), listen, Event(), 2))
     assert [type(results[n]) for n in range(5)] == [Outcome, Failure, Failure, Outcome, Outcome]
     assert "worker died" in results[1].message
     assert results[2].message == "RuntimeError: no seed today"
@@ -121,4 +122,4 @@ def address(path):
 
 def test_no_scheduler_is_one_clear_error():
     with pytest.raises(CbmError, match="no Dask scheduler answers"):
-        list(on_cluster(jobs(Trial), listen, "tcp://127.0.0.1:1"))
+        list(on_cluster(jobs(Trial), listen, Event(), "tcp://127.0.0.1:1"))

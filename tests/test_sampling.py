@@ -14,7 +14,7 @@ from tests.oracles import copied, joint, plan, random_machine, random_state, sig
 def test_sigmoid_is_right_to_float32_over_the_whole_range():
     a = np.linspace(-200, 200, 1_000_001).astype(np.float32)
     found = np.empty_like(a)
-    mean_of_units(a, np.zeros_like(a), found)
+    mean_of_units(a[None], np.zeros_like(a), found[None])
     exact = sigmoid(a.astype(float))
     assert np.abs(found - exact).max() < 1.2e-7  # 2^-23: one unit in the last place at 1
     tail = (a > -86) & (a < 0)
@@ -25,7 +25,7 @@ def test_sigmoid_is_right_to_float32_over_the_whole_range():
 def test_a_unit_is_on_when_u_is_below_its_probability():
     a, u = np.float32([-2, -2, 0, 0, 3, 3]), np.float32([0.11, 0.13, 0.49, 0.51, 0.94, 0.96])
     out, ones = np.empty(6, np.float32), np.ones(6, np.float32)
-    sample_units(a, ones, 0 * ones, u, 0, out)
+    sample_units(a[None], ones, 0 * ones, u, 0, out[None])
     assert out.tolist() == [1, 0, 1, 0, 1, 0]
 
 
@@ -93,7 +93,7 @@ def test_all_states_carry_the_weight_of_their_probability(shape):
     machine = random_machine(n, m, seed=7)
     its = plan(4, exact=True)
     state = random_state(n, m, its, seed=7)
-    negative = make_negative(n, m, its)
+    negative = make_negative(np.empty((2 ** min(n, m), n), np.float32), m, its)
     weigh_all_states(state, negative)
     p, _ = joint(*machine)
     weighted = negative.x * negative.weight[:, None]

@@ -8,6 +8,7 @@ from cbm_cli.cli.data import data
 from cbm_cli.cli.evaluate import evaluate
 from cbm_cli.cli.plot import plot
 from cbm_cli.cli.run import run
+from cbm_cli.cli.sample import sample
 from cbm_cli.cli.schema import schema
 from cbm_cli.cli.table import table
 from cbm_cli.errors import CbmError
@@ -33,5 +34,5 @@ def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
 
 
-for command in (run, table, compare, plot, evaluate, data, schema):
+for command in (run, table, compare, plot, evaluate, sample, data, schema):
     main.add_command(command)

@@ -1,24 +1,30 @@
-"""``cbm data``: which data sets there are, and where their files are looked for."""
+"""``cbm data``: which data sets there are, fetching them, and whether their files are right."""
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from cbm_cli.cli.common import note
+from cbm_cli.errors import CbmError
 
-    from cbm_cli.datasets import Entry
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.progress import Progress
+
+    from cbm_cli.datasets import Checked, Entry
 
 _COLUMNS = ("write in a grid", "rows x width", "ones", "where", "about")
 
 
 @click.group()
 def data() -> None:
-    """Look at the data sets."""
+    """Look at the data sets, and get them."""
 
 
 @data.command("list")
@@ -36,10 +42,145 @@ def list_(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([_record(entry) for entry in entries], indent=2))
         return
-    _print_table(_row(entry) for entry in entries)
+    _print_table(_COLUMNS, (_row(entry) for entry in entries))
+    missing = [entry for entry in entries if entry.problem and not entry.folder]
     for entry in entries:
-        if entry.problem:
-            click.echo(f"\n{entry.problem}", err=True)
+        if entry.problem and entry.folder:
+            note(f"\n{entry.problem}")
+    if missing:
+        names = " ".join(entry.name for entry in missing)
+        note(f"\nMissing: {names}. `cbm data fetch NAME` gets them; `cbm data info NAME` says more.")
+
+
+@data.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def info(name: str, as_json: bool) -> None:
+    """Say what a data set is, whom to cite, which files it is read from and where they are."""
+    from cbm_cli.datasets import catalogue, check_files
+
+    _check_name(name)
+    entry = next(entry for entry in catalogue() if entry.name == name)
+    files = check_files(name) if entry.looked_in else []
+    record = _record(entry) | _about(name) | {"files": [_file_record(file) for file in files]}
+    if as_json:
+        click.echo(json.dumps(record, indent=2))
+        return
+    for label, text in _lines(record):
+        click.echo(f"{label:<12}{text}")
+
+
+@data.command()
+@click.argument("name", required=False)
+def verify(name: str | None) -> None:
+    """Compare the files that are here with their published checksums; exit 1 if one is wrong.
+
+    Of a data set that is named, all files must be here.
+    """
+    from cbm_cli.datasets import PUBLISHED, check_files
+
+    if name:
+        _check_name(name)
+        if name not in PUBLISHED:
+            raise CbmError(f"{name} is generated; it has no files")
+    found = {
+        (name, file.stem, file.path): file
+        for name in [name] * bool(name) or PUBLISHED
+        for file in check_files(name)
+    }
+    wrong = 0
+    for (name_, stem, path), file in found.items():
+        wrong += not file.good and bool(path or name)
+        if path or name:
+            click.echo(f"{name_}: {path or stem}: {_verdict(file)}")
+    if wrong:
+        raise SystemExit(1)
+
+
+@data.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME|all...")
+@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Folder of data to put it into.")
+def fetch(names: tuple[str, ...], to: Path | None) -> None:
+    """Get published data sets; what is here and right is not fetched again.
+
+    Files go to the folder named by the environment variable CBM_DATA_DIR, or to the user's cache. What
+    breaks off goes on when the command is run again. CBM_DATA_MIRROR names the address of a folder with
+    the files, to use in place of the published ones.
+    """
+    from cbm_cli.datasets import fetchable
+
+    wanted = list(dict.fromkeys(one for name in names for one in (fetchable() if name == "all" else [name])))
+    for name in wanted:
+        _check_fetched(name)
+    problems = _fetch_all(wanted, to)
+    if problems:
+        raise CbmError("\n".join(problems))
+    if to:
+        note(f"To use them: export CBM_DATA_DIR={to}")
+
+
+def _fetch_all(names: Sequence[str], to: Path | None) -> list[str]:
+    """Fetch data sets and return what went wrong; one that fails does not keep the others from coming."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from cbm_cli.datasets import fetch
+
+    problems = []
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        for name in names:
+            try:
+                folder, fetched = fetch(name, to, lambda file: _Bar(progress, file))
+                note(f"{name}: {'fetched into' if fetched else 'is here already:'} {folder}")
+            except CbmError as error:
+                problems.append(str(error))
+    return problems
+
+
+class _Bar:
+    """A file's progress, in the form that pooch tells it in."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self.progress = progress
+        self.task = progress.add_task(name, total=None)
+
+    @property
+    def total(self) -> float | None:
+        return self.progress.tasks[self.task].total
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self.progress.update(self.task, total=size or None)
+
+    def update(self, size: int) -> None:
+        self.progress.advance(self.task, size)
+
+    def reset(self) -> None:
+        self.progress.update(self.task, completed=0)
+
+    def close(self) -> None:
+        self.progress.stop_task(self.task)
+
+
+def _check_name(name: str) -> None:
+    """Raise CbmError, with a hint, unless there is such a data set."""
+    from difflib import get_close_matches
+
+    from cbm_cli.datasets import names
+
+    if name not in names():
+        close = get_close_matches(name, names(), n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names())}"
+        raise CbmError(f"data set {name!r} is unknown; {hint}")
+
+
+def _check_fetched(name: str) -> None:
+    from cbm_cli.datasets import PUBLISHED
+
+    _check_name(name)
+    if name not in PUBLISHED:
+        raise CbmError(f"{name} is generated; there is nothing to fetch")
 
 
 def _record(entry: Entry) -> dict:
@@ -59,12 +200,55 @@ def _record(entry: Entry) -> dict:
     }
 
 
+def _about(name: str) -> dict:
+    from cbm_cli.datasets import PUBLISHED
+
+    known = PUBLISHED.get(name)
+    fields = ("home", "cite", "licence", "remark")
+    return {field: getattr(known, field) for field in fields} if known else {}
+
+
+def _file_record(file: Checked) -> dict:
+    return {
+        "name": file.stem,
+        "path": file.path and str(file.path),
+        "expected": file.expected,
+        "verdict": _verdict(file),
+    }
+
+
+def _verdict(file: Checked) -> str:
+    if file.path is None:
+        return "missing"
+    return "ok" if file.good else file.problem or f"wrong: expected {file.expected}, found {file.found}"
+
+
+def _lines(record: dict) -> Iterable[tuple[str, str]]:
+    """Yield what `cbm data info` prints, as label and text."""
+    yield "name", record["name"]
+    yield "about", record["description"]
+    yield "in a grid", f"data: {_written(record['example'])}"
+    for part, rows in record["rows"].items():
+        yield part, f"{rows:,} rows of {record['width']}"
+    yield "ones", "not known without the files" if record["ones"] is None else f"{record['ones']:.2%}"
+    for label in ("source", "home", "cite", "licence", "remark"):
+        if record.get(label):
+            yield label, record[label]
+    for file in record["files"]:
+        yield "file", f"{file['path'] or file['name']}: {file['verdict']}"
+    if record["looked_in"] and not record["present"]:
+        yield "looked in", ", ".join(record["looked_in"])
+
+
 def _row(entry: Entry) -> tuple[str, ...]:
-    name, *options = (f"{key}: {value}" for key, value in entry.example.items())
-    write = f"{{{', '.join((name, *options))}}}" if options else entry.name
     rows = " + ".join(f"{count:,}" for count in entry.rows.values())
     ones = "?" if entry.ones is None else f"{entry.ones:.1%}"
-    return write, f"{rows} x {entry.width}", ones, _where(entry), entry.description
+    return _written(entry.example), f"{rows} x {entry.width}", ones, _where(entry), entry.description
+
+
+def _written(example: dict) -> str:
+    name, *options = (f"{key}: {value}" for key, value in example.items())
+    return f"{{{', '.join((name, *options))}}}" if options else example["name"]
 
 
 def _where(entry: Entry) -> str:
@@ -75,7 +259,7 @@ def _where(entry: Entry) -> str:
     return "damaged" if entry.folder else "missing"
 
 
-def _print_table(rows: Iterable[tuple[str, ...]]) -> None:
+def _print_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
     """Print a table to stdout: drawn where it is a terminal, columns parted by spaces elsewhere."""
     rows = [*rows]
     if sys.stdout.isatty():
@@ -83,12 +267,12 @@ def _print_table(rows: Iterable[tuple[str, ...]]) -> None:
         from rich.markup import escape
         from rich.table import Table
 
-        table = Table(*_COLUMNS)
+        table = Table(*columns)
         for row in rows:
             table.add_row(*map(escape, row))
         Console().print(table)
         return
-    widths = [max(len(line[column]) for line in (_COLUMNS, *rows)) for column in range(len(_COLUMNS))]
-    for line in (_COLUMNS, *rows):
+    widths = [max(len(line[column]) for line in (columns, *rows)) for column in range(len(columns))]
+    for line in (columns, *rows):
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         click.echo("  ".join(cells).rstrip())

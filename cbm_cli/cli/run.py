@@ -64,7 +64,7 @@ def run(
 
     from cbm_cli.execution import make_agenda
 
-    agenda = make_agenda(selected, output, adopt=not dry_run)
+    agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
     for problem in agenda.damaged:
         note(f"{problem}; this trial is run again")
     workers = _cores() if jobs is None else jobs
@@ -105,7 +105,8 @@ def _describe(agenda: Agenda, workers: int) -> None:
     from cbm_cli.cli.progress import duration
     from cbm_cli.execution import estimate_seconds
 
-    click.echo(f"{agenda.total} trials: {agenda.done} done, {len(agenda.jobs)} to run")
+    resumed = f", {agenda.resumed} of them from where they were stopped" if agenda.resumed else ""
+    click.echo(f"{agenda.total} trials: {agenda.done} done, {len(agenda.jobs)} to run{resumed}")
     if agenda.jobs:
         seconds = estimate_seconds(agenda) / max(workers, 1)
         click.echo(f"about {duration(seconds)} on {max(workers, 1)} worker{'s' if workers > 1 else ''}")
@@ -120,7 +121,7 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Report:
     elif agenda.done:
         note(f"{agenda.done} of {agenda.total} trials are done; {len(agenda.jobs)} to run.")
     if agenda.jobs and not scheduler:
-        compile_kernels(lambda: note("Compiling the kernels (once for this version, about 15 s) ..."))
+        compile_kernels(lambda: note("Compiling the kernels (once for this version, about 10 s) ..."))
     with Progress(agenda) as progress:
         try:
             return run_agenda(
@@ -133,8 +134,9 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Report:
         except KeyboardInterrupt:
             progress.stop()
             note(
-                f"\nInterrupted; {progress.done} finished trials are kept. To go on:\n\n  {_command_line()}\n"
+                f"\nInterrupted; {progress.done} trials were finished, where others stand is kept. To go on:"
             )
+            note(f"\n  {_command_line()}\n")
             raise
 
 

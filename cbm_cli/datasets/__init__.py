@@ -1,7 +1,27 @@
-"""Data sets by name, as read-only rows of bytes: toys are generated, the others read from files."""
+"""Data sets, as read-only rows of bytes: toys generated, published ones and a user's own read from files."""
 
 from cbm_cli.datasets.catalogue import Entry, catalogue, check, flipped, load, names
-from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.dataset import Dataset, Image
+from cbm_cli.datasets.fetching import Checked, check_files, fetch, fetchable
+from cbm_cli.datasets.own import title_of
 from cbm_cli.datasets.rows import load_rows
+from cbm_cli.datasets.sources import PUBLISHED, Published
 
-__all__ = ["Dataset", "Entry", "catalogue", "check", "flipped", "load", "load_rows", "names"]
+__all__ = [
+    "PUBLISHED",
+    "Checked",
+    "Dataset",
+    "Entry",
+    "Image",
+    "Published",
+    "catalogue",
+    "check",
+    "check_files",
+    "fetch",
+    "fetchable",
+    "flipped",
+    "load",
+    "load_rows",
+    "names",
+    "title_of",
+]

@@ -3,37 +3,44 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.grey import BINARISE
 from cbm_cli.datasets.idx import read_shape
-from cbm_cli.datasets.mnist import SHAPES, image_files, mnist
+from cbm_cli.datasets.mnist import mnist
+from cbm_cli.datasets.own import own, title_of
 from cbm_cli.datasets.places import folders
+from cbm_cli.datasets.published import locate, published, rcv1_valid, web_reshuffled
+from cbm_cli.datasets.sources import PUBLISHED
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
 from cbm_cli.errors import CbmError
 
 _DEFAULTS = {"size": None, "bar": None, "binarise": "threshold", "threshold": 0.5}
+_FILE_OPTIONS = ("valid", "test", "drop_last", "binarise", "threshold", "flip")
 
 
 @dataclass(frozen=True)
 class _Source:
-    """How a data set comes into being: generated, or made from ``files``."""
+    """How a data set comes into being: generated, or read from published files."""
 
     make: Callable[..., Dataset]
     description: str
     source: str
     required: dict[str, int]  # options without a default, with the paper's values
     optional: tuple[str, ...] = ()
-    files: Callable[[str | Path | None], dict[str, Path]] | None = None  # data_dir -> file of each part
-    shapes: dict[str, tuple[int, int]] | None = None  # (rows, width) of the published files
-    ones: float | None = None  # share in the published files
 
     @property
     def options(self) -> tuple[str, ...]:
         return (*self.required, *self.optional)
+
+
+def _from_files(name: str, description: str, source: str) -> dict[str, _Source]:
+    return {name: _Source(partial(published, name), description, source, {})}
 
 
 _SOURCES = {
@@ -55,10 +62,20 @@ _SOURCES = {
         "LeCun, Cortes & Burges 1998",
         {},
         ("binarise", "threshold"),
-        files=image_files,
-        shapes=SHAPES,
-        ones=0.13254,  # train 0.13226, test 0.13423, at threshold 0.5
     ),
+    **_from_files(
+        "caltech101-silhouettes", "Outlines of objects, filled, 28 x 28 pixels", "Marlin et al. 2010"
+    ),
+    **_from_files("adult", "Census records", "UCI Adult; Platt"),
+    **_from_files("connect4", "Positions of Connect-4, 42 cells by 3 states", "UCI Connect-4"),
+    **_from_files("dna", "Splice junctions, 60 bases by 3 bits", "UCI splice junctions; Statlog"),
+    **_from_files("mushrooms", "Descriptions of mushrooms", "UCI Mushroom"),
+    **_from_files("nips", "Which of 500 words are in a NIPS paper, volumes 0 to 12", "Roweis"),
+    **_from_files("ocr-letters", "Handwritten letters, 16 x 8 pixels", "Kassel; Taskar"),
+    **_from_files("rcv1", "Which of 150 words are in a Reuters story", "Lewis et al. 2004"),
+    **_from_files("web", "Words of web pages", "Platt"),
+    "rcv1-valid": _Source(rcv1_valid, "A part of rcv1 that stands in for it", "Lewis et al. 2004", {}),
+    "web-reshuffled": _Source(web_reshuffled, "web, its training part divided anew", "Platt", {}),
 }
 
 
@@ -112,55 +129,107 @@ def names() -> list[str]:
 
 
 def check(
-    name: str,
+    name: str | None = None,
     *,
     size: int | None = None,
     bar: int | None = None,
-    binarise: str = "threshold",
+    binarise: str | None = None,
     threshold: float = 0.5,
+    path: str | None = None,
+    valid: str | None = None,
+    test: str | None = None,
+    drop_last: bool = False,
 ) -> None:
     """Raise CbmError unless there is such a data set and the options are those that it takes.
 
     Reads no file; the values of the options are checked where they are used, by `load`.
     """
+    given = {"size": size, "bar": bar, "binarise": binarise or "threshold", "threshold": threshold}
+    of_files = {"valid": valid, "test": test, "drop_last": drop_last or None}
+    title = name or (title_of(path) if path else "data")
+    if path is None:
+        _check_named(name, given, of_files)
+    else:
+        _check_own(title, named=name is not None, size=size, bar=bar)
+    effective = _way(binarise, threshold, path)
+    if effective != "threshold" and threshold != _DEFAULTS["threshold"]:
+        raise CbmError(
+            f"{title}: threshold says nothing where binarise is {effective}; leave one of them out"
+        )
+
+
+def _check_named(name: str | None, given: dict, of_files: dict) -> None:
+    if name is None:
+        raise CbmError("needs the name of a data set, or the path of a file, as in {path: rows.csv}")
     if name not in _SOURCES:
         close = get_close_matches(name, _SOURCES, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(_SOURCES)}"
+        hint += f"; for a file write {{path: {name}}}" if Path(name).suffix and not close else ""
         raise CbmError(f"data set {name!r} is unknown; {hint}")
     source = _SOURCES[name]
-    given = {"size": size, "bar": bar, "binarise": binarise, "threshold": threshold}
     for option, value in given.items():
         if value is None and option in source.required:
             raise CbmError(f"{name} needs a {option}; write {_written(name)}")
         if value != _DEFAULTS[option] and option not in source.options:
-            takes = ", ".join((*source.options, "flip"))
-            raise CbmError(f"{name} has no option {option}; it takes {takes}")
-    if binarise != "threshold" and threshold != _DEFAULTS["threshold"]:
-        raise CbmError(f"{name}: threshold says nothing where binarise is {binarise}; leave one of them out")
+            raise CbmError(f"{name} has no option {option}; it takes {', '.join((*source.options, 'flip'))}")
+    for option, value in of_files.items():
+        if value is not None:
+            raise CbmError(f"{name} has no option {option}; that is for files of your own, beside path")
+
+
+def _check_own(title: str, named: bool, **of_toys: int | None) -> None:
+    if title in _SOURCES:
+        remedy = "choose another name" if named else "add a name of your own, as in name: my-data"
+        raise CbmError(f"{title} is the name of a data set that cbm knows; {remedy}")
+    for option, value in of_toys.items():
+        if value is not None:
+            raise CbmError(
+                f"{title} is read from a file and has no option {option}; it takes {', '.join(_FILE_OPTIONS)}"
+            )
+
+
+def _way(binarise: str | None, threshold: float, path: str | None) -> str:
+    """Return what becomes of grey values: those of a user's own files are refused unless asked otherwise."""
+    return binarise or ("threshold" if path is None or threshold != _DEFAULTS["threshold"] else "refuse")
 
 
 def load(
-    name: str,
+    name: str | None = None,
     *,
     size: int | None = None,
     bar: int | None = None,
     flip: bool = False,
-    binarise: str = "threshold",
+    binarise: str | None = None,
     threshold: float = 0.5,
+    path: str | None = None,
+    valid: str | None = None,
+    test: str | None = None,
+    drop_last: bool = False,
+    width: int | None = None,
+    folder: str | Path = "",
     data_dir: str | Path | None = None,
 ) -> Dataset:
-    """Return a data set by name.
+    """Return a data set by name, or one from a user's own files.
 
     Parameters
     ----------
-    name : str
-        One of `names`.
+    name : str, optional
+        One of `names`; with ``path``: what to call the data set, by default the file's name.
     size, bar : int, optional
         Bars & Stripes: ``size`` is the side. Shifting Bar: ``size`` pixels of which ``bar`` are on.
     flip : bool
         Exchange zeros and ones (a probability becomes its complement), row by row.
     binarise, threshold
-        What becomes of grey values; see `cbm_cli.datasets.mnist.mnist`.
+        What becomes of grey values; see `cbm_cli.datasets.grey.binarised`. Default: ``threshold`` for a
+        named data set, ``refuse`` for files.
+    path, valid, test : str, optional
+        Files of the training and other parts, relative to ``folder``; see `cbm_cli.datasets.own.own`.
+    drop_last : bool
+        Leave the last column of the files out.
+    width : int, optional
+        Columns expected of the files; LIBSVM files may have fewer.
+    folder : path
+        What the paths are relative to.
     data_dir : path, optional
         Folder to look for files in, before the environment's ``CBM_DATA_DIR`` and the user's cache.
 
@@ -169,13 +238,21 @@ def load(
     CbmError
         Unknown name, options that do not fit, files that are missing or damaged.
     """
-    given = {"size": size, "bar": bar, "binarise": binarise, "threshold": threshold}
-    check(name, **given)
-    source = _SOURCES[name]
-    options = {option: given[option] for option in source.options}
-    if source.files:
-        options["data_dir"] = data_dir
-    dataset = source.make(**options)
+    files = {"path": path, "valid": valid, "test": test, "drop_last": drop_last}
+    check(name, size=size, bar=bar, binarise=binarise, threshold=threshold, **files)
+    binarise = _way(binarise, threshold, path)
+    if binarise not in BINARISE:
+        raise CbmError(f"{name or path}: binarise {binarise!r} is unknown; write {', '.join(BINARISE)}")
+    if path is not None:
+        places = {"train": path, "valid": valid, "test": test}
+        places = {part: Path(folder, place).expanduser() for part, place in places.items() if place}
+        how = {"drop_last": drop_last, "binarise": binarise, "threshold": threshold, "width": width}
+        dataset = own(places, name or title_of(path), **how)
+    else:
+        given = {"size": size, "bar": bar, "binarise": binarise, "threshold": threshold}
+        options = {option: given[option] for option in _SOURCES[name].options}
+        options |= {"data_dir": data_dir} if name in PUBLISHED else {}
+        dataset = _SOURCES[name].make(**options)
     return flipped(dataset) if flip else dataset
 
 
@@ -192,20 +269,22 @@ def catalogue(data_dir: str | Path | None = None) -> list[Entry]:
 
 def _entry(name: str, source: _Source, data_dir: str | Path | None) -> Entry:
     about = (name, source.description, source.source, (*source.options, "flip"), _example(name))
-    if source.files is None:
+    if name not in PUBLISHED:
         dataset = source.make(**source.required)
         rows = {part: len(values) for part, values in dataset.parts.items()}
         return Entry(*about, rows, dataset.width, float(np.mean(dataset.train)))
-    folder, shapes, problem = None, source.shapes, None
+    known = PUBLISHED[name]
+    folder, shapes, problem = None, known.shapes, None
     try:
-        files = source.files(data_dir)
-        folder = files["train"].parent
-        shapes = {part: _rows_and_width(file) for part, file in files.items()}
+        files = locate(name, data_dir)
+        folder = next(iter(files.values())).parent
+        if name == "mnist":
+            shapes = {part: _rows_and_width(file) for part, file in files.items()}
     except CbmError as error:
         problem = str(error)
     rows = {part: shape[0] for part, shape in shapes.items()}
-    ones = source.ones if shapes == source.shapes else None
-    looked_in = tuple(folders(name, data_dir))
+    ones = known.ones if shapes == known.shapes else None
+    looked_in = tuple(folders(name, data_dir, known.folder))
     return Entry(*about, rows, shapes["train"][1], ones, folder, looked_in, problem)
 
 

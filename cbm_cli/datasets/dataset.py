@@ -1,10 +1,28 @@
 """What every data set becomes: rows of bytes in up to three parts."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Literal, NamedTuple
 
 import numpy as np
+
+
+class Image(NamedTuple):
+    """How a row is a picture: its size, and whether the row goes through it line by line or down its columns.
+
+    ``order`` is NumPy's: ``C`` for line by line, ``F`` for column by column.
+    """
+
+    height: int
+    width: int
+    order: Literal["C", "F"] = "C"
+
+    def upright(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows (n, height * width) as pictures (n, height, width), each the right way up."""
+        if self.order == "C":
+            return rows.reshape(-1, self.height, self.width)
+        return rows.reshape(-1, self.width, self.height).transpose(0, 2, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +41,8 @@ class Dataset:
         The value of a unit that is surely on. 1: values are 0 or 1. 255: v is the probability v / 255.
     upper_bound : float or None
         The best log-likelihood that any model can reach on ``train``, in nats per row, where it is known.
+    image : Image or None
+        How to draw a row, where rows are pictures; training does not see it.
     """
 
     name: str
@@ -31,6 +51,7 @@ class Dataset:
     test: np.ndarray | None = None
     levels: int = 1
     upper_bound: float | None = None
+    image: Image | None = None
 
     def __post_init__(self) -> None:
         for part in self.parts.values():
@@ -41,7 +62,7 @@ class Dataset:
     def __reduce__(self) -> tuple:
         # Through the constructor, so that the arrays are read-only in another process too: compiled
         # functions treat read-only and writable arrays as two types.
-        return Dataset, (self.name, self.train, self.valid, self.test, self.levels, self.upper_bound)
+        return Dataset, tuple(getattr(self, field.name) for field in fields(self))
 
     @property
     def parts(self) -> dict[str, np.ndarray]:

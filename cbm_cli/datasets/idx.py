@@ -16,14 +16,16 @@ import numpy as np
 
 from cbm_cli.errors import CbmError
 
+BYTES = b"\0\0\x08"
+"""What files of unsigned bytes start with; the number of dimensions follows."""
 _IMAGES = 0x0803
 _LABELS = 0x0801
 _GZIP = b"\x1f\x8b"
 _LARGEST = 2**31
 
 
-def read_shape(path: Path) -> tuple[int, int, int]:
-    """Return (images, rows, columns) of an IDX image file from its header alone."""
+def read_shape(path: Path) -> tuple[int, ...]:
+    """Return (images, rows, columns), or (rows, columns), of an IDX file from its header alone."""
     with _unpacked(path) as stream:
         return _shape(path, stream)
 
@@ -57,20 +59,22 @@ def _unpacked(path: Path):
         raise CbmError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _shape(path: Path, stream: BinaryIO) -> tuple[int, int, int]:
-    header = stream.read(16)
-    magic = int.from_bytes(header[:4], "big")
-    if len(header) < 4 or magic != _IMAGES:
-        found = "IDX labels" if magic == _LABELS else f"bytes 0x{header[:4].hex()}" if header else "nothing"
+def _shape(path: Path, stream: BinaryIO) -> tuple[int, ...]:
+    magic = stream.read(4)
+    if magic[:3] != BYTES or magic[3:] not in (b"\2", b"\3"):
+        labels = int.from_bytes(magic, "big") == _LABELS
+        found = "IDX labels" if labels else f"bytes 0x{magic.hex()}" if magic else "nothing"
         raise CbmError(
             f"{path} is not an IDX file of images: it starts with {found}, expected 0x{_IMAGES:08x} "
             "(unsigned bytes, three dimensions)"
         )
-    if len(header) < 16:
-        raise CbmError(f"{path} is truncated within its header of 16 bytes; get the file again")
-    shape = struct.unpack(">3I", header[4:])
-    if not 0 < prod(shape) < _LARGEST:
+    sizes = stream.read(4 * magic[3])
+    if len(sizes) < 4 * magic[3]:
         raise CbmError(
-            f"{path} claims to hold {shape[0]} images of {shape[1]} x {shape[2]}; that is no usable data set"
+            f"{path} is truncated within its header of {4 + 4 * magic[3]} bytes; get the file again"
         )
-    return shape
+    rows, *image = struct.unpack(f">{magic[3]}I", sizes)
+    if not 0 < rows * prod(image) < _LARGEST:
+        size = " x ".join(map(str, image))
+        raise CbmError(f"{path} claims to hold {rows} images of {size}; that is no usable data set")
+    return rows, *image

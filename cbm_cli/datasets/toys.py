@@ -4,7 +4,7 @@ from math import log
 
 import numpy as np
 
-from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.errors import CbmError
 
 MAX_SIDE = 10
@@ -31,7 +31,7 @@ def bars_and_stripes(size: int) -> Dataset:
     rows = np.concatenate([np.repeat(bits, size, axis=1), np.tile(bits, (1, size))])
     n = len(rows)
     bound = ((n - 4) * log(1 / n) + 4 * log(2 / n)) / n
-    return Dataset("bars-and-stripes", rows, upper_bound=bound)
+    return Dataset("bars-and-stripes", rows, upper_bound=bound, image=Image(size, size))
 
 
 def shifting_bar(size: int, bar: int) -> Dataset:

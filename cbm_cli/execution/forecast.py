@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from cbm_cli.datasets import load
 from cbm_cli.execution.jobs import Agenda, Job
@@ -18,7 +19,7 @@ _TIMED = 0.02  # seconds of training that are enough to time an update
 
 def compile_kernels(announce: Callable[[], None] = lambda: None) -> None:
     """Compile every kernel, unless it has been done; ``announce`` is called first if it takes time."""
-    if any(CACHE.glob("*/*.nbi")):
+    if any(Path(train.stats.cache_path).glob("*.nbi")):
         return
     announce()
     try:
@@ -60,6 +61,7 @@ def _update_seconds(job: Job) -> float:
     settings, seed = job.trial.settings, job.trial.seed
     plan = make_plan(settings, job.data, seed)
     state = initial_state(settings, job.data, plan, seed)
+    train(state, job.data.train, plan, 0, 1)  # loads the machine code
     updates = 1
     while True:
         began = time.perf_counter()

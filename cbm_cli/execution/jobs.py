@@ -7,7 +7,7 @@ from pathlib import Path
 from cbm_cli.datasets import Dataset, load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Data, Experiment, Trial
-from cbm_cli.results import Store, run_id
+from cbm_cli.results import Progress, Store, run_id
 from cbm_cli.trial.start import check
 
 
@@ -24,6 +24,10 @@ class Job:
     def key(self) -> tuple[str, int]:
         """What tells this trial from all others."""
         return self.run_id, self.trial.number
+
+    def since(self) -> Progress | None:
+        """Where an earlier run left this trial."""
+        return self.stores[0].progress(*self.key) if self.stores else None
 
     @property
     def title(self) -> str:
@@ -45,8 +49,10 @@ class Agenda:
         To run, each distinct trial once, trial 0 of every cell first.
     done : int
         Finished before, or in another experiment with the very same settings.
+    resumed : int
+        Jobs that go on where an earlier run left them.
     damaged : list of str
-        Finished trials whose files are not as they were written; they are among the jobs.
+        Trials whose files are not as they were written; they are among the jobs.
     """
 
     experiments: list[Experiment]
@@ -55,7 +61,9 @@ class Agenda:
     datasets: dict[Data, Dataset]
     jobs: list[Job] = field(default_factory=list)
     done: int = 0
+    resumed: int = 0
     damaged: list[str] = field(default_factory=list)
+    folder: Path = Path()  # what the paths of a user's own data are relative to
 
     @property
     def total(self) -> int:
@@ -68,7 +76,9 @@ class Agenda:
         return {title: data.upper_bound for title, data in sets.items() if data.upper_bound is not None}
 
 
-def make_agenda(experiments: Sequence[Experiment], root: Path, adopt: bool = True) -> Agenda:
+def make_agenda(
+    experiments: Sequence[Experiment], root: Path, adopt: bool = True, folder: Path = Path()
+) -> Agenda:
     """Load the data sets, check every cell against them, and find what is done.
 
     Parameters
@@ -77,6 +87,8 @@ def make_agenda(experiments: Sequence[Experiment], root: Path, adopt: bool = Tru
         The results folder.
     adopt : bool
         Copy trials that another experiment in ``root`` has finished with the very same settings.
+    folder : Path
+        What the paths of a user's own data are relative to: the folder of the grid.
 
     Raises
     ------
@@ -86,7 +98,7 @@ def make_agenda(experiments: Sequence[Experiment], root: Path, adopt: bool = Tru
     if root.exists() and not root.is_dir():
         raise CbmError(f"{root}: is a file; choose another folder with -o")
     datasets = {cell.data: None for experiment in experiments for cell in experiment.cells}
-    datasets = {data: load(**data.model_dump()) for data in datasets}
+    datasets = {data: load(**data.model_dump(), folder=folder) for data in datasets}
     _check_cells(experiments, datasets)
     agenda = Agenda(
         [*experiments],
@@ -98,6 +110,7 @@ def make_agenda(experiments: Sequence[Experiment], root: Path, adopt: bool = Tru
             for experiment in experiments
         },
         datasets,
+        folder=folder,
     )
     _find_jobs(agenda, root, adopt)
     return agenda
@@ -134,6 +147,16 @@ def _find_jobs(agenda: Agenda, root: Path, adopt: bool) -> None:
         for (name, _), (trial, stores) in wanted.items()
     ]
     agenda.jobs = sorted(jobs, key=lambda job: job.trial.number)
+    for job in agenda.jobs:
+        _check_progress(job, agenda)
+
+
+def _check_progress(job: Job, agenda: Agenda) -> None:
+    try:
+        agenda.resumed += job.since() is not None
+    except CbmError as error:
+        agenda.damaged.append(str(error))
+        job.stores[0].forget_progress(*job.key)
 
 
 class _Finished:

@@ -1,14 +1,18 @@
 """Running an agenda: dispatch, write what comes back, keep the summaries current."""
 
+import contextlib
+import os
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cbm_cli.execution.engines import Failure, Listener, in_process, on_cluster, on_local_workers
+from cbm_cli.execution.engines import Failure, Listener, Result, in_process, on_cluster, on_local_workers
 from cbm_cli.execution.jobs import Agenda, Job
-from cbm_cli.results import Outcome
+from cbm_cli.results import Outcome, Progress
 
 SUMMARY_EVERY = 20.0  # seconds between two writings of the summaries
 
@@ -43,42 +47,78 @@ def run_agenda(
     Raises
     ------
     KeyboardInterrupt
-        Passed on after the summaries are written; everything finished is kept.
+        After Ctrl-C, once everything finished and where the others stand is written.
     """
-    report, written = Report(), time.monotonic()
+    report, written, stopping = Report(), time.monotonic(), threading.Event()
     for experiment in agenda.experiments:
         agenda.stores[experiment.name].write_manifest(
-            experiment, agenda.run_ids[experiment.name], agenda.upper_bounds(experiment), _git_commit()
+            experiment,
+            agenda.run_ids[experiment.name],
+            agenda.upper_bounds(experiment),
+            _git_commit(),
+            agenda.folder,
         )
     try:
-        for job, result in _dispatch(agenda, workers, scheduler, listen):
-            if isinstance(result, Failure):
-                report.failed.append((job, result))
-                for store in job.stores:
-                    store.write_failure(job.run_id, job.trial.number, result.details or result.message)
-                continue
-            for store in job.stores:
-                store.write(job.run_id, job.trial, result)
-            report.finished += 1
-            on_finished(job, result)
-            if time.monotonic() - written > SUMMARY_EVERY:
-                _write_summaries(agenda)
-                written = time.monotonic()
+        with _stopped_by_signals(stopping):
+            for job, result in _dispatch(agenda, workers, scheduler, listen, stopping):
+                _keep(job, result, report)
+                if isinstance(result, Outcome):
+                    on_finished(job, result)
+                if time.monotonic() - written > SUMMARY_EVERY:
+                    _write_summaries(agenda)
+                    written = time.monotonic()
     finally:
         _write_summaries(agenda)
+    if stopping.is_set():
+        raise KeyboardInterrupt
     return report
 
 
+def _keep(job: Job, result: Result, report: Report) -> None:
+    """Write what came back."""
+    if isinstance(result, Progress):
+        if result.update:
+            job.stores[0].write_progress(*job.key, result)
+    elif isinstance(result, Failure):
+        report.failed.append((job, result))
+        for store in job.stores:
+            store.write_failure(*job.key, result.details or result.message)
+    else:
+        report.finished += 1
+        for store in job.stores:
+            store.write(job.run_id, job.trial, result)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
+    """The first Ctrl-C (or SIGTERM) sets ``stopping``, the second ends at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        if stopping.is_set():
+            os._exit(130)
+        stopping.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _dispatch(
-    agenda: Agenda, workers: int, scheduler: str | None, listen: Listener
-) -> Iterator[tuple[Job, Outcome | Failure]]:
+    agenda: Agenda, workers: int, scheduler: str | None, listen: Listener, stopping: threading.Event
+) -> Iterator[tuple[Job, Result]]:
     if not agenda.jobs:
         return iter(())
     if scheduler:
-        return on_cluster(agenda.jobs, listen, scheduler)
+        return on_cluster(agenda.jobs, listen, stopping, scheduler)
     if workers:
-        return on_local_workers(agenda.jobs, listen, min(workers, len(agenda.jobs)))
-    return in_process(agenda.jobs, listen)
+        return on_local_workers(agenda.jobs, listen, stopping, min(workers, len(agenda.jobs)))
+    return in_process(agenda.jobs, listen, stopping)
 
 
 def _write_summaries(agenda: Agenda) -> None:

@@ -1,4 +1,4 @@
-"""What runs on a worker of a Dask cluster: one trial, with reports and a flag that stops it."""
+"""What runs on a worker of a Dask cluster: one stretch of a trial, with reports and a flag that stops it."""
 
 import time
 
@@ -6,10 +6,11 @@ from distributed import get_worker
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Trial
-from cbm_cli.results import Outcome
+from cbm_cli.results import Outcome, Progress
 from cbm_cli.trial.run import run_trial
 
 REPORT_EVERY = 1.0  # seconds
+STRETCH = 30.0  # seconds after which a trial comes back to be saved
 _stopped: set[str] = set()
 
 
@@ -18,9 +19,10 @@ def stop(token: str) -> None:
     _stopped.add(token)
 
 
-def work(trial: Trial, run_id: str, data: Dataset, token: str) -> Outcome:
-    """Run a trial; tell the coordinator about it, at most once a second, under the topic ``token``."""
-    worker, reported = get_worker(), time.monotonic()
+def work(trial: Trial, run_id: str, data: Dataset, since: Progress | None, token: str) -> Outcome | Progress:
+    """Run a stretch of a trial; tell the coordinator about it, at most once a second, under ``token``."""
+    worker, began = get_worker(), time.monotonic()
+    reported = began
 
     def report(update: int, log_likelihood: float) -> None:
         nonlocal reported
@@ -28,4 +30,7 @@ def work(trial: Trial, run_id: str, data: Dataset, token: str) -> Outcome:
             reported = time.monotonic()
             worker.log_event(token, (run_id, trial.number, update, log_likelihood))
 
-    return run_trial(trial, data, report, lambda: token in _stopped)
+    def should_pause() -> bool:
+        return token in _stopped or time.monotonic() - began > STRETCH
+
+    return run_trial(trial, data, since, report, should_pause)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from cbm_cli import datasets
 from cbm_cli.grid.fields import INNER, NESTED, SHORT
 from cbm_cli.grid.reading import COLUMNS, NAME, Head
-from cbm_cli.grid.settings import Data, Settings, TableSpec
+from cbm_cli.grid.settings import OF_FILES, Data, Settings, TableSpec
 
 Schema = dict[str, Any]
 
@@ -82,8 +82,16 @@ def _settings(each: Callable[[Schema], Schema]) -> dict[str, Schema]:
     schemas = {name: _loose(schema) for name, schema in _properties(Settings).items()}
     for name, model in NESTED.items():
         parts = {part: each(schema) for part, schema in _parts(model).items()}
-        schemas[name] = {"anyOf": [_object(parts, _required(model)), *_short(name)]}
+        schemas[name] = {"anyOf": [*_long(model, parts), *_short(name)]}
     return schemas
+
+
+def _long(model: type[BaseModel], parts: dict[str, Schema]) -> list[Schema]:
+    """Return the schema of a mapping; ``data:`` has two forms, a name of those known and files."""
+    if model is not Data:
+        return [_object(parts, _required(model))]
+    named = {name: part for name, part in parts.items() if name not in OF_FILES}
+    return [_object(named, ["name"]), _object(parts | {"name": _TEXT}, ["path"])]
 
 
 def _short(name: str) -> list[Schema]:
@@ -104,7 +112,7 @@ def _parts(model: type[BaseModel]) -> dict[str, Schema]:
 
 
 def _table() -> Schema:
-    names = _axis({"enum": sorted({*COLUMNS, *INNER})})
+    names = _axis({"enum": sorted({*COLUMNS, *INNER} - {f"data.{field}" for field in OF_FILES})})
     parts = _properties(TableSpec)
     return _object({name: names if "items" in part else _loose(part) for name, part in parts.items()})
 

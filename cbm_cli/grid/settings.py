@@ -5,9 +5,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from cbm_cli.datasets import check
+from cbm_cli.datasets import check, title_of
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.offsets import Scheme
 from cbm_cli.grid.samplers import Sampler
@@ -45,30 +54,61 @@ def _every(text: object) -> str:
     return f"{match[1]} {unit}" + ("s" if int(match[1]) > 1 else "")
 
 
+def _parts(text: object) -> str:
+    known, asked = ("train", "valid", "test"), str(text).split("+")
+    if not set(asked) <= set(known):
+        raise ValueError("write parts as train, test or train+valid+test")
+    return "+".join(part for part in known if part in asked)
+
+
 OffsetText = Annotated[str, _canonical(Scheme), Field(description="Offset scheme: dd^b_s, aa^b, d0, 00, ...")]
 SamplerText = Annotated[str, _canonical(Sampler), Field(description="CD-k, PCD-k, PT_c, PT_c-k or exact")]
 Interval = Annotated[str, BeforeValidator(_every), Field(description="Updates (50) or epochs (1 epoch)")]
+Parts = Annotated[str, BeforeValidator(_parts)]
+FileName = Annotated[str, Field(min_length=1)]
+OF_FILES = ("path", "valid", "test", "drop_last")
+"""Fields of ``data:`` that are for files."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 
 
 class Data(Frozen):
-    """A data set by name, with the options that its name allows."""
+    """A data set by name, or one read from files; with the options that go with it.
 
-    name: str = Field(description="bars-and-stripes, shifting-bar or mnist")
+    Paths stay as the grid has them, relative to the grid's folder.
+    """
+
+    name: str | None = Field(None, description="A data set; with path: what to call it, default: the file's")
     size: Count | None = Field(None, description="Bars & Stripes: side; Shifting Bar: number of pixels")
     bar: Count | None = Field(None, description="Shifting Bar: pixels that are on")
     flip: bool = Field(False, description="Exchange zeros and ones")
-    binarise: Literal["threshold", "sample", "none"] = Field(
-        "threshold", description="What becomes of grey values"
+    binarise: Literal["threshold", "sample", "none", "refuse"] = Field(
+        "threshold", description="What becomes of grey values; those of files are refused unless you say"
     )
     threshold: Annotated[float, Field(ge=0, lt=1)] = Field(0.5, description="Grey values above it are on")
+    path: FileName | None = Field(None, description="A file of rows; NPZ and MAT may hold all parts")
+    valid: FileName | None = Field(None, description="With path: a file of rows for validation")
+    test: FileName | None = Field(None, description="With path: a file of rows for testing")
+    drop_last: bool = Field(False, description="With path: the last column is no unit (AMAT: a label)")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuses_grey_files(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("path") and "binarise" not in given:
+            return given | {"binarise": "threshold" if "threshold" in given else "refuse"}
+        return given
+
+    @model_serializer(mode="wrap")
+    def _without_files(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the fields of files out where there are none: a named data set is what it always was."""
+        unused = () if self.path or self.valid or self.test or self.drop_last else OF_FILES
+        return {field: value for field, value in dump(self).items() if field not in unused}
 
     @model_validator(mode="after")
     def _takes_its_options(self) -> "Data":
         try:
-            check(self.name, **self.model_dump(exclude={"name", "flip"}))
+            check(**self.model_dump(exclude={"flip"}))
         except CbmError as error:
             raise ValueError(str(error)) from None
         if self.bar and self.bar >= self.size:
@@ -78,7 +118,8 @@ class Data(Frozen):
     @property
     def title(self) -> str:
         """Name in tables: ``flipped-shifting-bar`` for a flipped ``shifting-bar``."""
-        return f"flipped-{self.name}" if self.flip else self.name
+        name = self.name or title_of(self.path)
+        return f"flipped-{name}" if self.flip else name
 
 
 class Model(Frozen):
@@ -103,8 +144,15 @@ class SlidingFactor(Frozen):
 class Evaluate(Frozen):
     """What is measured during training, and how often."""
 
-    method: Literal["exact", "none"] = Field("exact", description="Exact log-likelihood, or nothing")
+    method: Literal["exact", "ais", "none"] = Field("exact", description="Log-likelihood, or nothing")
     every: Interval | None = Field(None, description="Default: 50 updates, or 1 epoch where epochs are given")
+    parts: Parts | None = Field(
+        None, description="Parts that are evaluated: train+test; default: all there are"
+    )
+    rows: Count | None = Field(None, description="Evaluate a fixed subsample of this many rows of each part")
+    temperatures: Annotated[int, Field(ge=3)] = Field(14_500, description="AIS: inverse temperatures")
+    runs: Annotated[int, Field(ge=2)] = Field(100, description="AIS: independent runs")
+    base: Literal["base-rate", "uniform"] = Field("base-rate", description="AIS: the machine it starts from")
 
 
 class Settings(Frozen):

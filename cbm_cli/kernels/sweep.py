@@ -16,6 +16,7 @@ from cbm_cli.kernels.state import Array, Plan, State
 from cbm_cli.kernels.units import sample_units, sigmoid
 
 _CHUNK = 16384  # random numbers made at a time: few enough to stay in the first-level cache
+_LONG = 128  # units that a loop needs to vectorise well
 
 
 class Negative(NamedTuple):
@@ -33,21 +34,24 @@ class Negative(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """Work arrays of one side of the chains; flat arrays hold chain after chain."""
+    """Work arrays of one side of the chains, (K, units), and wide views of them.
 
-    activation: Array  # (K, units)
-    flat: Array  # the same, flat
-    beta: Array  # inverse temperature of the chain, for every unit, flat
-    bias: Array  # inverse temperature of the chain times the bias of the unit, (K, units)
-    flat_bias: Array
+    A wide view has one row for a few chains: enough units for loops over them to vectorise, few enough for
+    their inverse temperatures and biases to stay in the first-level cache.
+    """
+
+    activation: Array
+    wide_activation: Array
+    wide_states: Array
+    beta: Array  # (width,) inverse temperature of the chain, for every unit
+    bias: Array  # (chains of a wide row, units) inverse temperature times bias
+    wide_bias: Array  # (width,)
 
 
 class Ladder(NamedTuple):
-    """K = ladders * temperatures chains: their states, their work arrays, their temperatures."""
+    """K = ladders * temperatures chains: their work arrays, and their temperatures."""
 
-    x: Array  # visible states, flat view of the trial's state
-    h: Array  # (K, M)
-    flat_h: Array
+    h: Array  # (K, M) hidden states
     visible: Layer
     hidden: Layer
     beta: Array  # (K,)
@@ -65,21 +69,30 @@ def tile(values: Array, beta: Array, out: Array) -> None:
 
 
 @lean
-def repeat(values: Array, out: Array) -> None:
-    """Fill the flat array ``out`` with ``values``, over and over."""
-    for start in range(0, out.size, values.size):
-        for i in range(values.size):
-            out[start + i] = values[i]
+def laid_out(units: int, rows: int, step: int) -> int:
+    """How many of ``rows`` rows are laid out: the fewest multiple of ``step`` that makes loops long."""
+    few = step
+    while few < rows and (few * units < _LONG or rows % few):
+        few += step
+    return few
 
 
 @compiled
-def make_layer(units: int, beta: Array) -> Layer:
+def widened(array: Array, rows: int) -> Array:
+    """A view (K / rows, rows * units) of an array (K, units)."""
+    return array.reshape((array.shape[0] // rows, rows * array.shape[1]))
+
+
+@compiled
+def make_layer(states: Array, beta: Array, temperatures: int) -> Layer:
     """Allocate the work arrays of one side of the chains, whose inverse temperatures are ``beta``."""
-    activation = np.empty((beta.size, units), np.float32)
-    betas = np.empty((beta.size, units), np.float32)
-    bias = np.empty((beta.size, units), np.float32)
+    units = states.shape[1]
+    chains = laid_out(units, beta.size, temperatures)
+    activation = np.empty_like(states)
+    betas, bias = np.empty((chains, units), np.float32), np.empty((chains, units), np.float32)
     tile(np.ones(units, np.float32), beta, betas)
-    return Layer(activation, activation.ravel(), betas.ravel(), bias, bias.ravel())
+    wide_activation, wide_states = widened(activation, chains), widened(states, chains)
+    return Layer(activation, wide_activation, wide_states, betas.ravel(), bias, bias.ravel())
 
 
 @compiled
@@ -96,11 +109,9 @@ def make_ladder(state: State, plan: Plan) -> Ladder:
     rounds = min(plan.batch // plan.ladders, max(1, _CHUNK // numbers))
     h = np.empty((chains, m), np.float32)
     return Ladder(
-        state.x.ravel(),
         h,
-        h.ravel(),
-        make_layer(n, beta),
-        make_layer(m, beta),
+        make_layer(state.x, beta, plan.temperatures),
+        make_layer(h, beta, plan.temperatures),
         beta,
         np.empty(chains, np.float32),
         np.empty(rounds * numbers, np.float32),
@@ -152,9 +163,9 @@ def draw_samples(state: State, ladder: Ladder, plan: Plan, update: int, xm: Arra
     and would cost as much as the products of a small machine.
     """
     x, W, Wt, b, c = state.x, state.W, state.W.T, state.b, state.c
-    flat_x, h, flat_h, visible, hidden, beta, energy, u, numbers = ladder
-    to_h, flat_to_h, beta_h, tiled_c, bias_h = hidden
-    to_x, flat_to_x, beta_x, tiled_b, bias_x = visible
+    h, visible, hidden, beta, energy, u, numbers = ladder
+    to_h, wide_to_h, wide_h, beta_h, tiled_c, bias_h = hidden
+    to_x, wide_to_x, wide_x, beta_x, tiled_b, bias_x = visible
     tile(c, beta, tiled_c)
     tile(b, beta, tiled_b)
     rounds, at_a_time = plan.batch // plan.ladders, u.size // numbers
@@ -164,10 +175,10 @@ def draw_samples(state: State, ladder: Ladder, plan: Plan, update: int, xm: Arra
         at = (r % at_a_time) * numbers
         for _ in range(plan.steps):
             np.dot(x, W, to_h)  # (K, N) @ (N, M)
-            sample_units(flat_to_h, beta_h, bias_h, u, at, flat_h)
+            sample_units(wide_to_h, beta_h, bias_h, u, at, wide_h)
             np.dot(h, Wt, to_x)  # (K, M) @ (M, N)
-            sample_units(flat_to_x, beta_x, bias_x, u, at + flat_h.size, flat_x)
-            at += flat_h.size + flat_x.size
+            sample_units(wide_to_x, beta_x, bias_x, u, at + h.size, wide_x)
+            at += h.size + x.size
         if plan.temperatures > 1:
             chain_energies(x, to_x, h, b, c, energy)
             swap_neighbours(x, energy, beta, plan.temperatures, (update * rounds + r) % 2, u, at)
@@ -176,13 +187,19 @@ def draw_samples(state: State, ladder: Ladder, plan: Plan, update: int, xm: Arra
                 xm[r * plan.ladders + k, i] = x[(k + 1) * plan.temperatures - 1, i]
 
 
+@lean
+def negative_rows(n_visible: int, n_hidden: int, plan: Plan) -> int:
+    """Rows of the negative phase: a batch of samples, or all states of the smaller side."""
+    return 2 ** min(n_visible, n_hidden) if plan.exact else plan.batch
+
+
 @compiled
-def make_negative(n_visible: int, n_hidden: int, plan: Plan) -> Negative:
-    """Allocate the rows of the negative phase; for ``exact``, the states of the smaller side are set."""
-    rows = 2 ** min(n_visible, n_hidden) if plan.exact else plan.batch
+def make_negative(x: Array, n_hidden: int, plan: Plan) -> Negative:
+    """Allocate the negative phase around its visible rows x (R, N); ``exact`` sets the enumerated states."""
+    rows, n_visible = x.shape
     implied = (rows, max(n_visible, n_hidden)) if plan.exact else (0, 0)
     negative = Negative(
-        np.empty((rows, n_visible), np.float32),
+        x,
         np.empty((rows, n_hidden), np.float32),
         np.full(rows, np.float32(1.0 / rows)),
         np.empty(implied, np.float32),

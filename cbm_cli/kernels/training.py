@@ -8,26 +8,25 @@ from numpy.typing import NDArray
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
 from cbm_cli.kernels.random import NOISE, SHUFFLE, fill_uniform, fill_words
 from cbm_cli.kernels.state import Array, Mix, Plan, Rows, State
-from cbm_cli.kernels.sweep import draw_samples, make_ladder, make_negative, repeat, restart, weigh_all_states
+from cbm_cli.kernels.sweep import (
+    draw_samples,
+    laid_out,
+    make_ladder,
+    make_negative,
+    negative_rows,
+    restart,
+    tile,
+    weigh_all_states,
+    widened,
+)
 from cbm_cli.kernels.units import mean_of_units
 
 
-class Phase(NamedTuple):
-    """What the gradient needs of the data or of the model: <x h'> (N, M), <x> (N,), <h> (M,)."""
+class Means(NamedTuple):
+    """Mean visible (N,) and hidden (M,) units, of the data or of the model."""
 
-    xh: Array
     x: Array
     h: Array
-
-
-@compiled
-def make_phase(n_visible: int, n_hidden: int) -> Phase:
-    """Allocate a Phase."""
-    return Phase(
-        np.empty((n_visible, n_hidden), np.float32),
-        np.empty(n_visible, np.float32),
-        np.empty(n_hidden, np.float32),
-    )
 
 
 @compiled
@@ -54,16 +53,16 @@ def load_batch(data: Rows, order: NDArray[np.int64], start: int, unit: np.float3
 
 
 @lean
-def average(x: Array, h: Array, weight: Array, weighted_h: Array, phase: Phase) -> None:
-    """Fill the means of ``phase`` over the rows of x (R, N) and h (R, M); weighted_h = weight h."""
-    phase.x[:] = 0
-    phase.h[:] = 0
+def average(x: Array, h: Array, weight: Array, sign: np.float32, weighted_h: Array, means: Means) -> None:
+    """Fill ``means`` over the rows of x (R, N) and h (R, M); weighted_h = sign weight h."""
+    means.x[:] = 0
+    means.h[:] = 0
     for r in range(weight.size):
         for i in range(x.shape[1]):
-            phase.x[i] += weight[r] * x[r, i]
+            means.x[i] += weight[r] * x[r, i]
         for j in range(h.shape[1]):
-            weighted_h[r, j] = weight[r] * h[r, j]
-            phase.h[j] += weighted_h[r, j]
+            means.h[j] += weight[r] * h[r, j]
+            weighted_h[r, j] = sign * weight[r] * h[r, j]
 
 
 @lean
@@ -78,7 +77,7 @@ def slide(
 
 @lean
 def move_offsets(
-    state: State, data: Phase, model: Phase, plan: Plan, update: int, noise: tuple[Array, Array]
+    state: State, data: Means, model: Means, plan: Plan, update: int, noise: tuple[Array, Array]
 ) -> None:
     """Both offsets of the paper's Algorithm 1, from the means of this update."""
     if plan.visible_mix.noise + plan.hidden_mix.noise > 0:
@@ -89,11 +88,12 @@ def move_offsets(
 
 
 @lean_sum
-def ascend(state: State, data: Phase, model: Phase, learning_rate: np.float32) -> None:
+def ascend(state: State, contrast: Array, data: Means, model: Means, learning_rate: np.float32) -> None:
     """One step along the centered gradient, Eqs. (cgradW), (cgradb), (cgradc); state changes in place.
 
-    <(x - mu)(h - lam)'>_d - <...>_m is written as <x h'>_d - <x h'>_m - mu dh' - dx lam', where dx, dh
-    are the differences of the means: the products then need no centered copies of the rows.
+    <(x - mu)(h - lam)'>_d - <...>_m is written as contrast - mu dh' - dx lam', where contrast (N, M) is
+    <x h'>_d - <x h'>_m and dx, dh are the differences of the means: the products then need no centered
+    copies of the rows.
     """
     for j in range(state.c.size):
         state.c[j] += learning_rate * (data.h[j] - model.h[j])
@@ -103,7 +103,7 @@ def ascend(state: State, data: Phase, model: Phase, learning_rate: np.float32) -
         along_lam = np.float32(0)
         for j in range(state.c.size):
             dh = data.h[j] - model.h[j]
-            step = learning_rate * (data.xh[i, j] - model.xh[i, j] - mu * dh - dx * state.lam[j])
+            step = learning_rate * (contrast[i, j] - mu * dh - dx * state.lam[j])
             state.W[i, j] += step
             state.c[j] -= step * mu
             along_lam += step * state.lam[j]
@@ -125,46 +125,50 @@ def train(state: State, rows: Rows, plan: Plan, first: int, last: int) -> None:
         its number alone, so that a stretch can be cut anywhere.
     """
     n, m = state.W.shape
-    W, c = state.W, state.c
+    W, c, batch = state.W, state.c, plan.batch
     order = np.empty(rows.shape[0], np.int64)
-    x = np.empty((plan.batch, n), np.float32)
-    xt = x.T
-    h = np.empty((plan.batch, m), np.float32)
-    flat_h = h.ravel()
-    bias = np.empty(plan.batch * m, np.float32)
-    weight = np.full(plan.batch, np.float32(1.0 / plan.batch))
+    # Rows of the data stand above rows of the model: one product makes the gradient of both.
+    both_x = np.empty((batch + negative_rows(n, m, plan), n), np.float32)
+    both_h = np.empty((both_x.shape[0], m), np.float32)  # times their weights
+    both_xt = both_x.T
+    x, xm, weighted_h, weighted_hm = both_x[:batch], both_x[batch:], both_h[:batch], both_h[batch:]
+    contrast = np.empty((n, m), np.float32)
+    h, to_h = np.empty((batch, m), np.float32), np.empty((batch, m), np.float32)
+    bias = np.empty((laid_out(m, batch, 1), m), np.float32)
+    wide_bias = bias.ravel()
+    wide_h, wide_to_h = widened(h, bias.shape[0]), widened(to_h, bias.shape[0])
+    weight = np.full(batch, np.float32(1.0 / batch))
     noise = np.zeros(n + -n % 4, np.float32), np.zeros(m + -m % 4, np.float32)
-    ladder = make_ladder(state, plan)
-    negative = make_negative(n, m, plan)
-    xm, xmt, hm, model_weight = negative.x, negative.x.T, negative.h, negative.weight
-    flat_hm = hm.ravel()
-    weighted_hm = np.empty_like(hm)
-    data, model = make_phase(n, m), make_phase(n, m)
-    data_xh, model_xh = data.xh, model.xh
+    ladder, negative = make_ladder(state, plan), make_negative(xm, m, plan)
+    hm, model_weight = negative.h, negative.weight
+    wide_hm = hm if plan.exact else widened(hm, bias.shape[0])
+    data = Means(np.empty(n, np.float32), np.empty(m, np.float32))
+    model = Means(np.empty(n, np.float32), np.empty(m, np.float32))
+    ones = np.ones(bias.shape[0], np.float32)
+    plus, minus = np.float32(1), np.float32(-1)
     ordered = -1
     for update in range(first, last):
         epoch = update // plan.batches
         if epoch != ordered and (plan.shuffled or ordered < 0):
             order_rows(order, plan.shuffled, plan.seed, epoch)
             ordered = epoch
-        load_batch(rows, order, (update - epoch * plan.batches) * plan.batch, plan.unit, x)
-        np.dot(x, W, h)  # (B, N) @ (N, M)
-        repeat(c, bias)
-        mean_of_units(flat_h, bias, flat_h)
+        load_batch(rows, order, (update - epoch * plan.batches) * batch, plan.unit, x)
+        tile(c, ones, bias)
+        np.dot(x, W, to_h)  # (B, N) @ (N, M)
+        mean_of_units(wide_to_h, wide_bias, wide_h)
         if plan.exact:
             weigh_all_states(state, negative)
         else:
             if plan.restart:
                 restart(state, x)
             draw_samples(state, ladder, plan, update, xm)
-            np.dot(xm, W, hm)  # (B, N) @ (N, M)
-            mean_of_units(flat_hm, bias, flat_hm)
-        average(x, h, weight, h, data)
-        average(xm, hm, model_weight, weighted_hm, model)
-        np.dot(xt, h, data_xh)  # (N, B) @ (B, M)
-        np.dot(xmt, weighted_hm, model_xh)
+            np.dot(xm, W, to_h)  # (B, N) @ (N, M)
+            mean_of_units(wide_to_h, wide_bias, wide_hm)
+        average(x, h, weight, plus, weighted_h, data)
+        average(xm, hm, model_weight, minus, weighted_hm, model)
+        np.dot(both_xt, both_h, contrast)  # (N, B + R) @ (B + R, M)
         if plan.offsets_before:
             move_offsets(state, data, model, plan, update, noise)
-        ascend(state, data, model, plan.learning_rate)
+        ascend(state, contrast, data, model, plan.learning_rate)
         if not plan.offsets_before:
             move_offsets(state, data, model, plan, update, noise)

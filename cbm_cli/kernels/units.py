@@ -48,13 +48,17 @@ def sigmoid(x: np.float32) -> np.float32:
 
 @lean
 def mean_of_units(activation: Array, bias: Array, out: Array) -> None:
-    """out = sigmoid(activation + bias), flat arrays of one length."""
-    for i in range(out.size):
-        out[i] = sigmoid(activation[i] + bias[i])
+    """out = sigmoid(activation + bias): (rows, width), (width,), (rows, width), not the same array."""
+    for r in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            out[r, i] = sigmoid(activation[r, i] + bias[i])
 
 
 @lean
 def sample_units(activation: Array, beta: Array, bias: Array, u: Array, at: int, out: Array) -> None:
-    """out = 1 where u[at:] < sigmoid(beta activation + bias), else 0; flat arrays of out's length."""
-    for i in range(out.size):
-        out[i] = np.float32(u[at + i] < sigmoid(beta[i] * activation[i] + bias[i]))
+    """out = 1 where u[at:] < sigmoid(beta activation + bias), else 0; shapes as in mean_of_units."""
+    width = out.shape[1]
+    for r in range(out.shape[0]):
+        numbers = u[at + r * width : at + (r + 1) * width]
+        for i in range(width):
+            out[r, i] = np.float32(numbers[i] < sigmoid(beta[i] * activation[r, i] + bias[i]))

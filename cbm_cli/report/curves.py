@@ -77,9 +77,7 @@ class Curve:
     @property
     def quartiles(self) -> tuple[pd.Series, pd.Series]:
         """Lower and upper quartile over the trials."""
-        values = self.trials.to_numpy()
-        low, high = np.nanquantile(values, [0.25, 0.75], axis=1)
-        return pd.Series(low, self.trials.index), pd.Series(high, self.trials.index)
+        return self.trials.quantile(0.25, axis=1), self.trials.quantile(0.75, axis=1)
 
 
 def plot_curves(
@@ -184,25 +182,19 @@ def _curves(
         raise IncompleteError(f"{experiment}: no finished trial yet; start with `cbm run`")
     if f"{metric}_max" not in summary:
         raise IncompleteError(f"{experiment}: the results hold no {metric} to draw")
+    total, bounds = manifest["table"]["scale"] == "total", manifest.get("upper_bounds") or {}
     curves = []
     for cell in cells:
         rows = summary[summary["run_id"] == cell["run_id"]]
         if rows.empty:
             continue
-        total = manifest["table"]["scale"] == "total"
         scale = float(rows[f"n_{metric.split('_')[0]}"].iloc[0]) if total else 1.0
         read = (results.curve(experiment, cell["run_id"], trial) for trial in rows["trial"])
         trials = pd.concat([curve.set_index("update")[metric] for curve in read], axis=1).sort_index() * scale
-        bound = (manifest.get("upper_bounds") or {}).get(cell["data"])
-        curves.append(
-            Curve(
-                _key(cell, lines),
-                _key(cell, panels),
-                cell["data"],
-                trials.where(np.isfinite(trials)).dropna(how="all"),
-                None if bound is None else bound * scale,
-            )
-        )
+        finite = trials.where(np.isfinite(trials)).dropna(how="all")
+        bound = bounds.get(cell["data"])
+        scaled = None if bound is None else bound * scale
+        curves.append(Curve(_key(cell, lines), _key(cell, panels), cell["data"], finite, scaled))
     if not curves:
         raise IncompleteError(f"{experiment}: no finished trial of what is selected; start with `cbm run`")
     return curves
@@ -211,12 +203,7 @@ def _curves(
 # How it is drawn
 
 
-@dataclass(frozen=True)
-class Look:
-    """How the lines of one method are drawn, in every panel."""
-
-    colour: str
-    dashes: Any
+Look = Mapping[str, Any]  # colour and dashes of one method, in every panel, as Matplotlib names them
 
 
 @dataclass(frozen=True)
@@ -241,7 +228,7 @@ def _figure(
     for axes, key in zip(grid, keys, strict=False):
         shown = [curve for curve in curves if curve.panel == key]
         _panel(axes, shown, looks, limits[shown[0].data])
-        axes.set_title(", ".join(_named(*pair) for pair in zip(panels, key, strict=True)), fontsize=10)
+        axes.set_title(", ".join(map(_named, panels, key)), fontsize=10)
     for axes in grid[len(keys) :]:
         axes.set_visible(False)
     for axes in grid[max(0, len(keys) - width) : len(keys)]:
@@ -255,9 +242,8 @@ def _figure(
 def _panel(axes: Axes, curves: Sequence[Curve], looks: Mapping[Key, Look], limits: Limits) -> None:
     for curve in curves:
         look, (low, high) = looks[curve.line], curve.quartiles
-        axes.fill_between(low.index, low, high, color=look.colour, alpha=0.18, linewidth=0)
-        mean = curve.mean
-        axes.plot(mean.index, mean, color=look.colour, linestyle=look.dashes, linewidth=1.4)
+        axes.fill_between(low.index, low, high, color=look["color"], alpha=0.18, linewidth=0)
+        axes.plot(curve.mean, **look, linewidth=1.4)
     if curves[0].bound is not None:
         axes.axhline(curves[0].bound, **BOUND)
     axes.set_ylim(limits.low, limits.high)
@@ -300,7 +286,10 @@ def _limits(curves: Sequence[Curve]) -> Limits:
 def _looks(keys: Sequence[Key], lines: Sequence[str]) -> dict[Key, Look]:
     """A colour for the letters of a scheme, dashes for its variants; colours in turn for other lines."""
     if "offsets" not in lines:
-        return {key: Look(OTHER_COLOURS[i % len(OTHER_COLOURS)], "-") for i, key in enumerate(keys)}
+        return {
+            key: {"color": OTHER_COLOURS[i % len(OTHER_COLOURS)], "linestyle": "-"}
+            for i, key in enumerate(keys)
+        }
     place = list(lines).index("offsets")
     variants: dict[str, list[Key]] = {}
     for key in keys:
@@ -309,7 +298,9 @@ def _looks(keys: Sequence[Key], lines: Sequence[str]) -> dict[Key, Look]:
     looks = {}
     for letters, family in variants.items():
         colour = COLOURS.get(letters) or (spare.pop(0) if spare else "#999999")
-        looks |= {key: Look(colour, DASHES[i % len(DASHES)]) for i, key in enumerate(family)}
+        looks |= {
+            key: {"color": colour, "linestyle": DASHES[i % len(DASHES)]} for i, key in enumerate(family)
+        }
     return looks
 
 
@@ -327,14 +318,7 @@ def _legend(
     figure: Figure, curves: Sequence[Curve], lines: Sequence[str], looks: Mapping[Key, Look], cut: bool
 ) -> None:
     handles = [
-        Line2D(
-            [],
-            [],
-            color=look.colour,
-            linestyle=look.dashes,
-            linewidth=1.8,
-            label=" ".join(_named(*pair) for pair in zip(lines, key, strict=True)),
-        )
+        Line2D([], [], **look, linewidth=1.8, label=" ".join(map(_named, lines, key)))
         for key, look in looks.items()
     ]
     if any(curve.bound is not None for curve in curves):

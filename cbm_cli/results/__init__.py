@@ -2,8 +2,8 @@
 
 from cbm_cli.results.identity import run_id
 from cbm_cli.results.machines import PlainMachine, read_machine
-from cbm_cli.results.outcome import Outcome
+from cbm_cli.results.outcome import Outcome, Progress
 from cbm_cli.results.reading import Results, label
 from cbm_cli.results.store import Store
 
-__all__ = ["Outcome", "PlainMachine", "Results", "Store", "label", "read_machine", "run_id"]
+__all__ = ["Outcome", "PlainMachine", "Progress", "Results", "Store", "label", "read_machine", "run_id"]

@@ -4,6 +4,8 @@ import hashlib
 import io
 import json
 import platform
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,8 +18,9 @@ import pandas as pd
 import cbm_cli
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Experiment, Trial
+from cbm_cli.kernels.state import State
 from cbm_cli.results.files import write_atomically, write_if_changed
-from cbm_cli.results.outcome import Outcome
+from cbm_cli.results.outcome import Machine, Outcome, Progress
 
 FORMAT = 1  # of the files below; a reader refuses newer ones
 # Columns that stay text whatever they look like: the scheme 00, the version 2.4.
@@ -56,12 +59,32 @@ class Store:
         curve = _curve_text(outcome).encode()
         record = {"format": FORMAT, "csv_sha256": hashlib.sha256(curve).hexdigest()}
         record["row"] = self._row(run_id, trial, outcome)
-        machine = io.BytesIO()
-        np.savez(machine, **outcome.machine)
-        write_atomically(self.path(run_id, trial.number, ".npz"), machine.getvalue())
+        write_atomically(self.path(run_id, trial.number, ".npz"), _packed(outcome.machine))
+        if outcome.best_machine:
+            write_atomically(self.path(run_id, trial.number, ".best.npz"), _packed(outcome.best_machine))
         write_atomically(self.path(run_id, trial.number, ".json"), json.dumps(record, indent=1).encode())
         write_atomically(self.path(run_id, trial.number, ".csv"), curve)
-        self.path(run_id, trial.number, ".error.txt").unlink(missing_ok=True)
+        for suffix in (".state.npz", ".error.txt"):
+            self.path(run_id, trial.number, suffix).unlink(missing_ok=True)
+
+    def add_columns(self, run_id: str, number: int, columns: dict[str, float]) -> None:
+        """Add columns to the row of a finished trial, or replace those of the same name."""
+        path = self.path(run_id, number, ".json")
+        record = json.loads(path.read_bytes())
+        record["row"] |= {name: _plain(value) for name, value in columns.items()}
+        write_atomically(path, json.dumps(record, indent=1).encode())
+        (self.folder / "summary.csv").unlink(missing_ok=True)  # made afresh from the records
+
+    def write_progress(self, run_id: str, number: int, progress: Progress) -> None:
+        """Write where an unfinished trial stands."""
+        arrays = {f"state_{name}": array for name, array in progress.state._asdict().items()}
+        arrays |= {f"best_{name}": array for name, array in (progress.best_machine or {}).items()}
+        arrays |= {
+            "update": np.array(progress.update),
+            "curve": np.array(progress.curve, dtype=np.float64),
+            "seconds": np.array(progress.seconds),
+        }
+        write_atomically(self.path(run_id, number, ".state.npz"), _packed(arrays))
 
     def write_failure(self, run_id: str, number: int, details: str) -> None:
         """Write what went wrong in a trial, beside where its results would be."""
@@ -71,9 +94,11 @@ class Store:
         """Copy a trial that another experiment has already run with the very same settings."""
         record = json.loads(other.path(run_id, number, ".json").read_bytes())
         record["row"]["experiment"] = self.experiment
-        write_atomically(self.path(run_id, number, ".npz"), other.path(run_id, number, ".npz").read_bytes())
-        write_atomically(self.path(run_id, number, ".json"), json.dumps(record, indent=1).encode())
-        write_atomically(self.path(run_id, number, ".csv"), other.path(run_id, number, ".csv").read_bytes())
+        for suffix in (".npz", ".best.npz", ".json", ".csv"):  # the CSV last, as always
+            path = other.path(run_id, number, suffix)
+            if path.exists():
+                content = json.dumps(record, indent=1).encode() if suffix == ".json" else path.read_bytes()
+                write_atomically(self.path(run_id, number, suffix), content)
 
     def _row(self, run_id: str, trial: Trial, outcome: Outcome) -> dict[str, Any]:
         return {
@@ -83,7 +108,7 @@ class Store:
             "seed": trial.seed,
             **trial.settings.record(),
             "n_train": outcome.rows["train"],
-            "n_test": outcome.rows.get("test"),
+            **{f"n_{part}": outcome.rows[part] for part in ("valid", "test") if part in outcome.rows},
             **{name: _plain(value) for name, value in outcome.summary().items()},
             "diverged": outcome.diverged,
             "seconds": round(outcome.seconds, 3),
@@ -98,8 +123,9 @@ class Store:
         run_ids: Sequence[str],
         upper_bounds: dict[str, float],
         commit: str | None,
+        folder: Path = Path(),
     ) -> None:
-        """Write what was asked for: the resolved grid, the versions and the machine."""
+        """Write what was asked for: the resolved grid and its folder, the versions and the machine."""
         manifest = {
             "format": FORMAT,
             "experiment": experiment.name,
@@ -114,6 +140,7 @@ class Store:
             "upper_bounds": upper_bounds,
             "versions": {name: version(name) for name in ("numpy", "numba", "scipy")}
             | {"cbm": cbm_cli.__version__},
+            "grid_folder": str(folder.resolve()),
             "git_commit": commit,
             "machine": {"system": platform.platform(), "python": platform.python_version()},
         }
@@ -124,6 +151,29 @@ class Store:
         write_if_changed(self.folder / "summary.csv", self.summary().to_csv(index=False).encode())
 
     # Reading
+
+    def progress(self, run_id: str, number: int) -> Progress | None:
+        """Where an unfinished trial stands, or None; CbmError for a file that was cut short."""
+        path = self.path(run_id, number, ".state.npz")
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            best = {name.removeprefix("best_"): a for name, a in arrays.items() if name.startswith("best_")}
+            return Progress(
+                State(*(arrays[f"state_{name}"] for name in State._fields)),
+                int(arrays["update"]),
+                arrays["curve"].tolist(),
+                best or None,
+                float(arrays["seconds"]),
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            raise CbmError(f"{path}: was cut short; this trial starts afresh") from None
+
+    def forget_progress(self, run_id: str, number: int) -> None:
+        """Remove the state of an unfinished trial: it starts afresh."""
+        self.path(run_id, number, ".state.npz").unlink(missing_ok=True)
 
     def finished(self, run_id: str) -> set[int]:
         """Numbers of the trials of a run that are done."""
@@ -189,6 +239,12 @@ class Store:
             return json.loads(self.path(run_id, number, ".json").read_bytes())["row"]
         except (OSError, ValueError, KeyError):
             return None
+
+
+def _packed(arrays: Machine) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
 
 
 def _curve_text(outcome: Outcome) -> str:

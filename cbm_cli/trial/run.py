@@ -1,18 +1,17 @@
 """The one training loop: a trial is a pure function of its settings, its seed and its data."""
 
 import time
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Trial
-from cbm_cli.kernels.state import Plan, State
 from cbm_cli.kernels.training import train
-from cbm_cli.results import Outcome
-from cbm_cli.trial.evaluation import exact_log_likelihoods
+from cbm_cli.results import Outcome, Progress
+from cbm_cli.trial.annealing import LONGEST_CALL, Stopped
+from cbm_cli.trial.evaluation import Evaluator
 from cbm_cli.trial.start import (
     initial_state,
     machine_arrays,
@@ -21,88 +20,105 @@ from cbm_cli.trial.start import (
     updates_between_evaluations,
 )
 
-LONGEST_CALL = 0.5  # seconds that a kernel may run before the loop looks up again
-
-
-class Stopped(Exception):
-    """The trial was asked to stop before its end."""
-
 
 def run_trial(
     trial: Trial,
     data: Dataset,
+    since: Progress | None = None,
     report: Callable[[int, float], None] = lambda update, log_likelihood: None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> Outcome:
-    """Train and evaluate one machine, from its seed to its last update.
+    should_pause: Callable[[], bool] = lambda: False,
+) -> Outcome | Progress:
+    """Train and evaluate one machine, from where it stands to its end.
 
     Parameters
     ----------
     trial : Trial
     data : Dataset
+    since : Progress, optional
+        Where an earlier call left off; by default the trial starts. Changed in place.
     report : callable
-        Told the update and the latest log-likelihood of the training rows (nats per sample) after
-        every call of the kernel.
-    should_stop : callable
-        Asked between two calls of the kernel, which last at most about half a second.
+        Told the update and the latest log-likelihood (nats per sample) after every call of the kernel.
+    should_pause : callable
+        Asked between two calls of a kernel, which last at most about half a second.
 
-    Raises
-    ------
-    Stopped
-        When ``should_stop`` says so.
+    Returns
+    -------
+    Outcome, or Progress where ``should_pause`` said so: a trial that goes on from there, in this process
+    or in another, ends in the same bytes as one that was never stopped.
     """
     with threadpool_limits(1):
-        return _run(trial, data, report, should_stop)
+        return _Course(trial, data).run(since, report, should_pause)
 
 
-def _run(trial: Trial, data: Dataset, report: Callable, should_stop: Callable) -> Outcome:
-    started = time.perf_counter()
-    settings = trial.settings
-    plan = make_plan(settings, data, trial.seed)
-    state = initial_state(settings, data, plan, trial.seed)
-    parts = data.parts
-    exact = settings.evaluate.method == "exact"
-    columns = ("update", "epoch", *(f"{split}_log_likelihood" for split in parts if exact))
-    last = total_updates(settings, data)
-    every = min(updates_between_evaluations(settings, data), last)
-    evaluations = [*range(0, last, every), last]
-    curve, diverged = [], None
-    for update in _advance(state, data, plan, evaluations):
-        if should_stop():
-            raise Stopped
-        if update == evaluations[len(curve)]:
-            finite = all(np.isfinite(array).all() for array in state)
-            values = [np.nan] * (len(columns) - 2)
-            if exact and finite:
-                _, values = exact_log_likelihoods(state.W, state.b, state.c, parts, plan.unit)
-            curve.append([update, update / plan.batches, *values])
-            if not finite:
-                diverged = update
-                break
-        report(update, curve[-1][2] if exact else np.nan)
-    return Outcome(
-        columns,
-        np.array(curve, dtype=np.float64),
-        machine_arrays(state, settings.model.kind),
-        diverged,
-        time.perf_counter() - started,
-        {split: len(rows) for split, rows in parts.items()},
-    )
+class _Course:
+    """The way of one trial: its plan, and the updates at which it is evaluated."""
 
+    def __init__(self, trial: Trial, data: Dataset) -> None:
+        self.settings, self.seed, self.data = trial.settings, trial.seed, data
+        self.plan = make_plan(self.settings, data, self.seed)
+        self.evaluator = Evaluator.of(self.settings.evaluate, data, self.seed)
+        last = total_updates(self.settings, data)
+        every = min(updates_between_evaluations(self.settings, data), last)
+        self.stations = [*range(0, last, every), last]
+        self.at_once = 1  # updates of one call of the kernel
 
-def _advance(state: State, data: Dataset, plan: Plan, stations: list[int]) -> Iterator[int]:
-    """Train from station to station in short calls of the kernel; yield the update after each."""
-    yield stations[0]
-    at_once = 1
-    for here, there in pairwise(stations):
-        while here < there:
-            stop = min(there, here + at_once)
-            began = time.perf_counter()
-            train(state, data.train, plan, here, stop)
-            seconds = time.perf_counter() - began
-            if seconds < LONGEST_CALL / 2 and stop - here == at_once:
-                at_once *= 2
-            elif seconds > LONGEST_CALL and at_once > 1:
-                at_once //= 2
-            here = stop
-            yield here
+    def run(
+        self, since: Progress | None, report: Callable, should_pause: Callable[[], bool]
+    ) -> Outcome | Progress:
+        began = time.perf_counter()
+        now = since or Progress(initial_state(self.settings, self.data, self.plan, self.seed))
+        earlier = now.seconds
+        while not should_pause():
+            if now.update == self.stations[len(now.curve)]:
+                try:
+                    finite = self._evaluate(now, should_pause)
+                except Stopped:
+                    break
+                if not finite or len(now.curve) == len(self.stations):
+                    now.seconds = earlier + time.perf_counter() - began
+                    return self._outcome(now, None if finite else now.update)
+            self._train(now)
+            report(now.update, now.curve[-1][2] if self.evaluator.columns else np.nan)
+        now.seconds = earlier + time.perf_counter() - began
+        return now
+
+    def _train(self, now: Progress) -> None:
+        """One call of the kernel, towards the next evaluation."""
+        stop = min(self.stations[len(now.curve)], now.update + self.at_once)
+        began = time.perf_counter()
+        train(now.state, self.data.train, self.plan, now.update, stop)
+        seconds = time.perf_counter() - began
+        if seconds < LONGEST_CALL / 2 and stop - now.update == self.at_once:
+            self.at_once *= 2
+        elif seconds > LONGEST_CALL and self.at_once > 1:
+            self.at_once //= 2
+        now.update = stop
+
+    def _evaluate(self, now: Progress, should_pause: Callable[[], bool]) -> bool:
+        """Add a row to the curve; whether all parameters are finite."""
+        finite = all(np.isfinite(array).all() for array in now.state)
+        values = [np.nan] * len(self.evaluator.columns)
+        if finite:
+            values = self.evaluator(now.state[:3], now.update, should_pause)
+        now.curve.append([now.update, now.update / self.plan.batches, *values])
+        if finite and self._best_so_far(now):
+            now.best_machine = machine_arrays(now.state, self.settings.model.kind)
+        return finite
+
+    def _best_so_far(self, now: Progress) -> bool:
+        """Whether the last row is the best of the validation part, the start left out."""
+        if "valid_log_likelihood" not in self.evaluator.columns or len(now.curve) < 2:
+            return False
+        values = [row[2 + self.evaluator.columns.index("valid_log_likelihood")] for row in now.curve[1:]]
+        return bool(values[-1] > max(values[:-1], default=-np.inf))
+
+    def _outcome(self, now: Progress, diverged: int | None) -> Outcome:
+        return Outcome(
+            ("update", "epoch", *self.evaluator.columns),
+            np.array(now.curve, dtype=np.float64),
+            machine_arrays(now.state, self.settings.model.kind),
+            diverged,
+            now.seconds,
+            {split: len(rows) for split, rows in self.data.parts.items()},
+            now.best_machine,
+        )

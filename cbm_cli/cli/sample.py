@@ -1,0 +1,93 @@
+"""``cbm sample``: what a machine believes in."""
+
+from pathlib import Path
+
+import click
+
+from cbm_cli.cli.common import note
+from cbm_cli.errors import CbmError
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.npz")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write the samples."
+)
+@click.option("--png", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw the samples.")
+@click.option("-n", "--count", type=click.IntRange(1, 10**9), default=100, show_default=True, help="Samples.")
+@click.option(
+    "--sampler", default="PT_10", show_default=True, metavar="gibbs|PT_c", help="PT_c has c temperatures."
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="Sweeps of a chain before each of its samples, the first included.",
+)
+@click.option(
+    "--chains",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Chains that the samples are taken from in turn, or as many as there are samples.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=1, show_default=True)
+@click.option(
+    "--data",
+    "source",
+    metavar="NAME|FILE",
+    help="Start the chains at rows of data; default: at random states.",
+)
+@click.option("--means", is_flag=True, help="Draw p(x = 1 | h) in place of states.")
+@click.option("--shape", metavar="HxW", help="Size of a picture; default: a square, else a line a sample.")
+@click.option(
+    "--by-columns", is_flag=True, help="Units go down the columns of a picture, as in caltech101-silhouettes."
+)
+def sample(
+    model: Path,
+    output: Path | None,
+    png: Path | None,
+    count: int,
+    sampler: str,
+    steps: int,
+    chains: int,
+    seed: int,
+    source: str | None,
+    means: bool,
+    shape: str | None,
+    by_columns: bool,
+) -> None:
+    """Draw samples of a machine, by Gibbs sampling or parallel tempering.
+
+    MODEL.npz is any machine in the documented form. The samples go to an NPZ file of the arrays
+    samples, means and hidden, to a picture, or both. Same seed, same bytes.
+    """
+    _check_files(model, output, png)
+
+    from cbm_cli.datasets import load_rows
+    from cbm_cli.report.tiles import MOST, parse_shape, write_tile
+    from cbm_cli.results import read_machine
+    from cbm_cli.trial.sampling import draw, parse_sampler, write_samples
+
+    machine, parsed = read_machine(model), parse_sampler(sampler)
+    size = parse_shape(shape, len(machine.b))
+    start = load_rows(source, width=len(machine.b)) if source else None
+    found = draw(machine, parsed, count, chains=chains, steps=steps, seed=seed, start=start)
+    if output:
+        write_samples(output, found)
+        note(f"wrote {output}: {count} samples")
+    if png:
+        write_tile(png, found.means if means else found.samples, size, by_columns)
+        note(f"wrote {png}" + (f": the first {MOST:,} of {count:,} samples" if count > MOST else ""))
+
+
+def _check_files(model: Path, output: Path | None, png: Path | None) -> None:
+    """Raise CbmError where there is nothing to write, or something that should not be written over."""
+    if not output and not png:
+        raise CbmError("nothing to write; name a file: -o FILE.npz, --png FILE.png, or both")
+    for option, path, suffix in (("-o", output, ".npz"), ("--png", png, ".png")):
+        if path and path.suffix.lower() != suffix:
+            raise CbmError(f"{option} {path}: the suffix must be {suffix}")
+    if output and output.resolve() == model.resolve():
+        raise CbmError(f"-o {output}: is the machine itself; choose another name")

@@ -1,0 +1,196 @@
+"""Estimates of log Z and of log-likelihoods by annealing, with what is needed to trust or doubt them.
+
+AIS: Salakhutdinov & Murray 2008. Reverse AIS and RAISE: Burda, Grosse & Salakhutdinov 2015.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbm_cli.kernels.ais import anneal
+from cbm_cli.kernels.state import Array
+
+# Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500, 4,000 and 10,000.
+SCHEDULE = ((0.0, 0.5, 500 / 14_500), (0.5, 0.9, 4_000 / 14_500), (0.9, 1.0, 10_000 / 14_500))
+TEMPERATURES, RUNS = 14_500, 100
+FEWEST_EFFECTIVE = 0.1  # of the runs: an estimate that rests on fewer is not to be trusted
+LONGEST_CALL = 0.5  # seconds of one call of the kernel
+
+
+class Stopped(Exception):
+    """Asked to stop before the end."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """log Z from the log weights of independent runs.
+
+    Attributes
+    ----------
+    log_z : float
+        Log of the mean weight, added to log Z of the base.
+    standard_error : float
+        Of log_z, by the delta method: spread of the weights over their mean, over sqrt(runs).
+    interval : (float, float)
+        Log of the mean weight -+ 3 standard errors; the lower end may be -inf.
+    effective_sample_size : float
+        (sum w)^2 / sum w^2.
+    runs : int
+    """
+
+    log_z: float
+    standard_error: float
+    interval: tuple[float, float]
+    effective_sample_size: float
+    runs: int
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether so few runs carry the weight that the error itself is not to be trusted."""
+        return not self.effective_sample_size >= max(2.0, FEWEST_EFFECTIVE * self.runs)
+
+
+def schedule(temperatures: int = TEMPERATURES) -> Array:
+    """Inverse temperatures from 0 to 1, spaced as in Salakhutdinov & Murray 2008."""
+    counts = [max(1, round(share * temperatures)) for _, _, share in SCHEDULE]
+    parts = [
+        np.linspace(low, high, n, endpoint=False) for (low, high, _), n in zip(SCHEDULE, counts, strict=True)
+    ]
+    return np.concatenate([*parts, [1.0]]).astype(np.float32)
+
+
+def base_rate(mean: NDArray[np.float64], rows: int) -> Array:
+    """Biases of the base-rate machine: the logit of the training mean, smoothed by one row of halves."""
+    smooth = (mean * rows + 0.5) / (rows + 1)
+    return np.log(smooth / (1 - smooth)).astype(np.float32)
+
+
+def summarise(log_weights: NDArray[np.float64], log_z_base: float, sign: int = 1) -> Estimate:
+    """Turn log weights into an estimate of log Z; sign -1 for weights of the reverse path (1/Z)."""
+    top = log_weights.max()
+    w = np.exp(log_weights - top)
+    mean, error = w.mean(), w.std(ddof=1) / np.sqrt(w.size) if w.size > 1 else np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends = [float(np.log(max(mean + k * error, 0.0))) for k in (-3 * sign, 3 * sign)]
+    at = log_z_base + sign * top
+    low, high = (float(at + sign * end) for end in ends)
+    effective = float(w.sum() ** 2 / (w**2).sum())
+    return Estimate(float(at + sign * np.log(mean)), float(error / mean), (low, high), effective, w.size)
+
+
+def log_z_of_base(base: Array, n_hidden: int) -> float:
+    """log Z at inverse temperature 0: independent visible units and n_hidden free hidden ones."""
+    return float(np.logaddexp(0, base.astype(np.float64)).sum() + n_hidden * np.log(2))
+
+
+def ais(
+    machine: tuple[Array, Array, Array],
+    base: Array,
+    seed: int,
+    temperatures: int = TEMPERATURES,
+    runs: int = RUNS,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Estimate:
+    """Estimate log Z by annealed importance sampling from the base upwards.
+
+    Parameters
+    ----------
+    machine : (W, b, c)
+        Plain, float32: (N, M), (N,), (M,).
+    base : (N,) float32
+        Visible biases of the base; zeros for the uniform base.
+    seed : int
+        64 bits; same seed, same estimate.
+
+    Raises
+    ------
+    Stopped
+    """
+    start = np.random.Generator(np.random.Philox(key=[seed, 3])).random((runs, len(base)))
+    x = (start < 1 / (1 + np.exp(-base.astype(np.float64)))).astype(np.float32)
+    log_weights = walk(machine, base, x, schedule(temperatures), seed, should_stop)
+    return summarise(log_weights, log_z_of_base(base, machine[0].shape[1]))
+
+
+def reverse_ais(
+    machine: tuple[Array, Array, Array], base: Array, x: Array, seed: int, temperatures: int = TEMPERATURES
+) -> Estimate:
+    """Estimate log Z from exact samples x (R, N) of the machine downwards.
+
+    The mean of the reverse weights estimates Z_base / Z: where AIS tends to fall short of log Z, this
+    tends to exceed it.
+    """
+    log_weights = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed)
+    return summarise(log_weights, log_z_of_base(base, machine[0].shape[1]), sign=-1)
+
+
+def raise_bounds(
+    machine: tuple[Array, Array, Array],
+    base: Array,
+    rows: Array,
+    seed: int,
+    temperatures: int = TEMPERATURES,
+    chains: int = 1,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> NDArray[np.float64]:
+    """Stochastic lower bound of log p of each row (R, N) under the annealing model (RAISE).
+
+    The path run downwards from a row x weighs its probability under the model that anneals upwards:
+    log f(x) - log Z_base + log mean w, over ``chains`` runs a row.
+    """
+    W, b, c = (array.astype(np.float64) for array in machine)
+    x = np.repeat(rows, chains, axis=0).astype(np.float32)
+    log_weights = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed, should_stop)
+    by_row = log_weights.reshape(len(rows), chains)
+    top = by_row.max(axis=1, keepdims=True)
+    mean = top[:, 0] + np.log(np.exp(by_row - top).mean(axis=1))
+    wide = rows.astype(np.float64)
+    score = wide @ b + np.logaddexp(0, wide @ W + c).sum(axis=1)
+    return score - log_z_of_base(base, len(c)) + mean
+
+
+def exact_samples(machine: tuple[Array, Array, Array], count: int, seed: int) -> Array:
+    """Draw independent samples (count, N) by listing the states of the smaller side (up to 2^20)."""
+    W, b, c = (array.astype(np.float64) for array in machine)
+    random = np.random.Generator(np.random.Philox(key=[seed, 4]))
+    few, many, across = (c, b, W.T) if len(c) <= len(b) else (b, c, W)
+    states = ((np.arange(2 ** len(few))[:, None] >> np.arange(len(few))) & 1).astype(np.float64)
+    scores = np.concatenate(
+        [
+            part @ few + np.logaddexp(0, part @ across + many).sum(axis=1)
+            for part in np.array_split(states, 64)
+        ]
+    )
+    p = np.exp(scores - scores.max())
+    drawn = states[random.choice(len(p), size=count, p=p / p.sum())]
+    if len(c) > len(b):
+        return drawn.astype(np.float32)
+    means = 1 / (1 + np.exp(-(drawn @ W.T + b)))
+    return (random.random(means.shape) < means).astype(np.float32)
+
+
+def walk(
+    machine: tuple[Array, Array, Array],
+    base: Array,
+    x: Array,
+    betas: Array,
+    seed: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> NDArray[np.float64]:
+    """Log weights (R,) of walks along ``betas`` from the states x (R, N), in short calls of the kernel."""
+    W, b, c = machine
+    x, log_weights = x.copy(), np.zeros(len(x))
+    step, at_once = 0, 1
+    while step < len(betas) - 1:
+        if should_stop():
+            raise Stopped
+        stop = min(step + at_once, len(betas) - 1)
+        began = time.perf_counter()
+        anneal(W, b, c, base, x, log_weights, betas, np.uint64(seed), step, stop)
+        if time.perf_counter() - began < LONGEST_CALL / 2:
+            at_once *= 2
+        step = stop
+    return log_weights

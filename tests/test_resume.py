@@ -1,0 +1,123 @@
+"""A trial that is stopped anywhere and goes on ends in the same bytes as one that ran through."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cbm_cli.datasets import Dataset, load
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.results import Outcome, Progress, Store
+from cbm_cli.trial import run as trial_run
+from cbm_cli.trial.run import run_trial
+from tests.test_run import GRID, cbm, files
+
+ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
+THREE_PARTS = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
+
+
+def settings(**changes):
+    base = {
+        "data": {"name": "bars-and-stripes", "size": 2},
+        "model": {"kind": "rbm", "hidden": 3},
+        "offsets": "aa^b_s",
+        "sampler": "PT_3",
+        "learning_rate": 0.1,
+        "updates": 60,
+        "batch": 5,
+        "evaluate": {"every": 7},
+    }
+    return Settings(**base | changes)
+
+
+def same(one, other):
+    assert one.columns == other.columns
+    assert one.curve.tobytes() == other.curve.tobytes()
+    for mine, yours in ((one.machine, other.machine), (one.best_machine, other.best_machine)):
+        assert {name: a.tobytes() for name, a in mine.items()} == {
+            name: a.tobytes() for name, a in yours.items()
+        }
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.3, 0.7])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"sampler": "CD-1"}, {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}}],
+    ids=["PT_3", "CD-1", "AIS"],
+)
+def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
+    monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
+    trial = Trial("test", settings(**changes), 0, 1)
+    whole = run_trial(trial, THREE_PARTS)
+    store, dice, stops = Store(tmp_path / "test"), random.Random(str(changes) + str(chance)), 0
+    result = run_trial(trial, THREE_PARTS, None, should_pause=lambda: dice.random() < chance)
+    while isinstance(result, Progress):
+        stops += 1
+        store.write_progress("run", 0, result)
+        result = run_trial(
+            trial, THREE_PARTS, store.progress("run", 0), should_pause=lambda: dice.random() < chance
+        )
+    assert stops > 0
+    same(result, whole)
+    store.write("run", trial, result)
+    assert not store.path("run", 0, ".state.npz").exists()
+
+
+def test_the_best_machine_is_the_one_at_the_best_validation_value():
+    outcome = run_trial(Trial("test", settings(), 0, 1), THREE_PARTS)
+    assert outcome.columns[2:] == ("train_log_likelihood", "valid_log_likelihood", "test_log_likelihood")
+    best = 1 + outcome.curve[1:, 3].argmax()
+    row = outcome.summary()
+    assert row["test_log_likelihood_best_valid"] == outcome.curve[best, 4]
+    assert row["valid_log_likelihood_max_update"] == outcome.curve[best, 0]
+    stopped = settings(updates=int(outcome.curve[best, 0]))
+    again = run_trial(Trial("test", stopped, 0, 1), THREE_PARTS)
+    for name, array in again.machine.items():
+        assert (array == outcome.best_machine[name]).all()
+
+
+def test_parts_and_rows_of_an_evaluation_can_be_chosen():
+    how = {"every": 20, "parts": "test+train", "rows": 4}
+    outcome = run_trial(Trial("test", settings(evaluate=how), 0, 1), THREE_PARTS)
+    assert outcome.columns[2:] == ("train_log_likelihood", "test_log_likelihood")
+    whole = run_trial(Trial("test", settings(evaluate={"every": 20}), 0, 1), THREE_PARTS)
+    assert (outcome.curve[:, 2] != whole.curve[:, 2]).any()
+
+
+def test_ais_in_training_agrees_with_the_exact_likelihood():
+    how = {"method": "ais", "every": 60, "temperatures": 2000, "runs": 200}
+    estimated = run_trial(Trial("test", settings(evaluate=how), 0, 1), THREE_PARTS)
+    exact = run_trial(Trial("test", settings(evaluate={"every": 60}), 0, 1), THREE_PARTS)
+    assert estimated.columns[-3:] == ("log_z", "log_z_standard_error", "effective_sample_size")
+    assert isinstance(exact, Outcome)
+    error = estimated.curve[-1, -2]
+    assert 0 < error < 0.05
+    assert abs(estimated.curve[-1, 2] - exact.curve[-1, 2]) < 5 * error  # standard errors
+
+
+def test_a_state_that_was_cut_short_is_named_and_the_trial_starts_afresh(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID)
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    whole = files("out", ".csv", ".npz")
+    victim = next(Path("out").rglob("trial-001.csv"))
+    progress = run_trial(
+        Trial("test", settings(), 1, 5),
+        load("bars-and-stripes", size=2),
+        should_pause=iter([False, True]).__next__,
+    )
+    store = Store(Path("out/bars"))
+    store.write_progress(victim.parent.name, 1, progress)
+    state = victim.with_suffix(".state.npz")
+    state.write_bytes(state.read_bytes()[:-50])
+    with pytest.raises(CbmError, match="cut short"):
+        store.progress(victim.parent.name, 1)
+    victim.unlink()
+    result = cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    assert f"{state}: was cut short" in result.stderr
+    again = files("out", ".csv", ".npz")
+    for found in (whole, again):
+        found.pop("bars/summary.csv")
+    assert again == whole

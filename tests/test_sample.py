@@ -1,0 +1,218 @@
+"""``cbm sample``: samples have the machine's distribution, files the form that is documented."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from matplotlib.image import imread
+from scipy.stats import chi2
+
+from cbm_cli.cli import main
+from cbm_cli.report.tiles import GAP, parse_shape, tile, write_tile
+from cbm_cli.results import PlainMachine
+from cbm_cli.trial.sampling import draw, parse_sampler
+from tests.oracles import joint, random_machine, sigmoid, states
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def machine(n=4, m=3, seed=1):
+    return PlainMachine(*(array.astype(float) for array in random_machine(n, m, seed)))
+
+
+def p_value(rows, p):
+    """Of the chi-square test that rows (n, units) have the distribution p over all states."""
+    index = rows @ 2 ** np.arange(rows.shape[1])[::-1]
+    expected = len(rows) * p
+    found = np.bincount(index, minlength=len(p))
+    return chi2.sf(((found - expected) ** 2 / expected).sum(), len(p) - 1)
+
+
+@pytest.mark.parametrize("sampler", ["gibbs", "PT_4", "PT_3-2"])
+def test_samples_and_hidden_states_have_the_joint_distribution_of_the_machine(sampler):
+    chains, its = 20_000, machine()
+    found = draw(its, parse_sampler(sampler), 2 * chains, chains=chains, steps=60, seed=3)
+    both = np.hstack([found.samples, found.hidden])
+    p, _ = joint(*its)
+    assert p_value(both[:chains], p.ravel()) > 1e-4
+    assert p_value(both[chains:], p.ravel()) > 1e-4  # the second sample of each chain
+
+
+def test_one_chain_visits_its_states_as_often_as_it_should():
+    its = machine(3, 2)
+    found = draw(its, parse_sampler("PT_4"), 40_000, chains=1, steps=1, seed=7)
+    means = found.samples.reshape(40, 1000, 3).mean(axis=1)  # of stretches far longer than correlations
+    error = means.std(axis=0, ddof=1) / np.sqrt(40)
+    exact = joint(*its)[0].sum(axis=1) @ states(3)
+    assert (np.abs(means.mean(axis=0) - exact) < 4.5 * error).all()
+
+
+def test_means_are_those_given_the_hidden_states_and_average_to_the_machines_means():
+    its = machine(6, 4, seed=2)
+    found = draw(its, parse_sampler("PT_4"), 5_000, chains=5_000, steps=60, seed=4)
+    np.testing.assert_allclose(found.means, sigmoid(found.hidden @ its.W.T + its.b), rtol=0, atol=1e-6)
+    exact = joint(*its)[0].sum(axis=1) @ states(6)
+    error = found.means.std(axis=0) / np.sqrt(5_000)
+    assert (np.abs(found.means.mean(axis=0) - exact) < 4.5 * error).all()
+
+
+def test_tempering_leaves_a_mode_that_gibbs_sampling_is_caught_in():
+    n, m, w = 6, 4, 3.0
+    two_modes = PlainMachine(np.full((n, m), w), np.full(n, -w * m / 2), np.full(m, -w * n / 2))
+    start = np.zeros((1, n), np.uint8), 1.0
+    p_on = joint(*two_modes)[0].sum(axis=1)[states(n).sum(axis=1) > n / 2].sum()
+    assert p_on == pytest.approx(0.5, abs=0.01)
+    found = {
+        sampler: draw(two_modes, parse_sampler(sampler), 1_000, chains=1_000, steps=500, seed=5, start=start)
+        for sampler in ("gibbs", "PT_10")
+    }
+    on = {sampler: (it.samples.sum(axis=1) > n / 2).mean() for sampler, it in found.items()}
+    assert on["gibbs"] < 0.01
+    assert abs(on["PT_10"] - p_on) < 4.5 * np.sqrt(p_on * (1 - p_on) / 1_000)
+
+
+def test_chains_start_at_rows_of_data_each_once_before_any_twice():
+    frozen = PlainMachine(100 * np.eye(5), np.full(5, -50.0), np.full(5, -50.0))  # h = x, x = h
+    rows = np.eye(5, dtype=np.uint8)
+    found = draw(frozen, parse_sampler("gibbs"), 10, chains=10, steps=3, seed=1, start=(rows, 1.0))
+    assert (found.samples.sum(axis=0) == 2).all()
+    assert (found.samples.sum(axis=1) == 1).all()
+    grey = np.full((1, 5), 51, np.uint8)  # 0.2 of 255
+    found = draw(frozen, parse_sampler("gibbs"), 4_000, chains=4_000, steps=1, seed=1, start=(grey, 1 / 255))
+    assert abs(found.samples.mean() - 0.2) < 4.5 * np.sqrt(0.2 * 0.8 / 20_000)
+
+
+def test_tiles_lie_line_by_line_within_a_pixel_of_grey():
+    pictures = np.array([[[1], [0]], [[0], [1]], [[1], [1]]])  # three of 2x1
+    assert tile(pictures).tolist() == [
+        [GAP, GAP, GAP, GAP, GAP],
+        [GAP, 1, GAP, 0, GAP],
+        [GAP, 0, GAP, 1, GAP],
+        [GAP, GAP, GAP, GAP, GAP],
+        [GAP, 1, GAP, GAP, GAP],
+        [GAP, 1, GAP, GAP, GAP],
+        [GAP, GAP, GAP, GAP, GAP],
+    ]
+    assert tile(np.zeros((100, 28, 28))).shape == (10 * 29 + 1, 10 * 29 + 1)
+    assert tile(np.zeros((5, 1, 500))).shape == (11, 502)
+
+
+def test_a_picture_holds_every_value_of_a_row_in_its_place():
+    rows = np.arange(6)[None] / 6
+    for by_columns, order in ((False, "C"), (True, "F")):
+        write_tile(Path("a.png"), rows, (2, 3), by_columns)
+        read = imread("a.png")[:, :, 0]
+        pixel = read.shape[0] // 4
+        centres = read[pixel // 2 :: pixel, pixel // 2 :: pixel]
+        np.testing.assert_allclose(centres[1:-1, 1:-1], rows[0].reshape((2, 3), order=order), atol=1 / 255)
+        np.testing.assert_allclose(centres[0], GAP, atol=1 / 255)
+
+
+def test_a_picture_is_square_where_it_can_be():
+    assert parse_shape(None, 784) == (28, 28)
+    assert parse_shape(None, 128) == (1, 128)
+    assert parse_shape("16x8", 128) == (16, 8)
+
+
+def save(**changes):
+    its = machine()
+    arrays = {"weights_0": its.W, "biases_0": its.b, "biases_1": its.c} | changes
+    np.savez("m.npz", **arrays)
+
+
+def sample(*arguments, code=0):
+    """Run cbm sample m.npz; check its exit code; return what it says on stderr."""
+    result = CliRunner().invoke(main, ["sample", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    return result.stderr
+
+
+def test_samples_of_a_file_with_offsets_are_those_of_the_centered_machine():
+    mu, lam = np.array([0.1, 0.7, 0.4, 0.9]), np.array([0.3, 0.5, 0.8])
+    save(offsets_0=mu, offsets_1=lam)
+    options = ("--sampler", "PT_4", "--steps", 60, "--chains", 20_000, "-n", 20_000, "-o", "s.npz")
+    assert "s.npz" in sample("m.npz", *options)
+    with np.load("s.npz") as file:
+        found = dict(file)
+    kinds = {name: (array.dtype.name, array.shape) for name, array in found.items()}
+    assert kinds == {
+        "samples": ("uint8", (20_000, 4)),
+        "means": ("float32", (20_000, 4)),
+        "hidden": ("uint8", (20_000, 3)),
+    }
+    assert p_value(found["samples"], joint(*machine(), mu, lam)[0].sum(axis=1)) > 1e-4
+
+
+def test_same_seed_same_bytes():
+    save()
+    np.save("rows.npy", states(4).astype(np.uint8))
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        options = ("--seed", seed, "--steps", 20, "-n", 7, "--chains", 3, "--data", "rows.npy", "--means")
+        sample("m.npz", *options, "-o", f"{name}.npz", "--png", f"{name}.png")
+    for suffix in (".npz", ".png"):
+        a, b, c = (Path(name).with_suffix(suffix).read_bytes() for name in "abc")
+        assert a == b != c
+
+
+def test_means_are_drawn_where_they_are_asked_for():
+    save()
+    shades = {}
+    for option in ("--seed=1", "--means"):
+        sample("m.npz", "--steps", 5, "--png", "a.png", option)
+        shades[option] = len(np.unique(imread("a.png")[:, :, 0]))
+    assert shades["--seed=1"] == 3  # black, white and the grey between pictures
+    assert shades["--means"] > 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "-o FILE.npz"),
+        (("-o", "s.npy"), "-o s.npy: the suffix must be .npz"),
+        (("--png", "s.jpg"), "--png s.jpg: the suffix must be .png"),
+        (("-o", "./m.npz"), "is the machine itself"),
+        (("-o", "s.npz", "--sampler", "CD-1"), "write gibbs, PT_c or PT_c-k"),
+        (("-o", "s.npz", "--sampler", "PT10"), "write gibbs, PT_c or PT_c-k"),
+        (("-o", "s.npz", "--sampler", "PT_1"), "2 or more temperatures"),
+        (("--png", "s.png", "--shape", "3x2"), "--shape 3x2: has 6 pixels, the machine 4"),
+        (("--png", "s.png", "--shape", "4"), "write HxW"),
+        (("-o", "s.npz", "--data", "bars-and-stripes:size=3"), "9 columns, the machine 4"),
+        (("-o", "s.npz", "--data", "nothing"), "bars-and-stripes"),
+        (("-o", "s.npz", "--steps", "0"), "--steps"),
+        (("-o", "s.npz", "-n", "0"), "--count"),
+        (("-o", "s.npz", "-n", 10**9, "--chains", 10**9, "--sampler", "PT_999999"), "memory"),
+        (("-o", "m.npz/s.npz", "--steps", "1"), "cannot write"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_written(arguments, words):
+    save()
+    before = Path("m.npz").read_bytes()
+    assert words in sample("m.npz", *arguments, code=2)
+    assert [path.name for path in Path().iterdir()] == ["m.npz"]
+    assert Path("m.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"biases_0": np.zeros(3)}, "do not fit"),
+        ({"weights_0": np.full((4, 3), np.inf)}, "NaN or infinite"),
+        ({"biases_1": np.array([None] * 3)}, "not a machine file"),
+        ({"kind": np.array("dbm")}, "dbm"),
+    ],
+)
+def test_a_foreign_machine_file_is_refused(changes, words):
+    save(**changes)
+    message = sample("m.npz", "-o", "s.npz", code=2)
+    assert "m.npz" in message
+    assert words in message
+
+
+def test_a_machine_that_is_not_there_is_named():
+    assert "none.npz: no such file" in sample("none.npz", "-o", "s.npz", code=2)
