@@ -45,7 +45,13 @@ def random_state(n, m, plan, seed, scale=1.0):
     W, b, c = random_machine(n, m, seed, scale)
     mu, lam = rng.random(n).astype(np.float32), rng.random(m).astype(np.float32)
     x = (rng.random((plan.ladders * plan.temperatures, n)) < 0.5).astype(np.float32)
-    return State(W, b, c, mu, lam, x)
+    return State(W, b, c, mu, lam, x, *no_fast(n, m, plan))
+
+
+def no_fast(n, m, plan):
+    """Fast weights before the first update: zero, or of no size."""
+    shapes = ((n, m), (n,), (m,)) if plan.fast_learning_rate > 0 else ((0, 0), (0,), (0,))
+    return tuple(np.zeros(shape, np.float32) for shape in shapes)
 
 
 MIXES = {
@@ -82,6 +88,8 @@ def plan(batch, **changes):
         steps=1,
         restart=False,
         exact=False,
+        fast_learning_rate=np.float32(0),
+        fast_decay=np.float32(0.95),
     )
     return base._replace(**changes)
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from cbm_cli.cli.data import data
-from cbm_cli.datasets import Dataset, catalogue, check, load, names
+from cbm_cli.datasets import PUBLISHED, Dataset, Image, catalogue, check, load, names
 from cbm_cli.errors import CbmError
 
 TRAIN = "train-images-idx3-ubyte"
@@ -270,6 +270,129 @@ def test_published_mnist_has_the_share_of_ones_that_the_paper_gives(real_data_di
     assert listed.ones == pytest.approx(ones, abs=5e-6)
 
 
+# The binary sets
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "mnist"])
+def test_published_files_have_the_sizes_and_the_ones_that_are_listed(name, real_data_dir):
+    try:
+        dataset = load(name, data_dir=real_data_dir)
+    except CbmError as error:
+        pytest.skip(str(error).splitlines()[0])
+    listed = next(entry for entry in catalogue(real_data_dir) if entry.name == name)
+    assert {part: len(rows) for part, rows in dataset.parts.items()} == listed.rows
+    assert dataset.width == listed.width
+    assert all(rows.dtype == np.uint8 and rows.max() == 1 for rows in dataset.parts.values())
+    every = np.concatenate([*dataset.parts.values()])
+    assert every.mean() == pytest.approx(listed.ones, abs=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "width"),  # of the publications, as the benchmark's table has them
+    [
+        ("caltech101-silhouettes", (4100, 2264, 2307), 784),
+        ("adult", (5000, 1414, 26147), 123),
+        ("connect4", (16000, 4000, 47557), 126),
+        ("dna", (1400, 600, 1186), 180),
+        ("mushrooms", (2000, 500, 5624), 112),
+        ("nips", (400, 100, 1240), 500),
+        ("ocr-letters", (32152, 10000, 10000), 128),
+        ("rcv1", (40000, 10000, 150000), 150),
+        ("web", (14000, 3188, 32561), 300),
+        ("rcv1-valid", (8000, 1000, 1000), 150),
+        ("web-reshuffled", (14000, 3188, 32561), 300),
+    ],
+)
+def test_every_published_set_is_listed_with_its_sizes(name, rows, width):
+    entry = next(entry for entry in catalogue() if entry.name == name)
+    assert (tuple(entry.rows.values()), entry.width) == (rows, width)
+
+
+def write_text(folder, name: str, part: str, rows: np.ndarray) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = "".join(",".join(map(str, row)) + "\n" for row in rows.tolist())
+    (folder / f"{name}.{part}.data.gz").write_bytes(gzip.compress(lines.encode()))
+
+
+def random_rows(seed: int, shape: tuple[int, int]) -> np.ndarray:
+    return np.random.Generator(np.random.Philox(seed)).integers(0, 2, shape, np.uint8)
+
+
+@pytest.mark.parametrize("inside", ["dna", "binary/dna", ""])
+def test_text_files_are_read_from_every_folder_they_may_be_in(inside, tmp_path):
+    rows = {
+        part: random_rows(seed, shape) for seed, (part, shape) in enumerate(PUBLISHED["dna"].shapes.items())
+    }
+    for part, values in rows.items():
+        write_text(tmp_path / inside, "dna", part, values)
+    dataset = load("dna", data_dir=tmp_path)
+    for part, values in rows.items():
+        np.testing.assert_array_equal(dataset.parts[part], values)
+
+
+def test_web_and_dna_are_read_from_one_npz_of_all_parts(tmp_path):
+    for name in ("web", "dna"):
+        rows = {part: random_rows(3, shape) for part, shape in PUBLISHED[name].shapes.items()}
+        arrays = {f"{part}_data": values.astype(np.float32) for part, values in rows.items()}
+        np.savez(tmp_path / f"{name}.npz", inputsize=np.array(7), train_length=np.array(1), **arrays)
+        dataset = load(name, data_dir=tmp_path)
+        for part, values in rows.items():
+            np.testing.assert_array_equal(dataset.parts[part], values)
+
+
+def test_a_part_of_another_size_is_refused(tmp_path):
+    for part, shape in PUBLISHED["dna"].shapes.items():
+        write_text(tmp_path, "dna", part, random_rows(1, (shape[0] - (part == "test"), shape[1])))
+    with pytest.raises(CbmError, match="test has 1,185 rows of 180 here, but 1,186 rows of 180 as published"):
+        load("dna", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize(("name", "stand_in"), [("rcv1", "rcv1-valid"), ("web", "web-reshuffled")])
+def test_what_is_not_here_names_its_stand_in_and_how_to_get_it(name, stand_in, tmp_path):
+    with pytest.raises(CbmError) as raised:
+        load(name, data_dir=tmp_path)
+    assert f"{stand_in} stands in for it" in str(raised.value)
+    assert f"`cbm data fetch {name}`" in str(raised.value)
+
+
+def test_rcv1_valid_is_the_published_part_split_by_position(tmp_path):
+    rows = random_rows(5, (10000, 150))
+    write_text(tmp_path, "rcv1", "valid", rows)
+    dataset = load("rcv1-valid", data_dir=tmp_path)
+    assert [len(part) for part in dataset.parts.values()] == [8000, 1000, 1000]
+    np.testing.assert_array_equal(np.concatenate([*dataset.parts.values()]), rows)
+    assert dataset.name == "rcv1-valid"
+
+
+def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(tmp_path):
+    rows, test = random_rows(6, (17188, 300)), random_rows(7, (32561, 300))
+    write_text(tmp_path, "web", "trainvalid", rows)
+    write_text(tmp_path, "web", "test", test)
+    dataset = load("web-reshuffled", data_dir=tmp_path)
+    order = np.random.Generator(np.random.Philox(key=1)).permutation(17188)
+    np.testing.assert_array_equal(dataset.train, rows[order[:14000]])
+    np.testing.assert_array_equal(dataset.valid, rows[order[14000:]])
+    np.testing.assert_array_equal(dataset.test, test)
+
+
+# Pictures
+
+
+def test_rows_are_drawn_upright_in_either_order():
+    picture = np.arange(6).reshape(2, 3)
+    np.testing.assert_array_equal(Image(2, 3).upright(picture.reshape(1, 6)), [picture])
+    np.testing.assert_array_equal(Image(2, 3, "F").upright(picture.flatten("F")[None]), [picture])
+
+
+def test_bars_are_uniform_when_drawn_and_a_picture_does_not_change_a_digest():
+    dataset = load("bars-and-stripes", size=3)
+    drawn = dataset.image.upright(dataset.train)
+    uniform = [np.ptp(drawn, axis=axis).max(axis=1) == 0 for axis in (1, 2)]
+    assert (uniform[0] | uniform[1]).all()
+    assert Dataset("a", dataset.train).digest == dataset.digest
+    assert pickle.loads(pickle.dumps(dataset)).image == dataset.image
+
+
 # Options
 
 
@@ -278,6 +401,16 @@ def test_published_mnist_has_the_share_of_ones_that_the_paper_gives(real_data_di
     [
         ({"name": "shifting_bar"}, "did you mean shifting-bar"),
         ({"name": "cifar"}, "there are bars-and-stripes, shifting-bar, mnist"),
+        ({"name": "my.csv"}, r"is unknown; .*for a file write \{path: my.csv\}"),
+        ({}, r"needs the name of a data set, or the path of a file, as in \{path: rows.csv\}"),
+        ({"name": "adult", "binarise": "sample"}, "adult has no option binarise; it takes flip"),
+        ({"name": "mnist", "test": "t.csv"}, "mnist has no option test; that is for files of your own"),
+        (
+            {"path": "a/mnist.csv.gz"},
+            "mnist is the name of a data set that cbm knows; add a name of your own",
+        ),
+        ({"path": "a.csv", "name": "dna"}, "dna is the name of a data set that cbm knows; choose another"),
+        ({"path": "a.csv", "size": 3}, "a is read from a file and has no option size"),
         ({"name": "bars-and-stripes"}, r"needs a size; write \{name: bars-and-stripes, size: 3\}"),
         ({"name": "shifting-bar", "size": 9}, r"needs a bar; write \{name: shifting-bar, size: 9, bar: 1\}"),
         ({"name": "bars-and-stripes", "size": 3, "bar": 1}, "has no option bar; it takes size, flip"),
@@ -372,20 +505,27 @@ def test_arrays_of_another_form_are_refused(rows):
 def test_data_list_prints_one_plain_line_a_data_set_and_says_what_is_missing():
     result = CliRunner().invoke(data, ["list"])
     assert result.exit_code == 0
-    head, bars, bar, mnist = (re.split(r"  +", line)[:4] for line in result.stdout.splitlines())
+    head, bars, bar, mnist, *others = (re.split(r"  +", line)[:4] for line in result.stdout.splitlines())
     assert head == ["write in a grid", "rows x width", "ones", "where"]
     assert bars == ["{name: bars-and-stripes, size: 3}", "16 x 9", "50.0%", "generated"]
     assert bar == ["{name: shifting-bar, size: 9, bar: 1}", "9 x 9", "11.1%", "generated"]
     assert mnist == ["mnist", "60,000 + 10,000 x 784", "13.3%", "missing"]
-    assert f"no {TRAIN}[.gz]" in result.stderr
+    assert ["dna", "1,400 + 600 + 1,186 x 180", "25.3%", "missing"] in others
+    assert [name for name, *_ in others] == [name for name in PUBLISHED if name != "mnist"]
+    assert f"Missing: {' '.join(PUBLISHED)}." in result.stderr
+    assert "`cbm data fetch NAME`" in result.stderr
+
+
+def row_of_mnist(result) -> list[str]:
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("mnist"))
+    return re.split(r"  +", line)[:4]
 
 
 def test_data_list_names_the_folder_and_the_size_of_what_is_there(mnist_dir, monkeypatch):
     monkeypatch.setenv("CBM_DATA_DIR", str(mnist_dir))
     result = CliRunner().invoke(data, ["list"])
-    row = re.split(r"  +", result.stdout.splitlines()[-1])
-    assert row[:4] == ["mnist", "50 + 7 x 6", "?", str(mnist_dir)]
-    assert result.stderr == ""
+    assert row_of_mnist(result) == ["mnist", "50 + 7 x 6", "?", str(mnist_dir)]
+    assert "mnist" not in result.stderr
 
 
 def test_data_list_survives_a_damaged_file(mnist_dir, monkeypatch):
@@ -393,7 +533,7 @@ def test_data_list_survives_a_damaged_file(mnist_dir, monkeypatch):
     (mnist_dir / TEST).write_bytes(b"no images")
     result = CliRunner().invoke(data, ["list"])
     assert result.exit_code == 0
-    assert "damaged" in result.stdout.splitlines()[-1]
+    assert row_of_mnist(result)[3] == "damaged"
     assert f"{mnist_dir / TEST} is not an IDX file" in result.stderr
 
 
@@ -402,9 +542,28 @@ def test_data_list_json_is_json_alone_and_its_examples_load():
     entries = json.loads(result.stdout)
     assert result.stderr == ""
     assert [entry["name"] for entry in entries] == names()
-    assert [entry["present"] for entry in entries] == [True, True, False]
+    assert [entry["present"] for entry in entries] == [name not in PUBLISHED for name in names()]
     assert entries[2]["looked_in"]
     for entry in entries[:2]:
         dataset = load(**entry["example"])
         assert entry["rows"] == {"train": len(dataset.train)}
         assert (entry["width"], entry["ones"]) == (dataset.width, dataset.train.mean())
+
+
+def test_data_info_says_what_it_is_whom_to_cite_and_where_the_files_belong():
+    result = CliRunner().invoke(data, ["info", "dna"])
+    assert result.exit_code == 0
+    for line in ("train       1,400 rows of 180", "ones        25.27%", "in a grid   data: dna"):
+        assert line in result.stdout.splitlines()
+    assert "Larochelle" in result.stdout
+    assert "file        dna.test.data: missing" in result.stdout
+    record = json.loads(CliRunner().invoke(data, ["info", "dna", "--json"]).stdout)
+    assert record["rows"] == {"train": 1400, "valid": 600, "test": 1186}
+    assert "CC BY 4.0" in record["licence"]
+
+
+def test_data_info_of_a_generated_set_and_of_an_unknown_one():
+    shown = CliRunner().invoke(data, ["info", "shifting-bar"]).stdout
+    assert "in a grid   data: {name: shifting-bar, size: 9, bar: 1}" in shown
+    with pytest.raises(CbmError, match="did you mean mushrooms"):
+        CliRunner().invoke(data, ["info", "mushroom"], catch_exceptions=False)

@@ -441,7 +441,7 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("evaluate: exact", "9:5: toy.evaluate: must be a mapping of fields, not exact"),
         (
             "evaluate: {method: exakt}",
-            "9:24: toy.evaluate.method: must be exact or none, not exakt; did you mean",
+            "9:24: toy.evaluate.method: must be exact, ais or none, not exakt; did you mean exact?",
         ),
         ("epochs: 3", "2:3: toy: give the length of training as either updates or epochs"),
         ("ladders: 3", "9:14: toy.ladders: must divide the batch; 100 is no multiple of 3"),
@@ -697,8 +697,19 @@ def test_experiments_of_the_paper_expand_to_their_tables():
         "initialisation-mnist": 2 * 2 * 2 * (3 + 3 + 1),
         "reparameterisation-mnist": 2 * (3 + 3 + 1),
         "moving-average-mnist": 3 * (3 + 3 + 1),
+        **dict.fromkeys(("big-rbm-mnist", "big-rbm-mnist-short"), 4 * 2),
+        **dict.fromkeys(("big-rbm-caltech", "big-rbm-caltech-short"), 4 * 2),
+        **dict.fromkeys(("big-divergence", "big-divergence-short"), 2 * 4),
+        **dict.fromkeys(("big-divergence-full-batch", "big-divergence-full-batch-short"), 2),
+        **dict.fromkeys(("norms", "norms-short"), 4),
+        **dict.fromkeys(("eight-sets-16", "eight-sets-16-short"), 8 * 4),
+        **dict.fromkeys(("eight-sets-200", "eight-sets-200-short"), 8 * 4),
+        **dict.fromkeys(("eight-sets-200-slow", "eight-sets-200-slow-short"), 8 * 4),
     }
-    assert {experiment.trials for experiment in grid.experiments.values()} == {25}
+    other_trials = {"eight-sets-200-slow": 10, "big-divergence": 1, "big-divergence-full-batch": 1}
+    for name, experiment in grid.experiments.items():
+        if not name.endswith("-short"):
+            assert experiment.trials == other_trials.get(name, 25)
     assert all(experiment.description for experiment in grid.experiments.values())
     assert names(grid.select()) == ["quickstart"]
 
@@ -730,6 +741,42 @@ def test_every_published_value_of_a_small_machine_has_its_cell():
             scale,
         )
         assert key in cells
+
+
+def test_every_published_value_of_the_eight_sets_has_its_cell():
+    """Tables 9 and 10."""
+    grid = read_grid(EXPERIMENTS)
+    columns = ("data", "model_hidden", "sampler", "learning_rate", "offsets", "init")
+    cells = {
+        (*(str(cell.record()[column]) for column in columns), str(experiment.trials))
+        for experiment in grid.select(["eight-sets"])
+        for cell in experiment.cells
+    }
+    columns = ("dataset", "hidden", "sampler", "learning_rate", "offsets", "init", "trials")
+    with (files("cbm_cli.paper") / "published-results.csv").open() as lines:
+        published = [row for row in csv.DictReader(lines) if row["table"].startswith("big-rbm")]
+    assert len(published) == 2 * 96
+    assert cells == {tuple(row[column] for column in columns) for row in published}
+
+
+def test_a_short_experiment_is_less_of_the_long_one():
+    """The same cells but for length, evaluation interval and stand-ins; fewer trials or less training."""
+    experiments = read_grid(EXPERIMENTS).experiments
+    stand_ins = {"rcv1-valid": "rcv1", "web-reshuffled": "web"}
+    shorts = {
+        name.removesuffix("-short"): one for name, one in experiments.items() if name.endswith("-short")
+    }
+    assert len(shorts) == 8
+    for name, short in shorts.items():
+        full = experiments[name]
+        assert short.trials <= full.trials
+        for less, cell in zip(short.cells, full.cells, strict=True):
+            length = "updates" if cell.updates else "epochs"
+            assert getattr(less, length) <= getattr(cell, length) / 4
+            ours, theirs = less.record(), cell.record()
+            ours["data"] = ours["data_name"] = stand_ins.get(ours["data"], ours["data"])
+            different = {key for key in theirs if ours[key] != theirs[key]}
+            assert different <= {length, "evaluate_every"}
 
 
 def test_toys_are_trained_on_the_full_batch_and_mnist_in_epochs():

@@ -33,7 +33,7 @@ def test_sampler_reads_as_numbers_and_prints_one_way(text, sampler, canonical, l
         ("PT_0", "2 or more temperatures"),
         ("CD-0", "k must be 1 or more"),
         ("PT_10-0", "k must be 1 or more"),
-        ("CD", "write CD-k, PCD-k, PT_c, PT_c-k or exact"),
+        ("CD", "write CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact"),
         ("CD1", "is unknown"),
         ("PT-10", "is unknown"),
         ("PT10", "is unknown"),

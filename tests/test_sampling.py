@@ -8,7 +8,7 @@ from cbm_cli.kernels.state import State
 from cbm_cli.kernels.sweep import draw_samples, make_ladder, make_negative, swap_neighbours, weigh_all_states
 from cbm_cli.kernels.training import train
 from cbm_cli.kernels.units import mean_of_units, sample_units
-from tests.oracles import copied, joint, plan, random_machine, random_state, sigmoid, states, uniform
+from tests.oracles import copied, joint, no_fast, plan, random_machine, random_state, sigmoid, states, uniform
 
 
 def test_sigmoid_is_right_to_float32_over_the_whole_range():
@@ -49,7 +49,9 @@ def test_gibbs_chains_that_start_at_p_stay_at_p(steps):
     W, b, c = random_machine(4, 3, seed=1)
     p = joint(W, b, c)[0].sum(axis=1)
     its = plan(chains, steps=steps)
-    state = State(W, b, c, b * 0, c * 0, draw_states(p, chains, seed=2).astype(np.float32))
+    state = State(
+        W, b, c, b * 0, c * 0, draw_states(p, chains, seed=2).astype(np.float32), *no_fast(4, 3, its)
+    )
     ladder, samples = make_ladder(state, its), np.empty((chains, 4), np.float32)
     for update in range(4):
         draw_samples(state, ladder, its, update, samples)
@@ -62,7 +64,7 @@ def test_tempered_chains_that_start_at_their_distributions_stay_there():
     by_temperature = [joint(W, b, c, beta=beta)[0].sum(axis=1) for beta in np.linspace(0, 1, temperatures)]
     x = np.stack([draw_states(p, ladders, seed=t) for t, p in enumerate(by_temperature)], axis=1)
     its = plan(3 * ladders, ladders=ladders, temperatures=temperatures)
-    state = State(W, b, c, b * 0, c * 0, x.reshape(-1, 4).astype(np.float32))
+    state = State(W, b, c, b * 0, c * 0, x.reshape(-1, 4).astype(np.float32), *no_fast(4, 3, its))
     ladder, samples = make_ladder(state, its), np.empty((3 * ladders, 4), np.float32)
     for update in range(2):
         draw_samples(state, ladder, its, update, samples)
@@ -104,7 +106,7 @@ def test_all_states_carry_the_weight_of_their_probability(shape):
 
 def plain_sweeps(state, its, update, batch):
     """draw_samples in plain Python, with the same random numbers: a readable reference."""
-    W, b, c, _, _, x = (array.astype(float) for array in state)
+    W, b, c, _, _, x = (array.astype(float) for array in state[:6])
     if its.restart:
         x = batch.astype(float)
     chains, (n, m) = len(x), W.shape

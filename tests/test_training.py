@@ -10,6 +10,7 @@ from cbm_cli.kernels.random import NOISE
 from cbm_cli.kernels.state import State
 from cbm_cli.kernels.training import train
 from tests.oracles import copied, joint, log_likelihoods, mix, plan, random_state, sigmoid, states, uniform
+from tests.test_sampling import plain_sweeps
 
 ROWS = states(5)[[1, 2, 4, 8, 16, 17, 30]].astype(np.uint8)
 
@@ -103,7 +104,9 @@ def curve(state, rows, its, updates=40):
 
 def flipped(state):
     """The same machine of the data with every bit flipped: E(1 - x, h) of the one is E(x, h) of the other."""
-    return State(-state.W, -state.b, state.c + state.W.sum(axis=0), 1 - state.mu, state.lam.copy(), state.x)
+    return State(
+        -state.W, -state.b, state.c + state.W.sum(axis=0), 1 - state.mu, state.lam.copy(), *state[5:]
+    )
 
 
 @pytest.mark.parametrize("scheme", ["dd", "aa", "mm", "dm", "md", "hh", "d0", "h0"])
@@ -157,6 +160,7 @@ SAMPLED = {
     "PCD-2": {"steps": 2},
     "PT_4": {"ladders": 1, "temperatures": 4},
     "exact": {"exact": True},
+    "FPCD-1": {"fast_learning_rate": np.float32(0.2)},
 }
 
 
@@ -192,3 +196,32 @@ def test_a_moving_average_that_slides_by_one_is_none():
     state = random_state(5, 3, its, seed=9)
     train(state, ROWS, its, 0, 1)
     np.testing.assert_allclose(state.mu, ROWS.mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_fast_weights_steer_the_chains_and_fade(steps):
+    """FPCD in plain NumPy, Tieleman & Hinton 2009, on the same samples."""
+    its = plan(7, steps=steps, fast_learning_rate=np.float32(0.3), fast_decay=np.float32(0.9))
+    state = random_state(5, 3, its, seed=12)
+    regular = [array.astype(float) for array in state[:3]]
+    fast = [np.zeros_like(array) for array in regular]
+    mu, lam = state.mu.astype(float), state.lam.astype(float)
+    chains = copied(state)
+    for update in range(12):
+        felt = [(r + f).astype(np.float32) for r, f in zip(regular, fast, strict=True)]
+        xm, moved = plain_sweeps(chains._replace(W=felt[0], b=felt[1], c=felt[2]), its, update, None)
+        chains.x[:] = moved
+        x = ROWS.astype(float)
+        hd, hm = (sigmoid(rows @ regular[0] + regular[2]) for rows in (x, xm))
+        mu, lam = x.mean(0), hd.mean(0)
+        dW = (x - mu).T @ (hd - lam) / 7 - (xm - mu).T @ (hm - lam) / 7
+        dx, dh = x.mean(0) - xm.mean(0), hd.mean(0) - hm.mean(0)
+        gradient = [dW, dx - dW @ lam, dh - dW.T @ mu]
+        regular = [r + 0.1 * g for r, g in zip(regular, gradient, strict=True)]
+        fast = [0.9 * f + 0.3 * g for f, g in zip(fast, gradient, strict=True)]
+    train(state, ROWS, its, 0, 12)
+    np.testing.assert_allclose(state.x, chains.x)
+    for found, expected in zip(state[:3], regular, strict=True):
+        np.testing.assert_allclose(found, expected, atol=3e-5)
+    for found, expected in zip(state[6:], fast, strict=True):
+        np.testing.assert_allclose(found, expected, atol=3e-5)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cbm_cli.errors import CbmError
 
 _PATTERN = re.compile(
-    r"(?P<kind>CD|PCD)-(?P<steps>\d+)|PT_(?P<temperatures>\d+)(?:-(?P<pt_steps>\d+))?|exact"
+    r"(?P<kind>CD|PCD|FPCD)-(?P<steps>\d+)|PT_(?P<temperatures>\d+)(?:-(?P<pt_steps>\d+))?|exact"
 )
 
 
@@ -24,20 +24,24 @@ class Sampler:
         Chains restart at the batch in every update (CD).
     exact : bool
         All states of the smaller side, weighted by their probability, in place of samples.
+    fast : bool
+        Chains feel fast weights beside the regular ones (FPCD, Tieleman & Hinton 2009).
     """
 
     steps: int = 1
     temperatures: int = 1
     restart: bool = False
     exact: bool = False
+    fast: bool = False
 
     @classmethod
     def parse(cls, text: str) -> "Sampler":
-        """Read ``CD-k``, ``PCD-k``, ``PT_c``, ``PT_c-k`` or ``exact``; raise CbmError for the rest."""
+        """Read ``CD-k``, ``PCD-k``, ``FPCD-k``, ``PT_c``, ``PT_c-k`` or ``exact``; CbmError for the rest."""
         match = _PATTERN.fullmatch(text.strip())
         if match is None:
             raise CbmError(
-                f"sampler {text!r} is unknown; write CD-k, PCD-k, PT_c, PT_c-k or exact, as in PCD-1 or PT_10"
+                f"sampler {text!r} is unknown; write CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact, as in PCD-1 "
+                "or PT_10"
             )
         if text.strip() == "exact":
             return cls(exact=True)
@@ -49,14 +53,14 @@ class Sampler:
             raise CbmError(
                 f"sampler {text!r}: parallel tempering needs 2 or more temperatures; PCD-{steps} has one"
             )
-        return cls(steps, temperatures, restart=match["kind"] == "CD")
+        return cls(steps, temperatures, restart=match["kind"] == "CD", fast=match["kind"] == "FPCD")
 
     def __str__(self) -> str:
         if self.exact:
             return "exact"
         if self.temperatures > 1:
             return f"PT_{self.temperatures}" + (f"-{self.steps}" if self.steps > 1 else "")
-        return f"{'CD' if self.restart else 'PCD'}-{self.steps}"
+        return f"{'CD' if self.restart else 'FPCD' if self.fast else 'PCD'}-{self.steps}"
 
     def latex(self) -> str:
         r"""As the paper prints it: ``PT$_{10}$``."""

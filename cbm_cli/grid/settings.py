@@ -62,7 +62,9 @@ def _parts(text: object) -> str:
 
 
 OffsetText = Annotated[str, _canonical(Scheme), Field(description="Offset scheme: dd^b_s, aa^b, d0, 00, ...")]
-SamplerText = Annotated[str, _canonical(Sampler), Field(description="CD-k, PCD-k, PT_c, PT_c-k or exact")]
+SamplerText = Annotated[
+    str, _canonical(Sampler), Field(description="CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact")
+]
 Interval = Annotated[str, BeforeValidator(_every), Field(description="Updates (50) or epochs (1 epoch)")]
 Parts = Annotated[str, BeforeValidator(_parts)]
 FileName = Annotated[str, Field(min_length=1)]
@@ -163,6 +165,10 @@ class Settings(Frozen):
     offsets: OffsetText
     sampler: SamplerText
     learning_rate: Positive
+    fast_learning_rate: Positive | None = Field(
+        None, description="FPCD: of the fast weights; default: the learning rate"
+    )
+    fast_decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.95, description="FPCD: what an update leaves")
     ladders: Count = Field(1, description="Independent tempered ladders (PT); must divide the batch")
     sliding_factor: SlidingFactor = SlidingFactor()
     init: Literal["zero", "inverse-sigmoid"] = Field("inverse-sigmoid", description="Initial visible biases")
@@ -183,6 +189,10 @@ class Settings(Frozen):
             )
         if (self.updates is None) == (self.epochs is None):
             raise ValueError("give the length of training as either updates or epochs")
+        if self.fast_learning_rate and not Sampler.parse(self.sampler).fast:
+            raise Misfit(
+                "fast_learning_rate", f"fast_learning_rate is for FPCD-k; the sampler is {self.sampler}"
+            )
         if self.ladders > 1 and Sampler.parse(self.sampler).temperatures == 1:
             raise Misfit("ladders", f"ladders are for parallel tempering; {self.sampler} has one temperature")
         if self.batch != "full" and self.batch % self.ladders:
@@ -193,6 +203,11 @@ class Settings(Frozen):
     def every(self) -> str:
         """Evaluation interval, such as ``50 updates`` or ``1 epoch``."""
         return self.evaluate.every or ("50 updates" if self.updates else "1 epoch")
+
+    @property
+    def fast_rate(self) -> float:
+        """Learning rate of the fast weights; 0 where the sampler has none."""
+        return (self.fast_learning_rate or self.learning_rate) if Sampler.parse(self.sampler).fast else 0.0
 
     def record(self) -> dict[str, Any]:
         """Every setting as one flat row of plain values: the columns of ``summary.csv``."""

@@ -1,5 +1,6 @@
 """What to say about a value that cannot be taken: where it stands, what it must be, what was meant."""
 
+import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -93,7 +94,7 @@ def _part(node: Node, location: tuple[int | str, ...]) -> Node:
 def _must_be(phrases: list[str], value: str) -> str:
     """Join what the members of a union had to say into one sentence."""
     phrases = list(dict.fromkeys(phrases))
-    words = [word for phrase in phrases for word in phrase.split(" or ")]
+    words = [word for phrase in phrases for word in re.split(" or |, ", phrase)]
     close = get_close_matches(value, words, n=1)
     return f"must be {' or '.join(phrases)}, not {value}" + (f"; did you mean {close[0]}?" if close else "")
 

@@ -20,6 +20,8 @@ class State(NamedTuple):
         Visible and hidden offsets; only the gradient reads them.
     x : (ladders * temperatures, N)
         Visible states of the chains, each ladder from the hottest chain to the one at temperature 1.
+    fast_W, fast_b, fast_c : (N, M), (N,), (M,)
+        Fast weights, which only the chains feel (FPCD); of no size for all other samplers.
     """
 
     W: Array
@@ -28,6 +30,9 @@ class State(NamedTuple):
     mu: Array
     lam: Array
     x: Array
+    fast_W: Array
+    fast_b: Array
+    fast_c: Array
 
 
 class Mix(NamedTuple):
@@ -62,6 +67,8 @@ class Plan(NamedTuple):
         Tempered ladders, chains of each, Gibbs sweeps between two rounds of swaps.
     restart, exact : bool
         Chains restart at the batch (CD); all states in place of samples.
+    fast_learning_rate, fast_decay : float32
+        Of the fast weights; rate 0: there are none.
     """
 
     seed: np.uint64
@@ -80,3 +87,11 @@ class Plan(NamedTuple):
     steps: int
     restart: bool
     exact: bool
+    fast_learning_rate: np.float32
+    fast_decay: np.float32
+
+
+def plain_state(W: Array, b: Array, c: Array, x: Array) -> State:
+    """A state to sample from: no offsets, no fast weights."""
+    nothing = np.zeros((0, 0), np.float32), np.zeros(0, np.float32), np.zeros(0, np.float32)
+    return State(W, b, c, np.zeros_like(b), np.zeros_like(c), x, *nothing)

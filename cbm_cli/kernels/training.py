@@ -110,6 +110,44 @@ def ascend(state: State, contrast: Array, data: Means, model: Means, learning_ra
         state.b[i] += learning_rate * dx - along_lam
 
 
+@lean
+def add_fast(state: State, chains: State) -> None:
+    """The machine that the chains see: the regular parameters plus the fast ones."""
+    for i in range(state.W.shape[0]):
+        chains.b[i] = state.b[i] + state.fast_b[i]
+        for j in range(state.W.shape[1]):
+            chains.W[i, j] = state.W[i, j] + state.fast_W[i, j]
+    for j in range(state.c.size):
+        chains.c[j] = state.c[j] + state.fast_c[j]
+
+
+@lean
+def decay(fast: State, factor: np.float32) -> None:
+    """Let the fast parameters fade."""
+    for i in range(fast.W.shape[0]):
+        fast.b[i] *= factor
+        for j in range(fast.W.shape[1]):
+            fast.W[i, j] *= factor
+    for j in range(fast.c.size):
+        fast.c[j] *= factor
+
+
+@compiled
+def chain_machine(state: State, plan: Plan) -> State:
+    """The state that the chains are swept with: the trial's own, or one with fast weights added (FPCD)."""
+    W, b, c = state.W, state.b, state.c
+    if plan.fast_learning_rate > 0:
+        W, b, c = np.empty_like(W), np.empty_like(b), np.empty_like(c)
+    return State(W, b, c, state.mu, state.lam, state.x, state.fast_W, state.fast_b, state.fast_c)
+
+
+@compiled
+def fast_part(state: State) -> State:
+    """The fast parameters as a machine of their own, which climbs along the same gradient."""
+    fast = state.fast_W, state.fast_b, state.fast_c
+    return State(fast[0], fast[1], fast[2], state.mu, state.lam, state.x, fast[0], fast[1], fast[2])
+
+
 @compiled
 def train(state: State, rows: Rows, plan: Plan, first: int, last: int) -> None:
     """Advance ``state`` in place through the updates first, ..., last - 1.
@@ -146,6 +184,7 @@ def train(state: State, rows: Rows, plan: Plan, first: int, last: int) -> None:
     model = Means(np.empty(n, np.float32), np.empty(m, np.float32))
     ones = np.ones(bias.shape[0], np.float32)
     plus, minus = np.float32(1), np.float32(-1)
+    chains, fast = chain_machine(state, plan), fast_part(state)
     ordered = -1
     for update in range(first, last):
         epoch = update // plan.batches
@@ -161,7 +200,9 @@ def train(state: State, rows: Rows, plan: Plan, first: int, last: int) -> None:
         else:
             if plan.restart:
                 restart(state, x)
-            draw_samples(state, ladder, plan, update, xm)
+            if plan.fast_learning_rate > 0:
+                add_fast(state, chains)
+            draw_samples(chains, ladder, plan, update, xm)
             np.dot(xm, W, to_h)  # (B, N) @ (N, M)
             mean_of_units(wide_to_h, wide_bias, wide_hm)
         average(x, h, weight, plus, weighted_h, data)
@@ -170,5 +211,8 @@ def train(state: State, rows: Rows, plan: Plan, first: int, last: int) -> None:
         if plan.offsets_before:
             move_offsets(state, data, model, plan, update, noise)
         ascend(state, contrast, data, model, plan.learning_rate)
+        if plan.fast_learning_rate > 0:
+            decay(fast, plan.fast_decay)
+            ascend(fast, contrast, data, model, plan.fast_learning_rate)
         if not plan.offsets_before:
             move_offsets(state, data, model, plan, update, noise)

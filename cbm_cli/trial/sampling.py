@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.samplers import Sampler
-from cbm_cli.kernels.state import Array, Mix, Plan, Rows, State
+from cbm_cli.kernels.state import Array, Mix, Plan, Rows, State, plain_state
 from cbm_cli.kernels.sweep import draw_samples, make_ladder
 from cbm_cli.results import PlainMachine
 from cbm_cli.results.files import write_atomically
@@ -78,7 +78,7 @@ def draw(
         plan = _plan(sampler, chains, seed)
         x = np.empty((chains, sampler.temperatures, len(b)), np.float32)
         x[:] = _first_states(start, chains, len(b), random)[:, None]
-        state = State(W, b, c, np.zeros_like(b), np.zeros_like(c), x.reshape(-1, len(b)))
+        state = plain_state(W, b, c, x.reshape(-1, len(b)))
         with threadpool_limits(1):
             return _collect(state, plan, count, steps, random)
     except MemoryError:
@@ -150,4 +150,6 @@ def _plan(sampler: Sampler, chains: int, seed: int) -> Plan:
         steps=sampler.steps,
         restart=False,
         exact=False,
+        fast_learning_rate=zero,
+        fast_decay=zero,
     )

@@ -72,6 +72,8 @@ def make_plan(settings: Settings, data: Dataset, seed: int) -> Plan:
         steps=sampler.steps,
         restart=sampler.restart,
         exact=sampler.exact,
+        fast_learning_rate=np.float32(settings.fast_rate),
+        fast_decay=np.float32(settings.fast_decay),
     )
 
 
@@ -101,6 +103,9 @@ def initial_state(settings: Settings, data: Dataset, plan: Plan, seed: int) -> S
         mu=np.zeros(n) if visible == "0" else mean if visible in "dma" else np.full(n, 0.5),
         lam=np.full(m, 0.0 if hidden == "0" else 0.5),
         x=chains.random((plan.ladders * plan.temperatures, n)) < 0.5,
+        fast_W=np.zeros((n, m) if settings.fast_rate else (0, 0)),
+        fast_b=np.zeros(n if settings.fast_rate else 0),
+        fast_c=np.zeros(m if settings.fast_rate else 0),
     )
     return State(*(array.astype(np.float32) for array in arrays))
 
