@@ -80,19 +80,13 @@ def verify(name: str | None) -> None:
     from cbm_cli.datasets import PUBLISHED, check_files
 
     if name:
-        _check_name(name)
-        if name not in PUBLISHED:
-            raise CbmError(f"{name} is generated; it has no files")
-    found = {
-        (name, file.stem, file.path): file
-        for name in [name] * bool(name) or PUBLISHED
-        for file in check_files(name)
-    }
-    wrong = 0
-    for (name_, stem, path), file in found.items():
-        wrong += not file.good and bool(path or name)
-        if path or name:
-            click.echo(f"{name_}: {path or stem}: {_verdict(file)}")
+        _check_published(name)
+    files = {(one, file) for one in ([name] if name else PUBLISHED) for file in check_files(one)}
+    wrong = False
+    for one, file in sorted(files, key=lambda pair: (pair[0], pair[1].stem)):
+        if name or file.path:
+            click.echo(f"{one}: {file.path or file.stem}: {_verdict(file)}")
+            wrong |= not file.good
     if wrong:
         raise SystemExit(1)
 
@@ -111,7 +105,7 @@ def fetch(names: tuple[str, ...], to: Path | None) -> None:
 
     wanted = list(dict.fromkeys(one for name in names for one in (fetchable() if name == "all" else [name])))
     for name in wanted:
-        _check_fetched(name)
+        _check_published(name)
     problems = _fetch_all(wanted, to)
     if problems:
         raise CbmError("\n".join(problems))
@@ -132,7 +126,8 @@ def _fetch_all(names: Sequence[str], to: Path | None) -> list[str]:
         for name in names:
             try:
                 folder, fetched = fetch(name, to, lambda file: _Bar(progress, file))
-                note(f"{name}: {'fetched into' if fetched else 'is here already:'} {folder}")
+                text = f"{name}: {'fetched into' if fetched else 'is here already:'} {folder}"
+                progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
             except CbmError as error:
                 problems.append(str(error))
     return problems
@@ -175,12 +170,12 @@ def _check_name(name: str) -> None:
         raise CbmError(f"data set {name!r} is unknown; {hint}")
 
 
-def _check_fetched(name: str) -> None:
+def _check_published(name: str) -> None:
     from cbm_cli.datasets import PUBLISHED
 
     _check_name(name)
     if name not in PUBLISHED:
-        raise CbmError(f"{name} is generated; there is nothing to fetch")
+        raise CbmError(f"{name} is generated; it has no files")
 
 
 def _record(entry: Entry) -> dict:

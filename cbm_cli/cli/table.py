@@ -24,6 +24,11 @@ FORMATS = ["text", "markdown", "latex", "csv", "html", "json"]
 @click.option("--groups", metavar="COLUMNS", help="Settings that part the table.")
 @click.option("--metric", help="What the cells show, such as test_log_likelihood.")
 @click.option(
+    "--statistic",
+    type=click.Choice(["max", "final", "best-valid"]),
+    help="Maximum over training (default), last value, or value at the best validation.",
+)
+@click.option(
     "--test", type=click.Choice(["signed-rank", "rank-sum"]), default="signed-rank", show_default=True
 )
 @click.option(

@@ -170,10 +170,13 @@ def _fetch_file(file: File, urls: Iterable[str], folder: Path, show: Show | None
     problems = []
     for url in urls:
         target = folder / urlsplit(url).path.rpartition("/")[2]
+        part = target.with_name(f".{target.name}.part")
         try:
-            part = _download(url, target.with_name(f".{target.name}.part"), file, show)
+            _download(url, part, file, show)
         except _Unfetched as problem:
             problems.append(str(problem))
+            if part.exists() and not part.stat().st_size:
+                part.unlink()
             continue
         os.replace(part, target)
         _remove_twin(target, file)
@@ -188,14 +191,14 @@ def _remove_twin(target: Path, file: File) -> None:
         other.unlink()
 
 
-def _download(url: str, part: Path, file: File, show: Show | None) -> Path:
-    """Return ``part``, complete, right and flushed to disk; what breaks off stays in it for another time."""
+def _download(url: str, part: Path, file: File, show: Show | None) -> None:
+    """Fill ``part`` until it is right, and on disk; what breaks off stays in it for another time."""
     for _ in range(TRIES):
         begun = part.stat().st_size if part.exists() else 0
         whole = _append(url, part, file.stem, show)
         expected, found = _part_compared(part, file)
         if found == expected:
-            return part
+            return
         if not whole:
             if part.stat().st_size != begun:
                 continue
@@ -229,7 +232,7 @@ def _append(url: str, part: Path, name: str, show: Show | None) -> bool:
         headers = {"Range": f"bytes={stream.tell()}-", "Accept-Encoding": "identity"}
         download = pooch.HTTPDownloader(
             progressbar=show(name) if show else False,
-            chunk_size=1 << 16,
+            chunk_size=1 << 14,
             timeout=TIMEOUT,
             headers=headers if stream.tell() else {"Accept-Encoding": "identity"},
             hooks={"response": start_anew},

@@ -160,7 +160,9 @@ def _text(path: Path, content: bytes) -> dict[str, Table]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise CbmError(f"{path}: is neither text nor NPY, NPZ, MAT or IDX") from None
+        text = "\0"
+    if "\0" in text:
+        raise CbmError(f"{path}: is neither text nor NPY, NPZ, MAT or IDX")
     if re.search("^[^#\n]*:", text, re.MULTILINE):
         return {"": _libsvm(path, text)}
     return {"": table_of(path, _columns(path, text))}
@@ -252,7 +254,8 @@ def _indexed(where: str, items: list[str]) -> dict[int, float]:
 _Reader = Callable[[Path, bytes], dict[str, Table]]
 _READERS: tuple[tuple[bytes, _Reader], ...] = (
     (b"\x93NUMPY", _npy),
-    (b"PK\x03\x04", _npz),
+    (b"PK", _npz),
+    (b"MATLAB 7.3", _hdf5),
     (b"MATLAB", _mat),
     (b"\x89HDF", _hdf5),
     (b"\0\0\0\0", _mat),  # version 4

@@ -251,6 +251,9 @@ class TableSpec(Frozen):
         "per-sample", description="Log-likelihood summed over the rows, or their mean"
     )
     metric: str = Field("train_log_likelihood", description="What the cells show")
+    statistic: Literal["max", "final", "best-valid"] = Field(
+        "max", description="Maximum over training, last value, or value at the best validation"
+    )
 
 
 @dataclass(frozen=True)

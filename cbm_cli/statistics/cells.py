@@ -9,6 +9,8 @@ import pandas as pd
 
 from cbm_cli.statistics.wilcoxon import CORRECTIONS, FEWEST_PAIRS, TESTS, Outcome
 
+STATISTICS = {"max": "max", "final": "final", "best-valid": "best_valid"}  # and the columns they are in
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -21,7 +23,8 @@ class Cell:
     planned : int
         Trials that the experiment asks for.
     maxima, finals : Series
-        Maximum over training and last value of the metric, indexed by trial, in the table's scale.
+        Maximum over training (or another statistic) and last value of the metric, indexed by trial, in
+        the table's scale.
     max_update : float
         Mean update of the maximum.
     diverged : int
@@ -99,16 +102,25 @@ def _finite(values: pd.Series) -> pd.Series:
 
 
 def cell_of(
-    trials: pd.DataFrame, metric: str, scale: str, where: Mapping[str, Any], planned: int = 0
+    trials: pd.DataFrame,
+    metric: str,
+    scale: str,
+    where: Mapping[str, Any],
+    planned: int = 0,
+    statistic: str = "max",
 ) -> Cell:
     """Summarise finished trials (rows of ``summary.csv``) into a cell without marks.
 
     Nats per sample are multiplied by the number of rows of the metric's split if the scale is
-    ``total``.
+    ``total``. A metric without statistics of its own (a column that ``cbm evaluate`` added) is taken as
+    it is.
     """
+    if f"{metric}_final" not in trials:
+        alone = {f"{metric}_{name}": trials[metric] for name in ("max", "final", "best_valid")}
+        trials = trials.assign(**alone, **{f"{metric}_max_update": np.nan})
     trials = trials.set_index("trial")
     rows = trials[f"n_{metric.split('_')[0]}"].astype(float) if scale == "total" else 1.0
-    maxima = trials[f"{metric}_max"].astype(float) * rows
+    maxima = trials[f"{metric}_{STATISTICS[statistic]}"].astype(float) * rows
     finals = trials[f"{metric}_final"].astype(float) * rows
     stopped = trials["diverged"].notna() & (trials["diverged"].astype(str) != "")
     return Cell(

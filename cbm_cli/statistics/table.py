@@ -8,12 +8,17 @@ from typing import Any
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.statistics.cells import Cell, cell_of, mark_row
+from cbm_cli.statistics.cells import STATISTICS, Cell, cell_of, mark_row
 from cbm_cli.statistics.values import suggestion, text_of
 from cbm_cli.statistics.wilcoxon import CORRECTIONS, FEWEST_PAIRS, TESTS
 
 Key = tuple[Any, ...]
 METRIC_NAMES = {"log_likelihood": "log-likelihood"}
+STATISTIC_NAMES = {
+    "max": "Maximum {} during training",
+    "final": "Final {}",
+    "best-valid": "At the best validation value, {}",
+}
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Table:
     alpha: float
     correction: str | None
     left_out: int = 0
+    statistic: str = "max"
 
     @property
     def cells(self) -> list[Cell]:
@@ -81,7 +87,7 @@ class Table:
         planned = sorted({cell.planned for cell in self.cells})
         trials = " to ".join(str(n) for n in dict.fromkeys((planned[0], planned[-1])))
         return [
-            f"Maximum {METRIC_NAMES.get(name, name)} during training {how}: "
+            f"{STATISTIC_NAMES[self.statistic].format(METRIC_NAMES.get(name, name))} {how}: "
             f"mean ± standard deviation (mean of the final values) over {trials} trials."
         ]
 
@@ -124,6 +130,7 @@ def build_table(
     columns: Sequence[str] | None = None,
     groups: Sequence[str] | None = None,
     metric: str | None = None,
+    statistic: str | None = None,
     test: str = "signed-rank",
     alpha: float = 0.05,
     correction: str | None = None,
@@ -141,6 +148,8 @@ def build_table(
         Columns of ``summary.csv``; default: the manifest's ``table``, less what another axis names.
     metric : str, optional
         Such as ``train_log_likelihood``.
+    statistic : {'max', 'final', 'best-valid'}, optional
+        Maximum over training, last value, or value at the best evaluation of the validation part.
     test : {'signed-rank', 'rank-sum'}
     alpha : float
         Level below which a method counts as worse than the best.
@@ -152,14 +161,15 @@ def build_table(
     CbmError
         Unknown column, metric or test, or a cell within which another setting varies.
     """
-    _check_choices(test, alpha, correction)
     metric = metric or manifest["table"]["metric"]
+    statistic = statistic or manifest["table"].get("statistic", "max")
+    _check_choices(test, alpha, correction, statistic)
     cells = list({cell["run_id"]: cell for cell in manifest["cells"]}.values())
-    _check_trials(frame, cells, metric)
+    _check_trials(frame, cells, metric, statistic)
     layout = _layout(manifest["table"], cells[0], rows=rows, columns=columns, groups=groups)
     _check_distinct(cells, layout)
     scale = manifest["table"]["scale"]
-    by_key = _summarised(frame, cells, layout, metric, scale, manifest["trials"])
+    by_key = _summarised(frame, cells, layout, (metric, statistic, scale), manifest["trials"])
     heads = _distinct(_key(cell, layout.columns) for cell in cells)
     asked_for = frame["run_id"].isin([cell["run_id"] for cell in cells])
     return Table(
@@ -173,12 +183,14 @@ def build_table(
         alpha=alpha,
         correction=correction,
         left_out=int((~asked_for).sum()),
+        statistic=statistic,
     )
 
 
 def _summarised(
-    frame: pd.DataFrame, cells: Sequence[Mapping], layout: Layout, metric: str, scale: str, planned: int
+    frame: pd.DataFrame, cells: Sequence[Mapping], layout: Layout, what: tuple[str, str, str], planned: int
 ) -> dict[Key, Cell]:
+    metric, statistic, scale = what
     trials, none = dict(list(frame.groupby("run_id"))), frame.iloc[:0]
     return {
         _key(cell, layout.axes): cell_of(
@@ -187,6 +199,7 @@ def _summarised(
             scale,
             where={axis: cell[axis] for axis in layout.axes},
             planned=planned,
+            statistic=statistic,
         )
         for cell in cells
     }
@@ -251,17 +264,24 @@ def _check_distinct(cells: Sequence[Mapping[str, Any]], layout: Layout) -> None:
             )
 
 
-def _check_trials(frame: pd.DataFrame, cells: Sequence[Mapping[str, Any]], metric: str) -> None:
+def _check_trials(
+    frame: pd.DataFrame, cells: Sequence[Mapping[str, Any]], metric: str, statistic: str
+) -> None:
     if frame.empty or not cells:
         raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
     known = [column.removesuffix("_max") for column in frame.columns if column.endswith("_max")]
     if not known:
         raise CbmError(f"the results hold no {metric}: nothing was evaluated (evaluate: method: none)")
-    if metric not in known:
+    added = [column for column in frame.columns if "_log_likelihood_" in column]  # by cbm evaluate
+    if metric not in known and metric not in added:
         raise CbmError(f"the results hold no metric {metric}{suggestion(metric, known)}")
+    if metric in known and f"{metric}_{STATISTICS[statistic]}" not in frame:
+        raise CbmError(f"--statistic {statistic}: the data sets have no validation part that was evaluated")
 
 
-def _check_choices(test: str, alpha: float, correction: str | None) -> None:
+def _check_choices(test: str, alpha: float, correction: str | None, statistic: str) -> None:
+    if statistic not in STATISTICS:
+        raise CbmError(f"--statistic {statistic}: no such statistic{suggestion(statistic, STATISTICS)}")
     if test not in TESTS:
         raise CbmError(f"--test {test}: no such test{suggestion(test, TESTS)}")
     if correction is not None and correction not in CORRECTIONS:

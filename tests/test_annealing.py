@@ -1,0 +1,225 @@
+"""Annealed estimates against exact values: right on average, and as wrong as they say they may be."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from cbm_cli.kernels.ais import anneal
+from cbm_cli.kernels.partition import log_partition
+from cbm_cli.kernels.random import SAMPLER
+from cbm_cli.trial.annealing import (
+    Stopped,
+    ais,
+    base_rate,
+    exact_samples,
+    log_z_of_base,
+    raise_bounds,
+    reverse_ais,
+    schedule,
+    summarise,
+    walk,
+)
+from tests.oracles import joint, log_likelihoods, random_machine, sigmoid, states, uniform
+from tests.test_run import GRID, cbm
+from tests.test_sampling import deviations
+
+
+def test_the_default_schedule_is_the_papers():
+    betas, ends = schedule(), np.float32([0, 0.5, 0.9, 1])
+    assert len(betas) == 14_501
+    counts = [((betas >= low) & (betas < high)).sum() for low, high in itertools.pairwise(ends)]
+    assert counts == [500, 4_000, 10_000]
+    assert (betas[0], betas[-1]) == (0, 1)
+    assert (np.diff(betas) > 0).all()
+
+
+@pytest.mark.parametrize("temperatures", [3, 50])
+def test_independent_units_need_no_annealing(temperatures):
+    base = np.float32([-2, 0.5, 1, 3])
+    machine = np.zeros((4, 3), np.float32), base, np.zeros(3, np.float32)
+    found = ais(machine, base, seed=1, temperatures=temperatures, runs=10)
+    assert found.log_z == pytest.approx(log_partition(*machine), abs=1e-12)
+    assert found.standard_error == 0
+    assert found.effective_sample_size == 10
+
+
+def plain_anneal(machine, base, x, betas, seed):
+    """The kernel's walk in float64 and plain NumPy, with the same random numbers."""
+    W, b, c = (array.astype(float) for array in machine)
+    x, log_weight = x.astype(float), np.zeros(len(x))
+
+    def log_f(x, beta):
+        return x @ ((1 - beta) * base + beta * b) + np.logaddexp(0, beta * (x @ W + c)).sum(axis=1)
+
+    betas = betas.astype(float)
+    for k, (here, there) in enumerate(itertools.pairwise(betas)):
+        u = uniform(seed, k, SAMPLER, x.size + len(x) * len(c))
+        n_h = len(x) * len(c)
+        h = u[:n_h].reshape(len(x), -1) < sigmoid(here * (x @ W + c))
+        x = (u[n_h:].reshape(x.shape) < sigmoid(here * (h @ W.T + b) + (1 - here) * base)).astype(float)
+        log_weight += log_f(x, there) - log_f(x, here)
+    return x, log_weight
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+def test_the_walk_is_that_of_the_plain_reference(direction):
+    machine, base = random_machine(6, 4, seed=2), random_machine(6, 1, seed=3)[1]
+    betas = schedule(40)[::direction].copy()
+    x = (np.random.default_rng(1).random((9, 6)) < 0.5).astype(np.float32)
+    expected_x, expected = plain_anneal(machine, base, x, betas, seed=7)
+    moved, found = x.copy(), np.zeros(9)
+    anneal(*machine, base, moved, found, betas, np.uint64(7), 0, len(betas) - 1)
+    assert (moved == expected_x).all()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_walk_can_be_cut_anywhere():
+    machine, base = random_machine(6, 4, seed=2), np.zeros(6, np.float32)
+    betas, x = schedule(60), np.zeros((5, 6), np.float32)
+    whole = walk(machine, base, x, betas, seed=3)
+    pieces, moved = np.zeros(5), x.copy()
+    for first, last in ((0, 1), (1, 20), (20, 21), (21, len(betas) - 1)):
+        anneal(*machine, base, moved, pieces, betas, np.uint64(3), first, last)
+    assert pieces.tobytes() == whole.tobytes()
+    with pytest.raises(Stopped):
+        walk(machine, base, x, betas, seed=3, should_stop=lambda: True)
+
+
+@pytest.mark.parametrize("way", ["upwards", "downwards"])
+def test_the_stated_error_is_kept_at_the_stated_rate(way):
+    machine = random_machine(8, 5, seed=4, scale=0.7)
+    base, exact = base_rate(np.full(8, 0.4), 50), log_partition(*machine)
+    inside = 0
+    for seed in range(60):
+        if way == "upwards":
+            found = ais(machine, base, seed, temperatures=100, runs=100)
+        else:
+            found = reverse_ais(machine, base, exact_samples(machine, 100, seed), seed, temperatures=100)
+        inside += abs(found.log_z - exact) < 2 * found.standard_error
+        low, high = found.interval
+        assert low < found.log_z < high
+    # 95.4% of 60 are 57.3; four standard errors below are 50.8.
+    assert inside >= 51
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
+def test_exact_samples_have_the_machines_distribution(shape):
+    machine = random_machine(*shape, seed=5)
+    p = joint(*machine)[0].sum(axis=1)
+    assert deviations(exact_samples(machine, 40_000, seed=6), p).max() < 4.5  # standard errors; 32 states
+
+
+def test_raise_bounds_the_likelihood_from_below_and_comes_close():
+    machine, base = random_machine(8, 5, seed=6), np.zeros(8, np.float32)
+    rows = exact_samples(machine, 60, seed=1)
+    exact = log_likelihoods(*machine, rows)
+    gaps = []
+    for temperatures in (20, 2000):
+        bound = raise_bounds(machine, base, rows, 2, temperatures)
+        error = (bound - exact).std(ddof=1) / np.sqrt(len(rows))
+        gaps.append((exact - bound).mean())
+        assert gaps[-1] > -4 * error
+    assert gaps[1] < 0.1 < gaps[0]
+    many = raise_bounds(machine, base, rows, 2, 20, chains=50)
+    assert (exact - many).mean() < gaps[0]
+
+
+def test_the_mean_raise_weight_is_the_annealing_models_probability():
+    """Summed over all rows, exp(bound) averages to one: the bound belongs to a distribution."""
+    machine, base = random_machine(4, 3, seed=7, scale=1.5), np.zeros(4, np.float32)
+    rows = states(4).astype(np.float32)
+    totals = [np.exp(raise_bounds(machine, base, rows, seed, 10, chains=200)).sum() for seed in range(10)]
+    assert abs(np.mean(totals) - 1) < 4 * np.std(totals, ddof=1) / np.sqrt(10)
+
+
+def test_effective_runs_and_doubts():
+    even = summarise(np.full(50, 3.0), 1.0)
+    assert (even.log_z, even.effective_sample_size, even.doubtful) == (4.0, 50, False)
+    odd = summarise(np.array([100.0] + [0.0] * 49), 0.0)
+    assert odd.effective_sample_size == pytest.approx(1)
+    assert odd.doubtful
+    assert odd.interval[0] == -np.inf
+    w = np.array([1.0, 2, 3, 4])
+    found = summarise(np.log(w), 0.0)
+    assert found.log_z == pytest.approx(np.log(2.5))
+    assert found.standard_error == pytest.approx(w.std(ddof=1) / 2 / 2.5)
+    back = summarise(np.log(w), 0.0, sign=-1)
+    assert back.log_z == pytest.approx(-np.log(2.5))
+    assert back.interval[0] < back.log_z < back.interval[1]
+
+
+def test_the_base_rate_is_the_smoothed_logit_of_the_mean():
+    base = base_rate(np.array([0.0, 0.5, 1.0]), 9)
+    np.testing.assert_allclose(base, [np.log(0.05 / 0.95), 0, np.log(0.95 / 0.05)], rtol=1e-6)
+    assert log_z_of_base(np.zeros(3, np.float32), 4) == pytest.approx(7 * np.log(2))
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    W, b, c = random_machine(9, 4, seed=9)
+    np.savez("m.npz", weights_0=W, biases_0=b, biases_1=c)
+    return W, b, c
+
+
+def test_evaluate_gives_the_same_by_every_method(model):
+    options = ["--data", "bars-and-stripes:size=3", "--json"]
+    exact = json.loads(cbm("evaluate", "m.npz", "--exact", *options).stdout)
+    assert exact["log_z"] == pytest.approx(log_partition(*model))
+    for base in ("base-rate", "uniform"):
+        found = json.loads(cbm("evaluate", "m.npz", "--ais", "--base", base, *options).stdout)
+        assert found["method"] == "ais"
+        error = found["log_z_standard_error"]
+        assert abs(found["log_z"] - exact["log_z"]) < 4 * error
+        assert abs(found["reverse_log_z"] - exact["log_z"]) < 4 * found["reverse_log_z_standard_error"]
+        low, high = found["log_z_interval"]  # three standard errors each way
+        assert high - low == pytest.approx(6 * error, rel=0.05)
+        assert found["log_likelihood"]["n"] == 16
+    bound = json.loads(cbm("evaluate", "m.npz", "--raise", *options).stdout)
+    below = exact["log_likelihood"]["mean"] - bound["log_likelihood"]["mean"]
+    assert -4 * bound["log_likelihood"]["standard_error_over_rows"] < below < 0.5
+
+
+def test_offsets_in_the_file_do_not_change_the_likelihood(model):
+    W, b, c = (array.astype(float) for array in model)
+    mu, lam = np.random.default_rng(1).random(9), np.random.default_rng(2).random(4)
+    np.savez(
+        "centered.npz", weights_0=W, biases_0=b + W @ lam, biases_1=c + W.T @ mu, offsets_0=mu, offsets_1=lam
+    )
+    options = ["--exact", "--data", "bars-and-stripes:size=3", "--json"]
+    plain, centered = (
+        json.loads(cbm("evaluate", name, *options).stdout) for name in ("m.npz", "centered.npz")
+    )
+    assert plain["log_z"] == pytest.approx(centered["log_z"], abs=1e-5)
+    assert plain["log_likelihood"]["mean"] == pytest.approx(centered["log_likelihood"]["mean"], abs=1e-5)
+
+
+def test_a_doubtful_estimate_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    W, b, c = random_machine(9, 4, seed=9, scale=8.0)
+    np.savez("m.npz", weights_0=W, biases_0=b, biases_1=c)
+    options = ["--ais", "--temperatures", 5, "--runs", 20, "--data", "bars-and-stripes:size=3"]
+    assert "effective runs" in cbm("evaluate", "m.npz", *options).stderr
+
+
+def test_finished_trials_gain_columns_and_lose_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.yaml").write_text(GRID)
+    cbm("run", "grid.yaml", "-o", "results", "-j", 0, "--no-table")
+    import pandas as pd
+
+    before = pd.read_csv("results/bars/summary.csv")
+    cbm("evaluate", "--ais", "--temperatures", 500)
+    cbm("evaluate", "results", "--raise", "--temperatures", 500)
+    after = pd.read_csv("results/bars/summary.csv")
+    pd.testing.assert_frame_equal(after[before.columns], before)
+    difference = after["train_log_likelihood_ais"] - after["train_log_likelihood_final"]
+    assert (difference.abs() < 5 * after["ais_log_z_standard_error"]).all()
+    assert (after["train_log_likelihood_raise"] - after["train_log_likelihood_final"]).abs().max() < 0.5
+    result = cbm("run", "grid.yaml", "-j", 0, "--trials", 3)
+    assert "8 of 12 trials are done" in result.stderr
+    again = pd.read_csv("results/bars/summary.csv")
+    assert again["train_log_likelihood_ais"].notna().sum() == 8
+    assert "raise" in cbm("table", "results", "--metric", "train_log_likelihood_raise").stdout
