@@ -6,8 +6,10 @@ import json
 import struct
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner
 from scipy.io import savemat
 from scipy.sparse import csr_matrix
@@ -15,7 +17,7 @@ from scipy.sparse import csr_matrix
 from cbm_cli.cli import main
 from cbm_cli.datasets import Image, load, load_rows
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import Data, read_grid
+from cbm_cli.grid import Data, json_schema, read_grid
 
 ROWS = np.random.Generator(np.random.Philox(key=11)).integers(0, 2, (20, 6), np.uint8)
 ROWS[4] = 0  # a LIBSVM line of a label alone
@@ -444,3 +446,22 @@ def test_options_that_do_not_fit_a_file_are_told_with_their_place(project, data,
         cells_of(project, data)
     assert told in str(raised.value)
     assert "grid.yaml:3:" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "fits"),
+    [
+        ("{path: rows.csv}", True),
+        ("{path: [a.csv, b.csv], binarise: sample, flip: [on, off]}", True),
+        ("{path: t.npz, valid: v.csv, test: t.csv, name: digits, drop_last: yes}", True),
+        ("[mnist, {path: rows.csv}]", True),
+        ("{valid: v.csv}", False),
+        ("{name: mnist, valid: v.csv}", False),
+        ("{name: digits}", False),
+        ("{path: {a: b}}", False),
+    ],
+)
+def test_the_schema_for_editors_knows_files(data, fits):
+    text = GRID.replace("{path: rows.csv, test: parts/t.npz}", data)
+    validator = jsonschema.Draft202012Validator(json_schema())
+    assert validator.is_valid(yaml.safe_load(text)) is fits

@@ -81,9 +81,9 @@ def verify(name: str | None) -> None:
 
     if name:
         _check_published(name)
-    files = {(one, file) for one in ([name] if name else PUBLISHED) for file in check_files(one)}
+    files = [(one, file) for one in ([name] if name else PUBLISHED) for file in check_files(one)]
     wrong = False
-    for one, file in sorted(files, key=lambda pair: (pair[0], pair[1].stem)):
+    for one, file in files:
         if name or file.path:
             click.echo(f"{one}: {file.path or file.stem}: {_verdict(file)}")
             wrong |= not file.good

@@ -74,7 +74,7 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> di
     machine = read_machine(path)
     if source is None:
         raise CbmError(f"{path}: name the rows to evaluate it on with --data NAME or --data FILE")
-    rows, unit = load_rows(source, part)
+    rows, unit = load_rows(source, part, machine.W.shape[0])
     answer = evaluate_machine(machine, rows, unit, base_of_rows(rows, unit, how.uniform_base), how, str(path))
     _warn(answer, str(path))
     return answer

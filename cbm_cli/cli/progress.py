@@ -33,9 +33,9 @@ class Progress:
     """Trials done, the latest log-likelihoods, and the time left."""
 
     def __init__(self, agenda: Agenda) -> None:
-        self.titles = {job.key: job.title for job in agenda.jobs}
+        self.jobs = {job.key: job for job in agenda.jobs}
         self.total, self.done = len(agenda.jobs), 0
-        self.running: dict[tuple[str, int], str] = {}
+        self.running: dict[tuple[str, int], tuple[int, str]] = {}  # update, and words about it
         self.latest = ""
         self.started = self.printed = time.monotonic()
         self.console = Console(stderr=True)
@@ -58,7 +58,8 @@ class Progress:
     def listen(self, run_id: str, number: int, update: int, log_likelihood: float) -> None:
         """Note where a running trial is."""
         value = "" if math.isnan(log_likelihood) else f", log-likelihood {log_likelihood:.2f}"
-        self.running[run_id, number] = f"update {update}{value}"
+        self.running[run_id, number] = update, f"update {update}{value}"
+        self._print_now_and_then()
 
     def finished(self, job: Job, outcome: Outcome) -> None:
         """Note a finished trial."""
@@ -66,20 +67,30 @@ class Progress:
         self.running.pop(job.key, None)
         value = f": log-likelihood {outcome.curve[-1, 2]:.2f}" if outcome.curve.shape[1] > 2 else ""
         self.latest = job.title + (f": diverged at update {outcome.diverged}" if outcome.diverged else value)
+        self._print_now_and_then()
+
+    def _print_now_and_then(self) -> None:
         if not self.console.is_terminal and time.monotonic() - self.printed > PLAIN_EVERY:
             self.printed = time.monotonic()
             self.console.print(self._status(), highlight=False, soft_wrap=True)
 
+    def _share(self) -> float:
+        """Share of the work that is done, running trials counted by their updates."""
+        parts = (where[0] / self.jobs[key].updates for key, where in list(self.running.items()))
+        return (self.done + sum(parts)) / max(self.total, 1)
+
     def _status(self) -> str:
-        elapsed = time.monotonic() - self.started
-        left = elapsed / self.done * (self.total - self.done) if self.done else math.inf
-        ahead = f", {duration(left)} left" if self.done else ""
-        return f"{self.done}/{self.total} trials, {duration(elapsed)}{ahead}; {self.latest}".rstrip("; ")
+        elapsed, share = time.monotonic() - self.started, self._share()
+        ahead = f", {duration(elapsed / share * (1 - share))} left" if share > 0.005 else ""
+        latest = self.latest or next((self._running(key) for key in list(self.running)), "")
+        return f"{self.done}/{self.total} trials, {duration(elapsed)}{ahead}; {latest}".rstrip("; ")
+
+    def _running(self, key: tuple[str, int]) -> str:
+        return f"{self.jobs[key].title}: {self.running[key][1]}"
 
     def _lines(self) -> Text:
         width = 30
-        full = width * self.done // max(self.total, 1)
+        full = int(width * self._share())
         lines = [f"{'━' * full}{'╌' * (width - full)} {self._status()}"]
-        for key, where in [*self.running.items()][-SHOWN:]:
-            lines.append(f"  {self.titles.get(key, key)}: {where}")
+        lines += [f"  {self._running(key)}" for key in [*self.running][-SHOWN:]]
         return Text("\n".join(lines), overflow="ellipsis", no_wrap=True)

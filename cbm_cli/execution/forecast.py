@@ -11,7 +11,7 @@ from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE
 from cbm_cli.kernels.training import train
 from cbm_cli.trial.run import run_trial
-from cbm_cli.trial.start import initial_state, make_plan, total_updates
+from cbm_cli.trial.start import initial_state, make_plan
 
 _TOY = {"name": "bars-and-stripes", "size": 2}
 _TIMED = 0.02  # seconds of training that are enough to time an update
@@ -54,7 +54,7 @@ def _job_seconds(job: Job, by_kind: dict[tuple, float]) -> float:
     kind = (settings.data, settings.model, settings.sampler, settings.batch, settings.ladders)
     if kind not in by_kind:
         by_kind[kind] = _update_seconds(job)
-    return by_kind[kind] * total_updates(settings, job.data)
+    return by_kind[kind] * job.updates
 
 
 def _update_seconds(job: Job) -> float:

@@ -8,7 +8,7 @@ from cbm_cli.datasets import Dataset, load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Data, Experiment, Trial
 from cbm_cli.results import Progress, Store, run_id
-from cbm_cli.trial.start import check
+from cbm_cli.trial.start import check, total_updates
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,11 @@ class Job:
     def since(self) -> Progress | None:
         """Where an earlier run left this trial."""
         return self.stores[0].progress(*self.key) if self.stores else None
+
+    @property
+    def updates(self) -> int:
+        """Length of the whole training."""
+        return total_updates(self.trial.settings, self.data)
 
     @property
     def title(self) -> str:
