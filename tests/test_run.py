@@ -241,7 +241,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(grid):
     _, stderr = process.communicate(timeout=30)
     assert time.monotonic() - asked < 5
     assert process.returncode == 130, stderr
-    assert "trials were finished" in stderr
+    assert "trials finished" in stderr
     assert "run grid.yaml -o out -j 2" in stderr
     assert "Traceback" not in stderr
     done = len(list(Path().rglob("trial-*.csv")))

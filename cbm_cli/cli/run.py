@@ -133,9 +133,7 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Report:
             )
         except KeyboardInterrupt:
             progress.stop()
-            note(
-                f"\nInterrupted; {progress.done} trials were finished, where others stand is kept. To go on:"
-            )
+            note(f"\nInterrupted; {progress.done} trials finished, and where others stand is kept. To go on:")
             note(f"\n  {_command_line()}\n")
             raise
 

@@ -209,36 +209,38 @@ class Store:
     def summary(self) -> pd.DataFrame:
         """One row per finished trial of the grid that was last run, in the grid's order.
 
-        Taken from summary.csv where that is up to date, from the trials' records where it is not.
+        Read from summary.csv where that is up to date, else made afresh from the trials' records.
         """
-        known = self._written_summary()
-        rows = [
-            known.get((cell["run_id"], number)) or self._record(cell["run_id"], number)
+        keys = [
+            (cell["run_id"], number)
             for cell in self.manifest()["cells"]
             for number in sorted(self.finished(cell["run_id"]))
         ]
-        text = pd.DataFrame([row for row in rows if row]).to_csv(index=False)
-        return (
-            pd.read_csv(io.StringIO(text), dtype=dict.fromkeys(TEXT_COLUMNS, str)) if rows else pd.DataFrame()
-        )
+        written = self._written_summary()
+        if not written.empty and [*zip(written["run_id"], written["trial"], strict=True)] == keys:
+            return written
+        rows = [row for key in keys if (row := self._record(*key))]
+        return _typed(io.StringIO(pd.DataFrame(rows).to_csv(index=False))) if rows else pd.DataFrame()
 
     def curve(self, run_id: str, number: int) -> pd.DataFrame:
         """The curve of one trial."""
         return pd.read_csv(self.path(run_id, number, ".csv"))
 
-    def _written_summary(self) -> dict[tuple[str, int], dict[str, Any]]:
-        path = self.folder / "summary.csv"
+    def _written_summary(self) -> pd.DataFrame:
         try:
-            frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-            return {(row["run_id"], int(row["trial"])): row for row in frame.to_dict("records")}
+            return _typed(self.folder / "summary.csv")
         except (OSError, ValueError, KeyError):
-            return {}
+            return pd.DataFrame()
 
     def _record(self, run_id: str, number: int) -> dict[str, Any] | None:
         try:
             return json.loads(self.path(run_id, number, ".json").read_bytes())["row"]
         except (OSError, ValueError, KeyError):
             return None
+
+
+def _typed(csv: Path | io.StringIO) -> pd.DataFrame:
+    return pd.read_csv(csv, dtype=dict.fromkeys(TEXT_COLUMNS, str))
 
 
 def _packed(arrays: Machine) -> bytes:

@@ -22,7 +22,7 @@ def check(settings: Settings, data: Dataset) -> None:
         )
     smaller = min(data.width, settings.model.hidden)
     if settings.evaluate.method == "exact":
-        remedy = "use method: none (annealed importance sampling, AIS, estimates machines of this size)"
+        remedy = "use method: ais (annealed importance sampling, AIS) to estimate it"
         refuse_large(data.width, settings.model.hidden, "evaluate", remedy)
     if Sampler.parse(settings.sampler).exact and smaller > GRADIENT_BITS:
         raise CbmError(
