@@ -251,6 +251,16 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(grid):
     assert list(Path().rglob("*.state.npz"))
 
 
+def test_pictures_are_drawn_of_the_default_folder_or_of_a_named_one(grid):
+    cbm("run", "grid.yaml", "-j", 0, "--no-table")
+    for words in (["curves"], ["results", "curves"], ["results/", "curves", "bars"], ["curves", "bars"]):
+        cbm("plot", *words, "-o", "curves.png")
+        assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+        Path("curves.png").unlink()
+    for words in ([], ["results"], ["results", "lines"], ["results", "curves", "bars", "more"]):
+        assert "cbm plot [RESULTS] curves" in cbm("plot", *words, "-o", "curves.png", code=2).stderr
+
+
 def test_settings_canonicalise_what_is_the_same():
     cell = {
         "data": {"name": "mnist"},

@@ -4,28 +4,39 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import note, results_argument
+from cbm_cli.cli.common import note
 from cbm_cli.errors import CbmError
+
+KINDS = ("curves",)
 
 
 @click.command()
-@results_argument
-@click.argument("kind", type=click.Choice(["curves"]))
-@click.argument("experiment", required=False)
+@click.argument("words", nargs=-1, metavar="[RESULTS] curves [EXPERIMENT]")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="File: .png, .pdf or .svg."
 )
 @click.option("--select", multiple=True, metavar="COLUMN=VALUE", help="Only cells with this value.")
-def plot(results: Path, kind: str, experiment: str | None, output: Path, select: tuple[str, ...]) -> None:
-    """Draw learning curves: the mean of each scheme with a band over trials, a panel a sampler."""
+def plot(words: tuple[str, ...], output: Path, select: tuple[str, ...]) -> None:
+    """Draw learning curves: the mean of each scheme with a band over trials, a panel a sampler.
+
+    RESULTS defaults to results/.
+    """
     from cbm_cli.report import plot_curves
     from cbm_cli.results import Results
 
+    folder, experiment = _parse(words)
     for choice in select:
         if "=" not in choice:
             raise CbmError(f"--select {choice}: write COLUMN=VALUE, such as --select learning_rate=0.05")
-    folder = Results(results)
-    plot_curves(
-        folder, folder.only(experiment), output, select=dict(choice.split("=", 1) for choice in select)
-    )
+    results = Results(Path(folder))
+    choices = dict(choice.split("=", 1) for choice in select)
+    plot_curves(results, results.only(experiment), output, select=choices)
     note(f"wrote {output}")
+
+
+def _parse(words: tuple[str, ...]) -> tuple[str, str | None]:
+    """The results folder and the experiment; the kind of picture stands between them."""
+    place = next((place for place, word in enumerate(words[:2]) if word in KINDS), None)
+    if place is None or len(words) > place + 2:
+        raise CbmError(f"write cbm plot [RESULTS] {'|'.join(KINDS)} [EXPERIMENT] -o FILE.png")
+    return (words[0] if place else "results/"), (words[place + 1] if len(words) > place + 1 else None)
