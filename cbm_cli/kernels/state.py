@@ -6,11 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
-Rows = NDArray[np.uint8]  # of data, (n, N)
+Rows = NDArray[np.uint8]  # of data, (n, units)
+
+SAME, INDEPENDENT, ALL_STATES = 0, 1, 2  # Plan.offsets_from
+CENTERED, JOINT, MARGINAL, DIAGONAL = 0, 1, 2, 3  # Plan.direction
+UNSCALED, TO_STANDARD, TO_CENTERED = 0, 1, 2  # Plan.scale_to
 
 
 class State(NamedTuple):
     """Everything that training carries from one update to the next; changed in place.
+
+    A deep machine is flattened: x are the units of its even layers side by side, h those of the odd ones.
 
     Attributes
     ----------
@@ -18,10 +24,14 @@ class State(NamedTuple):
         The plain machine, whatever the offsets: E(x, h) = -x'b - c'h - x'W h.
     mu, lam : (N,), (M,)
         Visible and hidden offsets; only the gradient reads them.
-    x : (ladders * temperatures, N)
-        Visible states of the chains, each ladder from the hottest chain to the one at temperature 1.
+    h : (ladders * temperatures, M)
+        Hidden states of the chains, each ladder from the hottest chain to the one at temperature 1.
+    aside_h : (ladders * temperatures, M)
+        Those of a second sampler that only the offsets see; of no size where there is none.
     fast_W, fast_b, fast_c : (N, M), (N,), (M,)
         Fast weights, which only the chains feel (FPCD); of no size for all other samplers.
+    rounds : (3,) float32
+        Mean field since the last evaluation: rounds, batches, batches that did not converge.
     """
 
     W: Array
@@ -29,19 +39,12 @@ class State(NamedTuple):
     c: Array
     mu: Array
     lam: Array
-    x: Array
+    h: Array
+    aside_h: Array
     fast_W: Array
     fast_b: Array
     fast_c: Array
-
-
-class Mix(NamedTuple):
-    """A letter of an offset scheme: the offset is data <.>_d + model <.>_m + constant + noise u."""
-
-    data: np.float32
-    model: np.float32
-    constant: np.float32
-    noise: np.float32
+    rounds: Array
 
 
 class Plan(NamedTuple):
@@ -51,12 +54,16 @@ class Plan(NamedTuple):
     ----------
     seed : uint64
         Key of every random number of the trial.
-    learning_rate, sliding_visible, sliding_hidden : float32
-        eta, nu_mu and nu_lam of the paper's Algorithm 1.
-    visible_mix, hidden_mix : Mix
-        What the offsets are made of.
+    learning_rate : float32
+        eta of the paper's Algorithm 1.
+    visible_mix, hidden_mix : (4, N), (4, M) float32
+        What the offset of each unit is made of: data mean, model mean, constant, noise.
+    sliding_visible, sliding_hidden : float32
+        nu_mu and nu_lam of the paper's Algorithm 1.
     offsets_before : bool
         Offsets move before the gradient step (^b) or later (^l).
+    offsets_from : int
+        Where their model means are from: the gradient's own phase, chains of their own, or all states.
     batch, batches : int
         Rows of a batch, and batches of an epoch.
     shuffled : bool
@@ -69,15 +76,33 @@ class Plan(NamedTuple):
         Chains restart at the batch (CD); all states in place of samples.
     fast_learning_rate, fast_decay : float32
         Of the fast weights; rate 0: there are none.
+    to_hidden, to_visible : float32
+        What activations are multiplied by: 1, or 2 in layer-wise pre-training.
+    visible : int
+        Units of x that are data: all N, or the first layer of a flattened deep machine.
+    spans : (N, 2) int64
+        First hidden unit that a unit of x is connected with, and the one after the last.
+    tolerance, rounds : float32, int
+        Of the mean field of a deep machine; ``gibbs`` above 0: Gibbs steps in its place.
+    gibbs : int
+    direction : int
+        The centered gradient, or a natural one: joint, marginal or diagonal Fisher matrix.
+    sampled_fisher : bool
+        The Fisher matrix of the model phase's samples, applied by conjugate gradients.
+    damping, iterations : float32, int
+        Added to the Fisher matrix's diagonal; steps of conjugate gradients.
+    scale_to : int
+        Whose length the step has: its own, the standard or the centered gradient's.
     """
 
     seed: np.uint64
     learning_rate: np.float32
+    visible_mix: Array
+    hidden_mix: Array
     sliding_visible: np.float32
     sliding_hidden: np.float32
-    visible_mix: Mix
-    hidden_mix: Mix
     offsets_before: bool
+    offsets_from: int
     batch: int
     batches: int
     shuffled: bool
@@ -89,9 +114,87 @@ class Plan(NamedTuple):
     exact: bool
     fast_learning_rate: np.float32
     fast_decay: np.float32
+    to_hidden: np.float32
+    to_visible: np.float32
+    visible: int
+    spans: NDArray[np.int64]
+    tolerance: np.float32
+    rounds: int
+    gibbs: int
+    direction: int
+    sampled_fisher: bool
+    damping: np.float32
+    iterations: int
+    scale_to: int
 
 
-def plain_state(W: Array, b: Array, c: Array, x: Array) -> State:
-    """A state to sample from: no offsets, no fast weights."""
-    nothing = np.zeros((0, 0), np.float32), np.zeros(0, np.float32), np.zeros(0, np.float32)
-    return State(W, b, c, np.zeros_like(b), np.zeros_like(c), x, *nothing)
+class Trail(NamedTuple):
+    """Snapshots of a stretch of K updates, before the step of each; K = 0: none is kept.
+
+    Attributes
+    ----------
+    W, b, c, mu, lam : (K, N, M), (K, N), (K, M), (K, N), (K, M)
+        The machine, and the offsets that the step is made with.
+    """
+
+    W: Array
+    b: Array
+    c: Array
+    mu: Array
+    lam: Array
+
+
+def empty_trail(n: int, m: int, updates: int = 0) -> Trail:
+    """A trail of so many updates of a machine of n visible and m hidden units."""
+    shapes = ((n, m), (n,), (m,), (n,), (m,))
+    return Trail(*(np.empty((updates, *shape), np.float32) for shape in shapes))
+
+
+def plain_plan(n: int, m: int, seed: int, batch: int, **changes: object) -> Plan:
+    """A plan of one sweep of ``batch`` chains an update, without learning; changed as asked."""
+    zero, one = np.float32(0), np.float32(1)
+    plan = Plan(
+        seed=np.uint64(seed),
+        learning_rate=zero,
+        visible_mix=np.zeros((4, n), np.float32),
+        hidden_mix=np.zeros((4, m), np.float32),
+        sliding_visible=one,
+        sliding_hidden=one,
+        offsets_before=True,
+        offsets_from=SAME,
+        batch=batch,
+        batches=1,
+        shuffled=False,
+        unit=one,
+        ladders=batch,
+        temperatures=1,
+        steps=1,
+        restart=False,
+        exact=False,
+        fast_learning_rate=zero,
+        fast_decay=zero,
+        to_hidden=one,
+        to_visible=one,
+        visible=n,
+        spans=np.tile(np.array([0, m]), (n, 1)),
+        tolerance=np.float32(1e-4),
+        rounds=100,
+        gibbs=0,
+        direction=CENTERED,
+        sampled_fisher=False,
+        damping=zero,
+        iterations=0,
+        scale_to=UNSCALED,
+    )
+    return plan._replace(**changes)
+
+
+def plain_state(W: Array, b: Array, c: Array, h: Array) -> State:
+    """A state to sample from: zero offsets, no fast weights."""
+    return State(W, b, c, np.zeros_like(b), np.zeros_like(c), h, *no_extras())
+
+
+def no_extras() -> tuple[Array, Array, Array, Array, Array]:
+    """The last five arrays of a state that has no second sampler and no fast weights."""
+    none = np.zeros((0, 0), np.float32)
+    return none, none.copy(), np.zeros(0, np.float32), np.zeros(0, np.float32), np.zeros(3, np.float32)

@@ -47,11 +47,11 @@ def sigmoid(x: np.float32) -> np.float32:
 
 
 @lean
-def mean_of_units(activation: Array, bias: Array, out: Array) -> None:
-    """out = sigmoid(activation + bias): (rows, width), (width,), (rows, width), not the same array."""
+def mean_of_units(activation: Array, gain: np.float32, bias: Array, scale: np.float32, out: Array) -> None:
+    """out = scale * sigmoid(gain * activation + bias): (rows, width), (width,), not the same array."""
     for r in range(out.shape[0]):
         for i in range(out.shape[1]):
-            out[r, i] = sigmoid(activation[r, i] + bias[i])
+            out[r, i] = scale * sigmoid(gain * activation[r, i] + bias[i])
 
 
 @lean
