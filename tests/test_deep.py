@@ -280,6 +280,14 @@ def test_annealing_keeps_its_stated_error(layers):
     assert inside >= 51  # 95.4% of 60 are 57.3; four standard errors below are 50.8
 
 
+def test_a_machine_that_is_the_base_needs_no_annealing():
+    flat = flattened(layered(THREE, seed=8))
+    flat.W[:], flat.c[:], flat.b[4:] = 0, 0, 0
+    found = annealed(DeepMethod("ais", temperatures=3, runs=5), flat, flat.b[:4], seed=1)
+    assert found.log_z == pytest.approx(log_partition(*flat.plain), abs=1e-12)
+    assert found.standard_error == 0
+
+
 def test_an_evaluation_has_the_means_over_each_part():
     flat = flattened(layered(TWO, seed=9))
     parts = {"train": visible_rows(TWO)[:20], "test": visible_rows(TWO)[7:]}
@@ -305,12 +313,36 @@ def test_an_evaluation_has_the_means_over_each_part():
     assert evaluate_deep(DeepMethod("none"), flat, parts, 1.0, base, 1) == []
 
 
-def test_rows_that_did_not_converge_are_counted():
-    flat, x = flattened(layered(TWO, seed=10, scale=2.0)), visible_rows(TWO).astype(np.float32)
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_that_did_not_converge_are_counted(seed):
+    flat, x = flattened(layered(TWO, seed, scale=2.0)), visible_rows(TWO).astype(np.float32)
     two, three = (posterior_of(flat, x, 0, rounds) for rounds in (2, 3))
     change = np.abs(np.hstack([three.deep - two.deep, three.odd - two.odd])).max(axis=1)
     assert posterior_of(flat, x, np.median(change), 2).unsettled == (change > np.median(change)).sum() == 16
     assert posterior_of(flat, x, 0, 2).unsettled == 32
+
+
+def test_a_row_whose_odd_units_alone_still_change_did_not_converge():
+    arrays = [[0], [20]], [0, -5], [-19.8], [0.99]  # deep 0.9900, 0.9933, 0.9952; odd 0.500, 0.517, 0.526
+    flat, x = DeepMachine(*(np.array(array, np.float32) for array in arrays)), np.zeros((1, 1), np.float32)
+    assert [posterior_of(flat, x, tolerance, 1).unsettled for tolerance in (0.005, 0.012)] == [1, 0]
+
+
+def test_mean_field_starts_at_the_offsets():
+    flat, x = flattened(layered(THREE, seed=10)), visible_rows(THREE).astype(np.float32)
+    start = posterior_of(flat, x, 1e-4, rounds=0)
+    assert (start.deep == flat.start).all()
+    np.testing.assert_allclose(start.odd, sigmoid(np.hstack([x, start.deep]) @ flat.W + flat.c), atol=1e-6)
+
+
+def test_grey_values_enter_the_energy_as_they_are():
+    machine, grey = layered(THREE, seed=13), np.uint8([[0, 51, 204, 255]])
+    energies = [layered_energy(machine, split(state, THREE)) for state in all_states(THREE)]
+    hidden = states(sum(THREE[1:]))
+    given = [layered_energy(machine, [grey[0] / 255, *split(state, THREE[1:])]) for state in hidden]
+    expected = np.log(np.exp(np.negative(given)).sum() / np.exp(np.negative(energies)).sum())
+    found = exact_log_likelihoods(flattened(machine, np.float64), grey, 1 / 255)
+    assert found == pytest.approx([expected], abs=1e-6)  # unit is float32
 
 
 def test_many_rows_go_in_blocks_that_change_nothing():
