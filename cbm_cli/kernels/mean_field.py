@@ -6,8 +6,10 @@ the other: coordinate ascent on the variational bound (Salakhutdinov & Hinton 20
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import compiled, lean
+from cbm_cli.kernels.ais import soften
+from cbm_cli.kernels.compiling import compiled, lean, lean_sum
 from cbm_cli.kernels.state import Array
 from cbm_cli.kernels.units import sigmoid
 
@@ -16,7 +18,8 @@ from cbm_cli.kernels.units import sigmoid
 def renew(activation: Array, bias: Array, mean: Array, tolerance: np.float32) -> int:
     """mean = sigmoid(activation + bias), (rows, width); return how many changed by tolerance or more.
 
-    A count in place of the largest change: sums of integers vectorise, maxima of floats do not.
+    A count in place of the largest change: sums of integers vectorise, maxima of floats do not. What is not
+    a number counts as unchanged, so that a diverged machine costs one round.
     """
     moved = np.int32(0)
     for r in range(mean.shape[0]):
@@ -84,3 +87,16 @@ def mean_field(
         if moved == 0:
             return made
     return rounds + 1
+
+
+@lean_sum
+def conjugate_gap(activation: Array, bias: Array, mean: Array, gap: NDArray[np.float64]) -> None:
+    """gap_r = sum_i log(1 + exp(a_i)) - mean_i a_i, a = activation + bias; (rows, width), (rows,) float64.
+
+    By convexity at least the entropy of ``mean``, and just that where mean = sigmoid(a).
+    """
+    for r in range(gap.size):
+        linear = 0.0
+        for i in range(bias.size):
+            linear += np.float64(mean[r, i]) * np.float64(activation[r, i] + bias[i])
+        gap[r] = soften(activation, bias, np.float32(1), r) - linear

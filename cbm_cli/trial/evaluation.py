@@ -31,13 +31,14 @@ _NANOSECONDS = 0.8  # one factor of the exact partition function, measured (docs
 PlainMachine = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,), float32
 
 
-def refuse_large(n_visible: int, n_hidden: int, place: str, remedy: str) -> None:
-    """Raise CbmError where an exact partition function would sum more than 2^30 states."""
+def refuse_large(n_visible: int, n_hidden: int, place: str, remedy: str, rows: int = 1) -> None:
+    """Raise CbmError where exact partition functions, one for each row, would sum more than 2^30 states."""
     smaller, larger = sorted((n_visible, n_hidden))
-    if smaller > EXACT_BITS:
-        seconds = 2.0**smaller * larger * _NANOSECONDS * 1e-9
+    if rows << smaller > 1 << EXACT_BITS:
+        seconds = rows * 2.0 ** min(smaller, 900) * larger * _NANOSECONDS * 1e-9
+        each = f" for each of {rows:,} rows" if rows > 1 else ""
         raise CbmError(
-            f"{place}: an exact likelihood of {n_visible}x{n_hidden} units sums 2^{smaller} states, "
+            f"{place}: an exact likelihood of {n_visible}x{n_hidden} units sums 2^{smaller} states{each}, "
             f"about {_duration(seconds)} each time; {remedy}"
         )
 

@@ -1,0 +1,395 @@
+"""Deep machines against sums over all states of their layers, written out layer by layer."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from cbm_cli.errors import CbmError
+from cbm_cli.kernels.mean_field import mean_field
+from cbm_cli.kernels.partition import log_partition
+from cbm_cli.trial.annealing import Stopped
+from cbm_cli.trial.deep import (
+    DeepMachine,
+    DeepMethod,
+    annealed,
+    bounds_of,
+    evaluate_deep,
+    exact_log_likelihoods,
+    lower_bounds,
+    posterior_of,
+    refuse_large_deep,
+    tightening,
+)
+from tests.oracles import random_machine, sigmoid, states
+
+TWO, THREE, FOUR = (5, 4, 3), (4, 3, 3, 2), (3, 2, 3, 2, 2)  # layers, the visible one first
+DEPTHS = pytest.mark.parametrize("layers", [TWO, THREE, FOUR])
+
+
+def layered(layers, seed, scale=1.0):
+    """Weights, biases and offsets of every layer, of the centered energy."""
+    rng = np.random.default_rng(seed)
+    weights = [scale * rng.standard_normal(shape) for shape in itertools.pairwise(layers)]
+    return weights, [scale * rng.standard_normal(n) for n in layers], [rng.random(n) for n in layers]
+
+
+def layered_energy(machine, layer_states):
+    """The centered energy, term by term."""
+    weights, biases, offsets = machine
+    x = [
+        [state - offset for state, offset in zip(*layer, strict=True)]
+        for layer in zip(layer_states, offsets, strict=True)
+    ]
+    energy = 0.0
+    for layer, bias in enumerate(biases):
+        energy -= sum(x[layer][i] * bias[i] for i in range(len(bias)))
+    for layer, W in enumerate(weights):
+        n, m = W.shape
+        energy -= sum(x[layer][i] * W[i, j] * x[layer + 1][j] for i in range(n) for j in range(m))
+    return energy
+
+
+def all_states(layers):
+    """Every state of every layer: (states, units), layer after layer."""
+    return states(sum(layers))
+
+
+def split(state, layers):
+    return np.split(state, np.cumsum(layers)[:-1])
+
+
+def flattened(machine, dtype=np.float32):
+    """The same machine without offsets, even layers beside even ones."""
+    weights, biases, offsets = machine
+    layers = [len(bias) for bias in biases]
+    plain = [np.array(bias) for bias in biases]
+    for at, W in enumerate(weights):
+        plain[at] -= W @ offsets[at + 1]
+        plain[at + 1] -= offsets[at] @ W
+    blocks = [[np.zeros((n, m)) for m in layers[1::2]] for n in layers[::2]]
+    for at, W in enumerate(weights):
+        blocks[(at + 1) // 2][at // 2] = W if at % 2 == 0 else W.T
+    start = np.concatenate(offsets[2::2])
+    arrays = np.block(blocks), np.concatenate(plain[::2]), np.concatenate(plain[1::2]), start
+    return DeepMachine(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays))
+
+
+def visible_rows(layers):
+    return states(layers[0]).astype(np.uint8)
+
+
+def brute_log_likelihoods(machine, layers):
+    """log p of every visible state, by the energies of all states of all layers."""
+    weight = np.exp([-layered_energy(machine, split(state, layers)) for state in all_states(layers)])
+    return np.log(weight.reshape(2 ** layers[0], -1).sum(axis=1) / weight.sum())
+
+
+def field_of(W, b, c, n_visible, x, start, tolerance=1e-6, rounds=500):
+    """Means of the deeper even and of the odd units for the rows x, and the rounds made."""
+    W_deep, b_deep = W[n_visible:], b[n_visible:]
+    even = np.tile(start.astype(np.float32), (len(x), 1))
+    odd = np.full((len(x), len(c)), np.nan, np.float32)
+    from_visible = x.astype(np.float32) @ W[:n_visible]
+    work = np.empty_like(even), np.empty_like(odd)
+    made = mean_field(W_deep, b_deep, c, from_visible, even, odd, *work, np.float32(tolerance), rounds)
+    return even, odd, made
+
+
+@pytest.mark.parametrize(("even_units", "odd_units", "scale"), [(5, 6, 1.0), (40, 70, 0.1), (1, 1, 3.0)])
+def test_mean_field_ends_at_a_fixed_point(even_units, odd_units, scale):
+    W, b, c = random_machine(4 + even_units, odd_units, seed=3, scale=scale)
+    x = (np.random.default_rng(1).random((9, 4)) < 0.5).astype(float)
+    even, odd, made = field_of(W, b, c, 4, x, np.full(even_units, 0.5))
+    assert 1 < made <= 500
+    np.testing.assert_allclose(even, sigmoid(odd @ W[4:].T + b[4:]), atol=5e-6)
+    np.testing.assert_allclose(odd, sigmoid(x @ W[:4] + even @ W[4:] + c), atol=5e-6)
+
+
+def test_rounds_count_until_no_mean_changes_by_the_tolerance():
+    W, b, c = random_machine(9, 6, seed=5)
+    x, start = np.eye(4), np.full(5, 0.3)
+    even, odd = np.tile(start, (4, 1)), sigmoid(x @ W[:4] + start @ W[4:] + c)
+    expected, change = 0, 1.0
+    while change >= 1e-3:
+        before = np.hstack([even, odd])
+        even = sigmoid(odd @ W[4:].T + b[4:])
+        odd = sigmoid(x @ W[:4] + even @ W[4:] + c)
+        change = np.abs(np.hstack([even, odd]) - before).max()
+        expected += 1
+    found_even, found_odd, made = field_of(W, b, c, 4, x, start, 1e-3)
+    assert made == expected > 2
+    np.testing.assert_allclose(found_even, even, atol=1e-5)
+    np.testing.assert_allclose(found_odd, odd, atol=1e-5)
+    assert field_of(W, b, c, 4, x, start, 1e-3, expected - 1)[2] == expected  # one more than allowed
+
+
+def test_without_rounds_the_odd_units_answer_to_the_start():
+    W, b, c = random_machine(9, 6, seed=5)
+    even, odd, made = field_of(W, b, c, 4, np.eye(4), np.full(5, 0.3), rounds=0)
+    assert made == 1
+    np.testing.assert_allclose(odd, sigmoid(W[:4] + 0.3 * W[4:].sum(axis=0) + c), atol=1e-6)
+    assert (even == np.float32(0.3)).all()
+
+
+@DEPTHS
+def test_the_flattened_machine_has_the_layered_energy_up_to_a_constant(layers):
+    machine = layered(layers, seed=1)
+    flat = flattened(machine, np.float64)
+    differences = []
+    for state in all_states(layers)[::3]:
+        parts = split(state, layers)
+        x, h = np.concatenate(parts[::2]), np.concatenate(parts[1::2])
+        differences.append(layered_energy(machine, parts) + x @ flat.b + h @ flat.c + x @ flat.W @ h)
+    assert np.ptp(differences) < 1e-12
+
+
+@DEPTHS
+def test_the_exact_likelihood_is_the_sum_over_all_layers(layers):
+    machine = layered(layers, seed=2)
+    found = exact_log_likelihoods(flattened(machine, np.float64), visible_rows(layers))
+    np.testing.assert_allclose(found, brute_log_likelihoods(machine, layers), atol=1e-11)
+
+
+@DEPTHS
+def test_the_gradient_is_the_data_phase_less_the_model_phase(layers):
+    """Both phases from exact posteriors, by finite differences of the likelihood of one row."""
+    weights, biases, offsets = layered(layers, seed=3)
+    row, step = visible_rows(layers)[[5]], 1e-5
+    everything = all_states(layers)
+    p = np.exp([-layered_energy((weights, biases, offsets), split(state, layers)) for state in everything])
+    posterior = p * (everything[:, : layers[0]] == row).all(axis=1)
+    parts = np.split(everything, np.cumsum(layers)[:-1], axis=1)
+    centered = [part - offset for part, offset in zip(parts, offsets, strict=True)]
+    phases = posterior / posterior.sum() - p / p.sum()
+
+    def likelihood():
+        return exact_log_likelihoods(flattened((weights, biases, offsets), np.float64), row)[0]
+
+    def slope(array, at):
+        ends, value = [], array[at]
+        for array[at] in (value + step, value - step):
+            ends.append(likelihood())
+        array[at] = value
+        return (ends[0] - ends[1]) / (2 * step)
+
+    for W, below, above in zip(weights, centered[:-1], centered[1:], strict=True):
+        expected = np.einsum("s,si,sj->ij", phases, below, above)
+        found = [[slope(W, (i, j)) for j in range(W.shape[1])] for i in range(W.shape[0])]
+        np.testing.assert_allclose(found, expected, atol=1e-8)
+    for bias, layer in zip(biases, centered, strict=True):
+        np.testing.assert_allclose([slope(bias, i) for i in range(len(bias))], phases @ layer, atol=1e-8)
+
+
+def expectation_over(means, function):
+    """E[function(state)] over independent units with the given means, by all their states."""
+    everything = states(len(means))
+    p = np.prod(np.where(everything == 1, means, 1 - means), axis=1)
+    return sum(weight * function(state) for weight, state in zip(p, everything, strict=True))
+
+
+def log_or_zero(p):
+    return math.log(p) if p > 0 else 0.0
+
+
+def entropy_of(means):
+    return -sum(p * log_or_zero(p) + (1 - p) * log_or_zero(1 - p) for p in means)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+@DEPTHS
+def test_bounds_are_expectations_and_keep_their_order(layers, scale):
+    """mean field <= deep layers summed out <= log p(v), for every row, each by its definition."""
+    flat, rows = flattened(layered(layers, seed=4, scale=scale)), visible_rows(layers)[::3]
+    W, b, c = (array.astype(float) for array in flat.plain)
+    posterior = posterior_of(flat, rows.astype(np.float32), 1e-4, 100)
+    lower, exact = lower_bounds(flat, rows, posterior), exact_log_likelihoods(flat, rows)
+    exact += log_partition(W, b, c)
+    random = np.random.Generator(np.random.Philox(key=[1, 2]))
+    gain, error = tightening(flat, posterior, 400, random)
+    for r, row in enumerate(rows):
+        deep, odd = posterior.deep[r].astype(float), posterior.odd[r].astype(float)
+
+        def minus_energy(hidden, row=row, deep=deep):
+            x, h = np.concatenate([row, hidden[: len(deep)]]), hidden[len(deep) :]
+            return x @ b + h @ c + x @ W @ h
+
+        def summed_out(h, row=row):
+            free = h @ W[len(row) :].T + b[len(row) :]
+            return row @ b[: len(row)] + h @ c + row @ W[: len(row)] @ h + np.logaddexp(0, free).sum()
+
+        expected = expectation_over(np.concatenate([deep, odd]), minus_energy)
+        expected += entropy_of(deep) + entropy_of(odd)
+        tighter = expectation_over(odd, summed_out) + entropy_of(odd)
+        assert lower[r] == pytest.approx(expected, abs=1e-9)
+        assert lower[r] <= tighter + 1e-9
+        assert tighter <= exact[r] + 1e-9
+        assert abs(lower[r] + gain[r] - tighter) < 5 * error[r] + 1e-5  # float32 sums
+    assert (gain > -1e-5).all()
+    assert (exact - lower).max() > 1e-3
+
+
+def test_bounds_are_tight_where_the_posterior_is_factorial():
+    weights, biases, offsets = layered(TWO, seed=5)
+    weights[1][:] = 0
+    flat, rows = flattened((weights, biases, offsets)), visible_rows(TWO)
+    bounds = bounds_of(DeepMethod(tighter=True), flat, rows, 1.0, seed=1)
+    exact = exact_log_likelihoods(flat, rows) + log_partition(*flat.plain)
+    np.testing.assert_allclose(bounds.lower, exact, atol=1e-6)
+    np.testing.assert_allclose(bounds.gain, 0, atol=1e-6)
+    assert bounds.unsettled == 0
+
+
+def flipped(machine, choice):
+    """The machine whose ``choice`` (booleans by layer) of units has the opposite meaning."""
+    weights, biases, offsets = machine
+    signs = [np.where(chosen, -1.0, 1.0) for chosen in choice]
+    return (
+        [W * np.outer(*pair) for W, pair in zip(weights, itertools.pairwise(signs), strict=True)],
+        [bias * sign for bias, sign in zip(biases, signs, strict=True)],
+        [np.where(chosen, 1 - o, o) for chosen, o in zip(choice, offsets, strict=True)],
+    )
+
+
+@pytest.mark.parametrize("layer", range(4))
+def test_flipping_units_of_any_layer_changes_no_likelihood_and_no_bound(layer):
+    """The paper's theorem: x to 1 - x and mu to 1 - mu leave the distribution, whatever the layer."""
+    machine, rng = layered(THREE, seed=6), np.random.default_rng(7)
+    choice = [rng.random(n) < 0.5 if at == layer else np.zeros(n, bool) for at, n in enumerate(THREE)]
+    choice[layer][0] = True
+    rows = visible_rows(THREE)
+    flat, other = flattened(machine), flattened(flipped(machine, choice))
+    other_rows = np.where(choice[0], 1 - rows, rows).astype(np.uint8)
+    exact, other_exact = exact_log_likelihoods(flat, rows), exact_log_likelihoods(other, other_rows)
+    np.testing.assert_allclose(other_exact, exact, atol=1e-5)  # the parameters are float32
+    lower, other_lower = (
+        bounds_of(DeepMethod(tolerance=1e-6), m, r, 1.0, 1).lower - log_partition(*m.plain)
+        for m, r in ((flat, rows), (other, other_rows))
+    )
+    np.testing.assert_allclose(other_lower, lower, atol=1e-5)
+
+
+@pytest.mark.parametrize("layers", [TWO, THREE])
+def test_annealing_keeps_its_stated_error(layers):
+    flat = flattened(layered(layers, seed=8, scale=0.7))
+    base, exact = np.float32([-0.5, 0.3, 0, 1, -1][: layers[0]]), log_partition(*flat.plain)
+    method = DeepMethod("ais", temperatures=100)
+    found = [annealed(method, flat, base, seed) for seed in range(60)]
+    inside = sum(abs(estimate.log_z - exact) < 2 * estimate.standard_error for estimate in found)
+    assert inside >= 51  # 95.4% of 60 are 57.3; four standard errors below are 50.8
+
+
+def test_a_machine_that_is_the_base_needs_no_annealing():
+    flat = flattened(layered(THREE, seed=8))
+    flat.W[:], flat.c[:], flat.b[4:] = 0, 0, 0
+    found = annealed(DeepMethod("ais", temperatures=3, runs=5), flat, flat.b[:4], seed=1)
+    assert found.log_z == pytest.approx(log_partition(*flat.plain), abs=1e-12)
+    assert found.standard_error == 0
+
+
+def test_an_evaluation_has_the_means_over_each_part():
+    flat = flattened(layered(TWO, seed=9))
+    parts = {"train": visible_rows(TWO)[:20], "test": visible_rows(TWO)[7:]}
+    exact = DeepMethod("exact")
+    assert exact.columns(parts) == ("train_log_likelihood", "test_log_likelihood")
+    base = np.zeros(5, np.float32)
+    expected = [exact_log_likelihoods(flat, rows).mean() for rows in parts.values()]
+    assert evaluate_deep(exact, flat, parts, 1.0, base, 1) == pytest.approx(expected, abs=1e-12)
+
+    method = DeepMethod("ais", tighter=True, temperatures=300)
+    values = evaluate_deep(method, flat, parts, 1.0, base, 1)
+    found = dict(zip(method.columns(parts), values, strict=True))
+    error = found["log_z_standard_error"]
+    assert abs(found["log_z"] - log_partition(*flat.plain)) < 5 * error
+    for (part, rows), likelihood in zip(parts.items(), expected, strict=True):
+        bounds = bounds_of(method, flat, rows, 1.0, seed=1)
+        assert found[f"{part}_lower_bound"] == pytest.approx(bounds.lower.mean() - found["log_z"])
+        assert found[f"{part}_lower_bound"] < found[f"{part}_tighter_bound"] < likelihood + 5 * error
+    assert found["mean_field_unsettled"] == 0
+    assert values == evaluate_deep(method, flat, parts, 1.0, base, 1)
+    plain = DeepMethod("ais", temperatures=300)
+    assert [name for name in method.columns(parts) if "tighter" not in name] == list(plain.columns(parts))
+    assert evaluate_deep(DeepMethod("none"), flat, parts, 1.0, base, 1) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_that_did_not_converge_are_counted(seed):
+    flat, x = flattened(layered(TWO, seed, scale=2.0)), visible_rows(TWO).astype(np.float32)
+    two, three = (posterior_of(flat, x, 0, rounds) for rounds in (2, 3))
+    change = np.abs(np.hstack([three.deep - two.deep, three.odd - two.odd])).max(axis=1)
+    assert posterior_of(flat, x, np.median(change), 2).unsettled == (change > np.median(change)).sum() == 16
+    assert posterior_of(flat, x, 0, 2).unsettled == 32
+
+
+def test_a_row_whose_odd_units_alone_still_change_did_not_converge():
+    arrays = [[0], [20]], [0, -5], [-19.8], [0.99]  # deep 0.9900, 0.9933, 0.9952; odd 0.500, 0.517, 0.526
+    flat, x = DeepMachine(*(np.array(array, np.float32) for array in arrays)), np.zeros((1, 1), np.float32)
+    assert [posterior_of(flat, x, tolerance, 1).unsettled for tolerance in (0.005, 0.012)] == [1, 0]
+
+
+def test_mean_field_starts_at_the_offsets():
+    flat, x = flattened(layered(THREE, seed=10)), visible_rows(THREE).astype(np.float32)
+    start = posterior_of(flat, x, 1e-4, rounds=0)
+    assert (start.deep == flat.start).all()
+    np.testing.assert_allclose(start.odd, sigmoid(np.hstack([x, start.deep]) @ flat.W + flat.c), atol=1e-6)
+
+
+def test_grey_values_enter_the_energy_as_they_are():
+    machine, grey = layered(THREE, seed=13), np.uint8([[0, 51, 204, 255]])
+    energies = [layered_energy(machine, split(state, THREE)) for state in all_states(THREE)]
+    hidden = states(sum(THREE[1:]))
+    given = [layered_energy(machine, [grey[0] / 255, *split(state, THREE[1:])]) for state in hidden]
+    expected = np.log(np.exp(np.negative(given)).sum() / np.exp(np.negative(energies)).sum())
+    found = exact_log_likelihoods(flattened(machine, np.float64), grey, 1 / 255)
+    assert found == pytest.approx([expected], abs=1e-6)  # unit is float32
+
+
+def test_many_rows_go_in_blocks_that_change_nothing():
+    flat, rng = flattened(layered(TWO, seed=11)), np.random.default_rng(1)
+    grey = rng.integers(0, 256, (450, 5)).astype(np.uint8)
+    method = DeepMethod(tolerance=1e-6, rounds=1000)
+    found = bounds_of(method, flat, grey, 1 / 255, seed=1).lower
+    x = (grey / 255).astype(np.float32)
+    np.testing.assert_allclose(found, lower_bounds(flat, x, posterior_of(flat, x, 1e-6, 1000)), atol=1e-6)
+    exact = exact_log_likelihoods(flat, grey, 1 / 255)
+    alone = [exact_log_likelihoods(flat, row[None], 1 / 255)[0] for row in grey[[0, 199, 200, 449]]]
+    np.testing.assert_allclose(exact[[0, 199, 200, 449]], alone, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["exact", "ais"])
+def test_an_evaluation_stops_when_asked(name):
+    flat, parts = flattened(layered(TWO, seed=11)), {"train": visible_rows(TWO)}
+    with pytest.raises(Stopped):
+        evaluate_deep(DeepMethod(name), flat, parts, 1.0, np.zeros(5, np.float32), 1, lambda: True)
+
+
+def test_a_diverged_machine_is_evaluated_to_not_a_number():
+    flat = flattened(layered(TWO, seed=12))
+    flat.W[0, 0] = np.nan
+    parts, base = {"train": visible_rows(TWO)}, np.zeros(5, np.float32)
+    assert np.isnan(evaluate_deep(DeepMethod("exact"), flat, parts, 1.0, base, 1)).all()
+    values = evaluate_deep(DeepMethod("ais", temperatures=10), flat, parts, 1.0, base, 1)
+    assert np.isnan(values[0])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ((784, 500, 500, 60_000), "1284x500 units sums 2^500 states, about"),
+        ((10, 20, 15, 60_000), "20x15 units sums 2^15 states for each of 60,000 rows, about"),
+        ((2000, 2000, 2000, 10), "4000x2000 units sums 2^2000 states, about"),
+    ],
+)
+def test_sums_that_are_too_large_are_refused(sizes, said):
+    with pytest.raises(CbmError, match=r"^evaluate: an exact likelihood of .*; use method: ais") as error:
+        refuse_large_deep(*sizes, place="evaluate")
+    assert said in str(error.value)
+
+
+def test_the_largest_sums_are_not_refused():
+    refuse_large_deep(784, 30, 30, 1, "evaluate")
+    refuse_large_deep(784, 10, 20, 1 << 20, "evaluate")
+    flat = DeepMachine(*(np.zeros(shape, np.float32) for shape in ((52, 22), (52,), (22,), (22,))))
+    with pytest.raises(CbmError, match="for each of 300 rows"):
+        exact_log_likelihoods(flat, np.zeros((300, 30), np.uint8))
