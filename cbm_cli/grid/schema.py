@@ -10,9 +10,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from cbm_cli import datasets
+from cbm_cli.grid.data import OF_FILES, Data
 from cbm_cli.grid.fields import INNER, NESTED, SHORT
 from cbm_cli.grid.reading import COLUMNS, NAME, Head
-from cbm_cli.grid.settings import OF_FILES, Data, Settings, TableSpec
+from cbm_cli.grid.settings import Settings, TableSpec
 
 Schema = dict[str, Any]
 
