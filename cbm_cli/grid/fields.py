@@ -76,8 +76,10 @@ def singles(node: Node, path: str, problems: Problems) -> Iterator[Node]:
                 yield from singles(item, path, problems)
     elif path in NESTED:
         node = long_form(node, path)
-        if path == "model":
-            _refuse_two_axes(node, problems)
+        if path == "model" and _is_ambiguous(node):
+            hidden, remedy = node.value["hidden"], "give model: a list of mappings, one a kind"
+            problems.add(hidden.place, hidden.label, f"is an axis or layers, depending on the kind; {remedy}")
+            return
         parts = fields_of(node, NESTED[path].model_fields, problems)
         if parts or node.value == {}:
             options = [singles(part, f"{path}.{name}", problems) for name, part in parts.items()]
@@ -118,9 +120,11 @@ def _with_layers(model: Node) -> Node:
     kind, hidden = model.value.get("kind"), model.value.get("hidden")
     if kind is None or kind.value not in DEEP or hidden is None or not isinstance(hidden.value, list):
         return model
-    if not all(_is_layer(item) for item in hidden.value):
-        hidden = replace(hidden, value=[_as_text(item) for item in hidden.value])
-    return replace(model, value={**model.value, "hidden": _as_text(hidden)})
+    one_machine = all(map(_is_layer, hidden.value))
+    written_out = (
+        _as_text(hidden) if one_machine else replace(hidden, value=list(map(_as_text, hidden.value)))
+    )
+    return replace(model, value={**model.value, "hidden": written_out})
 
 
 def _as_text(layers: Node) -> Node:
@@ -134,15 +138,10 @@ def _is_layer(item: Node) -> bool:
     return isinstance(item.value, str) and not re.search(r"\d\s*-", item.value)
 
 
-def _refuse_two_axes(model: Node, problems: Problems) -> None:
-    """Add a problem where a list of hidden may be an axis or layers, as the kind of machine is a list."""
-    lists = (
-        [model.value.get(name) for name in ("kind", "hidden")] if isinstance(model.value, dict) else [None]
-    )
-    if all(node is not None and isinstance(node.value, list) for node in lists):
-        hidden = lists[1]
-        remedy = "give model: a list of mappings, one a kind"
-        problems.add(hidden.place, hidden.label, f"is an axis or layers, depending on the kind; {remedy}")
+def _is_ambiguous(model: Node) -> bool:
+    """Whether a list of hidden may be an axis or layers, as the kind of machine is a list."""
+    parts = model.value if isinstance(model.value, dict) else {}
+    return all(name in parts and isinstance(parts[name].value, list) for name in ("kind", "hidden"))
 
 
 def _with_part(node: Node | None, field: str, inner: str, value: Node) -> Node:

@@ -24,6 +24,15 @@ _MEANT_FOR = {
     "ladders": (("rbm", "dbm"), "Boltzmann machines; an auto encoder learns by back-propagation"),
 }
 
+# Recorders that other kinds of machines have nothing to show for, and what to record instead.
+_RECORDERS_FOR = {
+    "log_likelihood": (("rbm", "dbm"), "reconstruction_error"),
+    "offset_error": (("rbm", "dbm"), "offset_values"),
+    "gradient_norms": (("rbm", "dbm"), "weight_norms"),
+    "gradient_angles": (("rbm",), "weight_norms"),
+    "free_energy_gap": (("rbm",), "reconstruction_error"),
+}
+
 
 def check_fit(settings: Settings) -> None:
     """Raise Misfit, or ValueError where no field is to blame, for settings that do not go together."""
@@ -35,6 +44,7 @@ def check_fit(settings: Settings) -> None:
     _check_gradient(settings)
     _check_sources(settings)
     _check_evaluation(settings)
+    _check_recorders(settings)
 
 
 def _check_kind(settings: Settings) -> None:
@@ -50,8 +60,7 @@ def _check_scheme(settings: Settings) -> None:
         raise Misfit(
             "offsets",
             f"offset scheme {settings.offsets} has {len(letters)} letter{'s' * (len(letters) > 1)}; "
-            f"{'a' if model.kind == 'dbm' else 'an'} {model.kind} of {model.layers} layers needs "
-            f"{model.layers}",
+            f"{_a(model.kind)} of {model.layers} layers needs {model.layers}",
         )
     if model.kind == "auto-encoder" and set(letters) & set("ma"):
         raise Misfit(
@@ -117,5 +126,20 @@ def _check_evaluation(settings: Settings) -> None:
         )
     if kind != "auto-encoder" and method == "cost":
         raise Misfit(
-            "evaluate", f"method cost is for auto encoders; an {kind} has a likelihood: exact or ais"
+            "evaluate", f"method cost is for auto encoders; {_a(kind)} has a likelihood: exact or ais"
         )
+
+
+def _check_recorders(settings: Settings) -> None:
+    kind = settings.model.kind
+    for name in settings.record.names:
+        kinds, instead = _RECORDERS_FOR.get(name, ((kind,), ""))
+        if kind not in kinds:
+            raise Misfit(
+                "record",
+                f"{name} is for machines of kind {' or '.join(kinds)}, not {kind}; did you mean {instead}?",
+            )
+
+
+def _a(kind: str) -> str:
+    return f"{'a' if kind == 'dbm' else 'an'} {kind}"

@@ -26,16 +26,16 @@ def _sizes(value: object) -> int | tuple[int, ...] | Literal["half"]:
     return sizes if len(sizes) > 1 else sizes[0]
 
 
+_ONE_LAYER = [{"type": "integer", "minimum": 1}, {"const": "half"}]
 Sizes = Annotated[
     int | tuple[int, ...] | Literal["half"],
     BeforeValidator(_sizes),
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "integer", "minimum": 1},
-                {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 1},
+                *_ONE_LAYER,
+                {"type": "array", "items": {"anyOf": _ONE_LAYER}, "minItems": 1},
                 {"type": "string", "pattern": r"^\s*[0-9]+(-[0-9]+)+\s*$"},
-                {"const": "half"},
             ]
         }
     ),
