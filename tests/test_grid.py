@@ -441,7 +441,7 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("evaluate: exact", "9:5: toy.evaluate: must be a mapping of fields, not exact"),
         (
             "evaluate: {method: exakt}",
-            "9:24: toy.evaluate.method: must be exact, ais or none, not exakt; did you mean exact?",
+            "9:24: toy.evaluate.method: must be exact, ais, none or cost, not exakt; did you mean exact?",
         ),
         ("epochs: 3", "2:3: toy: give the length of training as either updates or epochs"),
         ("ladders: 3", "9:14: toy.ladders: must divide the batch; 100 is no multiple of 3"),
@@ -520,7 +520,7 @@ def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
         ("data", "{flip: yes}", "8:5: toy.data: needs the name of a data set, or"),
         ("model", "{kind: rbm}", "8:5: toy.model.hidden: is missing"),
         ("model", "4", "8:5: toy.model: must be a mapping of fields, not 4"),
-        ("model", "{kind: dbn, hidden: 4}", "8:19: toy.model.kind: must be rbm, not dbn"),
+        ("model", "{kind: dbn, hidden: 4}", "8:19: toy.model.kind: must be rbm, dbm or auto-encoder, not dbn; did you mean dbm?"),
         ("offsets", "[00, dq^b]", "8:19: toy.offsets: offset scheme 'dq^b' has unknown letters q"),
         ("offsets", "ddbs", "8:14: toy.offsets: offset scheme 'ddbs' is ambiguous; did you mean dd^b_s?"),
         ("offsets", "000", "8:14: toy.offsets: offset scheme 000 has 3 letters; an rbm of 2 layers needs 2"),
@@ -719,7 +719,7 @@ def test_every_published_value_of_a_small_machine_has_its_cell():
     grid = read_grid(EXPERIMENTS)
     columns = ("data", "model_hidden", "sampler", "learning_rate", "offsets", "init")
     cells = {
-        (*(str(cell.record()[column]) for column in columns), experiment.table.scale)
+        (*(str(cell.row()[column]) for column in columns), experiment.table.scale)
         for experiment in grid.select(["toy-tables", "mnist-16"])
         for cell in experiment.cells
     }
@@ -748,7 +748,7 @@ def test_every_published_value_of_the_eight_sets_has_its_cell():
     grid = read_grid(EXPERIMENTS)
     columns = ("data", "model_hidden", "sampler", "learning_rate", "offsets", "init")
     cells = {
-        (*(str(cell.record()[column]) for column in columns), str(experiment.trials))
+        (*(str(cell.row()[column]) for column in columns), str(experiment.trials))
         for experiment in grid.select(["eight-sets"])
         for cell in experiment.cells
     }
@@ -773,7 +773,7 @@ def test_a_short_experiment_is_less_of_the_long_one():
         for less, cell in zip(short.cells, full.cells, strict=True):
             length = "updates" if cell.updates else "epochs"
             assert getattr(less, length) <= getattr(cell, length) / 4
-            ours, theirs = less.record(), cell.record()
+            ours, theirs = less.row(), cell.row()
             ours["data"] = ours["data_name"] = stand_ins.get(ours["data"], ours["data"])
             different = {key for key in theirs if ours[key] != theirs[key]}
             assert different <= {length, "evaluate_every"}

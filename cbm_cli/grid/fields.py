@@ -5,6 +5,7 @@ it names, so both spellings say the same. Where something is set (``when``, ``--
 the whole field as the file would, and ``data.flip:`` changes that part of it.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -14,7 +15,8 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from cbm_cli.grid.settings import Frozen, Settings
+from cbm_cli.grid.settings import Settings
+from cbm_cli.grid.values import Frozen
 from cbm_cli.grid.wording import fields_of, report
 from cbm_cli.grid.yaml_text import Node, Problems
 
@@ -29,7 +31,14 @@ INNER = {
 }
 PATHS = {**FIELDS, **INNER}
 # `data: mnist` is short for `data: {name: mnist}`; one sliding factor serves both sides.
-SHORT = {"data": ("name",), "sliding_factor": ("visible", "hidden")}
+SHORT = {
+    "data": ("name",),
+    "sliding_factor": ("visible", "hidden"),
+    "gradient": ("kind",),
+    "pretraining": ("epochs",),
+    "record": ("what",),
+}
+DEEP = ("dbm", "auto-encoder")  # kinds whose `hidden: [500, 200]` is one machine
 INSTEAD = {"updates": "epochs", "epochs": "updates"}
 
 Cell = dict[str, Any]  # field -> validated value
@@ -67,6 +76,10 @@ def singles(node: Node, path: str, problems: Problems) -> Iterator[Node]:
                 yield from singles(item, path, problems)
     elif path in NESTED:
         node = long_form(node, path)
+        if path == "model" and _is_ambiguous(node):
+            hidden, remedy = node.value["hidden"], "give model: a list of mappings, one a kind"
+            problems.add(hidden.place, hidden.label, f"is an axis or layers, depending on the kind; {remedy}")
+            return
         parts = fields_of(node, NESTED[path].model_fields, problems)
         if parts or node.value == {}:
             options = [singles(part, f"{path}.{name}", problems) for name, part in parts.items()]
@@ -84,8 +97,13 @@ def is_single(node: Node) -> bool:
 
 
 def long_form(node: Node, field: str) -> Node:
-    """Write the short form of a field out; the value stands for the mapping, key and all."""
-    if isinstance(node.value, dict) or field not in SHORT:
+    """Write the short form of a field out; the value stands for the mapping, key and all.
+
+    The layers of a machine, ``[500, 500]``, become one value, ``500-500``.
+    """
+    if isinstance(node.value, dict):
+        return _with_layers(node) if field == "model" else node
+    if field not in SHORT:
         return node
     return replace(node, value=dict.fromkeys(SHORT[field], node), key=node.place)
 
@@ -95,6 +113,35 @@ def count(node: Node) -> int:
     if isinstance(node.value, dict):
         return prod(count(child) for child in node.value.values())
     return 1 if isinstance(node.value, str) else sum(count(child) for child in node.value)
+
+
+def _with_layers(model: Node) -> Node:
+    """Write the layers of a machine that may be deep as text; of several machines, each for itself."""
+    kind, hidden = model.value.get("kind"), model.value.get("hidden")
+    if kind is None or kind.value not in DEEP or hidden is None or not isinstance(hidden.value, list):
+        return model
+    one_machine = all(map(_is_layer, hidden.value))
+    written_out = (
+        _as_text(hidden) if one_machine else replace(hidden, value=list(map(_as_text, hidden.value)))
+    )
+    return replace(model, value={**model.value, "hidden": written_out})
+
+
+def _as_text(layers: Node) -> Node:
+    if not isinstance(layers.value, list) or not layers.value or not all(map(_is_layer, layers.value)):
+        return layers
+    return replace(layers, value="-".join(layers.plain()))
+
+
+def _is_layer(item: Node) -> bool:
+    """Whether it is the size of one layer, or meant to be: 500, rather than 500-500 or a list."""
+    return isinstance(item.value, str) and not re.search(r"\d\s*-", item.value)
+
+
+def _is_ambiguous(model: Node) -> bool:
+    """Whether a list of hidden may be an axis or layers, as the kind of machine is a list."""
+    parts = model.value if isinstance(model.value, dict) else {}
+    return all(name in parts and isinstance(parts[name].value, list) for name in ("kind", "hidden"))
 
 
 def _with_part(node: Node | None, field: str, inner: str, value: Node) -> Node:

@@ -11,9 +11,12 @@ from pydantic import Field, ValidationError
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.cells import expand, read_choices
+from cbm_cli.grid.data import Data
 from cbm_cli.grid.fields import FIELDS, INSTEAD, PATHS, written
+from cbm_cli.grid.machine import Model
 from cbm_cli.grid.rules import Rules, check_ties, read_rules
-from cbm_cli.grid.settings import Count, Data, Experiment, Frozen, Model, Settings, TableSpec
+from cbm_cli.grid.settings import Experiment, Settings, TableSpec
+from cbm_cli.grid.values import Count, Frozen
 from cbm_cli.grid.wording import did_you_mean, fields_of, report, shown
 from cbm_cli.grid.yaml_text import MAX_DEPTH, Node, Place, Problems, load, parse
 
@@ -29,7 +32,7 @@ _EXAMPLE = Settings(
     learning_rate=1,
     epochs=1,
 )
-COLUMNS = ("experiment", *_EXAMPLE.record())
+COLUMNS = ("experiment", *_EXAMPLE.row())
 
 
 class Head(Frozen):

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cbm_cli.grid.fields import FIELDS, INSTEAD, NESTED, PATHS, Cell, is_single, long_form, singles, validated
-from cbm_cli.grid.settings import Frozen, Settings
+from cbm_cli.grid.settings import Settings
+from cbm_cli.grid.values import Frozen
 from cbm_cli.grid.wording import did_you_mean, fields_of, items_of, shown
 from cbm_cli.grid.yaml_text import Node, Problems
 
@@ -128,6 +129,7 @@ def _change(node: Node, problems: Problems) -> tuple[Condition, Cell]:
 def _changes(node: Node, problems: Problems) -> Cell:
     changes = {}
     for path, child in fields_of(node, PATHS, problems).items():
+        child = long_form(child, path)
         if not is_single(child):
             problems.add(child.place, child.label, "sets one value, not a list")
             continue

@@ -10,9 +10,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from cbm_cli import datasets
+from cbm_cli.grid.data import OF_FILES, Data
 from cbm_cli.grid.fields import INNER, NESTED, SHORT
 from cbm_cli.grid.reading import COLUMNS, NAME, Head
-from cbm_cli.grid.settings import OF_FILES, Data, Settings, TableSpec
+from cbm_cli.grid.settings import Settings, TableSpec
 
 Schema = dict[str, Any]
 
@@ -132,7 +133,9 @@ def _loose(schema: Schema) -> Schema:
         schema["anyOf"] = [_loose(one) for one in schema["anyOf"] if one != {"type": "null"}]
         return schema
     kind = schema.get("type")
-    if kind == "string" and not {"enum", "const"} & schema.keys():
+    if kind == "array":
+        return schema | {"items": _loose(schema["items"])}
+    if kind == "string" and not {"enum", "const", "pattern"} & schema.keys():
         return schema | _TEXT
     if kind in _READS_AS:
         return _described([schema, _READS_AS[kind]], schema.pop("description", None))

@@ -72,10 +72,9 @@ def report(
         if item["type"] == "missing":
             problems.add(part.key, ".".join(filter(None, (part.label, str(item["loc"][-1])))), "is missing")
         elif item["type"] == "value_error":
-            field = getattr(item["ctx"]["error"], "field", None)
-            part = (sources or {}).get(field and (field, item["input"].get(field)), part)
+            part, label = _blamed(item, part, sources or {})
             place = part.key if isinstance(part.value, dict) else part.place
-            problems.add(place, part.label, str(item["ctx"]["error"]))
+            problems.add(place, label, str(item["ctx"]["error"]))
         else:
             phrases.setdefault((part.place, part.label, shown(part)), []).append(_phrase(item))
     for (place, label, value), choices in phrases.items():
@@ -89,6 +88,18 @@ def _part(node: Node, location: tuple[int | str, ...]) -> Node:
         if in_list or (isinstance(node.value, dict) and step in node.value):
             node = node.value[step]
     return node
+
+
+def _blamed(item: dict[str, Any], part: Node, sources: Mapping[tuple[str, Any], Node]) -> tuple[Node, str]:
+    """Return the part that a misfit is told at, and its label: the field to look at, where it is given."""
+    field, given = getattr(item["ctx"]["error"], "field", None), item["input"]
+    if field is None:
+        return part, part.label
+    if field not in given:
+        return part, f"{part.label}.{field}"
+    inner = part.value.get(field) if isinstance(part.value, dict) and not sources else None
+    part = sources.get((field, given[field]), inner or part)
+    return part, part.label
 
 
 def _must_be(phrases: list[str], value: str) -> str:

@@ -14,8 +14,8 @@ def run_id(settings: Settings, base_seed: int, data_digest: str) -> str:
     The hash covers settings, seed, data and kernels; not the number of trials nor anything about
     output, so that raising 10 trials to 25 runs 15.
     """
-    model, sampler = settings.model, settings.sampler
-    words = [settings.data.title, f"{model.kind}-{model.hidden}", settings.offsets, sampler]
+    model, sampler = settings.model, settings.sampler_name
+    words = [settings.data.title, f"{model.kind}-{model.size}", settings.offsets, sampler]
     prefix = "_".join(
         re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words
     )

@@ -106,7 +106,7 @@ class Store:
             "run_id": run_id,
             "trial": trial.number,
             "seed": trial.seed,
-            **trial.settings.record(),
+            **trial.settings.row(),
             "n_train": outcome.rows["train"],
             **{f"n_{part}": outcome.rows[part] for part in ("valid", "test") if part in outcome.rows},
             **{name: _plain(value) for name, value in outcome.summary().items()},
@@ -134,7 +134,7 @@ class Store:
             "seed": experiment.seed,
             "table": experiment.table.model_dump(mode="json"),
             "cells": [
-                {"run_id": run_id, **cell.record()}
+                {"run_id": run_id, **cell.row()}
                 for run_id, cell in zip(run_ids, experiment.cells, strict=True)
             ],
             "upper_bounds": upper_bounds,

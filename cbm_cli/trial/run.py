@@ -56,7 +56,8 @@ class _Course:
     def __init__(self, trial: Trial, data: Dataset) -> None:
         self.settings, self.seed, self.data = trial.settings, trial.seed, data
         self.plan = make_plan(self.settings, data, self.seed)
-        self.evaluator = Evaluator.of(self.settings.evaluate, data, self.seed)
+        resolved = {"method": self.settings.evaluation, "temperatures": self.settings.temperatures}
+        self.evaluator = Evaluator.of(self.settings.evaluate.model_copy(update=resolved), data, self.seed)
         last = total_updates(self.settings, data)
         every = min(updates_between_evaluations(self.settings, data), last)
         self.stations = [*range(0, last, every), last]

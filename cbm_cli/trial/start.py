@@ -21,7 +21,7 @@ def check(settings: Settings, data: Dataset) -> None:
             f"batch: {settings.batch} rows, but {data.name} has {n}; write a smaller number, or full"
         )
     smaller = min(data.width, settings.model.hidden)
-    if settings.evaluate.method == "exact":
+    if settings.evaluation == "exact":
         remedy = "use method: ais (annealed importance sampling, AIS) to estimate it"
         refuse_large(data.width, settings.model.hidden, "evaluate", remedy)
     if Sampler.parse(settings.sampler).exact and smaller > GRADIENT_BITS:

@@ -1,0 +1,548 @@
+"""Grids of deep machines and auto encoders, gradients and recorders: what they mean, what is refused."""
+
+import csv
+import json
+from importlib.resources import files
+
+import jsonschema
+import pytest
+import yaml
+
+from cbm_cli.errors import CbmError
+from cbm_cli.grid import (
+    RECORDERS,
+    EarlyStopping,
+    Gradient,
+    MeanField,
+    Model,
+    Pretraining,
+    Record,
+    json_schema,
+    read_grid,
+)
+from cbm_cli.results.identity import run_id
+
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
+MACHINES = {
+    "rbm": {"model": "{kind: rbm, hidden: 4}", "offsets": "dd^b", "sampler": "PCD-1"},
+    "dbm": {"model": "{kind: dbm, hidden: [6, 5]}", "offsets": "ddd^b_s", "sampler": "PCD-1"},
+    "auto-encoder": {"model": "{kind: auto-encoder, hidden: half}", "offsets": "dd^b_s"},
+}
+
+
+def grid_text(kind, **fields):
+    """Return a grid of one machine; a field that is None is left out."""
+    plain = {"data": "{name: shifting-bar, size: 9, bar: 1}", "learning_rate": "0.1", "epochs": "3"}
+    lines = plain | MACHINES[kind] | {name.replace("__", "."): text for name, text in fields.items()}
+    body = "".join(f"    {name}: {text}\n" for name, text in lines.items() if text is not None)
+    return f"experiments:\n  toy:\n{body}"
+
+
+@pytest.fixture
+def cells(tmp_path):
+    """Return a function from a kind of machine and fields to cells; editors must accept the grid, too."""
+
+    def cells(kind, overrides=None, **fields):
+        text = grid_text(kind, **fields)
+        VALIDATOR.validate(yaml.safe_load(text))
+        (tmp_path / "grid.yaml").write_text(text)
+        return read_grid(tmp_path / "grid.yaml", overrides or {}).experiments["toy"].cells
+
+    return cells
+
+
+@pytest.fixture
+def complaint(tmp_path):
+    """Return a function from a kind of machine and bad fields to the one complaint, less its place."""
+
+    def complaint(kind, overrides=None, **fields):
+        (tmp_path / "grid.yaml").write_text(grid_text(kind, **fields))
+        with pytest.raises(CbmError) as caught:
+            read_grid(tmp_path / "grid.yaml", overrides or {})
+        (line,) = str(caught.value).split("\n")
+        return line.partition(": ")[2]
+
+    return complaint
+
+
+# ---- Layers ----
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers", "hidden"),
+    [
+        ("rbm", "4", [4]),
+        ("rbm", "[4, 8]", [4, 8]),
+        ("dbm", "[500, 200]", [(500, 200)]),
+        ("dbm", "500-200", [(500, 200)]),
+        ("dbm", "[[500, 500], [200, 100]]", [(500, 500), (200, 100)]),
+        ("dbm", "[500-500, 200-100]", [(500, 500), (200, 100)]),
+        ("dbm", "[[500, 500], 200-100]", [(500, 500), (200, 100)]),
+        ("auto-encoder", "50", [50]),
+        ("auto-encoder", "[50]", [50]),
+        ("auto-encoder", "half", ["half"]),
+        ("auto-encoder", "[[half], [50], 20]", ["half", 50, 20]),
+    ],
+)
+def test_a_list_is_an_axis_of_rbms_and_the_layers_of_deep_machines(cells, kind, layers, hidden):
+    found = cells(kind, model=f"{{kind: {kind}, hidden: {layers}}}")
+    assert [cell.model for cell in found] == [Model(kind=kind, hidden=one) for one in hidden]
+
+
+def test_machines_of_several_kinds_make_one_axis(cells):
+    found = cells(
+        "rbm",
+        model="[{kind: rbm, hidden: [4, 8]}, {kind: dbm, hidden: [6, 5]}]",
+        offsets="[00, 000]",
+        exclude="[{model.kind: rbm, offsets: 000}, {model: {kind: dbm, hidden: [6, 5]}, offsets: 00}]",
+    )
+    assert [(cell.model.size, cell.offsets) for cell in found] == [("4", "00"), ("8", "00"), ("6-5", "000")]
+
+
+def test_layers_are_set_and_overridden(cells):
+    (one,) = cells("dbm", {"model.hidden": "[7, 3]"})
+    assert one.model.hidden == (7, 3)
+    assert [cell.model.hidden for cell in cells("dbm", {"model.hidden": "[[7, 3], 4-2]"})] == [(7, 3), (4, 2)]
+    for change in ("{model.hidden: 7-3}", "{model: {kind: dbm, hidden: [7, 3]}}"):
+        (one,) = cells("dbm", when=f"[{{if: {{model.hidden: 6-5}}, set: {change}}}]")
+        assert one.model == Model(kind="dbm", hidden=(7, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "sizes"),
+    [
+        (Model(kind="rbm", hidden=16), 2, (16,)),
+        (Model(kind="dbm", hidden=[500, 400, 300]), 4, (500, 400, 300)),
+        (Model(kind="auto-encoder", hidden="250-50"), 3, (250, 50)),
+        (Model(kind="auto-encoder", hidden="half"), 2, (4,)),
+    ],
+)
+def test_layers_above_nine_visible_units(model, layers, sizes):
+    assert (model.layers, model.hidden_layers(9)) == (layers, sizes)
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (
+            "{kind: dbm, hidden: 500}",
+            "toy.model.hidden: a dbm with one hidden layer is an RBM; write kind: rbm",
+        ),
+        ("{kind: dbm, hidden: [500]}", "toy.model.hidden: a dbm with one hidden layer is an RBM"),
+        ("{kind: dbm, hidden: [500, 0]}", "toy.model.hidden: must be whole numbers of 1 or more"),
+        ("{kind: dbm, hidden: [500, -2]}", "toy.model.hidden: must be whole numbers of 1 or more"),
+        ("{kind: dbm, hidden: [500, 1.5]}", "toy.model.hidden: must be whole numbers of 1 or more"),
+        ("{kind: dbm, hidden: [500, a]}", "toy.model.hidden: must be whole numbers of 1 or more"),
+        ("{kind: dbm, hidden: [[500, 0], [5, 5]]}", "toy.model.hidden: must be whole numbers of 1 or more"),
+        ("{kind: dbm, hidden: [{a: 1}]}", "toy.model.hidden: must be whole numbers of 1 or more"),
+        ("{kind: dbm, hidden: []}", "toy.model.hidden: is an empty list"),
+        ("{kind: dbm, hidden: [[[5, 5]]]}", "toy.model.hidden: is a list within a list"),
+        ("{kind: dbm, hidden: half}", "toy.model.hidden: half is for auto encoders"),
+        ("{kind: rbm, hidden: half}", "toy.model.hidden: half is for auto encoders"),
+        ("{kind: rbm, hidden: 0}", "toy.model.hidden: must be whole numbers of 1 or more"),
+        (
+            "{kind: rbm, hidden:}",
+            "toy.model.hidden: must be whole numbers of 1 or more, one a hidden layer, "
+            "as in 500 or 500-500, not empty",
+        ),
+        ("{kind: rbm, hidden: 5-5}", "toy.model.hidden: an rbm has one hidden layer, not 5-5; a dbm has"),
+        ("{kind: rbm, hidden: [[5, 5]]}", "toy.model.hidden: is a list within a list"),
+        ("{kind: auto-encoder, hidden: [half, 5]}", "toy.model.hidden: must be whole numbers of 1 or more"),
+        (
+            "{kind: [rbm, dbm], hidden: [4, 8]}",
+            "toy.model.hidden: is an axis or layers, depending on the kind",
+        ),
+        ("{kind: rbm, hidden: 4, encoder: tanh}", "toy.model.encoder: encoder is for auto encoders"),
+        ("{kind: rbm, hidden: 4, loss: squared}", "toy.model.loss: loss is for auto encoders"),
+        (
+            "{kind: auto-encoder, hidden: 4, decoder: relu}",
+            "toy.model.decoder: the cross entropy needs outputs within (0, 1), where the data lie, and so "
+            "decoder: sigmoid; with relu write loss: squared",
+        ),
+    ],
+)
+def test_machines_that_make_no_sense_are_refused(complaint, model, told):
+    kind = "dbm" if "dbm" in model else "auto-encoder" if "auto" in model else "rbm"
+    assert complaint(kind, model=model).startswith(told)
+
+
+def test_activations_of_auto_encoders(cells):
+    (one,) = cells("auto-encoder", model="{kind: auto-encoder, hidden: 4, encoder: relu}")
+    assert (one.model.encoder, one.model.decoder, one.model.loss) == ("relu", "sigmoid", "cross-entropy")
+    found = cells(
+        "auto-encoder",
+        model="{kind: auto-encoder, hidden: 4, decoder: [sigmoid, tanh, relu, linear], loss: squared}",
+    )
+    assert [cell.model.decoder for cell in found] == ["sigmoid", "tanh", "relu", "linear"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "offsets", "told"),
+    [
+        ("dbm", "dd", "offset scheme dd^b has 2 letters; a dbm of 3 layers needs 3"),
+        ("dbm", "0000", "offset scheme 0000 has 4 letters; a dbm of 3 layers needs 3"),
+        ("auto-encoder", "000", "offset scheme 000 has 3 letters; an auto-encoder of 2 layers needs 2"),
+        (
+            "auto-encoder",
+            "dm",
+            "offset scheme dm^b takes the model mean (m, a), which an auto encoder has not",
+        ),
+        (
+            "auto-encoder",
+            "aa",
+            "offset scheme aa^b takes the model mean (m, a), which an auto encoder has not",
+        ),
+    ],
+)
+def test_schemes_that_do_not_fit_are_refused(complaint, kind, offsets, told):
+    assert complaint(kind, offsets=offsets).startswith(f"toy.offsets: {told}")
+
+
+def test_auto_encoders_take_the_letters_that_need_no_model(cells):
+    assert len(cells("auto-encoder", offsets="[00, dd, hh, rr, d0^l_s]")) == 5
+
+
+# ---- What goes with which machine ----
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "told"),
+    [
+        ("rbm", "sampler", None, "is missing"),
+        ("dbm", "sampler", None, "is missing"),
+        (
+            "auto-encoder",
+            "sampler",
+            "CD-1",
+            "sampler is for Boltzmann machines; an auto encoder learns by back-",
+        ),
+        ("auto-encoder", "ladders", "2", "ladders is for Boltzmann machines"),
+        (
+            "auto-encoder",
+            "fast_learning_rate",
+            "0.1",
+            "fast_learning_rate is for FPCD-k; the sampler is back-",
+        ),
+        ("dbm", "sampler", "FPCD-1", "FPCD-1 is for RBMs; for a dbm write PCD-k, CD-k or PT_c"),
+        ("rbm", "data_phase", "gibbs-2", "data_phase is for the mean field of DBMs"),
+        ("dbm", "data_phase", "gibbs-0", "write mean-field, or gibbs-k"),
+        ("dbm", "data_phase", "mean", "write mean-field, or gibbs-k"),
+        ("rbm", "mean_field", "{rounds: 3}", "mean_field is for the mean field of DBMs"),
+        ("auto-encoder", "mean_field", "{rounds: 3}", "mean_field is for the mean field of DBMs"),
+        ("rbm", "pretraining", "200", "pretraining is for the layers of DBMs; there is nothing to pre-train"),
+        ("auto-encoder", "pretraining", "{epochs: 2}", "pretraining is for the layers of DBMs"),
+        ("rbm", "early_stopping", "{look_ahead: 2}", "early_stopping is for auto encoders"),
+        ("dbm", "early_stopping", "{tolerance: 0}", "early_stopping is for auto encoders"),
+        (
+            "auto-encoder",
+            "gradient",
+            "natural",
+            "gradient is for Boltzmann machines; an auto encoder descends",
+        ),
+        ("dbm", "gradient", "natural", "the natural gradient and scale_to are for RBMs"),
+        ("dbm", "gradient", "{scale_to: standard}", "the natural gradient and scale_to are for RBMs"),
+        (
+            "rbm",
+            "gradient",
+            "standard",
+            "the standard gradient is the one without offsets, not dd^b; write "
+            "offsets: 00, or gradient: centered",
+        ),
+        (
+            "dbm",
+            "gradient",
+            "enhanced",
+            "the enhanced gradient is the one centered by a, not ddd^b_s; write "
+            "offsets: aaa, or gradient: centered",
+        ),
+        ("dbm", "gradient_from", "exact", "gradient_from is for RBMs"),
+        ("auto-encoder", "offsets_from", "exact", "offsets_from is for RBMs"),
+        (
+            "auto-encoder",
+            "evaluate",
+            "{method: ais}",
+            "method ais estimates a likelihood, and an auto encoder "
+            "has no normalised likelihood; it is judged by its cost",
+        ),
+        (
+            "auto-encoder",
+            "evaluate",
+            "{method: exact}",
+            "method exact estimates a likelihood, and an auto enc",
+        ),
+        ("rbm", "evaluate", "{method: cost}", "method cost is for auto encoders; an rbm has a likelihood"),
+        ("dbm", "evaluate", "{method: cost}", "method cost is for auto encoders; a dbm has a likelihood"),
+        ("dbm", "record", "free_energy_gap", "free_energy_gap is for machines of kind rbm, not dbm"),
+        (
+            "auto-encoder",
+            "record",
+            "weight_norms+log_likelihood",
+            "log_likelihood is for machines of kind rbm or dbm, not auto-encoder; did you mean recon",
+        ),
+    ],
+)
+def test_what_belongs_to_another_machine_is_refused_by_its_field(complaint, kind, field, value, told):
+    assert complaint(kind, **{field: value}).startswith(f"toy.{field}: {told}")
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_defaults_of_other_machines_may_be_spelled_out(cells, kind):
+    plain = cells(kind)
+    spelled = cells(
+        kind,
+        data_phase="mean-field",
+        mean_field="{rounds: 100, tolerance: 1e-4}",
+        pretraining="{epochs: 0}",
+        early_stopping="{look_ahead: 5}",
+        gradient="centered",
+        gradient_from="samples",
+        offsets_from="same",
+    )
+    assert spelled == plain
+
+
+def test_settings_of_deep_machines_are_read(cells):
+    (one,) = cells(
+        "dbm",
+        sampler="exact",
+        data_phase="gibbs-05",
+        mean_field="{tolerance: 1e-6, rounds: 7}",
+        pretraining="{epochs: 20, learning_rate: 1e-3, offsets: dd, sampler: CD-1, batch: full, "
+        "sliding_factor: 0.5}",
+    )
+    assert (one.sampler, one.data_phase) == ("exact", "gibbs-5")
+    assert one.mean_field == MeanField(tolerance=1e-6, rounds=7)
+    assert one.pretraining == Pretraining(
+        epochs=20, learning_rate=0.001, offsets="dd^b", sampler="CD-1", batch="full", sliding_factor=0.5
+    )
+    (one,) = cells("auto-encoder", early_stopping="{look_ahead: 3, tolerance: 0}")
+    assert one.early_stopping == EarlyStopping(look_ahead=3, tolerance=0)
+
+
+def test_pretraining_is_an_axis_by_its_epochs(cells):
+    found = cells("dbm", pretraining="[0, 200, {epochs: 500, learning_rate: [0.1, 0.01]}]")
+    assert [(cell.pretraining.epochs, cell.pretraining.learning_rate) for cell in found] == [
+        (0, None),
+        (200, None),
+        (500, 0.1),
+        (500, 0.01),
+    ]
+    assert [cell.row()["pretraining_epochs"] for cell in found] == [0, 200, 500, 500]
+
+
+@pytest.mark.parametrize(
+    ("pretraining", "told"),
+    [
+        ("-1", ": must be 0 or more, not -1"),
+        ("{learning_rate: 0.1}", ".learning_rate: learning_rate needs epochs of pre-training"),
+        (
+            "{epochs: 2, offsets: ddd}",
+            ".offsets: offset scheme ddd^b has 3 letters; layers are pre-trained as",
+        ),
+        ("{epochs: 2, sampler: FPCD-1}", ".sampler: layers are pre-trained without fast weights"),
+        ("{epochs: 2, sampler: PCD}", ".sampler: sampler 'PCD' is unknown"),
+        ("{epoch: 2}", ".epoch: unknown field; did you mean epochs?"),
+    ],
+)
+def test_bad_pretraining_is_refused(complaint, pretraining, told):
+    assert complaint("dbm", pretraining=pretraining).startswith(f"toy.pretraining{told}")
+
+
+def test_ladders_must_divide_the_batch_of_pretraining(complaint):
+    told = complaint("dbm", sampler="PT_10", ladders="5", pretraining="{epochs: 2, batch: 12}")
+    assert told == "toy.ladders: must divide the batch; 12 is no multiple of 5"
+
+
+# ---- Gradients and where their means come from ----
+
+
+def test_gradients_are_an_axis_in_short_and_long(cells):
+    found = cells(
+        "rbm", gradient="[centered, natural, {kind: natural, fisher: [marginal, diagonal], damping: 0.1}]"
+    )
+    assert [cell.gradient for cell in found] == [
+        Gradient(),
+        Gradient(kind="natural"),
+        Gradient(kind="natural", fisher="marginal", damping=0.1),
+        Gradient(kind="natural", fisher="diagonal", damping=0.1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gradient", "damping"),
+    [
+        (Gradient(kind="natural"), 0),
+        (Gradient(kind="natural", estimate="samples"), 0.01),
+        (Gradient(kind="natural", estimate="samples", damping=0), 0),
+        (Gradient(kind="natural", damping=0.3), 0.3),
+    ],
+)
+def test_damping_is_zero_or_a_hundredth_from_samples(gradient, damping):
+    assert gradient.added_damping == damping
+
+
+def test_gradients_go_with_their_schemes(cells):
+    assert cells("rbm", gradient="standard", offsets="00")
+    assert cells("rbm", gradient="enhanced", offsets="[aa^b, aa^l_s]")
+    assert cells("dbm", gradient="enhanced", offsets="aaa")
+    assert cells("rbm", gradient="{kind: natural, scale_to: centered}", offsets="dd")
+    assert cells("rbm", gradient="{kind: [centered, natural], scale_to: standard}")
+
+
+@pytest.mark.parametrize(
+    ("gradient", "told"),
+    [
+        ("natrual", ": must be centered, standard, enhanced or natural, not natrual; did you mean natural?"),
+        ("{fisher: marginal}", ".fisher: fisher is for the natural gradient; write kind: natural"),
+        ("{estimate: samples}", ".estimate: estimate is for the natural gradient"),
+        ("{damping: 0}", ".damping: damping is for the natural gradient"),
+        ("{kind: centered, iterations: 3}", ".iterations: iterations is for the natural gradient"),
+        ("{kind: natural, iterations: 3}", ".iterations: iterations are for a Fisher matrix from samples"),
+        ("{kind: natural, damping: -1}", ".damping: must be 0 or more, not -1"),
+        ("{kind: natural, damping: inf}", ".damping: must be finite, not inf"),
+    ],
+)
+def test_bad_gradient_is_refused(complaint, gradient, told):
+    assert complaint("rbm", gradient=gradient).startswith(f"toy.gradient{told}")
+
+
+def test_no_length_is_taken_from_a_centered_gradient_without_offsets(complaint):
+    told = complaint("rbm", offsets="00", gradient="{kind: natural, scale_to: centered}")
+    assert told.startswith("toy.gradient: scale_to: centered needs offsets; without any, as in 00")
+
+
+def test_sources_of_gradient_and_offsets_combine_freely(cells):
+    found = cells("rbm", gradient_from="[samples, exact]", offsets_from="[same, independent, exact, random]")
+    assert len({(cell.gradient_from, cell.offsets_from) for cell in found}) == 8
+
+
+def test_offsets_that_stay_at_zero_are_not_drawn_at_random(complaint):
+    told = "toy.offsets_from: the offsets of 00 stay at zero; leave offsets_from out"
+    assert complaint("rbm", offsets="00", offsets_from="random") == told
+
+
+# ---- Recorders ----
+
+
+def test_recorders_are_read(cells):
+    (one,) = cells("rbm")
+    assert (one.record, one.record.names, one.record.windows) == (Record(), (), ())
+    (one,) = cells("rbm", record="weight_norms + offset_error+weight_norms")
+    assert one.record.names == ("weight_norms", "offset_error")
+    (one,) = cells(
+        "rbm",
+        record="{what: offset_values+my/own.py:skew, every: 1 epoch, window: 010-20+5000-5100, units: 0+03}",
+    )
+    assert one.record.names == ("offset_values", "my/own.py:skew")
+    assert (one.record.every, one.record.window) == ("1 epoch", "10-20+5000-5100")
+    assert one.record.windows == ((10, 20), (5000, 5100))
+    assert one.record.unit_numbers == (0, 3)
+
+
+def test_every_recorder_can_be_chosen_for_an_rbm(cells):
+    assert cells("rbm", record="+".join(RECORDERS))[0].record.names == RECORDERS
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ("weight_norm", ": there is no recorder weight_norm; did you mean weight_norms?"),
+        ("xyzzy", ": there is no recorder xyzzy; there are: log_likelihood, weight_norms, "),
+        ("weight_norms+", ": there is no recorder without a name"),
+        ("own.py", ": there is no recorder own.py; a recorder of your own is written file.py:function"),
+        ("own.py:2f", ": there is no recorder own.py:2f; a recorder of your own"),
+        ("{every: 5}", ".every: every needs something to record, as in what: weight_norms"),
+        ("{window: 1-2}", ".window: window needs something to record"),
+        ("{what: bias_norms, window: 20-10}", ".window: write the first and the last update of a window"),
+        ("{what: bias_norms, window: 10}", ".window: write the first and the last update of a window"),
+        ("{what: bias_norms, window: 1-2+}", ".window: write the first and the last update of a window"),
+        ("{what: bias_norms, units: 3}", ".units: units are for the recorder offset_values"),
+        ("{what: offset_values, units: -3}", ".units: write the numbers of hidden units, from 0"),
+        ("{what: bias_norms, every: often}", ".every: write a number of updates (50) or of epochs"),
+    ],
+)
+def test_bad_recorders_are_refused(complaint, record, told):
+    assert complaint("rbm", record=record).startswith(f"toy.record{told}")
+
+
+# ---- What comes out ----
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "method", "temperatures"),
+    [
+        ("rbm", {}, "exact", 14_500),
+        ("dbm", {}, "exact", 29_000),
+        ("auto-encoder", {}, "cost", 14_500),
+        ("auto-encoder", {"evaluate": "{method: none}"}, "none", 14_500),
+        ("dbm", {"evaluate": "{method: ais, temperatures: 100}"}, "ais", 100),
+    ],
+)
+def test_evaluation_by_default_is_that_of_the_machine(cells, kind, fields, method, temperatures):
+    (one,) = cells(kind, **fields)
+    assert (one.evaluation, one.temperatures) == (method, temperatures)
+    assert (one.row()["evaluate_method"], one.row()["evaluate_temperatures"]) == (method, temperatures)
+
+
+def test_rows_are_flat_and_name_machine_and_method(cells):
+    rows = [cells(kind)[0].row() for kind in MACHINES]
+    assert [(row["model_kind"], row["model_hidden"], row["sampler"]) for row in rows] == [
+        ("rbm", 4, "PCD-1"),
+        ("dbm", "6-5", "PCD-1"),
+        ("auto-encoder", "half", "back-propagation"),
+    ]
+    for row in rows:
+        assert row.keys() == rows[0].keys()
+        assert all(value is None or isinstance(value, str | int | float) for value in row.values())
+        assert json.loads(json.dumps(row)) == row
+        assert row["pretraining_epochs"] == 0
+
+
+def test_run_ids_name_layers_and_tell_settings_apart(cells):
+    prefixes = [run_id(cells(kind)[0], 1, "").rpartition("_")[0] for kind in MACHINES]
+    assert prefixes == [
+        "shifting-bar_rbm-4_dd-b_PCD-1_0.1",
+        "shifting-bar_dbm-6-5_ddd-b-s_PCD-1_0.1",
+        "shifting-bar_auto-encoder-half_dd-b-s_back-propagation_0.1",
+    ]
+    found = cells(
+        "dbm", pretraining="[0, 200]", data_phase="[mean-field, gibbs-1]", record="[bias_norms, weight_norms]"
+    )
+    assert len({run_id(cell, 1, "") for cell in found}) == 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("dbm", "model", "{kind: dbm, hidden: [500, 0]}"),
+        ("dbm", "model", "{kind: dbm, hidden: 500-}"),
+        ("dbm", "model", "{kind: dbm, hidden: []}"),
+        ("auto-encoder", "model", "{kind: auto-encoder, hidden: quarter}"),
+        ("auto-encoder", "model", "{kind: auto-encoder, hidden: 4, encoder: step}"),
+        ("rbm", "gradient", "natrual"),
+        ("rbm", "gradient", "{kind: natural, damping: -1}"),
+        ("rbm", "gradient_from", "sample"),
+        ("rbm", "offsets_from", "other"),
+        ("dbm", "pretraining", "{epoch: 3}"),
+        ("dbm", "pretraining", "-1"),
+        ("dbm", "mean_field", "{rounds: 0}"),
+        ("rbm", "record", "{wat: bias_norms}"),
+    ],
+)
+def test_schema_refuses_what_the_reader_refuses(complaint, kind, field, value):
+    assert complaint(kind, **{field: value})
+    assert not VALIDATOR.is_valid(yaml.safe_load(grid_text(kind, **{field: value})))
+
+
+def test_columns_of_deep_tables_exist(cells):
+    (one,) = cells("dbm", table="{rows: [data, pretraining.epochs], columns: offsets, groups: model.hidden}")
+    assert one.row()["pretraining_epochs"] == 0
+
+
+def test_every_published_size_of_a_hidden_layer_can_be_written(cells):
+    """Tables 9 to 13: numbers, 200-200 for DBMs, half for auto encoders."""
+    with (files("cbm_cli.paper") / "published-results.csv").open() as lines:
+        published = {(row["model"], row["hidden"]) for row in csv.DictReader(lines)}
+    assert published
+    for kind, hidden in published:
+        Model(kind=kind, hidden=hidden.replace("x", "-"))
