@@ -520,7 +520,11 @@ def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
         ("data", "{flip: yes}", "8:5: toy.data: needs the name of a data set, or"),
         ("model", "{kind: rbm}", "8:5: toy.model.hidden: is missing"),
         ("model", "4", "8:5: toy.model: must be a mapping of fields, not 4"),
-        ("model", "{kind: dbn, hidden: 4}", "8:19: toy.model.kind: must be rbm, dbm or auto-encoder, not dbn; did you mean dbm?"),
+        (
+            "model",
+            "{kind: dbn, hidden: 4}",
+            "8:19: toy.model.kind: must be rbm, dbm or auto-encoder, not dbn; did you mean dbm?",
+        ),
         ("offsets", "[00, dq^b]", "8:19: toy.offsets: offset scheme 'dq^b' has unknown letters q"),
         ("offsets", "ddbs", "8:14: toy.offsets: offset scheme 'ddbs' is ambiguous; did you mean dd^b_s?"),
         ("offsets", "000", "8:14: toy.offsets: offset scheme 000 has 3 letters; an rbm of 2 layers needs 2"),

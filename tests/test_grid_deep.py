@@ -21,6 +21,7 @@ from cbm_cli.grid import (
     read_grid,
 )
 from cbm_cli.results.identity import run_id
+from cbm_cli.results.reading import label
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 MACHINES = {
@@ -496,6 +497,11 @@ def test_rows_are_flat_and_name_machine_and_method(cells):
         assert all(value is None or isinstance(value, str | int | float) for value in row.values())
         assert json.loads(json.dumps(row)) == row
         assert row["pretraining_epochs"] == 0
+
+
+@pytest.mark.parametrize("style", ["text", "latex", "unicode"])
+def test_tables_name_back_propagation_as_it_is(cells, style):
+    assert label("sampler", cells("auto-encoder")[0].row()["sampler"], style) == "back-propagation"
 
 
 def test_run_ids_name_layers_and_tell_settings_apart(cells):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from cbm_cli.errors import CbmError
 
+BACK_PROPAGATION = "back-propagation"  # what stands in the place of a sampler's name for auto encoders
 _PATTERN = re.compile(
     r"(?P<kind>CD|PCD|FPCD)-(?P<steps>\d+)|PT_(?P<temperatures>\d+)(?:-(?P<pt_steps>\d+))?|exact"
 )

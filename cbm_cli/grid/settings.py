@@ -11,7 +11,7 @@ from cbm_cli.grid.fitting import check_fit
 from cbm_cli.grid.learning import DataPhase, EarlyStopping, Gradient, MeanField, Pretraining, SlidingFactor
 from cbm_cli.grid.machine import Model
 from cbm_cli.grid.measuring import Evaluate, Record
-from cbm_cli.grid.samplers import Sampler
+from cbm_cli.grid.samplers import BACK_PROPAGATION, Sampler
 from cbm_cli.grid.values import Count, Frozen, OffsetText, Positive, SamplerText
 
 
@@ -76,7 +76,7 @@ class Settings(Frozen):
     @property
     def sampler_name(self) -> str:
         """The sampler as text, or ``back-propagation`` where there is none."""
-        return self.sampler or "back-propagation"
+        return self.sampler or BACK_PROPAGATION
 
     @property
     def fast_rate(self) -> float:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.offsets import Scheme
-from cbm_cli.grid.samplers import Sampler
+from cbm_cli.grid.samplers import BACK_PROPAGATION, Sampler
 from cbm_cli.results.store import Store
 
 
@@ -80,7 +80,7 @@ class Results:
 def label(column: str, value: object, style: str = "text") -> str:
     """The value of a setting as a table shows it; ``style`` is text, latex or unicode."""
     parse = {"offsets": Scheme.parse, "sampler": Sampler.parse}.get(column)
-    if parse is None:
+    if parse is None or value == BACK_PROPAGATION:
         return f"{value:g}" if isinstance(value, float) else str(value)
     parsed = parse(str(value))
     return {"text": str, "latex": lambda it: it.latex(), "unicode": lambda it: it.unicode()}[style](parsed)
