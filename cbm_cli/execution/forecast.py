@@ -9,11 +9,14 @@ from cbm_cli.datasets import load
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE
+from cbm_cli.kernels.state import empty_trail
 from cbm_cli.kernels.training import train
+from cbm_cli.trial.learner import learner_of
 from cbm_cli.trial.run import run_trial
-from cbm_cli.trial.start import initial_state, make_plan
 
 _TOY = {"name": "bars-and-stripes", "size": 2}
+# Settings that do not change what an update costs.
+_NO_MATTER = ("offsets", "learning_rate", "sliding_factor", "init", "weight_scale", "updates", "epochs")
 _TIMED = 0.02  # seconds of training that are enough to time an update
 
 
@@ -50,22 +53,21 @@ def estimate_seconds(agenda: Agenda) -> float:
 
 
 def _job_seconds(job: Job, by_kind: dict[tuple, float]) -> float:
-    settings = job.trial.settings
-    kind = (settings.data, settings.model, settings.sampler, settings.batch, settings.ladders)
+    kind = tuple(value for name, value in job.trial.settings if name not in _NO_MATTER)
     if kind not in by_kind:
         by_kind[kind] = _update_seconds(job)
     return by_kind[kind] * job.updates
 
 
 def _update_seconds(job: Job) -> float:
-    settings, seed = job.trial.settings, job.trial.seed
-    plan = make_plan(settings, job.data, seed)
-    state = initial_state(settings, job.data, plan, seed)
-    train(state, job.data.train, plan, 0, 1)  # loads the machine code
-    updates = 1
+    """Seconds of an update; pre-training is left out."""
+    learner = learner_of(job.trial.settings, job.data, job.trial.seed)
+    state, updates = learner.start(), 1
+    none = empty_trail(0, 0)
+    learner.advance(state, none, 0, 1)  # loads the machine code
     while True:
         began = time.perf_counter()
-        train(state, job.data.train, plan, 0, updates)
+        learner.advance(state, none, 0, updates)
         seconds = time.perf_counter() - began
         if seconds > _TIMED:
             return seconds / updates

@@ -135,7 +135,9 @@ def deep_data_phase(state: State, phase: DataPhase, plan: Plan, update: int) -> 
     x, even, odd, from_visible, known = phase.x, phase.even, phase.odd, phase.to_h, plan.visible
     W_deep, b_deep, rounds = state.W[known:], state.b[known:], state.rounds
     take(x, phase.visible)
-    np.dot(phase.visible, state.W[:known], from_visible)  # (B, visible) @ (visible, M): the same in all rounds
+    np.dot(
+        phase.visible, state.W[:known], from_visible
+    )  # (B, visible) @ (visible, M): the same in all rounds
     repeat(state.mu[known:], even)
     if plan.gibbs > 0:
         gibbs_rounds(W_deep, b_deep, state.c, phase, plan, update)
@@ -176,11 +178,15 @@ def put(columns: Array, start: int, out: Array) -> None:
 
 
 @compiled
-def gibbs_rounds(
-    W_deep: Array, b_deep: Array, c: Array, phase: DataPhase, plan: Plan, update: int
-) -> None:
+def gibbs_rounds(W_deep: Array, b_deep: Array, c: Array, phase: DataPhase, plan: Plan, update: int) -> None:
     """Gibbs steps between the odd and the deeper even layers; even keeps states, odd its means given them."""
-    from_visible, to_odd, even, odd, to_even = phase.to_h, phase.weighted_h, phase.even, phase.odd, phase.to_even
+    from_visible, to_odd, even, odd, to_even = (
+        phase.to_h,
+        phase.weighted_h,
+        phase.even,
+        phase.odd,
+        phase.to_even,
+    )
     ones, u = phase.ones, phase.u
     for step in range(plan.gibbs):
         fill_uniform(u, plan.seed, update, DATA, step * (u.size // 4))

@@ -25,7 +25,12 @@ def ascend(
     for i in range(state.b.size):
         dx = data.x[i] - model.x[i]
         start, stop = spans[i, 0], spans[i, 1]
-        W, c, lam, along = state.W[i, start:stop], state.c[start:stop], state.lam[start:stop], contrast[i, start:stop]
+        W, c, lam, along = (
+            state.W[i, start:stop],
+            state.c[start:stop],
+            state.lam[start:stop],
+            contrast[i, start:stop],
+        )
         data_h, model_h = data.h[start:stop], model.h[start:stop]
         mu = state.mu[i]
         along_lam = np.float32(0)
@@ -64,7 +69,9 @@ def other_step(
     if plan.scale_to == TO_CENTERED:
         target = length(direction)
     if plan.direction != CENTERED:
-        natural_direction(state, x, weight, weighted_h, contrast, data, model, plan, update, direction, fisher)
+        natural_direction(
+            state, x, weight, weighted_h, contrast, data, model, plan, update, direction, fisher
+        )
     factor = plan.learning_rate
     if plan.scale_to != UNSCALED:
         factor *= np.float32(target / max(length(direction), 1e-30))

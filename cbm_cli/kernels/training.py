@@ -33,7 +33,7 @@ def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: 
         Training data.
     plan : Plan
     trail : Trail
-        Where snapshots of these updates go; of no size for none.
+        Its updates within the stretch are filled in.
     first, last : int
         Numbers of the first update and of the one after the last; an update's random numbers depend on
         its number alone, so that a stretch can be cut anywhere.
@@ -57,7 +57,8 @@ def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: 
     noisy = plan.visible_mix[3].any() or plan.hidden_mix[3].any()
     u = np.empty(batch * m + -batch * m % 4 if plan.restart else 0, np.float32)
     chains, fast = chain_machine(state, plan), fast_part(state)
-    deep, swift, kept = plan.visible < n, plan.fast_learning_rate > 0, trail.W.shape[0] > 0
+    deep, swift = plan.visible < n, plan.fast_learning_rate > 0
+    mark, marks = 0, trail.update
     other = plan.direction != CENTERED or plan.scale_to != UNSCALED
     direction = with_parameters(state, contrast.copy(), state.b.copy(), state.c.copy())
     fisher = make_fisher(n, m, batch, plan)
@@ -101,8 +102,9 @@ def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: 
         np.dot(both_xt, both_h, contrast)  # (N, B + R) @ (B + R, M)
         if plan.offsets_before:
             move_offsets(state, data_means, offset_means, plan, noisy, update, noise)
-        if kept:
-            keep(state, trail, update - first)
+        if mark < marks.size and marks[mark] == update:
+            keep(state, trail, mark)
+            mark += 1
         if other:
             other_step(
                 state, xm, model_weight, weighted_hm, contrast, data_means, model_means, plan, update, direction,
@@ -134,7 +136,7 @@ def fast_part(state: State) -> State:
 @lean
 def keep(state: State, trail: Trail, k: int) -> None:
     """Write the machine and its offsets into row k of the trail."""
-    W, b, c, mu, lam = trail
+    _, W, b, c, mu, lam = trail
     for i in range(state.b.size):
         b[k, i] = state.b[i]
         mu[k, i] = state.mu[i]

@@ -1,9 +1,19 @@
 """Where results live: nobody else opens a results file."""
 
-from cbm_cli.results.identity import run_id
+from cbm_cli.results.identity import pretraining_id, run_id
 from cbm_cli.results.machines import PlainMachine, read_machine
 from cbm_cli.results.outcome import Outcome, Progress
 from cbm_cli.results.reading import Results, label
 from cbm_cli.results.store import Store
 
-__all__ = ["Outcome", "PlainMachine", "Progress", "Results", "Store", "label", "read_machine", "run_id"]
+__all__ = [
+    "Outcome",
+    "PlainMachine",
+    "Progress",
+    "Results",
+    "Store",
+    "label",
+    "pretraining_id",
+    "read_machine",
+    "run_id",
+]
