@@ -39,7 +39,7 @@ def refuse_misfits(
             raise CbmError(f"record: unknown recorder {name}{did_you_mean(name, RECORDERS)}")
     if names and settings.model.kind != "rbm":
         raise CbmError(f"record: recorders are for kind: rbm; this model's kind is {settings.model.kind}")
-    hidden = _hidden_units(settings, width)
+    hidden = settings.model.hidden_layers(width)[0]
     if "offset_values" in names:
         _refuse_units(units, hidden)
     if "free_energy_gap" in names and parts is not None and "valid" not in parts:
@@ -47,11 +47,6 @@ def refuse_misfits(
     if "gradient_angles" in names:
         _refuse_fisher(*fisher_of(settings), width, hidden)
     _refuse_sums([name for name in names if name in _summing(settings)], width, hidden)
-
-
-def _hidden_units(settings: Settings, width: int) -> int:
-    resolve = getattr(settings.model, "hidden_layers", lambda width: (settings.model.hidden,))
-    return resolve(width)[0]
 
 
 def _refuse_units(units: Sequence[int], hidden: int) -> None:

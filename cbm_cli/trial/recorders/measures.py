@@ -141,10 +141,8 @@ def gradient_norms(snapshots: Snapshots, context: Context) -> Columns:
 
 def fisher_of(settings: Settings) -> tuple[str, float]:
     """Which Fisher matrix recorders take, and its damping: a natural training's own, else the joint, 0."""
-    gradient = getattr(settings, "gradient", None)
-    if getattr(gradient, "kind", None) != "natural":
-        return "joint", 0.0
-    return gradient.fisher, gradient.damping
+    gradient = settings.gradient
+    return (gradient.fisher, gradient.added_damping) if gradient.kind == "natural" else ("joint", 0.0)
 
 
 def _exact_gradients(snapshots: Snapshots, context: Context) -> tuple[ByParameter, ByParameter]:

@@ -1,7 +1,7 @@
 """Recorders of the user's own: a function of a Python file, whose text travels to the workers."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -65,6 +65,11 @@ def compile_recorder(name: str, source: str) -> Recorder:
         hint = did_you_mean(name_of_function, functions) if functions else ""
         raise CbmError(f"record: {file} has no function {name_of_function}{hint}")
     return _checked(function, file, name_of_function)
+
+
+def compiled(sources: Mapping[str, str]) -> dict[str, Recorder]:
+    """The recorders of ``sources``, name -> text of the file."""
+    return {name: compile_recorder(name, source) for name, source in sources.items()}
 
 
 def _checked(function: Callable, file: str, name: str) -> Recorder:
