@@ -105,6 +105,7 @@ def write_features(x: Wide, h: Wide, out: Wide) -> None:
 @compiled
 def natural_direction(
     state: State,
+    data_x: Array,
     x: Array,
     weight: Array,
     weighted_h: Array,
@@ -116,7 +117,10 @@ def natural_direction(
     direction: State,
     fisher: Fisher,
 ) -> None:
-    """Fill ``direction`` with the natural gradient; x, weight, weighted_h are the rows of the model phase."""
+    """Fill ``direction`` with the natural gradient.
+
+    data_x (B, N) are the rows of the data phase; x, weight, weighted_h those of the model phase.
+    """
     gather(contrast, data, model, fisher.gradient)
     if plan.direction == DIAGONAL:
         np.dot(x.T, weighted_h, fisher.moments)  # -<x h'>_m
@@ -132,6 +136,8 @@ def natural_direction(
         else:
             weigh_visible_states(state, fisher)
         covariance(fisher, plan.damping)
+        if plan.exact:
+            gather_exactly(state, data_x, fisher)
         solve(fisher.matrix, fisher.gradient)
         scatter(fisher.gradient, direction)
 
@@ -146,6 +152,29 @@ def gather(contrast: Array, data: Means, model: Means, out: Wide) -> None:
         out[n * m + i] = data.x[i] - model.x[i]
     for j in range(m):
         out[n * m + n + j] = data.h[j] - model.h[j]
+
+
+@lean
+def gather_exactly(state: State, x: Array, fisher: Fisher) -> None:
+    """The gradient in float64: the mean of E[s | x] over the rows x (B, N), less the features' mean.
+
+    Where the machine comes close to the data, small pivots of the Fisher matrix meet small gradients; in
+    float32 their ratio would be noise.
+    """
+    rows, (n, m), out = x.shape[0], state.W.shape, fisher.gradient
+    for k in range(out.size):
+        out[k] = -fisher.mean[k]
+    for r in range(rows):
+        for i in range(n):
+            out[n * m + i] += np.float64(x[r, i]) / rows
+        for j in range(m):
+            a = np.float64(state.c[j])
+            for i in range(n):
+                a += np.float64(x[r, i]) * np.float64(state.W[i, j])
+            mean = 1 / (1 + math.exp(-a)) / rows
+            out[n * m + n + j] += mean
+            for i in range(n):
+                out[i * m + j] += np.float64(x[r, i]) * mean
 
 
 @lean

@@ -45,6 +45,7 @@ def ascend(
 @compiled
 def other_step(
     state: State,
+    data_x: Array,
     x: Array,
     weight: Array,
     weighted_h: Array,
@@ -58,7 +59,8 @@ def other_step(
 ) -> None:
     """One step along another direction, or of another length, than the centered gradient's.
 
-    x (R, N), weight (R,) and weighted_h (R, M) are the rows of the model phase.
+    data_x (B, N) are the rows of the data phase; x (R, N), weight (R,) and weighted_h (R, M) those of the model
+    phase.
     """
     one = np.float32(1)
     clear(direction)

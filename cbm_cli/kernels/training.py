@@ -107,7 +107,7 @@ def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: 
             mark += 1
         if other:
             other_step(
-                state, xm, model_weight, weighted_hm, contrast, data_means, model_means, plan, update, direction,
+                state, x, xm, model_weight, weighted_hm, contrast, data_means, model_means, plan, update, direction,
                 fisher,
             )  # fmt: skip
         else:
