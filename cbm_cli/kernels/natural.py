@@ -161,7 +161,8 @@ def gather_exactly(state: State, x: Array, fisher: Fisher) -> None:
     Where the machine comes close to the data, small pivots of the Fisher matrix meet small gradients; in
     float32 their ratio would be noise.
     """
-    rows, (n, m), out = x.shape[0], state.W.shape, fisher.gradient
+    n, m = state.W.shape
+    rows, out = x.shape[0], fisher.gradient
     for k in range(out.size):
         out[k] = -fisher.mean[k]
     for r in range(rows):

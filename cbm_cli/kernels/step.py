@@ -72,7 +72,7 @@ def other_step(
         target = length(direction)
     if plan.direction != CENTERED:
         natural_direction(
-            state, x, weight, weighted_h, contrast, data, model, plan, update, direction, fisher
+            state, data_x, x, weight, weighted_h, contrast, data, model, plan, update, direction, fisher
         )
     factor = plan.learning_rate
     if plan.scale_to != UNSCALED:

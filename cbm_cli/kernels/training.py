@@ -107,8 +107,8 @@ def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: 
             mark += 1
         if other:
             other_step(
-                state, x, xm, model_weight, weighted_hm, contrast, data_means, model_means, plan, update, direction,
-                fisher,
+                state, x, xm, model_weight, weighted_hm, contrast, data_means, model_means, plan, update,
+                direction, fisher,
             )  # fmt: skip
         else:
             ascend(state, plan.spans, contrast, data_means, model_means, plan.learning_rate)
