@@ -601,6 +601,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     ("body", "message"),
     [
         ("return {'a': 1 / 0}", "mine.py, line 2, in f: ZeroDivisionError: division by zero"),
+        ("return g()\n\ndef g():\n    return 1 / 0", "mine.py, line 5, in f: ZeroDivisionError"),
         ("return {'a': snapshots.update[1:]}", r"mine.py, f: a has the shape \(4,\); .* \(5,\)"),
         ("return [1]", "mine.py, in f: AttributeError"),
         ("return {'a': ['x'] * 5}", "mine.py, in f: ValueError: could not convert"),
