@@ -56,7 +56,7 @@ def compile_recorder(name: str, source: str) -> Recorder:
     file, name_of_function = _split(name)
     module = ModuleType(Path(file).stem)
     try:
-        exec(compile(source, file, "exec"), module.__dict__)
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     except Exception as error:
         raise CbmError(f"record: {_place(file, error)}: {_told(error)}") from error
     function = getattr(module, name_of_function, None)
