@@ -2,17 +2,21 @@
 
 from cbm_cli.results.identity import pretraining_id, run_id
 from cbm_cli.results.machines import PlainMachine, read_machine
+from cbm_cli.results.metrics import Metric, default_metric, measured
 from cbm_cli.results.outcome import Outcome, Progress
 from cbm_cli.results.reading import Results, label
 from cbm_cli.results.store import Store
 
 __all__ = [
+    "Metric",
     "Outcome",
     "PlainMachine",
     "Progress",
     "Results",
     "Store",
+    "default_metric",
     "label",
+    "measured",
     "pretraining_id",
     "read_machine",
     "run_id",
