@@ -22,7 +22,8 @@ def check(settings: Settings, data: Dataset) -> None:
     if settings.model.kind == "auto-encoder":
         if "valid" not in data.parts:
             raise CbmError(
-                f"early_stopping: {data.name} has no validation part to watch; give one: data.valid with files"
+                f"early_stopping: {data.name} has no validation part to watch; "
+                "give it one by data: {path: ..., valid: FILE}"
             )
         return
     layout = layout_of(settings, data)
@@ -78,6 +79,6 @@ def _check_natural(settings: Settings, layout: Layout) -> None:
         size = layout.width * layout.height + bits
         raise CbmError(
             f"gradient: the marginal Fisher matrix is singular: {size} parameters, but at most "
-            f"2^{layout.width} - 1 = {2**layout.width - 1} independent directions of p(x), and some of them flat; give "
-            "damping, such as 0.01, or take the joint one"
+            f"2^{layout.width} - 1 = {2**layout.width - 1} independent directions of p(x), some flat; "
+            "give damping, such as 0.01, or take the joint one"
         )
