@@ -318,7 +318,7 @@ def hidden_of_samples(weighted_h: Array, weight: Array, plan: Plan, update: int,
 
 @compiled
 def solve_by_conjugate_gradients(x: Array, plan: Plan, fisher: Fisher) -> None:
-    """vectors[0] = (F + damping I)^-1 gradient, in ``iterations`` steps from zero or to 1e-6 of its length."""
+    """vectors[0] = (F + damping I)^-1 gradient, in ``iterations`` steps or to 1e-6 of its length."""
     vectors = fisher.vectors
     solution, residual, search, image = vectors[0], vectors[1], vectors[2], vectors[3]
     solution[:] = 0
