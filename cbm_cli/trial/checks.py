@@ -5,6 +5,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.layout import Layout
 from cbm_cli.trial.deep import refuse_large_deep
+from cbm_cli.trial.early_stopping import check_validation
 from cbm_cli.trial.evaluation import refuse_large
 from cbm_cli.trial.recorders import refuse_misfits
 from cbm_cli.trial.start import batch_rows, layout_of
@@ -20,11 +21,8 @@ def check(settings: Settings, data: Dataset) -> None:
             f"batch: {settings.batch} rows, but {data.name} has {n}; write a smaller number, or full"
         )
     if settings.model.kind == "auto-encoder":
-        if "valid" not in data.parts:
-            raise CbmError(
-                f"early_stopping: {data.name} has no validation part to watch; "
-                "give it one by data: {path: ..., valid: FILE}"
-            )
+        check_validation(settings, data)
+        refuse_misfits(settings.record.names, settings, data.width)
         return
     layout = layout_of(settings, data)
     if settings.evaluation == "exact":
