@@ -1,13 +1,29 @@
 """The gradient step: the centered gradient, or a direction of another length or another metric."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
-from cbm_cli.kernels.natural import Fisher, natural_direction
+from cbm_cli.kernels.natural import Fisher, make_fisher, natural_direction
 from cbm_cli.kernels.offsets import Means
 from cbm_cli.kernels.state import CENTERED, TO_CENTERED, TO_STANDARD, UNSCALED, Array, Plan, State
+
+
+class OtherStep(NamedTuple):
+    """What a step needs that is not simply the centered gradient's."""
+
+    direction: State
+    fisher: Fisher
+
+
+def make_other_step(state: State, plan: Plan) -> OtherStep | None:
+    """Allocate another step; None where the plan's is the centered gradient's."""
+    if plan.direction == CENTERED and plan.scale_to == UNSCALED:
+        return None
+    direction = state._replace(**{name: np.empty_like(getattr(state, name)) for name in ("W", "b", "c")})
+    return OtherStep(direction, make_fisher(*state.W.shape, plan.batch, plan))
 
 
 @lean_sum
@@ -54,17 +70,16 @@ def other_step(
     model: Means,
     plan: Plan,
     update: int,
-    direction: State,
-    fisher: Fisher,
+    other: OtherStep,
 ) -> None:
     """One step along another direction, or of another length, than the centered gradient's.
 
-    data_x (B, N) are the rows of the data phase; x (R, N), weight (R,) and weighted_h (R, M) those of the model
-    phase.
+    data_x (B, N) are the rows of the data phase; x (R, N), weight (R,) and weighted_h (R, M) those of the
+    model phase.
     """
-    one = np.float32(1)
+    direction, fisher = other
     clear(direction)
-    ascend(direction, plan.spans, contrast, data, model, one)
+    ascend(direction, plan.spans, contrast, data, model, np.float32(1))
     target = 0.0
     if plan.scale_to == TO_STANDARD:
         target = standard_length(contrast, data, model)

@@ -16,8 +16,8 @@ def run_id(
 ) -> str:
     """Name of the folder of a cell's trials.
 
-    The hash covers settings, seed, data, kernels and the ``sources`` of a user's own recorders; not the number
-    of trials nor anything about output, so that raising 10 trials to 25 runs 15.
+    The hash covers settings, seed, data, kernels and the ``sources`` of a user's own recorders; not the
+    number of trials nor anything about output, so that raising 10 trials to 25 runs 15.
     """
     model, sampler = settings.model, settings.sampler_name
     words = [settings.data.title, f"{model.kind}-{model.size}", settings.offsets, sampler]

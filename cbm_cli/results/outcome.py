@@ -91,9 +91,9 @@ class Outcome:
     def summary(self) -> dict[str, float | int]:
         """Best and final value and update of the best of every metric, over updates after 0.
 
-        The best of likelihoods and bounds is the maximum, ``_max``, of costs the minimum, ``_min``. Where there
-        is a validation part, also the values at its best evaluation; of all other columns, and of what was
-        recorded, the final value.
+        The best of likelihoods and bounds is the maximum, ``_max``, of costs the minimum, ``_min``. Where
+        there is a validation part, also the values at its best evaluation; of all other columns, and of
+        what was recorded, the final value.
         """
         updates = self.curve[1:, 0].astype(int)
         row: dict[str, float | int] = {}

@@ -5,6 +5,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.layout import Layout
 from cbm_cli.trial.deep import refuse_large_deep
+from cbm_cli.trial.early_stopping import check_validation
 from cbm_cli.trial.evaluation import refuse_large
 from cbm_cli.trial.recorders import refuse_misfits
 from cbm_cli.trial.start import batch_rows, layout_of
@@ -20,10 +21,8 @@ def check(settings: Settings, data: Dataset) -> None:
             f"batch: {settings.batch} rows, but {data.name} has {n}; write a smaller number, or full"
         )
     if settings.model.kind == "auto-encoder":
-        if "valid" not in data.parts:
-            raise CbmError(
-                f"early_stopping: {data.name} has no validation part to watch; give one: data.valid with files"
-            )
+        check_validation(settings, data)
+        refuse_misfits(settings.record.names, settings, data.width)
         return
     layout = layout_of(settings, data)
     if settings.evaluation == "exact":
@@ -78,6 +77,6 @@ def _check_natural(settings: Settings, layout: Layout) -> None:
         size = layout.width * layout.height + bits
         raise CbmError(
             f"gradient: the marginal Fisher matrix is singular: {size} parameters, but at most "
-            f"2^{layout.width} - 1 = {2**layout.width - 1} independent directions of p(x), and some of them flat; give "
-            "damping, such as 0.01, or take the joint one"
+            f"2^{layout.width} - 1 = {2**layout.width - 1} independent directions of p(x), some flat; "
+            "give damping, such as 0.01, or take the joint one"
         )

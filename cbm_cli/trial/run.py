@@ -14,6 +14,7 @@ from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.results.outcome import best_of, better, validation_metric
 from cbm_cli.trial.annealing import LONGEST_CALL, Stopped
+from cbm_cli.trial.early_stopping import converged
 from cbm_cli.trial.learner import is_finite, learner_of
 from cbm_cli.trial.pretraining import Pretraining
 from cbm_cli.trial.recorders import Recorder
@@ -147,13 +148,12 @@ class _Course:
         return values.size > 0 and best_of(values, better(self.watched)) == values.size - 1
 
     def _converged(self, now: Progress) -> int | None:
-        """Evaluation at which early stopping found that the machine has converged."""
+        """Epoch at which early stopping found that the machine has converged."""
         if self.settings.model.kind != "auto-encoder":
             return None
-        from cbm_cli.trial.early_stopping import converged
-
         how = self.settings.early_stopping
-        return converged(self._watched(now), how.look_ahead, how.tolerance)
+        found = converged(self._watched(now), how.look_ahead, how.tolerance)
+        return found and round(now.curve[found][1])
 
     def _outcome(self, now: Progress, diverged: int | None) -> Outcome:
         return Outcome(
