@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from cbm_cli.results import Layered
     from cbm_cli.trial.features import Features
 
-_COLUMNS = {
-    "layer": "{}",
-    "units": "{}",
-    "mean_activity": "{:.4f}",
-    "unbalanced": "{:.1%}",
-    "train_accuracy": "{:.4f}",
-    "test_accuracy": "{:.4f}",
+_COLUMNS = {  # what is known of a layer: heading and form in the table
+    "layer": ("layer", "{}"),
+    "units": ("units", "{}"),
+    "mean_activity": ("mean activity", "{:.4f}"),
+    "unbalanced": ("outside [0.05, 0.95]", "{:.1%}"),
+    "train_accuracy": ("train accuracy", "{:.4f}"),
+    "test_accuracy": ("test accuracy", "{:.4f}"),
 }
 
 
@@ -89,6 +90,7 @@ def features(
     unit given the training part, in decreasing order. docs/features.md describes all files.
     """
     _check(source, formats, classify, labels)
+    folder = _folder(model, output)
 
     from cbm_cli.datasets import load_source
     from cbm_cli.results import read_layered
@@ -102,7 +104,6 @@ def features(
     found = features_of(machine, data) if data else None
     if classify:
         _classify(layers, data, found, known, seed)
-    folder = output or Path(f"{model.stem}-features")
     files = _write_filters(folder, machine, count, seed, size, by_columns)
     if found:
         files += _write_activity(folder, machine, found, layers)
@@ -120,6 +121,14 @@ def _check(source: str | None, formats: tuple[str, ...], classify: bool, labels:
             raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE")
     if labels and not classify and "npz" not in formats:
         raise CbmError("--labels are for --classify, or to be written with --representations npz")
+
+
+def _folder(model: Path, output: Path | None) -> Path:
+    """Where to write; CbmError where that would write over the machine."""
+    folder = output or Path(f"{model.stem}-features")
+    if model.resolve().parent == folder.resolve() and re.fullmatch(r"filters|layer-\d+", model.stem):
+        raise CbmError(f"-o {folder}: {model.name} there is the machine itself; choose another folder")
+    return folder
 
 
 def _picture(
@@ -167,8 +176,9 @@ def _classify(
 def _write_filters(
     folder: Path, machine: Layered, count: int | str, seed: int, size: tuple[int, int], by_columns: bool
 ) -> list[Path]:
-    from cbm_cli.report.tiles import MOST, write_tile
-    from cbm_cli.trial.features import chosen, filters, normalised, write_filters
+    from cbm_cli.report.features import write_filter_tile
+    from cbm_cli.report.tiles import MOST
+    from cbm_cli.trial.features import chosen, filters, write_filters
 
     rows = filters(machine)
     drawn = chosen(machine.layers[1:], MOST if count == "all" else min(count, MOST), seed)
@@ -176,7 +186,7 @@ def _write_filters(
     write_filters(files[0], rows, drawn)
     for layer, (its, units) in enumerate(zip(rows, drawn, strict=True), 1):
         files.append(folder / f"filters-{layer}.png")
-        write_tile(files[-1], normalised(its[units]), size, by_columns)
+        write_filter_tile(files[-1], its[units], size, by_columns)
         if len(units) < len(its):
             note(f"{files[-1]}: {len(units):,} of {len(its):,} filters, chosen at random (--filters, --seed)")
     return files
@@ -224,9 +234,9 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
         click.echo(json.dumps(answer))
         return
     names = [name for name in _COLUMNS if any(name in layer for layer in answer["layers"])]
-    lines = [[name.replace("_", " ") for name in names]]
+    lines = [[_COLUMNS[name][0] for name in names]]
     for layer in answer["layers"]:
-        lines.append([_COLUMNS[name].format(layer[name]) if name in layer else "" for name in names])
+        lines.append([_COLUMNS[name][1].format(layer[name]) if name in layer else "" for name in names])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         click.echo("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)).rstrip())

@@ -61,7 +61,7 @@ def read_layered(path: Path) -> Layered:
 def machine_file_arrays(machine: Layered) -> dict[str, NDArray]:
     """The machine in the documented form of machine files: centered parameters and their offsets.
 
-    Biases are stored in float64, so that reading gives float32 parameters back to the last bit.
+    Biases are stored in float64, so that reading the file gives the float32 ones back to the last bit.
     """
     centered = machine.centered()
     texts = ("kind", *(_TEXTS if machine.kind == "auto-encoder" else ()))

@@ -48,12 +48,6 @@ def chosen(sizes: Sequence[int], count: int | None, seed: int) -> list[NDArray[n
     return [np.sort(random.permutation(n)[:count]) for n in sizes]
 
 
-def normalised(rows: NDArray) -> NDArray:
-    """Each row (n, N) stretched to reach from 0 to 1; one half where all its values are the same."""
-    low, high = rows.min(axis=1, keepdims=True), rows.max(axis=1, keepdims=True)
-    return np.divide(rows - low, high - low, out=np.full_like(rows, 0.5), where=high > low)
-
-
 # Representations
 
 
