@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.jobs import Job
 from cbm_cli.results import Outcome, Progress
+from cbm_cli.trial.recorders import compiled
 from cbm_cli.trial.run import run_trial
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def in_process(
                     result,
                     lambda *news, job=job: listen(*job.key, *news),
                     lambda began=began: stopping.is_set() or time.monotonic() - began > STRETCH,
+                    compiled(job.sources),
                 )
             except Exception as error:
                 result = _failure(error)
@@ -199,7 +201,8 @@ class _Conversation:
         if data is None or data.status != "finished":  # first use, or its workers have died
             data = self.client.scatter(job.data, broadcast=True, hash=False)
             self.data[job.data.digest] = data
-        return self.client.submit(work, job.trial, job.run_id, data, since, self.token, pure=False)
+        facts = job.trial, job.run_id, data, since, self.token, job.sources
+        return self.client.submit(work, *facts, pure=False)
 
     def _result(self, future: "Future") -> Result | None:
         """What the trial returned; None where it died with its worker or its data."""

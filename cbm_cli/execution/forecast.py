@@ -3,33 +3,46 @@
 import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from cbm_cli.datasets import load
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE
-from cbm_cli.kernels.training import train
+from cbm_cli.kernels.state import empty_trail
+from cbm_cli.trial.learner import learner_of
 from cbm_cli.trial.run import run_trial
-from cbm_cli.trial.start import initial_state, make_plan
 
 _TOY = {"name": "bars-and-stripes", "size": 2}
+# Settings that do not change what an update costs.
+_NO_MATTER = ("offsets", "learning_rate", "sliding_factor", "init", "weight_scale", "updates", "epochs")
 _TIMED = 0.02  # seconds of training that are enough to time an update
 
 
-def compile_kernels(announce: Callable[[], None] = lambda: None) -> None:
-    """Compile every kernel, unless it has been done; ``announce`` is called first if it takes time."""
-    if any(Path(train.stats.cache_path).glob("*.nbi")):
+def compile_kernels(agenda: Agenda, announce: Callable[[], None] = lambda: None) -> None:
+    """Compile every kernel that the jobs need, unless it has been done; ``announce`` is called first then.
+
+    The training loop is compiled once for each kind of settings that changes what it calls.
+    """
+    kinds = {_kind_of(job.trial.settings): job for job in agenda.jobs}
+    missing = {kind: job for kind, job in kinds.items() if not (CACHE / f"compiled-{kind}").exists()}
+    if not missing:
         return
     announce()
     try:
-        _touch_every_kernel()
+        _touch(missing)
     except (EOFError, OSError):  # a cache that was cut short while it was written
         shutil.rmtree(CACHE, ignore_errors=True)
-        _touch_every_kernel()
+        _touch(missing)
 
 
-def _touch_every_kernel() -> None:
+def _kind_of(settings: Settings) -> str:
+    gradient = settings.gradient
+    other = gradient.kind == "natural" or gradient.scale_to != "none"
+    aside = settings.offsets_from in ("independent", "exact")
+    return settings.model.kind + "-other" * other + "-aside" * aside
+
+
+def _touch(kinds: dict[str, Job]) -> None:
     settings = Settings(
         data=_TOY,
         model={"kind": "rbm", "hidden": 2},
@@ -40,32 +53,36 @@ def _touch_every_kernel() -> None:
         batch="full",
     )
     run_trial(Trial("compilation", settings, 0, 0), load(**settings.data.model_dump()))
+    for kind, job in kinds.items():
+        learner = learner_of(job.trial.settings, job.data, job.trial.seed)
+        learner.advance(learner.start(), empty_trail(0, 0), 0, 1)
+        CACHE.mkdir(parents=True, exist_ok=True)
+        (CACHE / f"compiled-{kind}").touch()
 
 
 def estimate_seconds(agenda: Agenda) -> float:
     """Seconds that all jobs take on one worker: a few updates of every kind of cell, timed."""
-    compile_kernels()
+    compile_kernels(agenda)
     by_kind: dict[tuple, float] = {}
     return sum(_job_seconds(job, by_kind) for job in agenda.jobs)
 
 
 def _job_seconds(job: Job, by_kind: dict[tuple, float]) -> float:
-    settings = job.trial.settings
-    kind = (settings.data, settings.model, settings.sampler, settings.batch, settings.ladders)
+    kind = tuple(value for name, value in job.trial.settings if name not in _NO_MATTER)
     if kind not in by_kind:
         by_kind[kind] = _update_seconds(job)
     return by_kind[kind] * job.updates
 
 
 def _update_seconds(job: Job) -> float:
-    settings, seed = job.trial.settings, job.trial.seed
-    plan = make_plan(settings, job.data, seed)
-    state = initial_state(settings, job.data, plan, seed)
-    train(state, job.data.train, plan, 0, 1)  # loads the machine code
-    updates = 1
+    """Seconds of an update; pre-training is left out."""
+    learner = learner_of(job.trial.settings, job.data, job.trial.seed)
+    state, updates = learner.start(), 1
+    none = empty_trail(0, 0)
+    learner.advance(state, none, 0, 1)  # loads the machine code
     while True:
         began = time.perf_counter()
-        train(state, job.data.train, plan, 0, updates)
+        learner.advance(state, none, 0, updates)
         seconds = time.perf_counter() - began
         if seconds > _TIMED:
             return seconds / updates

@@ -1,14 +1,18 @@
 """From experiments to the trials that still have to be run."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cbm_cli.datasets import Dataset, load
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import Data, Experiment, Trial
-from cbm_cli.results import Progress, Store, run_id
-from cbm_cli.trial.start import check, total_updates
+from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
+from cbm_cli.results import Progress, Store, pretraining_id, run_id
+from cbm_cli.trial.checks import check
+from cbm_cli.trial.pretraining import pretraining_facts
+from cbm_cli.trial.recorders import is_own, load_recorder
+from cbm_cli.trial.start import total_updates
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,8 @@ class Job:
     run_id: str
     data: Dataset
     stores: tuple[Store, ...]
+    pretraining: str | None = None  # name of its pre-trained layers, which other trials may share
+    sources: dict[str, str] = field(default_factory=dict)  # of a user's own recorders, by name
 
     @property
     def key(self) -> tuple[str, int]:
@@ -26,8 +32,19 @@ class Job:
         return self.run_id, self.trial.number
 
     def since(self) -> Progress | None:
-        """Where an earlier run left this trial."""
-        return self.stores[0].progress(*self.key) if self.stores else None
+        """Where an earlier run left this trial, or another one its pre-training."""
+        if not self.stores:
+            return None
+        found = self.stores[0].progress(*self.key)
+        if found is None and self.pretraining:
+            layers = self.stores[0].pretrained(self.pretraining, self.trial.number)
+            found = Progress(None, stage=self.stages, pretrained=layers) if layers else None
+        return found
+
+    @property
+    def stages(self) -> int:
+        """Layers that are pre-trained, where any are."""
+        return self.trial.settings.model.layers - 1
 
     @property
     def updates(self) -> int:
@@ -69,6 +86,7 @@ class Agenda:
     resumed: int = 0
     damaged: list[str] = field(default_factory=list)
     folder: Path = Path()  # what the paths of a user's own data are relative to
+    sources: dict[str, str] = field(default_factory=dict)  # of a user's own recorders, by name
 
     @property
     def total(self) -> int:
@@ -104,33 +122,46 @@ def make_agenda(
         raise CbmError(f"{root}: is a file; choose another folder with -o")
     datasets = {cell.data: None for experiment in experiments for cell in experiment.cells}
     datasets = {data: load(**data.model_dump(), folder=folder) for data in datasets}
-    _check_cells(experiments, datasets)
+    sources = _check_cells(experiments, datasets, folder)
     agenda = Agenda(
         [*experiments],
         {experiment.name: Store(root / experiment.name) for experiment in experiments},
         {
             experiment.name: [
-                run_id(cell, experiment.seed, datasets[cell.data].digest) for cell in experiment.cells
+                run_id(cell, experiment.seed, datasets[cell.data].digest, _own(cell, sources))
+                for cell in experiment.cells
             ]
             for experiment in experiments
         },
         datasets,
         folder=folder,
+        sources=sources,
     )
     _find_jobs(agenda, root, adopt)
     return agenda
 
 
-def _check_cells(experiments: Sequence[Experiment], datasets: dict[Data, Dataset]) -> None:
+def _check_cells(
+    experiments: Sequence[Experiment], datasets: dict[Data, Dataset], folder: Path
+) -> dict[str, str]:
+    """Check every cell against its data; return the sources of the user's own recorders, by name."""
     problems: dict[str, None] = {}
+    sources: dict[str, str] = {}
     for experiment in experiments:
         for cell in experiment.cells:
             try:
                 check(cell, datasets[cell.data])
+                for name in filter(is_own, cell.record.names):
+                    sources[name] = sources.get(name) or load_recorder(name, folder)
             except CbmError as error:
                 problems[f"{experiment.name}: {error}"] = None
     if problems:
         raise CbmError("\n".join(problems))
+    return sources
+
+
+def _own(cell: Settings, sources: dict[str, str]) -> dict[str, str]:
+    return {name: sources[name] for name in cell.record.names if name in sources}
 
 
 def _find_jobs(agenda: Agenda, root: Path, adopt: bool) -> None:
@@ -147,13 +178,28 @@ def _find_jobs(agenda: Agenda, root: Path, adopt: bool) -> None:
                 agenda.done += 1
             else:
                 wanted.setdefault((name, trial.number), (trial, []))[1].append(store)
-    jobs = [
-        Job(trial, name, agenda.datasets[trial.settings.data], tuple(stores))
-        for (name, _), (trial, stores) in wanted.items()
-    ]
-    agenda.jobs = sorted(jobs, key=lambda job: job.trial.number)
+    jobs = [_job(agenda, trial, name, stores) for (name, _), (trial, stores) in wanted.items()]
+    agenda.jobs = _in_order(jobs)
     for job in agenda.jobs:
         _check_progress(job, agenda)
+
+
+def _job(agenda: Agenda, trial: Trial, name: str, stores: list[Store]) -> Job:
+    settings, data = trial.settings, agenda.datasets[trial.settings.data]
+    facts = pretraining_facts(settings)
+    shared = pretraining_id(facts, trial.base_seed, data.digest) if facts else None
+    return Job(trial, name, data, tuple(stores), shared, _own(settings, agenda.sources))
+
+
+def _in_order(jobs: list[Job]) -> list[Job]:
+    """Trial 0 of every cell first; of those that share pre-trained layers one each, then the others."""
+    seen: Counter[tuple[str, int]] = Counter()
+    turns = []
+    for job in jobs:
+        shared = (job.pretraining or job.run_id, job.trial.number)
+        turns.append((seen[shared] > 0, job.trial.number))
+        seen[shared] += 1
+    return [job for _, job in sorted(zip(turns, jobs, strict=True), key=lambda pair: pair[0])]
 
 
 def _check_progress(job: Job, agenda: Agenda) -> None:

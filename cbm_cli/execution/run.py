@@ -76,6 +76,10 @@ def run_agenda(
 
 def _keep(job: Job, result: Result, report: Report) -> None:
     """Write what came back."""
+    if job.pretraining and not isinstance(result, Failure):
+        layers = result.pretrained if isinstance(result, Outcome) or result.stage == job.stages else {}
+        for store in job.stores:
+            store.write_pretrained(job.pretraining, job.trial.number, layers)
     if isinstance(result, Progress):
         if result.update:
             job.stores[0].write_progress(*job.key, result)

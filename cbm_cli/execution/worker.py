@@ -7,6 +7,7 @@ from distributed import get_worker
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Progress
+from cbm_cli.trial.recorders import compiled
 from cbm_cli.trial.run import run_trial
 
 REPORT_EVERY = 1.0  # seconds
@@ -19,7 +20,9 @@ def stop(token: str) -> None:
     _stopped.add(token)
 
 
-def work(trial: Trial, run_id: str, data: Dataset, since: Progress | None, token: str) -> Outcome | Progress:
+def work(
+    trial: Trial, run_id: str, data: Dataset, since: Progress | None, token: str, sources: dict[str, str]
+) -> Outcome | Progress:
     """Run a stretch of a trial; tell the coordinator about it, at most once a second, under ``token``."""
     worker, began = get_worker(), time.monotonic()
     reported = began
@@ -33,4 +36,4 @@ def work(trial: Trial, run_id: str, data: Dataset, since: Progress | None, token
     def should_pause() -> bool:
         return token in _stopped or time.monotonic() - began > STRETCH
 
-    return run_trial(trial, data, since, report, should_pause)
+    return run_trial(trial, data, since, report, should_pause, compiled(sources))

@@ -1,8 +1,8 @@
 """The natural gradient: F^-1 times the gradient, for the Fisher matrix F of an RBM (Amari 1998).
 
 ``joint``: F is the covariance of s = (x h', x, h) under p(x, h); ``marginal``: that of E[s | x] under p(x),
-the definition by derivatives of log p(x); ``diagonal``: the diagonal of the joint one. The exact matrix lists all
-states; the sampled one is applied to vectors by conjugate gradients and never formed.
+the definition by derivatives of log p(x); ``diagonal``: the diagonal of the joint one. The exact matrix lists
+all states; the sampled one is applied to vectors by conjugate gradients and never formed.
 """
 
 import math
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
 from cbm_cli.kernels.offsets import Means
 from cbm_cli.kernels.random import FISHER, fill_uniform
-from cbm_cli.kernels.state import CENTERED, DIAGONAL, JOINT, MARGINAL, Array, Plan, State
+from cbm_cli.kernels.state import DIAGONAL, JOINT, MARGINAL, Array, Plan, State
 
 Wide = NDArray[np.float64]
 _FLAT = 1e-12  # a pivot this small beside the largest is zero: nothing moves along it
@@ -56,55 +56,41 @@ class Fisher(NamedTuple):
     V: Array
 
 
-@compiled
 def make_fisher(n: int, m: int, samples: int, plan: Plan) -> Fisher:
     """Allocate what the plan's Fisher matrix needs, and list the states of the joint one."""
-    size = n * m + n + m if plan.direction != CENTERED else 0
-    whole = size if plan.direction in (JOINT, MARGINAL) and not plan.sampled_fisher else 0
-    drawn = samples if plan.direction in (JOINT, MARGINAL) and plan.sampled_fisher else 0
-    bits = n + m if plan.direction == JOINT else n
-    states = 2**bits if whole else 0
-    fisher = Fisher(
-        np.zeros((states, whole)),
-        np.empty((states, whole)),
-        np.empty(states),
-        np.empty((whole, whole)),
-        np.empty(whole),
-        np.empty(whole),
-        np.empty(size),
-        np.empty((n, m) if plan.direction == DIAGONAL else (0, m), np.float32),
-        np.empty((drawn, m), np.float32),
-        np.empty((drawn, m), np.float32),
-        np.empty(drawn * m + -drawn * m % 4, np.float32),
-        np.empty(drawn),
-        np.empty((4, size if drawn else 0)),
-        np.empty((n, m) if drawn else (0, m), np.float32),
+    size, formed = n * m + n + m, plan.direction in (JOINT, MARGINAL)
+    whole = size if formed and not plan.sampled_fisher else 0
+    drawn = samples if formed and plan.sampled_fisher else 0
+    states = 2 ** (n + m if plan.direction == JOINT else n) if whole else 0
+    return Fisher(
+        features=_joint_features(n, m) if whole and plan.direction == JOINT else np.zeros((states, whole)),
+        weighted=np.empty((states, whole)),
+        p=np.empty(states),
+        matrix=np.empty((whole, whole)),
+        mean=np.empty(whole),
+        theta=np.empty(whole),
+        gradient=np.empty(size),
+        moments=np.empty((n if plan.direction == DIAGONAL else 0, m), np.float32),
+        h=np.empty((drawn, m), np.float32),
+        product=np.empty((drawn, m), np.float32),
+        u=np.empty(drawn * m + -drawn * m % 4, np.float32),
+        along=np.empty(drawn),
+        vectors=np.empty((4, size if drawn else 0)),
+        V=np.empty((n if drawn else 0, m), np.float32),
     )
-    x, h = np.empty(n), np.empty(m)
-    for s in range(states if plan.direction == JOINT else 0):
-        for i in range(n):
-            x[i] = (s >> i) & 1
-        for j in range(m):
-            h[j] = (s >> (n + j)) & 1
-        write_features(x, h, fisher.features[s])
-    return fisher
 
 
-@lean
-def write_features(x: Wide, h: Wide, out: Wide) -> None:
-    """out = (x h' row by row, x, h)."""
-    n, m = x.size, h.size
-    for i in range(n):
-        for j in range(m):
-            out[i * m + j] = x[i] * h[j]
-        out[n * m + i] = x[i]
-    for j in range(m):
-        out[n * m + n + j] = h[j]
+def _joint_features(n: int, m: int) -> Wide:
+    """(x h' row by row, x, h) of every joint state, (2^(N + M), P)."""
+    units = (np.arange(2 ** (n + m))[:, None] >> np.arange(n + m)) & 1
+    x, h = units[:, :n].astype(float), units[:, n:].astype(float)
+    return np.hstack([(x[:, :, None] * h[:, None, :]).reshape(len(units), n * m), x, h])
 
 
 @compiled
 def natural_direction(
     state: State,
+    data_x: Array,
     x: Array,
     weight: Array,
     weighted_h: Array,
@@ -116,7 +102,10 @@ def natural_direction(
     direction: State,
     fisher: Fisher,
 ) -> None:
-    """Fill ``direction`` with the natural gradient; x, weight, weighted_h are the rows of the model phase."""
+    """Fill ``direction`` with the natural gradient.
+
+    data_x (B, N) are the rows of the data phase; x, weight, weighted_h those of the model phase.
+    """
     gather(contrast, data, model, fisher.gradient)
     if plan.direction == DIAGONAL:
         np.dot(x.T, weighted_h, fisher.moments)  # -<x h'>_m
@@ -132,6 +121,8 @@ def natural_direction(
         else:
             weigh_visible_states(state, fisher)
         covariance(fisher, plan.damping)
+        if plan.exact:
+            gather_exactly(state, data_x, fisher)
         solve(fisher.matrix, fisher.gradient)
         scatter(fisher.gradient, direction)
 
@@ -146,6 +137,30 @@ def gather(contrast: Array, data: Means, model: Means, out: Wide) -> None:
         out[n * m + i] = data.x[i] - model.x[i]
     for j in range(m):
         out[n * m + n + j] = data.h[j] - model.h[j]
+
+
+@lean
+def gather_exactly(state: State, x: Array, fisher: Fisher) -> None:
+    """The gradient in float64: the mean of E[s | x] over the rows x (B, N), less the features' mean.
+
+    Where the machine comes close to the data, small pivots of the Fisher matrix meet small gradients; in
+    float32 their ratio would be noise.
+    """
+    n, m = state.W.shape
+    rows, out = x.shape[0], fisher.gradient
+    for k in range(out.size):
+        out[k] = -fisher.mean[k]
+    for r in range(rows):
+        for i in range(n):
+            out[n * m + i] += np.float64(x[r, i]) / rows
+        for j in range(m):
+            a = np.float64(state.c[j])
+            for i in range(n):
+                a += np.float64(x[r, i]) * np.float64(state.W[i, j])
+            mean = 1 / (1 + math.exp(-a)) / rows
+            out[n * m + n + j] += mean
+            for i in range(n):
+                out[i * m + j] += np.float64(x[r, i]) * mean
 
 
 @lean
@@ -303,7 +318,7 @@ def hidden_of_samples(weighted_h: Array, weight: Array, plan: Plan, update: int,
 
 @compiled
 def solve_by_conjugate_gradients(x: Array, plan: Plan, fisher: Fisher) -> None:
-    """vectors[0] = (F + damping I)^-1 gradient, from zero, in ``iterations`` steps or to 1e-6 of its length."""
+    """vectors[0] = (F + damping I)^-1 gradient, in ``iterations`` steps or to 1e-6 of its length."""
     vectors = fisher.vectors
     solution, residual, search, image = vectors[0], vectors[1], vectors[2], vectors[3]
     solution[:] = 0

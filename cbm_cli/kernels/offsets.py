@@ -18,7 +18,7 @@ class Means(NamedTuple):
 
 @lean
 def average(x: Array, weight: Array, weighted_h: Array, sign: np.float32, means: Means) -> None:
-    """Fill ``means`` over the rows of x (R, N) by weight (R,) and of weighted_h = sign * weight * h (R, M)."""
+    """Fill ``means`` over the rows of x (R, N), by weight (R,), and weighted_h = sign * weight * h (R, M)."""
     mean_x, mean_h = means
     mean_x[:] = 0
     mean_h[:] = 0

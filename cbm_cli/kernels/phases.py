@@ -10,7 +10,7 @@ from cbm_cli.kernels.enumeration import AllStates, make_all_states, spread, weig
 from cbm_cli.kernels.mean_field import mean_field
 from cbm_cli.kernels.offsets import Means, average
 from cbm_cli.kernels.random import ASIDE, DATA, SHUFFLE, fill_uniform, fill_words
-from cbm_cli.kernels.state import Array, Plan, Rows, State
+from cbm_cli.kernels.state import ALL_STATES, Array, Plan, Rows, State
 from cbm_cli.kernels.sweep import Ladder, draw_samples, make_ladder, widened
 from cbm_cli.kernels.units import mean_of_units, sample_units
 
@@ -24,13 +24,20 @@ class DataPhase(NamedTuple):
     weight: Array
     to_h: Array
     wide_to_h: Array
-    visible: Array  # (B, data's units): x itself, or what is known of a deep machine's x
-    even: Array  # (B, N - data's units) means of the deeper even layers
-    odd: Array  # (B, M)
-    to_even: Array
-    ones: Array  # (largest of B, N, M)
-    u: Array
     means: Means
+
+
+class DeepPhase(NamedTuple):
+    """Work arrays of a deep machine's data phase: E deeper even units, M odd ones."""
+
+    visible: Array  # (B, visible)
+    even: Array  # (B, E)
+    odd: Array  # (B, M)
+    from_visible: Array  # (B, M)
+    to_even: Array  # (B, E)
+    to_odd: Array  # (B, M)
+    ones: Array  # (largest of E, M)
+    u: Array  # random numbers of a Gibbs step
 
 
 class ModelPhase(NamedTuple):
@@ -54,11 +61,9 @@ def make_means(n: int, m: int) -> Means:
 
 
 @compiled
-def make_data_phase(x: Array, weighted_h: Array, plan: Plan, few: int) -> DataPhase:
+def make_data_phase(x: Array, weighted_h: Array, few: int) -> DataPhase:
     """Allocate the data phase around its rows of the stacked arrays."""
     (batch, n), m = x.shape, weighted_h.shape[1]
-    deep = plan.visible < n
-    rows = batch if deep else 0
     to_h = np.empty((batch, m), np.float32)
     return DataPhase(
         x,
@@ -67,13 +72,20 @@ def make_data_phase(x: Array, weighted_h: Array, plan: Plan, few: int) -> DataPh
         np.full(batch, np.float32(1.0 / batch)),
         to_h,
         widened(to_h, few),
-        np.empty((batch, plan.visible), np.float32) if deep else x,
-        np.empty((rows, n - plan.visible), np.float32),
-        np.empty((rows, m), np.float32),
-        np.empty((rows, n - plan.visible), np.float32),
-        np.ones(max(rows, n, m), np.float32),
-        np.empty(rows * (n + m) + -rows * (n + m) % 4 if plan.gibbs else 0, np.float32),
         make_means(n, m),
+    )
+
+
+def make_deep_phase(n: int, m: int, plan: Plan) -> DeepPhase | None:
+    """Allocate the data phase of a deep machine of n even and m odd units; None for an RBM."""
+    deeper, batch = n - plan.visible, plan.batch
+    if not deeper:
+        return None
+    numbers = batch * (deeper + m) if plan.gibbs else 0
+    shapes = (batch, plan.visible), (batch, deeper), (batch, m), (batch, m), (batch, deeper), (batch, m)
+    arrays = [np.empty(shape, np.float32) for shape in shapes]
+    return DeepPhase(
+        *arrays, np.ones(max(deeper, m), np.float32), np.empty(numbers + -numbers % 4, np.float32)
     )
 
 
@@ -130,25 +142,24 @@ def load_batch(data: Rows, order: NDArray[np.int64], start: int, unit: np.float3
 
 
 @compiled
-def deep_data_phase(state: State, phase: DataPhase, plan: Plan, update: int) -> None:
+def deep_data_phase(state: State, data: DataPhase, deep: DeepPhase, plan: Plan, update: int) -> None:
     """Mean field, or Gibbs steps, of all layers but the first, which is held at the data."""
-    x, even, odd, from_visible, known = phase.x, phase.even, phase.odd, phase.to_h, plan.visible
-    W_deep, b_deep, rounds = state.W[known:], state.b[known:], state.rounds
-    take(x, phase.visible)
-    np.dot(phase.visible, state.W[:known], from_visible)  # (B, visible) @ (visible, M): the same in all rounds
+    visible, even, odd, from_visible, to_even, to_odd, _, _ = deep
+    known, rounds = plan.visible, state.rounds
+    W_deep, b_deep, c = state.W[known:], state.b[known:], state.c
+    take(data.x, visible)
+    np.dot(visible, state.W[:known], from_visible)  # (B, visible) @ (visible, M): the same in all rounds
     repeat(state.mu[known:], even)
     if plan.gibbs > 0:
-        gibbs_rounds(W_deep, b_deep, state.c, phase, plan, update)
+        gibbs_rounds(W_deep, b_deep, c, deep, plan, update)
     else:
-        made = mean_field(
-            W_deep, b_deep, state.c, from_visible, even, odd, phase.to_even, phase.weighted_h, plan.tolerance,
-            plan.rounds,
-        )  # fmt: skip
+        args = (W_deep, b_deep, c, from_visible, even, odd, to_even, to_odd)
+        made = mean_field(*args, plan.tolerance, plan.rounds)
         rounds[0] += min(made, plan.rounds)
         rounds[1] += 1
         rounds[2] += made > plan.rounds
-    put(even, known, x)
-    spread(odd, phase.weight, np.float32(1), phase.weighted_h)
+    put(even, known, data.x)
+    spread(odd, data.weight, np.float32(1), data.weighted_h)
 
 
 @lean
@@ -176,12 +187,9 @@ def put(columns: Array, start: int, out: Array) -> None:
 
 
 @compiled
-def gibbs_rounds(
-    W_deep: Array, b_deep: Array, c: Array, phase: DataPhase, plan: Plan, update: int
-) -> None:
+def gibbs_rounds(W_deep: Array, b_deep: Array, c: Array, deep: DeepPhase, plan: Plan, update: int) -> None:
     """Gibbs steps between the odd and the deeper even layers; even keeps states, odd its means given them."""
-    from_visible, to_odd, even, odd, to_even = phase.to_h, phase.weighted_h, phase.even, phase.odd, phase.to_even
-    ones, u = phase.ones, phase.u
+    _, even, odd, from_visible, to_even, to_odd, ones, u = deep
     for step in range(plan.gibbs):
         fill_uniform(u, plan.seed, update, DATA, step * (u.size // 4))
         np.dot(even, W_deep, to_odd)
@@ -203,11 +211,11 @@ def add_to(activation: Array, more: Array) -> None:
 
 
 @compiled
-def means_aside(state: State, chains: State, phase: ModelPhase, plan: Plan, exact: bool, update: int) -> None:
+def means_aside(state: State, chains: State, phase: ModelPhase, plan: Plan, update: int) -> None:
     """Means of a model phase beside the gradient's, for offsets with chains of their own or all states."""
     x, weighted_h, _, weight, to_h, _, ladder, states, means = phase
     minus, one = np.float32(-1), np.float32(1)
-    if exact:
+    if plan.offsets_from == ALL_STATES:
         weigh_all_states(state.W, state.b, state.c, states)
         spread(states.h, weight, minus, weighted_h)
     else:

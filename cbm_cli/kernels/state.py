@@ -129,14 +129,17 @@ class Plan(NamedTuple):
 
 
 class Trail(NamedTuple):
-    """Snapshots of a stretch of K updates, before the step of each; K = 0: none is kept.
+    """Snapshots before the steps of K updates.
 
     Attributes
     ----------
+    update : (K,) int64
+        The updates, in order; none for K = 0.
     W, b, c, mu, lam : (K, N, M), (K, N), (K, M), (K, N), (K, M)
         The machine, and the offsets that the step is made with.
     """
 
+    update: NDArray[np.int64]
     W: Array
     b: Array
     c: Array
@@ -144,10 +147,11 @@ class Trail(NamedTuple):
     lam: Array
 
 
-def empty_trail(n: int, m: int, updates: int = 0) -> Trail:
-    """A trail of so many updates of a machine of n visible and m hidden units."""
+def empty_trail(n: int, m: int, updates: NDArray[np.int64] | None = None) -> Trail:
+    """Room for snapshots of a machine of n visible and m hidden units at these updates, none by default."""
+    updates = np.empty(0, np.int64) if updates is None else np.ascontiguousarray(updates, dtype=np.int64)
     shapes = ((n, m), (n,), (m,), (n,), (m,))
-    return Trail(*(np.empty((updates, *shape), np.float32) for shape in shapes))
+    return Trail(updates, *(np.empty((len(updates), *shape), np.float32) for shape in shapes))
 
 
 def plain_plan(n: int, m: int, seed: int, batch: int, **changes: object) -> Plan:

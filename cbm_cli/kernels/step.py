@@ -1,13 +1,29 @@
 """The gradient step: the centered gradient, or a direction of another length or another metric."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
-from cbm_cli.kernels.natural import Fisher, natural_direction
+from cbm_cli.kernels.natural import Fisher, make_fisher, natural_direction
 from cbm_cli.kernels.offsets import Means
 from cbm_cli.kernels.state import CENTERED, TO_CENTERED, TO_STANDARD, UNSCALED, Array, Plan, State
+
+
+class OtherStep(NamedTuple):
+    """What a step needs that is not simply the centered gradient's."""
+
+    direction: State
+    fisher: Fisher
+
+
+def make_other_step(state: State, plan: Plan) -> OtherStep | None:
+    """Allocate another step; None where the plan's is the centered gradient's."""
+    if plan.direction == CENTERED and plan.scale_to == UNSCALED:
+        return None
+    direction = state._replace(**{name: np.empty_like(getattr(state, name)) for name in ("W", "b", "c")})
+    return OtherStep(direction, make_fisher(*state.W.shape, plan.batch, plan))
 
 
 @lean_sum
@@ -25,7 +41,12 @@ def ascend(
     for i in range(state.b.size):
         dx = data.x[i] - model.x[i]
         start, stop = spans[i, 0], spans[i, 1]
-        W, c, lam, along = state.W[i, start:stop], state.c[start:stop], state.lam[start:stop], contrast[i, start:stop]
+        W, c, lam, along = (
+            state.W[i, start:stop],
+            state.c[start:stop],
+            state.lam[start:stop],
+            contrast[i, start:stop],
+        )
         data_h, model_h = data.h[start:stop], model.h[start:stop]
         mu = state.mu[i]
         along_lam = np.float32(0)
@@ -40,6 +61,7 @@ def ascend(
 @compiled
 def other_step(
     state: State,
+    data_x: Array,
     x: Array,
     weight: Array,
     weighted_h: Array,
@@ -48,23 +70,25 @@ def other_step(
     model: Means,
     plan: Plan,
     update: int,
-    direction: State,
-    fisher: Fisher,
+    other: OtherStep,
 ) -> None:
     """One step along another direction, or of another length, than the centered gradient's.
 
-    x (R, N), weight (R,) and weighted_h (R, M) are the rows of the model phase.
+    data_x (B, N) are the rows of the data phase; x (R, N), weight (R,) and weighted_h (R, M) those of the
+    model phase.
     """
-    one = np.float32(1)
+    direction, fisher = other
     clear(direction)
-    ascend(direction, plan.spans, contrast, data, model, one)
+    ascend(direction, plan.spans, contrast, data, model, np.float32(1))
     target = 0.0
     if plan.scale_to == TO_STANDARD:
         target = standard_length(contrast, data, model)
     if plan.scale_to == TO_CENTERED:
         target = length(direction)
     if plan.direction != CENTERED:
-        natural_direction(state, x, weight, weighted_h, contrast, data, model, plan, update, direction, fisher)
+        natural_direction(
+            state, data_x, x, weight, weighted_h, contrast, data, model, plan, update, direction, fisher
+        )
     factor = plan.learning_rate
     if plan.scale_to != UNSCALED:
         factor *= np.float32(target / max(length(direction), 1e-30))

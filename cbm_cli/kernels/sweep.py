@@ -136,7 +136,15 @@ def exchange(array: Array, k: int) -> None:
 
 @lean
 def swap_neighbours(
-    x: Array, h: Array, to_h: Array, energy: Array, beta: Array, temperatures: int, parity: int, u: Array, at: int
+    x: Array,
+    h: Array,
+    to_h: Array,
+    energy: Array,
+    beta: Array,
+    temperatures: int,
+    parity: int,
+    u: Array,
+    at: int,
 ) -> None:
     """Exchange the states of neighbours (parity, parity + 1), ... with the Metropolis probability.
 
@@ -164,7 +172,15 @@ def restart(weighted_h: Array, seed: np.uint64, update: int, first_block: int, u
 
 @compiled
 def draw_samples(
-    W: Array, b: Array, c: Array, ladder: Ladder, seed: np.uint64, site: int, update: int, xm: Array, to_hm: Array
+    W: Array,
+    b: Array,
+    c: Array,
+    ladder: Ladder,
+    seed: np.uint64,
+    site: int,
+    update: int,
+    xm: Array,
+    to_hm: Array,
 ) -> None:
     """Advance the chains through one update; fill xm (B, N) with their states at temperature 1.
 

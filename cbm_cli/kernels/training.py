@@ -4,25 +4,34 @@ import numpy as np
 
 from cbm_cli.kernels.compiling import compiled, lean
 from cbm_cli.kernels.enumeration import spread, weigh_all_states
-from cbm_cli.kernels.natural import make_fisher
 from cbm_cli.kernels.offsets import average, move_offsets
 from cbm_cli.kernels.phases import (
+    DeepPhase,
+    ModelPhase,
     deep_data_phase,
     load_batch,
     make_data_phase,
+    make_deep_phase,
     make_model_phase,
     means_aside,
     model_rows,
     order_rows,
 )
 from cbm_cli.kernels.random import SAMPLER
-from cbm_cli.kernels.state import ALL_STATES, CENTERED, SAME, UNSCALED, Plan, Rows, State, Trail
-from cbm_cli.kernels.step import add_fast, ascend, decay, other_step, with_parameters
+from cbm_cli.kernels.state import ALL_STATES, SAME, Plan, Rows, State, Trail
+from cbm_cli.kernels.step import (
+    OtherStep,
+    add_fast,
+    ascend,
+    decay,
+    make_other_step,
+    other_step,
+    with_parameters,
+)
 from cbm_cli.kernels.sweep import draw_samples, laid_out, restart, tile
 from cbm_cli.kernels.units import mean_of_units
 
 
-@compiled
 def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: int) -> None:
     """Advance ``state`` in place through the updates first, ..., last - 1.
 
@@ -33,38 +42,62 @@ def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: 
         Training data.
     plan : Plan
     trail : Trail
-        Where snapshots of these updates go; of no size for none.
+        Its updates within the stretch are filled in.
     first, last : int
         Numbers of the first update and of the one after the last; an update's random numbers depend on
         its number alone, so that a stretch can be cut anywhere.
     """
+    deep = make_deep_phase(*state.W.shape, plan)
+    make_updates(
+        state, rows, plan, trail, first, last, deep, make_aside(state, plan), make_other_step(state, plan)
+    )
+
+
+def make_aside(state: State, plan: Plan) -> ModelPhase | None:
+    """Allocate a model phase that only the offsets see; None where they see the gradient's."""
+    if plan.offsets_from == SAME:
+        return None
+    (n, m), exact = state.W.shape, plan.offsets_from == ALL_STATES
+    rows = model_rows(n, m, plan.batch, exact)
+    x, weighted_h = np.empty((rows, n), np.float32), np.empty((rows, m), np.float32)
+    return make_model_phase(state.aside_h, x, weighted_h, plan, exact, laid_out(m, plan.batch, 1))
+
+
+@compiled
+def make_updates(
+    state: State,
+    rows: Rows,
+    plan: Plan,
+    trail: Trail,
+    first: int,
+    last: int,
+    deep: DeepPhase | None,
+    aside: ModelPhase | None,
+    other: OtherStep | None,
+) -> None:
+    """The loop of ``train``. Where the last three are None, nothing of them is compiled."""
     n, m = state.W.shape
     batch = plan.batch
     order = np.empty(rows.shape[0], np.int64)
     # Rows of the data stand above rows of the model: one product makes the gradient of both.
-    both_x = np.zeros((batch + model_rows(n, m, batch, plan.exact), n), np.float32)
+    both_x = np.empty((batch + model_rows(n, m, batch, plan.exact), n), np.float32)
     both_h = np.empty((both_x.shape[0], m), np.float32)  # times their weights
     both_xt, contrast = both_x.T, np.empty((n, m), np.float32)
     few = laid_out(m, batch, 1)
     ones, bias = np.ones(few, np.float32), np.empty(few * m, np.float32)
-    data = make_data_phase(both_x[:batch], both_h[:batch], plan, few)
+    data = make_data_phase(both_x[:batch], both_h[:batch], few)
     model = make_model_phase(state.h, both_x[batch:], both_h[batch:], plan, plan.exact, few)
-    elsewhere, all_states = plan.offsets_from != SAME, plan.offsets_from == ALL_STATES
-    beside = model_rows(n, m, batch, all_states) if elsewhere else 0
-    aside_x, aside_h = np.empty((beside, n), np.float32), np.empty((beside, m), np.float32)
-    aside = make_model_phase(state.aside_h, aside_x, aside_h, plan, all_states, few) if elsewhere else model
     noise = np.zeros(n + -n % 4, np.float32), np.zeros(m + -m % 4, np.float32)
     noisy = plan.visible_mix[3].any() or plan.hidden_mix[3].any()
     u = np.empty(batch * m + -batch * m % 4 if plan.restart else 0, np.float32)
-    chains, fast = chain_machine(state, plan), fast_part(state)
-    deep, swift, kept = plan.visible < n, plan.fast_learning_rate > 0, trail.W.shape[0] > 0
-    other = plan.direction != CENTERED or plan.scale_to != UNSCALED
-    direction = with_parameters(state, contrast.copy(), state.b.copy(), state.c.copy())
-    fisher = make_fisher(n, m, batch, plan)
+    chains, fast, swift = chain_machine(state, plan), fast_part(state), plan.fast_learning_rate > 0
+    mark, marks = 0, trail.update
     # Unpacked here: attribute reads inside the loop would count references, see `draw_samples`.
     x, weighted_h, wide_weighted_h, weight, to_h, wide_to_h = data[:6]
     xm, weighted_hm, wide_weighted_hm, model_weight, to_hm, wide_to_hm, ladder, states = model[:8]
-    data_means, model_means, offset_means = data.means, model.means, aside.means
+    data_means, model_means, offset_means = data.means, model.means, model.means
+    if aside is not None:
+        offset_means = aside.means
     W, c, seed, gain, share = state.W, state.c, plan.seed, plan.to_hidden, weight[0]
     plus, minus, chains_W, chains_b, chains_c = np.float32(1), np.float32(-1), chains.W, chains.b, chains.c
     ordered = -1
@@ -75,8 +108,8 @@ def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: 
             ordered = epoch
         load_batch(rows, order, (update - epoch * plan.batches) * batch, plan.unit, x)
         tile(c, ones, bias)
-        if deep:
-            deep_data_phase(state, data, plan, update)
+        if deep is not None:
+            deep_data_phase(state, data, deep, plan, update)
         else:
             np.dot(x, W, to_h)  # (B, N) @ (N, M)
             mean_of_units(wide_to_h, gain, bias, share, wide_weighted_h)
@@ -94,20 +127,30 @@ def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: 
                 np.dot(xm, W, to_hm)  # the gradient's hidden means are those of the regular weights
             mean_of_units(wide_to_hm, gain, bias, -share, wide_weighted_hm)
         average(xm, model_weight, weighted_hm, minus, model_means)
-        if elsewhere:
+        if aside is not None:
             if plan.restart:
                 restart(weighted_h, seed, update, u.size // 4, u, state.aside_h)
-            means_aside(state, chains, aside, plan, all_states, update)
+            means_aside(state, chains, aside, plan, update)
         np.dot(both_xt, both_h, contrast)  # (N, B + R) @ (B + R, M)
         if plan.offsets_before:
             move_offsets(state, data_means, offset_means, plan, noisy, update, noise)
-        if kept:
-            keep(state, trail, update - first)
-        if other:
+        if mark < marks.size and marks[mark] == update:
+            keep(state, trail, mark)
+            mark += 1
+        if other is not None:
             other_step(
-                state, xm, model_weight, weighted_hm, contrast, data_means, model_means, plan, update, direction,
-                fisher,
-            )  # fmt: skip
+                state,
+                x,
+                xm,
+                model_weight,
+                weighted_hm,
+                contrast,
+                data_means,
+                model_means,
+                plan,
+                update,
+                other,
+            )
         else:
             ascend(state, plan.spans, contrast, data_means, model_means, plan.learning_rate)
         if swift:
@@ -134,7 +177,7 @@ def fast_part(state: State) -> State:
 @lean
 def keep(state: State, trail: Trail, k: int) -> None:
     """Write the machine and its offsets into row k of the trail."""
-    W, b, c, mu, lam = trail
+    _, W, b, c, mu, lam = trail
     for i in range(state.b.size):
         b[k, i] = state.b[i]
         mu[k, i] = state.mu[i]

@@ -3,16 +3,21 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels import KERNEL_HASH
 
 
-def run_id(settings: Settings, base_seed: int, data_digest: str) -> str:
+def run_id(
+    settings: Settings, base_seed: int, data_digest: str, sources: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Name of the folder of a cell's trials.
 
-    The hash covers settings, seed, data and kernels; not the number of trials nor anything about
-    output, so that raising 10 trials to 25 runs 15.
+    The hash covers settings, seed, data, kernels and the ``sources`` of a user's own recorders; not the
+    number of trials nor anything about output, so that raising 10 trials to 25 runs 15.
     """
     model, sampler = settings.model, settings.sampler_name
     words = [settings.data.title, f"{model.kind}-{model.size}", settings.offsets, sampler]
@@ -20,5 +25,13 @@ def run_id(settings: Settings, base_seed: int, data_digest: str) -> str:
         re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words
     )
     facts = [settings.model_dump(mode="json"), settings.every, base_seed, data_digest, KERNEL_HASH]
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    return f"{prefix}_{settings.learning_rate:g}_{digest[:10]}"
+    return f"{prefix}_{settings.learning_rate:g}_{_digest([*facts, *sources.values()])}"
+
+
+def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
+    """Name of the folder of pre-trained layers, by all that decides what they come to."""
+    return f"{facts['model']}_{_digest([facts, base_seed, data_digest, KERNEL_HASH])}"
+
+
+def _digest(facts: list) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]

@@ -1,11 +1,12 @@
 """Machines of several layers, without offsets; a deep Boltzmann machine as the RBM that it is."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cbm_cli.kernels.layout import Layout
 
 Vectors = tuple[NDArray, ...]
 
@@ -55,30 +56,22 @@ class Layered(NamedTuple):
         """n_0, ..., n_L."""
         return tuple(map(len, self.biases))
 
-    def centered(self) -> "Layered":
-        """The same machine with the biases, float64, of its centered parametrisation."""
-        return self._shifted(1)
-
-    def plain(self) -> "Layered":
-        """Undo `centered`, Eqs. (transform_b), (transform_c)."""
-        return self._shifted(-1)
-
-    def _shifted(self, sign: int) -> "Layered":
+    def without_offsets(self) -> "Layered":
+        """The machine whose biases were centered ones, Eqs. (transform_b), (transform_c)."""
         auto_encoder = self.kind == "auto-encoder"
         above = (*self.decoder_offsets, self.offsets[-1]) if auto_encoder else self.offsets[1:]
-        weights = [W.astype(np.float64) for W in self.weights]
-        down = [W @ o for W, o in zip(weights, above, strict=True)]  # into layers 0 to L - 1
-        up = [W.T @ o for W, o in zip(weights, self.offsets[:-1], strict=True)]  # into layers 1 to L
+        down = [W @ o for W, o in zip(self.weights, above, strict=True)]  # into layers 0 to L - 1
+        up = [W.T @ o for W, o in zip(self.weights, self.offsets[:-1], strict=True)]  # into layers 1 to L
         both = [a + b for a, b in zip(down[1:], up[:-1], strict=True)]  # into layers 1 to L - 1
         inner = up[:-1] if auto_encoder else both
         return self._replace(
-            biases=_added(self.biases, [down[0], *inner, up[-1]], sign),
-            decoder_biases=_added(self.decoder_biases, down[1:] if auto_encoder else [], sign),
+            biases=_less(self.biases, [down[0], *inner, up[-1]]),
+            decoder_biases=_less(self.decoder_biases, down[1:] if auto_encoder else []),
         )
 
 
-def _added(biases: Vectors, shifts: Sequence[NDArray], sign: int) -> Vectors:
-    return tuple(bias + sign * shift for bias, shift in zip(biases, shifts, strict=True))
+def _less(biases: Vectors, shifts: Sequence[NDArray]) -> Vectors:
+    return tuple(bias - shift for bias, shift in zip(biases, shifts, strict=True))
 
 
 def flatten(machine: Layered) -> PlainMachine:
@@ -89,13 +82,9 @@ def flatten(machine: Layered) -> PlainMachine:
     PlainMachine
         W (n_0 + n_2 + ..., n_1 + n_3 + ...), zero where layers are not neighbours; b and c likewise.
     """
-    sizes = machine.layers
-    blocks = [[np.zeros((n, m)) for m in sizes[1::2]] for n in sizes[::2]]
-    for layer, W in enumerate(machine.weights):
-        blocks[(layer + 1) // 2][layer // 2] = W.T if layer % 2 else W
-    return PlainMachine(
-        np.block(blocks), np.concatenate(machine.biases[::2]), np.concatenate(machine.biases[1::2])
-    )
+    layout = Layout(machine.layers)
+    sides = (layout.side(machine.biases, odd) for odd in (False, True))
+    return PlainMachine(layout.flat_weights(machine.weights), *sides)
 
 
 def unflatten(
@@ -111,18 +100,7 @@ def unflatten(
     offsets : (array, array), optional
         Of x and of h; zeros without.
     """
-    W, *biases = machine
-    ends = np.cumsum(sizes[::2]), np.cumsum(sizes[1::2])
-    spans = [slice(ends[i % 2][i // 2] - n, ends[i % 2][i // 2]) for i, n in enumerate(sizes)]
-    weights = (W[odd, even].T if i % 2 else W[even, odd] for i, (even, odd) in enumerate(pairwise(spans)))
-    return Layered(
-        "dbm",
-        tuple(map(np.ascontiguousarray, weights)),
-        _parts(biases, spans),
-        _parts(offsets or [np.zeros_like(side) for side in biases], spans),
-    )
-
-
-def _parts(sides: Sequence[NDArray], spans: Sequence[slice]) -> Vectors:
-    """What the layers hold of the two sides of a flattened machine."""
-    return tuple(sides[layer % 2][span].copy() for layer, span in enumerate(spans))
+    layout = Layout(tuple(sizes))
+    offsets = offsets or (np.zeros_like(machine.b), np.zeros_like(machine.c))
+    biases = layout.layers(machine.b, machine.c)
+    return Layered("dbm", *map(tuple, (layout.weights(machine.W), biases, layout.layers(*offsets))))

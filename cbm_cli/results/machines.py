@@ -55,27 +55,7 @@ def read_layered(path: Path) -> Layered:
         decoder_offsets=_vectors(path, "decoder_offsets", arrays, {i: like[i] for i in inner}),
         **(_texts(path, arrays) if kind == "auto-encoder" else {}),
     )
-    return machine.plain()
-
-
-def machine_file_arrays(machine: Layered) -> dict[str, NDArray]:
-    """The machine in the documented form of machine files: centered parameters and their offsets.
-
-    Biases are stored in float64, so that reading the file gives the float32 ones back to the last bit.
-    """
-    centered = machine.centered()
-    texts = ("kind", *(_TEXTS if machine.kind == "auto-encoder" else ()))
-    return {name: np.array(getattr(machine, name)) for name in texts} | {
-        f"{name}_{layer}": array.copy()
-        for name, first in (
-            ("weights", 0),
-            ("biases", 0),
-            ("offsets", 0),
-            ("decoder_biases", 1),
-            ("decoder_offsets", 1),
-        )
-        for layer, array in enumerate(getattr(centered, name), first)
-    }
+    return machine.without_offsets()
 
 
 def _depth(path: Path, kind: str, arrays: Arrays) -> int:

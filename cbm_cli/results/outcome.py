@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.state import State
-
 Machine = dict[str, NDArray[Any]]  # in the documented form of machine files
+_BEST = {"_log_likelihood": 1, "_bound": 1, "_cost": -1}  # whether more or less of a metric is better
 
 
 @dataclass
@@ -17,7 +16,7 @@ class Progress:
 
     Attributes
     ----------
-    state : State
+    state : named tuple of arrays
         Machine, offsets and chains after ``update`` updates.
     update : int
     curve : list of rows
@@ -26,13 +25,26 @@ class Progress:
         The machine at the best evaluation of the validation part, where there is one.
     seconds : float
         Time spent so far.
+    recorded, records : tuple of str, list of rows
+        Columns of the recorders, and what they have found so far; see Outcome.
+    pending : dict of arrays
+        Snapshots whose records are not computed yet.
+    stage : int
+        Layers that are pre-trained; ``update`` counts the updates of the stage.
+    pretrained : Machine
+        Weights, plain biases and offsets of these layers.
     """
 
-    state: State
+    state: Any
     update: int = 0
     curve: list[list[float]] = field(default_factory=list)
     best_machine: Machine | None = None
     seconds: float = 0.0
+    recorded: tuple[str, ...] = ()
+    records: list[list[float]] = field(default_factory=list)
+    pending: Machine = field(default_factory=dict)
+    stage: int = 0
+    pretrained: Machine = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,13 @@ class Outcome:
         Rows of each part of the data, by split.
     best_machine : Machine or None
         The machine at the best evaluation of the validation part, where there is one.
+    recorded : tuple of str
+        ``update``, then the columns of the recorders; empty where there are none.
+    records : (updates, recorded) float64
+    converged : int or None
+        Epoch at which early stopping found the machine converged.
+    pretrained : Machine
+        Layers that were pre-trained; see Progress.
     """
 
     columns: tuple[str, ...]
@@ -64,28 +83,52 @@ class Outcome:
     seconds: float
     rows: dict[str, int] = field(default_factory=dict)
     best_machine: Machine | None = None
+    recorded: tuple[str, ...] = ()
+    records: NDArray[np.float64] | None = None
+    converged: int | None = None
+    pretrained: Machine = field(default_factory=dict)
 
     def summary(self) -> dict[str, float | int]:
-        """Maximum, final value and update of the maximum of every log-likelihood, over updates after 0.
+        """Best and final value and update of the best of every metric, over updates after 0.
 
-        Where there is a validation part, also the values at its best evaluation; of all other columns,
-        the final value.
+        The best of likelihoods and bounds is the maximum, ``_max``, of costs the minimum, ``_min``. Where
+        there is a validation part, also the values at its best evaluation; of all other columns, and of
+        what was recorded, the final value.
         """
         updates = self.curve[1:, 0].astype(int)
         row: dict[str, float | int] = {}
         for name, column in zip(self.columns[2:], self.curve[1:, 2:].T, strict=True):
-            if name.endswith("_log_likelihood"):
-                best = _best(column)
-                row[f"{name}_max"] = float(column[best]) if np.isfinite(column[best]) else -np.inf
-                row[f"{name}_max_update"] = int(updates[best])
+            sign = better(name)
+            if sign:
+                best, end = best_of(column, sign), "max" if sign > 0 else "min"
+                row[f"{name}_{end}"] = float(column[best]) if np.isfinite(column[best]) else -sign * np.inf
+                row[f"{name}_{end}_update"] = int(updates[best])
             row[f"{name}_final"] = float(column[-1])
-        if "valid_log_likelihood" in self.columns:
-            best = _best(self.curve[1:, self.columns.index("valid_log_likelihood")])
-            for place, name in enumerate(self.columns):
-                if name.endswith("_log_likelihood"):
-                    row[f"{name}_best_valid"] = float(self.curve[1 + best, place])
+        row |= self._at_best_validation()
+        if self.records is not None and len(self.records):
+            final = zip(self.recorded[1:], self.records[-1, 1:].tolist(), strict=True)
+            row |= {f"{name}_final": value for name, value in final}
         return row
 
+    def _at_best_validation(self) -> dict[str, float]:
+        name = validation_metric(self.columns)
+        if name is None:
+            return {}
+        best = 1 + best_of(self.curve[1:, self.columns.index(name)], better(name))
+        at_best = zip(self.columns, self.curve[best].tolist(), strict=True)
+        return {f"{column}_best_valid": value for column, value in at_best if better(column)}
 
-def _best(column: NDArray[np.float64]) -> int:
-    return int(np.where(np.isfinite(column), column, -np.inf).argmax())
+
+def better(column: str) -> int:
+    """1 where more of a column's metric is better, -1 where less is, 0 for what is neither."""
+    return next((sign for ending, sign in _BEST.items() if column.endswith(ending)), 0)
+
+
+def validation_metric(columns: tuple[str, ...]) -> str | None:
+    """The column whose best value on the validation part is looked for."""
+    return next((name for name in columns if name.startswith("valid_") and better(name)), None)
+
+
+def best_of(column: NDArray[np.float64], sign: int) -> int:
+    """Row of the largest (sign 1) or smallest (-1) value; values that are not finite are the worst."""
+    return int(np.where(np.isfinite(column), sign * column, -np.inf).argmax())

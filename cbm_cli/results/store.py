@@ -31,6 +31,8 @@ TEXT_COLUMNS = (
     "offsets",
     "sampler",
     "batch",
+    "pretraining_offsets",
+    "record_units",
     "cbm_version",
     "numpy_version",
     "numba_version",
@@ -63,6 +65,9 @@ class Store:
         if outcome.best_machine:
             write_atomically(self.path(run_id, trial.number, ".best.npz"), _packed(outcome.best_machine))
         write_atomically(self.path(run_id, trial.number, ".json"), json.dumps(record, indent=1).encode())
+        if outcome.records is not None:
+            records = self.path(run_id, trial.number, ".records.csv")
+            write_atomically(records, _records_text(outcome).encode())
         write_atomically(self.path(run_id, trial.number, ".csv"), curve)
         for suffix in (".state.npz", ".error.txt"):
             self.path(run_id, trial.number, suffix).unlink(missing_ok=True)
@@ -77,14 +82,40 @@ class Store:
 
     def write_progress(self, run_id: str, number: int, progress: Progress) -> None:
         """Write where an unfinished trial stands."""
-        arrays = {f"state_{name}": array for name, array in progress.state._asdict().items()}
-        arrays |= {f"best_{name}": array for name, array in (progress.best_machine or {}).items()}
+        groups = {
+            "state": progress.state._asdict(),
+            "best": progress.best_machine or {},
+            "pending": progress.pending,
+            "pretrained": progress.pretrained,
+        }
+        arrays = {f"{group}_{name}": a for group, held in groups.items() for name, a in held.items()}
         arrays |= {
+            "kind_of_state": np.array(type(progress.state).__name__),
             "update": np.array(progress.update),
             "curve": np.array(progress.curve, dtype=np.float64),
             "seconds": np.array(progress.seconds),
+            "recorded": np.array(progress.recorded, dtype=np.str_),
+            "records": np.array(progress.records, dtype=np.float64),
+            "stage": np.array(progress.stage),
         }
         write_atomically(self.path(run_id, number, ".state.npz"), _packed(arrays))
+
+    def write_pretrained(self, pretraining: str, number: int, machine: Machine) -> None:
+        """Write the layers that a trial has pre-trained, for all trials that share them."""
+        path = self._pretrained_path(pretraining, number)
+        if machine and not path.exists():
+            write_atomically(path, _packed(machine))
+
+    def pretrained(self, pretraining: str, number: int) -> Machine | None:
+        """The layers that a trial with the same pre-training has left, or None."""
+        try:
+            with np.load(self._pretrained_path(pretraining, number), allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+            return None
+
+    def _pretrained_path(self, pretraining: str, number: int) -> Path:
+        return self.folder / "pretrained" / pretraining / f"trial-{number:03d}.npz"
 
     def write_failure(self, run_id: str, number: int, details: str) -> None:
         """Write what went wrong in a trial, beside where its results would be."""
@@ -94,7 +125,7 @@ class Store:
         """Copy a trial that another experiment has already run with the very same settings."""
         record = json.loads(other.path(run_id, number, ".json").read_bytes())
         record["row"]["experiment"] = self.experiment
-        for suffix in (".npz", ".best.npz", ".json", ".csv"):  # the CSV last, as always
+        for suffix in (".npz", ".best.npz", ".records.csv", ".json", ".csv"):  # the CSV last, as always
             path = other.path(run_id, number, suffix)
             if path.exists():
                 content = json.dumps(record, indent=1).encode() if suffix == ".json" else path.read_bytes()
@@ -111,6 +142,7 @@ class Store:
             **{f"n_{part}": outcome.rows[part] for part in ("valid", "test") if part in outcome.rows},
             **{name: _plain(value) for name, value in outcome.summary().items()},
             "diverged": outcome.diverged,
+            "epochs_to_convergence": outcome.converged,
             "seconds": round(outcome.seconds, 3),
             "cbm_version": cbm_cli.__version__,
             "numpy_version": version("numpy"),
@@ -158,13 +190,18 @@ class Store:
         try:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-            best = {name.removeprefix("best_"): a for name, a in arrays.items() if name.startswith("best_")}
+            kind = _kind_of_state(str(arrays["kind_of_state"]))
             return Progress(
-                State(*(arrays[f"state_{name}"] for name in State._fields)),
+                kind(**_group(arrays, "state")),
                 int(arrays["update"]),
                 arrays["curve"].tolist(),
-                best or None,
+                _group(arrays, "best") or None,
                 float(arrays["seconds"]),
+                tuple(arrays["recorded"].tolist()),
+                arrays["records"].tolist(),
+                _group(arrays, "pending"),
+                int(arrays["stage"]),
+                _group(arrays, "pretrained"),
             )
         except FileNotFoundError:
             return None
@@ -178,7 +215,8 @@ class Store:
     def finished(self, run_id: str) -> set[int]:
         """Numbers of the trials of a run that are done."""
         folder = self.folder / "trials" / run_id
-        return {int(path.stem.removeprefix("trial-")) for path in folder.glob("trial-*.csv")}
+        names = (path.stem.removeprefix("trial-") for path in folder.glob("trial-*.csv"))
+        return {int(name) for name in names if name.isdigit()}  # trial-007.records.csv is no curve
 
     def damaged(self, run_id: str, number: int) -> str | None:
         """What is wrong with the files of a finished trial, or None: a changed curve, a missing file."""
@@ -243,10 +281,29 @@ def _typed(csv: Path | io.StringIO) -> pd.DataFrame:
     return pd.read_csv(csv, dtype=dict.fromkeys(TEXT_COLUMNS, str))
 
 
+def _kind_of_state(name: str) -> type:
+    if name == "AutoEncoderState":
+        from cbm_cli.kernels.auto_encoder import AutoEncoderState
+
+        return AutoEncoderState
+    return State
+
+
+def _group(arrays: Machine, prefix: str) -> Machine:
+    """The arrays whose name starts with a prefix, without it."""
+    start = f"{prefix}_"
+    return {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
+
+
 def _packed(arrays: Machine) -> bytes:
     stream = io.BytesIO()
     np.savez(stream, **arrays)
     return stream.getvalue()
+
+
+def _records_text(outcome: Outcome) -> str:
+    rows = [",".join([str(int(row[0])), *map(repr, row[1:])]) for row in outcome.records.tolist()]
+    return "\n".join([",".join(outcome.recorded), *rows]) + "\n"
 
 
 def _curve_text(outcome: Outcome) -> str:

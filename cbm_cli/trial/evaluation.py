@@ -11,7 +11,8 @@ from threadpoolctl import threadpool_limits
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import Evaluate
+from cbm_cli.grid.measuring import Evaluate
+from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.partition import log_partition, mean_log_likelihood
 from cbm_cli.kernels.state import Array, Rows
 from cbm_cli.trial.annealing import (
@@ -79,47 +80,62 @@ def fixed_rows(rows: Rows, count: int | None) -> Rows:
     return chosen
 
 
+def evaluated_parts(how: Evaluate, data: Dataset) -> dict[str, Rows]:
+    """Rows that are evaluated during training, by part."""
+    names = [name for name in data.parts if how.parts is None or name in how.parts.split("+")]
+    return {name: fixed_rows(data.parts[name], how.rows) for name in names}
+
+
+def seed_at(seed: int, update: int) -> int:
+    """Seed of the annealing at an update of a trial."""
+    return int(np.random.SeedSequence([seed, update]).generate_state(1, np.uint64)[0])
+
+
 @dataclass(frozen=True)
 class Evaluator:
-    """What is measured at every evaluation of a trial.
+    """What is measured at every evaluation of an RBM in training.
 
     Attributes
     ----------
+    method : str
+        exact, ais or none.
     parts : dict
         Rows that are evaluated, by part.
     seed : int
         The trial's; annealing at an update has random numbers of its own.
     """
 
-    how: Evaluate
+    method: str
+    temperatures: int
+    runs: int
     parts: dict[str, Rows]
     unit: float
     base: Array
     seed: int
 
     @classmethod
-    def of(cls, how: Evaluate, data: Dataset, seed: int) -> "Evaluator":
+    def of(cls, settings: Settings, data: Dataset, seed: int) -> "Evaluator":
         """Prepare the evaluations of a trial."""
-        names = [name for name in data.parts if how.parts is None or name in how.parts.split("+")]
-        parts = {name: fixed_rows(data.parts[name], how.rows) for name in names}
-        return cls(how, parts, 1 / data.levels, base_of(data, how.base == "uniform"), seed)
+        how, method = settings.evaluate, settings.evaluation
+        parts, base = evaluated_parts(how, data), base_of(data, how.base == "uniform")
+        return cls(method, settings.temperatures, how.runs, parts, 1 / data.levels, base, seed)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the values of an evaluation."""
         likelihoods = tuple(f"{part}_log_likelihood" for part in self.parts)
-        if self.how.method == "ais":
+        if self.method == "ais":
             return (*likelihoods, "log_z", "log_z_standard_error", "effective_sample_size")
-        return likelihoods if self.how.method == "exact" else ()
+        return likelihoods if self.method == "exact" else ()
 
     def __call__(self, machine: PlainMachine, update: int, should_stop: Callable[[], bool]) -> list[float]:
         """The values of ``columns``; Stopped where annealing was asked to stop."""
-        if self.how.method == "none":
+        if self.method == "none":
             return []
-        if self.how.method == "exact":
+        if self.method == "exact":
             return mean_log_likelihoods(machine, self.parts, self.unit, log_partition(*machine))
-        seed = int(np.random.SeedSequence([self.seed, update]).generate_state(1, np.uint64)[0])
-        found = ais(machine, self.base, seed, self.how.temperatures, self.how.runs, should_stop)
+        seed = seed_at(self.seed, update)
+        found = ais(machine, self.base, seed, self.temperatures, self.runs, should_stop)
         likelihoods = mean_log_likelihoods(machine, self.parts, self.unit, found.log_z)
         return [*likelihoods, found.log_z, found.standard_error, found.effective_sample_size]
 

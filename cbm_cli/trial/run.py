@@ -1,24 +1,25 @@
 """The one training loop: a trial is a pure function of its settings, its seed and its data."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+import scipy.linalg.cython_blas  # noqa: F401  the BLAS of np.dot in kernels: loaded before threads are limited
 from threadpoolctl import threadpool_limits
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Trial
-from cbm_cli.kernels.training import train
 from cbm_cli.results import Outcome, Progress
+from cbm_cli.results.outcome import best_of, better, validation_metric
 from cbm_cli.trial.annealing import LONGEST_CALL, Stopped
-from cbm_cli.trial.evaluation import Evaluator
-from cbm_cli.trial.start import (
-    initial_state,
-    machine_arrays,
-    make_plan,
-    total_updates,
-    updates_between_evaluations,
-)
+from cbm_cli.trial.early_stopping import converged
+from cbm_cli.trial.learner import is_finite, learner_of
+from cbm_cli.trial.pretraining import Pretraining
+from cbm_cli.trial.recorders import Recorder
+from cbm_cli.trial.recording import Recording
+from cbm_cli.trial.start import total_updates, updates_of
 
 
 def run_trial(
@@ -27,6 +28,7 @@ def run_trial(
     since: Progress | None = None,
     report: Callable[[int, float], None] = lambda update, log_likelihood: None,
     should_pause: Callable[[], bool] = lambda: False,
+    recorders: Mapping[str, Recorder] = MappingProxyType({}),
 ) -> Outcome | Progress:
     """Train and evaluate one machine, from where it stands to its end.
 
@@ -37,9 +39,11 @@ def run_trial(
     since : Progress, optional
         Where an earlier call left off; by default the trial starts. Changed in place.
     report : callable
-        Told the update and the latest log-likelihood (nats per sample) after every call of the kernel.
+        Told the update and the latest value (nats per sample) after every call of the kernel.
     should_pause : callable
         Asked between two calls of a kernel, which last at most about half a second.
+    recorders : dict
+        A user's own, by the name that the settings have for them.
 
     Returns
     -------
@@ -47,79 +51,121 @@ def run_trial(
     or in another, ends in the same bytes as one that was never stopped.
     """
     with threadpool_limits(1):
-        return _Course(trial, data).run(since, report, should_pause)
+        return _Course(trial, data, recorders).run(since, report, should_pause)
 
 
 class _Course:
-    """The way of one trial: its plan, and the updates at which it is evaluated."""
+    """The way of one trial: pre-training, then updates and the stations at which it is evaluated."""
 
-    def __init__(self, trial: Trial, data: Dataset) -> None:
-        self.settings, self.seed, self.data = trial.settings, trial.seed, data
-        self.plan = make_plan(self.settings, data, self.seed)
-        resolved = {"method": self.settings.evaluation, "temperatures": self.settings.temperatures}
-        self.evaluator = Evaluator.of(self.settings.evaluate.model_copy(update=resolved), data, self.seed)
+    def __init__(self, trial: Trial, data: Dataset, recorders: Mapping[str, Recorder]) -> None:
+        self.settings, self.data = trial.settings, data
+        self.learner = learner_of(self.settings, data, trial.seed)
+        self.pretraining = Pretraining(self.settings, data, trial.seed)
+        self.columns = ("update", "epoch", *self.learner.columns)
+        self.watched = validation_metric(self.columns)
         last = total_updates(self.settings, data)
-        every = min(updates_between_evaluations(self.settings, data), last)
+        every = min(updates_of(self.settings.every, self.settings, data), last)
         self.stations = [*range(0, last, every), last]
+        self.recording = Recording(self.settings, data, trial.seed, recorders, last)
         self.at_once = 1  # updates of one call of the kernel
 
     def run(
         self, since: Progress | None, report: Callable, should_pause: Callable[[], bool]
     ) -> Outcome | Progress:
         began = time.perf_counter()
-        now = since or Progress(initial_state(self.settings, self.data, self.plan, self.seed))
+        now = since or Progress(None)
+        if now.state is None:
+            now.state = self._first_state(now)
         earlier = now.seconds
         while not should_pause():
+            if not self.pretraining.is_done(now):
+                self._pretrain(now)
+                report(now.update, np.nan)
+                continue
             if now.update == self.stations[len(now.curve)]:
                 try:
                     finite = self._evaluate(now, should_pause)
                 except Stopped:
                     break
-                if not finite or len(now.curve) == len(self.stations):
+                if not finite or len(now.curve) == len(self.stations) or self._converged(now) is not None:
+                    self.recording.finish(now)
                     now.seconds = earlier + time.perf_counter() - began
                     return self._outcome(now, None if finite else now.update)
             self._train(now)
-            report(now.update, now.curve[-1][2] if self.evaluator.columns else np.nan)
+            report(now.update, now.curve[-1][2] if self.learner.columns else np.nan)
         now.seconds = earlier + time.perf_counter() - began
         return now
+
+    def _first_state(self, now: Progress) -> Any:
+        """The state before the first update, of pre-training or after it."""
+        if not self.pretraining.is_done(now):
+            return self.pretraining.first_state(now)
+        return (
+            self.learner.start_from(self.pretraining.machine(now)) if now.pretrained else self.learner.start()
+        )
+
+    def _pretrain(self, now: Progress) -> None:
+        self._in_time(lambda: self.pretraining.advance(now, self.at_once), self.at_once)
+        if self.pretraining.is_done(now):
+            now.state = self._first_state(now)
 
     def _train(self, now: Progress) -> None:
         """One call of the kernel, towards the next evaluation."""
         stop = min(self.stations[len(now.curve)], now.update + self.at_once)
+        trail, stop = self.recording.trail(now.update, stop)
+        self._in_time(lambda: self.learner.advance(now.state, trail, now.update, stop), stop - now.update)
+        self.recording.keep(now, trail)
+        now.update = stop
+
+    def _in_time(self, call: Callable[[], None], updates: int) -> None:
+        """Make a call of so many updates, and learn from it how many fit into a call."""
         began = time.perf_counter()
-        train(now.state, self.data.train, self.plan, now.update, stop)
+        call()
         seconds = time.perf_counter() - began
-        if seconds < LONGEST_CALL / 2 and stop - now.update == self.at_once:
+        if seconds < LONGEST_CALL / 2 and updates == self.at_once:
             self.at_once *= 2
         elif seconds > LONGEST_CALL and self.at_once > 1:
             self.at_once //= 2
-        now.update = stop
 
     def _evaluate(self, now: Progress, should_pause: Callable[[], bool]) -> bool:
         """Add a row to the curve; whether all parameters are finite."""
-        finite = all(np.isfinite(array).all() for array in now.state)
-        values = [np.nan] * len(self.evaluator.columns)
+        finite = is_finite(now.state)
+        values = [np.nan] * len(self.learner.columns)
         if finite:
-            values = self.evaluator(now.state[:3], now.update, should_pause)
-        now.curve.append([now.update, now.update / self.plan.batches, *values])
+            values = self.learner.evaluate(now.state, now.update, should_pause)
+        now.curve.append([now.update, now.update / self.learner.batches, *values])
         if finite and self._best_so_far(now):
-            now.best_machine = machine_arrays(now.state, self.settings.model.kind)
+            now.best_machine = self.learner.machine(now.state)
         return finite
+
+    def _watched(self, now: Progress) -> list[float]:
+        """The validation metric of all evaluations but that of the start."""
+        return [row[self.columns.index(self.watched)] for row in now.curve[1:]] if self.watched else []
 
     def _best_so_far(self, now: Progress) -> bool:
         """Whether the last row is the best of the validation part, the start left out."""
-        if "valid_log_likelihood" not in self.evaluator.columns or len(now.curve) < 2:
-            return False
-        values = [row[2 + self.evaluator.columns.index("valid_log_likelihood")] for row in now.curve[1:]]
-        return bool(values[-1] > max(values[:-1], default=-np.inf))
+        values = np.array(self._watched(now))
+        return values.size > 0 and best_of(values, better(self.watched)) == values.size - 1
+
+    def _converged(self, now: Progress) -> int | None:
+        """Epoch at which early stopping found that the machine has converged."""
+        if self.settings.model.kind != "auto-encoder":
+            return None
+        how = self.settings.early_stopping
+        found = converged(self._watched(now), how.look_ahead, how.tolerance)
+        return found and round(now.curve[found][1])
 
     def _outcome(self, now: Progress, diverged: int | None) -> Outcome:
         return Outcome(
-            ("update", "epoch", *self.evaluator.columns),
+            self.columns,
             np.array(now.curve, dtype=np.float64),
-            machine_arrays(now.state, self.settings.model.kind),
+            self.learner.machine(now.state),
             diverged,
             now.seconds,
             {split: len(rows) for split, rows in self.data.parts.items()},
             now.best_machine,
+            ("update", *now.recorded) if now.recorded else (),
+            np.array(now.records, dtype=np.float64) if now.records else None,
+            self._converged(now),
+            now.pretrained,
         )

@@ -13,12 +13,11 @@ from threadpoolctl import threadpool_limits
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.samplers import Sampler
-from cbm_cli.kernels.state import Array, Mix, Plan, Rows, State, plain_state
+from cbm_cli.kernels.random import SAMPLER
+from cbm_cli.kernels.state import Array, Plan, Rows, State, plain_plan, plain_state
 from cbm_cli.kernels.sweep import draw_samples, make_ladder
 from cbm_cli.results import PlainMachine
 from cbm_cli.results.files import write_atomically
-
-_NO_MIX = Mix(*np.zeros(4, np.float32))
 
 
 class Samples(NamedTuple):
@@ -65,7 +64,7 @@ def draw(
         Samples of different chains are independent.
     start : (rows, unit), optional
         Rows (n, N) uint8 and the value of one level, as from ``load_rows``. Chains start at a random
-        choice of them, grey values taken as probabilities; by default at uniformly random states.
+        choice of them, grey values taken as probabilities; by default at random hidden states.
 
     Raises
     ------
@@ -75,10 +74,11 @@ def draw(
     W, b, c = (np.ascontiguousarray(array, dtype=np.float32) for array in machine)
     chains, random = min(chains, count), np.random.Generator(np.random.Philox(key=[seed, 6]))
     try:
-        plan = _plan(sampler, chains, seed)
-        x = np.empty((chains, sampler.temperatures, len(b)), np.float32)
-        x[:] = _first_states(start, chains, len(b), random)[:, None]
-        state = plain_state(W, b, c, x.reshape(-1, len(b)))
+        changes = {"ladders": chains, "temperatures": sampler.temperatures, "steps": sampler.steps}
+        plan = plain_plan(len(b), len(c), seed, chains, **changes)
+        h = np.empty((chains, sampler.temperatures, len(c)), np.float32)
+        h[:] = _first_states((W, c), start, chains, random)[:, None]
+        state = plain_state(W, b, c, h.reshape(-1, len(c)))
         with threadpool_limits(1):
             return _collect(state, plan, count, steps, random)
     except MemoryError:
@@ -95,16 +95,18 @@ def write_samples(path: Path, samples: Samples) -> None:
 
 
 def _first_states(
-    start: tuple[Rows, float] | None, chains: int, width: int, random: np.random.Generator
+    machine: tuple[Array, Array], start: tuple[Rows, float] | None, chains: int, random: np.random.Generator
 ) -> Array:
-    """Visible states (chains, N) before the first sweep."""
+    """Hidden states (chains, M) before the first sweep: fair coins, or drawn given rows of data."""
+    W, c = machine
     p: NDArray | float = 0.5
     if start is not None:
         rows, unit = start
-        if rows.shape[1] != width:
-            raise CbmError(f"the data have {rows.shape[1]} columns, the machine {width} visible units")
-        p = unit * rows[np.resize(random.permutation(len(rows)), chains)]
-    return (random.random((chains, width)) < p).astype(np.float32)
+        if rows.shape[1] != len(W):
+            raise CbmError(f"the data have {rows.shape[1]} columns, the machine {len(W)} visible units")
+        grey = unit * rows[np.resize(random.permutation(len(rows)), chains)]
+        p = expit((random.random(grey.shape) < grey).astype(np.float32) @ W + c)
+    return (random.random((chains, len(c))) < p).astype(np.float32)
 
 
 def _collect(state: State, plan: Plan, count: int, steps: int, random: np.random.Generator) -> Samples:
@@ -113,10 +115,11 @@ def _collect(state: State, plan: Plan, count: int, steps: int, random: np.random
     found = Samples(
         np.empty((count, n), np.uint8), np.empty((count, n), np.float32), np.empty((count, m), np.uint8)
     )
-    ladder, x = make_ladder(state, plan), np.empty((plan.batch, n), np.float32)
+    x, to_h = np.empty((plan.batch, n), np.float32), np.empty((plan.batch, m), np.float32)
+    ladder = make_ladder(state.h, plan, x, to_h)
     for turn, first in enumerate(range(0, count, plan.batch)):
         for sweep in range(turn * steps, (turn + 1) * steps):
-            draw_samples(state, ladder, plan, sweep, x)
+            draw_samples(*state[:3], ladder, plan.seed, SAMPLER, sweep, x, to_h)
         _read_out(
             state, x[: count - first], random, Samples(*(array[first : first + len(x)] for array in found))
         )
@@ -128,28 +131,3 @@ def _read_out(state: State, x: Array, random: np.random.Generator, out: Samples)
     out.hidden[:] = random.random(out.hidden.shape) < expit(x @ state.W + state.c)
     out.means[:] = expit(out.hidden @ state.W.T + state.b)
     out.samples[:] = random.random(out.samples.shape) < out.means
-
-
-def _plan(sampler: Sampler, chains: int, seed: int) -> Plan:
-    """A plan of one sweep of all chains at a time; what only training reads is zero."""
-    zero = np.float32(0)
-    return Plan(
-        seed=np.uint64(seed),
-        learning_rate=zero,
-        sliding_visible=zero,
-        sliding_hidden=zero,
-        visible_mix=_NO_MIX,
-        hidden_mix=_NO_MIX,
-        offsets_before=False,
-        batch=chains,
-        batches=1,
-        shuffled=False,
-        unit=np.float32(1),
-        ladders=chains,
-        temperatures=sampler.temperatures,
-        steps=sampler.steps,
-        restart=False,
-        exact=False,
-        fast_learning_rate=zero,
-        fast_decay=zero,
-    )

@@ -1,0 +1,52 @@
+"""Early stopping: when a cost has stopped to fall."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from cbm_cli.datasets import Dataset
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.settings import Settings
+
+
+def check_validation(settings: Settings, data: Dataset) -> None:
+    """Raise CbmError where there is no validation part to watch, or where it is not evaluated."""
+    if "valid" not in data.parts:
+        raise CbmError(
+            f"early_stopping: {data.name} has no validation part to watch; make one: set rows of the training "
+            "part aside, and give files as data: {path: train.csv, valid: valid.csv}"
+        )
+    parts = settings.evaluate.parts
+    if parts and "valid" not in parts.split("+"):
+        raise CbmError(
+            f"early_stopping: evaluate.parts: {parts} leaves out the validation part; write {parts}+valid"
+        )
+
+
+def converged(costs: Sequence[float], look_ahead: int, tolerance: float) -> int | None:
+    """Epoch at which a training has converged: the first that no epoch soon after it improves on.
+
+    The paper stops "with a look ahead of 5 epochs", when "the cost improvement on the validation set was less
+    than 0.00001". Read here as: epoch e has converged if none of the epochs e + 1, ..., e + look_ahead costs
+    less than ``costs`` of e minus the tolerance. It is known look_ahead epochs later, when training stops.
+
+    Parameters
+    ----------
+    costs : sequence of float
+        Of the epochs 1, 2, ... so far. NaN improves on nothing.
+    look_ahead : int
+        Epochs that are waited for, 1 or more.
+    tolerance : float
+        What a cost must fall by more than; 0: any fall counts.
+
+    Returns
+    -------
+    int, or None where no epoch of ``costs`` is known to have converged.
+    """
+    values = np.asarray(costs, dtype=np.float64)
+    if values.size <= look_ahead:
+        return None
+    ahead = sliding_window_view(values[1:], look_ahead)  # row e: the epochs after e
+    still = ~(ahead < values[:-look_ahead, None] - tolerance).any(axis=1)
+    return int(still.argmax()) + 1 if still.any() else None

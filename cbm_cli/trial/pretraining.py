@@ -1,0 +1,151 @@
+"""Greedy layer-wise pre-training of deep Boltzmann machines by RBMs (Salakhutdinov & Hinton 2009).
+
+Layer l + 1 is the hidden layer of an RBM on the mean activity of layer l. In the deep machine an inner
+layer hears from both sides, in its RBM from one; so the first RBM's bottom-up and the last one's top-down
+activations are doubled while they train, and the weights of those between are halved afterwards. An inner
+layer gets the mean of the two biases that its RBMs have found, an offset from the RBM below it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from cbm_cli.datasets import Dataset
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.offsets import Scheme
+from cbm_cli.grid.settings import Settings
+from cbm_cli.kernels.state import Plan, State, empty_trail
+from cbm_cli.kernels.training import train
+from cbm_cli.results import Progress
+from cbm_cli.trial.start import initial_state, layout_of, make_plan, total_updates
+
+_LEVELS = 255  # mean activities go to the next layer in steps of 1/255, as grey values do
+
+
+class Stage(NamedTuple):
+    """The training of one layer."""
+
+    settings: Settings
+    data: Dataset
+    plan: Plan
+    seed: int
+    updates: int
+
+
+class Pretraining:
+    """The stages before the training of a deep machine; none where there is no pre-training."""
+
+    def __init__(self, settings: Settings, data: Dataset, seed: int) -> None:
+        self.settings, self.data, self.seed = settings, data, seed
+        self.sizes = layout_of(settings, data).sizes
+        self.stages = len(self.sizes) - 1 if settings.pretraining.epochs else 0
+        self._stage: tuple[int, Stage] | None = None
+
+    def is_done(self, now: Progress) -> bool:
+        """Whether all layers are pre-trained."""
+        return now.stage >= self.stages
+
+    def first_state(self, now: Progress) -> State:
+        """The state before the first update of the stage."""
+        stage = self._stage_of(now)
+        return initial_state(stage.settings, stage.data, stage.plan, stage.seed)
+
+    def advance(self, now: Progress, at_once: int) -> None:
+        """Make up to ``at_once`` updates; at the end of a layer, keep it and turn to the next one."""
+        stage = self._stage_of(now)
+        stop = min(stage.updates, now.update + at_once)
+        train(now.state, stage.data.train, stage.plan, empty_trail(*now.state.W.shape), now.update, stop)
+        now.update = stop
+        if stop < stage.updates:
+            return
+        for name in ("W", "b", "c", "mu", "lam"):
+            now.pretrained[f"{name}_{now.stage}"] = getattr(now.state, name).copy()
+        now.stage, now.update = now.stage + 1, 0
+        if not self.is_done(now):
+            now.state = self.first_state(now)
+
+    def machine(self, now: Progress) -> tuple[list[NDArray], list[NDArray], list[NDArray]]:
+        """Weights, plain biases and offsets of every layer of the deep machine."""
+        found, last = now.pretrained, self.stages - 1
+        weights = [found[f"W_{k}"] * (1 if k in (0, last) else 0.5) for k in range(self.stages)]
+        inner = [(found[f"c_{k}"] + found[f"b_{k + 1}"]) / 2 for k in range(last)]
+        biases = [found["b_0"], *inner, found[f"c_{last}"]]
+        offsets = [found["mu_0"], *(found[f"lam_{k}"] for k in range(self.stages))]
+        for letter, offset in zip(Scheme.parse(self.settings.offsets).letters, offsets, strict=True):
+            if letter == "0":
+                offset[:] = 0
+        return weights, biases, offsets
+
+    def _stage_of(self, now: Progress) -> Stage:
+        if self._stage is None or self._stage[0] != now.stage:
+            self._stage = now.stage, self._make_stage(now)
+        return self._stage[1]
+
+    def _make_stage(self, now: Progress) -> Stage:
+        k = now.stage
+        settings, data = _settings_of(self.settings, k, self.sizes[k + 1]), self._data_of(now)
+        seed = int(np.random.SeedSequence([self.seed, 100 + k]).generate_state(1, np.uint64)[0])
+        plan = make_plan(settings, data, seed)._replace(**self._gains(k))
+        return Stage(settings, data, plan, seed, total_updates(settings, data))
+
+    def _gains(self, k: int) -> dict[str, np.float32]:
+        """Which activations of the RBM of layer k are doubled."""
+        return {
+            "to_hidden": np.float32(2 if k == 0 else 1),
+            "to_visible": np.float32(2 if k == self.stages - 1 else 1),
+        }
+
+    def _data_of(self, now: Progress) -> Dataset:
+        """The data, or the mean activity of the last layer that is pre-trained."""
+        if now.stage == 0:
+            return Dataset(self.data.name, self.data.train, levels=self.data.levels)
+        rows, levels = self.data.train, self.data.levels
+        for k in range(now.stage):
+            gain, found = float(self._gains(k)["to_hidden"]), now.pretrained
+            means = [
+                expit(gain * (part / np.float32(levels)) @ found[f"W_{k}"] + found[f"c_{k}"])
+                for part in np.array_split(rows, max(1, len(rows) // 1000))
+            ]
+            rows, levels = np.round(_LEVELS * np.concatenate(means)).astype(np.uint8), _LEVELS
+        return Dataset(f"layer {now.stage} of {self.data.name}", rows, levels=levels)
+
+
+def pretraining_facts(settings: Settings) -> dict | None:
+    """All settings that decide what pre-training finds, beside data and seed; None where there is none."""
+    if not settings.pretraining.epochs:
+        return None
+    layers = settings.model.layers - 1
+    return {
+        "model": settings.model.size,
+        "layers": [_settings_of(settings, k, 1).model_dump(mode="json") for k in range(layers)],
+    }
+
+
+def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
+    """Settings of the RBM between two layers: what pre-training does not give is as in the training."""
+    how, scheme = settings.pretraining, Scheme.parse(settings.offsets)
+    letters = Scheme(scheme.letters[layer : layer + 2], scheme.before, scheme.sliding)
+    sliding = settings.sliding_factor
+    if how.sliding_factor is not None:
+        sliding = {"visible": how.sliding_factor, "hidden": how.sliding_factor}
+    sampler = how.sampler or settings.sampler
+    if "PT" in sampler or sampler == "exact":
+        raise CbmError(
+            f"pretraining: {sampler} has no place for doubled activations; give pretraining a sampler, "
+            "such as sampler: PCD-1"
+        )
+    return Settings(
+        data=settings.data,
+        model={"kind": "rbm", "hidden": hidden},
+        offsets=how.offsets or str(letters),
+        sampler=sampler,
+        learning_rate=how.learning_rate or settings.learning_rate,
+        sliding_factor=sliding,
+        init=settings.init,
+        weight_scale=settings.weight_scale,
+        epochs=how.epochs,
+        batch=how.batch or settings.batch,
+        evaluate={"method": "none"},
+    )
