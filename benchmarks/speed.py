@@ -23,6 +23,7 @@ import numpy as np
 from cbm_cli.datasets import Dataset, load
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.partition import log_partition, mean_log_likelihood
+from cbm_cli.kernels.state import empty_trail
 from cbm_cli.kernels.training import train
 from cbm_cli.trial.annealing import ais
 from cbm_cli.trial.start import initial_state, make_plan
@@ -43,7 +44,8 @@ def cbm_update(sampler: str, data: Dataset, hidden: int, batch: int) -> Callable
     )
     plan = make_plan(settings, data, 1)
     state = initial_state(settings, data, plan, 1)
-    return lambda n: train(state, data.train, plan, 0, n)
+    no_trail = empty_trail(data.width, hidden)
+    return lambda n: train(state, data.train, plan, no_trail, 0, n)
 
 
 def numpy_update(data: Dataset, hidden: int, batch: int) -> Callable[[int], None]:

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 
 from cbm_cli.kernels.random import fill_uniform
-from cbm_cli.kernels.state import Mix, Plan, State
+from cbm_cli.kernels.state import INDEPENDENT, State, empty_trail, no_extras, plain_plan
+from cbm_cli.kernels.training import train
 
 
 def sigmoid(a):
@@ -44,14 +45,12 @@ def random_state(n, m, plan, seed, scale=1.0):
     rng = np.random.default_rng(seed + 1)
     W, b, c = random_machine(n, m, seed, scale)
     mu, lam = rng.random(n).astype(np.float32), rng.random(m).astype(np.float32)
-    x = (rng.random((plan.ladders * plan.temperatures, n)) < 0.5).astype(np.float32)
-    return State(W, b, c, mu, lam, x, *no_fast(n, m, plan))
-
-
-def no_fast(n, m, plan):
-    """Fast weights before the first update: zero, or of no size."""
-    shapes = ((n, m), (n,), (m,)) if plan.fast_learning_rate > 0 else ((0, 0), (0,), (0,))
-    return tuple(np.zeros(shape, np.float32) for shape in shapes)
+    chains = plan.ladders * plan.temperatures
+    h, aside_h = ((rng.random((chains, m)) < 0.5).astype(np.float32) for _ in range(2))
+    extras = [aside_h if plan.offsets_from == INDEPENDENT else aside_h[:0], *no_extras()[1:]]
+    if plan.fast_learning_rate > 0:
+        extras[1:4] = (np.zeros(shape, np.float32) for shape in ((n, m), (n,), (m,)))
+    return State(W, b, c, mu, lam, h, *extras)
 
 
 MIXES = {
@@ -64,34 +63,20 @@ MIXES = {
 }
 
 
-def mix(letter):
-    return Mix(*map(np.float32, MIXES[letter]))
+def mix(letter, units):
+    """What the offsets of so many units are made of."""
+    return np.tile(np.float32(MIXES[letter])[:, None], (1, units))
 
 
-def plan(batch, **changes):
-    """A full-batch plan of PCD-1 with the scheme dd^b, changed as asked."""
-    one = np.float32(1)
-    base = Plan(
-        seed=np.uint64(2024),
-        learning_rate=np.float32(0.1),
-        sliding_visible=one,
-        sliding_hidden=one,
-        visible_mix=mix("d"),
-        hidden_mix=mix("d"),
-        offsets_before=True,
-        batch=batch,
-        batches=1,
-        shuffled=False,
-        unit=one,
-        ladders=batch,
-        temperatures=1,
-        steps=1,
-        restart=False,
-        exact=False,
-        fast_learning_rate=np.float32(0),
-        fast_decay=np.float32(0.95),
-    )
-    return base._replace(**changes)
+def plan(n, m, batch, scheme="dd", **changes):
+    """A full-batch plan of PCD-1 of n visible and m hidden units, changed as asked."""
+    mixes = {"visible_mix": mix(scheme[0], n), "hidden_mix": mix(scheme[1], m)}
+    return plain_plan(n, m, 2024, batch, **({"learning_rate": np.float32(0.1)} | mixes | changes))
+
+
+def learn(state, rows, plan, first, last, trail=None):
+    """Train in place, without a trail unless one is given."""
+    train(state, rows, plan, trail or empty_trail(*state.W.shape), first, last)
 
 
 def copied(state):

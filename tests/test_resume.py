@@ -1,5 +1,6 @@
 """A trial that is stopped anywhere and goes on ends in the same bytes as one that ran through."""
 
+import itertools
 import random
 from pathlib import Path
 
@@ -41,11 +42,12 @@ def same(one, other):
         }
 
 
-@pytest.mark.parametrize("chance", [0.1, 0.3, 0.7])
+AIS = {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}}
+
+
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"sampler": "CD-1"}, {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}}],
-    ids=["PT_3", "CD-1", "AIS"],
+    ("changes", "chance"),
+    [*itertools.product([{}, {"sampler": "CD-1"}], [0.1, 0.3, 0.7]), (AIS, 0.1), (AIS, 0.3)],
 )
 def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
     monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at

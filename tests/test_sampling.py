@@ -3,23 +3,34 @@
 import numpy as np
 import pytest
 
-from cbm_cli.kernels.random import SAMPLER
-from cbm_cli.kernels.state import State
-from cbm_cli.kernels.sweep import draw_samples, make_ladder, make_negative, swap_neighbours, weigh_all_states
-from cbm_cli.kernels.training import train
+from cbm_cli.kernels.enumeration import make_all_states, weigh_all_states
+from cbm_cli.kernels.random import RESTART, SAMPLER
+from cbm_cli.kernels.state import plain_plan
+from cbm_cli.kernels.sweep import draw_samples, make_ladder, restart, swap_neighbours
 from cbm_cli.kernels.units import mean_of_units, sample_units
-from tests.oracles import copied, joint, no_fast, plan, random_machine, random_state, sigmoid, states, uniform
+from tests.oracles import copied, joint, learn, plan, random_machine, random_state, sigmoid, states, uniform
+
+
+def means_of(a, bias, gain=1, scale=1):
+    found = np.empty_like(a)
+    mean_of_units(a[None], np.float32(gain), bias, np.float32(scale), found[None])
+    return found
 
 
 def test_sigmoid_is_right_to_float32_over_the_whole_range():
     a = np.linspace(-200, 200, 1_000_001).astype(np.float32)
-    found = np.empty_like(a)
-    mean_of_units(a[None], np.zeros_like(a), found[None])
+    found = means_of(a, np.zeros_like(a))
     exact = sigmoid(a.astype(float))
     assert np.abs(found - exact).max() < 1.2e-7  # 2^-23: one unit in the last place at 1
     tail = (a > -86) & (a < 0)
     assert np.abs(found[tail] / exact[tail] - 1).max() < 1e-6
     assert np.isfinite(found).all()
+
+
+def test_means_have_the_gain_of_their_activations_and_a_scale():
+    a, bias = np.float32([-2, 0, 0.5, 3]), np.float32([0.5, -1, 0, 1])
+    expected = -0.25 * sigmoid(2 * a.astype(float) + bias)
+    np.testing.assert_allclose(means_of(a, bias, gain=2, scale=-0.25), expected, atol=1e-7)
 
 
 def test_a_unit_is_on_when_u_is_below_its_probability():
@@ -43,93 +54,138 @@ def deviations(x, p):
     return np.abs(frequency - p) / np.sqrt(p * (1 - p) / len(x))
 
 
+def sweep(machine, h, its, update, site=SAMPLER):
+    """Advance the chains h once; return what stands for the model: samples x, and x W."""
+    x = np.empty((its.batch, len(machine[1])), np.float32)
+    to_h = np.empty((its.batch, h.shape[1]), np.float32)
+    ladder = make_ladder(h, its, x, to_h)
+    draw_samples(*machine, ladder, its.seed, site, update, x, to_h)
+    return x, to_h
+
+
+def draw_pairs(p, count, seed):
+    """Pairs (x, h) drawn exactly from a distribution over all joint states."""
+    chosen = np.random.default_rng(seed).choice(p.size, size=count, p=p.ravel())
+    x, h = np.unravel_index(chosen, p.shape)
+    n, m = (int(np.log2(size)) for size in p.shape)
+    return states(n)[x].astype(np.float32), states(m)[h].astype(np.float32)
+
+
+def assert_pairs_have_distribution(x, h, p, where=""):
+    """Marginal frequencies of x and h, and <x_i h_j>, within 4.5 standard errors."""
+    assert deviations(x, p.sum(axis=1)).max() < 4.5, where
+    assert deviations(h, p.sum(axis=0)).max() < 4.5, where
+    both = states(x.shape[1]).T @ p @ states(h.shape[1])
+    error = np.sqrt(both * (1 - both) / len(x))
+    assert (np.abs(x.T.astype(float) @ h / len(x) - both) < 4.5 * error).all(), where
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 def test_gibbs_chains_that_start_at_p_stay_at_p(steps):
     chains = 40_000
-    W, b, c = random_machine(4, 3, seed=1)
-    p = joint(W, b, c)[0].sum(axis=1)
-    its = plan(chains, steps=steps)
-    state = State(
-        W, b, c, b * 0, c * 0, draw_states(p, chains, seed=2).astype(np.float32), *no_fast(4, 3, its)
-    )
-    ladder, samples = make_ladder(state, its), np.empty((chains, 4), np.float32)
+    machine = random_machine(4, 3, seed=1)
+    p, _ = joint(*machine)
+    _, h = draw_pairs(p, chains, seed=2)
+    its = plain_plan(4, 3, 2024, chains, steps=steps)
     for update in range(4):
-        draw_samples(state, ladder, its, update, samples)
-    assert deviations(samples, p).max() < 4.5  # standard errors; 16 states
+        x, to_h = sweep(machine, h, its, update)
+        assert_pairs_have_distribution(x, h, p)
+    np.testing.assert_allclose(to_h, x @ machine[0], atol=1e-6)
 
 
 def test_tempered_chains_that_start_at_their_distributions_stay_there():
     ladders, temperatures = 20_000, 4
-    W, b, c = random_machine(4, 3, seed=4, scale=1.5)
-    by_temperature = [joint(W, b, c, beta=beta)[0].sum(axis=1) for beta in np.linspace(0, 1, temperatures)]
-    x = np.stack([draw_states(p, ladders, seed=t) for t, p in enumerate(by_temperature)], axis=1)
-    its = plan(3 * ladders, ladders=ladders, temperatures=temperatures)
-    state = State(W, b, c, b * 0, c * 0, x.reshape(-1, 4).astype(np.float32), *no_fast(4, 3, its))
-    ladder, samples = make_ladder(state, its), np.empty((3 * ladders, 4), np.float32)
+    machine = random_machine(4, 3, seed=4, scale=1.5)
+    by_temperature = [joint(*machine, beta=beta)[0] for beta in np.linspace(0, 1, temperatures)]
+    h = np.stack([draw_pairs(p, ladders, seed=t)[1] for t, p in enumerate(by_temperature)], axis=1)
+    h = h.reshape(-1, 3)
+    its = plain_plan(4, 3, 2024, 3 * ladders, ladders=ladders, temperatures=temperatures)
+    samples, to_h = np.empty((its.batch, 4), np.float32), np.empty((its.batch, 3), np.float32)
+    ladder = make_ladder(h, its, samples, to_h)
     for update in range(2):
-        draw_samples(state, ladder, its, update, samples)
+        draw_samples(*machine, ladder, its.seed, SAMPLER, update, samples, to_h)
     for t, p in enumerate(by_temperature):
-        assert deviations(state.x[t::temperatures], p).max() < 4.5, f"temperature {t}"
-    assert (samples[-ladders:] == state.x[temperatures - 1 :: temperatures]).all()
+        pairs = ladder.visible.states[t::temperatures], h[t::temperatures]
+        assert_pairs_have_distribution(*pairs, p, f"temperature {t}")
+    assert (samples[-ladders:] == ladder.visible.states[temperatures - 1 :: temperatures]).all()
+    np.testing.assert_allclose(to_h, samples @ machine[0], atol=1e-6)
 
 
 def test_neighbours_swap_by_the_metropolis_rule():
     beta, energy = np.float32([0, 0.5, 1]), np.float32([-1, -3, -4])
-    x = np.float32([[0], [1], [2]])
+    x, h, to_h = (
+        np.float32([[0], [1], [2]]),
+        np.float32([[0, 0], [1, 1], [2, 2]]),
+        np.float32([[0], [1], [2]]),
+    )
+
+    def order_after(energy, parity, u):
+        swap_neighbours(x, h, to_h, energy, beta, 3, parity, np.float32([9, *u]), 1)
+        assert (h == x).all()
+        assert (to_h == x).all()
+        return x.ravel().tolist()
+
     # Pair (0, 1): gain (0 - 0.5) (-1 + 3) = -1, accepted below exp(-1) = 0.368.
-    swap_neighbours(x, energy, beta, 3, 0, np.float32([0.36, 0, 0]), 0)
-    assert x.ravel().tolist() == [1, 0, 2]
-    swap_neighbours(x, energy, beta, 3, 0, np.float32([0.38, 0, 0]), 0)
-    assert x.ravel().tolist() == [1, 0, 2]
+    assert order_after(energy, 0, [0.36, 0, 0]) == [1, 0, 2]
+    assert order_after(energy, 0, [0.38, 0, 0]) == [1, 0, 2]
     # Pair (1, 2) has the odd parity: gain (0.5 - 1) (-3 + 4) = -0.5, accepted below 0.607.
-    swap_neighbours(x, energy, beta, 3, 1, np.float32([0, 0.6, 0]), 0)
-    assert x.ravel().tolist() == [1, 2, 0]
+    assert order_after(energy, 1, [0, 0.6, 0]) == [1, 2, 0]
     # A colder chain with the higher energy always swaps.
-    swap_neighbours(x, np.float32([-4, -3, -1]), beta, 3, 1, np.float32([0, 1, 0]), 0)
-    assert x.ravel().tolist() == [1, 0, 2]
+    assert order_after(np.float32([-4, -3, -1]), 1, [0, 1, 0]) == [1, 0, 2]
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
 def test_all_states_carry_the_weight_of_their_probability(shape):
     n, m = shape
     machine = random_machine(n, m, seed=7)
-    its = plan(4, exact=True)
-    state = random_state(n, m, its, seed=7)
-    negative = make_negative(np.empty((2 ** min(n, m), n), np.float32), m, its)
-    weigh_all_states(state, negative)
+    found = make_all_states(np.empty((2 ** min(n, m), n), np.float32), m, True)
+    weigh_all_states(*machine, found)
     p, _ = joint(*machine)
-    weighted = negative.x * negative.weight[:, None]
-    assert negative.weight.sum() == pytest.approx(1, abs=1e-6)
+    weighted = found.x * found.weight[:, None]
+    assert found.weight.sum() == pytest.approx(1, abs=1e-6)
     np.testing.assert_allclose(weighted.sum(axis=0), p.sum(axis=1) @ states(n), atol=2e-6)
-    np.testing.assert_allclose(weighted.T @ negative.h, states(n).T @ p @ states(m), atol=2e-6)
+    np.testing.assert_allclose(weighted.T @ found.h, states(n).T @ p @ states(m), atol=2e-6)
 
 
-def plain_sweeps(state, its, update, batch):
-    """draw_samples in plain Python, with the same random numbers: a readable reference."""
-    W, b, c, _, _, x = (array.astype(float) for array in state[:6])
-    if its.restart:
-        x = batch.astype(float)
-    chains, (n, m) = len(x), W.shape
+def plain_sweeps(machine, h, its, update, site=SAMPLER):
+    """draw_samples in plain Python, with the same random numbers: a readable reference.
+
+    Samples x, and the chains' hidden states after the update.
+    """
+    W, b, c = (array.astype(float) for array in machine)
+    h = h.astype(float)
+    chains, (n, m) = len(h), W.shape
     beta = np.tile(np.linspace(0, 1, its.temperatures), its.ladders)[:, None] if its.temperatures > 1 else 1.0
     numbers = its.steps * chains * (n + m) + chains
     numbers += -numbers % 4
     rounds, samples = its.batch // its.ladders, []
-    u_all = uniform(int(its.seed), update, SAMPLER, rounds * numbers).reshape(rounds, numbers)
+    u_all = uniform(int(its.seed), update, site, rounds * numbers).reshape(rounds, numbers)
     for r, u in enumerate(u_all):
         at = 0
         for _ in range(its.steps):
-            h = (u[at : at + chains * m].reshape(chains, m) < sigmoid(beta * (x @ W + c))).astype(float)
-            at += chains * m
-            x = (u[at : at + chains * n].reshape(chains, n) < sigmoid(beta * (h @ W.T + b))).astype(float)
+            to_x, to_h = its.to_visible, its.to_hidden
+            x = sampled(beta * (to_x * h @ W.T + b), u[at : at + chains * n])
             at += chains * n
+            h = sampled(beta * (to_h * x @ W + c), u[at : at + chains * m])
+            at += chains * m
         energy = -(x * (h @ W.T + b)).sum(axis=1) - h @ c
         for first in range(0, chains if its.temperatures > 1 else 0, its.temperatures):
             for k in range(first + (update * rounds + r) % 2, first + its.temperatures - 1, 2):
                 gain = (beta[k, 0] - beta[k + 1, 0]) * (energy[k] - energy[k + 1])
                 if u[at + k] < min(1, np.exp(gain)):
-                    x[[k, k + 1]] = x[[k + 1, k]]
+                    x[[k, k + 1]], h[[k, k + 1]] = x[[k + 1, k]], h[[k + 1, k]]
         samples.append(x[its.temperatures - 1 :: its.temperatures].copy())
-    return np.concatenate(samples), x
+    return np.concatenate(samples), h
+
+
+def sampled(activation, u):
+    return (u.reshape(activation.shape) < sigmoid(activation)).astype(float)
+
+
+def plain_restart(means, its, update, first=0):
+    """Hidden states drawn from the data's hidden means (B, M), as CD starts its chains."""
+    u = uniform(int(its.seed), update, RESTART, first + means.size)[first:]
+    return (u.reshape(means.shape) < means).astype(float)
 
 
 @pytest.mark.parametrize(
@@ -137,32 +193,47 @@ def plain_sweeps(state, its, update, batch):
     [
         {},
         {"steps": 3},
-        {"restart": True},
+        {"to_hidden": np.float32(2)},
+        {"to_visible": np.float32(2)},
         {"ladders": 1, "temperatures": 10},
         {"ladders": 4, "temperatures": 3, "steps": 2},
     ],
-    ids=["PCD-1", "PCD-3", "CD-1", "PT_10", "PT_3-2 with 4 ladders"],
+    ids=["PCD-1", "PCD-3", "doubled up", "doubled down", "PT_10", "PT_3-2 with 4 ladders"],
 )
 def test_every_sampler_takes_the_steps_of_the_plain_reference(changes):
-    its = plan(8, **changes)
+    its = plan(6, 3, 8, **changes)
     state = random_state(6, 3, its, seed=20)
-    batch = states(6)[:8].astype(np.float32)
-    ladder, samples = make_ladder(state, its), np.empty((8, 6), np.float32)
+    machine = state[:3]
     for update in range(25):
-        expected, chains = plain_sweeps(state, its, update, batch)
-        if its.restart:
-            state.x[:] = batch
-        draw_samples(state, ladder, its, update, samples)
+        expected, chains = plain_sweeps(machine, state.h, its, update)
+        samples, to_h = sweep(machine, state.h, its, update)
         assert (samples == expected).all()
-        assert (state.x == chains).all()
+        assert (state.h == chains).all()
+        np.testing.assert_allclose(to_h, expected @ machine[0], atol=1e-5)
+
+
+def test_chains_restart_at_states_drawn_from_the_means_of_the_data():
+    its = plan(5, 3, 6, restart=True)
+    means = np.random.default_rng(3).random((6, 3)).astype(np.float32)
+    h, u = np.empty_like(means), np.empty(20, np.float32)
+    for update in range(20):
+        restart(means / 6, its.seed, update, 0, u, h)
+        assert (h == plain_restart(means, its, update)).all()
+    rows = np.tile(means[:1], (40_000, 1))
+    h, u = np.empty_like(rows), np.empty(rows.size, np.float32)
+    restart(rows / len(rows), its.seed, 0, 0, u, h)
+    error = np.sqrt(means[0] * (1 - means[0]) / len(rows))
+    assert (np.abs(h.mean(axis=0) - means[0]) < 4.5 * error).all()
 
 
 def test_cd_restarts_its_chains_at_the_batch():
     rows = states(5)[:6].astype(np.uint8)
-    its = plan(6, restart=True, learning_rate=np.float32(0))
+    its = plan(5, 3, 6, restart=True, learning_rate=np.float32(0))
     state = random_state(5, 3, its, seed=3, scale=0.5)
-    other = copied(state)
-    other.x[:] = 1 - other.x
+    other, machine = copied(state), [array.copy() for array in state[:3]]
+    other.h[:] = 1 - other.h
     for it in (state, other):
-        train(it, rows, its, 0, 5)
-    assert (state.x == other.x).all()
+        learn(it, rows, its, 0, 5)
+    assert (state.h == other.h).all()
+    start = plain_restart(sigmoid(rows @ machine[0].astype(float) + machine[2]), its, 4)
+    assert (state.h == plain_sweeps(machine, start, its, 4)[1]).all()

@@ -115,10 +115,10 @@ def _mix(letter: str, units: int) -> Array:
 def initial_state(settings: Settings, data: Dataset, seed: int) -> AutoEncoderState:
     """The parameters and offsets before the first update.
 
-    W_l ~ N(0, weight_scale^2), from the seed alone. The decoder's visible bias is the inverse activation of the
-    data mean, clipped to [0.001, 0.999] (the paper's section on initialisation), or zero; all other biases
-    are 0. Biases are plain ones: the encoder is the same function for every scheme. Offsets start at the
-    data mean and, of hidden units, at the activation of 0; at 0 for the letter 0, at 1/2 for h and r.
+    W_l ~ N(0, weight_scale^2), from the seed alone. The decoder's visible bias is the inverse activation of
+    the data mean clipped to [0.001, 0.999], as in the paper's section on initialisation, or zero; all other
+    biases are 0. Biases are plain ones: the auto encoder is the same function for every scheme. Offsets start
+    at the data mean and, of hidden units, at the activation of 0; at 0 for the letter 0, 1/2 for h and r.
     """
     sizes, model = layer_sizes(settings, data), settings.model
     weights = np.random.Generator(np.random.Philox(key=[seed, 1]))
