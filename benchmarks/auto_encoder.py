@@ -117,7 +117,9 @@ def sklearn_update(data: Dataset, hidden: tuple[int, ...]) -> Callable[[int], No
     from sklearn.neural_network import MLPRegressor
 
     layers = (*hidden, *hidden[-2::-1])
-    machine = MLPRegressor(layers, activation="logistic", solver="sgd", batch_size=BATCH, random_state=1)
+    machine = MLPRegressor(
+        hidden_layer_sizes=layers, activation="logistic", solver="sgd", batch_size=BATCH, random_state=1
+    )
     rows = data.train[:BATCH].astype(np.float32)
 
     def update(count: int) -> None:
