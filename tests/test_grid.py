@@ -709,8 +709,22 @@ def test_experiments_of_the_paper_expand_to_their_tables():
         **dict.fromkeys(("eight-sets-16", "eight-sets-16-short"), 8 * 4),
         **dict.fromkeys(("eight-sets-200", "eight-sets-200-short"), 8 * 4),
         **dict.fromkeys(("eight-sets-200-slow", "eight-sets-200-slow-short"), 8 * 4),
+        "divergence": 2 * 7,
+        "divergence-causes": 2 * 4 * 3,
+        "other-offsets": 11,
+        "natural-gradient": 2 * (7 + 2),
+        "norms-small": 4,
+        "dbm-mnist": 3 * 2,
+        "dbm-mnist-short": 2,
+        "dbm-caltech": 3 * 3,
+        "dbm-caltech-short": 2 * 2,
+        "dbm-eight-sets": 8 * 2 * 2,
+        "dbm-eight-sets-short": 2 * 2,
+        "auto-encoder": (9 * 2 + 1) * 2,
+        "auto-encoder-short": 2 * 2 * 2,
     }
     other_trials = {"eight-sets-200-slow": 10, "big-divergence": 1, "big-divergence-full-batch": 1}
+    other_trials |= dict.fromkeys(("dbm-mnist", "dbm-caltech", "dbm-eight-sets", "auto-encoder"), 10)
     for name, experiment in grid.experiments.items():
         if not name.endswith("-short"):
             assert experiment.trials == other_trials.get(name, 25)

@@ -1,19 +1,24 @@
 """Where results live: nobody else opens a results file."""
 
 from cbm_cli.results.identity import pretraining_id, run_id
-from cbm_cli.results.machines import PlainMachine, read_machine
+from cbm_cli.results.layered import Layered, PlainMachine, flatten, unflatten
+from cbm_cli.results.machines import read_layered, read_machine
 from cbm_cli.results.outcome import Outcome, Progress
 from cbm_cli.results.reading import Results, label
 from cbm_cli.results.store import Store
 
 __all__ = [
+    "Layered",
     "Outcome",
     "PlainMachine",
     "Progress",
     "Results",
     "Store",
+    "flatten",
     "label",
     "pretraining_id",
+    "read_layered",
     "read_machine",
     "run_id",
+    "unflatten",
 ]

@@ -1,0 +1,455 @@
+"""Auto encoders against finite differences of their cost, which NumPy computes from their machine files."""
+
+import random
+import re
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from cbm_cli.cli import main
+from cbm_cli.datasets import Dataset
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.kernels.auto_encoder import AutoEncoderState, summed_cost, train_auto_encoder
+from cbm_cli.kernels.phases import order_rows
+from cbm_cli.kernels.random import NOISE, fill_uniform
+from cbm_cli.results import Progress, Store
+from cbm_cli.trial import run as trial_run
+from cbm_cli.trial.annealing import Stopped
+from cbm_cli.trial.auto_encoder import AutoEncoderLearner, mean_cost, pairs_of
+from cbm_cli.trial.checks import check
+from cbm_cli.trial.early_stopping import converged
+from cbm_cli.trial.run import run_trial
+
+ROWS = (np.random.default_rng(7).random((64, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
+DATA = Dataset("coins", ROWS[:40].copy(), ROWS[40:54].copy(), ROWS[54:].copy())
+
+ACTIVATIONS = {
+    "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
+    "tanh": np.tanh,
+    "relu": lambda a: np.maximum(a, 0),
+    "linear": lambda a: a,
+}
+
+
+def settings(hidden=3, scheme=None, encoder="sigmoid", decoder="sigmoid", loss="cross-entropy", **changes):
+    layers = 2 if np.isscalar(hidden) else 1 + len(hidden)
+    base = {
+        "data": {"name": "mnist"},  # its name; the tests bring the rows
+        "model": {
+            "kind": "auto-encoder",
+            "hidden": hidden,
+            "encoder": encoder,
+            "decoder": decoder,
+            "loss": loss,
+        },
+        "offsets": scheme or "d" * layers,
+        "learning_rate": 0.2,
+        "epochs": 10,
+        "batch": "full",
+    }
+    return Settings(**base | changes)
+
+
+def random_state(learner, seed, scale=0.7):
+    """A state far from the start, where all activations bend; its parameters and offsets are random."""
+    rng = np.random.default_rng(seed)
+    state = AutoEncoderState(*(rng.normal(0, scale, a.shape).astype(np.float32) for a in learner.start()))
+    letters = learner.settings.offsets
+    for layer, pair in enumerate(pairs_of(state, learner.plan.sizes)):
+        pair.mu[:] *= letters[layer] != "0"
+        pair.lam[:] *= letters[layer + 1] != "0"
+    return state
+
+
+def layers_of(file, rows):
+    """Values of the layers y_0, ..., y_L = z_L, ..., z_0, and of the offsets of all but the last."""
+    depth = sum(name.startswith("weights") for name in file)
+    encoder, decoder = ACTIVATIONS[str(file["encoder"])], ACTIVATIONS[str(file["decoder"])]
+    values, offsets = [np.asarray(rows, dtype=float)], [file[f"offsets_{k}"] for k in range(depth + 1)]
+    offsets += [file[f"decoder_offsets_{k}"] for k in range(depth - 1, 0, -1)]
+    for k in range(depth):
+        W, bias = file[f"weights_{k}"], file[f"biases_{k + 1}"]
+        values.append(encoder((values[-1] - offsets[k]) @ W + bias))
+    for k in range(depth - 1, -1, -1):
+        W, bias = file[f"weights_{k}"], file[f"decoder_biases_{k}" if k else "biases_0"]
+        values.append(decoder((values[-1] - offsets[2 * depth - 1 - k]) @ W.T + bias))
+    return values, offsets
+
+
+def cost_of(file, rows):
+    """Mean over the rows of the loss, summed over their units."""
+    x, z = np.asarray(rows, dtype=float), layers_of(file, rows)[0][-1]
+    if str(file["loss"]) == "squared":
+        return ((x - z) ** 2).sum(axis=1).mean()
+    return -(x * np.log(z) + (1 - x) * np.log(1 - z)).sum(axis=1).mean()
+
+
+def is_parameter(name):
+    return name.startswith(("weights", "biases", "decoder_biases"))
+
+
+def descend(file, rows, learning_rate):
+    """One step of all centered parameters along finite differences of the cost, the offsets held still."""
+    steps = {}
+    for name in filter(is_parameter, file):
+        array, steps[name] = file[name], np.empty_like(file[name])
+        for at in np.ndindex(array.shape):
+            kept, ends = array[at], []
+            for nudge in (1e-5, -1e-5):
+                array[at] = kept + nudge
+                ends.append(cost_of(file, rows))
+            array[at] = kept
+            steps[name][at] = learning_rate * (ends[0] - ends[1]) / 2e-5
+    for name, step in steps.items():
+        file[name] -= step
+
+
+def targets_of(file, rows, letters, noise):
+    """Where the letters of the scheme want the offsets, from the units as they are now."""
+    depth = len(letters) - 1
+    values, offsets = layers_of(file, rows)
+    targets = []
+    for k, offset in enumerate(offsets):
+        letter, mean = letters[min(k, 2 * depth - k)], values[k].mean(axis=0)
+        targets.append(
+            noise(k, offset.size)
+            if letter == "r"
+            else {"0": 0 * mean, "d": mean, "h": 0 * mean + 0.5}[letter]
+        )
+    return targets
+
+
+def move_offsets(file, targets, factors):
+    """Each offset moves by its factor towards its target; biases take up the shift: c' + shift W."""
+    _, offsets = layers_of(file, ROWS)
+    depth = len(offsets) // 2
+    for k, (offset, target) in enumerate(zip(offsets, targets, strict=True)):
+        shift = factors[k > 0] * (target - offset)
+        below = min(k, 2 * depth - 1 - k)
+        if k < depth:
+            file[f"biases_{k + 1}"] += shift @ file[f"weights_{below}"]
+        else:
+            file[f"decoder_biases_{below}" if below else "biases_0"] += file[f"weights_{below}"] @ shift
+        offset += shift
+
+
+def noise_of(plan, update):
+    """Uniform numbers of the letter r: for the offsets mu, the first layer first, then for lam."""
+    depth, ends = len(plan.sizes) - 1, np.cumsum(plan.sizes)
+    numbers = [ends[-2] + -ends[-2] % 4, ends[-1] - ends[0] + -(ends[-1] - ends[0]) % 4]
+    u = np.empty(sum(numbers), np.float32)
+    fill_uniform(u, plan.seed, update, NOISE, 0)
+
+    def noise(k, size):
+        end = ends[k] if k < depth else numbers[0] + ends[2 * depth - k] - ends[0]
+        return u[end - size : end]
+
+    return noise
+
+
+def wide(file):
+    return {name: a.astype(float) if a.dtype.kind == "f" else a for name, a in file.items()}
+
+
+def same_file(one, other, atol):
+    assert one.keys() == other.keys()
+    for name, array in other.items():
+        if array.dtype.kind == "f":
+            np.testing.assert_allclose(one[name], array, atol=atol, err_msg=name)
+        else:
+            assert one[name] == array
+
+
+SIX_UPDATES = [
+    {},
+    {"scheme": "00"},
+    {"scheme": "d0"},
+    {"scheme": "0d^l"},
+    {"scheme": "dh^l_s", "sliding_factor": {"visible": 0.3, "hidden": 0.1}},
+    {"scheme": "rr^b_s", "sliding_factor": {"visible": 0.3, "hidden": 0.1}},
+    {"loss": "squared"},
+    {"encoder": "tanh", "decoder": "linear", "loss": "squared", "scheme": "dd^l"},
+    {"encoder": "relu", "decoder": "tanh", "loss": "squared"},
+    {"encoder": "linear", "decoder": "relu", "loss": "squared"},
+    {"encoder": "tanh"},
+    {"hidden": (4, 3)},
+    {"hidden": (4, 3), "scheme": "0rd^b_s", "sliding_factor": {"visible": 0.3, "hidden": 0.1}},
+    {"hidden": (4, 3), "scheme": "ddd^l_s", "sliding_factor": {"visible": 0.3, "hidden": 0.1}},
+    {"hidden": (4, 3), "encoder": "tanh", "decoder": "sigmoid", "loss": "squared"},
+    {"hidden": (5, 2, 3), "scheme": "dhrd", "encoder": "relu"},
+]
+
+
+@pytest.mark.parametrize("changes", SIX_UPDATES, ids=lambda changes: "-".join(map(str, changes.values())))
+def test_training_descends_finite_differences_of_the_cost(changes):
+    learner = AutoEncoderLearner(settings(**changes), DATA, 3)
+    plan, letters = learner.plan, re.match(r"\w+?(?=\^|_|$)", learner.settings.offsets)[0]
+    state, factors = random_state(learner, seed=1), (plan.sliding_visible, plan.sliding_hidden)
+    file = wide(learner.machine(state))
+    for update in range(6):
+        targets = targets_of(file, DATA.train, letters, noise_of(plan, update))
+        if plan.offsets_before:
+            move_offsets(file, targets, factors)
+        descend(file, DATA.train, plan.learning_rate)
+        if not plan.offsets_before:
+            move_offsets(file, targets, factors)
+    train_auto_encoder(state, DATA.train, plan, 0, 6)
+    same_file(learner.machine(state), file, atol=5e-5)  # float32 against float64
+
+
+@pytest.mark.parametrize("changes", SIX_UPDATES, ids=lambda changes: "-".join(map(str, changes.values())))
+def test_the_mean_cost_is_that_of_the_machine_file(changes):
+    learner = AutoEncoderLearner(settings(**changes), DATA, 3)
+    state = random_state(learner, seed=2)
+    values = learner.evaluate(state, 0, lambda: False)
+    assert learner.columns == ("train_cost", "valid_cost", "test_cost")
+    expected = [cost_of(learner.machine(state), rows) for rows in DATA.parts.values()]
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+    many = np.tile(DATA.train, (60, 1))  # 2,400 rows, more than are evaluated at a time
+    assert mean_cost(state, many, learner.plan) == pytest.approx(values[0], rel=1e-6)
+    with pytest.raises(Stopped):
+        mean_cost(state, many, learner.plan, should_stop=lambda: True)
+
+
+def test_the_cost_of_saturated_units_is_finite():
+    learner = AutoEncoderLearner(settings(hidden=1, scheme="00"), DATA, 3)
+    state = learner.start()._replace(W=np.zeros(6, np.float32), b=np.full(6, 120, np.float32))
+    rows = np.array([[0, 0, 1, 1, 1, 1]], np.uint8)
+    assert summed_cost(state, rows, learner.plan) == 240  # -log(1 - sigmoid(120)) is 120 in each wrong unit
+
+
+def test_grey_values_are_probabilities():
+    grey = Dataset("grey", DATA.train * 51, DATA.valid, levels=255)
+    learner = AutoEncoderLearner(settings(), grey, 3)
+    state = random_state(learner, seed=2)
+    file = wide(learner.machine(state))
+    assert learner.evaluate(state, 0, lambda: False)[0] == pytest.approx(cost_of(file, grey.train / 255))
+    targets = targets_of(file, grey.train / 255, "dd", None)
+    move_offsets(file, targets, (1, 1))
+    descend(file, grey.train / 255, learner.plan.learning_rate)
+    train_auto_encoder(state, grey.train, learner.plan, 0, 1)
+    same_file(learner.machine(state), file, atol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", [3, (4, 3), (5, 4, 3)])
+def test_all_schemes_compute_the_same_function_before_training(hidden):
+    layers = 2 if hidden == 3 else len(hidden) + 1
+    outputs, offsets = [], []
+    for scheme in ("0" * layers, "d" * layers, "h" * layers, "d" + "0" * (layers - 1), "r" * layers):
+        learner = AutoEncoderLearner(settings(hidden, scheme, weight_scale=1.0), DATA, 3)
+        file = learner.machine(learner.start())
+        outputs.append(layers_of(file, ROWS)[0][-1])
+        offsets.append(file["offsets_0"])
+    assert np.ptp(outputs, axis=0).max() < 1e-12
+    assert np.ptp(offsets, axis=0).min() > 0.05  # though their offsets differ
+
+
+@pytest.mark.parametrize(
+    ("scheme", "kinds", "expected"),
+    [
+        ("ddd", ("sigmoid", "sigmoid"), (None, 0.5, 0.5, 0.5)),
+        ("ddd", ("tanh", "sigmoid"), (None, 0, 0, 0.5)),
+        ("ddd", ("sigmoid", "tanh"), (None, 0.5, 0.5, 0)),
+        ("0hd", ("relu", "linear"), (0, 0.5, 0, 0.5)),
+        ("hr0", ("tanh", "tanh"), (0.5, 0.5, 0, 0.5)),
+    ],
+)
+def test_the_first_offsets(scheme, kinds, expected):
+    given = settings((4, 3), scheme, *kinds, loss="squared")
+    learner = AutoEncoderLearner(given, DATA, 3)
+    file, expected = learner.machine(learner.start()), list(expected)
+    if expected[0] is None:
+        expected[0] = DATA.train.mean(axis=0)
+    for name, value in zip(
+        ("offsets_0", "offsets_1", "offsets_2", "decoder_offsets_1"), expected, strict=True
+    ):
+        np.testing.assert_allclose(file[name], np.broadcast_to(value, file[name].shape), atol=1e-7)
+
+
+def test_batches_are_the_rows_in_the_order_of_their_epoch():
+    learner = AutoEncoderLearner(settings(batch=7), DATA, 3)  # 5 batches of 40 rows, the last 5 are dropped
+    state, expected = random_state(learner, seed=8), random_state(learner, seed=8)
+    train_auto_encoder(state, DATA.train, learner.plan, 0, 10)
+    one = learner.plan._replace(shuffled=False, batches=1)
+    order = np.empty(40, np.int64)
+    for epoch in range(2):
+        order_rows(order, True, np.uint64(3), epoch)
+        for k in range(5):
+            train_auto_encoder(expected, DATA.train[order[7 * k : 7 * k + 7]], one, 0, 1)
+    assert all((mine == yours).all() for mine, yours in zip(state, expected, strict=True))
+
+
+@pytest.mark.parametrize("decoder", ["sigmoid", "tanh", "relu", "linear"])
+def test_the_first_visible_bias_makes_the_data_mean(decoder):
+    learner = AutoEncoderLearner(settings(decoder=decoder, loss="squared", weight_scale=1e-9), DATA, 3)
+    z = layers_of(learner.machine(learner.start()), ROWS)[0][-1]
+    np.testing.assert_allclose(z, np.tile(DATA.train.mean(axis=0), (len(ROWS), 1)), atol=1e-6)
+    zero = AutoEncoderLearner(settings(decoder=decoder, loss="squared", init="zero"), DATA, 3).start()
+    assert not zero.b.any()
+    assert not zero.c.any()
+
+
+@pytest.mark.parametrize(("hidden", "scheme"), [(3, "dd^b_s"), (3, "rr"), ((4, 3), "ddh^l_s")])
+def test_offsets_that_move_leave_the_function_as_it_is(hidden, scheme):
+    learner = AutoEncoderLearner(settings(hidden, scheme), DATA, 3)
+    state = random_state(learner, seed=4)
+    before, still = learner.machine(state), learner.plan._replace(learning_rate=np.float32(0))
+    train_auto_encoder(state, DATA.train, still, 0, 5)
+    after = learner.machine(state)
+    for name in (name for name in before if "offsets" in name):
+        assert np.abs(before[name] - after[name]).max() > 1e-3
+    np.testing.assert_allclose(layers_of(after, ROWS)[0][-1], layers_of(before, ROWS)[0][-1], atol=1e-12)
+
+
+def flipped(state, sizes):
+    """The auto encoder that makes 1 - z of 1 - x where ``state`` makes z of x."""
+    mirror = AutoEncoderState(*(array.copy() for array in state))
+    first = pairs_of(mirror, sizes)[0]
+    first.c[:] += first.W.sum(axis=0)
+    first.W[:] *= -1
+    first.b[:] *= -1
+    first.mu[:] = 1 - first.mu
+    return mirror
+
+
+def curves(scheme, hidden, loss, updates=60):
+    """Costs in training from the same function, of the data and of the flipped data."""
+    learner = AutoEncoderLearner(settings(hidden, scheme, loss=loss, batch=7), DATA, 3)
+    straight = random_state(learner, seed=6)
+    mirror = flipped(straight, learner.plan.sizes)
+    if scheme[0] == "0":
+        mirror.mu[:6] = 0
+    costs = []
+    for update in range(updates):
+        costs.append([])
+        for state, flip in ((straight, 0), (mirror, 1)):
+            train_auto_encoder(state, DATA.train ^ flip, learner.plan, update, update + 1)
+            costs[-1].append(mean_cost(state, DATA.valid ^ flip, learner.plan))
+    return np.array(costs)
+
+
+FLIPS = [(3, "cross-entropy"), (3, "squared"), ((4, 3), "cross-entropy")]
+
+
+@pytest.mark.parametrize(("hidden", "loss"), FLIPS)
+@pytest.mark.parametrize("visible", ["d", "h"])
+def test_centered_auto_encoders_do_not_notice_flipped_data(hidden, loss, visible):
+    for scheme in (visible + "d" * np.size(hidden), visible + "0" * np.size(hidden)):
+        costs = curves(f"{scheme}^l_s", hidden, loss)
+        np.testing.assert_allclose(costs[:, 0], costs[:, 1], rtol=2e-5)  # float32, over 60 updates
+        assert np.ptp(costs[:, 0]) > 0.02
+
+
+@pytest.mark.parametrize(("hidden", "loss"), FLIPS)
+def test_normal_auto_encoders_do(hidden, loss):
+    costs = curves("0" * (1 + np.size(hidden)), hidden, loss)
+    assert np.abs(costs[:, 0] / costs[:, 1] - 1).max() > 1e-3  # fifty times the tolerance above
+
+
+def in_pieces(trial, store, chance):
+    """Run a trial that is stopped again and again, and read back from its file each time."""
+    dice, stops, result = random.Random(chance), 0, None
+    while not hasattr(result, "machine"):
+        result = run_trial(trial, DATA, result, should_pause=lambda: dice.random() < chance)
+        if isinstance(result, Progress) and result.update:
+            stops += 1
+            store.write_progress("run", 0, result)
+            result = store.progress("run", 0)
+    return result, stops
+
+
+@pytest.mark.parametrize("hidden", [3, (4, 3)])
+def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, hidden):
+    monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
+    scheme = "d" + "r" * np.size(hidden) + "^b_s"
+    trial = Trial("test", settings(hidden, scheme, batch=7), 0, 1)
+    whole = run_trial(trial, DATA)
+    pieces, stops = in_pieces(trial, Store(tmp_path), 0.2)
+    assert stops > 2
+    assert pieces.curve.tobytes() == whole.curve.tobytes()
+    for mine, yours in ((pieces.machine, whole.machine), (pieces.best_machine, whole.best_machine)):
+        assert {name: a.tobytes() for name, a in mine.items()} == {n: a.tobytes() for n, a in yours.items()}
+
+
+@pytest.mark.parametrize(
+    ("costs", "look_ahead", "tolerance", "epoch"),
+    [
+        ([], 5, 1e-5, None),
+        ([9, 8, 7, 6, 5, 4, 3, 2], 2, 1e-5, None),  # falls for ever
+        ([3, 2, 1, 1, 1, 1, 1], 5, 1e-5, None),  # four epochs after the third: too early to say
+        ([3, 2, 1, 1, 1, 1, 1, 1], 5, 1e-5, 3),
+        ([3, 2, 1, 5, 5, 5, 5, 0.5], 5, 1e-5, None),  # the fifth epoch ahead improves
+        ([3, 2, 1, 5, 5, 5, 5, 5, 0.5], 5, 1e-5, 3),  # the sixth comes too late
+        ([1, 2, 3], 2, 1e-5, 1),
+        ([3, 2, 1.5, 1.4, 1.3], 1, 0.2, 3),  # falls by less than the tolerance
+        ([3, 2, 1.5, 1.4, 1.2], 2, 0.2, None),  # within two epochs by more
+        ([2, 2, 2], 2, 0.0, 1),
+        ([2, 2, 1.999], 2, 0.0, None),
+        ([3, 2, np.nan, np.nan], 2, 0.0, 2),
+    ],
+)
+def test_convergence_of_costs_written_by_hand(costs, look_ahead, tolerance, epoch):
+    assert converged(costs, look_ahead, tolerance) == epoch
+
+
+def test_convergence_is_known_once_and_for_all():
+    costs = np.random.default_rng(1).random((50, 40)) + np.linspace(3, 0, 40)
+    for sequence in costs.tolist():
+        epochs = [converged(sequence[:size], 4, 0.01) for size in range(41)]
+        known = [epoch for epoch in epochs if epoch is not None]
+        assert len(set(known)) <= 1
+        assert not known or epochs.index(known[0]) == known[0] + 4
+
+
+def test_a_trial_stops_when_the_validation_cost_has_converged():
+    quick = settings(
+        batch=5, epochs=500, learning_rate=1.0, early_stopping={"look_ahead": 3, "tolerance": 0.01}
+    )
+    outcome = run_trial(Trial("test", quick, 0, 1), DATA)
+    assert outcome.columns == ("update", "epoch", "train_cost", "valid_cost", "test_cost")
+    valid = outcome.curve[1:, 3]
+    assert outcome.converged == converged(valid, 3, 0.01) == len(valid) - 3 < 497
+    row, best = outcome.summary(), 1 + valid.argmin()
+    assert row["test_cost_best_valid"] == outcome.curve[best, 4]
+    assert cost_of(outcome.best_machine, DATA.test) == pytest.approx(row["test_cost_best_valid"], rel=1e-6)
+    assert cost_of(outcome.machine, DATA.test) == pytest.approx(outcome.curve[-1, 4], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "data", "words"),
+    [
+        ({}, Dataset("alone", ROWS), r"alone has no validation part to watch; make one of its last .*hold_out"),
+        ({"evaluate": {"parts": "train"}}, DATA, r"write train\+valid"),
+        ({"record": {"what": "weight_norms"}}, DATA, "recorders are for kind: rbm"),
+        ({"batch": 41}, DATA, "coins has 40"),
+    ],
+)
+def test_what_a_data_set_cannot_give_is_refused(changes, data, words):
+    with pytest.raises(CbmError, match=words):
+        check(settings(**changes), data)
+
+
+def test_from_a_grid_to_the_summary(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("coins.npz", train=DATA.train, valid=DATA.valid, test=DATA.test)
+    (tmp_path / "grid.yaml").write_text("""
+defaults: {trials: 2, seed: 5}
+experiments:
+  coins:
+    data: {path: coins.npz}
+    model: {kind: auto-encoder, hidden: [[4, 3]]}
+    offsets: [000, ddd^b_s]
+    learning_rate: 0.5
+    batch: 10
+    epochs: 30
+""")
+    result = CliRunner().invoke(main, ["run", "grid.yaml", "-j", "0"])
+    assert (tmp_path / "results/coins/summary.csv").is_file(), result.output
+    for file in (tmp_path / "results/coins/trials").glob("*/*.npz"):
+        part = 4 if ".best" in file.name else -1
+        curve = np.loadtxt(file.with_suffix("").with_suffix(".csv"), delimiter=",", skiprows=1)
+        row = curve[1 + curve[1:, 3].argmin()] if part == 4 else curve[-1]
+        with np.load(file) as arrays:
+            assert cost_of(dict(arrays), DATA.test) == pytest.approx(row[4], rel=1e-6)
