@@ -114,14 +114,14 @@ def make_updates(
             np.dot(x, W, to_h)  # (B, N) @ (N, M)
             mean_of_units(wide_to_h, gain, bias, share, wide_weighted_h)
         average(x, weight, weighted_h, plus, data_means)
+        if swift:
+            add_fast(state, chains)
         if plan.exact:
             weigh_all_states(W, state.b, c, states)
             spread(states.h, model_weight, minus, weighted_hm)
         else:
             if plan.restart:
                 restart(weighted_h, seed, update, 0, u, state.h)
-            if swift:
-                add_fast(state, chains)
             draw_samples(chains_W, chains_b, chains_c, ladder, seed, SAMPLER, update, xm, to_hm)
             if swift:
                 np.dot(xm, W, to_hm)  # the gradient's hidden means are those of the regular weights
