@@ -264,6 +264,11 @@ class Store:
         """The curve of one trial."""
         return pd.read_csv(self.path(run_id, number, ".csv"))
 
+    def records(self, run_id: str, number: int) -> pd.DataFrame:
+        """What was recorded of one trial: update, then the columns of its recorders; empty without any."""
+        path = self.path(run_id, number, ".records.csv")
+        return pd.read_csv(path) if path.exists() else pd.DataFrame({"update": []})
+
     def _written_summary(self) -> pd.DataFrame:
         try:
             return _typed(self.folder / "summary.csv")
