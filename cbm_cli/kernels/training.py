@@ -98,7 +98,7 @@ def make_updates(
     data_means, model_means, offset_means = data.means, model.means, model.means
     if aside is not None:
         offset_means = aside.means
-    W, c, seed, gain, share = state.W, state.c, plan.seed, plan.to_hidden, weight[0]
+    W, c, seed, share, gain, down = state.W, state.c, plan.seed, weight[0], plan.to_hidden, plan.to_visible
     plus, minus, chains_W, chains_b, chains_c = np.float32(1), np.float32(-1), chains.W, chains.b, chains.c
     ordered = -1
     for update in range(first, last):
@@ -152,10 +152,10 @@ def make_updates(
                 other,
             )
         else:
-            ascend(state, plan.spans, contrast, data_means, model_means, plan.learning_rate)
+            ascend(state, plan.spans, contrast, data_means, model_means, plan.learning_rate, gain, down)
         if swift:
             decay(fast, plan.fast_decay)
-            ascend(fast, plan.spans, contrast, data_means, model_means, plan.fast_learning_rate)
+            ascend(fast, plan.spans, contrast, data_means, model_means, plan.fast_learning_rate, gain, down)
         if not plan.offsets_before:
             move_offsets(state, data_means, offset_means, plan, noisy, update, noise)
 
