@@ -12,6 +12,7 @@ from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.auto_encoder import AutoEncoderState, summed_cost, train_auto_encoder
+from cbm_cli.kernels.phases import order_rows
 from cbm_cli.kernels.random import NOISE, fill_uniform
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial import run as trial_run
@@ -245,6 +246,41 @@ def test_all_schemes_compute_the_same_function_before_training(hidden):
     assert np.ptp(offsets, axis=0).min() > 0.05  # though their offsets differ
 
 
+@pytest.mark.parametrize(
+    ("scheme", "kinds", "expected"),
+    [
+        ("ddd", ("sigmoid", "sigmoid"), (None, 0.5, 0.5, 0.5)),
+        ("ddd", ("tanh", "sigmoid"), (None, 0, 0, 0.5)),
+        ("ddd", ("sigmoid", "tanh"), (None, 0.5, 0.5, 0)),
+        ("0hd", ("relu", "linear"), (0, 0.5, 0, 0.5)),
+        ("hr0", ("tanh", "tanh"), (0.5, 0.5, 0, 0.5)),
+    ],
+)
+def test_the_first_offsets(scheme, kinds, expected):
+    given = settings((4, 3), scheme, *kinds, loss="squared")
+    learner = AutoEncoderLearner(given, DATA, 3)
+    file, expected = learner.machine(learner.start()), list(expected)
+    if expected[0] is None:
+        expected[0] = DATA.train.mean(axis=0)
+    for name, value in zip(
+        ("offsets_0", "offsets_1", "offsets_2", "decoder_offsets_1"), expected, strict=True
+    ):
+        np.testing.assert_allclose(file[name], np.broadcast_to(value, file[name].shape), atol=1e-7)
+
+
+def test_batches_are_the_rows_in_the_order_of_their_epoch():
+    learner = AutoEncoderLearner(settings(batch=7), DATA, 3)  # 5 batches of 40 rows, the last 5 are dropped
+    state, expected = random_state(learner, seed=8), random_state(learner, seed=8)
+    train_auto_encoder(state, DATA.train, learner.plan, 0, 10)
+    one = learner.plan._replace(shuffled=False, batches=1)
+    order = np.empty(40, np.int64)
+    for epoch in range(2):
+        order_rows(order, True, np.uint64(3), epoch)
+        for k in range(5):
+            train_auto_encoder(expected, DATA.train[order[7 * k : 7 * k + 7]], one, 0, 1)
+    assert all((mine == yours).all() for mine, yours in zip(state, expected, strict=True))
+
+
 @pytest.mark.parametrize("decoder", ["sigmoid", "tanh", "relu", "linear"])
 def test_the_first_visible_bias_makes_the_data_mean(decoder):
     learner = AutoEncoderLearner(settings(decoder=decoder, loss="squared", weight_scale=1e-9), DATA, 3)
@@ -384,7 +420,11 @@ def test_a_trial_stops_when_the_validation_cost_has_converged():
 @pytest.mark.parametrize(
     ("changes", "data", "words"),
     [
-        ({}, Dataset("alone", ROWS), r"alone has no validation part to watch; make one: .* valid: valid.csv"),
+        (
+            {},
+            Dataset("alone", ROWS),
+            r"alone has no validation part to watch; make one of its last .*hold_out",
+        ),
         ({"evaluate": {"parts": "train"}}, DATA, r"write train\+valid"),
         ({"record": {"what": "weight_norms"}}, DATA, "recorders are for kind: rbm"),
         ({"batch": 41}, DATA, "coins has 40"),

@@ -5,9 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
+from cbm_cli.kernels.offsets import Means
 from cbm_cli.kernels.partition import log_partition, mean_log_likelihood
 from cbm_cli.kernels.random import NOISE
 from cbm_cli.kernels.state import State
+from cbm_cli.kernels.step import ascend
 from tests.oracles import (
     copied,
     joint,
@@ -217,7 +219,7 @@ def plain_update(regular, fast, h, rows, its, update):
     mu, lam = x.mean(0), hd.mean(0)
     dW = (x - mu).T @ (hd - lam) / len(x) - (xm - mu).T @ (hm - lam) / len(x)
     dx, dh = x.mean(0) - xm.mean(0), hd.mean(0) - hm.mean(0)
-    gradient = [dW, dx - dW @ lam, dh - dW.T @ mu]
+    gradient = [dW, dx - its.to_visible * dW @ lam, dh - its.to_hidden * dW.T @ mu]
     regular = [r + float(its.learning_rate) * g for r, g in zip(regular, gradient, strict=True)]
     rate, left = float(its.fast_learning_rate), float(its.fast_decay)
     return regular, [left * f + rate * g for f, g in zip(fast, gradient, strict=True)], h
@@ -228,7 +230,8 @@ SAMPLERS = {
     "CD-3": {"restart": True, "steps": 3},
     "PCD-1": {},
     "PT_4": {"ladders": 1, "temperatures": 4},
-    "doubled": {"to_hidden": np.float32(2)},
+    "doubled up": {"to_hidden": np.float32(2)},
+    "doubled down": {"to_visible": np.float32(2)},
     "FPCD-1": {"fast_learning_rate": np.float32(0.3), "fast_decay": np.float32(0.9)},
     "FPCD-2": {"steps": 2, "fast_learning_rate": np.float32(0.3), "fast_decay": np.float32(0.9)},
 }
@@ -250,3 +253,34 @@ def test_sampled_updates_are_those_of_the_plain_reference(changes):
         if found.size or its.fast_learning_rate:
             np.testing.assert_allclose(found, expected, atol=3e-5)
     assert bool(state.fast_W.size) == bool(its.fast_learning_rate)
+
+
+@pytest.mark.parametrize(("up", "down"), [(1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize("side", ["visible", "hidden"])
+def test_a_step_with_doubled_activations_does_not_notice_a_flip_either(side, up, down):
+    """One step of a machine and of its mirror, of the same means, leaves the one the mirror of the other."""
+    rng = np.random.default_rng(3)
+    state = random_state(5, 3, plan(5, 3, 4), seed=14)
+    contrast = rng.standard_normal((5, 3)).astype(np.float32)
+    means = [Means(rng.random(5).astype(np.float32), rng.random(3).astype(np.float32)) for _ in range(2)]
+    other, other_means = mirrored(state, side, up, down), [flipped_means(it, side) for it in means]
+    dx, dh = (data - model for data, model in zip(*means, strict=True))
+    other_contrast = (dh[None] if side == "visible" else dx[:, None]) - contrast
+    rate, spans = np.float32(0.3), np.tile([0, 3], (5, 1))
+    gains = np.float32(up), np.float32(down)
+    ascend(state, spans, contrast, *means, rate, *gains)
+    ascend(other, spans, other_contrast, *other_means, rate, *gains)
+    expected = mirrored(state, side, up, down)
+    for found, array in zip(other[:3], expected[:3], strict=True):
+        np.testing.assert_allclose(found, array, atol=3e-6)
+
+
+def mirrored(state, side, up, down):
+    W, b, c, mu, lam = state[:5]
+    if side == "visible":
+        return state._replace(W=-W, b=-b, c=c + np.float32(up) * W.sum(axis=0), mu=1 - mu)
+    return state._replace(W=-W, c=-c, b=b + np.float32(down) * W.sum(axis=1), lam=1 - lam)
+
+
+def flipped_means(means, side):
+    return means._replace(x=1 - means.x) if side == "visible" else means._replace(h=1 - means.h)

@@ -6,6 +6,7 @@ import cbm_cli
 from cbm_cli.cli.compare import compare
 from cbm_cli.cli.data import data
 from cbm_cli.cli.evaluate import evaluate
+from cbm_cli.cli.features import features
 from cbm_cli.cli.plot import plot
 from cbm_cli.cli.run import run
 from cbm_cli.cli.sample import sample
@@ -34,5 +35,5 @@ def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
 
 
-for command in (run, table, compare, plot, evaluate, sample, data, schema):
+for command in (run, table, compare, plot, evaluate, features, sample, data, schema):
     main.add_command(command)

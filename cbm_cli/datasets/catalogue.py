@@ -205,6 +205,7 @@ def load(
     valid: str | None = None,
     test: str | None = None,
     drop_last: bool = False,
+    hold_out: int | None = None,
     width: int | None = None,
     folder: str | Path = "",
     data_dir: str | Path | None = None,
@@ -226,6 +227,8 @@ def load(
         Files of the training and other parts, relative to ``folder``; see `cbm_cli.datasets.own.own`.
     drop_last : bool
         Leave the last column of the files out.
+    hold_out : int, optional
+        The last rows of the training part become the validation part, where there is none.
     width : int, optional
         Columns expected of the files; LIBSVM files may have fewer.
     folder : path
@@ -253,7 +256,19 @@ def load(
         options = {option: given[option] for option in _SOURCES[name].options}
         options |= {"data_dir": data_dir} if name in PUBLISHED else {}
         dataset = _SOURCES[name].make(**options)
+    if hold_out:
+        dataset = _held_out(dataset, hold_out)
     return flipped(dataset) if flip else dataset
+
+
+def _held_out(dataset: Dataset, rows: int) -> Dataset:
+    """The data set with its last training rows as validation part."""
+    if dataset.valid is not None:
+        raise CbmError(f"{dataset.name}: has a validation part already; leave hold_out away")
+    if rows >= len(dataset.train):
+        raise CbmError(f"{dataset.name}: has {len(dataset.train)} rows; hold_out must leave some to train on")
+    train, valid = np.split(dataset.train, [len(dataset.train) - rows])
+    return replace(dataset, train=train, valid=valid)
 
 
 def flipped(dataset: Dataset) -> Dataset:

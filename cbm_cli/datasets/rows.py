@@ -27,15 +27,24 @@ def load_rows(source: str, part: str = "train", width: int | None = None) -> tup
     CbmError
         When there is no such set, part or file, or the file holds something else than zeros and ones.
     """
-    path, _, options = (source, "", "") if Path(source).is_file() else source.rpartition(":")
-    if Path(path).is_file():
-        data = load(path=path, width=width, **_options(source, options))
-        part = part if len(data.parts) > 1 else "train"
-    else:
-        data = _named(source)
+    data = load_source(source, width)
+    if _file_of(source)[0] and len(data.parts) == 1:
+        part = "train"
     if part not in data.parts:
         raise CbmError(f"--data {source}: has no part {part}; it has {', '.join(data.parts)}")
     return data.parts[part], 1 / data.levels
+
+
+def load_source(source: str, width: int | None = None) -> Dataset:
+    """Return the data set that ``source`` names, all parts of it; arguments and errors of `load_rows`."""
+    path, options = _file_of(source)
+    return load(path=path, width=width, **_options(source, options)) if path else _named(source)
+
+
+def _file_of(source: str) -> tuple[str, str]:
+    """Return the path of a file and the options after it; no path where a data set is named."""
+    path, _, options = (source, "", "") if Path(source).is_file() else source.rpartition(":")
+    return (path, options) if Path(path).is_file() else ("", "")
 
 
 def _named(source: str) -> Dataset:

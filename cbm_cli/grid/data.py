@@ -30,6 +30,7 @@ class Data(Frozen):
     valid: FileName | None = Field(None, description="With path: a file of rows for validation")
     test: FileName | None = Field(None, description="With path: a file of rows for testing")
     drop_last: bool = Field(False, description="With path: the last column is no unit (AMAT: a label)")
+    hold_out: Count | None = Field(None, description="Rows from the end of train that become the valid part")
 
     @model_validator(mode="before")
     @classmethod
@@ -42,12 +43,13 @@ class Data(Frozen):
     def _without_files(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave the fields of files out where there are none: a named data set is what it always was."""
         unused = () if self.path or self.valid or self.test or self.drop_last else OF_FILES
+        unused += ("hold_out",) if self.hold_out is None else ()
         return {field: value for field, value in dump(self).items() if field not in unused}
 
     @model_validator(mode="after")
     def _takes_its_options(self) -> "Data":
         try:
-            check(**self.model_dump(exclude={"flip"}))
+            check(**self.model_dump(exclude={"flip", "hold_out"}))
         except CbmError as error:
             raise ValueError(str(error)) from None
         if self.bar and self.bar >= self.size:

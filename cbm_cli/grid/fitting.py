@@ -101,6 +101,14 @@ def _check_gradient(settings: Settings) -> None:
             raise Misfit(
                 "gradient", f"the {kind} gradient is the one {meaning}, not {settings.offsets}; {remedy}"
             )
+    if gradient.estimate == "samples" and (
+        settings.parsed_sampler.exact or settings.gradient_from == "exact"
+    ):
+        raise Misfit(
+            "gradient",
+            "estimate: samples takes the Fisher matrix of the model phase's samples, and an exact phase has "
+            "none; write estimate: exact",
+        )
     if gradient.scale_to == "centered" and letters == {"0"}:
         raise Misfit(
             "gradient",

@@ -18,6 +18,7 @@ from cbm_cli.kernels.state import DIAGONAL, JOINT, MARGINAL, Array, Plan, State
 
 Wide = NDArray[np.float64]
 _FLAT = 1e-12  # a pivot this small beside the largest is zero: nothing moves along it
+_LEAST = 1e-6  # a variance this small is nothing but the rounding of float32 means near 1
 
 
 class Fisher(NamedTuple):
@@ -177,7 +178,10 @@ def scatter(vector: Wide, direction: State) -> None:
 
 @lean
 def divide_by_variances(moments: Array, model: Means, damping: np.float32, gradient: Wide) -> None:
-    """Divide each component by the variance m (1 - m) of its binary feature, plus damping."""
+    """Divide each component by the variance m (1 - m) of its binary feature, plus damping.
+
+    What has none does not move: its gradient is rounding, too.
+    """
     n, m = moments.shape
     for k in range(gradient.size):
         mean = model.x[k - n * m] if k >= n * m else np.float32(0)
@@ -185,7 +189,8 @@ def divide_by_variances(moments: Array, model: Means, damping: np.float32, gradi
             mean = model.h[k - n * m - n]
         elif k < n * m:
             mean = -moments[k // m, k % m]
-        gradient[k] /= max(mean * (1 - mean), 0.0) + damping + 1e-12
+        variance = mean * (1 - mean) + damping
+        gradient[k] = gradient[k] / variance if variance > _LEAST else 0.0
 
 
 @compiled

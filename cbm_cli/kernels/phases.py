@@ -220,5 +220,7 @@ def means_aside(state: State, chains: State, phase: ModelPhase, plan: Plan, upda
         spread(states.h, weight, minus, weighted_h)
     else:
         draw_samples(chains.W, chains.b, chains.c, ladder, plan.seed, ASIDE, update, x, to_h)
+        if plan.fast_learning_rate > 0:
+            np.dot(x, state.W, to_h)  # hidden means are those of the regular weights, as the gradient's
         mean_of_units(to_h, one, state.c, -weight[0], weighted_h)
     average(x, weight, weighted_h, minus, means)

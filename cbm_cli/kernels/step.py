@@ -28,13 +28,21 @@ def make_other_step(state: State, plan: Plan) -> OtherStep | None:
 
 @lean_sum
 def ascend(
-    state: State, spans: Array, contrast: Array, data: Means, model: Means, learning_rate: np.float32
+    state: State,
+    spans: Array,
+    contrast: Array,
+    data: Means,
+    model: Means,
+    learning_rate: np.float32,
+    to_hidden: np.float32,
+    to_visible: np.float32,
 ) -> None:
     """One step along the centered gradient, Eqs. (cgradW), (cgradb), (cgradc); state changes in place.
 
     <(x - mu)(h - lam)'>_d - <...>_m is written as contrast - mu dh' - dx lam', where contrast (N, M) is
     <x h'>_d - <x h'>_m and dx, dh are the differences of the means: the products then need no centered
-    copies of the rows. Only connections within the spans (N, 2) move.
+    copies of the rows. Only connections within the spans (N, 2) move. Where activations are doubled, so is
+    what the biases make up for: to_hidden (x - mu) W has to change by nothing at x = mu.
     """
     for j in range(state.c.size):
         state.c[j] += learning_rate * (data.h[j] - model.h[j])
@@ -49,13 +57,14 @@ def ascend(
         )
         data_h, model_h = data.h[start:stop], model.h[start:stop]
         mu = state.mu[i]
+        mu_up = to_hidden * mu
         along_lam = np.float32(0)
         for j in range(W.size):
             step = learning_rate * (along[j] - mu * (data_h[j] - model_h[j]) - dx * lam[j])
             W[j] += step
-            c[j] -= step * mu
+            c[j] -= step * mu_up
             along_lam += step * lam[j]
-        state.b[i] += learning_rate * dx - along_lam
+        state.b[i] += learning_rate * dx - to_visible * along_lam
 
 
 @compiled
@@ -79,7 +88,7 @@ def other_step(
     """
     direction, fisher = other
     clear(direction)
-    ascend(direction, plan.spans, contrast, data, model, np.float32(1))
+    ascend(direction, plan.spans, contrast, data, model, np.float32(1), plan.to_hidden, plan.to_visible)
     target = 0.0
     if plan.scale_to == TO_STANDARD:
         target = standard_length(contrast, data, model)

@@ -98,7 +98,7 @@ def make_updates(
     data_means, model_means, offset_means = data.means, model.means, model.means
     if aside is not None:
         offset_means = aside.means
-    W, c, seed, gain, share = state.W, state.c, plan.seed, plan.to_hidden, weight[0]
+    W, c, seed, share, gain, down = state.W, state.c, plan.seed, weight[0], plan.to_hidden, plan.to_visible
     plus, minus, chains_W, chains_b, chains_c = np.float32(1), np.float32(-1), chains.W, chains.b, chains.c
     ordered = -1
     for update in range(first, last):
@@ -114,14 +114,14 @@ def make_updates(
             np.dot(x, W, to_h)  # (B, N) @ (N, M)
             mean_of_units(wide_to_h, gain, bias, share, wide_weighted_h)
         average(x, weight, weighted_h, plus, data_means)
+        if swift:
+            add_fast(state, chains)
         if plan.exact:
             weigh_all_states(W, state.b, c, states)
             spread(states.h, model_weight, minus, weighted_hm)
         else:
             if plan.restart:
                 restart(weighted_h, seed, update, 0, u, state.h)
-            if swift:
-                add_fast(state, chains)
             draw_samples(chains_W, chains_b, chains_c, ladder, seed, SAMPLER, update, xm, to_hm)
             if swift:
                 np.dot(xm, W, to_hm)  # the gradient's hidden means are those of the regular weights
@@ -152,10 +152,10 @@ def make_updates(
                 other,
             )
         else:
-            ascend(state, plan.spans, contrast, data_means, model_means, plan.learning_rate)
+            ascend(state, plan.spans, contrast, data_means, model_means, plan.learning_rate, gain, down)
         if swift:
             decay(fast, plan.fast_decay)
-            ascend(fast, plan.spans, contrast, data_means, model_means, plan.fast_learning_rate)
+            ascend(fast, plan.spans, contrast, data_means, model_means, plan.fast_learning_rate, gain, down)
         if not plan.offsets_before:
             move_offsets(state, data_means, offset_means, plan, noisy, update, noise)
 

@@ -95,7 +95,7 @@ class Store:
             "curve": np.array(progress.curve, dtype=np.float64),
             "seconds": np.array(progress.seconds),
             "recorded": np.array(progress.recorded, dtype=np.str_),
-            "records": np.array(progress.records, dtype=np.float64),
+            "records": np.concatenate(progress.records) if progress.records else np.empty(0),
             "stage": np.array(progress.stage),
         }
         write_atomically(self.path(run_id, number, ".state.npz"), _packed(arrays))
@@ -198,7 +198,7 @@ class Store:
                 _group(arrays, "best") or None,
                 float(arrays["seconds"]),
                 tuple(arrays["recorded"].tolist()),
-                arrays["records"].tolist(),
+                [arrays["records"]] if arrays["records"].size else [],
                 _group(arrays, "pending"),
                 int(arrays["stage"]),
                 _group(arrays, "pretrained"),

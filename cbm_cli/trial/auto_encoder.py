@@ -28,7 +28,7 @@ _INVERSES = {
     "relu": lambda mean: mean,
     "linear": lambda mean: mean,
 }
-_ROWS = 1000  # evaluated between two looks at whether to stop
+_ROWS = 250  # evaluated at a time: few enough to stay near the cache
 
 
 class AutoEncoderLearner:
@@ -127,12 +127,9 @@ def initial_state(settings: Settings, data: Dataset, seed: int) -> AutoEncoderSt
     if settings.init == "inverse-sigmoid":
         bias = _INVERSES[model.decoder](np.clip(mean, 0.001, 0.999))
     letters = Scheme.parse(settings.offsets).letters
-    of_encoder = [
-        _first_offset(letter, model.encoder, size) for letter, size in zip(letters, sizes, strict=True)
-    ]
-    of_decoder = [
-        _first_offset(letter, model.decoder, size) for letter, size in zip(letters, sizes, strict=True)
-    ]
+    of_encoder, of_decoder = (
+        _first_offsets(letters, activation, sizes) for activation in (model.encoder, model.decoder)
+    )
     if letters[0] == "d":
         of_encoder[0] = mean
     arrays = AutoEncoderState(
@@ -147,9 +144,10 @@ def initial_state(settings: Settings, data: Dataset, seed: int) -> AutoEncoderSt
     return AutoEncoderState(*(array.astype(np.float32) for array in arrays))
 
 
-def _first_offset(letter: str, activation: str, units: int) -> NDArray:
+def _first_offsets(letters: str, activation: str, sizes: tuple[int, ...]) -> list[NDArray]:
     of_data = 0.5 if activation == "sigmoid" else 0.0
-    return np.full(units, {"0": 0.0, "d": of_data}.get(letter, 0.5))
+    first = {"0": 0.0, "d": of_data, "h": 0.5, "r": 0.5}
+    return [np.full(size, first[letter]) for letter, size in zip(letters, sizes, strict=True)]
 
 
 def pairs_of(state: AutoEncoderState, sizes: NDArray[np.int64]) -> list[AutoEncoderState]:

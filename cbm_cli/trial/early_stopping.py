@@ -14,8 +14,8 @@ def check_validation(settings: Settings, data: Dataset) -> None:
     """Raise CbmError where there is no validation part to watch, or where it is not evaluated."""
     if "valid" not in data.parts:
         raise CbmError(
-            f"early_stopping: {data.name} has no validation part to watch; make one: set training rows aside "
-            "and give the files as data: {path: train.csv, valid: valid.csv}"
+            f"early_stopping: {data.name} has no validation part to watch; make one of its last training "
+            "rows by hold_out, as in data: {name: mnist, hold_out: 10000}"
         )
     parts = settings.evaluate.parts
     if parts and "valid" not in parts.split("+"):

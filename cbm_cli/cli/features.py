@@ -1,0 +1,242 @@
+"""``cbm features``: what a machine has learned, and what it makes of data."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cbm_cli.cli.common import note
+from cbm_cli.errors import CbmError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cbm_cli.datasets import Dataset
+    from cbm_cli.results import Layered
+    from cbm_cli.trial.features import Features
+
+_COLUMNS = {  # what is known of a layer: heading and form in the table
+    "layer": ("layer", "{}"),
+    "units": ("units", "{}"),
+    "mean_activity": ("mean activity", "{:.4f}"),
+    "unbalanced": ("outside [0.05, 0.95]", "{:.1%}"),
+    "train_accuracy": ("train accuracy", "{:.4f}"),
+    "test_accuracy": ("test accuracy", "{:.4f}"),
+}
+
+
+class _Count(click.ParamType):
+    name = "N|all"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        return "all" if value == "all" else click.IntRange(1).convert(value, param, ctx)
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.npz")
+@click.option("--data", "source", metavar="NAME|FILE", help="Rows: a data set's name, or a file.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where to write; default: MODEL-features in the current folder.",
+)
+@click.option(
+    "--filters", "count", type=_Count(), default=100, show_default=True, help="Filters of a layer to draw."
+)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=1, show_default=True, help="Of that choice."
+)
+@click.option(
+    "--shape", metavar="HxW", help="Size of a filter; default: the data's, else a square or a line."
+)
+@click.option("--by-columns", is_flag=True, help="Units go down the columns of a filter.")
+@click.option(
+    "--representations",
+    "formats",
+    type=click.Choice(["npz", "csv"]),
+    multiple=True,
+    help="Write the hidden activities given every row; may be given twice.",
+)
+@click.option("--classify", is_flag=True, help="Test a linear classifier on pixels and on each layer.")
+@click.option(
+    "--labels",
+    metavar="FILE[,FILE]",
+    help="Labels of train and test, one a row; default: the data set's own.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def features(
+    model: Path,
+    source: str | None,
+    output: Path | None,
+    count: int | str,
+    seed: int,
+    shape: str | None,
+    by_columns: bool,
+    formats: tuple[str, ...],
+    classify: bool,
+    labels: str | None,
+    as_json: bool,
+) -> None:
+    """Write filters, hidden activity and representations of a machine of any kind.
+
+    Filters of every hidden layer go to filters.npz and, projected to the visible units, to
+    filters-LAYER.png. With --data, activity.csv and activity.png have the mean activity of every hidden
+    unit given the training part, in decreasing order. docs/features.md describes all files.
+    """
+    _check(source, formats, classify, labels)
+    folder = _folder(model, output)
+
+    from cbm_cli.datasets import load_source
+    from cbm_cli.results import read_layered
+    from cbm_cli.trial.features import features_of
+
+    machine = read_layered(model)
+    data = load_source(source, machine.layers[0]) if source else None
+    size, by_columns = _picture(shape, by_columns, machine, data)
+    known = _labels(source, data, labels, classify)
+    layers = [{"layer": layer, "units": n} for layer, n in enumerate(machine.layers)]
+    found = features_of(machine, data) if data else None
+    if classify:
+        _classify(layers, data, found, known, seed)
+    files = _write_filters(folder, machine, count, seed, size, by_columns)
+    if found:
+        files += _write_activity(folder, machine, found, layers)
+        files += _write_representations(folder, found, formats, known)
+    answer = {"model": str(model), "kind": machine.kind, "layers": layers if classify else layers[1:]}
+    answer |= {"unsettled": found.unsettled} if found else {}
+    _show(answer | {"files": [str(file) for file in files]}, as_json)
+
+
+def _check(source: str | None, formats: tuple[str, ...], classify: bool, labels: str | None) -> None:
+    """Raise CbmError where options ask for what others do not give."""
+    options = {"--representations": formats, "--classify": classify, "--labels": labels}
+    for option, given in options.items():
+        if given and not source:
+            raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE")
+    if labels and not classify and "npz" not in formats:
+        raise CbmError("--labels are for --classify, or to be written with --representations npz")
+
+
+def _folder(model: Path, output: Path | None) -> Path:
+    """Where to write; CbmError where that would write over the machine."""
+    folder = output or Path(f"{model.stem}-features")
+    if model.resolve().parent == folder.resolve() and re.fullmatch(r"filters|layer-\d+", model.stem):
+        raise CbmError(f"-o {folder}: {model.name} there is the machine itself; choose another folder")
+    return folder
+
+
+def _picture(
+    shape: str | None, by_columns: bool, machine: Layered, data: Dataset | None
+) -> tuple[tuple[int, int], bool]:
+    """Height and width of a filter, and whether units go down its columns: as asked for, else the data's."""
+    from cbm_cli.report.tiles import parse_shape
+
+    if shape is None and data is not None and data.image:
+        return (data.image.height, data.image.width), by_columns or data.image.order == "F"
+    return parse_shape(shape, machine.layers[0]), by_columns
+
+
+def _labels(
+    source: str | None, data: Dataset | None, files: str | None, classify: bool
+) -> dict[str, NDArray]:
+    from cbm_cli.datasets import load_labels
+    from cbm_cli.trial.classification import check_classifier
+
+    if not (classify or files):
+        return {}
+    labels = load_labels(source, {part: len(rows) for part, rows in data.parts.items()}, files)
+    if classify:
+        check_classifier(labels)
+    return labels
+
+
+def _classify(
+    layers: list[dict[str, Any]], data: Dataset, found: Features, labels: dict[str, NDArray], seed: int
+) -> None:
+    """Add accuracies to what is known of the layers."""
+    from cbm_cli.trial.classification import ITERATIONS, accuracy
+
+    if "test" not in labels:
+        note("no test part: the classifier is tested on a random fifth of the rows, which it does not see")
+    for layer in layers:
+        at = layer["layer"]
+        rows = {part: hidden[at - 1] for part, hidden in found.parts.items()} if at else data.parts
+        scores = accuracy(rows, labels, seed)
+        layer |= {"train_accuracy": scores.train, "test_accuracy": scores.test}
+        if not scores.settled:
+            note(f"warning: layer {at}: the classifier did not converge within {ITERATIONS} iterations")
+
+
+def _write_filters(
+    folder: Path, machine: Layered, count: int | str, seed: int, size: tuple[int, int], by_columns: bool
+) -> list[Path]:
+    from cbm_cli.report.features import write_filter_tile
+    from cbm_cli.report.tiles import MOST
+    from cbm_cli.trial.features import chosen, filters, write_filters
+
+    rows = filters(machine)
+    drawn = chosen(machine.layers[1:], MOST if count == "all" else min(count, MOST), seed)
+    files = [folder / "filters.npz"]
+    write_filters(files[0], rows, drawn)
+    for layer, (its, units) in enumerate(zip(rows, drawn, strict=True), 1):
+        files.append(folder / f"filters-{layer}.png")
+        write_filter_tile(files[-1], its[units], size, by_columns)
+        if len(units) < len(its):
+            note(f"{files[-1]}: {len(units):,} of {len(its):,} filters, chosen at random (--filters, --seed)")
+    return files
+
+
+def _write_activity(
+    folder: Path, machine: Layered, found: Features, layers: list[dict[str, Any]]
+) -> list[Path]:
+    """Write the mean activity given the training part, and add its summary to what is known of the layers."""
+    from cbm_cli.report.features import write_activity_curves
+    from cbm_cli.trial.features import (
+        BALANCED,
+        ROUNDS,
+        has_probabilities,
+        mean_activity,
+        unbalanced,
+        write_activity,
+    )
+
+    means, probable = mean_activity(found.parts["train"]), has_probabilities(machine)
+    for layer, values in zip(layers[1:], means, strict=True):
+        layer["mean_activity"] = float(values.mean())
+        layer |= {"unbalanced": unbalanced(values)} if probable else {}
+    if found.unsettled:
+        note(f"warning: mean field has not settled within {ROUNDS} rounds for {found.unsettled:,} rows")
+    files = [folder / "activity.csv", folder / "activity.png"]
+    write_activity(files[0], means)
+    write_activity_curves(files[1], means, BALANCED if probable else None)
+    return files
+
+
+def _write_representations(
+    folder: Path, found: Features, formats: tuple[str, ...], labels: dict[str, NDArray]
+) -> list[Path]:
+    from cbm_cli.trial.features import write_csv, write_npz
+
+    files = write_npz(folder, found, labels) if "npz" in formats else []
+    return files + (write_csv(folder, found) if "csv" in formats else [])
+
+
+def _show(answer: dict[str, Any], as_json: bool) -> None:
+    for file in answer["files"]:
+        note(f"wrote {file}")
+    if as_json:
+        click.echo(json.dumps(answer))
+        return
+    names = [name for name in _COLUMNS if any(name in layer for layer in answer["layers"])]
+    lines = [[_COLUMNS[name][0] for name in names]]
+    for layer in answer["layers"]:
+        lines.append([_COLUMNS[name][1].format(layer[name]) if name in layer else "" for name in names])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        click.echo("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)).rstrip())

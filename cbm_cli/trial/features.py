@@ -1,0 +1,224 @@
+"""What a machine has learned: its filters, how active its hidden units are, and what it makes of data."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from cbm_cli.datasets import Dataset
+from cbm_cli.errors import CbmError
+from cbm_cli.kernels.state import Array, Rows
+from cbm_cli.results import Layered
+from cbm_cli.results.files import write_atomically
+
+TOLERANCE = 1e-4  # mean field has settled where a round changes no mean by as much,
+ROUNDS = 100  # and is given up after so many
+BALANCED = (0.05, 0.95)  # a unit whose mean activity lies outside is off, or on, nearly always
+_BLOCK = 1_000  # rows at a time: enough for fast products, few to wait for the slowest of them
+
+ACTIVATIONS = {
+    "sigmoid": expit,
+    "tanh": np.tanh,
+    "relu": lambda a: np.maximum(a, 0),
+    "linear": lambda a: a,
+}
+
+
+# Filters
+
+
+def filters(machine: Layered) -> list[Array]:
+    """What excites each unit of each hidden layer, (n_l, n_0): columns of W_0, W_0 W_1, W_0 W_1 W_2, ...
+
+    The products project filters of higher layers linearly back to the visible one (the paper's Fig. 15).
+    """
+    projected = [machine.weights[0]]
+    for W in machine.weights[1:]:
+        projected.append(projected[-1] @ W)  # (n_0, n_l) @ (n_l, n_{l+1})
+    return [np.ascontiguousarray(product.T, dtype=np.float32) for product in projected]
+
+
+def chosen(sizes: Sequence[int], count: int | None, seed: int) -> list[NDArray[np.int64]]:
+    """``count`` units of each layer at random, in order; all where there are no more, or count is None."""
+    random = np.random.Generator(np.random.Philox(key=[seed, 8]))
+    return [np.sort(random.permutation(n)[:count]) for n in sizes]
+
+
+# Representations
+
+
+class Features(NamedTuple):
+    """What a machine makes of a data set.
+
+    Attributes
+    ----------
+    parts : dict
+        Activities of each hidden layer, (n, n_l) float32, by part.
+    unsettled : int
+        Rows for which mean field was given up.
+    """
+
+    parts: dict[str, list[Array]]
+    unsettled: int
+
+
+def features_of(machine: Layered, data: Dataset) -> Features:
+    """Represent the rows of all parts of a data set; errors of `represent`."""
+    parts, unsettled = {}, 0
+    for part, rows in data.parts.items():
+        parts[part], count = represent(machine, rows, 1 / data.levels)
+        unsettled += count
+    return Features(parts, unsettled)
+
+
+def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Array], int]:
+    """Activities of each hidden layer given the rows (n, n_0), float32, and how many rows have not settled.
+
+    Of Boltzmann machines: the means of p(h | x), by mean field where there are several hidden layers; of
+    auto encoders: the outputs of the encoder's layers.
+
+    Parameters
+    ----------
+    unit : float
+        Value of one level of the rows: 1, or 1/255 for grey values, which enter as they are.
+
+    Raises
+    ------
+    CbmError
+        For rows of another width than the machine.
+    """
+    if rows.shape[1] != machine.layers[0]:
+        raise CbmError(f"the data has {rows.shape[1]} columns, the machine {machine.layers[0]} visible units")
+    machine = _in_float32(machine)
+    found, unsettled = [np.empty((len(rows), n), np.float32) for n in machine.layers[1:]], 0
+    for start in range(0, len(rows), _BLOCK):
+        x = rows[start : start + _BLOCK] * np.float32(unit)
+        layers, count = (encoded(machine, x), 0) if machine.kind == "auto-encoder" else mean_field(machine, x)
+        unsettled += count
+        for whole, layer in zip(found, layers, strict=True):
+            whole[start : start + len(x)] = layer
+    return found, unsettled
+
+
+def _in_float32(machine: Layered) -> Layered:
+    names = ("weights", "biases", "offsets")
+    arrays = {name: tuple(a.astype(np.float32) for a in getattr(machine, name)) for name in names}
+    return machine._replace(**arrays)
+
+
+def encoded(machine: Layered, x: NDArray) -> list[NDArray]:
+    """Outputs of each layer of an encoder given x (n, n_0): y_{l+1} = f(y_l W_l + b_{l+1}), (n, n_{l+1})."""
+    layers = [x]
+    for W, b in zip(machine.weights, machine.biases[1:], strict=True):
+        layers.append(ACTIVATIONS[machine.encoder](layers[-1] @ W + b))
+    return layers[1:]
+
+
+def mean_field(
+    machine: Layered, x: NDArray, tolerance: float = TOLERANCE, rounds: int = ROUNDS
+) -> tuple[list[NDArray], int]:
+    """Means of each hidden layer of a Boltzmann machine given x (n, n_0), (n, n_l); rows that did not settle.
+
+    Odd layers answer to x and to the offsets of the even ones; then rounds of even and odd layers go on
+    until no mean changes by ``tolerance``: coordinate ascent on the variational bound (Salakhutdinov & Hinton
+    2009). With one hidden layer the first answer is exact.
+    """
+    layers = [x, *(np.tile(offsets, (len(x), 1)) for offsets in machine.offsets[1:])]
+    from_visible = x @ machine.weights[0]  # (n, n_0) @ (n_0, n_1), the same in all rounds
+    even, odd = range(2, len(layers), 2), range(1, len(layers), 2)
+    change = _renew(machine, layers, from_visible, odd)
+    if not even:
+        return layers[1:], 0
+    for _ in range(rounds):
+        change = _renew(machine, layers, from_visible, even)
+        change = np.maximum(change, _renew(machine, layers, from_visible, odd))
+        if (change < tolerance).all():
+            break
+    return layers[1:], int((change >= tolerance).sum())
+
+
+def _renew(machine: Layered, layers: list[NDArray], from_visible: NDArray, places: range) -> NDArray:
+    """Set some layers to sigmoid(their activation given their neighbours); the largest change of each row."""
+    W, change = machine.weights, np.zeros(len(from_visible))
+    for i in places:
+        activation = machine.biases[i] + (from_visible if i == 1 else layers[i - 1] @ W[i - 1])
+        if i < len(W):
+            activation += layers[i + 1] @ W[i].T
+        before, layers[i] = layers[i], expit(activation)
+        change = np.maximum(change, np.abs(layers[i] - before).max(axis=1))
+    return change
+
+
+# Activity
+
+
+def mean_activity(layers: Sequence[Array]) -> list[NDArray[np.float64]]:
+    """Mean over rows of the activity of each unit, (n_l,) of each layer."""
+    return [layer.mean(axis=0, dtype=np.float64) for layer in layers]
+
+
+def unbalanced(means: NDArray) -> float:
+    """Share of units that are off, or on, nearly always: mean activity outside [0.05, 0.95]."""
+    return float(((means < BALANCED[0]) | (means > BALANCED[1])).mean())
+
+
+def has_probabilities(machine: Layered) -> bool:
+    """Whether hidden activities lie in [0, 1], so that it can be said which are balanced."""
+    return machine.kind != "auto-encoder" or machine.encoder == "sigmoid"
+
+
+# Files
+
+
+def write_filters(path: Path, rows: Sequence[Array], drawn: Sequence[NDArray]) -> None:
+    """Write ``filters_l`` (n_l, n_0), and ``drawn_l``, which of them are in the picture, for each layer l."""
+    arrays = {f"filters_{layer}": array for layer, array in enumerate(rows, 1)}
+    _write_arrays(path, arrays | {f"drawn_{layer}": array for layer, array in enumerate(drawn, 1)})
+
+
+def write_activity(path: Path, means: Sequence[NDArray]) -> None:
+    """Write the mean activity of each unit of each layer, in decreasing order, as CSV."""
+    lines = ["layer,rank,unit,mean_activity"]
+    for layer, values in enumerate(means, 1):
+        order = np.argsort(-values, kind="stable")
+        lines += [f"{layer},{rank},{unit},{values[unit]:.6g}" for rank, unit in enumerate(order, 1)]
+    write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def write_npz(folder: Path, features: Features, labels: Mapping[str, NDArray]) -> list[Path]:
+    """Write a file for each layer, with an array for each part and its labels; return their paths.
+
+    The arrays are called ``train`` and ``train_labels`` and so on: `cbm` reads such files as data.
+    """
+    named = {f"{part}_labels": array for part, array in labels.items()}
+    paths = []
+    for i in range(_depth(features)):
+        paths.append(folder / f"layer-{i + 1}.npz")
+        _write_arrays(paths[-1], {part: layers[i] for part, layers in features.parts.items()} | named)
+    return paths
+
+
+def write_csv(folder: Path, features: Features) -> list[Path]:
+    """Write a file for each layer and part, a row a line and no header; return their paths."""
+    paths = []
+    for part, layers in features.parts.items():
+        for layer, rows in enumerate(layers, 1):
+            paths.append(folder / f"layer-{layer}-{part}.csv")
+            stream = io.BytesIO()
+            np.savetxt(stream, rows, fmt="%.6g", delimiter=",")
+            write_atomically(paths[-1], stream.getvalue())
+    return paths
+
+
+def _depth(features: Features) -> int:
+    return len(next(iter(features.parts.values())))
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, NDArray]) -> None:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    write_atomically(path, stream.getvalue())

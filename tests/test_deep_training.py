@@ -1,0 +1,366 @@
+"""Training of deep machines against the equations written out layer by layer, in float64."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from cbm_cli.kernels.layout import Layout
+from cbm_cli.kernels.random import DATA
+from cbm_cli.kernels.state import State, no_extras
+from cbm_cli.trial.deep import DeepMachine, exact_log_likelihoods
+from tests.oracles import MIXES, copied, joint, learn, mix, plan, sigmoid, states, uniform
+from tests.test_deep import (
+    DEPTHS,
+    FOUR,
+    THREE,
+    TWO,
+    flattened,
+    flipped,
+    layered,
+    layered_energy,
+    visible_rows,
+)
+from tests.test_sampling import plain_restart, plain_sweeps
+
+ROWS = {TWO: visible_rows(TWO)[[1, 4, 7, 12, 17, 22, 30]]}
+ROWS |= {layers: visible_rows(layers)[[1, 3, 4, 6]] for layers in (THREE, FOUR)}
+
+
+def layer_values(layers, seed):
+    rng = np.random.default_rng(seed)
+    return [rng.random((3, size)) for size in layers]
+
+
+def deep_plan(layers, batch, scheme=None, **changes):
+    layout, letters = Layout(layers), scheme or "d" * len(layers)
+    mixes = [mix(letter, size) for letter, size in zip(letters, layers, strict=True)]
+    sides = {"visible_mix": layout.side(mixes, odd=False), "hidden_mix": layout.side(mixes, odd=True)}
+    exactly = {"tolerance": np.float32(1e-7), "rounds": 1000, "spans": layout.spans(), "visible": layers[0]}
+    return plan(layout.width, layout.height, batch, **exactly | sides | changes)
+
+
+def deep_state(layers, its, seed, scale=1.0, machine=None):
+    weights, biases, offsets = machine or layered(layers, seed, scale)
+    layout, flat = Layout(layers), flattened((weights, biases, offsets))
+    mu, lam = (layout.side(offsets, odd=odd).astype(np.float32) for odd in (False, True))
+    rng = np.random.default_rng(seed + 1)
+    h = (rng.random((its.ladders * its.temperatures, layout.height)) < 0.5).astype(np.float32)
+    return State(flat.W, flat.b, flat.c, mu, lam, h, *no_extras())
+
+
+# The flattened machine
+
+
+@DEPTHS
+def test_layers_and_sides_are_inverse(layers):
+    layout, values = Layout(layers), layer_values(layers, seed=1)
+    x, h = layout.side(values, odd=False), layout.side(values, odd=True)
+    assert (x.shape[1], h.shape[1]) == (layout.width, layout.height)
+    for found, expected in zip(layout.layers(x, h), values, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@DEPTHS
+def test_weights_and_flat_weights_are_inverse(layers):
+    layout, (weights, _, _) = Layout(layers), layered(layers, seed=1)
+    W = layout.flat_weights(weights)
+    for found, expected in zip(layout.weights(W), weights, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert np.count_nonzero(W) == sum(block.size for block in weights)
+
+
+@DEPTHS
+def test_flat_energies_are_those_of_the_layers(layers):
+    weights, biases, _ = layered(layers, seed=2)
+    layout, values = Layout(layers), layer_values(layers, seed=3)
+    W = layout.flat_weights(weights)
+    x, h = layout.side(values, odd=False), layout.side(values, odd=True)
+    b, c = layout.side(biases, odd=False), layout.side(biases, odd=True)
+    found = -x @ b - h @ c - ((x @ W) * h).sum(axis=1)
+    plain = weights, biases, [np.zeros(size) for size in layers]
+    expected = [layered_energy(plain, [value[r] for value in values]) for r in range(3)]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def neighbours(layers):
+    """Which units of x and h are of neighbouring layers, from the number of the layer of each."""
+    even = np.repeat(np.arange(0, len(layers), 2), layers[0::2])
+    odd = np.repeat(np.arange(1, len(layers), 2), layers[1::2])
+    return np.abs(even[:, None] - odd) == 1
+
+
+@DEPTHS
+def test_spans_hold_the_connections_and_no_other(layers):
+    spans, (_, M) = Layout(layers).spans(), (connected := neighbours(layers)).shape
+    within = (np.arange(M) >= spans[:, :1]) & (np.arange(M) < spans[:, 1:])
+    np.testing.assert_array_equal(within, connected)
+
+
+def test_an_rbm_is_a_machine_of_two_layers():
+    layout, W = Layout((4, 3)), np.arange(12.0).reshape(4, 3)
+    assert (layout.width, layout.height) == (4, 3)
+    assert layout.flat_weights([W]) is not W
+    np.testing.assert_array_equal(layout.flat_weights([W]), W)
+    np.testing.assert_array_equal(layout.spans(), np.tile([0, 3], (4, 1)))
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"exact": True}, {"restart": True}, {"ladders": 1, "temperatures": 3}]
+)
+@pytest.mark.parametrize("layers", [THREE, FOUR])
+def test_layers_that_are_not_neighbours_stay_unconnected(layers, changes):
+    its = deep_plan(layers, 4, "a" * len(layers), **changes)
+    state = deep_state(layers, its, seed=4)
+    apart = ~neighbours(layers)
+    assert apart.any()
+    before = state.W.copy()
+    learn(state, ROWS[layers], its, 0, 50)
+    assert (state.W[apart] == 0).all()
+    assert (state.W[~apart] != before[~apart]).all()
+
+
+# Updates
+
+
+class Plain:
+    """Training of a centered deep machine in plain NumPy: the paper's DBM equations, layer by layer."""
+
+    def __init__(self, layers, its, scheme, state):
+        self.layout, self.its, self.scheme = Layout(layers), its, scheme
+        self.layers, self.rows = layers, ROWS[layers].astype(float)
+        self.weights = [W.astype(float) for W in self.layout.weights(state.W)]
+        self.biases = [array.astype(float) for array in self.layout.layers(state.b, state.c)]
+        self.offsets = [array.astype(float) for array in self.layout.layers(state.mu, state.lam)]
+        self.h = state.h.astype(float)
+
+    def activation(self, values, layer):
+        """What a layer hears from its neighbours and its bias."""
+        total = self.biases[layer]
+        if layer > 0:
+            total = total + values[layer - 1] @ self.weights[layer - 1]
+        if layer < len(self.layers) - 1:
+            total = total + values[layer + 1] @ self.weights[layer].T
+        return total
+
+    def start(self):
+        return [self.rows] + [np.tile(offset, (len(self.rows), 1)) for offset in self.offsets[1:]]
+
+    def mean_field(self):
+        """Means of all layers given the rows, at a fixed point."""
+        values, change = self.start(), 1.0
+        odd, even = range(1, len(self.layers), 2), range(2, len(self.layers), 2)
+        for layer in odd:
+            values[layer] = sigmoid(self.activation(values, layer))
+        while change > 1e-13:
+            before = np.hstack(values)
+            for layer in (*even, *odd):
+                values[layer] = sigmoid(self.activation(values, layer))
+            change = np.abs(np.hstack(values) - before).max()
+        return values
+
+    def gibbs(self, update):
+        """States of the even layers after k steps from the offsets, means of the odd layers given them."""
+        values, count = self.start(), len(self.rows)
+        odd, even = range(1, len(self.layers), 2), range(2, len(self.layers), 2)
+        hidden = self.layout.height + self.layout.width - self.layers[0]
+        numbers = count * hidden + -count * hidden % 4
+        u_all = uniform(int(self.its.seed), update, DATA, self.its.gibbs * numbers)
+        for u in u_all.reshape(self.its.gibbs, numbers):
+            at = 0
+            for side in (odd, even):
+                means = np.hstack([sigmoid(self.activation(values, layer)) for layer in side])
+                drawn = (u[at : at + means.size].reshape(means.shape) < means).astype(float)
+                at += means.size
+                parts = np.split(drawn, np.cumsum([self.layers[layer] for layer in side])[:-1], axis=1)
+                for layer, part in zip(side, parts, strict=True):
+                    values[layer] = part
+        for layer in odd:
+            values[layer] = sigmoid(self.activation(values, layer))
+        return values
+
+    def flat(self):
+        sides = (self.layout.side(self.biases, odd=odd) for odd in (False, True))
+        return self.layout.flat_weights(self.weights), *sides
+
+    def model(self, update, odd_means):
+        """Rows that stand for the model, all layers of each, and their weights."""
+        if self.its.exact:
+            p, _ = joint(*self.flat())
+            x, h = states(self.layout.width), states(self.layout.height)
+            pairs = np.repeat(x, len(h), axis=0), np.tile(h, (len(x), 1))
+            return self.layout.layers(*pairs), p.ravel()
+        if self.its.restart:
+            self.h = plain_restart(odd_means, self.its, update)
+        W, b, c = self.flat()
+        x, self.h = plain_sweeps([a.astype(np.float32) for a in (W, b, c)], self.h, self.its, update)
+        return self.layout.layers(x, sigmoid(x @ W + c)), np.full(len(x), 1 / len(x))
+
+    def update(self, number):
+        data = self.gibbs(number) if self.its.gibbs else self.mean_field()
+        model, p = self.model(number, self.layout.side(data, odd=True))
+        data_means, model_means = [value.mean(axis=0) for value in data], [p @ value for value in model]
+        self.offsets = [
+            np.dot(MIXES[letter], np.stack([d, m, np.ones_like(d), np.zeros_like(d)]))
+            for letter, d, m in zip(self.scheme, data_means, model_means, strict=True)
+        ]
+        rate, share = float(self.its.learning_rate), np.full(len(self.rows), 1 / len(self.rows))
+        steps = [self.contrast(data, share, k) - self.contrast(model, p, k) for k in range(len(self.weights))]
+        for layer, (d, m) in enumerate(zip(data_means, model_means, strict=True)):
+            step = d - m
+            if layer > 0:
+                step = step - self.offsets[layer - 1] @ steps[layer - 1]
+            if layer < len(steps):
+                step = step - steps[layer] @ self.offsets[layer + 1]
+            self.biases[layer] = self.biases[layer] + rate * step
+        self.weights = [W + rate * step for W, step in zip(self.weights, steps, strict=True)]
+
+    def contrast(self, values, p, k):
+        """<(x_k - mu_k)(x_{k+1} - mu_{k+1})'> over rows by their weights p."""
+        below, above = values[k] - self.offsets[k], values[k + 1] - self.offsets[k + 1]
+        return (p[:, None] * below).T @ above
+
+
+WAYS = {
+    "PCD-1": {},
+    "PCD-2": {"steps": 2},
+    "CD-1": {"restart": True},
+    "PT_3": {"ladders": 1, "temperatures": 3},
+    "exact": {"exact": True},
+    "gibbs-1": {"gibbs": 1},
+    "gibbs-3": {"gibbs": 3},
+}
+
+
+@pytest.mark.parametrize("letter", "0da")
+@pytest.mark.parametrize("changes", WAYS.values(), ids=WAYS)
+@DEPTHS
+def test_updates_are_those_of_the_equations_by_layers(layers, changes, letter):
+    scheme = letter * len(layers)
+    its = deep_plan(layers, len(ROWS[layers]), scheme, learning_rate=np.float32(0.1), **changes)
+    state = deep_state(layers, its, seed=5, scale=0.7)
+    plain = Plain(layers, its, scheme, state)
+    for update in range(4):
+        plain.update(update)
+        learn(state, ROWS[layers], its, update, update + 1)
+        offsets = Layout(layers).layers(state.mu, state.lam)
+        for found, expected in zip(offsets, plain.offsets, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+        for found, expected in zip(state[:3], plain.flat(), strict=True):
+            np.testing.assert_allclose(found, expected, atol=2e-5)
+    if not its.exact:
+        assert (state.h == plain.h).all()
+    assert state.rounds[1] == (0 if its.gibbs else 4)
+    assert state.rounds[2] == 0
+
+
+@pytest.mark.parametrize("changes", [{}, {"gibbs": 2}, {"ladders": 1, "temperatures": 3}])
+def test_training_of_a_deep_machine_can_be_cut_anywhere(changes):
+    rows = np.resize(visible_rows(THREE), (23, THREE[0]))
+    its = deep_plan(THREE, 4, "dada", batches=5, shuffled=True, **changes)
+    whole, pieces = (deep_state(THREE, its, seed=6) for _ in range(2))
+    learn(whole, rows, its, 0, 40)
+    for first, last in itertools.pairwise([0, 1, 2, 7, 30, 40]):
+        learn(pieces, rows, its, first, last)
+    for one, other in zip(whole, pieces, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_mean_field_that_does_not_converge_is_counted():
+    its = deep_plan(TWO, len(ROWS[TWO]), rounds=2, tolerance=np.float32(1e-9))
+    state = deep_state(TWO, its, seed=7)
+    learn(state, ROWS[TWO], its, 0, 5)
+    assert state.rounds.tolist() == [10, 5, 5]
+
+
+# Flips
+
+
+def distribution(state, n_visible):
+    """log p of every visible state."""
+    flat = DeepMachine(state.W, state.b, state.c, state.mu[n_visible:])
+    return exact_log_likelihoods(flat, states(n_visible).astype(np.uint8))
+
+
+def course(layers, machine, rows, scheme, updates=25):
+    """log p of all visible states after every update, with exact model phases."""
+    its = deep_plan(layers, len(rows), scheme, exact=True, learning_rate=np.float32(0.3))
+    state = deep_state(layers, its, seed=8, machine=machine)
+    found = []
+    for update in range(updates):
+        learn(state, rows, its, update, update + 1)
+        found.append(distribution(state, layers[0]))
+    return np.array(found)
+
+
+def whole_layer(layers, layer):
+    return [np.full(size, at == layer) for at, size in enumerate(layers)]
+
+
+def flipped_course(layers, machine, layer, scheme):
+    """The course of the machine whose units of a layer have the opposite meaning, told of the same states."""
+    choice, rows = whole_layer(layers, layer), ROWS[layers]
+    other = course(layers, flipped(machine, choice), 1 - rows if layer == 0 else rows, scheme)
+    return other[:, ::-1] if layer == 0 else other  # states come in the order of their numbers
+
+
+@pytest.mark.parametrize("scheme", ["ddd", "aaa", "mmm"])
+@pytest.mark.parametrize("layer", range(3))
+def test_training_of_two_hidden_layers_does_not_notice_a_flip(layer, scheme):
+    machine = layered(TWO, seed=9, scale=0.3)
+    plain = course(TWO, machine, ROWS[TWO], scheme)
+    assert np.abs(plain[-1] - plain[0]).max() > 0.3
+    np.testing.assert_allclose(flipped_course(TWO, machine, layer, scheme), plain, atol=2e-4)
+
+
+@pytest.mark.parametrize("layer", range(4))
+def test_training_of_three_hidden_layers_does_not_notice_a_flip(layer):
+    machine = layered(THREE, seed=10, scale=0.3)
+    plain = course(THREE, machine, ROWS[THREE], "dddd")
+    np.testing.assert_allclose(flipped_course(THREE, machine, layer, "dddd"), plain, atol=2e-4)
+
+
+@pytest.mark.parametrize("layer", range(3))
+def test_training_without_offsets_does_notice_a_flip(layer):
+    weights, biases, _ = layered(TWO, seed=9, scale=0.3)
+    machine = weights, biases, [np.zeros(size) for size in TWO]
+    choice = whole_layer(TWO, layer)
+    signed, other_biases, ones = flipped(machine, choice)
+    plain = [bias.copy() for bias in other_biases]
+    for at, W in enumerate(signed):  # the same distribution with offsets of zero again
+        plain[at] -= W @ ones[at + 1]
+        plain[at + 1] -= ones[at] @ W
+    rows = 1 - ROWS[TWO] if layer == 0 else ROWS[TWO]
+    one = course(TWO, machine, ROWS[TWO], "000")
+    other = course(TWO, (signed, plain, machine[2]), rows, "000")
+    other = other[:, ::-1] if layer == 0 else other
+    assert np.abs(other - one).max() > 5e-3  # 25 times the tolerance above
+
+
+# Gibbs steps in the data phase
+
+
+@pytest.mark.parametrize("layers", [TWO, THREE])
+def test_many_gibbs_steps_draw_from_the_exact_posterior(layers):
+    """Means and correlations of 40,000 chains given one row, within 4.5 standard errors."""
+    batch, row = 40_000, visible_rows(layers)[[5]]
+    its = deep_plan(layers, batch, "0" * len(layers), gibbs=60, exact=True, learning_rate=np.float32(1))
+    state = deep_state(layers, its, seed=11)
+    state.mu[:], state.lam[:] = 0, 0
+    W, b, c = (array.astype(float) for array in state[:3])
+    x = states(len(b))
+    p, _ = joint(W, b, c)
+    posterior = p * (x[:, : layers[0]] == row).all(axis=1)[:, None]
+    posterior /= posterior.sum()
+    before = copied(state)
+    learn(state, np.tile(row, (batch, 1)), its, 0, 1)
+    step = [after.astype(float) - then for after, then in zip(state[:3], before[:3], strict=True)]
+    connected = neighbours(layers)
+
+    def expectations(p):
+        return (x.T @ p @ states(len(c)))[connected], p.sum(axis=1) @ x, p.sum(axis=0) @ states(len(c))
+
+    found = step[0][connected], step[1], step[2]
+    for moved, given, model in zip(found, expectations(posterior), expectations(p), strict=True):
+        error = np.sqrt(given * (1 - given) / batch)
+        assert (np.abs(moved - (given - model)) < 4.5 * error + 1e-3).all()  # float32 sums of 40,000 rows
