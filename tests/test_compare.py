@@ -3,15 +3,18 @@
 import io
 import json
 from math import nan, sqrt
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.grid import read_grid
 from cbm_cli.statistics import compare, render_comparison
 from cbm_cli.statistics.compare import rounding_variance
-from cbm_cli.statistics.published import IDENTITY, published_cells
+from cbm_cli.statistics.published import IDENTITY, departures, published_cells, published_key, run_key
+from cbm_cli.statistics.values import text_of
 
 SCHEMES = ["aa^b", "dd^l_s", "d0", "00"]
 # Table 2, Bars & Stripes, CD-1, 0.1: mean, spread, final mean and mark of the four schemes.
@@ -363,6 +366,7 @@ def test_pretraining_decides_which_published_value_is_meant():
         {"offsets_from": "independent"},
         {"gradient_kind": "natural"},
         {"evaluate_rows": 100},
+        {"data_hold_out": 100},
         {"pretraining_epochs": 200, "pretraining_learning_rate": 0.1},
     ],
 )
@@ -447,6 +451,30 @@ def test_caltech_and_the_settings_of_auto_encoders():
     for name, value in {"epochs": 100, "early_stopping_tolerance": 1e-3, "model_loss": "squared"}.items():
         with pytest.raises(IncompleteError, match=name):
             compare(auto_encoder([44.3], **other, **{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "tables", "count"),
+    [
+        ("eight-sets-200", ["big-rbm-test", "big-rbm-train"], 2 * 8 * 4),
+        ("dbm-eight-sets", ["dbm-test", "dbm-train"], 2 * 2 * 8 * 2),
+        ("auto-encoder", ["auto-encoder"], 2 * 19 * 2 - 15),  # 15 training costs are of other trainings
+    ],
+)
+def test_the_grids_of_the_paper_have_the_paper_s_settings(experiment, tables, count):
+    grid = read_grid(Path(__file__).parents[1] / "experiments.yaml")
+    rows = [cell.row() for cell in grid.experiments[experiment].cells]
+    runs = {
+        run_key(settings): settings for settings in [{k: text_of(v) for k, v in row.items()} for row in rows]
+    }
+    cells = published_cells()
+    found = [
+        settings
+        for cell in cells[cells["table"].isin(tables)].to_dict("records")
+        if (settings := runs.get(published_key(cell, cell["sampler"]))) and not departures(cell, settings)
+    ]
+    assert len(found) == count
+    assert {run_key(settings) for settings in found} == {*runs}
 
 
 def test_of_ten_trials_the_paper_marks_the_best_of_rbms_too():
