@@ -10,7 +10,8 @@ from rich.console import Console
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.statistics import compare, render_comparison
-from cbm_cli.statistics.compare import MATCHED, published_rbms, rounding_variance
+from cbm_cli.statistics.compare import rounding_variance
+from cbm_cli.statistics.published import IDENTITY, published_cells
 
 SCHEMES = ["aa^b", "dd^l_s", "d0", "00"]
 # Table 2, Bars & Stripes, CD-1, 0.1: mean, spread, final mean and mark of the four schemes.
@@ -47,7 +48,7 @@ def run(maxima, *, finals=None, experiment="bars", run_id=None, **settings):
         "evaluate_every": "50 updates",
     } | settings
     cell.setdefault("init", "zero" if cell["offsets"] in ("00", "d0") else "inverse-sigmoid")
-    name = "/".join(str(cell[c]) for c in MATCHED) if run_id is None else run_id
+    name = "/".join(str(cell[c]) for c in IDENTITY if c in cell) if run_id is None else run_id
     finals = [value - 8 for value in maxima] if finals is None else finals
     return pd.DataFrame(
         {
@@ -87,8 +88,8 @@ def line(comparison, **where):
 
 
 def test_published_table_is_read_and_its_original_initialisation_resolved():
-    published = published_rbms()
-    assert set(published["model"]) == {"rbm"}
+    published = published_cells()
+    assert set(published["model"]) == {"rbm", "dbm", "auto-encoder"}
     row = published[(published["table"] == "standard-methods-bars-mnist") & (published["sampler"] == "CD-1")]
     row = row[(row["learning_rate"] == "0.1") & (row["dataset"] == "bars-and-stripes")]
     assert list(zip(row["offsets"], row["init"], strict=True)) == [

@@ -16,10 +16,11 @@ UPDATES = np.arange(0, 1001, 50)
 class HandMade:
     """Results of one experiment, each cell with a function from (update, trial) to nats per sample."""
 
-    def __init__(self, cells, trials=4, bounds=None, **table):
+    def __init__(self, cells, trials=4, bounds=None, records=None, lengths=None, diverged=(), **table):
         self.cells = {cell["run_id"]: cell for cell in cells}
         self.values = {cell["run_id"]: cell.pop("values") for cell in cells}
         self.trials, self.bounds = trials, bounds
+        self.recorded, self.lengths, self.diverged = records or {}, lengths or {}, diverged
         self.table = {
             "rows": ["sampler", "learning_rate"],
             "columns": ["offsets"],
@@ -27,6 +28,7 @@ class HandMade:
             "scale": "total",
             "metric": "train_log_likelihood",
         } | table
+        self.column = "test_cost" if self.table["metric"] == "test_cost" else "train_log_likelihood"
 
     def manifest(self, _):
         return {"table": self.table, "cells": list(self.cells.values()), "upper_bounds": self.bounds}
@@ -34,11 +36,18 @@ class HandMade:
     def summary(self, _):
         known = [(run_id, trial) for run_id in self.cells for trial in range(self.trials)]
         frame = pd.DataFrame(known, columns=["run_id", "trial"])
-        return frame.assign(n_train=16, train_log_likelihood_max=0.0)
+        diverged = [500.0 if trial in self.diverged else nan for trial in frame["trial"]]
+        measured = {f"{self.table['metric']}_final": 0.0} if self.table["metric"] else {}
+        return frame.assign(n_train=16, diverged=diverged, **measured)
 
     def curve(self, _, run_id, trial):
-        values = [self.values[run_id](update, trial) for update in UPDATES]
-        return pd.DataFrame({"update": UPDATES, "epoch": UPDATES, "train_log_likelihood": values})
+        updates = UPDATES[: self.lengths.get(trial)]
+        values = [self.values[run_id](update, trial) for update in updates]
+        return pd.DataFrame({"update": updates, "epoch": updates, self.column: values})
+
+    def records(self, _, run_id, trial):
+        columns = {name: [f(update, trial) for update in UPDATES] for name, f in self.recorded.items()}
+        return pd.DataFrame({"update": UPDATES, **columns} if columns else {"update": []})
 
 
 def rising(top=-3.0):

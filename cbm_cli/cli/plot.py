@@ -16,10 +16,11 @@ KINDS = ("curves",)
     "-o", "--output", type=click.Path(path_type=Path), required=True, help="File: .png, .pdf or .svg."
 )
 @click.option("--select", multiple=True, metavar="COLUMN=VALUE", help="Only cells with this value.")
-def plot(words: tuple[str, ...], output: Path, select: tuple[str, ...]) -> None:
+@click.option("--metric", help="Column of the curves or the records, such as weight_norm.")
+def plot(words: tuple[str, ...], output: Path, select: tuple[str, ...], metric: str | None) -> None:
     """Draw learning curves: the mean of each scheme with a band over trials, a panel a sampler.
 
-    RESULTS defaults to results/.
+    RESULTS defaults to results/. The metric is that of the table unless it is named.
     """
     from cbm_cli.report import plot_curves
     from cbm_cli.results import Results
@@ -30,7 +31,7 @@ def plot(words: tuple[str, ...], output: Path, select: tuple[str, ...]) -> None:
             raise CbmError(f"--select {choice}: write COLUMN=VALUE, such as --select learning_rate=0.05")
     results = Results(Path(folder))
     choices = dict(choice.split("=", 1) for choice in select)
-    plot_curves(results, results.only(experiment), output, select=choices)
+    plot_curves(results, results.only(experiment), output, select=choices, metric=metric)
     note(f"wrote {output}")
 
 

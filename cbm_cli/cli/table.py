@@ -22,11 +22,11 @@ FORMATS = ["text", "markdown", "latex", "csv", "html", "json"]
 @click.option("--rows", metavar="COLUMNS", help="Settings that make the rows, parted by commas.")
 @click.option("--columns", metavar="COLUMNS", help="Settings that make the columns.")
 @click.option("--groups", metavar="COLUMNS", help="Settings that part the table.")
-@click.option("--metric", help="What the cells show, such as test_log_likelihood.")
+@click.option("--metric", help="What the cells show, such as test_log_likelihood, test_cost or weight_norm.")
 @click.option(
     "--statistic",
     type=click.Choice(["max", "final", "best-valid"]),
-    help="Maximum over training (default), last value, or value at the best validation.",
+    help="Best value over training (max, the default), last value, or value at the best validation.",
 )
 @click.option(
     "--test", type=click.Choice(["signed-rank", "rank-sum"]), default="signed-rank", show_default=True
@@ -45,6 +45,8 @@ def table(
     **choices: Any,
 ) -> None:
     """Print maximum ± standard deviation (final) of the log-likelihood over trials.
+
+    Of the cost of auto encoders: minimum ± standard deviation (epochs to convergence).
 
     Bold: the best of a row and all that a Wilcoxon test cannot tell from it; underlined: the best where
     there are too few trials to claim anything.

@@ -128,9 +128,11 @@ class TableSpec(Frozen):
     scale: Literal["total", "per-sample"] = Field(
         "per-sample", description="Log-likelihood summed over the rows, or their mean"
     )
-    metric: str = Field("train_log_likelihood", description="What the cells show")
+    metric: str | None = Field(
+        None, description="What the cells show; default: log-likelihood, cost or lower bound, as there is"
+    )
     statistic: Literal["max", "final", "best-valid"] = Field(
-        "max", description="Maximum over training, last value, or value at the best validation"
+        "max", description="Best value over training, last value, or value at the best validation"
     )
 
 

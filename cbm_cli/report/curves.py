@@ -1,6 +1,6 @@
 """Mean learning curves of an experiment's methods, one panel per sampler, data set or other setting."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results import Results, label
+from cbm_cli.results import Metric, Results, default_metric, label, measured
 
 MOST_PANELS = 24
 WIDEST = 4  # panels side by side
@@ -57,17 +57,23 @@ class Curve:
         Values of the columns that tell lines, and panels, apart.
     data : str
         Title of the data set.
+    metric : Metric
     trials : DataFrame, (evaluations, trials)
-        Log-likelihood in the table's scale, indexed by update.
+        The metric, in the table's scale where it is one of likelihoods or costs, indexed by update. A trial
+        that stopped early keeps its last value, one that diverged has none from there on.
     bound : float or None
         Upper bound in the same scale.
+    stopped : int
+        Trials that stopped early.
     """
 
     line: Key
     panel: Key
     data: str
+    metric: Metric
     trials: pd.DataFrame
     bound: float | None
+    stopped: int
 
     @property
     def mean(self) -> pd.Series:
@@ -75,20 +81,34 @@ class Curve:
         return self.trials.mean(axis=1)
 
     @property
-    def quartiles(self) -> tuple[pd.Series, pd.Series]:
-        """Lower and upper quartile over the trials."""
-        return self.trials.quantile(0.25, axis=1), self.trials.quantile(0.75, axis=1)
+    def band(self) -> tuple[pd.Series, pd.Series]:
+        """Quartiles over the trials; of what was recorded, a standard deviation to both sides of the mean.
+
+        Likelihoods and costs have quartiles because one trial that diverges would stretch a standard
+        deviation beyond the picture.
+        """
+        if self.metric.better:
+            return self.trials.quantile(0.25, axis=1), self.trials.quantile(0.75, axis=1)
+        deviation = self.trials.std(axis=1, ddof=1).fillna(0)  # of a single trial
+        return self.mean - deviation, self.mean + deviation
 
 
 def plot_curves(
-    results: Results, experiment: str, path: Path, *, select: Mapping[str, str] | None = None
+    results: Results,
+    experiment: str,
+    path: Path,
+    *,
+    select: Mapping[str, str] | None = None,
+    metric: str | None = None,
 ) -> None:
     """Draw mean learning curves with a band over trials, and write them to a PNG, PDF or SVG file.
 
     Lines are the table's columns (schemes); every other setting that varies makes panels. The band
-    spans the quartiles over trials. So that a diverging method does not flatten the others, the y axis
-    of all panels of a data set ends at the lower Tukey fence of its mean curves (first quartile less 1.5
-    interquartile ranges) where that more than halves the range to show; the figure then says so.
+    spans the quartiles over trials, or a standard deviation to both sides where something recorded is
+    drawn. So that a diverging method does not flatten the others, the y axis of all panels of a data set
+    ends at the lower Tukey fence of its mean curves (first quartile less 1.5 interquartile ranges), for
+    costs at the upper one, where that more than halves the range to show; the figure then says so. What
+    was recorded is shown whole.
 
     Parameters
     ----------
@@ -98,17 +118,19 @@ def plot_curves(
         Its suffix decides the format.
     select : mapping of str to str, optional
         Draw only cells with these values of some columns, such as ``{"learning_rate": "0.05"}``.
+    metric : str, optional
+        Column of the curves or of the records; default: that of the table.
 
     Raises
     ------
     CbmError
-        Unknown suffix, column or value; more than 24 panels.
+        Unknown suffix, column, value or metric; more than 24 panels.
     IncompleteError
         No finished trial, or nothing was evaluated.
     """
     if path.suffix.lower() not in METADATA:
         raise CbmError(f"{path}: the suffix must be one of {', '.join(METADATA)}")
-    figure = curves_figure(results, experiment, select or {})
+    figure = curves_figure(results, experiment, select or {}, metric)
     try:
         with rc_context({"svg.hashsalt": "cbm"}):
             figure.savefig(path, dpi=160, metadata=METADATA[path.suffix.lower()])
@@ -116,7 +138,9 @@ def plot_curves(
         raise CbmError(f"{path}: cannot be written ({error.strerror})") from None
 
 
-def curves_figure(results: Results, experiment: str, select: Mapping[str, str]) -> Figure:
+def curves_figure(
+    results: Results, experiment: str, select: Mapping[str, str], metric: str | None = None
+) -> Figure:
     """The figure that `plot_curves` writes."""
     manifest = results.manifest(experiment)
     cells = _selected(manifest["cells"], select)
@@ -127,8 +151,11 @@ def curves_figure(results: Results, experiment: str, select: Mapping[str, str]) 
             f"{count} panels are too many to read (at most {MOST_PANELS}); "
             f"select values of {', '.join(panels)}, as in --select {panels[0]}={_text(cells[0][panels[0]])}"
         )
-    curves = _curves(results, experiment, manifest, cells, lines, panels)
-    return _figure(curves, lines, panels, manifest["table"])
+    reader = _Reader(results, experiment)
+    reader.check_any(cells)
+    shown = Metric(reader.metric(cells, metric, manifest["table"]["metric"]))
+    curves = [curve for cell in cells if (curve := _curve(reader, manifest, cell, lines, panels, shown))]
+    return _figure(curves, lines, panels, manifest["table"]["scale"])
 
 
 # What is drawn
@@ -169,35 +196,90 @@ def _axes(cells: Sequence[Cell], table: Mapping[str, Any]) -> tuple[list[str], l
     return lines, panels
 
 
-def _curves(
-    results: Results,
-    experiment: str,
+class _Reader:
+    """The finished trials of an experiment, and the columns of their curves and records."""
+
+    def __init__(self, results: Results, experiment: str) -> None:
+        self.results, self.experiment = results, experiment
+        self.summary = results.summary(experiment)
+        if self.summary.empty:
+            raise IncompleteError(f"{experiment}: no finished trial yet; start with `cbm run`")
+
+    def rows(self, cell: Cell) -> pd.DataFrame:
+        """The finished trials of a cell: rows of ``summary.csv``."""
+        return self.summary[self.summary["run_id"] == cell["run_id"]]
+
+    def check_any(self, cells: Sequence[Cell]) -> None:
+        """Raise IncompleteError where none of the cells has a finished trial."""
+        if all(self.rows(cell).empty for cell in cells):
+            raise IncompleteError(
+                f"{self.experiment}: no finished trial of what is selected; start with `cbm run`"
+            )
+
+    def metric(self, cells: Sequence[Cell], asked: str | None, of_table: str | None) -> str:
+        """The metric to draw; an error that lists the columns that there are, where it is not one of them."""
+        metric = asked or of_table or default_metric(measured(self.summary))
+        known = list(dict.fromkeys(column for cell in cells for column in self._columns(cell)))
+        if metric in known:
+            return metric
+        there = f"there are {', '.join(known)}" if known else "nothing was evaluated or recorded"
+        if asked:
+            raise CbmError(f"--metric {asked}: no column of the curves or the records; {there}")
+        what = metric or "likelihood or cost"
+        raise IncompleteError(
+            f"{self.experiment}: the results hold no {what} to draw" + f"; --metric: {there}" * bool(known)
+        )
+
+    def _columns(self, cell: Cell) -> list[str]:
+        """What the curve and the records of a cell's first finished trial hold."""
+        trials = self.rows(cell)["trial"].head(1)
+        frames = [frame for trial in trials for frame in self._frames(cell, trial)]
+        return [column for frame in frames for column in frame if column not in ("update", "epoch")]
+
+    def _frames(self, cell: Cell, trial: int) -> Iterator[pd.DataFrame]:
+        for read in (self.results.curve, self.results.records):
+            yield read(self.experiment, cell["run_id"], trial)
+
+    def trials(self, cell: Cell, metric: str) -> tuple[pd.DataFrame, int] | None:
+        """The metric by update and trial, and how many trials stopped early; None where there is none of it.
+
+        A trial that stopped early keeps its last value, one that diverged has none.
+        """
+        found = [
+            (self._series(cell, trial, metric), lost)
+            for trial, lost in self.rows(cell).set_index("trial")["diverged"].notna().items()
+        ]
+        known = [(one, lost) for one, lost in found if one is not None]
+        if not known:
+            return None
+        updates = sorted({update for one, _ in known for update in one.index})
+        held = [one.reindex(updates, method=None if lost else "ffill") for one, lost in known]
+        return pd.concat(held, axis=1), sum(len(one) < len(updates) for one, lost in known if not lost)
+
+    def _series(self, cell: Cell, trial: int, metric: str) -> pd.Series | None:
+        frames = (frame for frame in self._frames(cell, trial) if metric in frame)
+        return next((frame.set_index("update")[metric] for frame in frames), None)
+
+
+def _curve(
+    reader: _Reader,
     manifest: Mapping[str, Any],
-    cells: Sequence[Cell],
+    cell: Cell,
     lines: Sequence[str],
     panels: Sequence[str],
-) -> list[Curve]:
-    summary, metric = results.summary(experiment), manifest["table"]["metric"]
-    if summary.empty:
-        raise IncompleteError(f"{experiment}: no finished trial yet; start with `cbm run`")
-    if f"{metric}_max" not in summary:
-        raise IncompleteError(f"{experiment}: the results hold no {metric} to draw")
-    total, bounds = manifest["table"]["scale"] == "total", manifest.get("upper_bounds") or {}
-    curves = []
-    for cell in cells:
-        rows = summary[summary["run_id"] == cell["run_id"]]
-        if rows.empty:
-            continue
-        scale = float(rows[f"n_{metric.split('_')[0]}"].iloc[0]) if total else 1.0
-        read = (results.curve(experiment, cell["run_id"], trial) for trial in rows["trial"])
-        trials = pd.concat([curve.set_index("update")[metric] for curve in read], axis=1).sort_index() * scale
-        finite = trials.where(np.isfinite(trials)).dropna(how="all")
-        bound = bounds.get(cell["data"])
-        scaled = None if bound is None else bound * scale
-        curves.append(Curve(_key(cell, lines), _key(cell, panels), cell["data"], finite, scaled))
-    if not curves:
-        raise IncompleteError(f"{experiment}: no finished trial of what is selected; start with `cbm run`")
-    return curves
+    metric: Metric,
+) -> Curve | None:
+    """The curve of a cell, or None where it has no finished trial in which the metric was measured."""
+    found = reader.trials(cell, metric.column)
+    if found is None:
+        return None
+    trials, stopped = found
+    total = manifest["table"]["scale"] == "total" and metric.better
+    scale = float(reader.rows(cell)[f"n_{metric.part}"].iloc[0]) if total else 1.0
+    finite = trials.where(np.isfinite(trials)).dropna(how="all") * scale
+    bound = (manifest.get("upper_bounds") or {}).get(cell["data"]) if metric.better > 0 else None
+    scaled = None if bound is None else bound * scale
+    return Curve(_key(cell, lines), _key(cell, panels), cell["data"], metric, finite, scaled, stopped)
 
 
 # How it is drawn
@@ -208,16 +290,14 @@ Look = Mapping[str, Any]  # colour and dashes of one method, in every panel, as 
 
 @dataclass(frozen=True)
 class Limits:
-    """Ends of a y axis, and whether a mean curve leaves it below."""
+    """Ends of a y axis, and the Tukey fence at which it is cut: lower, upper or none."""
 
     low: float
     high: float
-    cut: bool
+    cut: str = ""
 
 
-def _figure(
-    curves: Sequence[Curve], lines: Sequence[str], panels: Sequence[str], table: Mapping[str, Any]
-) -> Figure:
+def _figure(curves: Sequence[Curve], lines: Sequence[str], panels: Sequence[str], scale: str) -> Figure:
     keys = _in_order(curve.panel for curve in curves)
     width = _width(keys)
     height = -(-len(keys) // width)
@@ -233,15 +313,20 @@ def _figure(
         axes.set_visible(False)
     for axes in grid[max(0, len(keys) - width) : len(keys)]:
         axes.set_xlabel("updates", fontsize=10)
-    metric = table["metric"].replace("_", " ").replace("log ", "log-")
-    figure.supylabel(f"{metric} ({table['scale'].replace('-', ' ')})", fontsize=10)
-    _legend(figure, curves, lines, looks, any(it.cut for it in limits.values()))
+    figure.supylabel(_measure(curves[0].metric, scale), fontsize=10)
+    _legend(figure, curves, lines, looks, next((it.cut for it in limits.values() if it.cut), ""))
     return figure
+
+
+def _measure(metric: Metric, scale: str) -> str:
+    """The y axis in words, with its unit or scale."""
+    unit = scale.replace("-", " ") if metric.better else "degrees" if metric.name.startswith("angle ") else ""
+    return f"{metric.part} {metric.name}".strip() + f" ({unit})" * bool(unit)
 
 
 def _panel(axes: Axes, curves: Sequence[Curve], looks: Mapping[Key, Look], limits: Limits) -> None:
     for curve in curves:
-        look, (low, high) = looks[curve.line], curve.quartiles
+        look, (low, high) = looks[curve.line], curve.band
         axes.fill_between(low.index, low, high, color=look["color"], alpha=0.18, linewidth=0)
         axes.plot(curve.mean, **look, linewidth=1.4)
     if curves[0].bound is not None:
@@ -271,16 +356,18 @@ def _width(keys: Sequence[Key]) -> int:
 
 
 def _limits(curves: Sequence[Curve]) -> Limits:
-    """Ends for all curves of a data set; cut below where that more than halves what has to be shown."""
+    """Ends for all curves of a data set; cut where that more than halves what has to be shown."""
     means = pd.concat([curve.mean for curve in curves])
-    lowest = min(means.min(), *(curve.quartiles[0].min() for curve in curves))
-    highest = max(max(curve.quartiles[1].max(), curve.bound or -np.inf) for curve in curves)
+    lowest = min(means.min(), *(curve.band[0].min() for curve in curves))
+    highest = max(means.max(), *(max(curve.band[1].max(), curve.bound or -np.inf) for curve in curves))
     first, third = means.quantile([0.25, 0.75])
-    fence = first - 1.5 * (third - first)
-    cut = highest - lowest > 2 * (highest - fence)
-    low = fence if cut else lowest
-    margin = 0.04 * (highest - low) or 1.0
-    return Limits(low - margin, highest + margin, bool(cut))
+    reach = 1.5 * (third - first)
+    fences = {1: (first - reach, highest, "lower"), -1: (lowest, third + reach, "upper")}
+    low, high, cut = fences.get(curves[0].metric.better, (lowest, highest, ""))
+    if highest - lowest <= 2 * (high - low):
+        low, high, cut = lowest, highest, ""
+    margin = 0.04 * (high - low) or 1.0
+    return Limits(low - margin, high + margin, cut)
 
 
 def _looks(keys: Sequence[Key], lines: Sequence[str]) -> dict[Key, Look]:
@@ -315,7 +402,7 @@ def _named(column: str, value: str) -> str:
 
 
 def _legend(
-    figure: Figure, curves: Sequence[Curve], lines: Sequence[str], looks: Mapping[Key, Look], cut: bool
+    figure: Figure, curves: Sequence[Curve], lines: Sequence[str], looks: Mapping[Key, Look], cut: str
 ) -> None:
     handles = [
         Line2D([], [], **look, linewidth=1.8, label=" ".join(map(_named, lines, key)))
@@ -336,11 +423,15 @@ def _legend(
     legend.get_title().set(color="#555555", multialignment="center")
 
 
-def _caption(curves: Sequence[Curve], cut: bool) -> str:
+def _caption(curves: Sequence[Curve], cut: str) -> str:
     counts = sorted({curve.trials.shape[1] for curve in curves})
     over = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
-    caption = f"line: mean over {over} trials; band: quartiles over trials"
+    band = "quartiles" if curves[0].metric.better else "standard deviation"
+    caption = f"line: mean over {over} trials; band: {band} over trials"
     diverged = sum(int(curve.trials.isna().any().sum()) for curve in curves)
     if diverged:
         caption += f"; {diverged} diverged, from there on left out"
-    return caption + ("\ny axis cut at the lower Tukey fence of the means" if cut else "")
+    stopped = sum(curve.stopped for curve in curves)
+    if stopped:
+        caption += f"; {stopped} stopped early, from there on at the last value"
+    return caption + (f"\ny axis cut at the {cut} Tukey fence of the means" if cut else "")

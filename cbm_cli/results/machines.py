@@ -97,7 +97,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray]:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise CbmError(f"{path}: no such file") from None
-    except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise CbmError(f"{path}: is not a machine file (NPZ without pickled objects): {error}") from None
 
 

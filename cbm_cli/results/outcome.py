@@ -25,8 +25,8 @@ class Progress:
         The machine at the best evaluation of the validation part, where there is one.
     seconds : float
         Time spent so far.
-    recorded, records : tuple of str, list of rows
-        Columns of the recorders, and what they have found so far; see Outcome.
+    recorded, records : tuple of str, list of arrays
+        Columns of the recorders, and what they have found so far, group by group; see Outcome.
     pending : dict of arrays
         Snapshots whose records are not computed yet.
     stage : int
@@ -41,7 +41,7 @@ class Progress:
     best_machine: Machine | None = None
     seconds: float = 0.0
     recorded: tuple[str, ...] = ()
-    records: list[list[float]] = field(default_factory=list)
+    records: list[NDArray[np.float64]] = field(default_factory=list)
     pending: Machine = field(default_factory=dict)
     stage: int = 0
     pretrained: Machine = field(default_factory=dict)

@@ -73,8 +73,12 @@ class Results:
         return self.store(experiment).manifest()
 
     def curve(self, experiment: str, run_id: str, trial: int) -> pd.DataFrame:
-        """The curve of one trial: update, epoch, <split>_log_likelihood in nats per sample."""
+        """The curve of one trial: update, epoch, <part>_<metric>, likelihoods in nats per sample."""
         return self.store(experiment).curve(run_id, trial)
+
+    def records(self, experiment: str, run_id: str, trial: int) -> pd.DataFrame:
+        """What was recorded of one trial: update, then the columns of its recorders; empty without any."""
+        return self.store(experiment).records(run_id, trial)
 
 
 def label(column: str, value: object, style: str = "text") -> str:

@@ -95,7 +95,7 @@ class Store:
             "curve": np.array(progress.curve, dtype=np.float64),
             "seconds": np.array(progress.seconds),
             "recorded": np.array(progress.recorded, dtype=np.str_),
-            "records": np.array(progress.records, dtype=np.float64),
+            "records": np.concatenate(progress.records) if progress.records else np.empty(0),
             "stage": np.array(progress.stage),
         }
         write_atomically(self.path(run_id, number, ".state.npz"), _packed(arrays))
@@ -198,7 +198,7 @@ class Store:
                 _group(arrays, "best") or None,
                 float(arrays["seconds"]),
                 tuple(arrays["recorded"].tolist()),
-                arrays["records"].tolist(),
+                [arrays["records"]] if arrays["records"].size else [],
                 _group(arrays, "pending"),
                 int(arrays["stage"]),
                 _group(arrays, "pretrained"),
@@ -263,6 +263,11 @@ class Store:
     def curve(self, run_id: str, number: int) -> pd.DataFrame:
         """The curve of one trial."""
         return pd.read_csv(self.path(run_id, number, ".csv"))
+
+    def records(self, run_id: str, number: int) -> pd.DataFrame:
+        """What was recorded of one trial: update, then the columns of its recorders; empty without any."""
+        path = self.path(run_id, number, ".records.csv")
+        return pd.read_csv(path) if path.exists() else pd.DataFrame({"update": []})
 
     def _written_summary(self) -> pd.DataFrame:
         try:

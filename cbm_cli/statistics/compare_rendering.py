@@ -14,53 +14,65 @@ from rich.text import Text
 
 from cbm_cli.errors import CbmError
 from cbm_cli.results import label
-from cbm_cli.statistics.compare import LIMIT, PAPER_TABLES, Comparison
+from cbm_cli.statistics.compare import LIMIT, Comparison
+from cbm_cli.statistics.published import PAPER_TABLES
 from cbm_cli.statistics.values import suggestion
 
 Section = tuple[str, pd.DataFrame]
-HEADER = [
-    "Algorithm-η",
-    "offsets",
-    "published",
-    "obtained",
-    "n",
-    "z",
-    "published final",
-    "obtained final",
-    "difference",
-    "z",
-    "bold",
-]
+HEADER = ["Algorithm-η", "offsets", "published", "obtained", "n", "z"]
+ASIDES = {"final": ".1f", "epochs": ".0f"}  # what the paper has in parentheses, and how it is spelled
 ALERT = " !"  # behind what does not agree
 
 
 def sections(comparison: Comparison) -> Iterator[Section]:
     """Title and cells of each part: a published table's data set, first as published, then with PCD-2."""
     cells = comparison.cells
+    parts = ["table", "split", "dataset", "hidden", "pretraining_epochs"]
     for pcd, suffix in (("", ""), ("PCD-2", ", published PCD-1 beside PCD-2")):
         part = cells[(cells["obtained_sampler"] == "PCD-2") == bool(pcd)]
-        for (table, data, hidden), section in part.groupby(["table", "dataset", "hidden"], sort=False):
-            number = PAPER_TABLES.get(table, table)
-            yield f"Table {number}: {label('data', data, 'unicode')}, {hidden} hidden{suffix}", section
+        for _, section in part.groupby(parts, sort=False):
+            yield _title(section.iloc[0]) + suffix, section
 
 
-def _line(cell: dict[str, Any], style: str) -> list[str]:
+def _title(cell: pd.Series) -> str:
+    number = PAPER_TABLES.get(cell["table"], cell["table"])
+    title = f"Table {number}: {label('data', cell['dataset'], 'unicode')}, {cell['hidden']} hidden"
+    if cell["model"] == "auto-encoder":
+        return f"{title}, {cell['split']} cost"
+    pretrained = cell["pretraining_epochs"]
+    return title if pretrained == "0" else f"{title}, {pretrained} epochs of pre-training"
+
+
+def _aside(section: pd.DataFrame) -> str:
+    return "epochs" if section["model"].iloc[0] == "auto-encoder" else "final"
+
+
+def _header(section: pd.DataFrame) -> list[str]:
+    aside = _aside(section)
+    return [*HEADER, f"published {aside}", f"obtained {aside}", "difference", "z", "bold"]
+
+
+def _line(cell: dict[str, Any], style: str, aside: str) -> list[str]:
     sampler, offsets = label("sampler", cell["sampler"], style), label("offsets", cell["offsets"], style)
     init = f" {cell['init']}" if cell["table"].startswith("init-") else ""
-    final = cell["published_final"]
+    mean, std = (f".{max(2, _decimals(cell[f'published_{name}']))}f" for name in ("mean", "std"))
     return [
         f"{sampler}-{cell['learning_rate']}",
         offsets + init,
         f"{cell['published_mean']} ± {cell['published_std']}",
-        f"{cell['obtained_mean']:.2f} ± {_number(cell['obtained_std'], '.2f')}",
+        f"{cell['obtained_mean']:{mean}} ± {_number(cell['obtained_std'], std)}",
         str(cell["obtained_n"]) + (f" ({cell['diverged']} diverged)" if cell["diverged"] else ""),
         _z(cell["z"]),
-        final or "–",
-        _number(cell["obtained_final"], ".1f"),
-        _number(cell["final_difference"], "+z.1f"),
-        _z(cell["final_z"]),
+        cell[f"published_{aside}"] or "–",
+        _number(cell[f"obtained_{aside}"], ASIDES[aside]),
+        _number(cell[f"{aside}_difference"], f"+z{ASIDES[aside]}"),
+        _z(cell[f"{aside}_z"]),
         _marks(cell),
     ]
+
+
+def _decimals(text: str) -> int:
+    return len(text.partition(".")[2])
 
 
 def _number(value: float, spec: str) -> str:
@@ -78,7 +90,7 @@ def _marks(cell: dict[str, Any]) -> str:
 
 
 def _lines(section: pd.DataFrame, style: str) -> list[list[str]]:
-    return [_line(cell, style) for cell in section.to_dict("records")]
+    return [_line(cell, style, _aside(section)) for cell in section.to_dict("records")]
 
 
 def _text(comparison: Comparison, console: Console | None) -> str:
@@ -87,7 +99,7 @@ def _text(comparison: Comparison, console: Console | None) -> str:
     with out.capture() as capture:
         for title, section in sections(comparison):
             out.print(Text(title, style="bold" if styled else ""))
-            out.print(_rich_table(_lines(section, "unicode" if styled else "text"), styled))
+            out.print(_rich_table(section, styled))
         for note in comparison.notes():
             out.print(Text(note))
         out.print()
@@ -96,11 +108,11 @@ def _text(comparison: Comparison, console: Console | None) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
-def _rich_table(lines: list[list[str]], styled: bool) -> RichTable:
+def _rich_table(section: pd.DataFrame, styled: bool) -> RichTable:
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in HEADER:
+    for head in _header(section):
         rich.add_column(Text(head))
-    for line in lines:
+    for line in _lines(section, "unicode" if styled else "text"):
         rich.add_row(*(Text.assemble((t, "bold red" if styled and t.endswith(ALERT) else "")) for t in line))
     return rich
 
@@ -108,7 +120,8 @@ def _rich_table(lines: list[list[str]], styled: bool) -> RichTable:
 def _markdown(comparison: Comparison, _: Console | None) -> str:
     blocks = []
     for title, section in sections(comparison):
-        lines = [HEADER, ["---"] * len(HEADER), *_lines(section, "unicode")]
+        head = _header(section)
+        lines = [head, ["---"] * len(head), *_lines(section, "unicode")]
         blocks += [f"**{title}**", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
     summary = "\n".join(f"- {line}" for line in comparison.summary())
     return "\n\n".join([*blocks, *comparison.notes(), summary]) + "\n"

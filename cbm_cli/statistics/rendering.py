@@ -29,6 +29,8 @@ LATEX_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "<": "$<$",
     ">": "$>$",
 }
+# Of mean, standard deviation and what stands in parentheses, by what that is.
+DIGITS = {"final": (".2f", ".2f", ".1f"), "epochs": (".5f", ".4f", ".0f"), "": (".4g", ".2g", "")}
 LATEX_READY = {"offsets": "${}$", "sampler": "{}"}  # columns whose label is LaTeX already
 
 
@@ -37,7 +39,8 @@ class Style:
     """How one output format spells a label and a cell."""
 
     label: str
-    cell: str = "{mean} ± {std} ({final})"
+    cell: str = "{mean} ± {std}{aside}"
+    aside: str = " ({})"
     plain: str = "{}"
     bold: str = "{}"
     underline: str = "{}"
@@ -62,7 +65,8 @@ MARKDOWN = Style("unicode", bold="**{}**", underline="<u>{}</u>")
 HTML = Style("unicode", bold="<strong>{}</strong>", underline="<u>{}</u>", escape=html.escape)
 LATEX = Style(
     "latex",
-    cell=r"${mean} \pm {std}\;({final})$",
+    cell=r"${mean} \pm {std}{aside}$",
+    aside=r"\;({})",
     bold=r"\mathbf{{{}}}",
     underline=r"\underline{{{}}}",
     dash=r"\mbox{--}",
@@ -71,18 +75,23 @@ LATEX = Style(
 )
 
 
-def cell_text(cell: Cell | None, style: Style) -> str:
-    """Spell a cell: ``-54.75 ± 1.46 (-91.2)``, what is missing or diverged in brackets behind it."""
+def cell_text(cell: Cell | None, style: Style, aside: str = "final") -> str:
+    """Spell a cell: ``-54.75 ± 1.46 (-91.2)``, what is missing or diverged in brackets behind it.
+
+    ``aside`` is what stands in parentheses: ``final`` values, ``epochs`` or nothing.
+    """
     if cell is None:
         return style.plain.format(style.dash)
     flags = _flags(cell)
     if math.isnan(cell.mean):
         return style.plain.format("diverged" if cell.n else style.dash) + flags
+    digits, spread, behind = DIGITS[aside]
+    value = {"final": cell.final_mean, "epochs": cell.epochs.mean()}.get(aside)
     return (
         style.cell.format(
-            mean=style.mark(cell, f"{cell.mean:.2f}"),
-            std=_number(cell.std, ".2f", style),
-            final=_number(cell.final_mean, ".1f", style),
+            mean=style.mark(cell, format(cell.mean, digits)),
+            std=_number(cell.std, spread, style),
+            aside=style.aside.format(_number(value, behind, style)) if aside else "",
         )
         + flags
     )
@@ -125,7 +134,7 @@ def _header(table: Table, style: Style) -> list[str]:
 
 def _line(table: Table, row: Row, style: Style) -> list[str]:
     labels = [_label(axis, v, style) for axis, v in zip(table.layout.rows, row.values, strict=True)]
-    return ["-".join(labels)] + [cell_text(cell, style) for cell in row.cells]
+    return ["-".join(labels)] + [cell_text(cell, style, table.aside) for cell in row.cells]
 
 
 def _group_heading(table: Table, group: Group, style: Style) -> str:

@@ -1,23 +1,28 @@
 """A table over an experiment's cells: what is in it, before anyone says how it looks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.statistics.cells import STATISTICS, Cell, cell_of, mark_row
+from cbm_cli.results import Metric, default_metric, measured
+from cbm_cli.statistics.cells import STATISTICS, Cell, cell_of, mark_row, statistic_column
 from cbm_cli.statistics.values import suggestion, text_of
 from cbm_cli.statistics.wilcoxon import CORRECTIONS, FEWEST_PAIRS, TESTS
 
 Key = tuple[Any, ...]
-METRIC_NAMES = {"log_likelihood": "log-likelihood"}
 STATISTIC_NAMES = {
-    "max": "Maximum {} during training",
-    "final": "Final {}",
-    "best-valid": "At the best validation value, {}",
+    "max": "{best} {name} during training",
+    "final": "Final {name}",
+    "best-valid": "At the best validation value, {name}",
+}
+ASIDES = {
+    "final": " (mean of the final values)",
+    "epochs": " (mean of the epochs to convergence, all epochs where a trial did not converge)",
+    "": "",
 }
 
 
@@ -72,6 +77,11 @@ class Table:
         """All planned cells, in reading order."""
         return [c for group in self.groups for row in group.rows for c in row.cells if c is not None]
 
+    @property
+    def aside(self) -> str:
+        """What stands in parentheses behind mean and spread: ``final``, ``epochs`` (costs) or nothing."""
+        return {1: "final", -1: "epochs", 0: ""}[Metric(self.metric).better]
+
     def long(self) -> pd.DataFrame:
         """One line a cell: identifying columns, summary, test against the best of its row, marks."""
         frame = pd.DataFrame([cell.long() for cell in self.cells])
@@ -82,13 +92,15 @@ class Table:
         return [note for note in (*self._what(), self._marks(), self._incomplete(), *self._odd()) if note]
 
     def _what(self) -> list[str]:
-        split, _, name = self.metric.partition("_")
-        how = f"summed over the {split} rows" if self.scale == "total" else f"per {split} sample"
-        planned = sorted({cell.planned for cell in self.cells})
+        metric = Metric(self.metric)
+        best = "Minimum" if metric.better < 0 else "Maximum"
+        what = STATISTIC_NAMES[self.statistic].format(best=best, name=metric.name)
+        how = f"summed over the {metric.part} rows" if self.scale == "total" else f"per {metric.part} sample"
+        planned = sorted({cell.planned for cell in self.cells if cell.planned}) or [0]
         trials = " to ".join(str(n) for n in dict.fromkeys((planned[0], planned[-1])))
         return [
-            f"{STATISTIC_NAMES[self.statistic].format(METRIC_NAMES.get(name, name))} {how}: "
-            f"mean ± standard deviation (mean of the final values) over {trials} trials."
+            f"{what}{f' {how}' if metric.better else ''}: "
+            f"mean ± standard deviation{ASIDES[self.aside]} over {trials} trials."
         ]
 
     def _marks(self) -> str:
@@ -145,11 +157,13 @@ def build_table(
         ``description``, ``trials`` (planned), ``table`` and ``cells`` (settings and ``run_id``). The
         order of rows, columns and groups is that of the cells.
     rows, columns, groups : sequence of str, optional
-        Columns of ``summary.csv``; default: the manifest's ``table``, less what another axis names.
+        Columns of ``summary.csv``; default: the manifest's ``table``, less what another axis names. Where
+        none is given, the rows are also told apart by whatever else varies within a cell.
     metric : str, optional
-        Such as ``train_log_likelihood``.
+        Such as ``train_log_likelihood``; default: the manifest's, or else as `default_metric` finds.
     statistic : {'max', 'final', 'best-valid'}, optional
-        Maximum over training, last value, or value at the best evaluation of the validation part.
+        Best value over training (of a cost the minimum), last value, or value at the best evaluation of the
+        validation part. Of what was recorded there is the last value only.
     test : {'signed-rank', 'rank-sum'}
     alpha : float
         Level below which a method counts as worse than the best.
@@ -159,14 +173,18 @@ def build_table(
     Raises
     ------
     CbmError
-        Unknown column, metric or test, or a cell within which another setting varies.
+        Unknown column, metric or test, or a cell of the asked-for axes within which another setting varies.
     """
-    metric = metric or manifest["table"]["metric"]
-    statistic = statistic or manifest["table"].get("statistic", "max")
-    _check_choices(test, alpha, correction, statistic)
     cells = list({cell["run_id"]: cell for cell in manifest["cells"]}.values())
-    _check_trials(frame, cells, metric, statistic)
+    if frame.empty or not cells:
+        raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
+    metric = _metric(frame, metric or manifest["table"]["metric"])
+    statistic = statistic or _default_statistic(manifest["table"], metric)
+    _check_choices(test, alpha, correction, statistic)
+    _check_statistic(frame, metric, statistic)
     layout = _layout(manifest["table"], cells[0], rows=rows, columns=columns, groups=groups)
+    if rows is None and columns is None and groups is None:
+        layout = _widened(layout, cells)
     _check_distinct(cells, layout)
     scale = manifest["table"]["scale"]
     by_key = _summarised(frame, cells, layout, (metric, statistic, scale), manifest["trials"])
@@ -249,6 +267,15 @@ def _layout(defaults: Mapping[str, Sequence[str]], known: Mapping[str, Any], **a
     return Layout(axes["groups"], axes["rows"], axes["columns"])
 
 
+def _widened(layout: Layout, cells: Sequence[Mapping[str, Any]]) -> Layout:
+    """The layout with as many further settings behind its rows as tell its cells apart."""
+    for column in [column for column in cells[0] if column not in {"run_id", *layout.axes}]:
+        wider = replace(layout, rows=(*layout.rows, column))
+        if len({_key(cell, wider.axes) for cell in cells}) > len({_key(cell, layout.axes) for cell in cells}):
+            layout = wider
+    return layout
+
+
 def _check_distinct(cells: Sequence[Mapping[str, Any]], layout: Layout) -> None:
     """Refuse a table whose cells would mix runs of different settings."""
     first: dict[Key, Mapping[str, Any]] = {}
@@ -264,19 +291,28 @@ def _check_distinct(cells: Sequence[Mapping[str, Any]], layout: Layout) -> None:
             )
 
 
-def _check_trials(
-    frame: pd.DataFrame, cells: Sequence[Mapping[str, Any]], metric: str, statistic: str
-) -> None:
-    if frame.empty or not cells:
-        raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
-    known = [column.removesuffix("_max") for column in frame.columns if column.endswith("_max")]
-    if not known:
-        raise CbmError(f"the results hold no {metric}: nothing was evaluated (evaluate: method: none)")
-    added = [column for column in frame.columns if "_log_likelihood_" in column]  # by cbm evaluate
-    if metric not in known and metric not in added:
+def _metric(frame: pd.DataFrame, asked: str | None) -> str:
+    """The metric that is asked for, or else the one of the results' kind."""
+    known = measured(frame)
+    metric = asked or default_metric(known)
+    if metric is None or not known:
+        remedy = f"; choose --metric: there are {', '.join(known)}" if known else ""
+        raise CbmError(f"nothing was evaluated (evaluate: method: none){remedy}")
+    if metric not in known:
         raise CbmError(f"the results hold no metric {metric}{suggestion(metric, known)}")
-    if metric in known and f"{metric}_{STATISTICS[statistic]}" not in frame:
+    return metric
+
+
+def _default_statistic(table: Mapping[str, Any], metric: str) -> str:
+    return table.get("statistic", "max") if Metric(metric).better else "final"
+
+
+def _check_statistic(frame: pd.DataFrame, metric: str, statistic: str) -> None:
+    if statistic_column(frame, Metric(metric), statistic) in frame:
+        return
+    if statistic == "best-valid":
         raise CbmError(f"--statistic {statistic}: the data sets have no validation part that was evaluated")
+    raise CbmError(f"--statistic {statistic}: of {metric} there is the final value only")
 
 
 def _check_choices(test: str, alpha: float, correction: str | None, statistic: str) -> None:

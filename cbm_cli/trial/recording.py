@@ -70,14 +70,11 @@ class Recording:
     def _record(self, now: Progress, group: dict[str, NDArray]) -> None:
         found = record(self.names, Snapshots(**group), self.context, self.own)
         now.recorded = tuple(found)
-        rows = np.column_stack([group["update"], *found.values()])
-        now.records += rows.tolist()
+        now.records.append(np.column_stack([group["update"], *found.values()]))
 
 
 def _marks(settings: Settings, data: Dataset, last: int) -> NDArray[np.int64]:
     """Updates at which a snapshot is taken, in order."""
     every = updates_of(settings.record.every or settings.every, settings, data)
-    marks = {*range(0, last + 1, every), last}
-    for start, stop in settings.record.windows:
-        marks |= {*range(start, min(stop, last) + 1)}
-    return np.array(sorted(marks), dtype=np.int64)
+    windows = [np.arange(start, min(stop, last) + 1) for start, stop in settings.record.windows]
+    return np.unique(np.concatenate([np.arange(0, last + 1, every), [last], *windows])).astype(np.int64)

@@ -165,7 +165,7 @@ class _Course:
             {split: len(rows) for split, rows in self.data.parts.items()},
             now.best_machine,
             ("update", *now.recorded) if now.recorded else (),
-            np.array(now.records, dtype=np.float64) if now.records else None,
+            np.concatenate(now.records) if now.records else None,
             self._converged(now),
             now.pretrained,
         )

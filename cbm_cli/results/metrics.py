@@ -1,0 +1,62 @@
+"""What the columns of curves, records and summaries measure, and how it is called."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cbm_cli.results.outcome import better
+
+_PARTS = ("train", "valid", "test")
+_EVALUATED = r"_(exact|ais|raise)$"  # what cbm evaluate puts behind a metric of its own columns
+_NAMES = {
+    "log_likelihood": "log-likelihood",
+    "lower_bound": "lower bound of the log-likelihood",
+    "tighter_bound": "tighter bound of the log-likelihood",
+}
+# What is shown where nobody names a metric: the first of these that was measured.
+_PREFERRED = (
+    *("train_log_likelihood", "test_log_likelihood", "valid_log_likelihood"),
+    *("test_cost", "train_cost", "valid_cost"),
+    *("test_lower_bound", "train_lower_bound", "valid_lower_bound"),
+)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of curves or records, such as ``test_lower_bound`` or ``weight_norm``."""
+
+    column: str
+
+    @property
+    def part(self) -> str:
+        """Part of the data whose rows it is a mean over: train, valid, test, or empty."""
+        first = self.column.partition("_")[0]
+        return first if first in _PARTS else ""
+
+    @property
+    def better(self) -> int:
+        """1 where more is better (likelihoods, bounds), -1 where less is (costs), 0 for all else."""
+        return better(re.sub(_EVALUATED, "", self.column)) if self.part else 0
+
+    @property
+    def name(self) -> str:
+        """In words, without the part."""
+        name = self.column.removeprefix(f"{self.part}_")
+        return _NAMES.get(name, name.replace("_", " ").replace("log ", "log-"))
+
+
+def measured(columns: Iterable[str]) -> list[str]:
+    """Metrics of which ``summary.csv`` has something: those of curves and records, then of cbm evaluate."""
+    columns = list(columns)
+    own = [column.removesuffix("_final") for column in columns if column.endswith("_final")]
+    return own + [column for column in columns if re.search(_EVALUATED, column) and Metric(column).better]
+
+
+def default_metric(measured: Iterable[str]) -> str | None:
+    """The metric that is shown where none is named, or None where nothing was evaluated.
+
+    The log-likelihood, of the training part first; else the cost of an auto encoder, or else the lower bound
+    of a deep machine, of the test part first.
+    """
+    measured = set(measured)
+    return next((metric for metric in _PREFERRED if metric in measured), None)

@@ -1,0 +1,556 @@
+"""``cbm features``: filters, activities and representations against formulas written out unit by unit."""
+
+import gzip
+import json
+import math
+import struct
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from matplotlib.image import imread
+from scipy.io import savemat
+
+from cbm_cli.cli import main
+from cbm_cli.cli.features import _picture
+from cbm_cli.datasets import Dataset, Image, load, load_labels
+from cbm_cli.errors import CbmError
+from cbm_cli.report.features import normalised, write_activity_curves, write_filter_tile
+from cbm_cli.results import flatten, read_layered
+from cbm_cli.trial import classification
+from cbm_cli.trial.classification import accuracy
+from cbm_cli.trial.deep import DeepMachine, posterior_of
+from cbm_cli.trial.features import chosen, filters, mean_field, represent, unbalanced
+from tests.oracles import joint, sigmoid, states
+
+RBM, DEEP, DEEPER = (4, 3), (4, 3, 2), (4, 3, 3, 2)
+ROWS = states(4).astype(np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def arrays_of(sizes, kind, seed=1, scale=1.0, **changes):
+    """A machine file's arrays, all with offsets."""
+    rng = np.random.default_rng(seed)
+    arrays = {"kind": np.array(kind)}
+    arrays |= {f"weights_{i}": scale * rng.standard_normal(shape) for i, shape in enumerate(pairwise(sizes))}
+    arrays |= {f"biases_{i}": rng.standard_normal(n) for i, n in enumerate(sizes)}
+    arrays |= {f"offsets_{i}": rng.random(n) for i, n in enumerate(sizes)}
+    if kind == "auto-encoder":
+        inner = list(enumerate(sizes))[1:-1]
+        arrays |= {f"decoder_biases_{i}": rng.standard_normal(n) for i, n in inner}
+        arrays |= {f"decoder_offsets_{i}": rng.random(n) for i, n in inner}
+    return arrays | changes
+
+
+def save(sizes=RBM, kind="rbm", name="m.npz", **options):
+    arrays = arrays_of(sizes, kind, **options)
+    np.savez(name, **arrays)
+    return arrays
+
+
+def machine(sizes, kind="dbm", **options):
+    save(sizes, kind, name="machine.npz", **options)
+    return read_layered(Path("machine.npz"))
+
+
+def features(*arguments, code=0):
+    """Run cbm features m.npz; check its exit code; return what it says on stdout and stderr."""
+    result = CliRunner().invoke(main, ["features", "m.npz", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.stdout, result.stderr
+
+
+def known(*arguments):
+    return json.loads(features(*arguments, "--json")[0])
+
+
+def encoded(arrays, row, f):
+    """Outputs of the encoder's layers by the documented formula, unit by unit."""
+    layers = [list(row)]
+    for i in range(sum(name.startswith("weights") for name in arrays)):
+        W, o, b = (arrays[name] for name in (f"weights_{i}", f"offsets_{i}", f"biases_{i + 1}"))
+        x = layers[-1]
+        layers.append([f(b[k] + sum((x[j] - o[j]) * W[j, k] for j in range(len(x)))) for k in range(len(b))])
+    return layers[1:]
+
+
+# Representations
+
+
+def test_an_rbm_represents_a_row_by_the_exact_means_of_its_hidden_units():
+    arrays = save()
+    p, _ = joint(*(arrays[name] for name in ("weights_0", "biases_0", "biases_1", "offsets_0", "offsets_1")))
+    exact = (p / p.sum(axis=1, keepdims=True)) @ states(3)
+    (hidden,), unsettled = represent(read_layered(Path("m.npz")), ROWS)
+    np.testing.assert_allclose(hidden, exact, rtol=0, atol=1e-6)
+    assert unsettled == 0
+
+
+FUNCTIONS = {
+    "sigmoid": lambda a: 1 / (1 + math.exp(-a)),
+    "tanh": math.tanh,
+    "relu": lambda a: max(a, 0.0),
+    "linear": lambda a: a,
+}
+
+
+@pytest.mark.parametrize("activation", FUNCTIONS)
+@pytest.mark.parametrize("sizes", [RBM, DEEP])
+def test_an_auto_encoder_represents_a_row_by_the_outputs_of_its_encoder(sizes, activation):
+    arrays = arrays_of(sizes, "auto-encoder", encoder=np.array(activation))
+    found, _ = represent(machine(sizes, "auto-encoder", encoder=np.array(activation)), ROWS)
+    for row, *layers in zip(ROWS, *found, strict=True):
+        for layer, expected in zip(layers, encoded(arrays, row, FUNCTIONS[activation]), strict=True):
+            np.testing.assert_allclose(layer, expected, rtol=0, atol=5e-6)
+
+
+def test_grey_values_enter_as_they_are():
+    grey = np.random.default_rng(3).integers(0, 256, (5, 4), np.uint8)
+    its = machine(RBM, "rbm")
+    (hidden,), _ = represent(its, grey, 1 / 255)
+    np.testing.assert_allclose(
+        hidden, sigmoid(grey / 255 @ its.weights[0] + its.biases[1]), rtol=0, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("sizes", [DEEP, DEEPER, (4, 3, 2, 3, 2)])
+def test_mean_field_ends_where_every_layer_answers_to_its_neighbours(sizes):
+    its = machine(sizes)
+    layers, unsettled = mean_field(its, ROWS.astype(float), tolerance=1e-13, rounds=10_000)
+    assert unsettled == 0
+    whole = [ROWS, *layers, np.zeros((16, 0))]
+    weights = [*its.weights, np.zeros((sizes[-1], 0))]
+    for i in range(1, len(sizes)):
+        activation = its.biases[i] + whole[i - 1] @ weights[i - 1] + whole[i + 1] @ weights[i].T
+        np.testing.assert_allclose(whole[i], sigmoid(activation), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("sizes", [DEEP, DEEPER])
+def test_mean_field_is_that_of_training(sizes):
+    its = machine(sizes, scale=2.0)
+    W, b, c = (np.ascontiguousarray(array, dtype=np.float32) for array in flatten(its))
+    deep = DeepMachine(W, b, c, np.concatenate(its.offsets[2::2]).astype(np.float32))
+    for rounds, apart in ((1, 1e-5), (100, 2e-4)):  # one may stop a round before the other
+        theirs = posterior_of(deep, ROWS.astype(np.float32), 1e-4, rounds)
+        ours, unsettled = mean_field(its, ROWS.astype(np.float32), 1e-4, rounds)
+        np.testing.assert_allclose(np.hstack(ours[::2]), theirs.odd, rtol=0, atol=apart)
+        np.testing.assert_allclose(np.hstack(ours[1::2]), theirs.deep, rtol=0, atol=apart)
+        assert (unsettled > 0) == (theirs.unsettled > 0) == (rounds == 1)
+
+
+def test_mean_field_starts_at_the_offsets():
+    its = machine(DEEP)
+    (first, second), _ = mean_field(its, ROWS.astype(float), rounds=0)
+    np.testing.assert_allclose(second, np.tile(its.offsets[2], (16, 1)))
+    answer = ROWS @ its.weights[0] + its.offsets[2] @ its.weights[1].T + its.biases[1]
+    np.testing.assert_allclose(first, sigmoid(answer), rtol=0, atol=1e-12)
+
+
+def test_rows_in_several_blocks_are_represented_as_in_one():
+    its = machine(RBM, "rbm")
+    many = np.tile(ROWS, (130, 1))  # 2,080 rows
+    (hidden,), _ = represent(its, many)
+    repeated = np.broadcast_to(hidden[:16], (130, 16, 3))
+    np.testing.assert_allclose(hidden.reshape(130, 16, 3), repeated, rtol=0, atol=1e-6)
+
+
+# Filters and activity
+
+
+def test_filters_of_higher_layers_are_projected_through_the_layers_below():
+    its = machine(DEEPER)
+    W, V, U = its.weights
+    first, second, third = filters(its)
+    assert [rows.shape for rows in (first, second, third)] == [(3, 4), (3, 4), (2, 4)]
+    for i in range(4):
+        for k in range(3):
+            assert first[k, i] == np.float32(W[i, k])
+            assert second[k, i] == pytest.approx(sum(W[i, j] * V[j, k] for j in range(3)), abs=1e-6)
+        for k in range(2):
+            paths = sum(W[i, j] * V[j, m] * U[m, k] for j in range(3) for m in range(3))
+            assert third[k, i] == pytest.approx(paths, abs=1e-6)
+
+
+def test_filters_are_chosen_at_random_each_once():
+    few, all_of_them = chosen((50, 3), 10, seed=1)
+    assert len(set(few)) == 10
+    assert sorted(few) == few.tolist()
+    assert max(few) < 50
+    assert all_of_them.tolist() == [0, 1, 2]
+    assert few.tolist() == chosen((50, 3), 10, seed=1)[0].tolist() != chosen((50, 3), 10, seed=2)[0].tolist()
+
+
+def test_a_filter_is_normalised_by_itself_about_grey():
+    rows = np.array([[-2.0, 0.0, 1.0], [0.1, 0.05, 0.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(normalised(rows), [[0, 0.5, 0.75], [1, 0.75, 0.5], [0.5, 0.5, 0.5]])
+
+
+def test_filters_that_are_no_pictures_lie_line_under_line():
+    write_filter_tile(Path("a.png"), np.array([[1.0, -1.0, 0.0], [0.0, 2.0, -2.0]]), (1, 3))
+    read = imread("a.png")[:, :, 0]
+    pixel = read.shape[1] // 5  # three units and a margin on either side
+    centres = read[pixel // 2 :: pixel, pixel // 2 :: pixel][1:-1, 1:-1]
+    np.testing.assert_allclose(centres, [[1, 0, 0.5], [0.5, 1, 0]], atol=1 / 255)
+
+
+def test_a_picture_is_of_the_size_and_order_that_is_asked_for_else_the_datas_else_square():
+    data = Dataset("d", ROWS, image=Image(1, 4, "F"))
+    its = machine(RBM, "rbm")
+    assert _picture(None, False, its, data) == ((1, 4), True)
+    assert _picture("4x1", False, its, data) == ((4, 1), False)
+    assert _picture(None, False, its, Dataset("d", ROWS)) == ((2, 2), False)
+    assert _picture(None, True, its, None) == ((2, 2), True)
+
+
+def test_a_unit_is_unbalanced_outside_the_range_and_not_at_its_ends():
+    assert unbalanced(np.array([0.0, 0.04, 0.05, 0.5, 0.95, 0.96, 1.0, 0.3])) == 0.5
+
+
+def test_activity_curves_of_any_number_of_layers_are_drawn():
+    for means in ([np.array([0.5])], [np.linspace(0, 1, 5)] * 9):
+        write_activity_curves(Path("a.png"), means, (0.05, 0.95))
+        assert imread("a.png").shape[0] > 300
+
+
+# The command
+
+
+def layers_of(its, rows):
+    return represent(its, rows)[0]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind"),
+    [(RBM, "rbm"), (DEEP, "dbm"), (DEEPER, "dbm"), (RBM, "auto-encoder"), (DEEP, "auto-encoder")],
+)
+def test_all_that_is_asked_for_is_written_and_right(sizes, kind):
+    save(sizes, kind)
+    np.savez("rows.npz", train=ROWS, test=ROWS[::3])
+    np.save("of-train.npy", np.arange(16))
+    Path("of-test.csv").write_text("a\n" * 6)
+    formats = ("--representations", "npz", "--representations", "csv", "--labels", "of-train.npy,of-test.csv")
+    answer = known("--data", "rows.npz", "-o", "out", "--filters", 2, *formats)
+
+    its = read_layered(Path("m.npz"))
+    depth = len(sizes) - 1
+    train, test = layers_of(its, ROWS), layers_of(its, ROWS[::3])
+    files = [
+        "filters.npz",
+        *(f"filters-{i}.png" for i in range(1, depth + 1)),
+        "activity.csv",
+        "activity.png",
+    ]
+    files += [f"layer-{i}.npz" for i in range(1, depth + 1)]
+    files += [f"layer-{i}-{part}.csv" for part in ("train", "test") for i in range(1, depth + 1)]
+    assert answer["files"] == [f"out/{name}" for name in files]
+    assert sorted(path.name for path in Path("out").iterdir()) == sorted(files)
+    assert (answer["model"], answer["kind"], answer["unsettled"]) == ("m.npz", kind, 0)
+
+    with np.load("out/filters.npz") as file:
+        assert sorted(file.files) == sorted(
+            f"{name}_{i}" for name in ("filters", "drawn") for i in range(1, depth + 1)
+        )
+        for i, rows in enumerate(filters(its), 1):
+            np.testing.assert_array_equal(file[f"filters_{i}"], rows)
+            assert file[f"drawn_{i}"].shape == (2,)
+
+    table = np.genfromtxt("out/activity.csv", delimiter=",", names=True)
+    for i, hidden in enumerate(train, 1):
+        mean, its_rows = hidden.mean(axis=0), table[table["layer"] == i]
+        assert its_rows["rank"].tolist() == list(range(1, sizes[i] + 1))
+        np.testing.assert_allclose(its_rows["mean_activity"], np.sort(mean)[::-1], rtol=2e-6)
+        np.testing.assert_allclose(mean[its_rows["unit"].astype(int)], its_rows["mean_activity"], rtol=2e-6)
+        outside = np.mean((mean < 0.05) | (mean > 0.95))
+        expected = {"layer": i, "units": sizes[i], "mean_activity": mean.mean(), "unbalanced": outside}
+        assert answer["layers"][i - 1] == pytest.approx(expected)
+
+        with np.load(f"out/layer-{i}.npz") as file:
+            assert sorted(file.files) == ["test", "test_labels", "train", "train_labels"]
+            np.testing.assert_array_equal(file["train"], hidden)
+            np.testing.assert_array_equal(file["test"], test[i - 1])
+            assert file["train_labels"].tolist() == list(range(16))
+            assert file["test_labels"].tolist() == ["a"] * 6
+        for part, rows in (("train", hidden), ("test", test[i - 1])):
+            read = np.loadtxt(f"out/layer-{i}-{part}.csv", delimiter=",", ndmin=2)
+            np.testing.assert_allclose(read, rows, rtol=1e-5)
+
+
+def test_representations_are_data_for_another_machine():
+    save()
+    np.savez("rows.npz", train=ROWS, test=ROWS[::3])
+    features("--data", "rows.npz", "-o", "out", "--representations", "npz")
+    data = load(path="out/layer-1.npz", binarise="none")
+    assert (data.levels, list(data.parts)) == (255, ["train", "test"])
+    (hidden,) = layers_of(read_layered(Path("m.npz")), ROWS)
+    np.testing.assert_allclose(data.train / 255, hidden, rtol=0, atol=0.5 / 255 + 1e-6)
+
+
+def test_without_data_there_are_filters_and_nothing_else():
+    save(DEEP, "dbm")
+    stdout, stderr = features()
+    assert stdout == "layer  units\n    1      3\n    2      2\n"
+    names = ["filters-1.png", "filters-2.png", "filters.npz"]
+    assert sorted(path.name for path in Path("m-features").iterdir()) == names
+    assert all(f"wrote m-features/{name}\n" in stderr for name in names)
+
+
+def test_the_table_is_read_at_a_glance():
+    big = np.array([9.0, -9.0, 0.0])
+    save(weights_0=np.zeros((4, 3)), biases_1=big)
+    Path("rows.csv").write_text("0,0,1,1\n" * 3)
+    stdout, stderr = features("--data", "rows.csv", "--filters", 2)
+    assert stdout == (
+        "layer  units  mean activity  outside [0.05, 0.95]\n"
+        "    1      3         0.5000                 66.7%\n"
+    )
+    assert "m-features/filters-1.png: 2 of 3 filters, chosen at random" in stderr
+
+
+def test_activities_that_are_no_probabilities_are_not_called_balanced_or_not():
+    save(RBM, "auto-encoder", encoder=np.array("tanh"))
+    np.save("rows.npy", ROWS)
+    assert "unbalanced" not in known("--data", "rows.npy")["layers"][0]
+    assert "outside" not in features("--data", "rows.npy")[0]
+
+
+def test_mean_field_that_does_not_settle_is_reported():
+    # m = 2 p - 1 of both units follows m <- tanh(m): at this critical weight it falls like sqrt(3 / 4n), so
+    # that p still moves by 2e-4 in round 100.
+    offsets = {"offsets_1": np.zeros(1), "offsets_2": np.ones(1)}
+    biases = {"biases_1": np.array([2.0]), "biases_2": np.array([-2.0])}  # plain ones: -2 and -2
+    save((4, 1, 1), "dbm", weights_0=np.zeros((4, 1)), weights_1=np.full((1, 1), 4.0), **offsets, **biases)
+    np.save("rows.npy", ROWS)
+    stdout, stderr = features("--data", "rows.npy", "--json")
+    assert json.loads(stdout)["unsettled"] == 16
+    assert "mean field has not settled within 100 rounds for 16 rows" in stderr
+
+
+def test_same_seed_same_bytes():
+    save((9, 8), "rbm")
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        options = ("--data", "bars-and-stripes:size=3", "--filters", 4, "--representations", "npz")
+        features("-o", name, "--seed", seed, *options)
+    for file in Path("a").iterdir():
+        a, b, c = (Path(name, file.name).read_bytes() for name in "abc")
+        assert a == b
+        assert (a != c) == file.name.startswith("filters")
+
+
+# Labels and the classifier
+
+FOUR = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.uint8)
+
+
+def save_detectors():
+    """Four hidden units, each on for one state of two visible ones: exclusive or becomes linear."""
+    signs = 2.0 * FOUR.T - 1  # (2, 4)
+    np.savez("m.npz", weights_0=20 * signs, biases_0=np.zeros(2), biases_1=10 - 20.0 * FOUR.sum(axis=1))
+    rows = np.tile(FOUR, (25, 1))
+    np.savez("rows.npz", train=rows, test=rows[:40])
+    exclusive_or = rows[:, 0] ^ rows[:, 1]
+    np.savez("labels.npz", train_labels=exclusive_or, test_labels=exclusive_or[:40])
+    return rows, exclusive_or
+
+
+def test_a_linear_classifier_tells_by_the_hidden_units_what_it_cannot_by_the_visible_ones():
+    pytest.importorskip("sklearn")
+    save_detectors()
+    options = ("--data", "rows.npz", "--classify", "--labels", "labels.npz")
+    visible, hidden = known(*options)["layers"]
+    assert (visible["layer"], visible["units"], hidden["layer"], hidden["units"]) == (0, 2, 1, 4)
+    assert visible["train_accuracy"] <= 0.75  # no line parts more than three of the four states
+    assert visible["test_accuracy"] <= 0.75
+    assert hidden["train_accuracy"] == hidden["test_accuracy"] == 1
+    lines = features(*options)[0].splitlines()
+    assert lines[0].endswith("train accuracy  test accuracy")
+    assert lines[2].endswith("1.0000         1.0000")
+
+
+def test_without_a_test_part_a_fifth_of_the_rows_is_held_out():
+    pytest.importorskip("sklearn")
+    rows, labels = save_detectors()
+    np.save("rows.npy", rows)
+    np.savetxt("labels.csv", labels, fmt="%d")
+    stdout, stderr = features("--data", "rows.npy", "--classify", "--labels", "labels.csv", "--json")
+    assert json.loads(stdout)["layers"][1]["test_accuracy"] == 1
+    assert "random fifth" in stderr
+    # Rows that are told apart by their number alone: those held out cannot be known.
+    rows, labels = np.eye(100), np.arange(100) // 50
+    found = accuracy({"train": rows}, {"train": labels}, seed=1)
+    assert found.train == 1
+    assert found.test < 0.95
+    assert found == accuracy({"train": rows}, {"train": labels}, seed=1)
+
+
+def test_labels_of_any_type_are_classes():
+    pytest.importorskip("sklearn")
+    rows = np.tile(np.eye(3), (4, 1))
+    for labels in (["bee", "ant", "cow"], [0.5, -1.5, 1e9], [3, 1, 2]):
+        parts = {part: np.array(labels * 4) for part in ("train", "test")}
+        assert accuracy({"train": rows, "test": rows}, parts, seed=1)[:2] == (1, 1)
+
+
+def test_a_fit_that_does_not_converge_is_reported(monkeypatch):
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr(classification, "ITERATIONS", 1)
+    rows = np.random.default_rng(1).standard_normal((50, 5))
+    labels = {"train": np.arange(50) % 3}
+    assert not accuracy({"train": rows}, labels, seed=1).settled
+
+
+def idx(array):
+    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def test_labels_are_read_from_every_form():
+    labels = np.array([3, 1, 4, 1, 5], np.uint8)
+    np.save("a.npy", labels)
+    np.save("b.npy", labels[:, None])
+    Path("c.csv").write_text("3\n1\n4\n\n1\n5")
+    Path("d.idx").write_bytes(idx(labels))
+    Path("e.idx.gz").write_bytes(gzip.compress(idx(labels)))
+    for name in ("a.npy", "b.npy", "c.csv", "d.idx", "e.idx.gz"):
+        found = load_labels("rows.csv", {"train": 5}, name)
+        assert found.keys() == {"train"}
+        assert found["train"].tolist() == labels.tolist()
+    savemat("f.mat", {"train_labels": labels[:, None], "val_labels": labels[:2, None], "test_labels": labels})
+    found = load_labels("rows.csv", {"train": 5, "valid": 2, "test": 5}, "f.mat")
+    assert {part: array.tolist() for part, array in found.items()} == {
+        "train": [3, 1, 4, 1, 5],
+        "valid": [3, 1],
+        "test": [3, 1, 4, 1, 5],
+    }
+
+
+@pytest.fixture
+def small_mnist(monkeypatch):
+    """MNIST's four files with three images each."""
+    monkeypatch.setenv("CBM_DATA_DIR", str(Path().resolve()))
+    for stem, start in (("train", 0), ("t10k", 5)):
+        Path(f"{stem}-images-idx3-ubyte").write_bytes(idx(np.zeros((3, 28, 28), np.uint8)))
+        labels = np.arange(start, start + 3, dtype=np.uint8)
+        Path(f"{stem}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
+
+
+def test_mnists_labels_lie_beside_its_images(small_mnist):
+    found = load_labels("mnist:flip=true", {"train": 3, "test": 3})
+    assert {part: labels.tolist() for part, labels in found.items()} == {
+        "train": [0, 1, 2],
+        "test": [5, 6, 7],
+    }
+    Path("t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(CbmError, match=r"has no t10k-labels-idx1-ubyte\[.gz\]; put it beside the images, or"):
+        load_labels("mnist", {"train": 3, "test": 3})
+
+
+def test_the_labels_of_the_published_files_are_one_a_row(real_data_dir, monkeypatch):
+    monkeypatch.setenv("CBM_DATA_DIR", str(real_data_dir))
+    found = load_labels("mnist", {"train": 60_000, "test": 10_000})
+    assert np.bincount(found["test"]).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    found = load_labels("caltech101-silhouettes", {"train": 4100, "valid": 2264, "test": 2307})
+    assert [len(np.unique(labels)) for labels in found.values()] == [101, 101, 101]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"1\n2\n", "labels: has 2 labels, the train part 3 rows; it needs one label a row and no header"),
+        (b"1,2\n1,2\n1,2\n", "label 1 is '1,2'; expected one label a row"),
+        (b"1\nnan\n2\n", "NaN"),
+        (b"\xff\xfe\n", "neither text nor"),
+        (b"\x93NUMPY", "cannot be read as arrays of labels"),
+        (b"PK", "cannot be read as arrays of labels"),
+        (b"MATLAB 5", "cannot be read as arrays of labels"),
+        (idx(np.zeros(3, np.uint8))[:-1], "another number of labels than its header says"),
+    ],
+)
+def test_a_file_that_holds_no_labels_is_refused(content, words):
+    Path("labels").write_bytes(content)
+    with pytest.raises(CbmError) as caught:
+        load_labels("rows.csv", {"train": 3}, "labels")
+    assert words in str(caught.value)
+
+
+# What cannot be done
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--classify",), "--classify needs data; name it with --data NAME"),
+        (("--representations", "npz"), "--representations needs data"),
+        (("--labels", "rows.npy"), "--labels needs data"),
+        (("--data", "rows.npy", "--labels", "rows.npy"), "--labels are for --classify"),
+        (("--data", "rows.npy", "--classify"), "rows.npy: comes without labels (mnist and caltech101"),
+        (
+            ("--data", "shifting-bar:size=4,bar=1", "--classify"),
+            "shifting-bar:size=4,bar=1: comes without labels",
+        ),
+        (("--data", "rows.npy", "--classify", "--labels", "none.csv"), "none.csv cannot be read"),
+        (("--data", "rows.npy", "--classify", "--labels", "a,b,c"), "names 3 files"),
+        (("--data", "rows.npy", "--classify", "--labels", "rows.npy"), "expected one label a row"),
+        (("--data", "rows.npy", "--classify", "--labels", "ones.npy"), "tell 1 classes apart"),
+        (
+            ("--data", "two.npz", "--classify", "--labels", "ones.npy"),
+            "ones.npy: has no labels of the test part",
+        ),
+        (("--data", "two.npz", "--classify", "--labels", "two.npz,ones.npy"), "expected one label a row"),
+        (("--data", "bars-and-stripes:size=3"), "the data has 9 columns, the machine 4 visible units"),
+        (("--data", "nothing"), "bars-and-stripes"),
+        (("--shape", "3x3"), "--shape 3x3: has 9 pixels, the machine 4"),
+        (("--filters", "0"), "--filters"),
+        (("--filters", "few"), "--filters"),
+        (("--representations", "xlsx"), "--representations"),
+        (("-o", "rows.npy"), "cannot write"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_written(arguments, words):
+    save()
+    np.save("rows.npy", ROWS)
+    np.save("ones.npy", np.ones(16))
+    np.savez("two.npz", train=ROWS, test=ROWS)
+    before = {path.name: path.read_bytes() for path in Path().iterdir()}
+    assert words in features(*arguments, code=2)[1]
+    assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def test_a_missing_scikit_learn_is_named_with_its_remedy(monkeypatch):
+    save_detectors()
+    monkeypatch.setattr(classification.importlib.util, "find_spec", lambda name: None)
+    message = features("--data", "rows.npz", "--classify", "--labels", "labels.npz", code=2)[1]
+    assert "pip install 'cbm[classify]'" in message
+    assert not Path("m-features").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": np.array("gmm")}, "m.npz: is a machine of kind gmm; cbm knows rbm, dbm, auto-encoder"),
+        ({"weights_0": np.zeros((4, 0)), "biases_1": np.zeros(0)}, "shapes do not fit"),
+        ({"biases_1": np.full(3, np.nan)}, "diverged"),
+    ],
+)
+def test_a_foreign_machine_is_refused(changes, words):
+    save(**changes)
+    assert words in features(code=2)[1]
+
+
+def test_a_machine_without_a_hidden_layer_is_refused():
+    np.savez("m.npz", kind=np.array("dbm"), biases_0=np.zeros(4))
+    assert "m.npz: lacks weights_0, biases_1" in features(code=2)[1]
+
+
+def test_the_machine_is_not_written_over():
+    save(name="layer-1.npz")
+    before = Path("layer-1.npz").read_bytes()
+    result = CliRunner().invoke(main, ["features", "layer-1.npz", "-o", "."])
+    assert result.exit_code == 2
+    assert "is the machine itself; choose another folder" in result.stderr
+    assert Path("layer-1.npz").read_bytes() == before
