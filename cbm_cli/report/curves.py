@@ -18,6 +18,7 @@ from cbm_cli.report.reading import Curve, Curves, Key, read_curves
 from cbm_cli.results import Metric, Results, label
 
 WIDEST = 4  # panels side by side
+_TITLE = 36  # characters that fit above a panel
 
 # Okabe & Ito's colours, told apart with every common colour blindness; a scheme keeps its colour in
 # every picture, and its variants (^b, ^l, _s) differ by the dashes.
@@ -119,7 +120,7 @@ def _figure(drawn: Curves) -> Figure:
     for axes, key in zip(grid, keys, strict=False):
         shown = [curve for curve in curves if curve.panel == key]
         _panel(axes, shown, looks, limits[shown[0].data])
-        axes.set_title(", ".join(map(_named, drawn.panels, key)), fontsize=10)
+        axes.set_title(_title([*map(_named, drawn.panels, key)]), fontsize=10)
     for axes in grid[len(keys) :]:
         axes.set_visible(False)
     for axes in grid[max(0, len(keys) - width) : len(keys)]:
@@ -218,6 +219,11 @@ def _named(column: str, value: str) -> str:
         return label(column, value, "latex")
     name = {"learning_rate": r"$\eta$ =", "data": "", "init": "init"}.get(column, column.replace("_", " "))
     return f"{name} {value}".strip()
+
+
+def _title(settings: Sequence[str]) -> str:
+    """Settings in one line where they fit, else in one each."""
+    return (", " if len(", ".join(settings)) <= _TITLE else ",\n").join(settings)
 
 
 def _legend(
