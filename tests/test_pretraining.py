@@ -1,5 +1,6 @@
 """Layer-wise pre-training: what is handed on from layer to layer, what becomes of it, and who shares it."""
 
+import itertools
 import random
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from cbm_cli.results import Progress, Store
 from cbm_cli.trial import run as trial_run
 from cbm_cli.trial.pretraining import Pretraining
 from cbm_cli.trial.run import run_trial
-from tests.oracles import sigmoid
+from tests.oracles import plan, sigmoid
 from tests.test_run import cbm, files, summary
+from tests.test_training import plain_update
 
 ROWS = (np.random.default_rng(3).random((24, 5)) < [0.9, 0.7, 0.5, 0.3, 0.1]).astype(np.uint8)
 DATA = Dataset("five", ROWS)
@@ -100,6 +102,26 @@ def test_a_layer_learns_from_the_mean_activity_of_the_one_below(hidden):
         found = now.pretrained
         x = np.round(255 * sigmoid((2 if k == 0 else 1) * x @ found[f"W_{k}"] + found[f"c_{k}"])) / 255
     assert pretraining.is_done(now)
+
+
+@HIDDEN
+def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden):
+    """Against the plain reference of the training loop: up in the first RBM, down in the last one."""
+    its = settings(hidden, pretraining={"epochs": 5, "offsets": "dd^b", "batch": "full"})
+    pretraining, now = Pretraining(its, DATA, seed=7), Progress(None)
+    now.state, x = pretraining.first_state(now), ROWS.astype(float)
+    for k, (n, m) in enumerate(itertools.pairwise((5, *hidden))):
+        doubled = {"to_hidden": np.float32(2 if k == 0 else 1)}
+        doubled["to_visible"] = np.float32(2 if k == len(hidden) - 1 else 1)
+        rbm = plan(n, m, len(x), **doubled)._replace(seed=pretraining._stage_of(now).plan.seed)
+        machine, h = [array.astype(float) for array in now.state[:3]], now.state.h
+        none = [np.zeros_like(array) for array in machine]
+        for update in range(5):
+            machine, _, h = plain_update(machine, none, h, x, rbm, update)
+        pretraining.advance(now, 5)
+        for name, expected in zip("Wbc", machine, strict=True):
+            np.testing.assert_allclose(now.pretrained[f"{name}_{k}"], expected, atol=1e-5)
+        x = np.round(255 * sigmoid(doubled["to_hidden"] * x @ machine[0] + machine[2])) / 255
 
 
 def test_training_starts_from_the_pretrained_machine_and_its_offsets():

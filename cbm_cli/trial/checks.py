@@ -78,10 +78,9 @@ def _check_natural(settings: Settings, layout: Layout) -> None:
             f"gradient: the exact Fisher matrix sums 2^{bits} states of {layout.width} visible and "
             f"{layout.height} hidden units; it is for up to 2^{GRADIENT_BITS}: write estimate: samples"
         )
-    if gradient.fisher == "marginal" and not gradient.added_damping:
-        size = layout.width * layout.height + bits
+    size, rank = layout.width * layout.height + bits, 2**layout.width - 1
+    if gradient.fisher == "marginal" and not gradient.added_damping and rank < size:
         raise CbmError(
-            f"gradient: the marginal Fisher matrix is singular: {size} parameters, but at most "
-            f"2^{layout.width} - 1 = {2**layout.width - 1} independent directions of p(x), some flat; "
-            "give damping, such as 0.01, or take the joint one"
+            f"gradient: the marginal Fisher matrix is singular: its rank is at most 2^{layout.width} - 1 = "
+            f"{rank}, with {size} parameters; give damping, such as 0.01, or take the joint one"
         )
