@@ -62,17 +62,17 @@ def evaluate(
     """
     from cbm_cli.trial.answers import Method
 
-    if method == "raise" and rows is None:
-        rows = 100
-        note("RAISE anneals from every row: evaluating 100 of them (--rows changes this)")
-    how = Method(method, temperatures, runs, base == "uniform", rows, seed)
+    raised = method == "raise" and rows is None
+    how = Method(method, temperatures, runs, base == "uniform", 100 if raised else rows, seed)
     if target.suffix == ".npz" or target.is_file():
         answer = _evaluate_file(target, source, part, how)
         click.echo(json.dumps(answer) if as_json else _shown(answer))
-        return
-    if source:
+    elif source:
         raise CbmError("--data is for a machine file; trials are evaluated on the data they were trained on")
-    _evaluate_results(target, experiments, how, as_json)
+    else:
+        _evaluate_results(target, experiments, how, as_json)
+    if raised:
+        note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
 
 
 def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> dict[str, Any]:
