@@ -105,6 +105,62 @@ def test_a_machine_too_large_for_the_exact_likelihood_is_refused_with_the_time_i
     assert "AIS" in message
 
 
+LARGE = GRID.replace("name: bars-and-stripes, size: 2", "name: shifting-bar, size: 20, bar: 2")
+LARGE = LARGE.replace("hidden: 3", "hidden: 17").replace("method: exact", "method: none")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            "gradient: natural",
+            "sums 2^37 states of 20 visible and 17 hidden units; it is for up to 2^16: write",
+        ),
+        ("gradient: natural", "estimate: samples"),
+        ("gradient: {kind: natural, fisher: marginal, damping: 0.1}", "2^37 states"),
+        ("offsets_from: exact", "offsets_from: exact holds all 2^17 states of the smaller side"),
+        ("gradient_from: exact", "gradient_from: exact holds all 2^17 states of the smaller side"),
+        ("record: offset_eror", "there is no recorder offset_eror; did you mean offset_error"),
+        ("record: {what: offset_values, units: 17}", "there is no hidden unit 17; they are 0 to 16"),
+        ("record: gradient_angles", "20x17 units for 2^37 joint states; the limit is 2^16, leave it out"),
+        ("record: free_energy_gap", "free_energy_gap needs a validation part"),
+    ],
+)
+def test_what_a_large_machine_cannot_have_is_refused_with_the_way_out(fields, words):
+    message = refused_grid(LARGE.replace("batch: full", f"batch: full\n    {fields}"))
+    assert words in message
+    assert not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        "{kind: natural, estimate: samples}",
+        "{kind: natural, estimate: samples, fisher: marginal}",
+        "{kind: natural, fisher: diagonal}",
+    ],
+)
+def test_the_way_out_for_large_machines_is_one(gradient):
+    Path("grid.yaml").write_text(LARGE.replace("batch: full", f"batch: full\n    gradient: {gradient}"))
+    result = CliRunner().invoke(main, ["run", "grid.yaml", "-j", "0", "--no-table", "--set", "updates=3"])
+    assert result.exit_code == 0, result.output
+
+
+def test_a_singular_fisher_matrix_is_refused_by_name_with_the_reason():
+    natural = "gradient: {kind: natural, fisher: marginal}"
+    message = refused_grid(GRID.replace("batch: full", f"batch: full\n    {natural}"))
+    assert "its rank is at most 2^4 - 1 = 15, with 19 parameters" in message
+    assert "give damping, such as 0.01, or take the joint one" in message
+    assert len(message.splitlines()) == 1  # of all four cells
+
+
+@pytest.mark.parametrize("exact", ["exact", "CD-1\n    gradient_from: exact"])
+def test_a_fisher_matrix_of_samples_needs_samples(exact):
+    natural = "gradient: {kind: natural, estimate: samples}"
+    text = GRID.replace("[CD-1, PT_4]", exact).replace("batch: full", f"batch: full\n    {natural}")
+    assert "an exact phase has none; write estimate: exact" in refused_grid(text)
+
+
 def test_set_needs_a_field_and_a_value():
     Path("grid.yaml").write_text(GRID)
     assert "FIELD=VALUE" in refused("run", "grid.yaml", "--set", "learning_rate")

@@ -3,15 +3,18 @@
 import io
 import json
 from math import nan, sqrt
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.grid import read_grid
 from cbm_cli.statistics import compare, render_comparison
 from cbm_cli.statistics.compare import rounding_variance
-from cbm_cli.statistics.published import IDENTITY, published_cells
+from cbm_cli.statistics.published import IDENTITY, departures, published_cells, published_key, run_key
+from cbm_cli.statistics.values import text_of
 
 SCHEMES = ["aa^b", "dd^l_s", "d0", "00"]
 # Table 2, Bars & Stripes, CD-1, 0.1: mean, spread, final mean and mark of the four schemes.
@@ -262,6 +265,229 @@ def test_what_cannot_be_compared_is_said():
         compare(pd.DataFrame())
     with pytest.raises(IncompleteError, match="no trial can be compared"):
         compare(run([-61.0], model_hidden=5))
+
+
+# Deep machines (tables 11, 12) and auto encoders (table 13)
+
+DBM = {
+    "data": "dna",
+    "model_kind": "dbm",
+    "model_hidden": "200-200",
+    "offsets": "ddd^b_s",
+    "sampler": "PCD-1",
+    "learning_rate": 0.01,
+    "init": "inverse-sigmoid",
+    "pretraining_epochs": 0,
+    "data_phase": "mean-field",
+    "gradient_kind": "centered",
+    "gradient_scale_to": "none",
+    "gradient_from": "samples",
+    "offsets_from": "same",
+    "ladders": 1,
+    "sliding_factor_visible": 0.01,
+    "sliding_factor_hidden": 0.01,
+    "weight_scale": 0.01,
+    "updates": nan,
+    "epochs": 5000,
+    "batch": 100,
+    "evaluate_every": "50 epochs",
+}
+AUTO_ENCODER = DBM | {
+    "model_kind": "auto-encoder",
+    "model_hidden": "half",
+    "model_encoder": "sigmoid",
+    "model_decoder": "sigmoid",
+    "model_loss": "cross-entropy",
+    "offsets": "dd^b_s",
+    "sampler": "back-propagation",
+    "learning_rate": 0.1,
+    "evaluate_every": "1 epoch",
+    "early_stopping_look_ahead": 5,
+    "early_stopping_tolerance": 1e-5,
+}
+
+
+def machines(settings, best, metric, final=None, **columns):
+    """Rows of summary.csv of one run, with the best of a metric on both parts."""
+    end = "min" if metric == "cost" else "max"
+    values = {
+        f"{part}_{metric}_{name}": values
+        for part in ("train", "test")
+        for name, values in (
+            (end, best),
+            ("final", best if final is None else final),
+            (f"{end}_update", 1000),
+        )
+    }
+    name = "/".join(str(value) for value in settings.values())
+    trials = range(len(best))
+    return pd.DataFrame(
+        {"run_id": name, "trial": trials, **settings, **values, "n_train": 9, "n_test": 9, "diverged": nan}
+        | columns
+    )
+
+
+def deep(best, final=None, **settings):
+    return machines(DBM | settings, best, "lower_bound", final)
+
+
+def auto_encoder(best, converged=216, **settings):
+    return machines(AUTO_ENCODER | settings, best, "cost", epochs_to_convergence=converged)
+
+
+def test_bounds_of_deep_machines_stand_beside_the_published_values_by_hand():
+    found = compare(deep([-89.0, -90.0, -91.0], final=[-92.0, -93.0, -94.0]))
+    test = line(found, table="dbm-test")
+    assert (test["published_mean"], test["hidden"], test["obtained_mean"]) == ("-89.81", "200-200", -90)
+    assert test["z"] == pytest.approx(-0.19 / sqrt(1 / 3 + 0.13**2 / 10 + 0.01**2 / 12))
+    assert test["final_z"] == pytest.approx((-93 + 92.57) / sqrt(1 / 3 + 1 / 10 + 0.01**2 / 12))
+    assert line(found, table="dbm-train")["published_mean"] == "-62.00"
+    assert found.missing == {"dbm": 62}
+    text = render_comparison(found)
+    assert "Table 11: dna, 200-200 hidden\n" in text
+    assert "the mean-field lower bound" in text
+    assert "62 published DBM values have no comparable trial here." in text
+
+
+def test_pretraining_decides_which_published_value_is_meant():
+    frames = [deep([-89.8, -89.9]), deep([-89.8, -89.9], pretraining_epochs=200)]
+    found = compare(pd.concat(frames))
+    of_test = found.cells[found.cells["table"] == "dbm-test"]
+    assert of_test["published_mean"].tolist() == ["-89.81", "-89.87"]
+    assert "Table 11: dna, 200-200 hidden, 200 epochs of pre-training\n" in render_comparison(found)
+
+
+@pytest.mark.parametrize(
+    "departure",
+    [
+        {"epochs": 300},
+        {"data_phase": "gibbs-1"},
+        {"gradient_from": "exact"},
+        {"offsets_from": "independent"},
+        {"gradient_kind": "natural"},
+        {"evaluate_rows": 100},
+        {"data_hold_out": 100},
+        {"pretraining_epochs": 200, "pretraining_learning_rate": 0.1},
+    ],
+)
+def test_deep_machines_trained_otherwise_are_counted_but_not_compared(departure):
+    *_, name = departure
+    with pytest.raises(IncompleteError, match=rf"published value \({name}: not the paper's\)"):
+        compare(deep([-89.0, -90.0], **departure))
+    found = compare(pd.concat([deep([-89.0, -90.0]), deep([-10.0] * 5, **departure)]))
+    assert (found.not_comparable, found.departures) == (1, {name: 1})
+    assert found.cells["obtained_n"].tolist() == [2, 2]
+
+
+def test_the_same_said_outright_is_no_departure():
+    rows = deep(
+        [-89.8, -89.9], pretraining_epochs=200, pretraining_learning_rate=0.01, gradient_kind="centered"
+    )
+    assert len(compare(rows).cells) == 2
+
+
+def test_runs_of_an_older_version_are_compared_beside_new_ones():
+    older = run([-61.0, -62.0])
+    assert "gradient_kind" not in older
+    found = compare(pd.concat([older, deep([-89.0, -90.0])]))
+    assert set(found.cells["model"]) == {"rbm", "dbm"}
+    assert found.not_comparable == 0
+
+
+def test_costs_and_epochs_of_auto_encoders_stand_beside_the_published_values_by_hand():
+    found = compare(auto_encoder([34.0, 34.4, 34.8], converged=[210, 220, nan]))
+    test = line(found, dataset="dna")  # its training cost is of another training, see below
+    assert (test["published_mean"], test["split"], test["obtained_mean"]) == ("34.35117", "test", 34.4)
+    assert test["z"] == pytest.approx((34.4 - 34.35117) / sqrt(0.16 / 3 + 0.1245**2 / 10 + 1e-10 / 12))
+    assert (test["published_epochs"], test["obtained_epochs"]) == ("216", 5430 / 3)  # the third took them all
+    epochs = pd.Series([210, 220, 5000])
+    expected = (1810 - 216) / sqrt(epochs.var() / 3 + epochs.var() / 10 + 1 / 12)
+    assert test["epochs_z"] == pytest.approx(expected)
+    assert pd.isna(test["final_z"])
+    text = render_comparison(found)
+    assert "Table 13: dna, half hidden, test cost\n" in text
+    assert "34.35117 ± 0.1245   34.40000 ± 0.4000" in text
+    assert found.summary() == [
+        "Auto encoders: 1 of 1 published epochs to convergence within 2 standard errors",
+        "Auto encoders: 1 of 1 published values within 2 standard errors, 0 of 0 marks of the best agree",
+    ]
+
+
+def test_published_training_costs_beyond_the_best_test_cost_want_runs_that_go_on():
+    on = auto_encoder([11.7, 11.8], converged=nan, early_stopping_look_ahead=5000)
+    found = line(compare(on))
+    assert (found["split"], found["published_mean"], found["obtained_epochs"]) == ("train", "11.70726", 5000)
+    both = compare(pd.concat([on, auto_encoder([34.3, 34.4])]))
+    assert list(zip(both.cells["split"], both.cells["obtained_mean"], strict=True)) == [
+        ("test", pytest.approx(34.35)),
+        ("train", pytest.approx(11.75)),
+    ]
+    cells = published_cells()
+    overfitting = cells[cells["overfitting"] == "yes"]
+    assert {*overfitting["dataset"]} == {"caltech101-silhouettes", "dna", "nips", "adult", "web"}
+    assert {*overfitting["split"]} == {"train"}
+    assert len(overfitting) == 2 * (2 + 2 + 2 + 1) + 1  # of adult only 00 at 0.1
+
+
+def test_the_lowest_cost_of_a_whole_row_is_the_marked_one():
+    other = {"data": "mushrooms", "learning_rate": 0.5}  # dd^b_s is the best of test, 00 of train
+    frames = [
+        auto_encoder([0.08, 0.09], converged=3173, **other),
+        auto_encoder([0.10, 0.11], converged=2936, offsets="00", **other),
+    ]
+    cells = compare(pd.concat(frames)).cells
+    assert list(zip(cells["split"], cells["obtained_bold"], cells["marks_agree"], strict=True)) == [
+        ("test", True, True),
+        ("test", False, True),
+        ("train", True, False),
+        ("train", False, False),
+    ]
+    assert compare(frames[0]).cells["obtained_bold"].isna().all()
+
+
+def test_caltech_and_the_settings_of_auto_encoders():
+    other = {"data": "caltech101-silhouettes", "learning_rate": 0.01}
+    assert line(compare(auto_encoder([44.3], **other)))["published_mean"] == "44.38403"
+    for name, value in {"epochs": 100, "early_stopping_tolerance": 1e-3, "model_loss": "squared"}.items():
+        with pytest.raises(IncompleteError, match=name):
+            compare(auto_encoder([44.3], **other, **{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "tables", "count"),
+    [
+        ("eight-sets-200", ["big-rbm-test", "big-rbm-train"], 2 * 8 * 4),
+        ("dbm-eight-sets", ["dbm-test", "dbm-train"], 2 * 2 * 8 * 2),
+        ("auto-encoder", ["auto-encoder"], 2 * 19 * 2 - 15),  # 15 training costs are of other trainings
+    ],
+)
+def test_the_grids_of_the_paper_have_the_paper_s_settings(experiment, tables, count):
+    grid = read_grid(Path(__file__).parents[1] / "experiments.yaml")
+    rows = [cell.row() for cell in grid.experiments[experiment].cells]
+    runs = {
+        run_key(settings): settings for settings in [{k: text_of(v) for k, v in row.items()} for row in rows]
+    }
+    cells = published_cells()
+    found = [
+        settings
+        for cell in cells[cells["table"].isin(tables)].to_dict("records")
+        if (settings := runs.get(published_key(cell, cell["sampler"]))) and not departures(cell, settings)
+    ]
+    assert len(found) == count
+    assert {run_key(settings) for settings in found} == {*runs}
+
+
+def test_of_ten_trials_the_paper_marks_the_best_of_rbms_too():
+    settings = DBM | {"model_kind": "rbm", "model_hidden": 200, "learning_rate": 0.001, "epochs": 30000}
+    means = {"aa^b_s": -90.0, "dd^b_s": -89.0, "d0": -91.0, "00": -92.0}
+    frames = [
+        machines(settings | {"offsets": scheme}, [mean, mean - 0.1], "log_likelihood")
+        for scheme, mean in means.items()
+    ]
+    found = compare(pd.concat(frames))
+    test = found.cells[found.cells["table"] == "big-rbm-test"]
+    assert test["marks_agree"].tolist() == [True] * 4
+    assert found.summary()[-1].endswith("6 of 8 marks of the best agree")  # of train the paper marks 00
 
 
 NOTES = [

@@ -5,16 +5,20 @@ import itertools
 import numpy as np
 import pytest
 
+from cbm_cli.datasets import load
+from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.layout import Layout
 from cbm_cli.kernels.random import DATA
 from cbm_cli.kernels.state import State, no_extras
 from cbm_cli.trial.deep import DeepMachine, exact_log_likelihoods
+from cbm_cli.trial.run import run_trial
 from tests.oracles import MIXES, copied, joint, learn, mix, plan, sigmoid, states, uniform
 from tests.test_deep import (
     DEPTHS,
     FOUR,
     THREE,
     TWO,
+    brute_log_likelihoods,
     flattened,
     flipped,
     layered,
@@ -364,3 +368,39 @@ def test_many_gibbs_steps_draw_from_the_exact_posterior(layers):
     for moved, given, model in zip(found, expectations(posterior), expectations(p), strict=True):
         error = np.sqrt(given * (1 - given) / batch)
         assert (np.abs(moved - (given - model)) < 4.5 * error + 1e-3).all()  # float32 sums of 40,000 rows
+
+
+# From end to end
+
+
+@pytest.mark.parametrize("changes", [{}, {"data_phase": "gibbs-2"}, {"sampler": "PT_3"}, {"sampler": "CD-1"}])
+@pytest.mark.parametrize("hidden", [(4, 3), (3, 3, 2), (3, 2, 2, 2)])
+def test_the_machine_of_a_trial_has_the_likelihood_that_its_curve_ends_with(hidden, changes):
+    layers = 4, *hidden
+    its = {
+        "data": {"name": "bars-and-stripes", "size": 2},
+        "model": {"kind": "dbm", "hidden": list(hidden)},
+        "offsets": "d" * len(layers) + "^b_s",
+        "sampler": "PCD-1",
+        "learning_rate": 0.1,
+        "updates": 40,
+        "batch": 4,
+        "evaluate": {"every": 20},
+    }
+    bars = load("bars-and-stripes", size=2)
+    outcome = run_trial(Trial("test", Settings(**its | changes), 0, 1), bars)
+    assert str(outcome.machine["kind"]) == "dbm"
+    machine = [
+        [outcome.machine[f"{name}_{k}"].astype(float) for k in range(count)]
+        for name, count in (("weights", len(hidden)), ("biases", len(layers)), ("offsets", len(layers)))
+    ]
+    index = bars.train.astype(int) @ (1 << np.arange(4)[::-1])
+    expected = brute_log_likelihoods(machine, layers)[index].mean()
+    assert outcome.columns[2] == "train_log_likelihood"
+    assert outcome.curve[-1, 2] == pytest.approx(expected, abs=1e-5)
+    fields = outcome.columns[3:]
+    assert fields == (() if "data_phase" in changes else ("mean_field_rounds", "mean_field_failures"))
+    if fields:
+        assert np.isnan(outcome.curve[0, 3])
+        assert (outcome.curve[1:, 3] >= 1).all()
+        assert (outcome.curve[:, 4] == 0).all()

@@ -5,10 +5,13 @@ from math import nan
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
+from cbm_cli.cli import main
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report import plot_curves
 from cbm_cli.report.curves import COLOURS, curves_figure
+from cbm_cli.results import Results
 
 UPDATES = np.arange(0, 1001, 50)
 
@@ -37,8 +40,7 @@ class HandMade:
         known = [(run_id, trial) for run_id in self.cells for trial in range(self.trials)]
         frame = pd.DataFrame(known, columns=["run_id", "trial"])
         diverged = [500.0 if trial in self.diverged else nan for trial in frame["trial"]]
-        measured = {f"{self.table['metric']}_final": 0.0} if self.table["metric"] else {}
-        return frame.assign(n_train=16, diverged=diverged, **measured)
+        return frame.assign(n_train=16, diverged=diverged, **{f"{self.column}_final": 0.0})
 
     def curve(self, _, run_id, trial):
         updates = UPDATES[: self.lengths.get(trial)]
@@ -202,6 +204,136 @@ def test_suffix_decides_the_format_and_bytes_are_reproducible(tmp_path, suffix, 
         plot_curves(HandMade(grid()), "e", path)
     assert one.read_bytes().startswith(start)
     assert one.read_bytes() == two.read_bytes()
+
+
+def offset_error(update, trial):
+    return [1.0, 2.0, 3.0, 6.0][trial] + update / 1000
+
+
+def test_what_was_recorded_is_drawn_as_mean_and_standard_deviation_in_no_scale():
+    results = HandMade(
+        [cell()], records={"hidden_offset_error": offset_error}, bounds={"bars-and-stripes": 0}
+    )
+    figure = curves_figure(results, "e", {}, "hidden_offset_error")
+    (axes,) = visible(figure)
+    (line,) = axes.lines  # and no upper bound
+    np.testing.assert_allclose(line.get_ydata(), 3 + UPDATES / 1000)
+    (band,) = axes.collections
+    first = band.get_paths()[0].vertices
+    first = first[first[:, 0] == 0][:, 1]
+    deviation = np.sqrt((4 + 1 + 0 + 9) / 3)
+    np.testing.assert_allclose((first.min(), first.max()), (3 - deviation, 3 + deviation))
+    assert figure.get_supylabel() == "hidden offset error"
+    assert "band: standard deviation over trials" in caption(figure)
+    angles = HandMade([cell()], records={"angle_natural_standard": offset_error})
+    figure = curves_figure(angles, "e", {}, "angle_natural_standard")
+    assert figure.get_supylabel() == "angle natural standard (degrees)"
+
+
+def test_a_record_is_shown_whole_however_far_a_method_goes():
+    norms = {"weight_norm": lambda update, trial: 1.0 if update < 1000 else 1000.0}
+    figure = curves_figure(HandMade([cell()], records=norms), "e", {}, "weight_norm")
+    assert visible(figure)[0].get_ylim()[1] > 1000
+    assert "cut" not in caption(figure)
+
+
+def test_a_column_of_the_curve_may_be_named():
+    results = HandMade([cell()], records={"weight_norm": offset_error})
+    figure = curves_figure(results, "e", {}, "train_log_likelihood")
+    assert figure.get_supylabel() == "train log-likelihood (total)"
+
+
+def test_a_metric_that_is_not_there_lists_those_that_are():
+    results = HandMade([cell()], records={"weight_norm": offset_error})
+    with pytest.raises(CbmError) as error:
+        curves_figure(results, "e", {}, "weight_norms")
+    assert str(error.value) == (
+        "--metric weight_norms: no column of the curves or the records; "
+        "there are train_log_likelihood, weight_norm"
+    )
+
+
+def falling(update, trial):
+    return 0.5 + 100 * np.exp(-update / 100) + trial / 10
+
+
+def test_a_cost_is_the_default_of_its_kind_and_cut_above():
+    results = HandMade([cell("00", values=falling)], scale="per-sample", metric="test_cost")
+    results.table["metric"] = None
+    figure = curves_figure(results, "e", {})
+    assert figure.get_supylabel() == "test cost (per sample)"
+    low, high = visible(figure)[0].get_ylim()
+    assert low < 0.575  # where the band ends, at the first quartile
+    assert 0.725 < high < 50  # and the third; the cost starts at 100
+    assert "cut at the upper Tukey fence" in caption(figure)
+
+
+def test_trials_that_stopped_early_keep_their_last_value():
+    results = HandMade([cell(values=lambda update, trial: update * (trial + 1))], lengths={0: 11, 3: 6})
+    figure = curves_figure(results, "e", {})
+    (line,) = means(visible(figure)[0])
+    assert line.get_ydata()[-1] == pytest.approx(16 * (500 + 2000 + 3000 + 4 * 250) / 4)
+    assert "2 stopped before the others, held at the last value" in caption(figure)
+    lost = HandMade([cell(values=falling)], lengths={0: 11}, diverged=[0])
+    figure = curves_figure(lost, "e", {})
+    (line,) = means(visible(figure)[0])
+    assert line.get_ydata()[-1] == pytest.approx(16 * falling(1000, 2))  # the mean of trials 1, 2 and 3
+    assert "1 diverged" in caption(figure)
+    assert "stopped" not in caption(figure)
+
+
+def test_a_deep_scheme_looks_like_that_of_two_layers():
+    figure = curves_figure(HandMade([cell("000"), cell("ddd^b_s"), cell("aad^b")]), "e", {})
+    normal, centered, other = means(visible(figure)[0])
+    assert (normal.get_color(), centered.get_color()) == (COLOURS["00"], COLOURS["dd"])
+    assert other.get_color() not in (COLOURS["00"], COLOURS["dd"], COLOURS["aa"])
+
+
+def test_records_come_from_the_files_of_a_real_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "g.yaml").write_text(GRID)
+    done = CliRunner().invoke(main, ["run", "g.yaml", "-j", "0"])
+    assert done.exit_code == 0, done.output
+    assert "norms: no table: nothing was evaluated" in done.output
+    store = Results(tmp_path / "results").store("norms")
+    records = store.records(store.manifest()["cells"][0]["run_id"], 0)
+    assert records.columns.tolist() == [
+        "update",
+        "weight_norm",
+        "weight_row_norm",
+        "weight_column_norm",
+    ]
+    assert records["update"].tolist() == [0, 10, 20, 30, 40]
+    for metric, code in (("weight_norm", 0), ("train_cost", 2)):
+        words = ["plot", "curves", "norms", "--metric", metric, "-o", "norms.png"]
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code == code, done.output
+    assert "there are weight_norm, weight_row_norm, weight_column_norm" in done.output
+    assert (tmp_path / "norms.png").read_bytes().startswith(b"\x89PNG")
+    done = CliRunner().invoke(main, ["table", "results", "norms", "--metric", "weight_norm"])
+    final = records["weight_norm"].iloc[-1]
+    assert f" {final:.4g} ± –" in done.output
+
+
+GRID = """
+experiments:
+  norms:
+    trials: 1
+    data: {name: bars-and-stripes, size: 2}
+    model: {kind: rbm, hidden: 2}
+    offsets: 00
+    sampler: CD-1
+    learning_rate: 0.1
+    updates: 40
+    batch: full
+    evaluate: {method: none, every: 10}
+    record: weight_norms
+"""
+
+
+def test_nothing_finite_is_said():
+    with pytest.raises(IncompleteError, match="train_log_likelihood has no finite value to draw"):
+        curves_figure(HandMade([cell(values=lambda update, trial: nan)]), "e", {})
 
 
 def test_unknown_suffix_and_missing_folder_are_said(tmp_path):

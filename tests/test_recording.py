@@ -139,20 +139,42 @@ def test_a_training_is_the_same_with_recorders_and_without():
         assert array.tobytes() == recorded.machine[name].tobytes()
 
 
+def together(snapshots, context):
+    """How many snapshots a recorder saw at once: what rounding may depend on."""
+    return {"together": np.full(len(snapshots.update), float(len(snapshots.update)))}
+
+
+def test_a_stretch_has_no_more_snapshots_than_a_group(monkeypatch):
+    monkeypatch.setattr(recording, "_BYTES", 4 * 5 * 4 * 3)
+    its = settings({"what": "weight_norms", "window": "7-17"})
+    records = recording.Recording(its, DATA, 1, {}, 60)
+    first, seen = 0, []
+    while first < 60:
+        trail, last = records.trail(first, 60)
+        assert trail.W.shape == (len(trail.update), 4, 3)
+        assert len(trail.update) <= 3
+        assert ((trail.update >= first) & (trail.update < last)).all()
+        seen += trail.update.tolist()
+        first = last
+    assert seen == [0, *range(7, 18), 20, 40]
+
+
 @pytest.mark.parametrize("when", [when for when, _ in WHEN])
 @pytest.mark.parametrize("bytes_of_a_group", [4 * 5 * 4 * 3, 32_000_000])  # three snapshots, or all
 def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
     tmp_path, monkeypatch, when, bytes_of_a_group
 ):
-    monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
     monkeypatch.setattr(recording, "_BYTES", bytes_of_a_group)
-    its = settings({"what": "weight_norms+bias_norms+offset_error"} | when)
-    whole, store, dice = run(its), Store(tmp_path), random.Random(str(when))
-    result, stops = run(its, should_pause=lambda: dice.random() < 0.3), 0
+    its = settings({"what": "weight_norms+bias_norms+offset_error+mine.py:together"} | when)
+    mine = {"mine.py:together": together}
+    whole, store, dice = run(its, recorders=mine), Store(tmp_path), random.Random(str(when))
+    monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
+    stopping, stops = {"recorders": mine, "should_pause": lambda: dice.random() < 0.3}, 0
+    result = run(its, **stopping)
     while isinstance(result, Progress):
         stops += 1
         store.write_progress("run", 0, result)
-        result = run(its, since=store.progress("run", 0), should_pause=lambda: dice.random() < 0.3)
+        result = run(its, since=store.progress("run", 0), **stopping)
     assert stops > 3
     assert result.recorded == whole.recorded
     assert result.records.tobytes() == whole.records.tobytes()

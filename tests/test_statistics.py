@@ -1,5 +1,6 @@
 """Wilcoxon tests, Holm's correction and the marks of a row, against plain Python."""
 
+from dataclasses import replace
 from itertools import combinations, product
 from math import inf, nan, sqrt
 
@@ -7,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cbm_cli.results import Metric, default_metric
 from cbm_cli.statistics.cells import Cell, cell_of, mark_row
 from cbm_cli.statistics.values import text_of
 from cbm_cli.statistics.wilcoxon import finite_ranks, holm, rank_sum, signed_rank
@@ -194,9 +196,92 @@ def test_cell_sums_up_a_hand_made_run():
     squares = [(v + 7 / 3) ** 2 for v in (-1, -2, -4)]
     assert total.std == pytest.approx(16 * sqrt(sum(squares) / 2))
     assert total.final_mean == pytest.approx(-4 * 16)
-    assert total.max_update == 100
+    assert total.best_update == 100
     per_sample = cell_of(frame, "train_log_likelihood", "per-sample", {})
     assert per_sample.mean == pytest.approx(-7 / 3)
+
+
+COSTS = {
+    "n_test": 10,
+    "test_cost_min": [2.0, 3.0, inf, 4.0],
+    "test_cost_final": [2.5, 3.5, nan, 4.5],
+    "test_cost_best_valid": [2.2, 3.2, 9.0, 4.2],
+    "test_cost_min_update": [100, 200, 100, 300],
+    "epochs": [40, 40, 40, nan],
+    "epochs_to_convergence": [20, nan, nan, 30],
+    "diverged": [nan, nan, 150, nan],
+}
+
+
+def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():
+    cell = cell_of(pd.DataFrame({"trial": [0, 1, 2, 3]} | COSTS), "test_cost", "per-sample", {}, planned=4)
+    assert (cell.better, cell.mean, cell.diverged, cell.best_update) == (-1, 3.0, 1, 175)
+    assert cell.epochs.to_dict() == {0: 20, 1: 40, 3: 30}  # trial 1 did not converge in its 40 epochs
+    assert cell.long()["epochs_to_convergence"] == 30
+    frame = pd.DataFrame({"trial": [0, 1, 2, 3]} | COSTS)
+    valid = cell_of(frame, "test_cost", "total", {}, statistic="best-valid")
+    assert valid.values.tolist() == [22, 32, 90, 42]
+
+
+def test_trials_without_the_metric_are_left_out_and_none_is_planned_where_none_has_it():
+    frame = pd.DataFrame({"trial": [0, 1, 2], "diverged": nan, "test_log_likelihood_ais": [-3.0, nan, -5.0]})
+    some = cell_of(frame, "test_log_likelihood_ais", "per-sample", {}, planned=3)
+    assert (some.n, some.planned, some.mean, some.diverged) == (2, 3, -4.0, 0)
+    none = cell_of(frame.assign(test_log_likelihood_ais=nan), "test_log_likelihood_ais", "per-sample", {}, 3)
+    assert (none.n, none.planned, none.complete) == (0, 0, True)
+
+
+def test_marks_of_costs_are_those_of_the_same_values_turned_around():
+    rng = np.random.default_rng(3)
+    for shift in (0.0, 0.5, 2.0):
+        gains = [rng.normal(k * shift, 1, 9) for k in range(4)]
+        gains[1][0] = -inf  # diverged
+        for test, correction in product(("signed-rank", "rank-sum"), (None, "holm")):
+            marked = mark_row([cell(*g) for g in gains], test, 0.05, correction)
+            turned = mark_row([replace(cell(*-g), better=-1) for g in gains], test, 0.05, correction)
+            assert [(c.best, c.bold, c.against_best) for c in marked] == [
+                (c.best, c.bold, c.against_best) for c in turned
+            ]
+            assert any(c.bold for c in marked)
+
+
+def test_nothing_is_marked_where_neither_more_nor_less_is_better():
+    row = [replace(cell(*range(8)), better=0), replace(cell(*range(10, 18)), better=0)]
+    assert not any(c.best or c.bold or c.underlined for c in mark_row(row))
+
+
+@pytest.mark.parametrize(
+    ("column", "part", "sign", "name"),
+    [
+        ("train_log_likelihood", "train", 1, "log-likelihood"),
+        ("test_log_likelihood_ais", "test", 1, "log-likelihood ais"),
+        ("test_lower_bound", "test", 1, "lower bound of the log-likelihood"),
+        ("valid_tighter_bound", "valid", 1, "tighter bound of the log-likelihood"),
+        ("train_cost", "train", -1, "cost"),
+        ("weight_norm", "", 0, "weight norm"),
+        ("log_z_standard_error", "", 0, "log-z standard error"),
+        ("mean_field_unsettled", "", 0, "mean field unsettled"),
+    ],
+)
+def test_a_column_says_what_it_measures(column, part, sign, name):
+    metric = Metric(column)
+    assert (metric.part, metric.better, metric.name) == (part, sign, name)
+
+
+@pytest.mark.parametrize(
+    ("there", "shown"),
+    [
+        (["log_z", "test_log_likelihood", "train_log_likelihood"], "train_log_likelihood"),
+        (["test_log_likelihood"], "test_log_likelihood"),
+        (["train_cost", "valid_cost", "test_cost"], "test_cost"),
+        (["train_cost", "valid_cost"], "train_cost"),
+        (["train_lower_bound", "train_tighter_bound", "test_lower_bound", "log_z"], "test_lower_bound"),
+        (["train_lower_bound", "log_z"], "train_lower_bound"),
+        (["weight_norm"], None),
+    ],
+)
+def test_the_metric_by_default_is_that_of_the_kind_of_machine(there, shown):
+    assert default_metric(there) == shown
 
 
 def test_std_of_one_trial_is_unknown():

@@ -300,17 +300,164 @@ def test_25_trials_of_a_paper_table():
     assert len(table.notes()) == 2  # nothing incomplete, nothing diverged
 
 
-def test_a_setting_that_varies_within_a_cell_is_named():
+def test_a_setting_that_varies_within_an_asked_for_cell_is_named():
     cells = [planned(), planned() | {"run_id": "other", "model_hidden": 8}]
     rows = [row for cell in cells for row in finished(cell, UP)]
     with pytest.raises(CbmError) as error:
-        build_table(pd.DataFrame(rows), manifest(cells))
+        build_table(pd.DataFrame(rows), manifest(cells), rows=["sampler", "learning_rate"])
     assert str(error.value) == (
         "the cell shifting-bar, PT_10, 0.1, 00 would mix runs that differ in model_hidden; "
         "name it in --rows, --columns or --groups"
     )
     table = build_table(pd.DataFrame(rows), manifest(cells), groups=["data", "model_hidden"])
     assert "shifting-bar, model hidden 8" in render(table)
+
+
+def test_what_varies_within_a_cell_of_the_default_layout_goes_to_the_rows():
+    cells = [
+        planned(offsets=o, init=i, pretraining_epochs=p, model_hidden=h)
+        for p in (0, 200)
+        for h in (4, 8)
+        for o, i in (("00", "zero"), ("dd^b", "inverse-sigmoid"))  # init follows from offsets: not needed
+    ]
+    rows = [row for cell in cells for row in finished(cell, UP)]
+    table = build_table(pd.DataFrame(rows), manifest(cells))
+    assert table.layout.rows == ("sampler", "learning_rate", "model_hidden", "pretraining_epochs")
+    lines = [line.split()[0] for line in render(table).splitlines() if line.startswith(" PT")]
+    assert lines == ["PT_10-0.1-4-0", "PT_10-0.1-8-0", "PT_10-0.1-4-200", "PT_10-0.1-8-200"]
+    assert [cell.n for cell in table.cells] == [6] * 8
+
+
+def test_a_default_layout_that_tells_its_cells_apart_stays_as_it_is(small):
+    assert small.layout.rows == ("sampler", "learning_rate")
+
+
+# Auto encoders, deep machines, and what was recorded
+
+
+def trained(cell, best, epochs=(), **columns):
+    """Rows of summary.csv of an auto encoder: lowest test cost and epochs to convergence by trial."""
+    return [
+        {
+            **cell,
+            "trial": trial,
+            "n_test": 10,
+            "epochs": 500,
+            "test_cost_min": value,
+            "test_cost_final": value + 1,
+            "test_cost_best_valid": value + 0.5,
+            "test_cost_min_update": 10,
+            "epochs_to_convergence": converged,
+            "diverged": 100 if value == float("inf") else None,
+            **columns,
+        }
+        for trial, (value, converged) in enumerate(zip(best, epochs or [200] * len(best), strict=True))
+    ]
+
+
+LOW = [0.5, 0.51, 0.52, 0.53, 0.54, 0.55]
+HIGH = [0.6, 0.62, 0.64, 0.66, 0.68, 0.7]  # above LOW in every pair
+
+
+def auto_encoders(metric=None, **choices):
+    cells = [
+        planned(sampler="back-propagation", offsets=o, learning_rate=r) for r in (0.1, 0.5) for o in OFFSETS
+    ]
+    rows = [
+        *trained(cells[0], LOW, [100, 200, 300, None, 100, 100]),
+        *trained(cells[1], HIGH),
+        *trained(cells[2], [*LOW[:5], float("inf")]),
+        *trained(cells[3], HIGH),
+    ]
+    about = manifest(cells, scale="per-sample", metric=metric)
+    return build_table(pd.DataFrame(rows), about, **choices)
+
+
+OFFSETS = ["dd^b_s", "00"]
+COST_TEXT = """\
+A small table.
+
+ Algorithm-η            dd^b_s                                 00
+ ─────────────────────────────────────────────────────────────────────────────────────
+ shifting-bar
+ back-propagation-0.1   *0.52500 ± 0.0187 (217)                 0.65000 ± 0.0374 (200)
+ back-propagation-0.5   *0.52000 ± 0.0158 (200) [1 diverged]   *0.65000 ± 0.0374 (200)
+
+Minimum cost during training per test sample: mean ± standard deviation \
+(mean of the epochs to convergence, all epochs where a trial did not converge) over 6 trials.
+"""
+
+
+def test_the_lowest_cost_is_the_best_and_the_epochs_to_convergence_stand_beside_it():
+    table = auto_encoders()
+    assert render(table).startswith(COST_TEXT)
+    assert "$\\mathbf{0.52500} \\pm 0.0187\\;(217)$" in render(table, "latex")
+    long = table.long()
+    assert long["p_value"].tolist()[1] == pytest.approx(2 / 2**6)
+    assert long["epochs_to_convergence"].tolist() == pytest.approx([1300 / 6, 200, 200, 200])
+    assert (long["min_update"] == 10).all()
+
+
+def test_statistics_of_a_cost():
+    assert auto_encoders(statistic="final").cells[0].mean == pytest.approx(1.525)
+    valid = auto_encoders(statistic="best-valid")
+    assert valid.cells[0].mean == pytest.approx(1.025)
+    assert valid.notes()[0].startswith("At the best validation value, cost per test sample: mean")
+
+
+def deep(bounds, **more):
+    cell = planned(offsets="000")
+    rows = [
+        {
+            **cell,
+            "trial": trial,
+            "n_test": 10,
+            "diverged": None,
+            "test_lower_bound_max": value,
+            "test_lower_bound_final": value - 1,
+            "test_lower_bound_max_update": 5,
+            **more,
+        }
+        for trial, value in enumerate(bounds)
+    ]
+    return pd.DataFrame(rows), manifest([cell], metric=None)
+
+
+def test_the_table_of_a_deep_machine_shows_its_bound():
+    table = build_table(*deep(UP))
+    assert (table.metric, table.cells[0].mean) == ("test_lower_bound", pytest.approx(-52.5))
+    assert table.notes()[0].startswith(
+        "Maximum lower bound of the log-likelihood during training summed over"
+    )
+
+
+def test_what_was_recorded_has_a_final_value_and_no_marks():
+    cells = [planned(offsets=o) for o in OFFSETS]
+    rows = [
+        row | {"weight_norm_final": base + row["trial"]}
+        for cell, base in zip(cells, (10, 20), strict=True)
+        for row in finished(cell, UP)
+    ]
+    frame = pd.DataFrame(rows)
+    table = build_table(frame, manifest(cells), metric="weight_norm")
+    assert "  12.5 ± 1.9    22.5 ± 1.9\n" in render(table)
+    assert table.notes() == ["Final weight norm: mean ± standard deviation over 6 trials."]
+    with pytest.raises(CbmError, match="--statistic max: of weight_norm there is the final value only"):
+        build_table(frame, manifest(cells), metric="weight_norm", statistic="max")
+    bare = frame.filter(regex="^(?!train_)")
+    with pytest.raises(CbmError, match=r"nothing was evaluated .*; choose --metric: there are weight_norm"):
+        build_table(bare, manifest(cells, metric=None))
+
+
+def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
+    cells = [planned(model_kind=kind) for kind in ("rbm", "auto-encoder")]
+    frame = pd.DataFrame(finished(cells[0], UP) + trained(cells[1], LOW))
+    table = build_table(frame, manifest(cells, metric=None))
+    assert (table.metric, table.layout.rows[-1]) == ("train_log_likelihood", "model_kind")
+    assert [cell.n for cell in table.cells] == [6, 0]
+    assert "PT_10-0.1-auto-encoder    –\n" in render(table)
+    assert "over 6 trials." in table.notes()[0]
+    assert not any("INCOMPLETE" in note or "diverged" in note for note in table.notes())
 
 
 def test_what_is_asked_for_leaves_the_default_axes():

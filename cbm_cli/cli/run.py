@@ -163,7 +163,10 @@ def _print_tables(agenda: Agenda, output: Path) -> None:
 
     for experiment in agenda.experiments:
         if any(agenda.stores[experiment.name].finished(name) for name in agenda.run_ids[experiment.name]):
-            print_table(Results(output), experiment.name, "text")
+            try:
+                print_table(Results(output), experiment.name, "text")
+            except CbmError as error:  # the trials are done all the same
+                note(f"{experiment.name}: no table: {error}")
 
 
 def _say_what_next(agenda: Agenda, report: Report, output: Path) -> None:

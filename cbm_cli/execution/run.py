@@ -81,7 +81,7 @@ def _keep(job: Job, result: Result, report: Report) -> None:
         for store in job.stores:
             store.write_pretrained(job.pretraining, job.trial.number, layers)
     if isinstance(result, Progress):
-        if result.update:
+        if result.update or result.stage:
             job.stores[0].write_progress(*job.key, result)
     elif isinstance(result, Failure):
         report.failed.append((job, result))

@@ -55,6 +55,7 @@ EVERYWHERE = {
     "offsets_from": "|same",
     "evaluate_rows": "",
 }
+ALL_ROWS = {"data_hold_out": ""}  # auto encoders need a validation part, which not all data sets have
 TOY = {"updates": "50000", "batch": "full", "evaluate_every": "50 updates"}
 BARS = TOY | {"data_size": "3"}
 SHIFTING = TOY | {"data_size": "9", "data_bar": "1"}
@@ -120,14 +121,14 @@ def _overfitting(table: pd.DataFrame) -> pd.Series:
 def paper_settings(published: Published) -> dict[str, str]:
     """Settings of the paper's run of a cell beyond those that its table lists."""
     if published["model"] == "dbm":
-        return EVERYWHERE | DBM_SETTINGS
+        return EVERYWHERE | ALL_ROWS | DBM_SETTINGS
     if published["model"] == "auto-encoder":
         look_ahead = AUTO_ENCODER_EPOCHS if published["overfitting"] else "5"
         own = AUTO_ENCODER_SETTINGS | {"early_stopping_look_ahead": look_ahead}
         return EVERYWHERE | own | (BINARY_MNIST if published["dataset"] == "mnist" else {})
     epochs = LONG_RUNS.get(published["learning_rate"], "5000")
     eight = {"epochs": epochs, "batch": "100", "evaluate_every": "50 epochs"}
-    return EVERYWHERE | RBM_SETTINGS.get(published["dataset"], eight)
+    return EVERYWHERE | ALL_ROWS | RBM_SETTINGS.get(published["dataset"], eight)
 
 
 def departures(published: Published, settings: Settings) -> list[str]:

@@ -7,6 +7,7 @@ from cbm_cli.kernels.layout import Layout
 from cbm_cli.trial.deep import refuse_large_deep
 from cbm_cli.trial.early_stopping import check_validation
 from cbm_cli.trial.evaluation import refuse_large
+from cbm_cli.trial.pretraining import pretraining_facts
 from cbm_cli.trial.recorders import refuse_misfits
 from cbm_cli.trial.start import batch_rows, layout_of
 
@@ -15,15 +16,13 @@ GRADIENT_BITS = 16  # the exact gradient keeps all states in memory
 
 def check(settings: Settings, data: Dataset) -> None:
     """Raise CbmError where settings ask for what this data set cannot give."""
-    n = len(data.train)
-    if settings.batch != "full" and settings.batch > n:
-        raise CbmError(
-            f"batch: {settings.batch} rows, but {data.name} has {n}; write a smaller number, or full"
-        )
+    _check_batch("batch", settings.batch, data)
     if settings.model.kind == "auto-encoder":
         check_validation(settings, data)
         refuse_misfits(settings.record.names, settings, data.width)
         return
+    _check_batch("pretraining: batch", settings.pretraining.batch or "full", data)
+    pretraining_facts(settings)  # complains of a sampler that cannot pre-train
     layout = layout_of(settings, data)
     if settings.evaluation == "exact":
         _check_exact_evaluation(settings, data, layout)
@@ -36,6 +35,12 @@ def check(settings: Settings, data: Dataset) -> None:
     rows = batch_rows(settings, data)
     if rows % settings.ladders:
         raise CbmError(f"ladders: {settings.ladders} ladders do not divide the batch of {rows} rows")
+
+
+def _check_batch(field: str, batch: int | str, data: Dataset) -> None:
+    n = len(data.train)
+    if batch != "full" and batch > n:
+        raise CbmError(f"{field}: {batch} rows, but {data.name} has {n}; write a smaller number, or full")
 
 
 def _check_exact_evaluation(settings: Settings, data: Dataset, layout: Layout) -> None:
@@ -73,10 +78,9 @@ def _check_natural(settings: Settings, layout: Layout) -> None:
             f"gradient: the exact Fisher matrix sums 2^{bits} states of {layout.width} visible and "
             f"{layout.height} hidden units; it is for up to 2^{GRADIENT_BITS}: write estimate: samples"
         )
-    if gradient.fisher == "marginal" and not gradient.added_damping:
-        size = layout.width * layout.height + bits
+    size, rank = layout.width * layout.height + bits, 2**layout.width - 1
+    if gradient.fisher == "marginal" and not gradient.added_damping and rank < size:
         raise CbmError(
-            f"gradient: the marginal Fisher matrix is singular: {size} parameters, but at most "
-            f"2^{layout.width} - 1 = {2**layout.width - 1} independent directions of p(x), some flat; "
-            "give damping, such as 0.01, or take the joint one"
+            f"gradient: the marginal Fisher matrix is singular: its rank is at most 2^{layout.width} - 1 = "
+            f"{rank}, with {size} parameters; give damping, such as 0.01, or take the joint one"
         )

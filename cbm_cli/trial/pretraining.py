@@ -72,10 +72,9 @@ class Pretraining:
         weights = [found[f"W_{k}"] * (1 if k in (0, last) else 0.5) for k in range(self.stages)]
         inner = [(found[f"c_{k}"] + found[f"b_{k + 1}"]) / 2 for k in range(last)]
         biases = [found["b_0"], *inner, found[f"c_{last}"]]
-        offsets = [found["mu_0"], *(found[f"lam_{k}"] for k in range(self.stages))]
-        for letter, offset in zip(Scheme.parse(self.settings.offsets).letters, offsets, strict=True):
-            if letter == "0":
-                offset[:] = 0
+        names = ["mu_0", *(f"lam_{k}" for k in range(self.stages))]
+        letters = Scheme.parse(self.settings.offsets).letters
+        offsets = [found[name] * (letter != "0") for name, letter in zip(names, letters, strict=True)]
         return weights, biases, offsets
 
     def _stage_of(self, now: Progress) -> Stage:

@@ -1,0 +1,322 @@
+"""Layer-wise pre-training: what is handed on from layer to layer, what becomes of it, and who shares it."""
+
+import itertools
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cbm_cli.datasets import Dataset
+from cbm_cli.execution import make_agenda
+from cbm_cli.execution import run as execution_run
+from cbm_cli.grid import read_grid
+from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.results import Progress, Store
+from cbm_cli.trial import run as trial_run
+from cbm_cli.trial.pretraining import Pretraining
+from cbm_cli.trial.run import run_trial
+from tests.oracles import plan, sigmoid
+from tests.test_run import cbm, files, summary
+from tests.test_training import plain_update
+
+ROWS = (np.random.default_rng(3).random((24, 5)) < [0.9, 0.7, 0.5, 0.3, 0.1]).astype(np.uint8)
+DATA = Dataset("five", ROWS)
+
+
+def settings(hidden=(4, 3), **changes):
+    base = {
+        "data": {"name": "bars-and-stripes", "size": 2},
+        "model": {"kind": "dbm", "hidden": list(hidden)},
+        "offsets": "d" * (1 + len(hidden)) + "^b_s",
+        "sampler": "PCD-1",
+        "learning_rate": 0.1,
+        "weight_scale": 0.3,
+        "epochs": 4,
+        "batch": 5,
+        "pretraining": {"epochs": 6},
+    }
+    return Settings(**base | changes)
+
+
+def pretrained(its):
+    """The pre-training, and where the trial stands at its end."""
+    pretraining, now = Pretraining(its, DATA, seed=7), Progress(None)
+    now.state = pretraining.first_state(now)
+    while not pretraining.is_done(now):
+        pretraining.advance(now, 10)
+    return pretraining, now
+
+
+HIDDEN = pytest.mark.parametrize("hidden", [(4, 3), (4, 3, 3), (4, 3, 2, 3)])
+
+
+@HIDDEN
+def test_every_layer_hears_the_mean_of_what_its_two_rbms_told_it(hidden):
+    """Up from the first RBM and down from the last one, what it told was doubled: the mean counts it once."""
+    pretraining, now = pretrained(settings(hidden))
+    weights, biases, _ = pretraining.machine(now)
+    found, last = now.pretrained, len(hidden) - 1
+    values = [np.random.default_rng(1).random(size) for size in (5, *hidden)]
+
+    def upwards(k):
+        return (2 if k == 0 else 1) * values[k] @ found[f"W_{k}"] + found[f"c_{k}"]
+
+    def downwards(k):
+        return (2 if k == last else 1) * values[k + 1] @ found[f"W_{k}"].T + found[f"b_{k}"]
+
+    for layer, bias in enumerate(biases):
+        heard = bias + (values[layer - 1] @ weights[layer - 1] if layer else 0)
+        heard = heard + (weights[layer] @ values[layer + 1] if layer <= last else 0)
+        if layer == 0:
+            expected = downwards(0)
+        elif layer > last:
+            expected = upwards(last)
+        else:
+            expected = (upwards(layer - 1) + downwards(layer)) / 2
+        np.testing.assert_allclose(heard, expected, atol=1e-6)
+
+
+def test_only_weights_between_two_inner_layers_are_halved():
+    pretraining, now = pretrained(settings((4, 3, 3)))
+    weights, biases, _ = pretraining.machine(now)
+    for k, factor in enumerate((1, 0.5, 1)):
+        np.testing.assert_array_equal(weights[k], factor * now.pretrained[f"W_{k}"])
+        assert np.abs(weights[k]).max() > 0.1
+    np.testing.assert_array_equal(biases[1], (now.pretrained["c_0"] + now.pretrained["b_1"]) / 2)
+
+
+@HIDDEN
+def test_a_layer_learns_from_the_mean_activity_of_the_one_below(hidden):
+    """Seen in the biases that its RBM starts with: the inverse sigmoid of the mean of its data."""
+    pretraining, now = Pretraining(settings(hidden), DATA, seed=7), Progress(None)
+    now.state, x = pretraining.first_state(now), ROWS.astype(float)
+    for k in range(len(hidden)):
+        mean = np.clip(x.mean(axis=0), 0.001, 0.999)
+        np.testing.assert_allclose(now.state.b, np.log(mean / (1 - mean)), atol=1e-5)
+        np.testing.assert_allclose(now.state.mu, x.mean(axis=0), atol=1e-5)
+        assert (now.stage, now.update, now.state.W.shape) == (k, 0, ((5, *hidden)[k], hidden[k]))
+        pretraining.advance(now, 23)
+        assert now.update == 23
+        pretraining.advance(now, 100)  # 6 epochs of 24 // 5 batches: 24 updates
+        found = now.pretrained
+        x = np.round(255 * sigmoid((2 if k == 0 else 1) * x @ found[f"W_{k}"] + found[f"c_{k}"])) / 255
+    assert pretraining.is_done(now)
+
+
+@HIDDEN
+def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden):
+    """Against the plain reference of the training loop: up in the first RBM, down in the last one."""
+    its = settings(hidden, pretraining={"epochs": 5, "offsets": "dd^b", "batch": "full"})
+    pretraining, now = Pretraining(its, DATA, seed=7), Progress(None)
+    now.state, x = pretraining.first_state(now), ROWS.astype(float)
+    for k, (n, m) in enumerate(itertools.pairwise((5, *hidden))):
+        doubled = {"to_hidden": np.float32(2 if k == 0 else 1)}
+        doubled["to_visible"] = np.float32(2 if k == len(hidden) - 1 else 1)
+        rbm = plan(n, m, len(x), **doubled)._replace(seed=pretraining._stage_of(now).plan.seed)
+        machine, h = [array.astype(float) for array in now.state[:3]], now.state.h
+        none = [np.zeros_like(array) for array in machine]
+        for update in range(5):
+            machine, _, h = plain_update(machine, none, h, x, rbm, update)
+        pretraining.advance(now, 5)
+        for name, expected in zip("Wbc", machine, strict=True):
+            np.testing.assert_allclose(now.pretrained[f"{name}_{k}"], expected, atol=1e-5)
+        x = np.round(255 * sigmoid(doubled["to_hidden"] * x @ machine[0] + machine[2])) / 255
+
+
+def test_training_starts_from_the_pretrained_machine_and_its_offsets():
+    still = {"learning_rate": 1e-30, "sliding_factor": {"visible": 1e-9, "hidden": 1e-9}}
+    its = settings(**still, pretraining=OWN)
+    trial = Trial("test", its, 0, 1)
+    outcome = run_trial(trial, DATA)
+    end = Progress(None, stage=2, pretrained=outcome.pretrained)
+    weights, biases, offsets = Pretraining(its, DATA, trial.seed).machine(end)
+    centered = [bias.astype(float) for bias in biases]
+    for k, W in enumerate(weights):
+        assert np.abs(W).max() > 0.1
+        np.testing.assert_array_equal(outcome.machine[f"weights_{k}"], W)
+        centered[k] += W @ offsets[k + 1]
+        centered[k + 1] += offsets[k] @ W
+    for k, (bias, offset) in enumerate(zip(centered, offsets, strict=True)):
+        np.testing.assert_allclose(outcome.machine[f"offsets_{k}"], offset, atol=1e-6)
+        np.testing.assert_allclose(outcome.machine[f"biases_{k}"], bias, atol=1e-6)
+
+
+OWN = {"epochs": 6, "learning_rate": 0.2, "offsets": "dd^b", "sampler": "CD-1", "batch": 4}
+
+
+def test_layers_without_offsets_lose_those_of_pretraining_and_nobody_elses():
+    its = settings(offsets="d0d^b", pretraining=OWN)
+    pretraining, now = pretrained(its)
+    kept = {name: array.copy() for name, array in now.pretrained.items()}
+    assert all(kept[f"lam_{k}"].all() for k in range(2))
+    _, _, offsets = pretraining.machine(now)
+    assert offsets[0].all()
+    assert not offsets[1].any()
+    assert offsets[2].all()
+    for name, array in now.pretrained.items():  # which other trials may share
+        np.testing.assert_array_equal(array, kept[name])
+
+
+# Stopping and sharing
+
+
+@pytest.mark.parametrize("chance", [0.2, 0.6])
+@pytest.mark.parametrize("changes", [{}, {"hidden": (4, 3, 2), "sampler": "CD-1", "data_phase": "gibbs-2"}])
+def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
+    monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)
+    trial, store = Trial("test", settings(**changes), 0, 1), Store(tmp_path)
+    whole, dice = run_trial(trial, DATA), random.Random(str(changes) + str(chance))
+    result, stages = run_trial(trial, DATA, should_pause=lambda: dice.random() < chance), set()
+    while isinstance(result, Progress):
+        stages.add(result.stage)
+        store.write_progress("run", 0, result)
+        result = run_trial(trial, DATA, store.progress("run", 0), should_pause=lambda: dice.random() < chance)
+    assert len(stages) > 2  # stopped in every layer, and after them
+    assert result.curve.tobytes() == whole.curve.tobytes()
+    for one, other in ((result.machine, whole.machine), (result.pretrained, whole.pretrained)):
+        assert {name: a.tobytes() for name, a in one.items()} == {
+            name: a.tobytes() for name, a in other.items()
+        }
+    assert sorted(whole.pretrained)[:2] == ["W_0", "W_1"]
+
+
+GRID = """
+defaults: {trials: 2, seed: 5}
+experiments:
+  deep:
+    data: {name: bars-and-stripes, size: 2}
+    model: {kind: dbm, hidden: [3, 2]}
+    offsets: ddd^b
+    sampler: PCD-1
+    learning_rate: 0.1
+    epochs: 20
+    batch: 4
+    pretraining: {epochs: 10, learning_rate: 0.2, offsets: dd^b}
+    evaluate: {method: exact, every: 10 epochs}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(text, out, *options, code=0, jobs=0):
+    Path("grid.yaml").write_text(text)
+    return cbm("run", "grid.yaml", "-o", out, "-j", jobs, "--no-table", *options, code=code)
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(folder, monkeypatch, jobs):
+    calls = []
+    advance = Pretraining.advance
+    monkeypatch.setattr(Pretraining, "advance", lambda *args: calls.append(args[0].seed) or advance(*args))
+    shared = GRID.replace("learning_rate: 0.1", "learning_rate: [0.1, 0.05]").replace(
+        "offsets: ddd^b", "offsets: ['000', ddd^b]", 1
+    )
+    run(shared, "together", jobs=jobs)
+    stored = sorted(Path("together/deep/pretrained").rglob("*.npz"))
+    assert [path.name for path in stored] == ["trial-000.npz", "trial-001.npz"]
+    assert len({path.parent for path in stored}) == 1  # one folder for all four cells
+    if jobs == 0:
+        steps = len(calls)
+        assert len(set(calls)) == 2
+        calls.clear()
+        run(GRID, "alone")
+        assert len(calls) == steps  # as many as for all four cells
+    else:
+        run(GRID, "alone")
+    alone, together = (
+        files("alone/deep/trials", ".csv", ".npz"),
+        files("together/deep/trials", ".csv", ".npz"),
+    )
+    assert len(alone) == 4
+    assert alone.items() <= together.items()
+
+
+def test_pretrained_layers_of_an_earlier_run_are_used(folder, monkeypatch):
+    run(GRID, "out")
+    monkeypatch.setattr(Pretraining, "advance", lambda *args: pytest.fail("layers are trained again"))
+    run(GRID.replace("learning_rate: 0.1", "learning_rate: 0.03"), "out")
+    assert {row["learning_rate"] for row in summary("out", "deep")} == {"0.03"}
+
+
+def test_a_run_that_was_stopped_between_two_layers_goes_on_there(folder, monkeypatch):
+    Path("grid.yaml").write_text(GRID)
+    experiments = read_grid(Path("grid.yaml")).select()
+
+    def stopped_after_a_layer(jobs, listen, stopping):
+        pretraining, now = (
+            Pretraining(jobs[0].trial.settings, jobs[0].data, jobs[0].trial.seed),
+            Progress(None),
+        )
+        now.state = pretraining.first_state(now)
+        pretraining.advance(now, 20)
+        yield jobs[0], now
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(execution_run, "in_process", stopped_after_a_layer)
+        execution_run.run_agenda(make_agenda(experiments, Path("out")), workers=0)
+    agenda = make_agenda(experiments, Path("out"))
+    assert (agenda.resumed, agenda.jobs[0].since().stage, agenda.jobs[0].since().update) == (1, 1, 0)
+    execution_run.run_agenda(agenda, workers=0)
+    run(GRID, "whole")
+    out, whole = (files(f"{name}/deep/trials", ".csv", ".npz") for name in ("out", "whole"))
+    assert out == whole
+
+
+def test_what_pretraining_depends_on_makes_layers_of_ones_own(folder):
+    run(GRID, "out")
+    for number, change in enumerate(("epochs: 11", "learning_rate: 0.3", "seed: 6"), start=2):
+        old = {"epochs: 11": "epochs: 10", "learning_rate: 0.3": "learning_rate: 0.2", "seed: 6": "seed: 5"}
+        run(GRID.replace(old[change], change, 1), "out")
+        assert len(list(Path("out/deep/pretrained").iterdir())) == number
+
+
+def test_damaged_layers_are_trained_again(folder):
+    run(GRID, "out")
+    whole = files("out/deep", ".npz")
+    (path,) = Path("out/deep/pretrained").rglob("trial-000.npz")
+    path.write_bytes(path.read_bytes()[:-40])
+    for trial in Path("out/deep/trials").rglob("trial-000.csv"):
+        trial.unlink()
+    run(GRID, "out")
+    assert {name: a for name, a in files("out/deep", ".npz").items() if "trials" in name} == {
+        name: a for name, a in whole.items() if "trials" in name
+    }
+
+
+def test_the_folder_of_layers_stands_in_the_docs():
+    docs = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
+    assert "pretrained/<name>/trial-007.npz" in docs.read_text(encoding="utf-8")
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize("sampler", ["PT_4", "PT_2-3", "exact"])
+@pytest.mark.parametrize("option", [(), ("--dry-run",)])
+def test_a_sampler_that_cannot_double_activations_is_refused(folder, sampler, option):
+    error = run(GRID.replace("PCD-1", sampler), "out", *option, code=2).stderr
+    assert error == (
+        f"Error: deep: pretraining: {sampler} has no place for doubled activations; give pretraining a "
+        "sampler, such as sampler: PCD-1\n"
+    )
+    assert not Path("out").exists()
+
+
+def test_tempering_after_pretraining_by_another_sampler_is_fine(folder):
+    text = GRID.replace("sampler: PCD-1", "sampler: PT_4").replace(
+        "epochs: 10,", "epochs: 10, sampler: PCD-1,"
+    )
+    run(text, "out")
+    assert len(summary("out", "deep")) == 2
+
+
+def test_a_batch_of_pretraining_larger_than_the_data_names_both(folder):
+    error = run(GRID.replace("offsets: dd^b}", "offsets: dd^b, batch: 9}"), "out", code=2).stderr
+    assert "pretraining: batch: 9 rows, but bars-and-stripes" in error
+    assert "has 8" in error
+    assert not Path("out").exists()
