@@ -252,7 +252,8 @@ def save(**changes):
         ({"weights_0": np.full((4, 2), np.nan)}, "NaN"),
         ({"biases_0": np.array(["a"] * 4)}, "not numbers"),
         ({"biases_0": np.array([None] * 4)}, "not a machine file"),
-        ({"kind": np.array("dbm")}, "dbm"),
+        ({"kind": np.array("gmm")}, "gmm"),
+        ({"kind": np.array("auto-encoder")}, "an auto encoder has no normalised likelihood"),
     ],
 )
 def test_a_foreign_machine_file_is_refused(changes, words):

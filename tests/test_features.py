@@ -18,10 +18,9 @@ from cbm_cli.cli.features import _picture
 from cbm_cli.datasets import Dataset, Image, load, load_labels
 from cbm_cli.errors import CbmError
 from cbm_cli.report.features import normalised, write_activity_curves, write_filter_tile
-from cbm_cli.results import flatten, read_layered
+from cbm_cli.results import read_layered
 from cbm_cli.trial import classification
 from cbm_cli.trial.classification import accuracy
-from cbm_cli.trial.deep import DeepMachine, posterior_of
 from cbm_cli.trial.features import chosen, filters, mean_field, represent, unbalanced
 from tests.oracles import joint, sigmoid, states
 
@@ -123,34 +122,21 @@ def test_grey_values_enter_as_they_are():
 @pytest.mark.parametrize("sizes", [DEEP, DEEPER, (4, 3, 2, 3, 2)])
 def test_mean_field_ends_where_every_layer_answers_to_its_neighbours(sizes):
     its = machine(sizes)
-    layers, unsettled = mean_field(its, ROWS.astype(float), tolerance=1e-13, rounds=10_000)
+    layers, unsettled = mean_field(its, ROWS.astype(np.float32), tolerance=1e-6, rounds=10_000)
     assert unsettled == 0
     whole = [ROWS, *layers, np.zeros((16, 0))]
     weights = [*its.weights, np.zeros((sizes[-1], 0))]
     for i in range(1, len(sizes)):
         activation = its.biases[i] + whole[i - 1] @ weights[i - 1] + whole[i + 1] @ weights[i].T
-        np.testing.assert_allclose(whole[i], sigmoid(activation), rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize("sizes", [DEEP, DEEPER])
-def test_mean_field_is_that_of_training(sizes):
-    its = machine(sizes, scale=2.0)
-    W, b, c = (np.ascontiguousarray(array, dtype=np.float32) for array in flatten(its))
-    deep = DeepMachine(W, b, c, np.concatenate(its.offsets[2::2]).astype(np.float32))
-    for rounds, apart in ((1, 1e-5), (100, 2e-4)):  # one may stop a round before the other
-        theirs = posterior_of(deep, ROWS.astype(np.float32), 1e-4, rounds)
-        ours, unsettled = mean_field(its, ROWS.astype(np.float32), 1e-4, rounds)
-        np.testing.assert_allclose(np.hstack(ours[::2]), theirs.odd, rtol=0, atol=apart)
-        np.testing.assert_allclose(np.hstack(ours[1::2]), theirs.deep, rtol=0, atol=apart)
-        assert (unsettled > 0) == (theirs.unsettled > 0) == (rounds == 1)
+        np.testing.assert_allclose(whole[i], sigmoid(activation), rtol=0, atol=5e-6)
 
 
 def test_mean_field_starts_at_the_offsets():
     its = machine(DEEP)
-    (first, second), _ = mean_field(its, ROWS.astype(float), rounds=0)
-    np.testing.assert_allclose(second, np.tile(its.offsets[2], (16, 1)))
+    (first, second), _ = mean_field(its, ROWS.astype(np.float32), rounds=0)
+    np.testing.assert_allclose(second, np.tile(its.offsets[2], (16, 1)), rtol=1e-6)
     answer = ROWS @ its.weights[0] + its.offsets[2] @ its.weights[1].T + its.biases[1]
-    np.testing.assert_allclose(first, sigmoid(answer), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(first, sigmoid(answer), rtol=0, atol=1e-6)
 
 
 def test_rows_in_several_blocks_are_represented_as_in_one():

@@ -13,6 +13,7 @@ from cbm_cli.report.tiles import GAP, parse_shape, tile, write_tile
 from cbm_cli.results import PlainMachine
 from cbm_cli.trial.sampling import draw, parse_sampler
 from tests.oracles import joint, random_machine, sigmoid, states
+from tests.test_deep import all_states, layered, layered_energy, split
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +150,33 @@ def test_samples_of_a_file_with_offsets_are_those_of_the_centered_machine():
     assert p_value(found["samples"], joint(*machine(), mu, lam)[0].sum(axis=1)) > 1e-4
 
 
+@pytest.mark.parametrize("sizes", [(3, 2, 2), (3, 2, 2, 2)])
+@pytest.mark.parametrize("data", [(), ("--data", "rows.npy")])
+def test_samples_of_a_deep_machine_are_its_visible_and_odd_layers(sizes, data):
+    machine = layered(sizes, seed=3)
+    arrays = zip(("weights", "biases", "offsets"), machine, strict=True)
+    named = {f"{name}_{layer}": array for name, of in arrays for layer, array in enumerate(of)}
+    np.savez("deep.npz", kind=np.array("dbm"), **named)
+    np.save("rows.npy", states(3).astype(np.uint8))
+    options = ("--sampler", "PT_4", "--steps", 60, "--chains", 20_000, "-n", 20_000, *data)
+    sample("deep.npz", *options, "-o", "s.npz")
+    with np.load("s.npz") as file:
+        found = dict(file)
+    p: dict = {}
+    for state in all_states(sizes):
+        parts = split(state, sizes)
+        kept = tuple(np.concatenate([parts[0], *parts[1::2]]))
+        p[kept] = p.get(kept, 0) + np.exp(-layered_energy(machine, parts))
+    both = np.hstack([found["samples"], found["hidden"]])
+    its = np.array([p[state] for state in sorted(p)])
+    assert both.shape == (20_000, 3 + sum(sizes[1::2]))
+    assert p_value(both, its / its.sum()) > 1e-4
+    first = found["hidden"][:, : sizes[1]]
+    weights, biases, offsets = machine
+    expected = sigmoid((first - offsets[1]) @ weights[0].T + biases[0])
+    np.testing.assert_allclose(found["means"], expected, rtol=0, atol=1e-6)
+
+
 def test_same_seed_same_bytes():
     save()
     np.save("rows.npy", states(4).astype(np.uint8))
@@ -204,7 +232,8 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(arguments, words):
         ({"biases_0": np.zeros(3)}, "do not fit"),
         ({"weights_0": np.full((4, 3), np.inf)}, "NaN or infinite"),
         ({"biases_1": np.array([None] * 3)}, "not a machine file"),
-        ({"kind": np.array("dbm")}, "dbm"),
+        ({"kind": np.array("gmm")}, "gmm"),
+        ({"kind": np.array("auto-encoder")}, "an auto encoder has no distribution to draw from"),
     ],
 )
 def test_a_foreign_machine_file_is_refused(changes, words):

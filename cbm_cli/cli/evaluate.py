@@ -1,4 +1,4 @@
-"""``cbm evaluate``: the likelihood of machines, exact, estimated or bounded."""
+"""``cbm evaluate``: the likelihood of machines, exact, estimated or bounded; the cost of auto encoders."""
 
 from __future__ import annotations
 
@@ -12,20 +12,26 @@ from cbm_cli.cli.common import note
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
-    from cbm_cli.trial.evaluation import Method
+    from cbm_cli.trial.answers import Method
+
+_QUANTITIES = {
+    "log_likelihood": "log-likelihood",
+    "lower_bound": "lower bound",
+    "tighter_bound": "tighter bound",
+}
 
 
 @click.command()
 @click.argument("target", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS|MODEL.npz]")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
-@click.option("--exact", "method", flag_value="exact", default=True, help="Sum over all states (default).")
+@click.option("--exact", "method", flag_value="exact", help="Sum over all states (default).")
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
 @click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
 @click.option("--data", "source", metavar="NAME|FILE", help="Rows: a data set's name, or a file.")
 @click.option(
     "--part", type=click.Choice(["train", "valid", "test"]), default="train", help="Of a named set."
 )
-@click.option("--temperatures", type=click.IntRange(3), default=14_500, show_default=True)
+@click.option("--temperatures", type=click.IntRange(3), show_default="14500; of deep machines 29000")
 @click.option(
     "--runs", type=click.IntRange(2), default=100, show_default=True, help="Independent runs of AIS."
 )
@@ -36,10 +42,10 @@ if TYPE_CHECKING:
 def evaluate(
     target: Path,
     experiments: tuple[str, ...],
-    method: str,
+    method: str | None,
     source: str | None,
     part: str,
-    temperatures: int,
+    temperatures: int | None,
     runs: int,
     base: str,
     rows: int | None,
@@ -48,34 +54,40 @@ def evaluate(
 ) -> None:
     """Evaluate a machine file of anyone's, or add columns to the finished trials of RESULTS.
 
-    MODEL.npz holds weights_0 (N, M), biases_0 (N), biases_1 (M) and, for a centered machine, offsets_0
-    and offsets_1; it needs --data. Of a results folder, every part of each trial's own data is evaluated.
-    """
-    from cbm_cli.trial.evaluation import Method
+    MODEL.npz is a machine of any kind in the documented form (docs/formats.md); it needs --data. Of a results
+    folder, every part of each trial's own data is evaluated.
 
-    if method == "raise" and rows is None:
-        rows = 100
-        note("RAISE anneals from every row: evaluating 100 of them (--rows changes this)")
-    how = Method(method, temperatures, runs, base == "uniform", rows, seed)
+    Of a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
+    estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
+    """
+    from cbm_cli.trial.answers import Method
+
+    raised = method == "raise" and rows is None
+    how = Method(method, temperatures, runs, base == "uniform", 100 if raised else rows, seed)
     if target.suffix == ".npz" or target.is_file():
         answer = _evaluate_file(target, source, part, how)
         click.echo(json.dumps(answer) if as_json else _shown(answer))
-        return
-    if source:
+    elif source:
         raise CbmError("--data is for a machine file; trials are evaluated on the data they were trained on")
-    _evaluate_results(target, experiments, how, as_json)
+    else:
+        _evaluate_results(target, experiments, how, as_json)
+    if raised:
+        note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
 
 
 def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> dict[str, Any]:
     from cbm_cli.datasets import load_rows
-    from cbm_cli.results import read_machine
-    from cbm_cli.trial.evaluation import base_of_rows, evaluate_machine
+    from cbm_cli.results import read_layered
+    from cbm_cli.trial.answers import evaluate_machine
+    from cbm_cli.trial.evaluation import base_of_rows
 
-    machine = read_machine(path)
+    machine = read_layered(path)
     if source is None:
         raise CbmError(f"{path}: name the rows to evaluate it on with --data NAME or --data FILE")
-    rows, unit = load_rows(source, part, machine.W.shape[0])
-    answer = evaluate_machine(machine, rows, unit, base_of_rows(rows, unit, how.uniform_base), how, str(path))
+    rows, unit = load_rows(source, part, machine.layers[0])
+    base = base_of_rows(rows, unit, how.uniform_base)
+    common, by_part = evaluate_machine(machine, {part: rows}, unit, base, how, str(path))
+    answer = common | by_part[part]
     _warn(answer, str(path))
     return answer
 
@@ -86,32 +98,66 @@ def _evaluate_results(folder: Path, experiments: tuple[str, ...], how: Method, a
 
     results = Results(folder)
     for experiment in experiments or results.require_experiments():
+        summary = results.store(experiment).folder / "summary.csv"
+        evaluated, skipped = 0, 0
         for title, columns in evaluate_trials(results.store(experiment), how):
-            if as_json:
-                click.echo(json.dumps({"experiment": experiment, "trial": title} | columns))
-            else:
-                values = ", ".join(f"{name} {value:.4f}" for name, value in columns.items())
-                click.echo(f"{experiment}: {title}: {values}")
-        note(f"{results.store(experiment).folder / 'summary.csv'}: columns added")
+            evaluated, skipped = evaluated + bool(columns), skipped + (not columns)
+            if columns:
+                _show_columns(experiment, title, columns, as_json)
+        if skipped:
+            note(
+                f"{experiment}: {skipped} trials of auto encoders have no normalised likelihood; their costs "
+                f"are in {summary} already"
+            )
+        if evaluated or not skipped:
+            note(f"{summary}: columns added")
+
+
+def _show_columns(experiment: str, title: str, columns: dict[str, float], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"experiment": experiment, "trial": title} | columns))
+    else:
+        values = ", ".join(f"{name} {value:.4f}" for name, value in columns.items())
+        click.echo(f"{experiment}: {title}: {values}")
 
 
 def _warn(answer: dict[str, Any], name: str) -> None:
     if answer.get("doubtful"):
         effective = answer["effective_sample_size"]
+        bracket = ", and compare --raise" if "log_likelihood" in answer else ""
         note(
             f"warning: {name}: only {effective:.1f} effective runs carry the estimate; trust neither it nor "
-            "its error: use more --temperatures, and compare --raise"
+            f"its error: use more --temperatures{bracket}"
+        )
+    if answer.get("mean_field_unsettled"):
+        note(
+            f"warning: {name}: mean field has not settled for {answer['mean_field_unsettled']} rows; their "
+            "bounds hold, but could be closer"
         )
 
 
 def _shown(answer: dict[str, Any]) -> str:
-    likelihood = answer["log_likelihood"]
-    lines = []
-    if "log_z" in answer:
-        error = answer.get("log_z_standard_error")
-        lines.append(
-            f"log Z           {answer['log_z']:.6f}" + (f" ± {error:.6f}" if error is not None else "")
-        )
+    if answer["method"] == "cost":
+        words, unit = ("squared error", "") if answer["loss"] == "squared" else ("cross entropy", "nats ")
+        return "\n".join(_quantity(words, answer["cost"], unit))
+    lines = _shown_log_z(answer) if "log_z" in answer else []
+    for name, words in _QUANTITIES.items():
+        if name in answer:
+            lines += _quantity("lower bound" if answer["method"] == "raise" else words, answer[name])
+    return "\n".join(lines)
+
+
+def _quantity(words: str, its: dict[str, Any], unit: str = "nats ") -> list[str]:
+    error = f" ± {its['standard_error']:.6f}" if "standard_error" in its else ""
+    return [
+        f"{words:<15} {its['mean']:.6f}{error} {unit}per row ({its['n']} rows)",
+        f"{'':<15} {its['total']:.6f} {unit}in all",
+    ]
+
+
+def _shown_log_z(answer: dict[str, Any]) -> list[str]:
+    error = answer.get("log_z_standard_error")
+    lines = [f"log Z           {answer['log_z']:.6f}" + (f" ± {error:.6f}" if error is not None else "")]
     if "log_z_interval" in answer:
         low, high = answer["log_z_interval"]
         lines.append(f"                {low:.6f} to {high:.6f} (± 3 standard errors of the mean weight)")
@@ -121,7 +167,4 @@ def _shown(answer: dict[str, Any]) -> str:
         lines.append(
             f"reverse log Z   {answer['reverse_log_z']:.6f} ± {error:.6f} (from exact samples downwards)"
         )
-    kind = "lower bound    " if answer["method"] == "raise" else "log-likelihood "
-    lines.append(f"{kind} {likelihood['mean']:.6f} nats per row ({likelihood['n']} rows)")
-    lines.append(f"                {likelihood['total']:.6f} nats in all")
-    return "\n".join(lines)
+    return lines

@@ -10,9 +10,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from cbm_cli.results import Metric
+
 if TYPE_CHECKING:
     from cbm_cli.execution import Job
     from cbm_cli.execution.jobs import Agenda
+    from cbm_cli.grid.settings import Settings
     from cbm_cli.results import Outcome
 
 PLAIN_EVERY = 10.0  # seconds between two lines where stderr is no terminal
@@ -29,8 +32,23 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
+def first_metric(settings: Settings) -> str:
+    """What the first value of an evaluation in training is; empty where nothing is evaluated."""
+    if settings.evaluation == "none":
+        return ""
+    if settings.evaluation == "ais" and settings.model.kind == "dbm":
+        return "lower_bound"
+    return "cost" if settings.evaluation == "cost" else "log_likelihood"
+
+
+def shown(settings: Settings, value: float) -> str:
+    """The value of an evaluation in words, such as ``cost 54.32``; empty where there is none."""
+    metric = first_metric(settings)
+    return f"{Metric(metric).name} {value:.2f}" if metric and not math.isnan(value) else ""
+
+
 class Progress:
-    """Trials done, the latest log-likelihoods, and the time left."""
+    """Trials done, the latest log-likelihoods, bounds or costs, and the time left."""
 
     def __init__(self, agenda: Agenda) -> None:
         self.jobs = {job.key: job for job in agenda.jobs}
@@ -55,18 +73,21 @@ class Progress:
         """Leave the terminal as it was."""
         self.live.stop()
 
-    def listen(self, run_id: str, number: int, update: int, log_likelihood: float) -> None:
-        """Note where a running trial is."""
-        value = "" if math.isnan(log_likelihood) else f", log-likelihood {log_likelihood:.2f}"
-        self.running[run_id, number] = update, f"update {update}{value}"
+    def listen(self, run_id: str, number: int, update: int, value: float) -> None:
+        """Note where a running trial is, and the first value of its latest evaluation."""
+        words = shown(self.jobs[run_id, number].trial.settings, value)
+        self.running[run_id, number] = update, f"update {update}" + (f", {words}" if words else "")
         self._print_now_and_then()
 
     def finished(self, job: Job, outcome: Outcome) -> None:
         """Note a finished trial."""
         self.done += 1
         self.running.pop(job.key, None)
-        value = f": log-likelihood {outcome.curve[-1, 2]:.2f}" if outcome.curve.shape[1] > 2 else ""
-        self.latest = job.title + (f": diverged at update {outcome.diverged}" if outcome.diverged else value)
+        value = outcome.curve[-1, 2] if outcome.curve.shape[1] > 2 else math.nan
+        words = shown(job.trial.settings, value)
+        if outcome.diverged is not None:
+            words = f"diverged at update {outcome.diverged}"
+        self.latest = f"{job.title}: {words}" if words else job.title
         self._print_now_and_then()
 
     def _print_now_and_then(self) -> None:
@@ -76,7 +97,7 @@ class Progress:
 
     def _share(self) -> float:
         """Share of the work that is done, running trials counted by their updates."""
-        parts = (where[0] / self.jobs[key].updates for key, where in list(self.running.items()))
+        parts = (min(where[0] / self.jobs[key].updates, 1) for key, where in list(self.running.items()))
         return (self.done + sum(parts)) / max(self.total, 1)
 
     def _status(self) -> str:

@@ -67,6 +67,7 @@ def run(
     agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
     for problem in agenda.damaged:
         note(f"{problem}; this trial is run again")
+    _say_halves(agenda)
     workers = _cores() if jobs is None else jobs
     if dry_run:
         return _describe(agenda, workers)
@@ -88,6 +89,17 @@ def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
         if "=" not in change:
             raise CbmError(f"--set {change}: write FIELD=VALUE, such as --set learning_rate=0.05")
     return dict(change.split("=", 1) for change in changes)
+
+
+def _say_halves(agenda: Agenda) -> None:
+    """Say which data sets have an odd number of visible units, where an auto encoder has half as many."""
+    cells = (cell for experiment in agenda.experiments for cell in experiment.cells)
+    halves = {cell.data: cell.model for cell in cells if cell.model.hidden == "half"}
+    for data, model in halves.items():
+        width = agenda.datasets[data].width
+        if width % 2:
+            (hidden,) = model.hidden_layers(width)
+            note(f"{data.title}: half of {width} visible units rounds down to {hidden} hidden ones")
 
 
 def _list(grid: Grid) -> None:

@@ -60,20 +60,25 @@ def sample(
 ) -> None:
     """Draw samples of a machine, by Gibbs sampling or parallel tempering.
 
-    MODEL.npz is any machine in the documented form. The samples go to an NPZ file of the arrays
-    samples, means and hidden, to a picture, or both. Same seed, same bytes.
+    MODEL.npz is a Boltzmann machine of any depth in the documented form. The samples go to an NPZ file of
+    the arrays samples, means and hidden, to a picture, or both. Same seed, same bytes. Of a deep machine
+    samples and means are of the visible layer, hidden of the odd layers side by side (1, 3, ...).
     """
     _check_files(model, output, png)
 
     from cbm_cli.datasets import load_rows
     from cbm_cli.report.tiles import MOST, parse_shape, write_tile
-    from cbm_cli.results import read_machine
+    from cbm_cli.results import flatten, read_layered
     from cbm_cli.trial.sampling import draw, parse_sampler, write_samples
 
-    machine, parsed = read_machine(model), parse_sampler(sampler)
-    size = parse_shape(shape, len(machine.b))
-    start = load_rows(source, width=len(machine.b)) if source else None
-    found = draw(machine, parsed, count, chains=chains, steps=steps, seed=seed, start=start)
+    machine, parsed = read_layered(model), parse_sampler(sampler)
+    if machine.kind == "auto-encoder":
+        raise CbmError(f"{model}: an auto encoder has no distribution to draw from; see cbm features")
+    n_visible = machine.layers[0]
+    size = parse_shape(shape, n_visible)
+    start = load_rows(source, width=n_visible) if source else None
+    how = {"chains": chains, "steps": steps, "seed": seed, "start": start, "n_visible": n_visible}
+    found = draw(flatten(machine), parsed, count, **how)
     if output:
         write_samples(output, found)
         note(f"wrote {output}: {count} samples")

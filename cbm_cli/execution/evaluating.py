@@ -4,23 +4,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from cbm_cli.datasets import Dataset, load
-from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Data
-from cbm_cli.results import Store, read_machine
-from cbm_cli.trial.evaluation import Method, base_of, evaluate_machine
+from cbm_cli.results import Store, read_layered
+from cbm_cli.trial.answers import Answer, Method, evaluate_machine
+from cbm_cli.trial.evaluation import base_of
 
-_NUMBERS = ("log_z", "log_z_standard_error", "effective_sample_size", "reverse_log_z")
+_OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "reverse_log_z")
+_OF_PARTS = ("log_likelihood", "lower_bound", "tighter_bound")
 
 
 def evaluate_trials(store: Store, method: Method) -> Iterator[tuple[str, dict[str, float]]]:
     """Evaluate every finished trial on all parts of its data; yield its title and the columns it gained.
 
-    Columns are named ``<part>_log_likelihood_<method>`` and ``<method>_log_z`` and the like.
+    Columns are named ``<part>_log_likelihood_<method>``, ``<part>_lower_bound_<method>``, ``<method>_log_z``
+    and the like. Trials of auto encoders gain none: they have no likelihood, and their costs are there.
 
     Raises
     ------
     CbmError
-        When a data set is missing, or a machine is too large for an exact sum.
+        When a data set is missing, a machine is too large for an exact sum, or the method is not for it.
     """
     loaded: dict[Data, Dataset] = {}
     manifest = store.manifest()
@@ -30,7 +32,8 @@ def evaluate_trials(store: Store, method: Method) -> Iterator[tuple[str, dict[st
             loaded[spec] = load(**spec.model_dump(), folder=manifest.get("grid_folder", ""))
         for number in sorted(store.finished(cell["run_id"])):
             columns = _columns(store, cell, number, loaded[spec], method)
-            store.add_columns(cell["run_id"], number, columns)
+            if columns:
+                store.add_columns(cell["run_id"], number, columns)
             yield f"{cell['run_id']} {number}", columns
     store.write_summary()
 
@@ -39,12 +42,21 @@ def _columns(
     store: Store, cell: dict[str, Any], number: int, data: Dataset, method: Method
 ) -> dict[str, float]:
     path = store.path(cell["run_id"], number, ".npz")
-    machine, base = read_machine(path), base_of(data, method.uniform_base)
+    machine, base = read_layered(path), base_of(data, method.uniform_base)
+    if machine.kind == "auto-encoder":
+        return {}
+    common, by_part = evaluate_machine(machine, data.parts, 1 / data.levels, base, method, str(path))
+    how = common["method"]
     columns: dict[str, float] = {}
-    for part, rows in data.parts.items():
-        answer = evaluate_machine(machine, rows, 1 / data.levels, base, method, str(path))
-        columns[f"{part}_log_likelihood_{method.name}"] = answer["log_likelihood"]["mean"]
-        columns |= {f"{method.name}_{name}": answer[name] for name in _NUMBERS if name in answer}
-    if not columns:
-        raise CbmError(f"{path}: its data set has no rows")
+    for part, answer in by_part.items():
+        columns |= _of_part(part, answer, how)
+    return columns | {f"{how}_{name}": common[name] for name in _OF_MACHINE if name in common}
+
+
+def _of_part(part: str, answer: Answer, how: str) -> dict[str, float]:
+    columns = {}
+    for name in filter(answer.__contains__, _OF_PARTS):
+        columns[f"{part}_{name}_{how}"] = answer[name]["mean"]
+        if "standard_error" in answer[name]:
+            columns[f"{part}_{name}_standard_error_{how}"] = answer[name]["standard_error"]
     return columns

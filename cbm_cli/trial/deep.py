@@ -15,6 +15,7 @@ from scipy.special import entr, expit
 from cbm_cli.kernels.mean_field import conjugate_gap, mean_field
 from cbm_cli.kernels.partition import log_partition
 from cbm_cli.kernels.state import Array, Rows
+from cbm_cli.results import Layered, flatten
 from cbm_cli.trial.annealing import RUNS, TEMPERATURES, Estimate, Stopped, ais
 from cbm_cli.trial.evaluation import refuse_large
 
@@ -38,6 +39,12 @@ class DeepMachine(NamedTuple):
     b: Array
     c: Array
     start: Array
+
+    @classmethod
+    def of(cls, machine: Layered) -> "DeepMachine":
+        """A machine of two hidden layers or more, flattened; mean field starts at its offsets."""
+        arrays = *flatten(machine), np.concatenate(machine.offsets[2::2])
+        return cls(*(np.ascontiguousarray(array, dtype=np.float32) for array in arrays))
 
     @property
     def n_visible(self) -> int:

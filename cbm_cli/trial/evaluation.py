@@ -2,12 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  the BLAS of np.dot in kernels: loaded before threads are limited
-from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
@@ -15,17 +11,8 @@ from cbm_cli.grid.measuring import Evaluate
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.partition import log_partition, mean_log_likelihood
 from cbm_cli.kernels.state import Array, Rows
-from cbm_cli.trial.annealing import (
-    RUNS,
-    TEMPERATURES,
-    ais,
-    base_rate,
-    exact_samples,
-    raise_bounds,
-    reverse_ais,
-)
+from cbm_cli.trial.annealing import ais, base_rate
 
-SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 EXACT_BITS = 30  # states of the smaller side beyond 2^30 are refused
 _NANOSECONDS = 0.8  # one factor of the exact partition function, measured (docs/benchmarks.md)
 
@@ -138,75 +125,3 @@ class Evaluator:
         found = ais(machine, self.base, seed, self.temperatures, self.runs, should_stop)
         likelihoods = mean_log_likelihoods(machine, self.parts, self.unit, found.log_z)
         return [*likelihoods, found.log_z, found.standard_error, found.effective_sample_size]
-
-
-@dataclass(frozen=True)
-class Method:
-    """How ``cbm evaluate`` measures: exact, ais or raise, and the options of the last two."""
-
-    name: str = "exact"
-    temperatures: int = TEMPERATURES
-    runs: int = RUNS
-    uniform_base: bool = False
-    rows: int | None = None
-    seed: int = 1
-
-
-def evaluate_machine(
-    machine: tuple[NDArray, NDArray, NDArray], rows: Rows, unit: float, base: Array, method: Method, name: str
-) -> dict[str, Any]:
-    """The likelihood of rows (n, N) under a plain machine, as ``cbm evaluate --json`` prints it.
-
-    Raises
-    ------
-    CbmError
-        When the rows are of another width, or the machine is too large for an exact sum; ``name`` says
-        which machine.
-    """
-    n_visible, n_hidden = machine[0].shape
-    if rows.shape[1] != n_visible:
-        raise CbmError(f"{name}: has {n_visible} visible units; the data has {rows.shape[1]} columns")
-    if method.name == "exact":
-        refuse_large(n_visible, n_hidden, name, "use --ais (annealed importance sampling) to estimate it")
-    W, b, c = (np.ascontiguousarray(array, dtype=np.float32) for array in machine)
-    chosen = fixed_rows(rows, method.rows)
-    with threadpool_limits(1):
-        return _METHODS[method.name]((W, b, c), chosen, unit, base, method)
-
-
-def _exact(machine: PlainMachine, rows: Rows, unit: float, base: Array, method: Method) -> dict[str, Any]:
-    log_z = log_partition(*machine)
-    return {"method": "exact", "log_z": log_z} | _likelihood(machine, rows, unit, log_z)
-
-
-def _ais(machine: PlainMachine, rows: Rows, unit: float, base: Array, method: Method) -> dict[str, Any]:
-    found = ais(machine, base, method.seed, method.temperatures, method.runs)
-    answer = {
-        "method": "ais",
-        "log_z": found.log_z,
-        "log_z_standard_error": found.standard_error,
-        "log_z_interval": list(found.interval),
-        "effective_sample_size": found.effective_sample_size,
-        "doubtful": found.doubtful,
-    }
-    if min(machine[0].shape) <= SAMPLED_BITS:
-        samples = exact_samples(machine, method.runs, method.seed)
-        back = reverse_ais(machine, base, samples, method.seed, method.temperatures)
-        answer |= {"reverse_log_z": back.log_z, "reverse_log_z_standard_error": back.standard_error}
-    return answer | _likelihood(machine, rows, unit, found.log_z)
-
-
-def _raise(machine: PlainMachine, rows: Rows, unit: float, base: Array, method: Method) -> dict[str, Any]:
-    x = (rows * np.float32(unit)).astype(np.float32)
-    bounds = raise_bounds(machine, base, x, method.seed, method.temperatures)
-    error = float(bounds.std(ddof=1) / np.sqrt(len(bounds))) if len(bounds) > 1 else float("nan")
-    likelihood = {"mean": float(bounds.mean()), "total": float(bounds.sum()), "n": len(bounds)}
-    return {"method": "raise", "log_likelihood": likelihood | {"standard_error_over_rows": error}}
-
-
-_METHODS = {"exact": _exact, "ais": _ais, "raise": _raise}
-
-
-def _likelihood(machine: PlainMachine, rows: Rows, unit: float, log_z: float) -> dict[str, Any]:
-    (mean,) = mean_log_likelihoods(machine, {"rows": rows}, unit, log_z)
-    return {"log_likelihood": {"mean": mean, "total": mean * len(rows), "n": len(rows)}}

@@ -11,9 +11,11 @@ from scipy.special import expit
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.kernels.layout import Layout
 from cbm_cli.kernels.state import Array, Rows
 from cbm_cli.results import Layered
 from cbm_cli.results.files import write_atomically
+from cbm_cli.trial.deep import DeepMachine, posterior_of
 
 TOLERANCE = 1e-4  # mean field has settled where a round changes no mean by as much,
 ROUNDS = 100  # and is given up after so many
@@ -119,38 +121,17 @@ def encoded(machine: Layered, x: NDArray) -> list[NDArray]:
 
 
 def mean_field(
-    machine: Layered, x: NDArray, tolerance: float = TOLERANCE, rounds: int = ROUNDS
-) -> tuple[list[NDArray], int]:
+    machine: Layered, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS
+) -> tuple[list[Array], int]:
     """Means of each hidden layer of a Boltzmann machine given x (n, n_0), (n, n_l); rows that did not settle.
 
-    Odd layers answer to x and to the offsets of the even ones; then rounds of even and odd layers go on
-    until no mean changes by ``tolerance``: coordinate ascent on the variational bound (Salakhutdinov & Hinton
-    2009). With one hidden layer the first answer is exact.
+    Mean field starts at the machine's offsets; with one hidden layer its first answer is exact.
     """
-    layers = [x, *(np.tile(offsets, (len(x), 1)) for offsets in machine.offsets[1:])]
-    from_visible = x @ machine.weights[0]  # (n, n_0) @ (n_0, n_1), the same in all rounds
-    even, odd = range(2, len(layers), 2), range(1, len(layers), 2)
-    change = _renew(machine, layers, from_visible, odd)
-    if not even:
-        return layers[1:], 0
-    for _ in range(rounds):
-        change = _renew(machine, layers, from_visible, even)
-        change = np.maximum(change, _renew(machine, layers, from_visible, odd))
-        if (change < tolerance).all():
-            break
-    return layers[1:], int((change >= tolerance).sum())
-
-
-def _renew(machine: Layered, layers: list[NDArray], from_visible: NDArray, places: range) -> NDArray:
-    """Set some layers to sigmoid(their activation given their neighbours); the largest change of each row."""
-    W, change = machine.weights, np.zeros(len(from_visible))
-    for i in places:
-        activation = machine.biases[i] + (from_visible if i == 1 else layers[i - 1] @ W[i - 1])
-        if i < len(W):
-            activation += layers[i + 1] @ W[i].T
-        before, layers[i] = layers[i], expit(activation)
-        change = np.maximum(change, np.abs(layers[i] - before).max(axis=1))
-    return change
+    if len(machine.weights) == 1:
+        return [expit(x @ machine.weights[0] + machine.biases[1])], 0
+    found = posterior_of(DeepMachine.of(machine), x, tolerance, rounds)
+    layers = Layout(machine.layers).layers(np.hstack([x, found.deep]), found.odd)
+    return layers[1:], found.unsettled
 
 
 # Activity

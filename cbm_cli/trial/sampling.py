@@ -21,7 +21,10 @@ from cbm_cli.results.files import write_atomically
 
 
 class Samples(NamedTuple):
-    """Joint samples of both layers: samples (n, N) uint8, means (n, N) = p(x = 1 | hidden), hidden (n, M)."""
+    """Joint samples of both layers: samples (n, N) uint8, means (n, N) = p(x = 1 | hidden), hidden (n, M).
+
+    Of a flattened deep machine the visible layer in place of all N units; hidden are the odd layers.
+    """
 
     samples: Rows
     means: Array
@@ -46,6 +49,7 @@ def draw(
     steps: int,
     seed: int,
     start: tuple[Rows, float] | None = None,
+    n_visible: int | None = None,
 ) -> Samples:
     """Draw samples from chains that run side by side; same arguments, same bytes.
 
@@ -63,8 +67,11 @@ def draw(
     chains : int
         Samples of different chains are independent.
     start : (rows, unit), optional
-        Rows (n, N) uint8 and the value of one level, as from ``load_rows``. Chains start at a random
-        choice of them, grey values taken as probabilities; by default at random hidden states.
+        Rows (n, n_visible) uint8 and the value of one level, as from ``load_rows``. Chains start at a
+        random choice of them, grey values taken as probabilities, other units of x as fair coins; by default
+        at random hidden states.
+    n_visible : int, optional
+        Of a flattened deep machine: the first units of x, which are its visible layer; default: all.
 
     Raises
     ------
@@ -72,15 +79,16 @@ def draw(
         Rows of another width than the machine, or samples that do not fit into memory.
     """
     W, b, c = (np.ascontiguousarray(array, dtype=np.float32) for array in machine)
+    n_visible = n_visible or len(b)
     chains, random = min(chains, count), np.random.Generator(np.random.Philox(key=[seed, 6]))
     try:
         changes = {"ladders": chains, "temperatures": sampler.temperatures, "steps": sampler.steps}
         plan = plain_plan(len(b), len(c), seed, chains, **changes)
         h = np.empty((chains, sampler.temperatures, len(c)), np.float32)
-        h[:] = _first_states((W, c), start, chains, random)[:, None]
+        h[:] = _first_states((W, c), n_visible, start, chains, random)[:, None]
         state = plain_state(W, b, c, h.reshape(-1, len(c)))
         with threadpool_limits(1):
-            return _collect(state, plan, count, steps, random)
+            return _collect(state, plan, _room(count, n_visible, len(c)), steps, random)
     except MemoryError:
         raise CbmError(
             f"{count} samples of {chains} chains do not fit into memory; lower --count or --chains"
@@ -95,26 +103,36 @@ def write_samples(path: Path, samples: Samples) -> None:
 
 
 def _first_states(
-    machine: tuple[Array, Array], start: tuple[Rows, float] | None, chains: int, random: np.random.Generator
+    machine: tuple[Array, Array],
+    n_visible: int,
+    start: tuple[Rows, float] | None,
+    chains: int,
+    random: np.random.Generator,
 ) -> Array:
     """Hidden states (chains, M) before the first sweep: fair coins, or drawn given rows of data."""
     W, c = machine
     p: NDArray | float = 0.5
     if start is not None:
         rows, unit = start
-        if rows.shape[1] != len(W):
-            raise CbmError(f"the data have {rows.shape[1]} columns, the machine {len(W)} visible units")
-        grey = unit * rows[np.resize(random.permutation(len(rows)), chains)]
+        if rows.shape[1] != n_visible:
+            raise CbmError(f"the data have {rows.shape[1]} columns, the machine {n_visible} visible units")
+        grey = np.full((chains, len(W)), 0.5)
+        grey[:, :n_visible] = unit * rows[np.resize(random.permutation(len(rows)), chains)]
         p = expit((random.random(grey.shape) < grey).astype(np.float32) @ W + c)
     return (random.random((chains, len(c))) < p).astype(np.float32)
 
 
-def _collect(state: State, plan: Plan, count: int, steps: int, random: np.random.Generator) -> Samples:
-    """Sweep the chains and read them out until there are ``count`` samples."""
-    n, m = state.W.shape
-    found = Samples(
-        np.empty((count, n), np.uint8), np.empty((count, n), np.float32), np.empty((count, m), np.uint8)
+def _room(n: int, visible: int, hidden: int) -> Samples:
+    return Samples(
+        np.empty((n, visible), np.uint8),
+        np.empty((n, visible), np.float32),
+        np.empty((n, hidden), np.uint8),
     )
+
+
+def _collect(state: State, plan: Plan, found: Samples, steps: int, random: np.random.Generator) -> Samples:
+    """Sweep the chains and read them out until the room for samples is full."""
+    (n, m), count = state.W.shape, len(found.samples)
     x, to_h = np.empty((plan.batch, n), np.float32), np.empty((plan.batch, m), np.float32)
     ladder = make_ladder(state.h, plan, x, to_h)
     for turn, first in enumerate(range(0, count, plan.batch)):
@@ -127,7 +145,8 @@ def _collect(state: State, plan: Plan, count: int, steps: int, random: np.random
 
 
 def _read_out(state: State, x: Array, random: np.random.Generator, out: Samples) -> None:
-    """Fill ``out`` with one Gibbs step from x (n, N)."""
+    """Fill ``out`` with one Gibbs step from x (n, N), of which out may have the first units alone."""
+    n_visible = out.samples.shape[1]
     out.hidden[:] = random.random(out.hidden.shape) < expit(x @ state.W + state.c)
-    out.means[:] = expit(out.hidden @ state.W.T + state.b)
+    out.means[:] = expit(out.hidden @ state.W[:n_visible].T + state.b[:n_visible])
     out.samples[:] = random.random(out.samples.shape) < out.means
