@@ -920,3 +920,26 @@ def test_schema_refuses_what_the_reader_refuses(complaints, lines):
 def test_schema_refuses_files_of_another_shape(complaints, text):
     assert complaints(text)
     assert not VALIDATOR.is_valid(as_an_editor_reads(text))
+
+
+# ---- Changes from the command line ----
+
+
+def test_changes_leave_experiments_alone_that_are_not_run(tmp_path):
+    """What is set for one kind of machine need not suit another one in the same file."""
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(
+        "groups: {both: [first, second]}\n"
+        "experiments:\n"
+        "  first: {data: mnist, model: {kind: rbm, hidden: 4}, offsets: 00, sampler: CD-1, learning_rate: 1, "
+        "updates: 9}\n"
+        "  second: {data: mnist, model: {kind: rbm, hidden: 4}, offsets: d0, sampler: PCD-1, learning_rate: 1, "
+        "updates: 9}\n"
+        "  coder: {data: mnist, model: {kind: auto-encoder, hidden: 4}, offsets: 00, learning_rate: 1, "
+        "updates: 9}\n"
+    )
+    changed = read_grid(grid, {"sampler": "PT_4"}, 3, ["both"]).experiments
+    assert [one.cells[0].sampler for one in changed.values()] == ["PT_4", "PT_4", None]
+    assert [one.trials for one in changed.values()] == [3, 3, 25]
+    with pytest.raises(CbmError, match="back-propagation"):
+        read_grid(grid, {"sampler": "PT_4"}, None, ["coder"])

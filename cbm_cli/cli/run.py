@@ -54,7 +54,7 @@ def run(
     """
     from cbm_cli.grid import read_grid
 
-    read = read_grid(grid, _parse_changes(changes), trials)
+    read = read_grid(grid, _parse_changes(changes), trials, experiments)
     if list_:
         return _list(read)
     selected = read.select(experiments)

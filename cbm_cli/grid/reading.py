@@ -90,7 +90,10 @@ class Grid:
 
 
 def read_grid(
-    path: Path, overrides: Mapping[str, str] = MappingProxyType({}), trials: int | None = None
+    path: Path,
+    overrides: Mapping[str, str] = MappingProxyType({}),
+    trials: int | None = None,
+    selected: Sequence[str] = (),
 ) -> Grid:
     """Read, validate and expand a grid file.
 
@@ -99,11 +102,13 @@ def read_grid(
     path : pathlib.Path
         YAML file.
     overrides : mapping of str to str
-        Fields, dotted where nested (``data.flip``), and what every experiment has instead, as YAML text:
+        Fields, dotted where nested (``data.flip``), and what the experiments have instead, as YAML text:
         ``0.05``, or ``[0.1, 0.05]`` for an axis. An overridden field leaves its ``zip``, and ``exclude``
         and ``when`` may then match no cell.
     trials : int, optional
         Runs of each cell in place of those of the file.
+    selected : sequence of str
+        Names of the experiments and groups that are changed so; by default those under ``default:``, or all.
 
     Raises
     ------
@@ -115,13 +120,15 @@ def read_grid(
     sections = fields_of(root, SECTIONS, problems)
     changes = _overrides(overrides, trials, problems)
     defaults = fields_of(sections["defaults"], KNOWN, problems) if "defaults" in sections else {}
-    experiments = {
-        name: _experiment(name, node, defaults, changes, problems)
-        for name, node in _experiments(root, sections, problems).items()
-    }
-    names = _Names(tuple(experiments), sections.get("groups"), problems)
-    default = names.resolve(sections["default"]) if "default" in sections else tuple(experiments)
+    nodes = _experiments(root, sections, problems)
+    names = _Names(tuple(nodes), sections.get("groups"), problems)
+    default = names.resolve(sections["default"]) if "default" in sections else tuple(nodes)
     groups = names.resolve_all()
+    changed = {one for name in selected for one in groups.get(name, (name,))} or {*default}
+    experiments = {
+        name: _experiment(name, node, defaults, changes if name in changed else {}, problems)
+        for name, node in nodes.items()
+    }
     problems.raise_any()
     return Grid(Path(path), experiments, groups, default)
 
