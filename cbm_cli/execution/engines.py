@@ -57,6 +57,7 @@ def in_process(
                     lambda *news, job=job: listen(*job.key, *news),
                     lambda began=began: stopping.is_set() or time.monotonic() - began > STRETCH,
                     compiled(job.sources),
+                    stopping.is_set,
                 )
             except Exception as error:
                 result = _failure(error)

@@ -33,7 +33,10 @@ def work(
             reported = time.monotonic()
             worker.log_event(token, (run_id, trial.number, update, log_likelihood))
 
-    def should_pause() -> bool:
-        return token in _stopped or time.monotonic() - began > STRETCH
+    def should_stop() -> bool:
+        return token in _stopped
 
-    return run_trial(trial, data, since, report, should_pause, compiled(sources))
+    def should_pause() -> bool:
+        return should_stop() or time.monotonic() - began > STRETCH
+
+    return run_trial(trial, data, since, report, should_pause, compiled(sources), should_stop)

@@ -29,6 +29,7 @@ def run_trial(
     report: Callable[[int, float], None] = lambda update, log_likelihood: None,
     should_pause: Callable[[], bool] = lambda: False,
     recorders: Mapping[str, Recorder] = MappingProxyType({}),
+    should_stop: Callable[[], bool] | None = None,
 ) -> Outcome | Progress:
     """Train and evaluate one machine, from where it stands to its end.
 
@@ -44,6 +45,9 @@ def run_trial(
         Asked between two calls of a kernel, which last at most about half a second.
     recorders : dict
         A user's own, by the name that the settings have for them.
+    should_stop : callable, optional
+        Asked within a long evaluation, which then begins anew when the trial goes on; a pause waits for
+        its end. Default: ``should_pause``.
 
     Returns
     -------
@@ -51,7 +55,7 @@ def run_trial(
     or in another, ends in the same bytes as one that was never stopped.
     """
     with threadpool_limits(1):
-        return _Course(trial, data, recorders).run(since, report, should_pause)
+        return _Course(trial, data, recorders).run(since, report, should_pause, should_stop or should_pause)
 
 
 class _Course:
@@ -70,7 +74,11 @@ class _Course:
         self.at_once = 1  # updates of one call of the kernel
 
     def run(
-        self, since: Progress | None, report: Callable, should_pause: Callable[[], bool]
+        self,
+        since: Progress | None,
+        report: Callable,
+        should_pause: Callable[[], bool],
+        should_stop: Callable[[], bool],
     ) -> Outcome | Progress:
         began = time.perf_counter()
         now = since or Progress(None)
@@ -84,7 +92,7 @@ class _Course:
                 continue
             if now.update == self.stations[len(now.curve)]:
                 try:
-                    finite = self._evaluate(now, should_pause)
+                    finite = self._evaluate(now, should_stop)
                 except Stopped:
                     break
                 if not finite or len(now.curve) == len(self.stations) or self._converged(now) is not None:
@@ -127,12 +135,12 @@ class _Course:
         elif seconds > LONGEST_CALL and self.at_once > 1:
             self.at_once //= 2
 
-    def _evaluate(self, now: Progress, should_pause: Callable[[], bool]) -> bool:
+    def _evaluate(self, now: Progress, should_stop: Callable[[], bool]) -> bool:
         """Add a row to the curve; whether all parameters are finite."""
         finite = is_finite(now.state)
         values = [np.nan] * len(self.learner.columns)
         if finite:
-            values = self.learner.evaluate(now.state, now.update, should_pause)
+            values = self.learner.evaluate(now.state, now.update, should_stop)
         now.curve.append([now.update, now.update / self.learner.batches, *values])
         if finite and self._best_so_far(now):
             now.best_machine = self.learner.machine(now.state)
