@@ -45,6 +45,24 @@ def same(one, other):
 AIS = {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}}
 
 
+def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
+    """A stretch that is shorter than an evaluation still gets somewhere: each one adds a row or updates."""
+    from cbm_cli.trial import annealing
+
+    monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)
+    monkeypatch.setattr(annealing, "LONGEST_CALL", 0.0)  # dozens of calls an evaluation
+    trial = Trial("test", settings(**AIS), 0, 1)
+    result, stretches = None, 0
+    while not isinstance(result, Outcome):
+        asked = itertools.count()
+        result = run_trial(
+            trial, THREE_PARTS, result, should_pause=lambda: next(asked) > 0, should_stop=lambda: False
+        )
+        stretches += 1
+        assert stretches <= 60 + 4  # a call of one update each, and the evaluations at 0, 20, 40 and 60
+    same(result, run_trial(trial, THREE_PARTS))
+
+
 @pytest.mark.parametrize(
     ("changes", "chance"),
     [*itertools.product([{}, {"sampler": "CD-1"}], [0.1, 0.3, 0.7]), (AIS, 0.1), (AIS, 0.3)],
