@@ -928,15 +928,13 @@ def test_schema_refuses_files_of_another_shape(complaints, text):
 def test_changes_leave_experiments_alone_that_are_not_run(tmp_path):
     """What is set for one kind of machine need not suit another one in the same file."""
     grid = tmp_path / "grid.yaml"
+    common = "data: mnist, learning_rate: 1, updates: 9"
     grid.write_text(
         "groups: {both: [first, second]}\n"
         "experiments:\n"
-        "  first: {data: mnist, model: {kind: rbm, hidden: 4}, offsets: 00, sampler: CD-1, learning_rate: 1, "
-        "updates: 9}\n"
-        "  second: {data: mnist, model: {kind: rbm, hidden: 4}, offsets: d0, sampler: PCD-1, learning_rate: 1, "
-        "updates: 9}\n"
-        "  coder: {data: mnist, model: {kind: auto-encoder, hidden: 4}, offsets: 00, learning_rate: 1, "
-        "updates: 9}\n"
+        f"  first: {{{common}, model: {{kind: rbm, hidden: 4}}, offsets: 00, sampler: CD-1}}\n"
+        f"  second: {{{common}, model: {{kind: rbm, hidden: 4}}, offsets: d0, sampler: PCD-1}}\n"
+        f"  coder: {{{common}, model: {{kind: auto-encoder, hidden: 4}}, offsets: 00}}\n"
     )
     changed = read_grid(grid, {"sampler": "PT_4"}, 3, ["both"]).experiments
     assert [one.cells[0].sampler for one in changed.values()] == ["PT_4", "PT_4", None]

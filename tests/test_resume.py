@@ -56,7 +56,7 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     while not isinstance(result, Outcome):
         asked = itertools.count()
         result = run_trial(
-            trial, THREE_PARTS, result, should_pause=lambda: next(asked) > 0, should_stop=lambda: False
+            trial, THREE_PARTS, result, should_pause=lambda asked=asked: next(asked) > 0, should_stop=bool
         )
         stretches += 1
         assert stretches <= 60 + 4  # a call of one update each, and the evaluations at 0, 20, 40 and 60
