@@ -426,7 +426,6 @@ def test_a_trial_stops_when_the_validation_cost_has_converged():
             r"alone has no validation part to watch; make one of its last .*hold_out",
         ),
         ({"evaluate": {"parts": "train"}}, DATA, r"write train\+valid"),
-        ({"record": {"what": "weight_norms"}}, DATA, "recorders are for kind: rbm"),
         ({"batch": 41}, DATA, "coins has 40"),
     ],
 )

@@ -273,12 +273,12 @@ def test_auto_encoders_take_the_letters_that_need_no_model(cells):
         ),
         ("rbm", "evaluate", "{method: cost}", "method cost is for auto encoders; an rbm has a likelihood"),
         ("dbm", "evaluate", "{method: cost}", "method cost is for auto encoders; a dbm has a likelihood"),
-        ("dbm", "record", "free_energy_gap", "free_energy_gap is for machines of kind rbm, not dbm"),
+        ("dbm", "record", "free_energy_gap", "record is for RBMs; the model is of kind dbm"),
         (
             "auto-encoder",
             "record",
             "weight_norms+log_likelihood",
-            "log_likelihood is for machines of kind rbm or dbm, not auto-encoder; did you mean recon",
+            "record is for RBMs; the model is of kind auto-encoder",
         ),
     ],
 )
@@ -512,9 +512,11 @@ def test_run_ids_name_layers_and_tell_settings_apart(cells):
         "shifting-bar_auto-encoder-half_dd-b-s_back-propagation_0.1",
     ]
     found = cells(
-        "dbm", pretraining="[0, 200]", data_phase="[mean-field, gibbs-1]", record="[bias_norms, weight_norms]"
+        "dbm", pretraining="[0, 200]", data_phase="[mean-field, gibbs-1]", weight_scale="[0.01, 0.1]"
     )
     assert len({run_id(cell, 1, "") for cell in found}) == 8
+    recorded = cells("rbm", record="[bias_norms, weight_norms]")
+    assert len({run_id(cell, 1, "") for cell in recorded}) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from cbm_cli.datasets import load
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE
 from cbm_cli.kernels.state import empty_trail
+from cbm_cli.kernels.training import make_updates
 from cbm_cli.trial.learner import learner_of
 from cbm_cli.trial.run import run_trial
 
@@ -24,7 +26,7 @@ def compile_kernels(agenda: Agenda, announce: Callable[[], None] = lambda: None)
     The training loop is compiled once for each kind of settings that changes what it calls.
     """
     kinds = {_kind_of(job.trial.settings): job for job in agenda.jobs}
-    missing = {kind: job for kind, job in kinds.items() if not (CACHE / f"compiled-{kind}").exists()}
+    missing = {kind: job for kind, job in kinds.items() if not _mark(kind).exists()}
     if not missing:
         return
     announce()
@@ -56,8 +58,12 @@ def _touch(kinds: dict[str, Job]) -> None:
     for kind, job in kinds.items():
         learner = learner_of(job.trial.settings, job.data, job.trial.seed)
         learner.advance(learner.start(), empty_trail(0, 0), 0, 1)
-        CACHE.mkdir(parents=True, exist_ok=True)
-        (CACHE / f"compiled-{kind}").touch()
+        _mark(kind).touch()
+
+
+def _mark(kind: str) -> Path:
+    """A file beside the machine code of this installation, which says that a kind is compiled."""
+    return Path(make_updates.stats.cache_path) / f"compiled-{kind}"
 
 
 def estimate_seconds(agenda: Agenda) -> float:

@@ -21,16 +21,8 @@ _MEANT_FOR = {
     "offsets_from": (("rbm",), "RBMs"),
     "gradient": (("rbm", "dbm"), "Boltzmann machines; an auto encoder descends its cost"),
     "sampler": (("rbm", "dbm"), "Boltzmann machines; an auto encoder learns by back-propagation"),
+    "record": (("rbm",), "RBMs"),
     "ladders": (("rbm", "dbm"), "Boltzmann machines; an auto encoder learns by back-propagation"),
-}
-
-# Recorders that other kinds of machines have nothing to show for, and what to record instead.
-_RECORDERS_FOR = {
-    "log_likelihood": (("rbm", "dbm"), "reconstruction_error"),
-    "offset_error": (("rbm", "dbm"), "offset_values"),
-    "gradient_norms": (("rbm", "dbm"), "weight_norms"),
-    "gradient_angles": (("rbm",), "weight_norms"),
-    "free_energy_gap": (("rbm",), "reconstruction_error"),
 }
 
 
@@ -44,7 +36,6 @@ def check_fit(settings: Settings) -> None:
     _check_gradient(settings)
     _check_sources(settings)
     _check_evaluation(settings)
-    _check_recorders(settings)
 
 
 def _check_kind(settings: Settings) -> None:
@@ -136,17 +127,6 @@ def _check_evaluation(settings: Settings) -> None:
         raise Misfit(
             "evaluate", f"method cost is for auto encoders; {_a(kind)} has a likelihood: exact or ais"
         )
-
-
-def _check_recorders(settings: Settings) -> None:
-    kind = settings.model.kind
-    for name in settings.record.names:
-        kinds, instead = _RECORDERS_FOR.get(name, ((kind,), ""))
-        if kind not in kinds:
-            raise Misfit(
-                "record",
-                f"{name} is for machines of kind {' or '.join(kinds)}, not {kind}; did you mean {instead}?",
-            )
 
 
 def _a(kind: str) -> str:

@@ -6,11 +6,16 @@ machine's parameters and offsets. All kernels release the GIL and allocate nothi
 
 import ast
 import hashlib
+from functools import cache
 from pathlib import Path
 
 
-def _hash_of_code() -> str:
-    """Hash what the kernels do: comments, docstrings, type hints and layout do not count."""
+@cache
+def kernel_hash() -> str:
+    """Hash what the kernels do: comments, docstrings, type hints and layout do not count.
+
+    Part of every run-id, and of the name of the cache's folder.
+    """
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
         tree = ast.parse(source.read_text())
@@ -23,7 +28,3 @@ def _hash_of_code() -> str:
                 node.annotation = None
         digest.update(source.name.encode() + ast.dump(tree).encode())
     return digest.hexdigest()[:12]
-
-
-KERNEL_HASH = _hash_of_code()
-"""Changes when what any kernel does changes: part of every run-id, and the name of the cache's folder."""

@@ -3,11 +3,11 @@
 import numba
 from platformdirs import user_cache_path
 
-from cbm_cli.kernels import KERNEL_HASH
+from cbm_cli.kernels import kernel_hash
 
 # Numba does not notice that a callee in another file has changed: every version of the sources
 # gets a folder of its own.
-CACHE = user_cache_path("cbm") / f"kernels-{KERNEL_HASH}"
+CACHE = user_cache_path("cbm") / f"kernels-{kernel_hash()}"
 numba.config.CACHE_DIR = str(CACHE)
 
 compiled = numba.njit(cache=True, nogil=True, error_model="numpy")

@@ -75,14 +75,22 @@ def imply_means(
 @lean
 def normalise(log_weight: NDArray[np.float64], weight: Array) -> None:
     """weight = exp(log_weight) / sum; log_weight is overwritten."""
+    exponentiate(log_weight)
+    for r in range(weight.size):
+        weight[r] = np.float32(log_weight[r])
+
+
+@lean
+def exponentiate(p: NDArray[np.float64]) -> None:
+    """p = exp(p) / sum."""
     largest, total = -np.inf, 0.0
-    for r in range(weight.size):
-        largest = max(largest, log_weight[r])
-    for r in range(weight.size):
-        log_weight[r] = math.exp(log_weight[r] - largest)
-        total += log_weight[r]
-    for r in range(weight.size):
-        weight[r] = np.float32(log_weight[r] / total)
+    for s in range(p.size):
+        largest = max(largest, p[s])
+    for s in range(p.size):
+        p[s] = math.exp(p[s] - largest)
+        total += p[s]
+    for s in range(p.size):
+        p[s] /= total
 
 
 @lean

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
+from cbm_cli.kernels.enumeration import exponentiate
 from cbm_cli.kernels.offsets import Means
 from cbm_cli.kernels.random import FISHER, fill_uniform
 from cbm_cli.kernels.state import DIAGONAL, JOINT, MARGINAL, Array, Plan, State
@@ -211,19 +212,6 @@ def gather_parameters(state: State, theta: Wide) -> None:
         theta[n * m + i] = state.b[i]
     for j in range(m):
         theta[n * m + n + j] = state.c[j]
-
-
-@lean
-def exponentiate(p: Wide) -> None:
-    """p = exp(p) / sum."""
-    largest, total = -np.inf, 0.0
-    for s in range(p.size):
-        largest = max(largest, p[s])
-    for s in range(p.size):
-        p[s] = math.exp(p[s] - largest)
-        total += p[s]
-    for s in range(p.size):
-        p[s] /= total
 
 
 @lean

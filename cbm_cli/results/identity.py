@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels import KERNEL_HASH
+from cbm_cli.kernels import kernel_hash
 
 
 def run_id(
@@ -24,13 +24,13 @@ def run_id(
     prefix = "_".join(
         re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words
     )
-    facts = [settings.model_dump(mode="json"), settings.every, base_seed, data_digest, KERNEL_HASH]
+    facts = [settings.model_dump(mode="json"), settings.every, base_seed, data_digest, kernel_hash()]
     return f"{prefix}_{settings.learning_rate:g}_{_digest([*facts, *sources.values()])}"
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
     """Name of the folder of pre-trained layers, by all that decides what they come to."""
-    return f"{facts['model']}_{_digest([facts, base_seed, data_digest, KERNEL_HASH])}"
+    return f"{facts['model']}_{_digest([facts, base_seed, data_digest, kernel_hash()])}"
 
 
 def _digest(facts: list) -> str:

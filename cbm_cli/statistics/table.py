@@ -9,7 +9,7 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results import Metric, default_metric, measured
-from cbm_cli.statistics.cells import STATISTICS, Cell, cell_of, mark_row, statistic_column
+from cbm_cli.statistics.cells import STATISTICS, Cell, cell_of, mark_row, narrowed, statistic_column
 from cbm_cli.statistics.values import suggestion, text_of
 from cbm_cli.statistics.wilcoxon import CORRECTIONS, FEWEST_PAIRS, TESTS
 
@@ -209,6 +209,7 @@ def _summarised(
     frame: pd.DataFrame, cells: Sequence[Mapping], layout: Layout, what: tuple[str, str, str], planned: int
 ) -> dict[Key, Cell]:
     metric, statistic, scale = what
+    frame = narrowed(frame, metric)
     trials, none = dict(list(frame.groupby("run_id"))), frame.iloc[:0]
     return {
         _key(cell, layout.axes): cell_of(

@@ -19,7 +19,6 @@ def check(settings: Settings, data: Dataset) -> None:
     _check_batch("batch", settings.batch, data)
     if settings.model.kind == "auto-encoder":
         check_validation(settings, data)
-        refuse_misfits(settings.record.names, settings, data.width)
         return
     _check_batch("pretraining: batch", settings.pretraining.batch or "full", data)
     pretraining_facts(settings)  # complains of a sampler that cannot pre-train

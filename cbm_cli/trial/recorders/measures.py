@@ -36,9 +36,9 @@ def log_likelihood(snapshots: Snapshots, context: Context) -> Columns:
 
 def weight_norms(snapshots: Snapshots, context: Context) -> Columns:
     """Frobenius norm of W; mean Euclidean norm of its rows (N) and of its columns (M)."""
-    W = snapshots.W
-    rows = np.einsum("tnm,tnm->tn", W, W, dtype=np.float64)
-    columns = np.einsum("tnm,tnm->tm", W, W, dtype=np.float64)
+    squares = np.multiply(snapshots.W, snapshots.W, dtype=np.float64)
+    rows = squares @ np.ones(squares.shape[2])
+    columns = np.einsum("tnm->tm", squares)
     return {
         "weight_norm": np.sqrt(rows.sum(axis=1)),
         "weight_row_norm": np.sqrt(rows).mean(axis=1),

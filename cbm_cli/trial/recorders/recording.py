@@ -57,6 +57,8 @@ def record(
 
 def _finite(snapshots: Snapshots) -> NDArray[np.bool_]:
     total = len(snapshots.update)
+    if all(np.isfinite(array).all() for array in snapshots[1:]):
+        return np.ones(total, bool)
     return np.logical_and.reduce([np.isfinite(a.reshape(total, -1)).all(axis=1) for a in snapshots[1:]])
 
 
