@@ -115,7 +115,7 @@ def _finite(values: pd.Series) -> pd.Series:
 
 
 def narrowed(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Rows of ``summary.csv`` with the columns that ``cell_of`` reads: a cell is cheaper to cut from these."""
+    """Rows of ``summary.csv`` with the columns that ``cell_of`` reads: a cell is cheaper to cut."""
     read = {"run_id", "trial", "diverged", "epochs", "epochs_to_convergence", f"n_{Metric(metric).part}"}
     return trials[[column for column in trials if column in read or column.startswith(metric)]]
 
