@@ -380,11 +380,12 @@ def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, hidden
         ([9, 8, 7, 6, 5, 4, 3, 2], 2, 1e-5, None),  # falls for ever
         ([3, 2, 1, 1, 1, 1, 1], 5, 1e-5, None),  # four epochs after the third: too early to say
         ([3, 2, 1, 1, 1, 1, 1, 1], 5, 1e-5, 3),
-        ([3, 2, 1, 5, 5, 5, 5, 0.5], 5, 1e-5, None),  # the fifth epoch ahead improves
-        ([3, 2, 1, 5, 5, 5, 5, 5, 0.5], 5, 1e-5, 3),  # the sixth comes too late
+        ([3, 2, 1, 5, 5, 5, 5, 4.5], 5, 1e-5, None),  # the fifth epoch ahead improves on the fourth
+        ([3, 2, 1, 5, 5, 5, 5, 5, 4.5], 5, 1e-5, 3),  # the sixth comes too late
         ([1, 2, 3], 2, 1e-5, 1),
         ([3, 2, 1.5, 1.4, 1.3], 1, 0.2, 3),  # falls by less than the tolerance
-        ([3, 2, 1.5, 1.4, 1.2], 2, 0.2, None),  # within two epochs by more
+        ([3, 2, 1.5, 1.375, 1.25], 2, 0.2, 3),  # in each epoch by less, though in two together by more
+        ([3, 4, 3.5, 4, 4, 4], 3, 1e-5, 3),  # the second falls, though not below the first
         ([2, 2, 2], 2, 0.0, 1),
         ([2, 2, 1.999], 2, 0.0, None),
         ([3, 2, np.nan, np.nan], 2, 0.0, 2),

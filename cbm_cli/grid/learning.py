@@ -85,9 +85,9 @@ class MeanField(Frozen):
 class EarlyStopping(Frozen):
     """When an auto encoder has learned enough, by its cost on the validation part."""
 
-    look_ahead: Count = Field(5, description="Epochs without improvement after which it stops")
+    look_ahead: Count = Field(5, description="Epochs in a row without improvement after which it stops")
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        1e-5, description="Smallest decrease of the cost that is an improvement"
+        1e-5, description="An improvement is a decrease from an epoch to the next by more"
     )
 
 

@@ -4,15 +4,13 @@ The path is f_beta(x) = exp(((1 - beta) base + beta b)'x) prod_j (1 + exp(beta (
 units are independent with biases ``base``, at beta = 1 it is the machine (Salakhutdinov & Murray 2008).
 """
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
 from cbm_cli.kernels.random import SAMPLER, fill_uniform
 from cbm_cli.kernels.state import Array
-from cbm_cli.kernels.units import exponential, sample_units
+from cbm_cli.kernels.units import sample_units, sum_of_softplus
 
 
 @lean
@@ -20,20 +18,6 @@ def mix(old: Array, new: Array, beta: np.float32, out: Array) -> None:
     """out = (1 - beta) old + beta new."""
     for i in range(new.size):
         out[i] = (np.float32(1) - beta) * old[i] + beta * new[i]
-
-
-@lean_sum
-def soften(activation: Array, bias: Array, beta: np.float32, row: int) -> float:
-    """sum_j log(1 + exp(beta (activation_j + bias_j))) of one row, summed in float64."""
-    linear, score = 0.0, 0.0
-    for start in range(0, bias.size, 512):
-        product = 1.0  # of up to 512 factors between 1 and 2
-        for j in range(start, min(start + 512, bias.size)):
-            a = beta * (activation[row, j] + bias[j])
-            linear += max(a, np.float32(0))
-            product *= np.float64(1) + np.float64(exponential(-abs(a)))
-        score += math.log(product)
-    return linear + score
 
 
 @lean_sum
@@ -52,7 +36,7 @@ def weigh(
         slope = 0.0
         for i in range(b.size):
             slope += np.float64(x[r, i]) * (np.float64(b[i]) - np.float64(base[i]))
-        gain = soften(activation, c, there, r) - soften(activation, c, here, r)
+        gain = sum_of_softplus(activation[r], c, there) - sum_of_softplus(activation[r], c, here)
         log_weight[r] += (np.float64(there) - np.float64(here)) * slope + gain
 
 

@@ -9,7 +9,6 @@ plain biases c_l = c'_l - mu_l W_l and b_l = b'_l - W_l lam_l are what is kept: 
 the function as it is, and only the gradient reads them (docs/decisions/0012-auto-encoder-centering.md).
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from cbm_cli.kernels.offsets import slide
 from cbm_cli.kernels.phases import load_batch, order_rows
 from cbm_cli.kernels.random import NOISE, fill_uniform
 from cbm_cli.kernels.state import Array, Rows
-from cbm_cli.kernels.units import exponential, sigmoid
+from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
 SIGMOID, TANH, RELU, LINEAR = 0, 1, 2, 3  # activations
 
@@ -363,13 +362,9 @@ def cross_entropies(x: Array, activation: Array, bias: Array) -> float:
     """
     total = 0.0
     for r in range(x.shape[0]):
-        for start in range(0, bias.size, 512):
-            product = 1.0  # of up to 512 factors between 1 and 2
-            for i in range(start, min(start + 512, bias.size)):
-                a = activation[r, i] + bias[i]
-                total += max(a, np.float32(0)) - x[r, i] * a
-                product *= np.float64(1) + np.float64(exponential(-abs(a)))
-            total += math.log(product)
+        total += sum_of_softplus(activation[r], bias, _ONE)
+        for i in range(bias.size):
+            total -= x[r, i] * (activation[r, i] + bias[i])
     return total
 
 

@@ -8,10 +8,9 @@ the other: coordinate ascent on the variational bound (Salakhutdinov & Hinton 20
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.ais import soften
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
 from cbm_cli.kernels.state import Array
-from cbm_cli.kernels.units import sigmoid
+from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
 
 @lean
@@ -99,4 +98,4 @@ def conjugate_gap(activation: Array, bias: Array, mean: Array, gap: NDArray[np.f
         linear = 0.0
         for i in range(bias.size):
             linear += np.float64(mean[r, i]) * np.float64(activation[r, i] + bias[i])
-        gap[r] = soften(activation, bias, np.float32(1), r) - linear
+        gap[r] = sum_of_softplus(activation[r], bias, np.float32(1)) - linear

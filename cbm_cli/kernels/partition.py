@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import compiled, lean, lean_sum
 from cbm_cli.kernels.state import Array, Rows
-from cbm_cli.kernels.units import exponential
+from cbm_cli.kernels.units import sum_of_softplus
 
 Wide = NDArray[np.float64]
 
@@ -138,13 +138,7 @@ def unnormalised_log_likelihood(x: Array, activation: Array, b: Array, c: Array)
     for r in range(x.shape[0]):
         for i in range(b.size):
             total += np.float64(x[r, i]) * b[i]
-        for start in range(0, c.size, 512):
-            product = 1.0  # of up to 512 factors between 1 and 2
-            for j in range(start, min(start + 512, c.size)):
-                a = activation[r, j] + c[j]
-                total += max(a, np.float32(0))
-                product *= np.float64(1) + np.float64(exponential(-abs(a)))
-            total += math.log(product)
+        total += sum_of_softplus(activation[r], c, np.float32(1))
     return total
 
 

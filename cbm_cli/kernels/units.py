@@ -1,10 +1,12 @@
 """Sigmoid units: means and states from activations, whole arrays at a time."""
 
+import math
+
 import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from cbm_cli.kernels.compiling import lean
+from cbm_cli.kernels.compiling import lean, lean_sum
 from cbm_cli.kernels.state import Array
 
 _LOG2E = np.float32(1.4426950408889634)
@@ -44,6 +46,21 @@ def exponential(x: np.float32) -> np.float32:
 def sigmoid(x: np.float32) -> np.float32:
     """1 / (1 + exp(-x)) in float32."""
     return _ONE / (_ONE + exponential(-x))
+
+
+@lean_sum
+def sum_of_softplus(activation: Array, bias: Array, gain: np.float32) -> float:
+    """sum_j log(1 + exp(gain (activation_j + bias_j))) of two vectors, in float64; no overflow."""
+    linear, score = 0.0, 0.0
+    for start in range(0, bias.size, 512):
+        levels, shifts = activation[start : start + 512], bias[start : start + 512]
+        product = 1.0  # of up to 512 factors between 1 and 2
+        for j in range(shifts.size):
+            a = gain * (levels[j] + shifts[j])
+            linear += max(a, np.float32(0))
+            product *= np.float64(1) + np.float64(exponential(-abs(a)))
+        score += math.log(product)
+    return linear + score
 
 
 @lean

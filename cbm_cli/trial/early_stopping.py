@@ -25,11 +25,12 @@ def check_validation(settings: Settings, data: Dataset) -> None:
 
 
 def converged(costs: Sequence[float], look_ahead: int, tolerance: float) -> int | None:
-    """Epoch at which a training has converged: the first that no epoch soon after it improves on.
+    """Epoch at which a training has converged: the first after which the cost no longer falls.
 
     The paper stops "with a look ahead of 5 epochs", when "the cost improvement on the validation set was less
     than 0.00001". Read here as: epoch e has converged if none of the epochs e + 1, ..., e + look_ahead costs
-    less than ``costs`` of e minus the tolerance. It is known look_ahead epochs later, when training stops.
+    less than the epoch before it by more than the tolerance. It is known look_ahead epochs later, when training
+    stops. Other readings end far from the published epochs (docs/decisions/0018-early-stopping.md).
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def converged(costs: Sequence[float], look_ahead: int, tolerance: float) -> int 
     look_ahead : int
         Epochs that are waited for, 1 or more.
     tolerance : float
-        What a cost must fall by more than; 0: any fall counts.
+        What a cost must fall by more than from an epoch to the next; 0: any fall counts.
 
     Returns
     -------
@@ -47,6 +48,6 @@ def converged(costs: Sequence[float], look_ahead: int, tolerance: float) -> int 
     values = np.asarray(costs, dtype=np.float64)
     if values.size <= look_ahead:
         return None
-    ahead = sliding_window_view(values[1:], look_ahead)  # row e: the epochs after e
-    still = ~(ahead < values[:-look_ahead, None] - tolerance).any(axis=1)
+    falls = values[:-1] - values[1:] > tolerance  # from each epoch to the next
+    still = ~sliding_window_view(falls, look_ahead).any(axis=1)
     return int(still.argmax()) + 1 if still.any() else None
