@@ -29,8 +29,8 @@ def converged(costs: Sequence[float], look_ahead: int, tolerance: float) -> int 
 
     The paper stops "with a look ahead of 5 epochs", when "the cost improvement on the validation set was less
     than 0.00001". Read here as: epoch e has converged if none of the epochs e + 1, ..., e + look_ahead costs
-    less than the epoch before it by more than the tolerance. It is known look_ahead epochs later, when training
-    stops. Other readings end far from the published epochs (docs/decisions/0018-early-stopping.md).
+    less than the epoch before it by more than the tolerance. It is known look_ahead epochs later, when the
+    training stops. Other readings end far from the published epochs (docs/decisions/0018-early-stopping.md).
 
     Parameters
     ----------
