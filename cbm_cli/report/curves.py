@@ -1,5 +1,6 @@
 """Mean learning curves of an experiment's methods, one panel per sampler, data set or other setting."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ COLOURS = {
     "0d": "#8C6D00",
 }
 OTHER_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+OTHER_COLOURS += ["#332288", "#882255", "#999933", "#44AA99", "#AA4499", "#661100"]  # Paul Tol's muted ones
 DASHES: list[Any] = ["-", (0, (7, 3)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2))]
 BOUND = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (2, 2))}
 
@@ -54,7 +56,8 @@ def plot_curves(
 ) -> None:
     """Draw mean learning curves with a band over trials, and write them to a PNG, PDF or SVG file.
 
-    Lines are the table's columns (schemes); every other setting that varies makes panels. The band
+    Lines are the schemes, or what else the table has in its columns; every other setting that varies makes
+    panels, and so does every data set. The band
     spans the quartiles over trials, or a standard deviation to both sides where something recorded is
     drawn. So that a diverging method does not flatten the others, the y axis of all panels of a data set
     ends at the lower Tukey fence of its mean curves (first quartile less 1.5 interquartile ranges), for
@@ -114,9 +117,13 @@ def _figure(drawn: Curves) -> Figure:
     width = _width(keys)
     height = -(-len(keys) // width)
     limits = {data: _limits([c for c in curves if c.data == data]) for data in {c.data for c in curves}}
-    figure = Figure(figsize=(max(0.8 + 2.9 * width, 5.0), 1.3 + 2.5 * height), layout="constrained")
-    grid = figure.subplots(height, width, squeeze=False, sharey=len(limits) == 1).ravel()
     looks = _looks(list(dict.fromkeys(curve.line for curve in curves)), lines)
+    handles = _handles(curves, lines, looks)
+    across = max(0.8 + 2.9 * width, 5.0)  # inches
+    columns = _columns(across, [str(handle.get_label()) for handle in handles])
+    entries = -(-len(handles) // columns)
+    figure = Figure(figsize=(across, 0.9 + 0.2 * entries + 2.5 * height), layout="constrained")
+    grid = figure.subplots(height, width, squeeze=False, sharey=len(limits) == 1).ravel()
     for axes, key in zip(grid, keys, strict=False):
         shown = [curve for curve in curves if curve.panel == key]
         _panel(axes, shown, looks, limits[shown[0].data])
@@ -126,7 +133,8 @@ def _figure(drawn: Curves) -> Figure:
     for axes in grid[max(0, len(keys) - width) : len(keys)]:
         axes.set_xlabel("updates", fontsize=10)
     figure.supylabel(_measure(drawn.metric, drawn.scale), fontsize=10)
-    _legend(figure, curves, lines, looks, next((it.cut for it in limits.values() if it.cut), ""))
+    caption = _caption(curves, next((it.cut for it in limits.values() if it.cut), ""))
+    _legend(figure, handles, columns, caption)
     return figure
 
 
@@ -162,10 +170,11 @@ def _in_order(keys: Iterable[Key]) -> list[Key]:
 
 
 def _width(keys: Sequence[Key]) -> int:
-    """Panels side by side: one row for a few, else the last column's values across where they fit."""
-    across = len({key[-1:] for key in keys})
-    if 1 < across <= WIDEST and len(keys) % across == 0:
-        return across
+    """Panels side by side: the first column's values down or the last one's across where they fit."""
+    down, last = len({key[:1] for key in keys}), len({key[-1:] for key in keys})
+    for across in (len(keys) // down, last):
+        if 1 < across <= WIDEST and len(keys) % across == 0:
+            return across
     return len(keys) if len(keys) <= WIDEST else 3
 
 
@@ -226,23 +235,36 @@ def _title(settings: Sequence[str]) -> str:
     return (", " if len(", ".join(settings)) <= _TITLE else ",\n").join(settings)
 
 
-def _legend(
-    figure: Figure, curves: Sequence[Curve], lines: Sequence[str], looks: Mapping[Key, Look], cut: str
-) -> None:
+def _handles(curves: Sequence[Curve], lines: Sequence[str], looks: Mapping[Key, Look]) -> list[Line2D]:
+    """What the legend shows."""
     handles = [
-        Line2D([], [], **look, linewidth=1.8, label=" ".join(map(_named, lines, key)))
+        Line2D([], [], **look, linewidth=1.8, label=", ".join(map(_named, lines, key)))
         for key, look in looks.items()
     ]
     if any(curve.bound is not None for curve in curves):
         handles.append(Line2D([], [], **BOUND, label="upper bound"))
+    return handles
+
+
+def _columns(width: float, labels: Sequence[str]) -> int:
+    """As many columns of the legend, up to six, as fit into a width in inches."""
+    sizes = [0.85 + 0.085 * len(re.sub(r"[${}^_\\]", "", label)) for label in labels]
+    for columns in range(min(len(labels), 6), 1, -1):
+        entries = -(-len(labels) // columns)  # Matplotlib fills a column after the other
+        if sum(max(sizes[i : i + entries]) for i in range(0, len(sizes), entries)) <= width:
+            return columns
+    return 1
+
+
+def _legend(figure: Figure, handles: list[Line2D], columns: int, caption: str) -> None:
     legend = figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=min(len(handles), 6),
+        ncols=columns,
         frameon=False,
         handlelength=2.8,
         fontsize=10,
-        title=_caption(curves, cut),
+        title=caption,
         title_fontsize=8,
     )
     legend.get_title().set(color="#555555", multialignment="center")

@@ -117,11 +117,19 @@ def _selected(cells: Sequence[Cell], select: Mapping[str, str]) -> list[Cell]:
 
 
 def _axes(cells: Sequence[Cell], table: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Columns that tell lines apart, and as few others as tell panels apart."""
+    """Columns that tell lines apart, and as few others as tell panels apart; data sets never share a panel.
+
+    Lines are the table's columns; its rows where only those vary, or where they are the schemes.
+    """
+    varied = {column for column in cells[0] if len({_text(cell[column]) for cell in cells}) > 1}
+    rows = [column for column in table["rows"] if column in varied - {"data"}]
     lines = list(table["columns"])
-    panels: list[str] = []
-    others = [c for c in cells[0] if c not in {"run_id", *table["groups"], *table["rows"], *lines}]
-    for column in [*table["groups"], *table["rows"], *others]:
+    if rows == ["offsets"] or (rows and not varied & set(lines)):
+        lines = rows
+    panels = ["data"] if "data" in varied and "data" not in lines else []
+    others = [c for c in cells[0] if c not in {"run_id", "data", *lines}]
+    known = [*table["groups"], *table["rows"], *table["columns"]]
+    for column in sorted(others, key=lambda c: known.index(c) if c in known else len(known)):
         before = {_key(cell, [*lines, *panels]) for cell in cells}
         if len({_key(cell, [*lines, *panels, column]) for cell in cells}) > len(before):
             panels.append(column)

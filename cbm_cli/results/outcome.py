@@ -71,7 +71,7 @@ class Outcome:
         ``update``, then the columns of the recorders; empty where there are none.
     records : (updates, recorded) float64
     converged : int or None
-        Epoch at which early stopping found the machine converged.
+        Epoch of the lowest validation cost, where early stopping ended the trial.
     pretrained : Machine
         Layers that were pre-trained; see Progress.
     """

@@ -25,12 +25,12 @@ def check_validation(settings: Settings, data: Dataset) -> None:
 
 
 def converged(costs: Sequence[float], look_ahead: int, tolerance: float) -> int | None:
-    """Epoch at which a training has converged: the first after which the cost no longer falls.
+    """Epoch of the lowest cost once a training has converged: once the cost no longer falls.
 
     The paper stops "with a look ahead of 5 epochs", when "the cost improvement on the validation set was less
-    than 0.00001". Read here as: epoch e has converged if none of the epochs e + 1, ..., e + look_ahead costs
-    less than the epoch before it by more than the tolerance. It is known look_ahead epochs later, when the
-    training stops. Other readings end far from the published epochs (docs/decisions/0018-early-stopping.md).
+    than 0.00001". Read here as: training has converged after epoch e if none of the epochs e + 1, ..., e +
+    look_ahead costs less than the epoch before it by more than the tolerance. That is known, and training
+    stops, look_ahead epochs later. docs/decisions/0018-early-stopping.md compares readings.
 
     Parameters
     ----------
@@ -43,11 +43,15 @@ def converged(costs: Sequence[float], look_ahead: int, tolerance: float) -> int 
 
     Returns
     -------
-    int, or None where no epoch of ``costs`` is known to have converged.
+    int, or None where training has not converged
+        The epoch of the lowest cost up to the one where that is known: the same for any more costs.
     """
     values = np.asarray(costs, dtype=np.float64)
     if values.size <= look_ahead:
         return None
     falls = values[:-1] - values[1:] > tolerance  # from each epoch to the next
     still = ~sliding_window_view(falls, look_ahead).any(axis=1)
-    return int(still.argmax()) + 1 if still.any() else None
+    if not still.any():
+        return None
+    known = values[: int(still.argmax()) + look_ahead + 1]
+    return int(np.where(np.isnan(known), np.inf, known).argmin()) + 1

@@ -156,7 +156,7 @@ class _Course:
         return values.size > 0 and best_of(values, better(self.watched)) == values.size - 1
 
     def _converged(self, now: Progress) -> int | None:
-        """Epoch at which early stopping found that the machine has converged."""
+        """Epoch of the lowest validation cost, once early stopping finds that the machine has converged."""
         if self.settings.model.kind != "auto-encoder":
             return None
         how = self.settings.early_stopping
