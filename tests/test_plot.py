@@ -164,6 +164,37 @@ def test_settings_that_follow_from_the_panel_make_no_panels_of_their_own():
     assert [axes.get_title() for axes in visible(figure)] == ["bars-and-stripes", "flipped-shifting-bar"]
 
 
+def test_schemes_are_lines_and_data_sets_panels_where_the_table_has_schemes_in_its_rows():
+    cells = [
+        cell(o, data=d, learning_rate=r)
+        for d, r in (("bars", 0.05), ("shifting", 0.1))
+        for o in ("00", "aa^b")
+    ]
+    layout = {"rows": ["offsets"], "columns": ["sampler", "learning_rate"]}
+    figure = curves_figure(HandMade(cells, **layout), "e", {})
+    assert [axes.get_title() for axes in visible(figure)] == ["bars", "shifting"]
+    assert [len(means(axes)) for axes in visible(figure)] == [2, 2]
+    assert legend(figure) == [r"$\mathit{00}$", "$aa^{b}$"]
+
+
+def test_rows_are_lines_where_no_column_of_the_table_varies():
+    cells = [cell(learning_rate=r, gradient=g) for g in ("natural", "standard") for r in (0.1, 1.0)]
+    layout = {"rows": ["gradient", "learning_rate"], "columns": ["sampler"]}
+    figure = curves_figure(HandMade(cells, **layout), "e", {})
+    assert [len(means(axes)) for axes in visible(figure)] == [4]
+    assert legend(figure)[0] == r"gradient natural, $\eta$ = 0.1"
+
+
+@pytest.mark.parametrize("count", [3, 11])
+def test_legend_lies_within_the_figure(count):
+    schemes = ["dd^b", "aa^b", "mm^b", "dm^b", "md^b", "d0", "m0^b", "0d", "0m^b", "hh^b", "rr^b"][:count]
+    figure = curves_figure(HandMade([cell(o) for o in schemes], bounds={"bars-and-stripes": -2.6}), "e", {})
+    figure.draw_without_rendering()
+    box, whole = figure.legends[0].get_window_extent(), figure.bbox
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+    assert len({line.get_color() for line in means(visible(figure)[0])}) == count
+
+
 def test_select_keeps_what_it_names():
     figure = curves_figure(HandMade(grid()), "e", {"learning_rate": "0.05", "sampler": "PT_10"})
     assert [axes.get_title() for axes in visible(figure)] == [""]
