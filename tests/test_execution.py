@@ -12,7 +12,7 @@ import pytest
 
 from cbm_cli.datasets import load
 from cbm_cli.errors import CbmError
-from cbm_cli.execution import Failure, Job
+from cbm_cli.execution import Agenda, Failure, Job, estimate_seconds, forecast
 from cbm_cli.execution.engines import in_process, on_cluster, on_local_workers
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Outcome
@@ -123,3 +123,27 @@ def address(path):
 def test_no_scheduler_is_one_clear_error():
     with pytest.raises(CbmError, match="no Dask scheduler answers"):
         list(on_cluster(jobs(Trial), listen, Event(), "tcp://127.0.0.1:1"))
+
+
+def test_estimate_counts_updates_pretraining_and_evaluations(monkeypatch):
+    timed = {(("rows", 1), ("temperatures", 400)): 4.0, (("temperatures", 3),): 0.5}
+    monkeypatch.setattr(forecast, "compile_kernels", lambda agenda: None)
+    monkeypatch.setattr(forecast, "_update_seconds", lambda job: 0.001)
+    monkeypatch.setattr(
+        forecast, "_seconds_with", lambda job, changes: timed.get(tuple(sorted(changes.items())), 99.0)
+    )
+    deep = Settings(
+        data={"name": "bars-and-stripes", "size": 2},
+        model={"kind": "dbm", "hidden": [3, 2]},
+        offsets="ddd^b",
+        sampler="CD-1",
+        learning_rate=0.1,
+        epochs=300,
+        batch=4,  # of 8 rows: 2 updates an epoch
+        pretraining={"epochs": 200},
+        evaluate={"method": "ais", "every": "100 epochs", "temperatures": 1000},
+    )
+    data = load("bars-and-stripes", size=2)
+    agenda = Agenda([], {}, {}, {}, [Job(Trial("test", deep, n, 1), "run", data, ()) for n in range(3)])
+    one = 0.001 * 2 * (200 + 300) + 4 * (0.5 + 1000 * 4.0 / 400)  # 4 evaluations, at 0, 100, 200 and 300
+    assert estimate_seconds(agenda) == pytest.approx(3 * one)

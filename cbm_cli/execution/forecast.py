@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from cbm_cli.datasets import load
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
@@ -13,11 +15,13 @@ from cbm_cli.kernels.state import empty_trail
 from cbm_cli.kernels.training import make_updates
 from cbm_cli.trial.learner import learner_of
 from cbm_cli.trial.run import run_trial
+from cbm_cli.trial.start import updates_of
 
 _TOY = {"name": "bars-and-stripes", "size": 2}
 # Settings that do not change what an update costs.
 _NO_MATTER = ("offsets", "learning_rate", "sliding_factor", "init", "weight_scale", "updates", "epochs")
 _TIMED = 0.02  # seconds of training that are enough to time an update
+_LADDER = 400  # temperatures of AIS that are enough to time it
 
 
 def compile_kernels(agenda: Agenda, announce: Callable[[], None] = lambda: None) -> None:
@@ -67,21 +71,30 @@ def _mark(kind: str) -> Path:
 
 
 def estimate_seconds(agenda: Agenda) -> float:
-    """Seconds that all jobs take on one worker: a few updates of every kind of cell, timed."""
+    """Seconds that all jobs take on one worker: updates and evaluations of every kind of cell, timed.
+
+    Early stopping, what is recorded and what an earlier run has done of a trial are left out of account.
+    """
     compile_kernels(agenda)
-    by_kind: dict[tuple, float] = {}
-    return sum(_job_seconds(job, by_kind) for job in agenda.jobs)
+    by_kind: dict[tuple, tuple[float, float]] = {}
+    with threadpool_limits(1):  # as in a worker
+        return sum(_job_seconds(job, by_kind) for job in agenda.jobs)
 
 
-def _job_seconds(job: Job, by_kind: dict[tuple, float]) -> float:
-    kind = tuple(value for name, value in job.trial.settings if name not in _NO_MATTER)
+def _job_seconds(job: Job, by_kind: dict[tuple, tuple[float, float]]) -> float:
+    settings, data = job.trial.settings, job.data
+    kind = tuple(value for name, value in settings if name not in _NO_MATTER)
     if kind not in by_kind:
-        by_kind[kind] = _update_seconds(job)
-    return by_kind[kind] * job.updates
+        by_kind[kind] = _update_seconds(job), _evaluation_seconds(job)
+    of_update, of_evaluation = by_kind[kind]
+    before = updates_of(
+        f"{settings.pretraining.epochs} epochs", settings, data
+    )  # all layers are about one DBM
+    evaluations = 1 + job.updates // updates_of(settings.every, settings, data)
+    return of_update * (before + job.updates) + of_evaluation * evaluations
 
 
 def _update_seconds(job: Job) -> float:
-    """Seconds of an update; pre-training is left out."""
     learner = learner_of(job.trial.settings, job.data, job.trial.seed)
     state, updates = learner.start(), 1
     none = empty_trail(0, 0)
@@ -93,3 +106,23 @@ def _update_seconds(job: Job) -> float:
         if seconds > _TIMED:
             return seconds / updates
         updates *= 2
+
+
+def _evaluation_seconds(job: Job) -> float:
+    """Seconds of an evaluation; AIS is timed on a short ladder of temperatures, the rows apart from it."""
+    settings = job.trial.settings
+    _seconds_with(job, {"rows": 1, "temperatures": 3})  # loads the machine code
+    if settings.evaluation != "ais":
+        return _seconds_with(job, {})
+    of_temperature = _seconds_with(job, {"rows": 1, "temperatures": _LADDER}) / _LADDER
+    return _seconds_with(job, {"temperatures": 3}) + of_temperature * settings.temperatures
+
+
+def _seconds_with(job: Job, changes: dict[str, int]) -> float:
+    settings = job.trial.settings
+    how = settings.evaluate.model_copy(update=changes)
+    learner = learner_of(settings.model_copy(update={"evaluate": how}), job.data, job.trial.seed)
+    state = learner.start()
+    began = time.perf_counter()
+    learner.evaluate(state, 0, lambda: False)
+    return time.perf_counter() - began
