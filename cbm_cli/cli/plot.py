@@ -18,7 +18,9 @@ KINDS = ("curves",)
 @click.option("--select", multiple=True, metavar="COLUMN=VALUE", help="Only cells with this value.")
 @click.option("--metric", help="Column of the curves or the records, such as weight_norm.")
 def plot(words: tuple[str, ...], output: Path, select: tuple[str, ...], metric: str | None) -> None:
-    """Draw learning curves: the mean of each scheme with a band over trials, a panel a sampler.
+    """Draw learning curves: the mean of each scheme with a band over trials.
+
+    A panel for each data set, sampler and what else varies.
 
     RESULTS defaults to results/. The metric is that of the table unless it is named.
     """
