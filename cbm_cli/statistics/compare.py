@@ -14,6 +14,7 @@ from cbm_cli.statistics.published import (
     METRICS,
     MISPRINT,
     ROW,
+    SMOOTHED,
     UNDERLINED,
     Key,
     Published,
@@ -118,6 +119,11 @@ class Comparison:
         notes = []
         if (self.cells["obtained_sampler"] == "PCD-2").any():
             notes.append("Published PCD-1 is also compared with PCD-2: two sweeps an update fit it better.")
+        if (self.cells["offsets"] == SMOOTHED).any():
+            notes.append(
+                f"Published d0 is compared with {SMOOTHED} where the paper trains with mini-batches: its "
+                "visible offset does not move with the batch."
+            )
         if (self.cells[list(MISPRINT)] == pd.Series(MISPRINT)).all(axis=1).any():
             notes.append("The published bold mark of aa^b, PT_10, MNIST (table 2) is an evident misprint.")
         return notes
