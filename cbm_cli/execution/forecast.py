@@ -87,9 +87,8 @@ def _job_seconds(job: Job, by_kind: dict[tuple, tuple[float, float]]) -> float:
     if kind not in by_kind:
         by_kind[kind] = _update_seconds(job), _evaluation_seconds(job)
     of_update, of_evaluation = by_kind[kind]
-    before = updates_of(
-        f"{settings.pretraining.epochs} epochs", settings, data
-    )  # all layers are about one DBM
+    # An update of every layer in pre-training is about one of the whole machine.
+    before = updates_of(f"{settings.pretraining.epochs} epochs", settings, data)
     evaluations = 1 + job.updates // updates_of(settings.every, settings, data)
     return of_update * (before + job.updates) + of_evaluation * evaluations
 
