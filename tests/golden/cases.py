@@ -1,0 +1,271 @@
+"""Settings whose results are kept in ``values.npz``, and how to compute, write, read and compare them.
+
+Only Settings, Dataset, Trial and Outcome are used, so that the kernels can be rewritten below them.
+"""
+
+import zipfile
+import zlib
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbm_cli.datasets import Dataset
+from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.kernels import KERNEL_VERSION
+from cbm_cli.results import Outcome
+from cbm_cli.trial.run import run_trial
+
+FILE = Path(__file__).with_name("values.npz")
+SHORT, LONG = 20, 200  # updates
+ROUNDING = np.float32(2**-22)  # relative: a few times that of float32
+REMEDY = "python -m tests.golden.make writes the files anew"
+
+Values = dict[str, NDArray]  # "case/updates/array" -> float32
+
+
+def _rows(seed: int, n: int, width: int, on: float = 0.5, levels: int = 1) -> NDArray[np.uint8]:
+    """Noisy copies of four patterns whose units are on with probability ``on``."""
+    rng = np.random.default_rng(seed)
+    patterns = rng.random((4, width)) < on
+    noisy = patterns[rng.integers(4, size=n)] ^ (rng.random((n, width)) < 0.1 * min(1, 2 * on))
+    if levels == 1:
+        return noisy.astype(np.uint8)
+    return np.rint(levels * np.abs(noisy - 0.4 * rng.random((n, width)))).astype(np.uint8)
+
+
+def _dataset(name: str, width: int, parts: tuple[int, ...], on: float = 0.5, levels: int = 1) -> Dataset:
+    """Up to three parts of ``parts`` rows: train, valid, test."""
+    rows = _rows(width + sum(parts), sum(parts), width, on, levels)
+    split = [np.ascontiguousarray(part) for part in np.split(rows, np.cumsum(parts)[:-1])]
+    return Dataset(name, *split, levels=levels)
+
+
+DATA = {
+    data.name: data
+    for data in (
+        _dataset("toy", 9, (14,)),
+        _dataset("four", 4, (7,)),
+        _dataset("odd", 13, (25, 8, 6)),
+        _dataset("grey", 13, (25, 8, 6), levels=255),
+        _dataset("long", 70, (45,)),
+        _dataset("wide", 20, (45,)),
+        _dataset("sparse", 90, (45,), on=0.04),
+        _dataset("dense", 90, (45,), on=0.95),
+        _dataset("grey-long", 70, (45, 5), levels=255),
+    )
+}
+_BASE = {
+    "data": {"name": "bars-and-stripes", "size": 2},  # required; the cases bring data of their own
+    "model": {"kind": "rbm", "hidden": 7},
+    "offsets": "dd^b_s",
+    "sampler": "PCD-1",
+    "learning_rate": 0.1,
+    "weight_scale": 0.1,
+    "sliding_factor": {"visible": 0.1, "hidden": 0.05},
+    "batch": 9,
+    "evaluate": {"every": "20 updates"},
+}
+_TOY = {"model": {"kind": "rbm", "hidden": 4}, "batch": "full"}
+_LARGE = {"batch": 20, "evaluate": {"method": "none"}}
+_LONG = {"model": {"kind": "rbm", "hidden": 37}, **_LARGE}
+_WIDE = {"model": {"kind": "rbm", "hidden": 90}, **_LARGE}
+_AIS = {"method": "ais", "every": "20 updates", "temperatures": 60, "runs": 6}
+_RECORDERS = (
+    "log_likelihood+weight_norms+bias_norms+offset_values+offset_error+gradient_norms+hidden_activity"
+    "+reconstruction_error+free_energy_gap"
+)
+
+
+def _natural(**changes: object) -> dict:
+    return {"learning_rate": 0.02, "gradient": {"kind": "natural", **changes}}
+
+
+def _dbm(hidden: list[int], offsets: str, **changes: object) -> dict:
+    return {"model": {"kind": "dbm", "hidden": hidden}, "offsets": offsets, **changes}
+
+
+def _encoder(hidden: object, encoder: str, decoder: str, loss: str, offsets: str, **changes: object) -> dict:
+    kinds = {"kind": "auto-encoder", "encoder": encoder, "decoder": decoder, "loss": loss}
+    return {"model": kinds | {"hidden": hidden}, "offsets": offsets, "sampler": None, **changes}
+
+
+# Name -> (data, changes to _BASE).
+CASES: dict[str, tuple[str, dict]] = {
+    # RBMs: samplers and schemes
+    "toy-CD-1-00": ("toy", {**_TOY, "sampler": "CD-1", "offsets": "00", "init": "zero"}),
+    "toy-PCD-1-dd": ("toy", {**_TOY, "offsets": "dd^b"}),
+    "toy-PT_4-dd": ("toy", {**_TOY, "sampler": "PT_4"}),
+    "toy-exact-aa-later": ("toy", {**_TOY, "sampler": "exact", "offsets": "aa^l"}),
+    "CD-1-dd": ("odd", {"sampler": "CD-1"}),
+    "CD-2-d0": ("odd", {"sampler": "CD-2", "offsets": "d0"}),
+    "PCD-1-00": ("odd", {"offsets": "00"}),
+    "PCD-1-aa": ("odd", {"offsets": "aa^b", "gradient": {"kind": "enhanced"}}),
+    "PCD-1-dd-later": ("odd", {"offsets": "dd^l_s"}),
+    "PCD-1-dm-later": ("odd", {"offsets": "dm^l"}),
+    "PCD-1-hh": ("odd", {"offsets": "hh^b"}),
+    "PCD-1-0d-full": ("odd", {"offsets": "0d", "batch": "full", "init": "zero"}),
+    "PCD-2-mm": ("odd", {"sampler": "PCD-2", "offsets": "mm^b_s"}),
+    "PCD-2-rr": ("odd", {"sampler": "PCD-2", "offsets": "rr^b_s"}),
+    "FPCD-1": ("odd", {"sampler": "FPCD-1", "fast_learning_rate": 0.05, "fast_decay": 0.9}),
+    "PT_4": ("odd", {"sampler": "PT_4"}),
+    "PT_3-2-aa": ("odd", {"sampler": "PT_3-2", "offsets": "aa^b_s", "ladders": 3}),
+    "PT_4-ladders-2": ("odd", {"sampler": "PT_4", "ladders": 2, "batch": 10}),
+    "exact-dd": ("odd", {"sampler": "exact"}),
+    "grey-PCD-1": ("grey", {"learning_rate": 0.3}),
+    "grey-CD-1-a0": ("grey", {"sampler": "CD-1", "offsets": "a0^b"}),
+    "ais": ("odd", {"evaluate": _AIS}),
+    "ais-uniform-rows": ("odd", {"evaluate": {**_AIS, "base": "uniform", "rows": 5, "parts": "train+test"}}),
+    # RBMs of larger layers, on data of several densities
+    "long-PCD-1": ("long", _LONG),
+    "long-CD-1-aa": ("long", {**_LONG, "sampler": "CD-1", "offsets": "aa^b"}),
+    "long-PT_5": ("long", {**_LONG, "sampler": "PT_5"}),
+    "long-FPCD-2": ("long", {**_LONG, "sampler": "FPCD-2"}),
+    "long-grey": ("grey-long", _LONG),
+    "wide-PCD-1": ("wide", _WIDE),
+    "wide-PT_3-ladders": ("wide", {**_WIDE, "sampler": "PT_3", "ladders": 4}),
+    "sparse-PCD-1": ("sparse", _LONG),
+    "dense-CD-1-00": ("dense", {**_LONG, "sampler": "CD-1", "offsets": "00"}),
+    # RBMs: gradients and sources of means
+    "natural-joint": ("four", {**_TOY, **_natural(), "sampler": "exact"}),
+    "natural-joint-PCD-1": ("toy", {**_TOY, **_natural(damping=0.01)}),
+    "natural-marginal": ("toy", {**_TOY, **_natural(fisher="marginal", damping=0.05), "sampler": "CD-1"}),
+    "natural-diagonal": ("odd", _natural(fisher="diagonal", damping=0.05)),
+    "natural-samples": ("odd", _natural(estimate="samples", damping=0.1, iterations=5)),
+    "natural-samples-marginal": ("odd", _natural(estimate="samples", fisher="marginal", damping=0.1)),
+    "natural-scaled": ("toy", {**_TOY, **_natural(scale_to="centered", damping=0.01), "learning_rate": 0.1}),
+    "scaled": ("odd", {"gradient": {"scale_to": "standard"}}),
+    "gradient-exact": ("odd", {"gradient_from": "exact", "offsets": "aa^b"}),
+    "gradient-exact-offsets-independent": (
+        "odd",
+        {"gradient_from": "exact", "offsets_from": "independent", "offsets": "mm^b"},
+    ),
+    "offsets-independent": ("odd", {"offsets_from": "independent", "offsets": "aa^b_s"}),
+    "offsets-independent-CD-1": (
+        "odd",
+        {"sampler": "CD-1", "offsets_from": "independent", "offsets": "am^l"},
+    ),
+    "offsets-exact": ("odd", {"offsets_from": "exact", "offsets": "mm^b"}),
+    "offsets-random": ("odd", {"offsets_from": "random", "offsets": "dd^b"}),
+    "recorders": (
+        "odd",
+        {"record": {"what": _RECORDERS, "every": "7 updates", "window": "3-6", "units": "0+2"}},
+    ),
+    "recorder-angles": ("toy", {**_TOY, "record": {"what": "gradient_angles", "every": "10 updates"}}),
+    # Deep machines
+    "dbm-ddd": ("odd", _dbm([6, 5], "ddd^b_s")),
+    "dbm-aad-CD-1": ("odd", _dbm([6, 5], "aad^b", sampler="CD-1")),
+    "dbm-000-PT_3": ("odd", _dbm([6, 5], "000", sampler="PT_3")),
+    "dbm-mmm-later-exact": ("odd", _dbm([6, 3], "mmm^l", sampler="exact")),
+    "dbm-gibbs": ("odd", _dbm([6, 5], "ddd^b_s", data_phase="gibbs-2")),
+    "dbm-ais": ("odd", _dbm([6, 5], "ddd^b_s", evaluate=_AIS)),
+    "dbm-3": ("odd", _dbm([6, 5, 4], "dddd^b_s")),
+    "dbm-3-gibbs-PCD-2": ("odd", _dbm([6, 5, 4], "daa0^l_s", data_phase="gibbs-1", sampler="PCD-2")),
+    "dbm-pretraining": ("odd", _dbm([6, 5], "ddd^b_s", pretraining={"epochs": 10})),
+    "dbm-3-pretraining": (
+        "odd",
+        _dbm(
+            [6, 5, 4], "dddd^b_s", pretraining={"epochs": 5, "sampler": "CD-1", "offsets": "aa^b", "batch": 7}
+        ),
+    ),
+    "dbm-grey": ("grey", _dbm([6, 5], "ddd^b_s")),
+    "dbm-large": ("long", _dbm([37, 20], "ddd^b_s", batch=20, evaluate={**_AIS, "every": "100 updates"})),
+    # Auto encoders
+    "encoder": ("odd", _encoder("half", "sigmoid", "sigmoid", "cross-entropy", "dd^b_s")),
+    "encoder-tanh": ("odd", _encoder(7, "tanh", "sigmoid", "cross-entropy", "00")),
+    "encoder-relu-linear": ("grey", _encoder(7, "relu", "linear", "squared", "d0", learning_rate=0.02)),
+    "encoder-linear-tanh": ("odd", _encoder(5, "linear", "tanh", "squared", "0d^b", learning_rate=0.02)),
+    "encoder-sigmoid-relu": ("odd", _encoder(7, "sigmoid", "relu", "squared", "dd^l", learning_rate=0.02)),
+    "encoder-deep": (
+        "odd",
+        _encoder(
+            [7, 3],
+            "sigmoid",
+            "sigmoid",
+            "cross-entropy",
+            "ddd^b_s",
+            batch="full",
+            learning_rate=1,
+            weight_scale=0.5,
+        ),
+    ),
+    "encoder-deep-tanh-linear": (
+        "grey",
+        _encoder([7, 3], "tanh", "linear", "squared", "dhr^l_s", learning_rate=0.05, weight_scale=0.3),
+    ),
+    "encoder-long": ("grey-long", _encoder(37, "sigmoid", "sigmoid", "cross-entropy", "dd^b_s", batch=20)),
+    "encoder-stops-early": (
+        "odd",
+        _encoder(
+            7,
+            "tanh",
+            "sigmoid",
+            "cross-entropy",
+            "dd^b_s",
+            learning_rate=0.5,
+            early_stopping={"look_ahead": 2, "tolerance": 0.01},
+            evaluate={"every": "1 epoch"},
+        ),
+    ),
+}
+
+
+def run_case(name: str, updates: int, nudge: int | None = None) -> Outcome:
+    """Run a case; with ``nudge``, a seed, from initial weights that differ by about their rounding."""
+    data, changes = CASES[name]
+    trial = Trial("golden", Settings(**{**_BASE, **changes, "updates": updates}), 0, 1)
+    start = run_trial(trial, DATA[data], should_pause=lambda: True)
+    if nudge is not None:
+        rng = np.random.default_rng(nudge)
+        for W in start.state.W if isinstance(start.state.W, tuple) else (start.state.W,):
+            W *= 1 + ROUNDING * rng.uniform(-1, 1, W.shape).astype(np.float32)
+    return run_trial(trial, DATA[data], start)
+
+
+def values_of(name: str, updates: int, outcome: Outcome) -> Values:
+    """Curve, machines and records of an outcome, as they are kept."""
+    counted = np.array(["mean_field" in column for column in outcome.columns])
+    arrays = {"curve": outcome.curve[:, ~counted], "rounds": outcome.curve[:, counted]}
+    arrays |= {"machine": outcome.machine, "pretrained": outcome.pretrained}
+    arrays |= {"best": outcome.best_machine or {}, "converged": np.float32(outcome.converged or np.nan)}
+    if outcome.records is not None:
+        arrays["records"] = outcome.records
+    values: Values = {}
+    for group, held in arrays.items():
+        parts = held if isinstance(held, dict) else {"": held}
+        for part, array in parts.items():
+            if np.asarray(array).dtype.kind == "f":
+                values[f"{name}/{updates}/{group}{'-' * bool(part)}{part}"] = np.asarray(array, np.float32)
+    return values
+
+
+def write(values: Values) -> None:
+    """Write the file of golden values: all numbers in a row, with their names and shapes."""
+    shapes = [" ".join(map(str, array.shape)) for array in values.values()]
+    np.savez_compressed(
+        FILE,
+        kernel_version=np.array(KERNEL_VERSION),
+        names=np.array([*values]),
+        shapes=np.array(shapes),
+        numbers=np.concatenate([array.ravel() for array in values.values()]),
+    )
+
+
+def read(path: Path = FILE) -> Values:
+    """Read golden values; ValueError with a plain message for a missing, damaged or outdated file."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            version, numbers = int(file["kernel_version"]), file["numbers"]
+            names, shapes = file["names"].tolist(), [[*map(int, s.split())] for s in file["shapes"].tolist()]
+        ends = np.cumsum([prod(shape) for shape in shapes])
+        parts = np.split(numbers, ends[:-1])
+        values = {name: a.reshape(shape) for name, a, shape in zip(names, parts, shapes, strict=True)}
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"{path}: the golden file is missing or damaged ({type(error).__name__}); take it from version "
+            "control again"
+        ) from None
+    if version != KERNEL_VERSION:
+        raise ValueError(f"{path}: is of KERNEL_VERSION {version}, not {KERNEL_VERSION}; {REMEDY}")
+    return values

@@ -1,0 +1,68 @@
+"""Results of many settings against those of the kernels that the golden files were made with.
+
+Tolerances, measured. Where every parameter is moved by its rounding (2^-23, relative) after every update, as
+another order of sums would, values move by up to 1e-6 (1 + |value|) in 20 updates and 2e-5 in 200: most in
+mean field, which stops a round earlier or later. A sampled unit whose probability comes within rounding of its
+random number may fall to the other side, and then the trajectory is another one. So a case agrees when its own
+run does, or one from initial weights within their rounding: a few of these fall to the golden side again.
+"""
+
+import numpy as np
+import pytest
+
+from tests.golden.cases import CASES, FILE, LONG, REMEDY, SHORT, read, run_case, values_of
+
+TOLERANCE = {SHORT: 1e-5, LONG: 1e-4}
+ROUNDS = 1.5  # of mean field, a batch
+TRIES = 16  # nudged runs
+MOVED = "a golden value moved: bump KERNEL_VERSION and write the files anew (python -m tests.golden.make)"
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return read()
+
+
+def departure(found, expected, updates):
+    """The array that departs most from its golden value, in tolerances; None where all agree."""
+    if found.keys() != expected.keys():
+        return f"arrays {sorted(found.keys() ^ expected.keys())}"
+    for name, value in expected.items():
+        if found[name].shape != value.shape:
+            return f"{name}: shape {found[name].shape}, not {value.shape}"
+        limit = ROUNDS if name.endswith("/rounds") else TOLERANCE[updates]
+        if not np.allclose(found[name], value, rtol=limit, atol=limit, equal_nan=True):
+            return f"{name}: by {np.nanmax(np.abs(found[name] - value)):.2g}"
+    return None
+
+
+@pytest.mark.parametrize("updates", [SHORT, LONG])
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_is_as_it_was(golden, name, updates):
+    expected = {key: value for key, value in golden.items() if key.startswith(f"{name}/{updates}/")}
+    assert expected, f"{name} has no golden values; {REMEDY}"
+    runs = (values_of(name, updates, run_case(name, updates, nudge)) for nudge in (None, *range(TRIES)))
+    departures = [departure(next(runs), expected, updates)]
+    while departures[-1] and len(departures) <= TRIES:
+        departures.append(departure(next(runs), expected, updates))
+    assert departures[-1] is None, f"{MOVED}: {departures[0]}"
+
+
+def test_there_is_no_golden_value_without_a_case(golden):
+    assert {name.split("/")[0] for name in golden} == CASES.keys()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[: len(b) // 2], lambda b: b[:900] + b"?" + b[901:], lambda b: b""]
+)
+def test_a_damaged_golden_file_says_so(tmp_path, damage):
+    path = tmp_path / FILE.name
+    path.write_bytes(damage(FILE.read_bytes()))
+    with pytest.raises(ValueError, match="golden file is missing or damaged"):
+        read(path)
+
+
+def test_a_golden_file_of_another_version_says_so(monkeypatch):
+    monkeypatch.setattr("tests.golden.cases.KERNEL_VERSION", 0)
+    with pytest.raises(ValueError, match="is of KERNEL_VERSION 1, not 0; python -m tests.golden.make"):
+        read()
