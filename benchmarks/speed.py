@@ -25,7 +25,7 @@ from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.partition import log_partition, mean_log_likelihood
 from cbm_cli.kernels.state import empty_trail
 from cbm_cli.kernels.training import train
-from cbm_cli.trial.annealing import ais
+from cbm_cli.machines.annealing import ais
 from cbm_cli.trial.start import initial_state, make_plan
 
 ROUNDS = 7

@@ -7,6 +7,7 @@ import numpy as np
 from cbm_cli.kernels.random import fill_uniform
 from cbm_cli.kernels.state import INDEPENDENT, State, empty_trail, no_extras, plain_plan
 from cbm_cli.kernels.training import train
+from cbm_cli.machines.files import Machine
 
 
 def sigmoid(a):
@@ -38,6 +39,12 @@ def random_machine(n, m, seed, scale=1.0):
     """A plain machine in float32."""
     rng = np.random.default_rng(seed)
     return tuple((scale * rng.standard_normal(shape)).astype(np.float32) for shape in ((n, m), (n,), (m,)))
+
+
+def rbm(W, b, c):
+    """A machine of one hidden layer in float32."""
+    arrays = (np.ascontiguousarray(array, dtype=np.float32) for array in (W, b, c))
+    return Machine(*arrays, np.zeros(0, np.float32), (len(b), len(c)))
 
 
 def random_state(n, m, plan, seed, scale=1.0):

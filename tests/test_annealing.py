@@ -9,11 +9,10 @@ import pytest
 from cbm_cli.kernels.ais import anneal
 from cbm_cli.kernels.partition import log_partition
 from cbm_cli.kernels.random import SAMPLER
-from cbm_cli.trial.annealing import (
+from cbm_cli.machines.annealing import (
     Stopped,
     ais,
     base_rate,
-    exact_samples,
     log_z_of_base,
     raise_bounds,
     reverse_ais,
@@ -21,6 +20,7 @@ from cbm_cli.trial.annealing import (
     summarise,
     walk,
 )
+from cbm_cli.machines.samples import exact_samples
 from tests.oracles import joint, log_likelihoods, random_machine, sigmoid, states, uniform
 from tests.test_run import GRID, cbm
 from tests.test_sampling import deviations

@@ -14,9 +14,9 @@ from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.auto_encoder import AutoEncoderState, summed_cost, train_auto_encoder
 from cbm_cli.kernels.phases import order_rows
 from cbm_cli.kernels.random import NOISE, fill_uniform
+from cbm_cli.machines.annealing import Stopped
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial import run as trial_run
-from cbm_cli.trial.annealing import Stopped
 from cbm_cli.trial.auto_encoder import AutoEncoderLearner, mean_cost, pairs_of
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.early_stopping import converged

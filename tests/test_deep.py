@@ -9,19 +9,19 @@ import pytest
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.mean_field import mean_field
 from cbm_cli.kernels.partition import log_partition
-from cbm_cli.trial.annealing import Stopped
-from cbm_cli.trial.deep import (
-    DeepMachine,
-    DeepMethod,
-    annealed,
+from cbm_cli.machines.annealing import Stopped
+from cbm_cli.machines.bounds import lower_bounds, posterior_of, tightening
+from cbm_cli.machines.files import Machine
+from cbm_cli.machines.likelihood import (
+    Method,
+    Parts,
     bounds_of,
-    evaluate_deep,
-    exact_log_likelihoods,
-    lower_bounds,
-    posterior_of,
-    refuse_large_deep,
-    tightening,
+    columns,
+    evaluate,
+    exact_scores,
+    values,
 )
+from cbm_cli.machines.limits import check_likelihood
 from tests.oracles import random_machine, sigmoid, states
 
 TWO, THREE, FOUR = (5, 4, 3), (4, 3, 3, 2), (3, 2, 3, 2, 2)  # layers, the visible one first
@@ -73,7 +73,11 @@ def flattened(machine, dtype=np.float32):
         blocks[(at + 1) // 2][at // 2] = W if at % 2 == 0 else W.T
     start = np.concatenate(offsets[2::2])
     arrays = np.block(blocks), np.concatenate(plain[::2]), np.concatenate(plain[1::2]), start
-    return DeepMachine(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays))
+    return Machine(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), tuple(layers))
+
+
+def exact_log_likelihoods(machine, rows, unit=1.0):
+    return exact_scores(machine, rows, unit) - log_partition(*machine.plain)
 
 
 def visible_rows(layers):
@@ -234,7 +238,7 @@ def test_bounds_are_tight_where_the_posterior_is_factorial():
     weights, biases, offsets = layered(TWO, seed=5)
     weights[1][:] = 0
     flat, rows = flattened((weights, biases, offsets)), visible_rows(TWO)
-    bounds = bounds_of(DeepMethod(tighter=True), flat, rows, 1.0, seed=1)
+    bounds = bounds_of(flat, rows, 1.0, Method())
     exact = exact_log_likelihoods(flat, rows) + log_partition(*flat.plain)
     np.testing.assert_allclose(bounds.lower, exact, atol=1e-6)
     np.testing.assert_allclose(bounds.gain, 0, atol=1e-6)
@@ -264,7 +268,7 @@ def test_flipping_units_of_any_layer_changes_no_likelihood_and_no_bound(layer):
     exact, other_exact = exact_log_likelihoods(flat, rows), exact_log_likelihoods(other, other_rows)
     np.testing.assert_allclose(other_exact, exact, atol=1e-5)  # the parameters are float32
     lower, other_lower = (
-        bounds_of(DeepMethod(tolerance=1e-6), m, r, 1.0, 1).lower - log_partition(*m.plain)
+        bounds_of(m, r, 1.0, Method(tolerance=1e-6)).lower - log_partition(*m.plain)
         for m, r in ((flat, rows), (other, other_rows))
     )
     np.testing.assert_allclose(other_lower, lower, atol=1e-5)
@@ -274,43 +278,77 @@ def test_flipping_units_of_any_layer_changes_no_likelihood_and_no_bound(layer):
 def test_annealing_keeps_its_stated_error(layers):
     flat = flattened(layered(layers, seed=8, scale=0.7))
     base, exact = np.float32([-0.5, 0.3, 0, 1, -1][: layers[0]]), log_partition(*flat.plain)
-    method = DeepMethod("ais", temperatures=100)
-    found = [annealed(method, flat, base, seed) for seed in range(60)]
-    inside = sum(abs(estimate.log_z - exact) < 2 * estimate.standard_error for estimate in found)
+    parts, how = Parts({}, 1.0, base), {"temperatures": 100, "checked": False}
+    found = [evaluate(flat, parts, Method("ais", seed=seed, **how))[0] for seed in range(60)]
+    inside = sum(abs(its["log_z"] - exact) < 2 * its["log_z_standard_error"] for its in found)
     assert inside >= 51  # 95.4% of 60 are 57.3; four standard errors below are 50.8
 
 
 def test_a_machine_that_is_the_base_needs_no_annealing():
     flat = flattened(layered(THREE, seed=8))
     flat.W[:], flat.c[:], flat.b[4:] = 0, 0, 0
-    found = annealed(DeepMethod("ais", temperatures=3, runs=5), flat, flat.b[:4], seed=1)
-    assert found.log_z == pytest.approx(log_partition(*flat.plain), abs=1e-12)
-    assert found.standard_error == 0
+    found, _ = evaluate(flat, Parts({}, 1.0, flat.b[:4]), Method("ais", temperatures=3, runs=5))
+    assert found["log_z"] == pytest.approx(log_partition(*flat.plain), abs=1e-12)
+    assert found["log_z_standard_error"] == 0
+
+
+def measured(machine, parts, method):
+    """The values of an evaluation in training, by column."""
+    found = values(*evaluate(machine, parts, method))
+    return {name: found[name] for name in columns(method, machine.sizes, parts)}
 
 
 def test_an_evaluation_has_the_means_over_each_part():
-    flat = flattened(layered(TWO, seed=9))
-    parts = {"train": visible_rows(TWO)[:20], "test": visible_rows(TWO)[7:]}
-    exact = DeepMethod("exact")
-    assert exact.columns(parts) == ("train_log_likelihood", "test_log_likelihood")
-    base = np.zeros(5, np.float32)
-    expected = [exact_log_likelihoods(flat, rows).mean() for rows in parts.values()]
-    assert evaluate_deep(exact, flat, parts, 1.0, base, 1) == pytest.approx(expected, abs=1e-12)
+    flat, training = flattened(layered(TWO, seed=9)), {"temperatures": 300, "checked": False}
+    rows_of = {"train": visible_rows(TWO)[:20], "test": visible_rows(TWO)[7:]}
+    parts = Parts(rows_of, 1.0, np.zeros(5, np.float32))
+    expected = {
+        f"{part}_log_likelihood": exact_log_likelihoods(flat, rows).mean() for part, rows in rows_of.items()
+    }
+    found = measured(flat, parts, Method("exact", **training))
+    assert [*found] == [*expected]
+    assert found == pytest.approx(expected, abs=1e-12)
 
-    method = DeepMethod("ais", tighter=True, temperatures=300)
-    values = evaluate_deep(method, flat, parts, 1.0, base, 1)
-    found = dict(zip(method.columns(parts), values, strict=True))
+    method = Method("ais", **training)
+    found = measured(flat, parts, method)
+    assert [*found][-4:] == [
+        "mean_field_unsettled", "log_z", "log_z_standard_error", "effective_sample_size",
+    ]  # fmt: skip
     error = found["log_z_standard_error"]
     assert abs(found["log_z"] - log_partition(*flat.plain)) < 5 * error
-    for (part, rows), likelihood in zip(parts.items(), expected, strict=True):
-        bounds = bounds_of(method, flat, rows, 1.0, seed=1)
+    for part, rows in rows_of.items():
+        bounds, likelihood = bounds_of(flat, rows, 1.0, method), expected[f"{part}_log_likelihood"]
         assert found[f"{part}_lower_bound"] == pytest.approx(bounds.lower.mean() - found["log_z"])
         assert found[f"{part}_lower_bound"] < found[f"{part}_tighter_bound"] < likelihood + 5 * error
     assert found["mean_field_unsettled"] == 0
-    assert values == evaluate_deep(method, flat, parts, 1.0, base, 1)
-    plain = DeepMethod("ais", temperatures=300)
-    assert [name for name in method.columns(parts) if "tighter" not in name] == list(plain.columns(parts))
-    assert evaluate_deep(DeepMethod("none"), flat, parts, 1.0, base, 1) == []
+    assert found == measured(flat, parts, method)
+    without = columns(method, THREE, parts)
+    assert [name for name in found if "tighter" not in name] == [*without]
+    assert columns(Method("none"), TWO, parts) == ()
+
+
+@pytest.mark.parametrize("name", ["exact", "ais"])
+def test_an_rbm_is_a_deep_machine_whose_bound_is_the_likelihood(name):
+    """Where no deep unit is connected, the bounds of the deep machine are the likelihood of the RBM."""
+    W, b, c = random_machine(5, 4, seed=3)
+    shallow = Machine(W, b, c, np.zeros(0, np.float32), (5, 4))
+    posterior = posterior_of(shallow, states(5).astype(np.float32))
+    deep = Machine(
+        np.vstack([W, np.zeros((3, 4), np.float32)]),
+        np.concatenate([b, np.zeros(3, np.float32)]),
+        c,
+        np.full(3, 0.5, np.float32),
+        (5, 4, 3),
+    )
+    parts = Parts({"train": visible_rows(TWO)}, 1.0, np.zeros(5, np.float32))
+    method = Method(name, temperatures=5000, checked=True)
+    (found, of_rbm), (other, of_deep) = (evaluate(its, parts, method) for its in (shallow, deep))
+    likelihood, bound = of_rbm["train"]["log_likelihood"]["mean"], of_deep["train"]["lower_bound"]["mean"]
+    free = 3 * math.log(2)  # log Z of the units that are not connected
+    assert likelihood + found["log_z"] + free == pytest.approx(bound + other["log_z"], abs=1e-6)
+    assert of_deep["train"]["tighter_bound"]["mean"] == pytest.approx(bound, abs=1e-6)
+    scores = lower_bounds(shallow, states(5).astype(np.float32), posterior)
+    assert scores.mean() == pytest.approx(likelihood + found["log_z"], abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -324,7 +362,8 @@ def test_rows_that_did_not_converge_are_counted(seed):
 
 def test_a_row_whose_odd_units_alone_still_change_did_not_converge():
     arrays = [[0], [20]], [0, -5], [-19.8], [0.99]  # deep 0.9900, 0.9933, 0.9952; odd 0.500, 0.517, 0.526
-    flat, x = DeepMachine(*(np.array(array, np.float32) for array in arrays)), np.zeros((1, 1), np.float32)
+    flat = Machine(*(np.array(array, np.float32) for array in arrays), (1, 1, 1))
+    x = np.zeros((1, 1), np.float32)
     assert [posterior_of(flat, x, tolerance, 1).unsettled for tolerance in (0.005, 0.012)] == [1, 0]
 
 
@@ -348,8 +387,7 @@ def test_grey_values_enter_the_energy_as_they_are():
 def test_many_rows_go_in_blocks_that_change_nothing():
     flat, rng = flattened(layered(TWO, seed=11)), np.random.default_rng(1)
     grey = rng.integers(0, 256, (450, 5)).astype(np.uint8)
-    method = DeepMethod(tolerance=1e-6, rounds=1000)
-    found = bounds_of(method, flat, grey, 1 / 255, seed=1).lower
+    found = bounds_of(flat, grey, 1 / 255, Method(tolerance=1e-6, rounds=1000)).lower
     x = (grey / 255).astype(np.float32)
     np.testing.assert_allclose(found, lower_bounds(flat, x, posterior_of(flat, x, 1e-6, 1000)), atol=1e-6)
     exact = exact_log_likelihoods(flat, grey, 1 / 255)
@@ -359,37 +397,41 @@ def test_many_rows_go_in_blocks_that_change_nothing():
 
 @pytest.mark.parametrize("name", ["exact", "ais"])
 def test_an_evaluation_stops_when_asked(name):
-    flat, parts = flattened(layered(TWO, seed=11)), {"train": visible_rows(TWO)}
+    flat = flattened(layered(TWO, seed=11))
+    parts = Parts({"train": visible_rows(TWO)}, 1.0, np.zeros(5, np.float32))
     with pytest.raises(Stopped):
-        evaluate_deep(DeepMethod(name), flat, parts, 1.0, np.zeros(5, np.float32), 1, lambda: True)
+        evaluate(flat, parts, Method(name), should_stop=lambda: True)
 
 
 def test_a_diverged_machine_is_evaluated_to_not_a_number():
     flat = flattened(layered(TWO, seed=12))
     flat.W[0, 0] = np.nan
-    parts, base = {"train": visible_rows(TWO)}, np.zeros(5, np.float32)
-    assert np.isnan(evaluate_deep(DeepMethod("exact"), flat, parts, 1.0, base, 1)).all()
-    values = evaluate_deep(DeepMethod("ais", temperatures=10), flat, parts, 1.0, base, 1)
-    assert np.isnan(values[0])
+    parts = Parts({"train": visible_rows(TWO)}, 1.0, np.zeros(5, np.float32))
+    for method in (Method("exact", checked=False), Method("ais", temperatures=10, checked=False)):
+        assert np.isnan(next(iter(measured(flat, parts, method).values())))
 
 
 @pytest.mark.parametrize(
     ("sizes", "said"),
     [
-        ((784, 500, 500, 60_000), "1284x500 units sums 2^500 states, about"),
-        ((10, 20, 15, 60_000), "20x15 units sums 2^15 states for each of 60,000 rows, about"),
-        ((2000, 2000, 2000, 10), "4000x2000 units sums 2^2000 states, about"),
+        ((784, 500, 500), "sums 2^500 states of 1284x500 units, about"),
+        ((10, 15, 20), "sums 2^15 states of 20x15 units for each of 60,000 rows, about"),
+        ((2000, 2000, 2000), "sums 2^2000 states of 4000x2000 units, about"),
+        ((784, 500), "sums 2^500 states of 784x500 units, about"),
     ],
 )
 def test_sums_that_are_too_large_are_refused(sizes, said):
-    with pytest.raises(CbmError, match=r"^evaluate: an exact likelihood of .*; use method: ais") as error:
-        refuse_large_deep(*sizes, place="evaluate")
+    with pytest.raises(CbmError, match=r"^evaluate: an exact likelihood .*2\^30: use method: ais") as error:
+        check_likelihood(sizes, 60_000, "evaluate", "use method: ais")
     assert said in str(error.value)
+    assert ("or evaluate fewer rows" in str(error.value)) == ("rows" in said)
 
 
 def test_the_largest_sums_are_not_refused():
-    refuse_large_deep(784, 30, 30, 1, "evaluate")
-    refuse_large_deep(784, 10, 20, 1 << 20, "evaluate")
-    flat = DeepMachine(*(np.zeros(shape, np.float32) for shape in ((52, 22), (52,), (22,), (22,))))
+    check_likelihood((784, 30), 60_000, "evaluate", "")
+    check_likelihood((784, 30, 30), 1, "evaluate", "")
+    check_likelihood((784, 20, 10), 1 << 20, "evaluate", "")
+    flat = Machine(*(np.zeros(shape, np.float32) for shape in ((52, 22), (52,), (22,), (22,))), (30, 22, 22))
+    parts = Parts({"train": np.zeros((300, 30), np.uint8)}, 1.0, np.zeros(30, np.float32))
     with pytest.raises(CbmError, match="for each of 300 rows"):
-        exact_log_likelihoods(flat, np.zeros((300, 30), np.uint8))
+        evaluate(flat, parts, Method())

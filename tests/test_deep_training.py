@@ -10,7 +10,7 @@ from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.layout import Layout
 from cbm_cli.kernels.random import DATA
 from cbm_cli.kernels.state import State, no_extras
-from cbm_cli.trial.deep import DeepMachine, exact_log_likelihoods
+from cbm_cli.machines.files import Machine
 from cbm_cli.trial.run import run_trial
 from tests.oracles import MIXES, copied, joint, learn, mix, plan, sigmoid, states, uniform
 from tests.test_deep import (
@@ -19,6 +19,7 @@ from tests.test_deep import (
     THREE,
     TWO,
     brute_log_likelihoods,
+    exact_log_likelihoods,
     flattened,
     flipped,
     layered,
@@ -282,7 +283,8 @@ def test_mean_field_that_does_not_converge_is_counted():
 
 def distribution(state, n_visible):
     """log p of every visible state."""
-    flat = DeepMachine(state.W, state.b, state.c, state.mu[n_visible:])
+    sizes = n_visible, len(state.c), len(state.b) - n_visible
+    flat = Machine(state.W, state.b, state.c, state.mu[n_visible:], sizes)
     return exact_log_likelihoods(flat, states(n_visible).astype(np.uint8))
 
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from cbm_cli.kernels.partition import log_partition
-from cbm_cli.results import read_layered
-from cbm_cli.trial.answers import Method
+from cbm_cli.machines.files import read_machine
+from cbm_cli.machines.likelihood import Method
 from tests.oracles import random_machine
 from tests.test_auto_encoder import cost_of
 from tests.test_deep import THREE, TWO, brute_log_likelihoods, flattened, layered, visible_rows
@@ -103,8 +103,8 @@ def test_deep_machines_are_annealed_in_twice_as_many_steps():
     steps = {}
     for layers in (TWO, THREE, TWO[:2]):
         save(layers)
-        steps[layers] = Method().steps(read_layered("m.npz"))
-        assert Method(temperatures=77).steps(read_layered("m.npz")) == 77
+        steps[layers] = Method().steps(read_machine("m.npz").sizes)
+        assert Method(temperatures=77).steps(read_machine("m.npz").sizes) == 77
     assert steps == {TWO: 29_000, THREE: 29_000, TWO[:2]: 14_500}
 
 
@@ -215,7 +215,7 @@ def test_an_exact_likelihood_of_too_many_states_is_refused():
     np.save("rows.npy", np.zeros((17, sizes[0]), np.uint8))
     said = evaluate("--exact", code=2)  # 17 rows of 2^26 states each are more than 2^30
     assert "for each of 17 rows" in said
-    assert "use --ais to estimate log Z and bound it, or fewer --rows" in said
+    assert "use --ais (annealed importance sampling) to estimate it, or evaluate fewer rows" in said
 
 
 GRID = """

@@ -17,11 +17,11 @@ from cbm_cli.cli import main
 from cbm_cli.cli.features import _picture
 from cbm_cli.datasets import Dataset, Image, load, load_labels
 from cbm_cli.errors import CbmError
+from cbm_cli.machines import classify
+from cbm_cli.machines.classify import accuracy
+from cbm_cli.machines.features import chosen, filters, hidden_means, represent, unbalanced
+from cbm_cli.machines.files import read_machine
 from cbm_cli.report.features import normalised, write_activity_curves, write_filter_tile
-from cbm_cli.results import read_layered
-from cbm_cli.trial import classification
-from cbm_cli.trial.classification import accuracy
-from cbm_cli.trial.features import chosen, filters, mean_field, represent, unbalanced
 from tests.oracles import joint, sigmoid, states
 
 RBM, DEEP, DEEPER = (4, 3), (4, 3, 2), (4, 3, 3, 2)
@@ -55,7 +55,7 @@ def save(sizes=RBM, kind="rbm", name="m.npz", **options):
 
 def machine(sizes, kind="dbm", **options):
     save(sizes, kind, name="machine.npz", **options)
-    return read_layered(Path("machine.npz"))
+    return read_machine(Path("machine.npz"))
 
 
 def features(*arguments, code=0):
@@ -87,7 +87,7 @@ def test_an_rbm_represents_a_row_by_the_exact_means_of_its_hidden_units():
     arrays = save()
     p, _ = joint(*(arrays[name] for name in ("weights_0", "biases_0", "biases_1", "offsets_0", "offsets_1")))
     exact = (p / p.sum(axis=1, keepdims=True)) @ states(3)
-    (hidden,), unsettled = represent(read_layered(Path("m.npz")), ROWS)
+    (hidden,), unsettled = represent(read_machine(Path("m.npz")), ROWS)
     np.testing.assert_allclose(hidden, exact, rtol=0, atol=1e-6)
     assert unsettled == 0
 
@@ -122,7 +122,7 @@ def test_grey_values_enter_as_they_are():
 @pytest.mark.parametrize("sizes", [DEEP, DEEPER, (4, 3, 2, 3, 2)])
 def test_mean_field_ends_where_every_layer_answers_to_its_neighbours(sizes):
     its = machine(sizes)
-    layers, unsettled = mean_field(its, ROWS.astype(np.float32), tolerance=1e-6, rounds=10_000)
+    layers, unsettled = hidden_means(its, ROWS.astype(np.float32), tolerance=1e-6, rounds=10_000)
     assert unsettled == 0
     whole = [ROWS, *layers, np.zeros((16, 0))]
     weights = [*its.weights, np.zeros((sizes[-1], 0))]
@@ -133,7 +133,7 @@ def test_mean_field_ends_where_every_layer_answers_to_its_neighbours(sizes):
 
 def test_mean_field_starts_at_the_offsets():
     its = machine(DEEP)
-    (first, second), _ = mean_field(its, ROWS.astype(np.float32), rounds=0)
+    (first, second), _ = hidden_means(its, ROWS.astype(np.float32), rounds=0)
     np.testing.assert_allclose(second, np.tile(its.offsets[2], (16, 1)), rtol=1e-6)
     answer = ROWS @ its.weights[0] + its.offsets[2] @ its.weights[1].T + its.biases[1]
     np.testing.assert_allclose(first, sigmoid(answer), rtol=0, atol=1e-6)
@@ -224,7 +224,7 @@ def test_all_that_is_asked_for_is_written_and_right(sizes, kind):
     formats = ("--representations", "npz", "--representations", "csv", "--labels", "of-train.npy,of-test.csv")
     answer = known("--data", "rows.npz", "-o", "out", "--filters", 2, *formats)
 
-    its = read_layered(Path("m.npz"))
+    its = read_machine(Path("m.npz"))
     depth = len(sizes) - 1
     train, test = layers_of(its, ROWS), layers_of(its, ROWS[::3])
     files = [
@@ -274,7 +274,7 @@ def test_representations_are_data_for_another_machine():
     features("--data", "rows.npz", "-o", "out", "--representations", "npz")
     data = load(path="out/layer-1.npz", binarise="none")
     assert (data.levels, list(data.parts)) == (255, ["train", "test"])
-    (hidden,) = layers_of(read_layered(Path("m.npz")), ROWS)
+    (hidden,) = layers_of(read_machine(Path("m.npz")), ROWS)
     np.testing.assert_allclose(data.train / 255, hidden, rtol=0, atol=0.5 / 255 + 1e-6)
 
 
@@ -385,7 +385,7 @@ def test_labels_of_any_type_are_classes():
 
 def test_a_fit_that_does_not_converge_is_reported(monkeypatch):
     pytest.importorskip("sklearn")
-    monkeypatch.setattr(classification, "ITERATIONS", 1)
+    monkeypatch.setattr(classify, "ITERATIONS", 1)
     rows = np.random.default_rng(1).standard_normal((50, 5))
     labels = {"train": np.arange(50) % 3}
     assert not accuracy({"train": rows}, labels, seed=1).settled
@@ -509,7 +509,7 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(arguments, words):
 
 def test_a_missing_scikit_learn_is_named_with_its_remedy(monkeypatch):
     save_detectors()
-    monkeypatch.setattr(classification.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(classify.importlib.util, "find_spec", lambda name: None)
     message = features("--data", "rows.npz", "--classify", "--labels", "labels.npz", code=2)[1]
     assert "pip install 'cbm[classify]'" in message
     assert not Path("m-features").exists()

@@ -6,8 +6,8 @@ import pytest
 from cbm_cli.datasets.toys import bars_and_stripes
 from cbm_cli.kernels.random import FISHER
 from cbm_cli.kernels.state import CENTERED, DIAGONAL, JOINT, MARGINAL, TO_CENTERED, TO_STANDARD
-from cbm_cli.trial import gradients
-from cbm_cli.trial.gradients import centered_gradient, natural_gradient, standard_gradient
+from cbm_cli.machines import gradients
+from cbm_cli.machines.gradients import centered_gradient, natural_gradient, standard_gradient
 from tests.oracles import copied, learn, plan, random_state, sigmoid, states, uniform
 from tests.test_sampling import plain_sweeps
 

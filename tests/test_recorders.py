@@ -12,8 +12,8 @@ from cbm_cli.datasets import Dataset
 from cbm_cli.datasets.toys import bars_and_stripes
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
-from cbm_cli.trial import gradients
-from cbm_cli.trial.gradients import (
+from cbm_cli.machines import gradients
+from cbm_cli.machines.gradients import (
     ByParameter,
     centered_gradient,
     data_moments,

@@ -47,7 +47,7 @@ AIS = {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10
 
 def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     """A stretch that is shorter than an evaluation still gets somewhere: each one adds a row or updates."""
-    from cbm_cli.trial import annealing
+    from cbm_cli.machines import annealing
 
     monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)
     monkeypatch.setattr(annealing, "LONGEST_CALL", 0.0)  # dozens of calls an evaluation

@@ -9,10 +9,9 @@ from matplotlib.image import imread
 from scipy.stats import chi2
 
 from cbm_cli.cli import main
+from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.tiles import GAP, parse_shape, tile, write_tile
-from cbm_cli.results import PlainMachine
-from cbm_cli.trial.sampling import draw, parse_sampler
-from tests.oracles import joint, random_machine, sigmoid, states
+from tests.oracles import joint, random_machine, rbm, sigmoid, states
 from tests.test_deep import all_states, layered, layered_energy, split
 
 
@@ -22,7 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def machine(n=4, m=3, seed=1):
-    return PlainMachine(*(array.astype(float) for array in random_machine(n, m, seed)))
+    return rbm(*random_machine(n, m, seed))
 
 
 def p_value(rows, p):
@@ -38,7 +37,7 @@ def test_samples_and_hidden_states_have_the_joint_distribution_of_the_machine(sa
     chains, its = 20_000, machine()
     found = draw(its, parse_sampler(sampler), 2 * chains, chains=chains, steps=60, seed=3)
     both = np.hstack([found.samples, found.hidden])
-    p, _ = joint(*its)
+    p, _ = joint(*its.plain)
     assert p_value(both[:chains], p.ravel()) > 1e-4
     assert p_value(both[chains:], p.ravel()) > 1e-4  # the second sample of each chain
 
@@ -48,7 +47,7 @@ def test_one_chain_visits_its_states_as_often_as_it_should():
     found = draw(its, parse_sampler("PT_4"), 40_000, chains=1, steps=1, seed=7)
     means = found.samples.reshape(40, 1000, 3).mean(axis=1)  # of stretches far longer than correlations
     error = means.std(axis=0, ddof=1) / np.sqrt(40)
-    exact = joint(*its)[0].sum(axis=1) @ states(3)
+    exact = joint(*its.plain)[0].sum(axis=1) @ states(3)
     assert (np.abs(means.mean(axis=0) - exact) < 4.5 * error).all()
 
 
@@ -56,16 +55,16 @@ def test_means_are_those_given_the_hidden_states_and_average_to_the_machines_mea
     its = machine(6, 4, seed=2)
     found = draw(its, parse_sampler("PT_4"), 5_000, chains=5_000, steps=60, seed=4)
     np.testing.assert_allclose(found.means, sigmoid(found.hidden @ its.W.T + its.b), rtol=0, atol=1e-6)
-    exact = joint(*its)[0].sum(axis=1) @ states(6)
+    exact = joint(*its.plain)[0].sum(axis=1) @ states(6)
     error = found.means.std(axis=0) / np.sqrt(5_000)
     assert (np.abs(found.means.mean(axis=0) - exact) < 4.5 * error).all()
 
 
 def test_tempering_leaves_a_mode_that_gibbs_sampling_is_caught_in():
     n, m, w = 6, 4, 3.0
-    two_modes = PlainMachine(np.full((n, m), w), np.full(n, -w * m / 2), np.full(m, -w * n / 2))
+    two_modes = rbm(np.full((n, m), w), np.full(n, -w * m / 2), np.full(m, -w * n / 2))
     start = np.zeros((1, n), np.uint8), 1.0
-    p_on = joint(*two_modes)[0].sum(axis=1)[states(n).sum(axis=1) > n / 2].sum()
+    p_on = joint(*two_modes.plain)[0].sum(axis=1)[states(n).sum(axis=1) > n / 2].sum()
     assert p_on == pytest.approx(0.5, abs=0.01)
     found = {
         sampler: draw(two_modes, parse_sampler(sampler), 1_000, chains=1_000, steps=500, seed=5, start=start)
@@ -77,7 +76,7 @@ def test_tempering_leaves_a_mode_that_gibbs_sampling_is_caught_in():
 
 
 def test_chains_start_at_rows_of_data_each_once_before_any_twice():
-    frozen = PlainMachine(100 * np.eye(5), np.full(5, -50.0), np.full(5, -50.0))  # h = x, x = h
+    frozen = rbm(100 * np.eye(5), np.full(5, -50.0), np.full(5, -50.0))  # h = x, x = h
     rows = np.eye(5, dtype=np.uint8)
     found = draw(frozen, parse_sampler("gibbs"), 10, chains=10, steps=3, seed=1, start=(rows, 1.0))
     assert (found.samples.sum(axis=0) == 2).all()
@@ -147,7 +146,7 @@ def test_samples_of_a_file_with_offsets_are_those_of_the_centered_machine():
         "means": ("float32", (20_000, 4)),
         "hidden": ("uint8", (20_000, 3)),
     }
-    assert p_value(found["samples"], joint(*machine(), mu, lam)[0].sum(axis=1)) > 1e-4
+    assert p_value(found["samples"], joint(*machine().plain, mu, lam)[0].sum(axis=1)) > 1e-4
 
 
 @pytest.mark.parametrize("sizes", [(3, 2, 2), (3, 2, 2, 2)])

@@ -12,7 +12,7 @@ from cbm_cli.cli.common import note
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
-    from cbm_cli.trial.answers import Method
+    from cbm_cli.machines.likelihood import Method
 
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
@@ -60,10 +60,10 @@ def evaluate(
     Of a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
     estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
     """
-    from cbm_cli.trial.answers import Method
+    from cbm_cli.machines.likelihood import Method
 
     raised = method == "raise" and rows is None
-    how = Method(method, temperatures, runs, base == "uniform", 100 if raised else rows, seed)
+    how = Method(method, temperatures, runs, base, 100 if raised else rows, seed)
     if target.suffix == ".npz" or target.is_file():
         answer = _evaluate_file(target, source, part, how)
         click.echo(json.dumps(answer) if as_json else _shown(answer))
@@ -76,18 +76,19 @@ def evaluate(
 
 
 def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> dict[str, Any]:
-    from cbm_cli.datasets import load_rows
-    from cbm_cli.results import read_layered
-    from cbm_cli.trial.answers import evaluate_machine
-    from cbm_cli.trial.evaluation import base_of_rows
+    from cbm_cli.datasets import Dataset, load_rows
+    from cbm_cli.machines.files import read_machine
+    from cbm_cli.machines.likelihood import evaluate, parts_of
+    from cbm_cli.machines.threads import one_thread
 
-    machine = read_layered(path)
+    machine = read_machine(path)
     if source is None:
         raise CbmError(f"{path}: name the rows to evaluate it on with --data NAME or --data FILE")
-    rows, unit = load_rows(source, part, machine.layers[0])
-    base = base_of_rows(rows, unit, how.uniform_base)
-    common, by_part = evaluate_machine(machine, {part: rows}, unit, base, how, str(path))
-    answer = common | by_part[part]
+    rows, unit = load_rows(source, part, machine.sizes[0])
+    data = Dataset("rows", rows, levels=round(1 / unit))
+    with one_thread():
+        common, by_part = evaluate(machine, parts_of(data, how), how, str(path))
+    answer = common | by_part["train"]
     _warn(answer, str(path))
     return answer
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cbm_cli.datasets import Dataset
-    from cbm_cli.results import Layered
-    from cbm_cli.trial.features import Features
+    from cbm_cli.machines.features import Features
+    from cbm_cli.machines.files import Layered
 
 _COLUMNS = {  # what is known of a layer: heading and form in the table
     "layer": ("layer", "{}"),
@@ -93,14 +93,14 @@ def features(
     folder = _folder(model, output)
 
     from cbm_cli.datasets import load_source
-    from cbm_cli.results import read_layered
-    from cbm_cli.trial.features import features_of
+    from cbm_cli.machines.features import features_of
+    from cbm_cli.machines.files import read_machine
 
-    machine = read_layered(model)
-    data = load_source(source, machine.layers[0]) if source else None
+    machine = read_machine(model)
+    data = load_source(source, machine.sizes[0]) if source else None
     size, by_columns = _picture(shape, by_columns, machine, data)
     known = _labels(source, data, labels, classify)
-    layers = [{"layer": layer, "units": n} for layer, n in enumerate(machine.layers)]
+    layers = [{"layer": layer, "units": n} for layer, n in enumerate(machine.sizes)]
     found = features_of(machine, data) if data else None
     if classify:
         _classify(layers, data, found, known, seed)
@@ -139,14 +139,14 @@ def _picture(
 
     if shape is None and data is not None and data.image:
         return (data.image.height, data.image.width), by_columns or data.image.order == "F"
-    return parse_shape(shape, machine.layers[0]), by_columns
+    return parse_shape(shape, machine.sizes[0]), by_columns
 
 
 def _labels(
     source: str | None, data: Dataset | None, files: str | None, classify: bool
 ) -> dict[str, NDArray]:
     from cbm_cli.datasets import load_labels
-    from cbm_cli.trial.classification import check_classifier
+    from cbm_cli.machines.classify import check_classifier
 
     if not (classify or files):
         return {}
@@ -160,7 +160,7 @@ def _classify(
     layers: list[dict[str, Any]], data: Dataset, found: Features, labels: dict[str, NDArray], seed: int
 ) -> None:
     """Add accuracies to what is known of the layers."""
-    from cbm_cli.trial.classification import ITERATIONS, accuracy
+    from cbm_cli.machines.classify import ITERATIONS, accuracy
 
     if "test" not in labels:
         note("no test part: the classifier is tested on a random fifth of the rows, which it does not see")
@@ -176,12 +176,12 @@ def _classify(
 def _write_filters(
     folder: Path, machine: Layered, count: int | str, seed: int, size: tuple[int, int], by_columns: bool
 ) -> list[Path]:
+    from cbm_cli.machines.features import chosen, filters, write_filters
     from cbm_cli.report.features import write_filter_tile
     from cbm_cli.report.tiles import MOST
-    from cbm_cli.trial.features import chosen, filters, write_filters
 
     rows = filters(machine)
-    drawn = chosen(machine.layers[1:], MOST if count == "all" else min(count, MOST), seed)
+    drawn = chosen(machine.sizes[1:], MOST if count == "all" else min(count, MOST), seed)
     files = [folder / "filters.npz"]
     write_filters(files[0], rows, drawn)
     for layer, (its, units) in enumerate(zip(rows, drawn, strict=True), 1):
@@ -196,15 +196,15 @@ def _write_activity(
     folder: Path, machine: Layered, found: Features, layers: list[dict[str, Any]]
 ) -> list[Path]:
     """Write the mean activity given the training part, and add its summary to what is known of the layers."""
-    from cbm_cli.report.features import write_activity_curves
-    from cbm_cli.trial.features import (
+    from cbm_cli.machines.bounds import ROUNDS
+    from cbm_cli.machines.features import (
         BALANCED,
-        ROUNDS,
         has_probabilities,
         mean_activity,
         unbalanced,
         write_activity,
     )
+    from cbm_cli.report.features import write_activity_curves
 
     means, probable = mean_activity(found.parts["train"]), has_probabilities(machine)
     for layer, values in zip(layers[1:], means, strict=True):
@@ -221,7 +221,7 @@ def _write_activity(
 def _write_representations(
     folder: Path, found: Features, formats: tuple[str, ...], labels: dict[str, NDArray]
 ) -> list[Path]:
-    from cbm_cli.trial.features import write_csv, write_npz
+    from cbm_cli.machines.features import write_csv, write_npz
 
     files = write_npz(folder, found, labels) if "npz" in formats else []
     return files + (write_csv(folder, found) if "csv" in formats else [])

@@ -67,17 +67,17 @@ def sample(
     _check_files(model, output, png)
 
     from cbm_cli.datasets import load_rows
+    from cbm_cli.machines.files import flatten, read_machine
+    from cbm_cli.machines.samples import draw, parse_sampler, write_samples
     from cbm_cli.report.tiles import MOST, parse_shape, write_tile
-    from cbm_cli.results import flatten, read_layered
-    from cbm_cli.trial.sampling import draw, parse_sampler, write_samples
 
-    machine, parsed = read_layered(model), parse_sampler(sampler)
+    machine, parsed = read_machine(model), parse_sampler(sampler)
     if machine.kind == "auto-encoder":
         raise CbmError(f"{model}: an auto encoder has no distribution to draw from; see cbm features")
-    n_visible = machine.layers[0]
+    n_visible = machine.sizes[0]
     size = parse_shape(shape, n_visible)
     start = load_rows(source, width=n_visible) if source else None
-    how = {"chains": chains, "steps": steps, "seed": seed, "start": start, "n_visible": n_visible}
+    how = {"chains": chains, "steps": steps, "seed": seed, "start": start}
     found = draw(flatten(machine), parsed, count, **how)
     if output:
         write_samples(output, found)

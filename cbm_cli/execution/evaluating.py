@@ -5,11 +5,11 @@ from typing import Any
 
 from cbm_cli.datasets import Dataset, load
 from cbm_cli.grid.settings import Data
-from cbm_cli.results import Store, read_layered
-from cbm_cli.trial.answers import Answer, Method, evaluate_machine
-from cbm_cli.trial.evaluation import base_of
+from cbm_cli.machines.files import read_machine
+from cbm_cli.machines.likelihood import OF_MACHINE, Answer, Method, evaluate, parts_of
+from cbm_cli.machines.threads import one_thread
+from cbm_cli.results import Store
 
-_OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "reverse_log_z")
 _OF_PARTS = ("log_likelihood", "lower_bound", "tighter_bound")
 
 
@@ -42,15 +42,18 @@ def _columns(
     store: Store, cell: dict[str, Any], number: int, data: Dataset, method: Method
 ) -> dict[str, float]:
     path = store.path(cell["run_id"], number, ".npz")
-    machine, base = read_layered(path), base_of(data, method.uniform_base)
+    machine = read_machine(path)
     if machine.kind == "auto-encoder":
         return {}
-    common, by_part = evaluate_machine(machine, data.parts, 1 / data.levels, base, method, str(path))
+    with one_thread():
+        common, by_part = evaluate(machine, parts_of(data, method), method, str(path))
     how = common["method"]
     columns: dict[str, float] = {}
     for part, answer in by_part.items():
         columns |= _of_part(part, answer, how)
-    return columns | {f"{how}_{name}": common[name] for name in _OF_MACHINE if name in common}
+    return columns | {
+        f"{how}_{name}": common[name] for name in (*OF_MACHINE, "reverse_log_z") if name in common
+    }
 
 
 def _of_part(part: str, answer: Answer, how: str) -> dict[str, float]:

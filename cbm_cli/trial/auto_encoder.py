@@ -12,7 +12,7 @@ from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels import auto_encoder as kernel
 from cbm_cli.kernels.auto_encoder import AutoEncoderPlan, AutoEncoderState, summed_cost, train_auto_encoder
 from cbm_cli.kernels.state import Array, Rows, Trail
-from cbm_cli.trial.annealing import Stopped
+from cbm_cli.machines.annealing import Stopped
 from cbm_cli.trial.evaluation import evaluated_parts
 from cbm_cli.trial.start import batch_rows
 
@@ -38,7 +38,7 @@ class AutoEncoderLearner:
         self.settings, self.data, self.seed = settings, data, seed
         self.plan = make_plan(settings, data, seed)
         self.batches = self.plan.batches
-        self.parts = evaluated_parts(settings.evaluate, data) if settings.evaluation == "cost" else {}
+        self.parts = evaluated_parts(settings, data).rows if settings.evaluation == "cost" else {}
         self.columns = tuple(f"{part}_cost" for part in self.parts)
 
     def start(self) -> AutoEncoderState:

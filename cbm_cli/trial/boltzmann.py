@@ -1,6 +1,7 @@
 """Learning of restricted and deep Boltzmann machines."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,8 +9,9 @@ from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.state import State, Trail
 from cbm_cli.kernels.training import train
-from cbm_cli.trial.deep import DeepMachine, DeepMethod, evaluate_deep
-from cbm_cli.trial.evaluation import Evaluator, base_of, evaluated_parts, seed_at
+from cbm_cli.machines.files import Machine
+from cbm_cli.machines.likelihood import columns, evaluate, values
+from cbm_cli.trial.evaluation import evaluated_parts, method_of, seed_at
 from cbm_cli.trial.start import initial_state, layout_of, machine_arrays, make_plan, make_state
 
 ROUNDS = ("mean_field_rounds", "mean_field_failures")
@@ -23,11 +25,11 @@ class BoltzmannLearner:
         self.layout = layout_of(settings, data)
         self.plan = make_plan(settings, data, seed)
         self.batches = self.plan.batches
-        self.deep = settings.model.kind == "dbm"
-        self.measure = (
-            DeepEvaluator(settings, data, seed) if self.deep else Evaluator.of(settings, data, seed)
-        )
-        self.columns = self.measure.columns
+        self.method, self.parts = method_of(settings), evaluated_parts(settings, data)
+        self.measured = columns(self.method, self.layout.sizes, self.parts)
+        deep = settings.model.kind == "dbm"
+        self.counted = ROUNDS if deep and settings.data_phase == "mean-field" else ()
+        self.columns = (*self.measured, *self.counted)
 
     def start(self) -> State:
         """The state before the first update."""
@@ -42,43 +44,20 @@ class BoltzmannLearner:
         train(state, self.data.train, self.plan, trail, first, last)
 
     def evaluate(self, state: State, update: int, should_stop: Callable[[], bool]) -> list[float]:
-        """The values of ``columns``."""
-        if self.deep:
-            return self.measure(state, update, should_stop)
-        return self.measure(state[:3], update, should_stop)
+        """The values of ``columns``: likelihoods or bounds; rounds of mean field per batch, and failures."""
+        found = {}
+        if self.measured:
+            machine = Machine(*state[:3], state.mu[self.data.width :], self.layout.sizes)
+            method = self.method
+            if method.name == "ais":
+                method = replace(method, seed=seed_at(self.seed, update))
+            found = values(*evaluate(machine, self.parts, method, should_stop=should_stop))
+        if self.counted:
+            rounds, batches, failures = map(float, state.rounds)
+            state.rounds[:] = 0
+            found |= dict(zip(ROUNDS, (rounds / batches if batches else np.nan, failures), strict=True))
+        return [found[column] for column in self.columns]
 
     def machine(self, state: State) -> dict[str, np.ndarray]:
         """The arrays of a machine file."""
         return machine_arrays(state, self.layout, self.settings.model.kind)
-
-
-class DeepEvaluator:
-    """What is measured at every evaluation of a deep machine in training."""
-
-    def __init__(self, settings: Settings, data: Dataset, seed: int) -> None:
-        how, field = settings.evaluate, settings.mean_field
-        self.seed, self.unit, self.width = seed, 1 / data.levels, data.width
-        self.base, self.parts = base_of(data, how.base == "uniform"), evaluated_parts(how, data)
-        self.method = DeepMethod(
-            settings.evaluation,
-            tighter=settings.model.layers == 3,
-            temperatures=settings.temperatures,
-            runs=how.runs,
-            tolerance=field.tolerance,
-            rounds=field.rounds,
-        )
-        self.columns = (
-            *self.method.columns(self.parts),
-            *(ROUNDS if settings.data_phase == "mean-field" else ()),
-        )
-
-    def __call__(self, state: State, update: int, should_stop: Callable[[], bool]) -> list[float]:
-        """Likelihoods or bounds; then mean-field rounds a batch since the last evaluation, and failures."""
-        machine = DeepMachine(state.W, state.b, state.c, state.mu[self.width :])
-        seed = seed_at(self.seed, update)
-        values = evaluate_deep(self.method, machine, self.parts, self.unit, self.base, seed, should_stop)
-        if len(values) == len(self.columns):
-            return values
-        rounds, batches, failures = map(float, state.rounds)
-        state.rounds[:] = 0
-        return [*values, rounds / batches if batches else np.nan, failures]

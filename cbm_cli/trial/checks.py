@@ -1,17 +1,14 @@
-"""What settings ask for that a data set cannot give, or that would take for ever."""
+"""Checks of settings against a data set, before anything is trained."""
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.layout import Layout
-from cbm_cli.trial.deep import refuse_large_deep
+from cbm_cli.machines import limits
 from cbm_cli.trial.early_stopping import check_validation
-from cbm_cli.trial.evaluation import refuse_large
 from cbm_cli.trial.pretraining import pretraining_facts
 from cbm_cli.trial.recorders import refuse_misfits
 from cbm_cli.trial.start import batch_rows, layout_of
-
-GRADIENT_BITS = 16  # the exact gradient keeps all states in memory
 
 
 def check(settings: Settings, data: Dataset) -> None:
@@ -26,8 +23,10 @@ def check(settings: Settings, data: Dataset) -> None:
     if settings.evaluation == "exact":
         _check_exact_evaluation(settings, data, layout)
     _check_exact_phases(settings, layout)
-    if settings.gradient.kind == "natural":
-        _check_natural(settings, layout)
+    gradient, sides = settings.gradient, (layout.width, layout.height)
+    if gradient.kind == "natural" and gradient.estimate == "exact":
+        remedy = "write estimate: samples"
+        limits.check_fisher("gradient", gradient.fisher, gradient.added_damping, *sides, remedy)
     record = settings.record
     if record.names:
         refuse_misfits(record.names, settings, data.width, data.parts, record.unit_numbers)
@@ -43,43 +42,19 @@ def _check_batch(field: str, batch: int | str, data: Dataset) -> None:
 
 
 def _check_exact_evaluation(settings: Settings, data: Dataset, layout: Layout) -> None:
+    rows = max(len(part) for part in data.parts.values())
+    rows = min(rows, settings.evaluate.rows or rows)
     remedy = "use method: ais (annealed importance sampling, AIS) to estimate it"
-    if settings.model.kind == "dbm":
-        rows = max(len(part) for part in data.parts.values())
-        rows = min(rows, settings.evaluate.rows or rows)
-        refuse_large_deep(data.width, layout.width - data.width, layout.height, rows, "evaluate", remedy)
-    else:
-        refuse_large(layout.width, layout.height, "evaluate", remedy)
+    limits.check_likelihood(layout.sizes, rows, "evaluate", remedy)
 
 
 def _check_exact_phases(settings: Settings, layout: Layout) -> None:
     asked = {
-        "sampler: exact": settings.parsed_sampler.exact,
-        "gradient_from: exact": settings.gradient_from == "exact",
-        "offsets_from: exact": settings.offsets_from == "exact",
+        "sampler": settings.parsed_sampler.exact,
+        "gradient_from": settings.gradient_from == "exact",
+        "offsets_from": settings.offsets_from == "exact",
     }
-    smaller = min(layout.width, layout.height)
-    for what, exact in asked.items():
-        if exact and smaller > GRADIENT_BITS:
-            field, value = what.split(": ")
-            raise CbmError(
-                f"{field}: {value} holds all 2^{smaller} states of the smaller side; "
-                f"it is for up to {GRADIENT_BITS} units there, use samples: PT_10 or PCD-1"
-            )
-
-
-def _check_natural(settings: Settings, layout: Layout) -> None:
-    gradient, bits = settings.gradient, layout.width + layout.height
-    if gradient.fisher == "diagonal" or gradient.estimate == "samples":
-        return
-    if bits > GRADIENT_BITS:
-        raise CbmError(
-            f"gradient: the exact Fisher matrix sums 2^{bits} states of {layout.width} visible and "
-            f"{layout.height} hidden units; it is for up to 2^{GRADIENT_BITS}: write estimate: samples"
-        )
-    size, rank = layout.width * layout.height + bits, 2**layout.width - 1
-    if gradient.fisher == "marginal" and not gradient.added_damping and rank < size:
-        raise CbmError(
-            f"gradient: the marginal Fisher matrix is singular: its rank is at most 2^{layout.width} - 1 = "
-            f"{rank}, with {size} parameters; give damping, such as 0.01, or take the joint one"
-        )
+    for field, exact in asked.items():
+        if exact:
+            what, remedy = f"{field}: exact", "use samples, as PT_10 or PCD-1 draw them"
+            limits.check_smaller_side(what, layout.width, layout.height, limits.PHASE_BITS, remedy)

@@ -11,9 +11,9 @@ from threadpoolctl import threadpool_limits
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Trial
+from cbm_cli.machines.annealing import LONGEST_CALL, Stopped
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.results.outcome import best_of, better, validation_metric
-from cbm_cli.trial.annealing import LONGEST_CALL, Stopped
 from cbm_cli.trial.early_stopping import converged
 from cbm_cli.trial.learner import is_finite, learner_of
 from cbm_cli.trial.pretraining import Pretraining

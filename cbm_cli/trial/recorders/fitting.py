@@ -6,11 +6,9 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.offsets import Scheme
 from cbm_cli.grid.settings import Settings
 from cbm_cli.grid.wording import did_you_mean
-from cbm_cli.trial.gradients import JOINT_BITS, why_singular
+from cbm_cli.machines import limits
 from cbm_cli.trial.recorders.measures import RECORDERS, fisher_of, needs_model_means
 from cbm_cli.trial.recorders.own import is_own
-
-STATE_BITS = 20  # states of the smaller side that a recorder may sum over, 2^20
 
 
 def refuse_misfits(
@@ -45,8 +43,11 @@ def refuse_misfits(
     if "free_energy_gap" in names and parts is not None and "valid" not in parts:
         raise CbmError("record: free_energy_gap needs a validation part, which this data set does not have")
     if "gradient_angles" in names:
-        _refuse_fisher(*fisher_of(settings), width, hidden)
-    _refuse_sums([name for name in names if name in _summing(settings)], width, hidden)
+        limits.check_fisher("record: gradient_angles", *fisher_of(settings), width, hidden, "leave it out")
+    for name in names:
+        if name in _summing(settings):
+            what = f"record: {name}"
+            limits.check_smaller_side(what, width, hidden, limits.RECORDER_BITS, "leave it out")
 
 
 def _refuse_units(units: Sequence[int], hidden: int) -> None:
@@ -61,21 +62,3 @@ def _summing(settings: Settings) -> set[str]:
     """Names of the recorders that need all states of the smaller side."""
     of_scheme = {"offset_error"} if needs_model_means(Scheme.parse(settings.offsets).letters) else set()
     return {"log_likelihood", "gradient_norms", "gradient_angles"} | of_scheme
-
-
-def _refuse_sums(names: Sequence[str], n: int, m: int) -> None:
-    if names and min(n, m) > STATE_BITS:
-        raise CbmError(
-            f"record: {names[0]} of {n}x{m} units sums over 2^{min(n, m)} states each time; the limit is "
-            f"2^{STATE_BITS}, leave it out"
-        )
-
-
-def _refuse_fisher(fisher: str, damping: float, n: int, m: int) -> None:
-    if fisher != "diagonal" and n + m > JOINT_BITS:
-        raise CbmError(
-            f"record: gradient_angles takes the exact Fisher matrix, of {n}x{m} units for 2^{n + m} joint "
-            f"states; the limit is 2^{JOINT_BITS}, leave it out"
-        )
-    if fisher == "marginal" and damping == 0 and 2**n <= (n + 1) * (m + 1) - 1:
-        raise CbmError(f"record: gradient_angles: {why_singular(fisher, n, m)}")

@@ -9,17 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError
+from cbm_cli.machines import streams
 
 ITERATIONS = 500
 _MOST_CLASSES = 1_000  # more are numbers of another meaning
 
 
 class Accuracy(NamedTuple):
-    """Shares of rows that are classified right; ``settled`` unless the fit ended before it converged."""
+    """How a classifier does."""
 
-    train: float
+    train: float  # share of the rows that are classified right
     test: float
-    settled: bool
+    settled: bool  # the fit converged
 
 
 def check_classifier(labels: Mapping[str, NDArray]) -> None:
@@ -72,6 +73,6 @@ def _divided(
     """Rows and labels to learn from, and to test on."""
     if "test" in labels:
         return [(parts[part], labels[part]) for part in ("train", "test")]
-    rows = np.random.Generator(np.random.Philox(key=[seed, 9])).permutation(len(labels["train"]))
+    rows = streams.generator(seed, streams.HELD_OUT).permutation(len(labels["train"]))
     test, train = np.split(rows, [-(-len(rows) // 5)])
     return [(parts["train"][chosen], labels["train"][chosen]) for chosen in (train, test)]

@@ -1,4 +1,4 @@
-"""Samples of a machine, by Gibbs sampling or parallel tempering: chains that are advanced together."""
+"""Samples of a Boltzmann machine: exact ones, or of chains by Gibbs sampling or parallel tempering."""
 
 import io
 import re
@@ -6,29 +6,42 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  the BLAS of np.dot in kernels: loaded before threads are limited
 from numpy.typing import NDArray
 from scipy.special import expit
-from threadpoolctl import threadpool_limits
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.samplers import Sampler
 from cbm_cli.kernels.random import SAMPLER
 from cbm_cli.kernels.state import Array, Plan, Rows, State, plain_plan, plain_state
 from cbm_cli.kernels.sweep import draw_samples, make_ladder
-from cbm_cli.results import PlainMachine
+from cbm_cli.machines import streams
+from cbm_cli.machines.files import Machine
+from cbm_cli.machines.gradients import free_energy, hidden_mean, states
+from cbm_cli.machines.threads import one_thread
 from cbm_cli.results.files import write_atomically
 
 
 class Samples(NamedTuple):
-    """Joint samples of both layers: samples (n, N) uint8, means (n, N) = p(x = 1 | hidden), hidden (n, M).
+    """n samples of the visible layer, and the hidden states that they were drawn from."""
 
-    Of a flattened deep machine the visible layer in place of all N units; hidden are the odd layers.
-    """
+    samples: Rows  # (n, n_0)
+    means: Array  # (n, n_0) p(x = 1 | hidden)
+    hidden: Rows  # (n, M') of a deep machine the odd layers side by side
 
-    samples: Rows
-    means: Array
-    hidden: Rows
+
+def exact_samples(machine: tuple[Array, Array, Array], count: int, seed: int) -> Array:
+    """Draw independent samples (count, N) by listing the states of the smaller side (up to 2^20)."""
+    W, b, c = (array.astype(np.float64) for array in machine)
+    random = streams.generator(seed, streams.EXACT_SAMPLES)
+    few, many, across = (c, b, W.T) if len(c) <= len(b) else (b, c, W)
+    listed = states(len(few))
+    scores = np.concatenate([-free_energy(across, few, many, part) for part in np.array_split(listed, 64)])
+    p = np.exp(scores - scores.max())
+    drawn = listed[random.choice(len(p), size=count, p=p / p.sum())]
+    if len(c) > len(b):
+        return drawn.astype(np.float32)
+    means = hidden_mean(W.T, b, drawn)
+    return (random.random(means.shape) < means).astype(np.float32)
 
 
 def parse_sampler(text: str) -> Sampler:
@@ -41,7 +54,7 @@ def parse_sampler(text: str) -> Sampler:
 
 
 def draw(
-    machine: PlainMachine,
+    machine: Machine,
     sampler: Sampler,
     count: int,
     *,
@@ -49,7 +62,6 @@ def draw(
     steps: int,
     seed: int,
     start: tuple[Rows, float] | None = None,
-    n_visible: int | None = None,
 ) -> Samples:
     """Draw samples from chains that run side by side; same arguments, same bytes.
 
@@ -58,8 +70,7 @@ def draw(
 
     Parameters
     ----------
-    machine : PlainMachine
-        Rounded to float32 for the sweeps.
+    machine : Machine
     sampler : Sampler
         From `parse_sampler`; a tempered ladder counts as one chain.
     count : int
@@ -70,25 +81,28 @@ def draw(
         Rows (n, n_visible) uint8 and the value of one level, as from ``load_rows``. Chains start at a
         random choice of them, grey values taken as probabilities, other units of x as fair coins; by default
         at random hidden states.
-    n_visible : int, optional
-        Of a flattened deep machine: the first units of x, which are its visible layer; default: all.
 
     Raises
     ------
     CbmError
         Rows of another width than the machine, or samples that do not fit into memory.
     """
-    W, b, c = (np.ascontiguousarray(array, dtype=np.float32) for array in machine)
-    n_visible = n_visible or len(b)
-    chains, random = min(chains, count), np.random.Generator(np.random.Philox(key=[seed, 6]))
+    (W, b, c), n_visible = machine.plain, machine.sizes[0]
+    chains, random = min(chains, count), streams.generator(seed, streams.SAMPLES)
     try:
         changes = {"ladders": chains, "temperatures": sampler.temperatures, "steps": sampler.steps}
         plan = plain_plan(len(b), len(c), seed, chains, **changes)
         h = np.empty((chains, sampler.temperatures, len(c)), np.float32)
-        h[:] = _first_states((W, c), n_visible, start, chains, random)[:, None]
+        h[:] = _first_states(machine, start, chains, random)[:, None]
         state = plain_state(W, b, c, h.reshape(-1, len(c)))
-        with threadpool_limits(1):
-            return _collect(state, plan, _room(count, n_visible, len(c)), steps, random)
+        with one_thread():
+            found = Samples(
+                np.empty((count, n_visible), np.uint8),
+                np.empty((count, n_visible), np.float32),
+                np.empty((count, len(c)), np.uint8),
+            )
+            _collect(state, plan, found, steps, random)
+            return found
     except MemoryError:
         raise CbmError(
             f"{count} samples of {chains} chains do not fit into memory; lower --count or --chains"
@@ -103,14 +117,10 @@ def write_samples(path: Path, samples: Samples) -> None:
 
 
 def _first_states(
-    machine: tuple[Array, Array],
-    n_visible: int,
-    start: tuple[Rows, float] | None,
-    chains: int,
-    random: np.random.Generator,
+    machine: Machine, start: tuple[Rows, float] | None, chains: int, random: np.random.Generator
 ) -> Array:
-    """Hidden states (chains, M) before the first sweep: fair coins, or drawn given rows of data."""
-    W, c = machine
+    """Hidden states (chains, M') before the first sweep: fair coins, or drawn given rows of data."""
+    (W, _, c), n_visible = machine.plain, machine.sizes[0]
     p: NDArray | float = 0.5
     if start is not None:
         rows, unit = start
@@ -122,15 +132,7 @@ def _first_states(
     return (random.random((chains, len(c))) < p).astype(np.float32)
 
 
-def _room(n: int, visible: int, hidden: int) -> Samples:
-    return Samples(
-        np.empty((n, visible), np.uint8),
-        np.empty((n, visible), np.float32),
-        np.empty((n, hidden), np.uint8),
-    )
-
-
-def _collect(state: State, plan: Plan, found: Samples, steps: int, random: np.random.Generator) -> Samples:
+def _collect(state: State, plan: Plan, found: Samples, steps: int, random: np.random.Generator) -> None:
     """Sweep the chains and read them out until the room for samples is full."""
     (n, m), count = state.W.shape, len(found.samples)
     x, to_h = np.empty((plan.batch, n), np.float32), np.empty((plan.batch, m), np.float32)
@@ -141,7 +143,6 @@ def _collect(state: State, plan: Plan, found: Samples, steps: int, random: np.ra
         _read_out(
             state, x[: count - first], random, Samples(*(array[first : first + len(x)] for array in found))
         )
-    return found
 
 
 def _read_out(state: State, x: Array, random: np.random.Generator, out: Samples) -> None:

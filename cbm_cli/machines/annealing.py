@@ -1,4 +1,4 @@
-"""Estimates of log Z and of log-likelihoods by annealing, with what is needed to trust or doubt them.
+"""Estimates of log Z and of log-likelihoods by annealing, with their errors.
 
 AIS: Salakhutdinov & Murray 2008. Reverse AIS and RAISE: Burda, Grosse & Salakhutdinov 2015.
 """
@@ -12,44 +12,39 @@ from numpy.typing import NDArray
 
 from cbm_cli.kernels.ais import anneal
 from cbm_cli.kernels.state import Array
+from cbm_cli.machines import streams
 
 # Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500, 4,000 and 10,000.
 SCHEDULE = ((0.0, 0.5, 500 / 14_500), (0.5, 0.9, 4_000 / 14_500), (0.9, 1.0, 10_000 / 14_500))
 TEMPERATURES, RUNS = 14_500, 100
-FEWEST_EFFECTIVE = 0.1  # of the runs: an estimate that rests on fewer is not to be trusted
+FEWEST_EFFECTIVE = 0.1  # share of the runs: an estimate that rests on fewer is doubtful
 LONGEST_CALL = 0.5  # seconds of one call of the kernel
+
+Plain = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,), float32
 
 
 class Stopped(Exception):
-    """Asked to stop before the end."""
+    """An evaluation was asked to stop before its end."""
+
+
+def never() -> bool:
+    """The default of ``should_stop``."""
+    return False
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """log Z from the log weights of independent runs.
+    """An estimate of log Z from the log weights of independent runs."""
 
-    Attributes
-    ----------
-    log_z : float
-        Log of the mean weight, added to log Z of the base.
-    standard_error : float
-        Of log_z, by the delta method: spread of the weights over their mean, over sqrt(runs).
-    interval : (float, float)
-        Log of the mean weight -+ 3 standard errors; the lower end may be -inf.
-    effective_sample_size : float
-        (sum w)^2 / sum w^2.
-    runs : int
-    """
-
-    log_z: float
-    standard_error: float
-    interval: tuple[float, float]
-    effective_sample_size: float
+    log_z: float  # log of the mean weight, plus log Z of the base
+    standard_error: float  # of log_z, by the delta method
+    interval: tuple[float, float]  # log of the mean weight -+ 3 of its standard errors; may start at -inf
+    effective_sample_size: float  # (sum w)^2 / sum w^2
     runs: int
 
     @property
     def doubtful(self) -> bool:
-        """Whether so few runs carry the weight that the error itself is not to be trusted."""
+        """Whether too few runs carry the weight for the standard error to be trusted."""
         return not self.effective_sample_size >= max(2.0, FEWEST_EFFECTIVE * self.runs)
 
 
@@ -87,19 +82,18 @@ def log_z_of_base(base: Array, n_hidden: int) -> float:
 
 
 def ais(
-    machine: tuple[Array, Array, Array],
+    machine: Plain,
     base: Array,
     seed: int,
     temperatures: int = TEMPERATURES,
     runs: int = RUNS,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = never,
 ) -> Estimate:
     """Estimate log Z by annealed importance sampling from the base upwards.
 
     Parameters
     ----------
-    machine : (W, b, c)
-        Plain, float32: (N, M), (N,), (M,).
+    machine : Plain
     base : (N,) float32
         Visible biases of the base; zeros for the uniform base.
     seed : int
@@ -109,14 +103,14 @@ def ais(
     ------
     Stopped
     """
-    start = np.random.Generator(np.random.Philox(key=[seed, 3])).random((runs, len(base)))
+    start = streams.generator(seed, streams.AIS_START).random((runs, len(base)))
     x = (start < 1 / (1 + np.exp(-base.astype(np.float64)))).astype(np.float32)
     log_weights = walk(machine, base, x, schedule(temperatures), seed, should_stop)
     return summarise(log_weights, log_z_of_base(base, machine[0].shape[1]))
 
 
 def reverse_ais(
-    machine: tuple[Array, Array, Array], base: Array, x: Array, seed: int, temperatures: int = TEMPERATURES
+    machine: Plain, base: Array, x: Array, seed: int, temperatures: int = TEMPERATURES
 ) -> Estimate:
     """Estimate log Z from exact samples x (R, N) of the machine downwards.
 
@@ -128,13 +122,13 @@ def reverse_ais(
 
 
 def raise_bounds(
-    machine: tuple[Array, Array, Array],
+    machine: Plain,
     base: Array,
     rows: Array,
     seed: int,
     temperatures: int = TEMPERATURES,
     chains: int = 1,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = never,
 ) -> NDArray[np.float64]:
     """Stochastic lower bound of log p of each row (R, N) under the annealing model (RAISE).
 
@@ -152,33 +146,13 @@ def raise_bounds(
     return score - log_z_of_base(base, len(c)) + mean
 
 
-def exact_samples(machine: tuple[Array, Array, Array], count: int, seed: int) -> Array:
-    """Draw independent samples (count, N) by listing the states of the smaller side (up to 2^20)."""
-    W, b, c = (array.astype(np.float64) for array in machine)
-    random = np.random.Generator(np.random.Philox(key=[seed, 4]))
-    few, many, across = (c, b, W.T) if len(c) <= len(b) else (b, c, W)
-    states = ((np.arange(2 ** len(few))[:, None] >> np.arange(len(few))) & 1).astype(np.float64)
-    scores = np.concatenate(
-        [
-            part @ few + np.logaddexp(0, part @ across + many).sum(axis=1)
-            for part in np.array_split(states, 64)
-        ]
-    )
-    p = np.exp(scores - scores.max())
-    drawn = states[random.choice(len(p), size=count, p=p / p.sum())]
-    if len(c) > len(b):
-        return drawn.astype(np.float32)
-    means = 1 / (1 + np.exp(-(drawn @ W.T + b)))
-    return (random.random(means.shape) < means).astype(np.float32)
-
-
 def walk(
-    machine: tuple[Array, Array, Array],
+    machine: Plain,
     base: Array,
     x: Array,
     betas: Array,
     seed: int,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = never,
 ) -> NDArray[np.float64]:
     """Log weights (R,) of walks along ``betas`` from the states x (R, N), in short calls of the kernel."""
     W, b, c = machine

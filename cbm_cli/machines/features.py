@@ -1,4 +1,4 @@
-"""What a machine has learned: its filters, how active its hidden units are, and what it makes of data."""
+"""Features that a machine has learned: filters, the activity of hidden units, representations of data."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,12 @@ from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.layout import Layout
 from cbm_cli.kernels.state import Array, Rows
-from cbm_cli.results import Layered
+from cbm_cli.machines import streams
+from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, posterior_of
+from cbm_cli.machines.files import Layered, flatten
 from cbm_cli.results.files import write_atomically
-from cbm_cli.trial.deep import DeepMachine, posterior_of
 
-TOLERANCE = 1e-4  # mean field has settled where a round changes no mean by as much,
-ROUNDS = 100  # and is given up after so many
-BALANCED = (0.05, 0.95)  # a unit whose mean activity lies outside is off, or on, nearly always
+BALANCED = (0.05, 0.95)  # a unit with a mean activity outside is nearly always off, or on
 _BLOCK = 1_000  # rows at a time: enough for fast products, few to wait for the slowest of them
 
 ACTIVATIONS = {
@@ -34,7 +33,7 @@ ACTIVATIONS = {
 
 
 def filters(machine: Layered) -> list[Array]:
-    """What excites each unit of each hidden layer, (n_l, n_0): columns of W_0, W_0 W_1, W_0 W_1 W_2, ...
+    """Filters of each unit of each hidden layer, (n_l, n_0): columns of W_0, W_0 W_1, W_0 W_1 W_2, ...
 
     The products project filters of higher layers linearly back to the visible one (the paper's Fig. 15).
     """
@@ -46,7 +45,7 @@ def filters(machine: Layered) -> list[Array]:
 
 def chosen(sizes: Sequence[int], count: int | None, seed: int) -> list[NDArray[np.int64]]:
     """``count`` units of each layer at random, in order; all where there are no more, or count is None."""
-    random = np.random.Generator(np.random.Philox(key=[seed, 8]))
+    random = streams.generator(seed, streams.UNITS)
     return [np.sort(random.permutation(n)[:count]) for n in sizes]
 
 
@@ -54,18 +53,10 @@ def chosen(sizes: Sequence[int], count: int | None, seed: int) -> list[NDArray[n
 
 
 class Features(NamedTuple):
-    """What a machine makes of a data set.
+    """How a machine represents a data set."""
 
-    Attributes
-    ----------
-    parts : dict
-        Activities of each hidden layer, (n, n_l) float32, by part.
-    unsettled : int
-        Rows for which mean field was given up.
-    """
-
-    parts: dict[str, list[Array]]
-    unsettled: int
+    parts: dict[str, list[Array]]  # activities of each hidden layer, (n, n_l) float32, by part
+    unsettled: int  # rows for which mean field did not converge
 
 
 def features_of(machine: Layered, data: Dataset) -> Features:
@@ -93,23 +84,23 @@ def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Arr
     CbmError
         For rows of another width than the machine.
     """
-    if rows.shape[1] != machine.layers[0]:
-        raise CbmError(f"the data has {rows.shape[1]} columns, the machine {machine.layers[0]} visible units")
-    machine = _in_float32(machine)
-    found, unsettled = [np.empty((len(rows), n), np.float32) for n in machine.layers[1:]], 0
+    if rows.shape[1] != machine.sizes[0]:
+        raise CbmError(f"the data has {rows.shape[1]} columns, the machine {machine.sizes[0]} visible units")
+    if machine.kind == "auto-encoder":
+        machine = machine._replace(
+            weights=tuple(W.astype(np.float32) for W in machine.weights),
+            biases=tuple(b.astype(np.float32) for b in machine.biases),
+        )
+    found, unsettled = [np.empty((len(rows), n), np.float32) for n in machine.sizes[1:]], 0
     for start in range(0, len(rows), _BLOCK):
         x = rows[start : start + _BLOCK] * np.float32(unit)
-        layers, count = (encoded(machine, x), 0) if machine.kind == "auto-encoder" else mean_field(machine, x)
+        layers, count = (
+            (encoded(machine, x), 0) if machine.kind == "auto-encoder" else hidden_means(machine, x)
+        )
         unsettled += count
         for whole, layer in zip(found, layers, strict=True):
             whole[start : start + len(x)] = layer
     return found, unsettled
-
-
-def _in_float32(machine: Layered) -> Layered:
-    names = ("weights", "biases", "offsets")
-    arrays = {name: tuple(a.astype(np.float32) for a in getattr(machine, name)) for name in names}
-    return machine._replace(**arrays)
 
 
 def encoded(machine: Layered, x: NDArray) -> list[NDArray]:
@@ -120,17 +111,15 @@ def encoded(machine: Layered, x: NDArray) -> list[NDArray]:
     return layers[1:]
 
 
-def mean_field(
+def hidden_means(
     machine: Layered, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS
 ) -> tuple[list[Array], int]:
     """Means of each hidden layer of a Boltzmann machine given x (n, n_0), (n, n_l); rows that did not settle.
 
-    Mean field starts at the machine's offsets; with one hidden layer its first answer is exact.
+    By mean field from the machine's offsets; exact with one hidden layer.
     """
-    if len(machine.weights) == 1:
-        return [expit(x @ machine.weights[0] + machine.biases[1])], 0
-    found = posterior_of(DeepMachine.of(machine), x, tolerance, rounds)
-    layers = Layout(machine.layers).layers(np.hstack([x, found.deep]), found.odd)
+    found = posterior_of(flatten(machine), x, tolerance, rounds)
+    layers = Layout(machine.sizes).layers(np.hstack([x, found.deep]), found.odd)
     return layers[1:], found.unsettled
 
 
@@ -143,12 +132,12 @@ def mean_activity(layers: Sequence[Array]) -> list[NDArray[np.float64]]:
 
 
 def unbalanced(means: NDArray) -> float:
-    """Share of units that are off, or on, nearly always: mean activity outside [0.05, 0.95]."""
+    """Share of units that are nearly always off, or on: mean activity outside [0.05, 0.95]."""
     return float(((means < BALANCED[0]) | (means > BALANCED[1])).mean())
 
 
 def has_probabilities(machine: Layered) -> bool:
-    """Whether hidden activities lie in [0, 1], so that it can be said which are balanced."""
+    """Whether hidden activities lie in [0, 1], so that balanced units can be told."""
     return machine.kind != "auto-encoder" or machine.encoder == "sigmoid"
 
 
@@ -175,16 +164,15 @@ def write_npz(folder: Path, features: Features, labels: Mapping[str, NDArray]) -
 
     The arrays are called ``train`` and ``train_labels`` and so on: `cbm` reads such files as data.
     """
-    named = {f"{part}_labels": array for part, array in labels.items()}
-    paths = []
-    for i in range(_depth(features)):
-        paths.append(folder / f"layer-{i + 1}.npz")
-        _write_arrays(paths[-1], {part: layers[i] for part, layers in features.parts.items()} | named)
+    named, paths = {f"{part}_labels": array for part, array in labels.items()}, []
+    for layer, of_parts in enumerate(zip(*features.parts.values(), strict=True), 1):
+        paths.append(folder / f"layer-{layer}.npz")
+        _write_arrays(paths[-1], dict(zip(features.parts, of_parts, strict=True)) | named)
     return paths
 
 
 def write_csv(folder: Path, features: Features) -> list[Path]:
-    """Write a file for each layer and part, a row a line and no header; return their paths."""
+    """Write a file for each layer and part, one row per line and no header; return their paths."""
     paths = []
     for part, layers in features.parts.items():
         for layer, rows in enumerate(layers, 1):
@@ -193,10 +181,6 @@ def write_csv(folder: Path, features: Features) -> list[Path]:
             np.savetxt(stream, rows, fmt="%.6g", delimiter=",")
             write_atomically(paths[-1], stream.getvalue())
     return paths
-
-
-def _depth(features: Features) -> int:
-    return len(next(iter(features.parts.values())))
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, NDArray]) -> None:

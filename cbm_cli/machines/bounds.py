@@ -1,0 +1,84 @@
+"""Mean field of a flattened Boltzmann machine, and the lower bounds of the log-likelihood that it gives."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import entr, expit
+
+from cbm_cli.kernels.mean_field import conjugate_gap, mean_field
+from cbm_cli.kernels.state import Array
+from cbm_cli.machines.files import Machine
+
+TOLERANCE = 1e-4  # mean field has converged where a round changes no mean by as much
+ROUNDS = 100  # of mean field, at most
+
+Values = NDArray[np.float64]
+
+
+class Posterior(NamedTuple):
+    """Factorial approximation of p(deep, odd | visible) for n rows."""
+
+    deep: Array  # (n, E) means of the deep units
+    odd: Array  # (n, M') means of the odd units
+    unsettled: int  # rows that one more round would still change by the tolerance
+
+
+def posterior_of(machine: Machine, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS) -> Posterior:
+    """The mean-field posterior of the rows x (n, n_0) float32; the exact posterior of an RBM."""
+    n_visible, tolerance = machine.sizes[0], np.float32(tolerance)
+    W, b, c = machine.W[n_visible:], machine.b[n_visible:], machine.c
+    from_visible = x @ machine.W[:n_visible]  # (n, n_0) @ (n_0, M')
+    deep, odd = np.tile(machine.start, (len(x), 1)), np.empty_like(from_visible)
+    if not machine.is_deep:
+        return Posterior(deep, expit(from_visible + c), 0)
+    work = np.empty_like(deep), np.empty_like(odd)
+    made = mean_field(W, b, c, from_visible, deep, odd, *work, tolerance, rounds)
+    if made <= rounds:
+        return Posterior(deep, odd, 0)
+    next_deep = expit(odd @ W.T + b)
+    next_odd = expit(from_visible + next_deep @ W + c)
+    change = np.maximum(np.abs(next_deep - deep).max(axis=1), np.abs(next_odd - odd).max(axis=1))
+    return Posterior(deep, odd, int((change >= tolerance).sum()))
+
+
+def lower_bounds(machine: Machine, x: Array, posterior: Posterior) -> Values:
+    """Variational bounds (n,) of log p(v) + log Z: minus the expected energy plus the posterior's entropy.
+
+    Salakhutdinov & Hinton 2009. The energy is linear in every unit, so that its expectation under
+    a factorial posterior is the energy of the means.
+    """
+    W, b, c = (array.astype(np.float64) for array in machine.plain)
+    even, odd = np.hstack([x, posterior.deep]).astype(np.float64), posterior.odd.astype(np.float64)
+    minus_energy = even @ b + ((even @ W + c) * odd).sum(axis=1)
+    return minus_energy + entropy(posterior.deep) + entropy(odd)
+
+
+def entropy(means: NDArray) -> Values:
+    """Entropy in nats of independent binary units, summed over each row of their means (n, units)."""
+    means = means.astype(np.float64)
+    return (entr(means) + entr(1 - means)).sum(axis=1)
+
+
+def tightening(
+    machine: Machine, posterior: Posterior, samples: int, random: np.random.Generator
+) -> tuple[Values, Values]:
+    """How much tighter the bound of each row is with the deep layers summed out: mean and standard error.
+
+    The posterior q of the odd layers alone bounds log p(v) too, by E_q[log sum_deep exp(-E)] + H(q), which
+    is tight if p(odd | v) is factorial, whatever p(deep | odd) is. With two hidden layers the last one is
+    what is summed out. The bound exceeds the mean-field one by E_q[KL(q(deep) || p(deep | odd))]: the
+    expectation over the odd units is estimated by samples, each of them non-negative.
+
+    Returns
+    -------
+    gain, error : (n,), (n,)
+        In nats.
+    """
+    W, b = machine.W[machine.sizes[0] :], machine.b[machine.sizes[0] :]
+    gains = np.empty((samples, len(posterior.odd)))
+    for gain in gains:
+        odd = (random.random(posterior.odd.shape, np.float32) < posterior.odd).astype(np.float32)
+        conjugate_gap(odd @ W.T, b, posterior.deep, gain)  # (n, M') @ (M', E)
+    gains -= entropy(posterior.deep)
+    return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(samples)

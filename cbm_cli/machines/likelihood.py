@@ -1,0 +1,325 @@
+"""How likely machines find data: exact, bounded or estimated log-likelihoods; costs of auto encoders.
+
+All Boltzmann machines are evaluated in one way, because an RBM is a deep machine without deep units: its
+mean-field posterior is exact, and the lower bound that it gives is the log-likelihood itself.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbm_cli.datasets import Dataset
+from cbm_cli.errors import CbmError
+from cbm_cli.kernels.partition import log_partition, mean_log_likelihood
+from cbm_cli.kernels.state import Array, Rows
+from cbm_cli.machines import streams
+from cbm_cli.machines.annealing import (
+    RUNS,
+    TEMPERATURES,
+    Stopped,
+    ais,
+    base_rate,
+    never,
+    raise_bounds,
+    reverse_ais,
+)
+from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, Values, lower_bounds, posterior_of, tightening
+from cbm_cli.machines.features import ACTIVATIONS, encoded
+from cbm_cli.machines.files import Layered, Machine, flatten
+from cbm_cli.machines.limits import check_likelihood
+from cbm_cli.machines.samples import exact_samples
+
+SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
+OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size")  # columns of annealing
+_DEEP_ROWS, _ENCODER_ROWS = 200, 1_000  # a block: enough for fast products, few to wait for the slowest row
+
+Answer = dict[str, Any]  # as cbm evaluate --json prints it
+ShouldStop = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a machine is evaluated, during training or by ``cbm evaluate``."""
+
+    name: str | None = None  # exact, ais, raise or none; default: exact, or the cost of an auto encoder
+    temperatures: int | None = None  # of annealing; default: 14,500, twice as many for deep machines
+    runs: int = RUNS  # of annealing
+    base: str = "base-rate"  # annealing starts at the base rates of the training part, or is uniform
+    rows: int | None = None  # size of a fixed subsample of each part; default: all rows
+    seed: int = 1  # 64 bits; same seed, same values
+    tolerance: float = TOLERANCE  # of mean field
+    rounds: int = ROUNDS
+    samples: int = 10  # per row, for the tighter bound; at least 2
+    checked: bool = True  # exact likelihoods come with their bounds, AIS with reverse AIS
+
+    def steps(self, sizes: Sequence[int]) -> int:
+        """Temperatures of the annealing of a machine with these layers."""
+        return self.temperatures or TEMPERATURES * (2 if len(sizes) > 2 else 1)
+
+
+class Parts(NamedTuple):
+    """The rows that a machine is evaluated on."""
+
+    rows: Mapping[str, Rows]  # (n, n_0) uint8 by part
+    unit: float  # value of one level of the rows: 1, or 1/255 for grey values
+    base: Array  # (n_0,) visible biases of the annealing base; all other units of the base are fair coins
+
+
+def parts_of(data: Dataset, method: Method, names: Sequence[str] | None = None) -> Parts:
+    """The parts of a data set, by default all of them, as a method evaluates them."""
+    rows = {
+        name: fixed_rows(part, method.rows)
+        for name, part in data.parts.items()
+        if names is None or name in names
+    }
+    if method.base == "uniform":
+        return Parts(rows, 1 / data.levels, np.zeros(data.width, np.float32))
+    mean = data.train.mean(axis=0, dtype=np.float64) / data.levels
+    return Parts(rows, 1 / data.levels, base_rate(mean, len(data.train)))
+
+
+def fixed_rows(rows: Rows, count: int | None) -> Rows:
+    """A subsample of ``count`` rows, the same in every trial; all rows where there are no more."""
+    if count is None or count >= len(rows):
+        return rows
+    order = streams.generator(0, streams.SUBSAMPLE).permutation(len(rows))
+    subsample = rows[np.sort(order[:count])]
+    subsample.setflags(write=False)
+    return subsample
+
+
+def evaluate(
+    machine: Layered | Machine,
+    parts: Parts,
+    method: Method,
+    place: str = "evaluate",
+    should_stop: ShouldStop = never,
+) -> tuple[Answer, dict[str, Answer]]:
+    """Evaluate a machine of any kind on the rows of each part.
+
+    Parameters
+    ----------
+    machine : Layered or Machine
+        An auto encoder is a Layered one.
+    parts : Parts
+    method : Method
+    place : str
+        Of the machine or the method, for errors.
+    should_stop : callable
+        Asked at least every second.
+
+    Returns
+    -------
+    common : dict
+        What holds for the machine: the method, log Z and, where it is an estimate, its errors.
+    by_part : dict of dict
+        For each part the log-likelihood, its bounds or the cost, each a mapping of the mean, the total and
+        the number of rows, in nats.
+
+    Raises
+    ------
+    CbmError
+        Where the rows are of another width, the machine is too large for an exact sum, or the method is not
+        for its kind.
+    Stopped
+    """
+    for rows in parts.rows.values():
+        if rows.shape[1] != machine.sizes[0]:
+            raise CbmError(
+                f"{place}: has {machine.sizes[0]} visible units; the data has {rows.shape[1]} columns"
+            )
+    if isinstance(machine, Layered):
+        if machine.kind == "auto-encoder":
+            return _costs_of(machine, parts, method, place)
+        machine = flatten(machine)
+    base = np.concatenate([parts.base, np.zeros_like(machine.start)])
+    if method.name == "raise":
+        return _raised(machine, parts, base, method, place, should_stop)
+    if method.name == "ais":
+        common = _estimated(machine, base, method, should_stop)
+    else:
+        rows = max(map(len, parts.rows.values()), default=1)
+        check_likelihood(
+            machine.sizes, rows, place, "use --ais (annealed importance sampling) to estimate it"
+        )
+        common = {"method": "exact", "log_z": log_partition(*machine.plain)}
+    return common, {
+        part: _given_log_z(machine, rows, parts.unit, common["log_z"], method, should_stop)
+        for part, rows in parts.rows.items()
+    }
+
+
+def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ...]:
+    """Names of the values of an evaluation in training, for a Boltzmann machine with these layers."""
+    if method.name == "none":
+        return ()
+    estimated, deep = method.name == "ais", len(sizes) > 2
+    quantities = ["log_likelihood"]
+    if estimated and deep:
+        quantities = ["lower_bound", "tighter_bound"][: 2 if len(sizes) == 3 else 1]
+    names = [f"{part}_{quantity}" for part in parts.rows for quantity in quantities]
+    names += ["mean_field_unsettled"] if estimated and deep else []
+    return (*names, *(OF_MACHINE if estimated else ()))
+
+
+def values(common: Answer, by_part: Mapping[str, Answer]) -> dict[str, float]:
+    """What `evaluate` returned by the names of `columns`."""
+    found = {name: common[name] for name in OF_MACHINE if name in common}
+    for part, answer in by_part.items():
+        found |= {f"{part}_{name}": its["mean"] for name, its in answer.items() if isinstance(its, dict)}
+    found["mean_field_unsettled"] = sum(answer.get("mean_field_unsettled", 0) for answer in by_part.values())
+    return found
+
+
+def _over(mean: float, n: int) -> Answer:
+    return {"mean": mean, "total": mean * n, "n": n}
+
+
+# The partition function
+
+
+def _estimated(machine: Machine, base: Array, method: Method, should_stop: ShouldStop) -> Answer:
+    """log Z by annealing, and how far to trust it."""
+    steps = method.steps(machine.sizes)
+    found = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
+    answer = {
+        "method": "ais",
+        "log_z": found.log_z,
+        "log_z_standard_error": found.standard_error,
+        "log_z_interval": list(found.interval),
+        "effective_sample_size": found.effective_sample_size,
+        "doubtful": found.doubtful,
+    }
+    if method.checked and min(machine.W.shape) <= SAMPLED_BITS:
+        samples = exact_samples(machine.plain, method.runs, method.seed)
+        back = reverse_ais(machine.plain, base, samples, method.seed, steps)
+        answer |= {"reverse_log_z": back.log_z, "reverse_log_z_standard_error": back.standard_error}
+    return answer
+
+
+def _raised(
+    machine: Machine, parts: Parts, base: Array, method: Method, place: str, should_stop: ShouldStop
+) -> tuple[Answer, dict[str, Answer]]:
+    """Stochastic lower bounds by annealing downwards from the rows."""
+    if machine.is_deep:
+        raise CbmError(
+            f"{place}: --raise anneals from rows of data, and would need the states of all even layers of a "
+            "deep machine; use --ais, which bounds the likelihood by mean field"
+        )
+    by_part, steps = {}, method.steps(machine.sizes)
+    for part, rows in parts.rows.items():
+        x, n = (rows * np.float32(parts.unit)).astype(np.float32), len(rows)
+        bounds = raise_bounds(machine.plain, base, x, method.seed, steps, should_stop=should_stop)
+        error = float(bounds.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+        likelihood = _over(float(bounds.mean()), n) | {"standard_error_over_rows": error}
+        by_part[part] = {"log_likelihood": likelihood}
+    return {"method": "raise"}, by_part
+
+
+# Rows given log Z
+
+
+def _given_log_z(
+    machine: Machine, rows: Rows, unit: float, log_z: float, method: Method, should_stop: ShouldStop
+) -> Answer:
+    """The log-likelihood of the rows and its bounds."""
+    if not machine.is_deep:
+        mean = mean_log_likelihood(*machine.plain, rows, np.float32(unit), log_z)
+        return {"log_likelihood": _over(mean, len(rows))}
+    n, answer = len(rows), {}
+    if method.name != "ais":
+        exact = exact_scores(machine, rows, unit, should_stop)
+        answer["log_likelihood"] = _over(float((exact - log_z).mean()), n)
+        if not method.checked:
+            return answer
+    found = bounds_of(machine, rows, unit, method, should_stop)
+    lower = float(found.lower.mean()) - log_z
+    answer["lower_bound"] = _over(lower, n)
+    if len(machine.sizes) == 3:
+        error = float(np.linalg.norm(found.gain_error)) / n  # of the samples alone, not of log Z
+        answer["tighter_bound"] = _over(lower + float(found.gain.mean()), n) | {"standard_error": error}
+    return answer | {"mean_field_unsettled": found.unsettled}
+
+
+def exact_scores(machine: Machine, rows: Rows, unit: float = 1.0, should_stop: ShouldStop = never) -> Values:
+    """log p(v) + log Z of each row (n, n_0) in nats: log of the sum over all hidden states.
+
+    With its visible units given, a deep machine is an RBM of its deep and odd units: the sum over hidden
+    states is a partition function too.
+    """
+    n_visible = machine.sizes[0]
+    W, b, c = (array.astype(np.float64) for array in machine.plain)
+    found = []
+    for x in _blocks(rows, unit, should_stop):
+        scores = x.astype(np.float64) @ np.column_stack([W[:n_visible], b[:n_visible]])  # (B, M' + 1)
+        found += [row[-1] + log_partition(W[n_visible:], b[n_visible:], row[:-1] + c) for row in scores]
+    return np.array(found)
+
+
+class Bounds(NamedTuple):
+    """Lower bounds of log p(v) + log Z of n rows, in nats."""
+
+    lower: Values  # (n,) the mean-field bound
+    gain: (
+        Values  # (n,) what the tighter bound adds to it, at least 0; zeros unless there are two hidden layers
+    )
+    gain_error: Values  # (n,) standard error of the gain
+    unsettled: int  # rows whose mean field did not converge
+
+
+def bounds_of(
+    machine: Machine, rows: Rows, unit: float, method: Method, should_stop: ShouldStop = never
+) -> Bounds:
+    """Bound log p(v) + log Z of the rows (n, n_0) from below, block by block; Stopped where asked to stop."""
+    random = streams.generator(method.seed, streams.BOUNDS)
+    blocks = []
+    for x in _blocks(rows, unit, should_stop):
+        posterior = posterior_of(machine, x, method.tolerance, method.rounds)
+        gain = np.zeros(len(x)), np.zeros(len(x))
+        if len(machine.sizes) == 3:
+            gain = tightening(machine, posterior, method.samples, random)
+        blocks.append(Bounds(lower_bounds(machine, x, posterior), *gain, posterior.unsettled))
+    lower, gain, error, unsettled = zip(*blocks, strict=True)
+    return Bounds(np.concatenate(lower), np.concatenate(gain), np.concatenate(error), sum(unsettled))
+
+
+def _blocks(rows: Rows, unit: float, should_stop: ShouldStop) -> Iterator[Array]:
+    for start in range(0, len(rows), _DEEP_ROWS):
+        if should_stop():
+            raise Stopped
+        yield rows[start : start + _DEEP_ROWS] * np.float32(unit)
+
+
+# Auto encoders
+
+
+def _costs_of(machine: Layered, parts: Parts, method: Method, place: str) -> tuple[Answer, dict[str, Answer]]:
+    if method.name:
+        raise CbmError(
+            f"{place}: an auto encoder has no normalised likelihood for --{method.name} to find; it is "
+            f"judged by its cost: remove --{method.name}"
+        )
+    if machine.loss == "cross-entropy" and machine.decoder != "sigmoid":
+        raise CbmError(
+            f"{place}: its loss, the cross entropy, needs a sigmoid decoder, not {machine.decoder}"
+        )
+    by_part = {}
+    for part, rows in parts.rows.items():
+        blocks = (rows[i : i + _ENCODER_ROWS] * parts.unit for i in range(0, len(rows), _ENCODER_ROWS))
+        mean = sum(float(costs(machine, x).sum()) for x in blocks) / len(rows)
+        by_part[part] = {"cost": _over(mean, len(rows))}
+    return {"method": "cost", "loss": machine.loss}, by_part
+
+
+def costs(machine: Layered, x: NDArray) -> NDArray:
+    """Loss (n,) of the rows x (n, n_0) of an auto encoder: cross entropy in nats, or squared error."""
+    y, decode = encoded(machine, x)[-1], ACTIVATIONS[machine.decoder]
+    for W, b in zip(machine.weights[:0:-1], machine.decoder_biases[::-1], strict=True):
+        y = decode(y @ W.T + b)  # (n, n_{l+1}) @ (n_{l+1}, n_l)
+    activation = y @ machine.weights[0].T + machine.biases[0]
+    if machine.loss == "cross-entropy":
+        return (np.logaddexp(0, activation) - x * activation).sum(axis=1)
+    return ((x - decode(activation)) ** 2).sum(axis=1)

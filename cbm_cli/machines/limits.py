@@ -1,0 +1,86 @@
+"""Sums over too many states, refused before anything runs."""
+
+from collections.abc import Sequence
+
+from cbm_cli.errors import CbmError
+
+LIKELIHOOD_BITS = 30  # an exact likelihood sums at most 2^30 states
+PHASE_BITS = 16  # an exact model phase keeps all states of the smaller side in memory
+FISHER_BITS = 16  # an exact Fisher matrix sums all joint states
+RECORDER_BITS = 20  # a recorder sums the states of the smaller side at every record
+_NANOSECONDS = 0.8  # one factor of the exact partition function, measured (docs/benchmarks.md)
+
+
+def check_likelihood(sizes: Sequence[int], rows: int, place: str, remedy: str) -> None:
+    """Refuse exact likelihoods that would sum more than 2^30 states.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Units of the layers n_0, ..., n_L. With two hidden layers or more there is a sum for each row too,
+        over the hidden states.
+    rows : int
+        Rows whose likelihood is wanted.
+    place, remedy : str
+        Where the method was chosen, and what to choose in its place.
+
+    Raises
+    ------
+    CbmError
+    """
+    even, odd = sum(sizes[::2]), sum(sizes[1::2])
+    for n, count in ((even, 1), (even - sizes[0], rows)):
+        bits = min(n, odd)
+        if count << bits > 1 << LIKELIHOOD_BITS:
+            each = f" for each of {count:,} rows" if count > 1 else ""
+            seconds = count * 2.0 ** min(bits, 900) * max(n, odd) * _NANOSECONDS * 1e-9
+            cost = f"{each}, about {_duration(seconds)} each time"
+            remedy += ", or evaluate fewer rows" if count > 1 else ""
+            raise _too_many(f"{place}: an exact likelihood", (n, odd), bits, LIKELIHOOD_BITS, remedy, cost)
+
+
+def check_smaller_side(what: str, n: int, m: int, limit: int, remedy: str) -> None:
+    """Raise CbmError where the smaller side of n x m units has more than 2^limit states."""
+    if min(n, m) > limit:
+        raise _too_many(what, (n, m), min(n, m), limit, remedy)
+
+
+def check_fisher(place: str, fisher: str, damping: float, n: int, m: int, remedy: str) -> None:
+    """Raise CbmError for an exact Fisher matrix of too many joint states, or one that is singular.
+
+    Parameters
+    ----------
+    place, remedy : str
+        Where the matrix is wanted, and what to do where it has too many states.
+    fisher : str
+        joint, marginal or diagonal; the diagonal one is never refused.
+    damping : float
+        What is added to its diagonal.
+    n, m : int
+        Visible and hidden units.
+    """
+    if fisher == "diagonal":
+        return
+    if n + m > FISHER_BITS:
+        raise _too_many(f"{place}: the exact Fisher matrix", (n, m), n + m, FISHER_BITS, remedy)
+    rank, parameters = 2**n - 1, (n + 1) * (m + 1) - 1
+    if fisher == "marginal" and not damping and rank < parameters:
+        raise CbmError(
+            f"{place}: the marginal Fisher matrix is singular: its rank is at most 2^{n} - 1 = {rank}, with "
+            f"{parameters} parameters; give damping, such as 0.01, or take the joint one"
+        )
+
+
+def _too_many(
+    what: str, units: tuple[int, int], bits: int, limit: int, remedy: str, cost: str = ""
+) -> CbmError:
+    return CbmError(
+        f"{what} sums 2^{bits} states of {units[0]}x{units[1]} units{cost}; the limit is 2^{limit}: {remedy}"
+    )
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("years", 3.156e7), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:,.0f} {unit}" if seconds < 1e6 * size else f"{seconds / size:.0e} {unit}"
+    return f"{seconds:.0f} seconds"
