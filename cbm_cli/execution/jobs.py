@@ -56,7 +56,7 @@ class Job:
         """A few words for progress and messages."""
         settings = self.trial.settings
         return (
-            f"{settings.data.title} {settings.offsets} {settings.sampler_name} {settings.learning_rate:g} "
+            f"{settings.data.title} {settings.offsets} {settings.sampler_name} {settings.learning_rate} "
             f"trial {self.trial.number}"
         )
 

@@ -183,6 +183,7 @@ def _experiment(
     cells = expand(choices, rules, node, problems) if problems.count == before else ()
     if problems.count == before and not PATHS.keys() & changes.keys():
         _check_matched(rules, own, problems)
+        _check_sliding(cells, own, problems)
     return Experiment(name, head.description, head.trials, head.seed, cells, head.table)
 
 
@@ -223,6 +224,16 @@ def _check_matched(rules: Rules, own: Mapping[str, Node], problems: Problems) ->
     for condition in [one for rule, ones in conditions.items() if rule in own for one in ones]:
         if not condition.matched:
             problems.add(condition.node.place, condition.node.label, "holds for no cell of the grid")
+
+
+def _check_sliding(cells: Sequence[Settings], own: Mapping[str, Node], problems: Problems) -> None:
+    """A sliding factor serves the cells with ``_s``; it may stand beside others, but not without any."""
+    default = Settings.default_of("sliding_factor")
+    changed = any(cell.sliding_factor != default for cell in cells)
+    schemes = [cell.offsets + (cell.pretraining.offsets or "") for cell in cells]
+    if "sliding_factor" in own and changed and not any("_s" in scheme for scheme in schemes):
+        node = own["sliding_factor"]
+        problems.add(node.place, node.label, "has no effect: no offset scheme here has _s, as in dd^b_s")
 
 
 class _Names:
