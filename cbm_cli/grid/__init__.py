@@ -8,6 +8,7 @@ from cbm_cli.grid.learning import (
     MeanField,
     Pretraining,
     SlidingFactor,
+    StartFrom,
     WeightDecay,
 )
 from cbm_cli.grid.machine import Model
@@ -35,6 +36,7 @@ __all__ = [
     "Scheme",
     "Settings",
     "SlidingFactor",
+    "StartFrom",
     "TableSpec",
     "Trial",
     "WeightDecay",

@@ -39,6 +39,7 @@ def check_fit(settings: Settings) -> None:
     _check_batches(settings)
     _check_gradient(settings)
     _check_sources(settings)
+    _check_start(settings)
     _check_evaluation(settings)
 
 
@@ -142,6 +143,12 @@ def _check_sources(settings: Settings) -> None:
         raise Misfit(
             "offsets_from", f"the offsets of {settings.offsets} stay at zero; leave offsets_from out"
         )
+
+
+def _check_start(settings: Settings) -> None:
+    start = settings.start_from
+    if (start.path or start.experiment) and settings.pretraining.epochs:
+        raise Misfit("pretraining", "the layers are those of start_from; leave out pretraining or start_from")
 
 
 def _check_evaluation(settings: Settings) -> None:

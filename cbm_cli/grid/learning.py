@@ -5,12 +5,13 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_serializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_serializer, model_validator
 
 from cbm_cli.grid.offsets import Scheme
 from cbm_cli.grid.samplers import Sampler
 from cbm_cli.grid.values import (
     Count,
+    FileName,
     Fraction,
     Frozen,
     Interval,
@@ -131,6 +132,38 @@ class LearningRate(Frozen):
             rate, interval = step.split(" from ")
             pieces.append((updates_of(interval), float(rate)))
         return [piece for piece in pieces if piece[0] < total]
+
+
+def _file_of_trial(text: str) -> str:
+    if re.search(r"[{}]", re.sub(r"\{trial(:0\d)?d?\}", "", text)):
+        raise ValueError("knows {trial} and {trial:03d} alone, as in start/trial-{trial:03d}.npz")
+    return text
+
+
+class StartFrom(Frozen):
+    """The machines that trials start from: files, or the finished trials of another experiment."""
+
+    path: Annotated[FileName, AfterValidator(_file_of_trial)] | None = Field(
+        None, description="A machine file; {trial:03d} stands for the number of the trial"
+    )
+    experiment: str | None = Field(
+        None, description="An experiment of this grid: its trials of the same number"
+    )
+    machine: Literal["final", "best-valid"] = Field(
+        "final", description="With experiment: the last machine, or the best on the validation part"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "StartFrom":
+        if self.path and self.experiment:
+            raise Misfit("path", "trials start from files or from an experiment; give path or experiment")
+        if self.machine != "final" and not self.experiment:
+            raise Misfit("machine", "machine chooses one of an experiment's two; give experiment")
+        return self
+
+    def file_of(self, number: int) -> str:
+        """Return the path of a trial's machine file."""
+        return self.path.format(trial=number)
 
 
 class SlidingFactor(Frozen):

@@ -129,7 +129,9 @@ def read_grid(
         name: _experiment(name, node, defaults, changes if name in changed else {}, problems)
         for name, node in nodes.items()
     }
+    _check_starts(experiments, nodes, problems)
     problems.raise_any()
+    experiments = {name: _with_sources(experiments, name) for name in experiments}
     return Grid(Path(path), experiments, groups, default)
 
 
@@ -234,6 +236,46 @@ def _check_sliding(cells: Sequence[Settings], own: Mapping[str, Node], problems:
     if "sliding_factor" in own and changed and not any("_s" in scheme for scheme in schemes):
         node = own["sliding_factor"]
         problems.add(node.place, node.label, "has no effect: no offset scheme here has _s, as in dd^b_s")
+
+
+def _check_starts(
+    experiments: Mapping[str, Experiment], nodes: Mapping[str, Node], problems: Problems
+) -> None:
+    """Add a problem for each experiment that starts from one that is not there, or from itself in the end."""
+    for name, experiment in experiments.items():
+        for source in _names_of_sources(experiment):
+            fields = nodes[name].value if isinstance(nodes[name].value, dict) else {}
+            node = fields.get("start_from", nodes[name])
+            if isinstance(node.value, dict):
+                node = node.value.get("experiment", node)
+            if source not in experiments:
+                hint = did_you_mean(source, experiments)
+                problems.add(node.place, node.label, f"there is no experiment {source}{hint}")
+            elif name in _all_sources(experiments, source):
+                problems.add(
+                    node.place, node.label, f"starts from {source}, which starts from {name} in the end"
+                )
+
+
+def _names_of_sources(experiment: Experiment) -> list[str]:
+    names = dict.fromkeys(cell.start_from.experiment for cell in experiment.cells)
+    return [name for name in names if name]
+
+
+def _all_sources(experiments: Mapping[str, Experiment], name: str) -> set[str]:
+    """Return an experiment, those that it starts from, and so on."""
+    found, waiting = set(), [name]
+    while waiting:
+        one = waiting.pop()
+        if one in experiments and one not in found:
+            found.add(one)
+            waiting += _names_of_sources(experiments[one])
+    return found
+
+
+def _with_sources(experiments: Mapping[str, Experiment], name: str) -> Experiment:
+    sources = (_with_sources(experiments, source) for source in _names_of_sources(experiments[name]))
+    return replace(experiments[name], sources=tuple(sources))
 
 
 class _Names:

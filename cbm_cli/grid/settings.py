@@ -16,6 +16,7 @@ from cbm_cli.grid.learning import (
     MeanField,
     Pretraining,
     SlidingFactor,
+    StartFrom,
     WeightDecay,
 )
 from cbm_cli.grid.machine import Model
@@ -27,7 +28,7 @@ from cbm_cli.grid.values import EVERY_FIELD, Count, Frozen, OffsetText, Positive
 class Settings(Frozen):
     """Everything that one trial needs to know but its seed."""
 
-    since_0_2 = frozenset({"chains", "swaps", "shuffle", "momentum", "weight_decay"})
+    since_0_2 = frozenset({"chains", "swaps", "shuffle", "momentum", "weight_decay", "start_from"})
 
     data: Data
     model: Model
@@ -59,6 +60,7 @@ class Settings(Frozen):
     mean_field: MeanField = MeanField()
     pretraining: Pretraining = Pretraining()
     early_stopping: EarlyStopping = EarlyStopping()
+    start_from: StartFrom = StartFrom()
     init: Literal["zero", "inverse-sigmoid"] = Field("inverse-sigmoid", description="Initial visible biases")
     weight_scale: Positive = Field(0.01, description="Standard deviation of the initial weights")
     updates: Count | None = Field(None, description="Length of training in updates (or give epochs)")
@@ -166,6 +168,7 @@ class Experiment:
     seed: int
     cells: tuple[Settings, ...]
     table: TableSpec
+    sources: tuple["Experiment", ...] = ()  # the experiments that trials of this one start from
 
     def __iter__(self) -> Iterator[Trial]:
         """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even cells."""

@@ -6,7 +6,7 @@ from cbm_cli.results.machines import read_layered, read_machine
 from cbm_cli.results.metrics import Metric, default_metric, measured
 from cbm_cli.results.outcome import Outcome, Progress
 from cbm_cli.results.reading import Results, label
-from cbm_cli.results.store import Store
+from cbm_cli.results.store import Store, read_progress
 
 __all__ = [
     "Layered",
@@ -23,6 +23,7 @@ __all__ = [
     "pretraining_id",
     "read_layered",
     "read_machine",
+    "read_progress",
     "run_id",
     "unflatten",
 ]

@@ -60,6 +60,8 @@ EVERYWHERE = {
     "gradient_scale_to": "|none",
     "gradient_from": "|samples",
     "offsets_from": "|same",
+    "start_from_path": "",
+    "start_from_experiment": "",
     "evaluate_rows": "",
 }
 ALL_ROWS = {"data_hold_out": ""}  # auto encoders need a validation part, which not all data sets have
