@@ -82,7 +82,7 @@ def test_scalars_alone_are_one_cell(cells):
 
 def test_unquoted_values_mean_what_they_look_like(cells):
     text = without("offsets").replace("0.1", "1e-3") + "    offsets: [00, 0d, dd_s^b]\n    batch: full\n"
-    assert [(cell.offsets, cell.learning_rate, cell.batch) for cell in cells(text)] == [
+    assert [(cell.offsets, cell.learning_rate.start, cell.batch) for cell in cells(text)] == [
         ("00", 0.001, "full"),
         ("0d", 0.001, "full"),
         ("dd^b_s", 0.001, "full"),
@@ -150,7 +150,9 @@ def test_zip_ties_axes_into_one(cells):
         "    learning_rate: [0.1, 0.2]\n    weight_scale: [0.1, 0.2]\n    ladders: [1, 2, 4]\n"
         "    init: [zero, inverse-sigmoid, zero]\n    zip: [[learning_rate, weight_scale], [ladders, init]]\n"
     )
-    assert [(cell.learning_rate, cell.weight_scale, cell.ladders, cell.init) for cell in cells(text)] == [
+    assert [
+        (cell.learning_rate.start, cell.weight_scale, cell.ladders, cell.init) for cell in cells(text)
+    ] == [
         (0.1, 0.1, 1, "zero"),
         (0.1, 0.1, 2, "inverse-sigmoid"),
         (0.1, 0.1, 4, "zero"),
@@ -164,7 +166,7 @@ def test_one_list_of_fields_is_one_zip(cells):
     text = without("data").replace("0.1", "[0.1, 0.2]") + (
         "    data: [mnist, {name: bars-and-stripes, size: 3}]\n    zip: [data, learning_rate]\n"
     )
-    assert [(cell.data.name, cell.learning_rate) for cell in cells(text)] == [
+    assert [(cell.data.name, cell.learning_rate.start) for cell in cells(text)] == [
         ("mnist", 0.1),
         ("bars-and-stripes", 0.2),
     ]
@@ -193,7 +195,7 @@ experiments:
       - {learning_rate: 0.3, data: shifting-bar}
 """
     kept = [
-        (cell.data.flip, cell.offsets, cell.learning_rate)
+        (cell.data.flip, cell.offsets, cell.learning_rate.start)
         for cell in cells(text.replace("CONDITION", condition))
     ]
     assert kept == [
@@ -251,12 +253,12 @@ experiments:
 """
     toy, other = read(text).experiments.values()
     assert (toy.trials, toy.seed, toy.table) == (3, 7, TableSpec(columns=("init",)))
-    assert [(cell.learning_rate, cell.updates, cell.init) for cell in toy.cells] == [
+    assert [(cell.learning_rate.start, cell.updates, cell.init) for cell in toy.cells] == [
         (0.1, 100, "zero"),
         (0.2, 100, "zero"),
     ]
     assert (other.trials, other.seed) == (4, 7)
-    assert [(cell.learning_rate, cell.updates, cell.epochs, cell.init) for cell in other.cells] == [
+    assert [(cell.learning_rate.start, cell.updates, cell.epochs, cell.init) for cell in other.cells] == [
         (0.3, None, 5, "inverse-sigmoid")
     ]
 
@@ -285,7 +287,7 @@ def test_byte_order_mark_and_windows_line_ends_do_not_matter(cells):
 def test_trial_k_has_the_same_seed_in_every_cell(read):
     toy = read(PLAIN.replace("0.1", "[0.1, 0.2]"), trials=3).experiments["toy"]
     trials = list(toy)
-    assert [(trial.number, trial.settings.learning_rate) for trial in trials] == [
+    assert [(trial.number, trial.settings.learning_rate.start) for trial in trials] == [
         (number, rate) for number in range(3) for rate in (0.1, 0.2)
     ]
     seeds = {trial.number: trial.seed for trial in trials}
@@ -339,7 +341,7 @@ def test_override_replaces_a_field_in_every_experiment(read):
     grid = read(SEVERAL, {"learning_rate": "5e-2", "sampler": "[CD-1, PCD-1]", "trials": "2"})
     for experiment in grid.experiments.values():
         assert experiment.trials == 2
-        assert [(cell.learning_rate, cell.sampler) for cell in experiment.cells] == [
+        assert [(cell.learning_rate.start, cell.sampler) for cell in experiment.cells] == [
             (0.05, "CD-1"),
             (0.05, "PCD-1"),
         ]
@@ -426,7 +428,20 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
             "9:19: toy.weight_scale: the YAML tag tag:yaml.org,2002:float means nothing",
         ),
         ("sliding_factor: 1.5", "9:21: toy.sliding_factor: must be 1 or less, not 1.5"),
-        ("sliding_factor: {visible: 0}", "9:31: toy.sliding_factor.visible: must be greater than 0, not 0"),
+        ("sliding_factor: {hidden: 0}", "9:30: toy.sliding_factor.hidden: must be greater than 0, not 0"),
+        ("sliding_factor: {visible: -1}", "9:31: toy.sliding_factor.visible: must be 0 or more, not -1"),
+        ("chains: 0", "9:13: toy.chains: must be 1 or more, not 0"),
+        ("chains: 20", "9:13: toy.chains: chains are for PCD-k and FPCD-k; the sampler is PT_10; for PT_c"),
+        ("swaps: odd", "9:12: toy.swaps: must be alternate or both, not odd"),
+        ("shuffle: never", "9:14: toy.shuffle: must be true or false, not never"),
+        ("momentum: 1", "9:15: toy.momentum: must be less than 1, not 1"),
+        ("momentum: -0.1", "9:15: toy.momentum: must be 0 or more, not -0.1"),
+        ("momentun: 0.5", "9:5: toy.momentun: unknown field; did you mean momentum?"),
+        ("weight_decay: -1", "9:19: toy.weight_decay: must be 0 or more, not -1"),
+        ("weight_decay: {l1: inf}", "9:24: toy.weight_decay.l1: must be finite, not inf"),
+        ("weight_decay: {l3: 1}", "9:20: toy.weight_decay.l3: unknown field; there are: l1, l2"),
+        ("gradient: {scale_of: weights}", "9:26: toy.gradient.scale_of: scale_of needs scale_to, as in"),
+        ("gradient: {scale_of: W}", "9:26: toy.gradient.scale_of: must be all or weights, not W"),
         (
             "sliding_factor: {visibel: 1}",
             "9:22: toy.sliding_factor.visibel: unknown field; did you mean visible?",
@@ -532,6 +547,41 @@ def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
         ("sampler", "[CD-1, PT_1]", "8:21: toy.sampler: sampler 'PT_1': parallel tempering needs 2 or more"),
         ("learning_rate", "0", "8:20: toy.learning_rate: must be greater than 0, not 0"),
         ("learning_rate", "-0.5", "8:20: toy.learning_rate: must be greater than 0, not -0.5"),
+        ("learning_rate", "{decay: 0.9}", "8:5: toy.learning_rate.start: is missing"),
+        ("learning_rate", "{start: 0}", "8:28: toy.learning_rate.start: must be greater than 0, not 0"),
+        (
+            "learning_rate",
+            "{start: 1, decay: 1, every: 5}",
+            "8:38: toy.learning_rate.decay: must be less than 1, not 1",
+        ),
+        ("learning_rate", "{start: 1, decay: 0.9}", "8:38: toy.learning_rate.decay: decay needs an interval"),
+        ("learning_rate", "{start: 1, every: 5}", "8:38: toy.learning_rate.every: every needs a decay"),
+        (
+            "learning_rate",
+            "{start: 1, decay: 0.9, every: 5, steps: 0.1 from 7 updates}",
+            "8:60: toy.learning_rate.steps: a rate decays or changes in steps; give",
+        ),
+        ("learning_rate", "{start: 1, steps: 0.1}", "8:38: toy.learning_rate.steps: write rates and where"),
+        (
+            "learning_rate",
+            "{start: 1, steps: 0 from 7 epochs}",
+            "8:38: toy.learning_rate.steps: rates must be finite and greater than 0",
+        ),
+        (
+            "learning_rate",
+            "{start: 1, steps: 0.1 from 7 epochs + 0.1 from 9 updates}",
+            "8:38: toy.learning_rate.steps: count all steps in updates, or all in epochs",
+        ),
+        (
+            "learning_rate",
+            "{start: 1, steps: 0.1 from 7 epochs + 0.01 from 7 epochs}",
+            "8:38: toy.learning_rate.steps: steps must come one after the other",
+        ),
+        (
+            "learning_rate",
+            "{start: 1, step: 0.1 from 7 epochs}",
+            "8:31: toy.learning_rate.step: unknown field; did you mean steps?",
+        ),
         ("updates", "1e3", "8:14: toy.updates: must be a whole number, not 1e3"),
     ],
 )
@@ -838,6 +888,14 @@ def test_schema_is_a_schema_and_accepts_the_experiments_of_the_paper():
         ("offsets: 00", ""),
         ("offsets: [00, d0, dd_s^b]", ""),
         ("learning_rate: [1e-3, 1, .5, '0.1']", ""),
+        ("learning_rate: {start: [0.1, 1], decay: 0.9, every: 10 epochs}", ""),
+        ("learning_rate: [0.1, {start: 1, steps: 0.1 from 9 updates + 0.01 from 20 updates}]", ""),
+        ("weight_decay: [0, 0.0002, {l1: 1e-4}]", ""),
+        ("momentum: [0, 0.9]", ""),
+        ("swaps: both", ""),
+        ("shuffle: [true, off]", ""),
+        ("sliding_factor: {visible: 0}", ""),
+        ("when: [{if: {learning_rate: 0.1}, set: {learning_rate.decay: 0.5}}]", "decay needs an interval"),
         ("data: mnist", ""),
         ("data: [mnist, {name: bars-and-stripes, size: [2, 3], flip: [off, 'true']}]", ""),
         ("data: {name: mnist, bar: 3}", "has no option bar"),
@@ -882,6 +940,12 @@ def test_schema_accepts_what_the_reader_accepts(read, lines, told):
         "weight_scale: small",
         "weight_scale: -1",
         "weight_scale: '-1e-3'",
+        "learning_rate: {decay: 0.9, every: 10 epochs}",
+        "learning_rate: {start: 1, decay: 2, every: 10 epochs}",
+        "momentum: 1",
+        "weight_decay: -1",
+        "chains: 0",
+        "swaps: none",
         "sliding_factor: 1.5",
         "sliding_factor: {visibel: 1}",
         "batch: ful",

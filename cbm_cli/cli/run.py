@@ -117,8 +117,13 @@ def _describe(agenda: Agenda, workers: int) -> None:
     from cbm_cli.cli.progress import duration
     from cbm_cli.execution import estimate_seconds
 
-    resumed = f", {agenda.resumed} of them from where they were stopped" if agenda.resumed else ""
-    click.echo(f"{agenda.total} trials: {agenda.done} done, {len(agenda.jobs)} to run{resumed}")
+    ways = {
+        "from where they were stopped": agenda.resumed,
+        "from the end of a shorter training": agenda.continued,
+        "from machines of files or of another experiment": agenda.started,
+    }
+    told = "".join(f", {n} of them {way}" for way, n in ways.items() if n)
+    click.echo(f"{agenda.total} trials: {agenda.done} done, {len(agenda.jobs)} to run{told}")
     if agenda.jobs:
         seconds = estimate_seconds(agenda) / max(workers, 1)
         click.echo(f"about {duration(seconds)} on {max(workers, 1)} worker{'s' if workers > 1 else ''}")

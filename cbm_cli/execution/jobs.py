@@ -1,17 +1,17 @@
 """From experiments to the trials that still have to be run."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cbm_cli.datasets import Dataset, load
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
-from cbm_cli.results import Progress, Store, pretraining_id, run_id
+from cbm_cli.execution.starts import FileStarts, Names, Start, TrialStarts
+from cbm_cli.grid.settings import Data, Experiment, Trial
+from cbm_cli.results import Progress, Store, pretraining_id, read_progress
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.pretraining import pretraining_facts
-from cbm_cli.trial.recorders import is_own, load_recorder
 from cbm_cli.trial.start import total_updates
 
 
@@ -25,6 +25,8 @@ class Job:
     stores: tuple[Store, ...]
     pretraining: str | None = None  # name of its pre-trained layers, which other trials may share
     sources: dict[str, str] = field(default_factory=dict)  # of a user's own recorders, by name
+    course: str = ""  # the run-id without the length of training: what shorter and longer ones share
+    start: Start | None = None  # the machine that it starts from, if it does
 
     @property
     def key(self) -> tuple[str, int]:
@@ -32,14 +34,35 @@ class Job:
         return self.run_id, self.trial.number
 
     def since(self) -> Progress | None:
-        """Where an earlier run left this trial, or another one its pre-training."""
+        """Where an earlier run left this trial or a shorter one, its start, or another's pre-training."""
+        for path in self.left.values():
+            found = read_progress(path, self.digest)
+            if found is not None:
+                return found
+        if self.start:
+            return self.start.progress(self.trial, self.data)
+        layers = self.layers
+        return Progress(None, stage=self.stages, pretrained=layers) if layers else None
+
+    @property
+    def left(self) -> dict[str, Path]:
+        """Files of earlier runs to go on from: this trial's state, the end of a shorter one."""
         if not self.stores:
+            return {}
+        end = self.course and self.stores[0].end(self.course, self.trial.number, self.updates)
+        return {"resumed": self.stores[0].path(*self.key, ".state.npz")} | ({"continued": end} if end else {})
+
+    @property
+    def layers(self) -> dict | None:
+        """Layers that another trial has pre-trained."""
+        if not (self.stores and self.pretraining):
             return None
-        found = self.stores[0].progress(*self.key)
-        if found is None and self.pretraining:
-            layers = self.stores[0].pretrained(self.pretraining, self.trial.number)
-            found = Progress(None, stage=self.stages, pretrained=layers) if layers else None
-        return found
+        return self.stores[0].pretrained(self.pretraining, self.trial.number)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the machine file that it starts from; empty where there is none."""
+        return self.start.digest if self.start else ""
 
     @property
     def stages(self) -> int:
@@ -56,7 +79,7 @@ class Job:
         """A few words for progress and messages."""
         settings = self.trial.settings
         return (
-            f"{settings.data.title} {settings.offsets} {settings.sampler_name} {settings.learning_rate:g} "
+            f"{settings.data.title} {settings.offsets} {settings.sampler_name} {settings.learning_rate} "
             f"trial {self.trial.number}"
         )
 
@@ -71,8 +94,9 @@ class Agenda:
         To run, each distinct trial once, trial 0 of every cell first.
     done : int
         Finished before, or in another experiment with the very same settings.
-    resumed : int
-        Jobs that go on where an earlier run left them.
+    resumed, continued, started : int
+        Jobs that go on where an earlier run left them, that continue a shorter trial, and that start from
+        machine files or from another experiment.
     damaged : list of str
         Trials whose files are not as they were written; they are among the jobs.
     """
@@ -84,6 +108,8 @@ class Agenda:
     jobs: list[Job] = field(default_factory=list)
     done: int = 0
     resumed: int = 0
+    continued: int = 0
+    started: int = 0
     damaged: list[str] = field(default_factory=list)
     folder: Path = Path()  # what the paths of a user's own data are relative to
     sources: dict[str, str] = field(default_factory=dict)  # of a user's own recorders, by name
@@ -92,6 +118,19 @@ class Agenda:
     def total(self) -> int:
         """All trials of all experiments."""
         return sum(experiment.trials * len(experiment.cells) for experiment in self.experiments)
+
+    def waves(self) -> list[list[Job]]:
+        """The jobs in groups, each after those whose machines its trials start from."""
+        keys = {job.key: job for job in self.jobs}
+
+        def depth(job: Job) -> int:
+            source = keys.get(job.start.needs) if job.start else None
+            return 0 if source is None else 1 + depth(source)
+
+        waves: dict[int, list[Job]] = {}
+        for job in self.jobs:
+            waves.setdefault(depth(job), []).append(job)
+        return [waves[number] for number in sorted(waves)]
 
     def upper_bounds(self, experiment: Experiment) -> dict[str, float]:
         """Best possible log-likelihood per sample, by title of the data set, where it is known."""
@@ -122,73 +161,96 @@ def make_agenda(
         raise CbmError(f"{root}: is a file; choose another folder with -o")
     datasets = {cell.data: None for experiment in experiments for cell in experiment.cells}
     datasets = {data: load(**data.model_dump(), folder=folder) for data in datasets}
-    sources = _check_cells(experiments, datasets, folder)
+    names = Names(datasets, root, folder)
+    _check_cells(experiments, names)
     agenda = Agenda(
         [*experiments],
         {experiment.name: Store(root / experiment.name) for experiment in experiments},
         {
-            experiment.name: [
-                run_id(cell, experiment.seed, datasets[cell.data].digest, _own(cell, sources))
-                for cell in experiment.cells
-            ]
+            experiment.name: [names.run_id(experiment, cell) for cell in experiment.cells]
             for experiment in experiments
         },
         datasets,
         folder=folder,
-        sources=sources,
+        sources=names.recorders,
     )
-    _find_jobs(agenda, root, adopt)
+    _find_jobs(agenda, names, adopt)
     return agenda
 
 
-def _check_cells(
-    experiments: Sequence[Experiment], datasets: dict[Data, Dataset], folder: Path
-) -> dict[str, str]:
-    """Check every cell against its data; return the sources of the user's own recorders, by name."""
+def _check_cells(experiments: Sequence[Experiment], names: Names) -> None:
     problems: dict[str, None] = {}
-    sources: dict[str, str] = {}
     for experiment in experiments:
         for cell in experiment.cells:
+            data = names.datasets[cell.data]
             try:
-                check(cell, datasets[cell.data])
-                for name in filter(is_own, cell.record.names):
-                    sources[name] = sources.get(name) or load_recorder(name, folder)
+                check(cell, data)
+                start = names.start(experiment, cell)
+                if start:
+                    start.check(data, experiment.trials)
+                names.run_id(experiment, cell)
             except CbmError as error:
                 problems[f"{experiment.name}: {error}"] = None
     if problems:
         raise CbmError("\n".join(problems))
-    return sources
 
 
-def _own(cell: Settings, sources: dict[str, str]) -> dict[str, str]:
-    return {name: sources[name] for name in cell.record.names if name in sources}
-
-
-def _find_jobs(agenda: Agenda, root: Path, adopt: bool) -> None:
-    finished = _Finished(root, agenda)
-    wanted: dict[tuple[str, int], tuple[Trial, list[Store]]] = {}
+def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
+    finished = _Finished(names.root, agenda)
+    wanted: dict[tuple[str, int], Job] = {}
+    sources: dict[tuple[str, int], tuple[str, TrialStarts]] = {}  # who starts from a trial, and how
     for experiment in agenda.experiments:
-        store, ids = agenda.stores[experiment.name], agenda.run_ids[experiment.name]
-        for index, trial in enumerate(experiment):
-            name = ids[index % len(ids)]
-            if finished.whole(store, name, trial.number):
+        store = agenda.stores[experiment.name]
+        for job, start in _jobs_of(experiment, names, store):
+            if finished.whole(store, job):
                 agenda.done += 1
-            elif adopt and (other := finished.elsewhere(store, name, trial.number)):
-                store.adopt(other, name, trial.number)
+            elif adopt and (other := finished.elsewhere(store, job)):
+                store.adopt(other, *job.key)
                 agenda.done += 1
             else:
-                wanted.setdefault((name, trial.number), (trial, []))[1].append(store)
-    jobs = [_job(agenda, trial, name, stores) for (name, _), (trial, stores) in wanted.items()]
-    agenda.jobs = _in_order(jobs)
+                known = wanted.setdefault(job.key, job)
+                wanted[job.key] = replace(known, stores=tuple(dict.fromkeys((*known.stores, store))))
+                if isinstance(start, TrialStarts):
+                    sources.setdefault(job.start.needs, (experiment.name, start))
+    _refuse_unfinished({key: one for key, one in sources.items() if key not in wanted}, finished)
+    agenda.jobs = _in_order([*wanted.values()])
     for job in agenda.jobs:
-        _check_progress(job, agenda)
+        _count(job, agenda)
 
 
-def _job(agenda: Agenda, trial: Trial, name: str, stores: list[Store]) -> Job:
-    settings, data = trial.settings, agenda.datasets[trial.settings.data]
-    facts = pretraining_facts(settings)
-    shared = pretraining_id(facts, trial.base_seed, data.digest) if facts else None
-    return Job(trial, name, data, tuple(stores), shared, _own(settings, agenda.sources))
+def _jobs_of(
+    experiment: Experiment, names: Names, store: Store
+) -> Iterator[tuple[Job, FileStarts | TrialStarts | None]]:
+    """Yield the trials of an experiment, and where those of their cell start."""
+    cells = []
+    for cell in experiment.cells:
+        data, facts = names.datasets[cell.data], pretraining_facts(cell)
+        what = {
+            "run_id": names.run_id(experiment, cell),
+            "data": data,
+            "pretraining": pretraining_id(facts, experiment.seed, data.digest) if facts else None,
+            "sources": names.own_recorders(cell),
+            "course": names.course(experiment, cell),
+        }
+        cells.append((what, names.start(experiment, cell)))
+    for index, trial in enumerate(experiment):
+        what, start = cells[index % len(cells)]
+        yield Job(trial=trial, stores=(store,), start=start and start.of(trial.number), **what), start
+
+
+def _refuse_unfinished(
+    sources: Mapping[tuple[str, int], tuple[str, TrialStarts]], finished: "_Finished"
+) -> None:
+    """Raise CbmError for trials that others start from, unless they are finished."""
+    problems = {
+        (name, start.source.name): f"{name}: {start.unfinished(number)}"
+        for (run_id, number), (name, start) in sorted(
+            sources.items(), reverse=True, key=lambda one: one[0][1]
+        )
+        if number not in finished.numbers(start.store, run_id)
+    }
+    if problems:
+        raise CbmError("\n".join(problems.values()))
 
 
 def _in_order(jobs: list[Job]) -> list[Job]:
@@ -202,12 +264,18 @@ def _in_order(jobs: list[Job]) -> list[Job]:
     return [job for _, job in sorted(zip(turns, jobs, strict=True), key=lambda pair: pair[0])]
 
 
-def _check_progress(job: Job, agenda: Agenda) -> None:
-    try:
-        agenda.resumed += job.since() is not None
-    except CbmError as error:
-        agenda.damaged.append(str(error))
-        job.stores[0].forget_progress(*job.key)
+def _count(job: Job, agenda: Agenda) -> None:
+    """Count a job by what it goes on from; what cannot be read is removed."""
+    for kind, path in job.left.items():
+        try:
+            if read_progress(path, job.digest) is not None:
+                setattr(agenda, kind, getattr(agenda, kind) + 1)
+                return
+        except CbmError as error:
+            agenda.damaged.append(str(error))
+            path.unlink(missing_ok=True)
+    agenda.started += job.start is not None
+    agenda.resumed += job.layers is not None
 
 
 class _Finished:
@@ -219,26 +287,36 @@ class _Finished:
         self.damaged = agenda.damaged
         self._numbers: dict[tuple[str, str], set[int]] = {}
 
-    def whole(self, store: Store, run_id: str, number: int) -> bool:
-        if number not in self._finished(store, run_id):
+    def whole(self, store: Store, job: Job) -> bool:
+        """Whether a trial is done; what is wrong with its files is noted."""
+        if job.trial.number not in self.numbers(store, job.run_id):
             return False
-        problem = store.damaged(run_id, number)
+        problem = _problem(store, job)
         if problem:
             self.damaged.append(problem)
         return problem is None
 
-    def elsewhere(self, store: Store, run_id: str, number: int) -> Store | None:
+    def elsewhere(self, store: Store, job: Job) -> Store | None:
+        """Another experiment that has done a trial."""
         for other in self.stores.values():
             if (
                 other != store
-                and number in self._finished(other, run_id)
-                and not other.damaged(run_id, number)
+                and job.trial.number in self.numbers(other, job.run_id)
+                and not _problem(other, job)
             ):
                 return other
         return None
 
-    def _finished(self, store: Store, run_id: str) -> set[int]:
+    def numbers(self, store: Store, run_id: str) -> set[int]:
+        """Numbers of the finished trials of a run."""
         key = (store.experiment, run_id)
         if key not in self._numbers:
             self._numbers[key] = store.finished(run_id)
         return self._numbers[key]
+
+
+def _problem(store: Store, job: Job) -> str | None:
+    problem = store.damaged(*job.key)
+    if problem is None and job.digest and store.started_from(*job.key) != job.digest:
+        return f"{store.path(*job.key, '.csv')}: started from another machine than {job.start.file} holds now"
+    return problem

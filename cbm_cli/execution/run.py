@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cbm_cli.errors import CbmError
 from cbm_cli.execution.engines import Failure, Listener, Result, in_process, on_cluster, on_local_workers
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.results import Outcome, Progress
@@ -82,7 +83,7 @@ def _keep(job: Job, result: Result, report: Report) -> None:
             store.write_pretrained(job.pretraining, job.trial.number, layers)
     if isinstance(result, Progress):
         if result.update or result.stage:
-            job.stores[0].write_progress(*job.key, result)
+            job.stores[0].write_progress(*job.key, result, job.digest)
     elif isinstance(result, Failure):
         report.failed.append((job, result))
         for store in job.stores:
@@ -90,7 +91,7 @@ def _keep(job: Job, result: Result, report: Report) -> None:
     else:
         report.finished += 1
         for store in job.stores:
-            store.write(job.run_id, job.trial, result)
+            store.write(job.run_id, job.trial, result, job.course, job.digest)
 
 
 @contextlib.contextmanager
@@ -116,13 +117,23 @@ def _stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
 def _dispatch(
     agenda: Agenda, workers: int, scheduler: str | None, listen: Listener, stopping: threading.Event
 ) -> Iterator[tuple[Job, Result]]:
-    if not agenda.jobs:
-        return iter(())
-    if scheduler:
-        return on_cluster(agenda.jobs, listen, stopping, scheduler)
-    if workers:
-        return on_local_workers(agenda.jobs, listen, stopping, min(workers, len(agenda.jobs)))
-    return in_process(agenda.jobs, listen, stopping)
+    for wave in agenda.waves():
+        jobs = []
+        for job in wave:
+            try:
+                if job.start:
+                    job.since()  # such as a machine that has diverged is refused here
+                jobs.append(job)
+            except CbmError as error:
+                yield job, Failure(str(error))
+        if scheduler and jobs:
+            yield from on_cluster(jobs, listen, stopping, scheduler)
+        elif workers and jobs:
+            yield from on_local_workers(jobs, listen, stopping, min(workers, len(jobs)))
+        else:
+            yield from in_process(jobs, listen, stopping)
+        if stopping.is_set():
+            return
 
 
 def _write_summaries(agenda: Agenda) -> None:

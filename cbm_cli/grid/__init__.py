@@ -1,7 +1,16 @@
 """Grid files: YAML text to validated, frozen experiments."""
 
 from cbm_cli.grid.data import Data
-from cbm_cli.grid.learning import EarlyStopping, Gradient, MeanField, Pretraining, SlidingFactor
+from cbm_cli.grid.learning import (
+    EarlyStopping,
+    Gradient,
+    LearningRate,
+    MeanField,
+    Pretraining,
+    SlidingFactor,
+    StartFrom,
+    WeightDecay,
+)
 from cbm_cli.grid.machine import Model
 from cbm_cli.grid.measuring import RECORDERS, Evaluate, Record
 from cbm_cli.grid.offsets import Scheme
@@ -18,6 +27,7 @@ __all__ = [
     "Experiment",
     "Gradient",
     "Grid",
+    "LearningRate",
     "MeanField",
     "Model",
     "Pretraining",
@@ -26,8 +36,10 @@ __all__ = [
     "Scheme",
     "Settings",
     "SlidingFactor",
+    "StartFrom",
     "TableSpec",
     "Trial",
+    "WeightDecay",
     "json_schema",
     "read_grid",
 ]

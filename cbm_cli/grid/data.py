@@ -2,7 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from cbm_cli.datasets import check, title_of
 from cbm_cli.errors import CbmError
@@ -40,7 +46,7 @@ class Data(Frozen):
         return given
 
     @model_serializer(mode="wrap")
-    def _without_files(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _dump(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         """Leave the fields of files out where there are none: a named data set is what it always was."""
         unused = () if self.path or self.valid or self.test or self.drop_last else OF_FILES
         unused += ("hold_out",) if self.hold_out is None else ()

@@ -20,19 +20,23 @@ from cbm_cli.grid.values import Frozen
 from cbm_cli.grid.wording import fields_of, report
 from cbm_cli.grid.yaml_text import Node, Problems
 
-FIELDS = get_type_hints(Settings, include_extras=True)
+
+def _hints(model: type[Frozen]) -> dict[str, Any]:
+    hints = get_type_hints(model, include_extras=True)
+    return {name: hints[name] for name in model.model_fields}
+
+
+FIELDS = _hints(Settings)
 NESTED: dict[str, type[Frozen]] = {
     name: kind for name, kind in FIELDS.items() if isinstance(kind, type) and issubclass(kind, Frozen)
 }
-INNER = {
-    f"{name}.{inner}": kind
-    for name, model in NESTED.items()
-    for inner, kind in get_type_hints(model, include_extras=True).items()
-}
+INNER = {f"{name}.{inner}": kind for name, model in NESTED.items() for inner, kind in _hints(model).items()}
 PATHS = {**FIELDS, **INNER}
 # `data: mnist` is short for `data: {name: mnist}`; one sliding factor serves both sides.
 SHORT = {
     "data": ("name",),
+    "learning_rate": ("start",),
+    "weight_decay": ("l2",),
     "sliding_factor": ("visible", "hidden"),
     "gradient": ("kind",),
     "pretraining": ("epochs",),

@@ -23,6 +23,8 @@ _MEANT_FOR = {
     "sampler": (("rbm", "dbm"), "Boltzmann machines; an auto encoder learns by back-propagation"),
     "record": (("rbm",), "RBMs"),
     "ladders": (("rbm", "dbm"), "Boltzmann machines; an auto encoder learns by back-propagation"),
+    "chains": (("rbm", "dbm"), "Boltzmann machines; an auto encoder learns by back-propagation"),
+    "swaps": (("rbm", "dbm"), "Boltzmann machines; an auto encoder learns by back-propagation"),
 }
 
 
@@ -33,15 +35,18 @@ def check_fit(settings: Settings) -> None:
     if (settings.updates is None) == (settings.epochs is None):
         raise ValueError("give the length of training as either updates or epochs")
     _check_sampler(settings)
+    _check_ladders(settings)
+    _check_batches(settings)
     _check_gradient(settings)
     _check_sources(settings)
+    _check_start(settings)
     _check_evaluation(settings)
 
 
 def _check_kind(settings: Settings) -> None:
     kind = settings.model.kind
     for field, (kinds, meant) in _MEANT_FOR.items():
-        if kind not in kinds and getattr(settings, field) != type(settings).model_fields[field].default:
+        if kind not in kinds and getattr(settings, field) != type(settings).default_of(field):
             raise Misfit(field, f"{field} is for {meant}; the model is of kind {kind}")
 
 
@@ -52,6 +57,12 @@ def _check_scheme(settings: Settings) -> None:
             "offsets",
             f"offset scheme {settings.offsets} has {len(letters)} letter{'s' * (len(letters) > 1)}; "
             f"{_a(model.kind)} of {model.layers} layers needs {model.layers}",
+        )
+    if settings.sliding_factor.visible == 0 and "_s" in settings.offsets and letters[0] != "d":
+        raise Misfit(
+            "sliding_factor",
+            f"visible: 0 keeps visible offsets of the letter d at the data mean; in {settings.offsets} they "
+            f"have the letter {letters[0]}: give more than 0",
         )
     if model.kind == "auto-encoder" and set(letters) & set("ma"):
         raise Misfit(
@@ -72,14 +83,33 @@ def _check_sampler(settings: Settings) -> None:
             "fast_learning_rate",
             f"fast_learning_rate is for FPCD-k; the sampler is {settings.sampler_name}",
         )
+    if settings.fast_decay != type(settings).default_of("fast_decay") and not sampler.fast:
+        raise Misfit("fast_decay", f"fast_decay is for FPCD-k; the sampler is {settings.sampler_name}")
+    if settings.chains and (sampler.restart or sampler.exact or sampler.temperatures > 1):
+        remedy = "; for PT_c write ladders" if sampler.temperatures > 1 else ""
+        raise Misfit("chains", f"chains are for PCD-k and FPCD-k; the sampler is {settings.sampler}{remedy}")
+    if settings.swaps != "alternate" and sampler.temperatures == 1:
+        raise Misfit(
+            "swaps", f"swaps are for parallel tempering; {settings.sampler_name} has one temperature"
+        )
+
+
+def _check_ladders(settings: Settings) -> None:
     if settings.ladders == 1:
         return
+    sampler = settings.parsed_sampler
     pretraining = Sampler.parse(settings.pretraining.sampler or settings.sampler)
     if sampler.temperatures == pretraining.temperatures == 1:
         raise Misfit("ladders", f"ladders are for parallel tempering; {settings.sampler} has one temperature")
     for batch in (settings.batch, settings.pretraining.batch or settings.batch):
         if batch != "full" and batch % settings.ladders:
             raise Misfit("ladders", f"must divide the batch; {batch} is no multiple of {settings.ladders}")
+
+
+def _check_batches(settings: Settings) -> None:
+    batches = {settings.batch, settings.pretraining.batch or settings.batch}
+    if not settings.shuffle and batches == {"full"}:
+        raise Misfit("shuffle", "shuffle is for mini-batches; a full batch has all rows in every update")
 
 
 def _check_gradient(settings: Settings) -> None:
@@ -113,6 +143,12 @@ def _check_sources(settings: Settings) -> None:
         raise Misfit(
             "offsets_from", f"the offsets of {settings.offsets} stay at zero; leave offsets_from out"
         )
+
+
+def _check_start(settings: Settings) -> None:
+    start = settings.start_from
+    if (start.path or start.experiment) and settings.pretraining.epochs:
+        raise Misfit("pretraining", "the layers are those of start_from; leave out pretraining or start_from")
 
 
 def _check_evaluation(settings: Settings) -> None:

@@ -129,7 +129,9 @@ def read_grid(
         name: _experiment(name, node, defaults, changes if name in changed else {}, problems)
         for name, node in nodes.items()
     }
+    _check_starts(experiments, nodes, problems)
     problems.raise_any()
+    experiments = {name: _with_sources(experiments, name) for name in experiments}
     return Grid(Path(path), experiments, groups, default)
 
 
@@ -183,6 +185,7 @@ def _experiment(
     cells = expand(choices, rules, node, problems) if problems.count == before else ()
     if problems.count == before and not PATHS.keys() & changes.keys():
         _check_matched(rules, own, problems)
+        _check_sliding(cells, own, problems)
     return Experiment(name, head.description, head.trials, head.seed, cells, head.table)
 
 
@@ -223,6 +226,56 @@ def _check_matched(rules: Rules, own: Mapping[str, Node], problems: Problems) ->
     for condition in [one for rule, ones in conditions.items() if rule in own for one in ones]:
         if not condition.matched:
             problems.add(condition.node.place, condition.node.label, "holds for no cell of the grid")
+
+
+def _check_sliding(cells: Sequence[Settings], own: Mapping[str, Node], problems: Problems) -> None:
+    """A sliding factor serves the cells with ``_s``; it may stand beside others, but not without any."""
+    default = Settings.default_of("sliding_factor")
+    changed = any(cell.sliding_factor != default for cell in cells)
+    schemes = [cell.offsets + (cell.pretraining.offsets or "") for cell in cells]
+    if "sliding_factor" in own and changed and not any("_s" in scheme for scheme in schemes):
+        node = own["sliding_factor"]
+        problems.add(node.place, node.label, "has no effect: no offset scheme here has _s, as in dd^b_s")
+
+
+def _check_starts(
+    experiments: Mapping[str, Experiment], nodes: Mapping[str, Node], problems: Problems
+) -> None:
+    """Add a problem for each experiment that starts from one that is not there, or from itself in the end."""
+    for name, experiment in experiments.items():
+        for source in _names_of_sources(experiment):
+            fields = nodes[name].value if isinstance(nodes[name].value, dict) else {}
+            node = fields.get("start_from", nodes[name])
+            if isinstance(node.value, dict):
+                node = node.value.get("experiment", node)
+            if source not in experiments:
+                hint = did_you_mean(source, experiments)
+                problems.add(node.place, node.label, f"there is no experiment {source}{hint}")
+            elif name in _all_sources(experiments, source):
+                problems.add(
+                    node.place, node.label, f"starts from {source}, which starts from {name} in the end"
+                )
+
+
+def _names_of_sources(experiment: Experiment) -> list[str]:
+    names = dict.fromkeys(cell.start_from.experiment for cell in experiment.cells)
+    return [name for name in names if name]
+
+
+def _all_sources(experiments: Mapping[str, Experiment], name: str) -> set[str]:
+    """Return an experiment, those that it starts from, and so on."""
+    found, waiting = set(), [name]
+    while waiting:
+        one = waiting.pop()
+        if one in experiments and one not in found:
+            found.add(one)
+            waiting += _names_of_sources(experiments[one])
+    return found
+
+
+def _with_sources(experiments: Mapping[str, Experiment], name: str) -> Experiment:
+    sources = (_with_sources(experiments, source) for source in _names_of_sources(experiments[name]))
+    return replace(experiments[name], sources=tuple(sources))
 
 
 class _Names:

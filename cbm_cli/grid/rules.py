@@ -142,7 +142,7 @@ def _assigned(cell: Cell, path: str, value: Any) -> Cell:
     field, _, inner = path.partition(".")
     if inner:
         old = _look_up(cell, field)
-        parts = old.model_dump(exclude_unset=True) if isinstance(old, Frozen) else {}
+        parts = {name: getattr(old, name) for name in old.model_fields_set} if isinstance(old, Frozen) else {}
         value = NESTED[field].model_validate({**parts, inner: value})
     return {name: old for name, old in cell.items() if name != INSTEAD.get(field)} | {field: value}
 

@@ -2,32 +2,52 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from cbm_cli.grid.data import Data
 from cbm_cli.grid.fitting import check_fit
-from cbm_cli.grid.learning import DataPhase, EarlyStopping, Gradient, MeanField, Pretraining, SlidingFactor
+from cbm_cli.grid.learning import (
+    DataPhase,
+    EarlyStopping,
+    Gradient,
+    LearningRate,
+    MeanField,
+    Pretraining,
+    SlidingFactor,
+    StartFrom,
+    WeightDecay,
+)
 from cbm_cli.grid.machine import Model
 from cbm_cli.grid.measuring import Evaluate, Record
 from cbm_cli.grid.samplers import BACK_PROPAGATION, Sampler
-from cbm_cli.grid.values import Count, Frozen, OffsetText, Positive, SamplerText
+from cbm_cli.grid.values import EVERY_FIELD, Count, Frozen, OffsetText, Positive, SamplerText, Share
 
 
 class Settings(Frozen):
     """Everything that one trial needs to know but its seed."""
 
+    since_0_2 = frozenset({"chains", "swaps", "shuffle", "momentum", "weight_decay", "start_from"})
+
     data: Data
     model: Model
     offsets: OffsetText
     sampler: SamplerText | None = Field(None, description="Of the model phase; auto encoders have none")
-    learning_rate: Positive
+    learning_rate: LearningRate
     fast_learning_rate: Positive | None = Field(
-        None, description="FPCD: of the fast weights; default: the learning rate"
+        None, description="FPCD: of the fast weights; default: the learning rate of the first update"
     )
-    fast_decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.95, description="FPCD: what an update leaves")
+    fast_decay: Share = Field(0.95, description="FPCD: what an update leaves")
+    momentum: Share = Field(0.0, description="What an update keeps of the step before it")
+    weight_decay: WeightDecay = WeightDecay()
     ladders: Count = Field(1, description="Independent tempered ladders (PT); must divide the batch")
+    chains: Count | None = Field(
+        None, description="PCD-k and FPCD-k: persistent chains; default: as many as rows of a batch"
+    )
+    swaps: Literal["alternate", "both"] = Field(
+        "alternate", description="PT: neighbours of even and odd temperatures in turn, or both in every round"
+    )
     sliding_factor: SlidingFactor = SlidingFactor()
     gradient: Gradient = Gradient()
     gradient_from: Literal["samples", "exact"] = Field(
@@ -40,11 +60,13 @@ class Settings(Frozen):
     mean_field: MeanField = MeanField()
     pretraining: Pretraining = Pretraining()
     early_stopping: EarlyStopping = EarlyStopping()
+    start_from: StartFrom = StartFrom()
     init: Literal["zero", "inverse-sigmoid"] = Field("inverse-sigmoid", description="Initial visible biases")
     weight_scale: Positive = Field(0.01, description="Standard deviation of the initial weights")
     updates: Count | None = Field(None, description="Length of training in updates (or give epochs)")
     epochs: Count | None = Field(None, description="Length of training in epochs (or give updates)")
     batch: Literal["full"] | Count = Field(100, description="Rows of a mini-batch, or full")
+    shuffle: bool = Field(True, description="Rows of the mini-batches come in a new order in every epoch")
     evaluate: Evaluate = Evaluate()
     record: Record = Record()
 
@@ -81,12 +103,12 @@ class Settings(Frozen):
     @property
     def fast_rate(self) -> float:
         """Learning rate of the fast weights; 0 where the sampler has none."""
-        return (self.fast_learning_rate or self.learning_rate) if self.parsed_sampler.fast else 0.0
+        return (self.fast_learning_rate or self.learning_rate.start) if self.parsed_sampler.fast else 0.0
 
     def row(self) -> dict[str, Any]:
         """Every setting as one flat row of plain values: the columns of ``summary.csv``."""
         flat: dict[str, Any] = {"data": self.data.title}
-        for field, value in self.model_dump().items():
+        for field, value in self.model_dump(context=EVERY_FIELD).items():
             if isinstance(value, dict):
                 flat |= {f"{field}_{name}": inner for name, inner in value.items()}
             else:
@@ -146,6 +168,7 @@ class Experiment:
     seed: int
     cells: tuple[Settings, ...]
     table: TableSpec
+    sources: tuple["Experiment", ...] = ()  # the experiments that trials of this one start from
 
     def __iter__(self) -> Iterator[Trial]:
         """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even cells."""

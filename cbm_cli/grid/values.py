@@ -1,19 +1,44 @@
 """The kinds of values that settings are made of, and how their texts are read."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.offsets import Scheme
 from cbm_cli.grid.samplers import Sampler
+
+EVERY_FIELD = "every field"  # context of a dump that omits nothing
 
 
 class Frozen(BaseModel):
     """A validated, immutable record that refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    # Fields that 0.1.0 did not have. A dump omits them at their default, so that run-ids stay what they were.
+    since_0_2: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        if info.context == EVERY_FIELD:
+            return dump(self)
+        unused = {name for name in self.since_0_2 if getattr(self, name) == type(self).default_of(name)}
+        return {field: value for field, value in dump(self).items() if field not in unused}
+
+    @classmethod
+    def default_of(cls, field: str) -> Any:
+        """Return the value of a field that is not given."""
+        return cls.model_fields[field].default
 
 
 class Misfit(ValueError):
@@ -59,4 +84,6 @@ FileName = Annotated[str, Field(min_length=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 WholeNumber = Annotated[int, Field(ge=0)]

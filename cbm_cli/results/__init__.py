@@ -4,7 +4,7 @@ from cbm_cli.results.identity import pretraining_id, run_id
 from cbm_cli.results.metrics import Metric, default_metric, measured
 from cbm_cli.results.outcome import Outcome, Progress
 from cbm_cli.results.reading import Results, label
-from cbm_cli.results.store import Store
+from cbm_cli.results.store import Store, read_progress
 
 __all__ = [
     "Metric",
@@ -16,5 +16,6 @@ __all__ = [
     "label",
     "measured",
     "pretraining_id",
+    "read_progress",
     "run_id",
 ]

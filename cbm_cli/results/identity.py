@@ -25,7 +25,7 @@ def run_id(
         re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words
     )
     facts = [settings.model_dump(mode="json"), settings.every, base_seed, data_digest, kernel_hash()]
-    return f"{prefix}_{settings.learning_rate:g}_{_digest([*facts, *sources.values()])}"
+    return f"{prefix}_{settings.learning_rate.slug}_{_digest([*facts, *sources.values()])}"
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:

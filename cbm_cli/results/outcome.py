@@ -1,6 +1,6 @@
 """What a trial has come to: its outcome, or where it stands between two stretches."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,11 @@ class Progress:
     stage: int = 0
     pretrained: Machine = field(default_factory=dict)
 
+    def copy(self) -> "Progress":
+        """Return a copy that training and evaluating the original leave as it is."""
+        state = self.state and type(self.state)(*(array.copy() for array in self.state))
+        return replace(self, state=state, curve=[*self.curve], records=[*self.records])
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -74,6 +79,8 @@ class Outcome:
         Epoch of the lowest validation cost, where early stopping ended the trial.
     pretrained : Machine
         Layers that were pre-trained; see Progress.
+    end : Progress or None
+        Where the trial stood before its last evaluation: what a longer training goes on from.
     """
 
     columns: tuple[str, ...]
@@ -87,6 +94,7 @@ class Outcome:
     records: NDArray[np.float64] | None = None
     converged: int | None = None
     pretrained: Machine = field(default_factory=dict)
+    end: Progress | None = None
 
     def summary(self) -> dict[str, float | int]:
         """Best and final value and update of the best of every metric, over updates after 0.

@@ -7,7 +7,7 @@ import platform
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,24 @@ class Store:
 
     # Writing
 
-    def write(self, run_id: str, trial: Trial, outcome: Outcome) -> None:
-        """Write a finished trial. The CSV comes last: it is the mark that the trial is done."""
+    def write(self, run_id: str, trial: Trial, outcome: Outcome, course: str = "", start: str = "") -> None:
+        """Write a finished trial. The CSV comes last: it is the mark that the trial is done.
+
+        Parameters
+        ----------
+        course : str
+            The run-id without the length of training: where longer trainings find the end of this one.
+        start : str
+            SHA-256 of the machine file that the trial started from, if it did.
+        """
         curve = _curve_text(outcome).encode()
         record = {"format": FORMAT, "csv_sha256": hashlib.sha256(curve).hexdigest()}
+        record |= {"start_sha256": start} if start else {}
         record["row"] = self._row(run_id, trial, outcome)
+        if course and outcome.end:
+            end = _arrays_of(replace(outcome.end, seconds=0.0)) | {"start": np.array(start)}
+            path = self.folder / "ends" / course / f"trial-{trial.number:03d}-{outcome.end.update}.npz"
+            write_atomically(path, _packed(end, small=True))
         write_atomically(self.path(run_id, trial.number, ".npz"), _packed(outcome.machine))
         if outcome.best_machine:
             write_atomically(self.path(run_id, trial.number, ".best.npz"), _packed(outcome.best_machine))
@@ -80,24 +93,9 @@ class Store:
         write_atomically(path, json.dumps(record, indent=1).encode())
         (self.folder / "summary.csv").unlink(missing_ok=True)  # made afresh from the records
 
-    def write_progress(self, run_id: str, number: int, progress: Progress) -> None:
-        """Write where an unfinished trial stands."""
-        groups = {
-            "state": progress.state._asdict(),
-            "best": progress.best_machine or {},
-            "pending": progress.pending,
-            "pretrained": progress.pretrained,
-        }
-        arrays = {f"{group}_{name}": a for group, held in groups.items() for name, a in held.items()}
-        arrays |= {
-            "kind_of_state": np.array(type(progress.state).__name__),
-            "update": np.array(progress.update),
-            "curve": np.array(progress.curve, dtype=np.float64),
-            "seconds": np.array(progress.seconds),
-            "recorded": np.array(progress.recorded, dtype=np.str_),
-            "records": np.concatenate(progress.records) if progress.records else np.empty(0),
-            "stage": np.array(progress.stage),
-        }
+    def write_progress(self, run_id: str, number: int, progress: Progress, start: str = "") -> None:
+        """Write where an unfinished trial stands; ``start`` as for `write`."""
+        arrays = _arrays_of(progress) | {"start": np.array(start)}
         write_atomically(self.path(run_id, number, ".state.npz"), _packed(arrays))
 
     def write_pretrained(self, pretraining: str, number: int, machine: Machine) -> None:
@@ -184,33 +182,24 @@ class Store:
 
     # Reading
 
-    def progress(self, run_id: str, number: int) -> Progress | None:
-        """Where an unfinished trial stands, or None; CbmError for a file that was cut short."""
-        path = self.path(run_id, number, ".state.npz")
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            kind = _kind_of_state(str(arrays["kind_of_state"]))
-            return Progress(
-                kind(**_group(arrays, "state")),
-                int(arrays["update"]),
-                arrays["curve"].tolist(),
-                _group(arrays, "best") or None,
-                float(arrays["seconds"]),
-                tuple(arrays["recorded"].tolist()),
-                [arrays["records"]] if arrays["records"].size else [],
-                _group(arrays, "pending"),
-                int(arrays["stage"]),
-                _group(arrays, "pretrained"),
-            )
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
-            raise CbmError(f"{path}: was cut short; this trial starts afresh") from None
+    def progress(self, run_id: str, number: int, start: str = "") -> Progress | None:
+        """Where an unfinished trial that started from ``start`` stands, or None.
 
-    def forget_progress(self, run_id: str, number: int) -> None:
-        """Remove the state of an unfinished trial: it starts afresh."""
-        self.path(run_id, number, ".state.npz").unlink(missing_ok=True)
+        Raises
+        ------
+        CbmError
+            For a file that was cut short.
+        """
+        return read_progress(self.path(run_id, number, ".state.npz"), start)
+
+    def end(self, course: str, number: int, updates: int) -> Path | None:
+        """Where the longest training of at most so many updates that has the same course has left its end.
+
+        Looked for in all experiments of the results folder; None where there is none.
+        """
+        paths = self.folder.parent.glob(f"*/ends/{course}/trial-{number:03d}-*.npz")
+        ends = {int(path.stem.rpartition("-")[2]): path for path in sorted(paths)}
+        return ends.get(max((end for end in ends if end <= updates), default=None))
 
     def finished(self, run_id: str) -> set[int]:
         """Numbers of the trials of a run that are done."""
@@ -230,6 +219,10 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError) as error:
             return f"{self.path(run_id, number, '.json')}: cannot be read ({type(error).__name__})"
         return None
+
+    def started_from(self, run_id: str, number: int) -> str:
+        """SHA-256 of the machine file that a finished trial started from; empty where there was none."""
+        return json.loads(self.path(run_id, number, ".json").read_bytes()).get("start_sha256", "")
 
     def manifest(self) -> dict[str, Any]:
         """The grid that was last run here, as a dictionary."""
@@ -294,15 +287,66 @@ def _kind_of_state(name: str) -> type:
     return State
 
 
+def _arrays_of(progress: Progress) -> Machine:
+    groups = {
+        "state": progress.state._asdict(),
+        "best": progress.best_machine or {},
+        "pending": progress.pending,
+        "pretrained": progress.pretrained,
+    }
+    arrays = {f"{group}_{name}": a for group, held in groups.items() for name, a in held.items()}
+    return arrays | {
+        "kind_of_state": np.array(type(progress.state).__name__),
+        "update": np.array(progress.update),
+        "curve": np.array(progress.curve, dtype=np.float64),
+        "seconds": np.array(progress.seconds),
+        "recorded": np.array(progress.recorded, dtype=np.str_),
+        "records": np.concatenate(progress.records) if progress.records else np.empty(0),
+        "stage": np.array(progress.stage),
+    }
+
+
+def read_progress(path: Path, start: str = "") -> Progress | None:
+    """Read where a trial stands that started from ``start``; None without a file, or for another start.
+
+    Raises
+    ------
+    CbmError
+        For a file that was cut short.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        if str(arrays.get("start", "")) != start:
+            return None
+        kind = _kind_of_state(str(arrays["kind_of_state"]))
+        return Progress(
+            kind(**_group(arrays, "state")),
+            int(arrays["update"]),
+            arrays["curve"].tolist(),
+            _group(arrays, "best") or None,
+            float(arrays["seconds"]),
+            tuple(arrays["recorded"].tolist()),
+            [arrays["records"]] if arrays["records"].size else [],
+            _group(arrays, "pending"),
+            int(arrays["stage"]),
+            _group(arrays, "pretrained"),
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error):
+        raise CbmError(f"{path}: was cut short; this trial starts afresh") from None
+
+
 def _group(arrays: Machine, prefix: str) -> Machine:
     """The arrays whose name starts with a prefix, without it."""
     start = f"{prefix}_"
     return {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
 
 
-def _packed(arrays: Machine) -> bytes:
+def _packed(arrays: Machine, small: bool = False) -> bytes:
     stream = io.BytesIO()
-    np.savez(stream, **arrays)
+    (np.savez_compressed if small else np.savez)(stream, **arrays)
     return stream.getvalue()
 
 

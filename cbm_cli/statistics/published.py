@@ -48,12 +48,20 @@ MISPRINT = {"table": "standard-methods-bars-mnist", "dataset": "mnist", "sampler
 EVERYWHERE = {
     "ladders": "1",
     "weight_scale": "0.01",
+    "momentum": "|0",
+    "weight_decay_l1": "|0",
+    "weight_decay_l2": "|0",
+    "chains": "",
+    "swaps": "|alternate",
+    "shuffle": "|True",
     "sliding_factor_visible": "0.01",
     "sliding_factor_hidden": "0.01",
     "gradient_kind": "|centered|standard|enhanced",
     "gradient_scale_to": "|none",
     "gradient_from": "|samples",
     "offsets_from": "|same",
+    "start_from_path": "",
+    "start_from_experiment": "",
     "evaluate_rows": "",
 }
 ALL_ROWS = {"data_hold_out": ""}  # auto encoders need a validation part, which not all data sets have
@@ -78,6 +86,7 @@ DBM_SETTINGS = {
     "pretraining_sampler": "|PCD-1",
     "pretraining_batch": "|100",
     "pretraining_sliding_factor": "|0.01",
+    "pretraining_doubling": "|True",
 }
 AUTO_ENCODER_EPOCHS = "5000"
 AUTO_ENCODER_SETTINGS = {

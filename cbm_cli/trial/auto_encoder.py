@@ -89,7 +89,7 @@ def make_plan(settings: Settings, data: Dataset, seed: int) -> AutoEncoderPlan:
     mixes = [_mix(letter, size) for letter, size in zip(scheme.letters, sizes, strict=True)]
     return AutoEncoderPlan(
         seed=np.uint64(seed),
-        learning_rate=np.float32(settings.learning_rate),
+        learning_rate=np.float32(settings.learning_rate.start),
         sizes=np.array(sizes),
         encoder=_KINDS[model.encoder],
         decoder=_KINDS[model.decoder],

@@ -129,6 +129,8 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
     sliding = settings.sliding_factor
     if how.sliding_factor is not None:
         sliding = {"visible": how.sliding_factor, "hidden": how.sliding_factor}
+    elif layer and not sliding.visible:  # only the data have a fixed mean
+        sliding = {"visible": sliding.hidden, "hidden": sliding.hidden}
     sampler = how.sampler or settings.sampler
     if "PT" in sampler or sampler == "exact":
         raise CbmError(
@@ -140,7 +142,7 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
         model={"kind": "rbm", "hidden": hidden},
         offsets=how.offsets or str(letters),
         sampler=sampler,
-        learning_rate=how.learning_rate or settings.learning_rate,
+        learning_rate=how.learning_rate or settings.learning_rate.start,
         sliding_factor=sliding,
         init=settings.init,
         weight_scale=settings.weight_scale,

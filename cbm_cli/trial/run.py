@@ -91,6 +91,7 @@ class _Course:
                 report(now.update, np.nan)
                 continue
             if now.update == self.stations[len(now.curve)]:
+                before = now.copy()
                 try:
                     finite = self._evaluate(now, should_stop)
                 except Stopped:
@@ -98,7 +99,7 @@ class _Course:
                 if not finite or len(now.curve) == len(self.stations) or self._converged(now) is not None:
                     self.recording.finish(now)
                     now.seconds = earlier + time.perf_counter() - began
-                    return self._outcome(now, None if finite else now.update)
+                    return self._outcome(now, None if finite else now.update, before)
             self._train(now)
             report(now.update, now.curve[-1][2] if self.learner.columns else np.nan)
         now.seconds = earlier + time.perf_counter() - began
@@ -163,7 +164,7 @@ class _Course:
         found = converged(self._watched(now), how.look_ahead, how.tolerance)
         return found and round(now.curve[found][1])
 
-    def _outcome(self, now: Progress, diverged: int | None) -> Outcome:
+    def _outcome(self, now: Progress, diverged: int | None, end: Progress) -> Outcome:
         return Outcome(
             self.columns,
             np.array(now.curve, dtype=np.float64),
@@ -176,4 +177,5 @@ class _Course:
             np.concatenate(now.records) if now.records else None,
             self._converged(now),
             now.pretrained,
+            end,
         )

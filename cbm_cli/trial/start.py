@@ -49,7 +49,7 @@ def make_plan(settings: Settings, data: Dataset, seed: int) -> Plan:
     mixes = [_mix(letter, size, settings) for letter, size in zip(scheme.letters, layout.sizes, strict=True)]
     return Plan(
         seed=np.uint64(seed),
-        learning_rate=np.float32(settings.learning_rate),
+        learning_rate=np.float32(settings.learning_rate.start),
         visible_mix=layout.side(mixes, odd=False),
         hidden_mix=layout.side(mixes, odd=True),
         sliding_visible=np.float32(sliding.visible if scheme.sliding else 1),

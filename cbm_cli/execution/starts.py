@@ -1,0 +1,205 @@
+"""Where trials start that start from a machine: files, or the finished trials of another experiment."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cbm_cli.datasets import Dataset
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
+from cbm_cli.results import Layered, Progress, Store, read_layered, run_id
+from cbm_cli.trial.recorders import is_own, load_recorder
+from cbm_cli.trial.start_from import check_machine, start_from_machine
+
+
+@dataclass(frozen=True)
+class Start:
+    """The machine that a trial starts from."""
+
+    file: Path
+    digest: str = ""  # SHA-256 of a machine file; the trials of experiments have run-ids instead
+    needs: tuple[str, int] | None = None  # run-id and number of the trial that writes the file
+
+    def progress(self, trial: Trial, data: Dataset) -> Progress:
+        """Return the trial before its first update; CbmError as `machine`."""
+        machine = self.machine(trial.settings, data)
+        return Progress(start_from_machine(trial.settings, data, trial.seed, machine))
+
+    def machine(self, settings: Settings, data: Dataset) -> Layered:
+        """Read the machine; CbmError where it is missing or does not fit the settings."""
+        if self.needs and not self.file.exists():
+            raise CbmError(f"start_from: {self.file}: missing; the trial that writes it has not finished")
+        try:
+            machine = read_layered(self.file)
+            check_machine(settings, data, machine, self.file)
+        except CbmError as error:
+            raise CbmError(f"start_from: {error}") from None
+        return machine
+
+
+class FileStarts:
+    """The machine files of a cell, relative to the grid's folder."""
+
+    def __init__(self, cell: Settings, folder: Path) -> None:
+        self.cell, self.folder = cell, folder
+        self.shared = "{" not in cell.start_from.path  # one file for all trials
+
+    def of(self, number: int) -> Start:
+        """Return the start of a trial; CbmError where its file cannot be read."""
+        file = self.folder / self.cell.start_from.file_of(number)
+        try:
+            return Start(file, hashlib.sha256(file.read_bytes()).hexdigest())
+        except OSError as error:
+            needs = "" if self.shared else f" (each trial needs one, here trial {number})"
+            raise CbmError(f"start_from: {file}: cannot be read: {error.strerror}{needs}") from None
+
+    def check(self, data: Dataset, trials: int) -> None:
+        """Raise CbmError for a machine that is missing or does not fit the cell."""
+        for number in range(1 if self.shared else trials):
+            self.of(number).machine(self.cell, data)
+
+    def fact(self) -> str:
+        """Return what the run-id is made from: the content of a file that all trials start from.
+
+        Where each trial has a file of its own, its content is kept with the trial.
+        """
+        return self.of(0).digest if self.shared else ""
+
+
+class TrialStarts:
+    """The trials of another experiment that those of a cell start from."""
+
+    def __init__(
+        self, cell: Settings, source: Experiment, its_cell: Settings, run_id: str, root: Path
+    ) -> None:
+        self.cell, self.source, self.its_cell, self.run_id = cell, source, its_cell, run_id
+        self.store = Store(root / source.name)
+
+    def of(self, number: int) -> Start:
+        """Return the start of a trial, whether it is written or will be."""
+        suffix = ".npz" if self.cell.start_from.machine == "final" else ".best.npz"
+        return Start(self.store.path(self.run_id, number, suffix), needs=(self.run_id, number))
+
+    def check(self, data: Dataset, trials: int) -> None:
+        """Raise CbmError where trials are to start from best machines that the other ones do not keep."""
+        how = self.its_cell.evaluate
+        watched = "valid" in data.parts and (how.parts is None or "valid" in how.parts.split("+"))
+        if self.cell.start_from.machine == "best-valid" and (how.method == "none" or not watched):
+            raise CbmError(
+                f"start_from: {self.source.name} evaluates no validation part of {data.name}, and so has no "
+                "best-valid machine; write machine: final"
+            )
+
+    def fact(self) -> str:
+        """Return what the run-id is made from: the other run-id decides the machines."""
+        return self.run_id
+
+    def unfinished(self, number: int) -> str:
+        """Return what to say of a trial that is neither finished nor part of the run."""
+        name, folder = self.source.name, self.store.folder.parent
+        if number >= self.source.trials:
+            return (
+                f"start_from: needs trial {number} of {name}, which has {self.source.trials} trials; raise "
+                f"them by: cbm run GRID.yaml {name} --trials {number + 1} -o {folder}"
+            )
+        return (
+            f"start_from: trial {number} of {name} is not finished; name both experiments, or first "
+            f"run: cbm run GRID.yaml {name} -o {folder}"
+        )
+
+
+class Names:
+    """The run-ids of cells, and where their trials start.
+
+    Parameters
+    ----------
+    datasets : mapping of Data to Dataset
+        Those of all cells.
+    root, folder : Path
+        The results folder; the folder of the grid.
+    """
+
+    def __init__(self, datasets: Mapping[Data, Dataset], root: Path, folder: Path) -> None:
+        self.datasets, self.root, self.folder = datasets, root, folder
+        self.recorders: dict[str, str] = {}  # sources of a user's own recorders, by name
+        self._starts: dict[tuple[str, Settings], FileStarts | TrialStarts | None] = {}
+        self._run_ids: dict[tuple[str, Settings], str] = {}
+
+    def start(self, experiment: Experiment, cell: Settings) -> FileStarts | TrialStarts | None:
+        """Return where the trials of a cell start, or None for fresh machines; CbmError as `source_cell`."""
+        key = experiment.name, cell
+        if key not in self._starts:
+            self._starts[key] = self._start(experiment, cell)
+        return self._starts[key]
+
+    def _start(self, experiment: Experiment, cell: Settings) -> FileStarts | TrialStarts | None:
+        if cell.start_from.path:
+            return FileStarts(cell, self.folder)
+        if cell.start_from.experiment:
+            source, its_cell = source_cell(experiment, cell)
+            return TrialStarts(cell, source, its_cell, self.run_id(source, its_cell), self.root)
+        return None
+
+    def run_id(self, experiment: Experiment, cell: Settings) -> str:
+        """Return the name of the folder of a cell's trials."""
+        key = experiment.name, cell
+        if key not in self._run_ids:
+            self._run_ids[key] = self._named(experiment, cell, cell)
+        return self._run_ids[key]
+
+    def course(self, experiment: Experiment, cell: Settings) -> str:
+        """Return what the run-id would be without the length of training."""
+        every = cell.evaluate.model_copy(update={"every": cell.every})
+        endless = cell.model_copy(update={"updates": None, "epochs": None, "evaluate": every})
+        return self._named(experiment, cell, endless)
+
+    def _named(self, experiment: Experiment, cell: Settings, settings: Settings) -> str:
+        start, facts = self.start(experiment, cell), self.own_recorders(cell)
+        if start:
+            facts["start_from"] = start.fact()
+        return run_id(settings, experiment.seed, self.datasets[cell.data].digest, facts)
+
+    def own_recorders(self, cell: Settings) -> dict[str, str]:
+        """Return the sources of a user's own recorders in a cell, by name."""
+        for name in filter(is_own, cell.record.names):
+            if name not in self.recorders:
+                self.recorders[name] = load_recorder(name, self.folder)
+        return {name: self.recorders[name] for name in cell.record.names if name in self.recorders}
+
+
+def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Settings]:
+    """Return the experiment that a cell starts from, and its cell of the same model and data.
+
+    Where several have them, it is the one that agrees in all settings in which these differ.
+
+    Raises
+    ------
+    CbmError
+        No cell has the same model and data, or none or several of them agree with this one.
+    """
+    source = next(one for one in experiment.sources if one.name == cell.start_from.experiment)
+    alike = [one for one in source.cells if (one.model, one.data) == (cell.model, cell.data)]
+    if not alike:
+        what = f"{cell.model.kind} of {cell.model.size} hidden units on {cell.data.title}"
+        raise CbmError(f"start_from: {source.name} has no {what}; its model and data must be the same")
+    rows = [_plain(one) for one in alike]
+    differing = [name for name in rows[0] if len({row[name] for row in rows}) > 1]
+    mine = _plain(cell)
+    found = [one for one, row in zip(alike, rows, strict=True) if all(row[n] == mine[n] for n in differing)]
+    if len(found) != 1:
+        told = "; ".join(
+            f"{name} ({', '.join(dict.fromkeys(row[name] for row in rows))}; here {mine[name]})"
+            for name in differing
+            if sum(row[name] == mine[name] for row in rows) != 1
+        )
+        raise CbmError(
+            f"start_from: {len(alike)} cells of {source.name} have this model and data and differ in "
+            f"{told}; give settings that one of them has, or make that one an experiment of its own"
+        )
+    return source, found[0]
+
+
+def _plain(cell: Settings) -> dict[str, str]:
+    row = {name: str(value) for name, value in cell.row().items()}
+    return {name: value for name, value in row.items() if not name.startswith("start_from")}
