@@ -22,7 +22,7 @@ import numpy as np
 
 from cbm_cli.datasets import Dataset, load
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels.partition import log_partition, mean_log_likelihood
+from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.kernels.state import empty_trail
 from cbm_cli.kernels.training import train
 from cbm_cli.machines.annealing import ais

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cbm_cli.kernels.ais import anneal
-from cbm_cli.kernels.partition import log_partition
+from cbm_cli.kernels.states import log_partition
 from cbm_cli.kernels.random import SAMPLER
 from cbm_cli.machines.annealing import (
     Stopped,

@@ -8,7 +8,7 @@ import pytest
 
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.mean_field import mean_field
-from cbm_cli.kernels.partition import log_partition
+from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines.annealing import Stopped
 from cbm_cli.machines.bounds import lower_bounds, posterior_of, tightening
 from cbm_cli.machines.files import Machine

@@ -7,7 +7,7 @@ import pytest
 
 from cbm_cli.datasets import load
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.kernels.layout import Layout
+from cbm_cli.kernels.machine import Layout
 from cbm_cli.kernels.random import DATA
 from cbm_cli.kernels.state import State, no_extras
 from cbm_cli.machines.files import Machine

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cbm_cli.kernels.partition import log_partition
+from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.likelihood import Method
 from tests.oracles import random_machine

@@ -7,7 +7,7 @@ import pytest
 
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.auto_encoder import AutoEncoderState
-from cbm_cli.kernels.layout import Layout
+from cbm_cli.kernels.machine import Layout
 from cbm_cli.kernels.state import plain_state
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
 from cbm_cli.trial import auto_encoder, start

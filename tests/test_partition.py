@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cbm_cli.kernels.partition import log_partition, mean_log_likelihood
+from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from tests.oracles import joint, log_likelihoods, random_machine, states
 
 

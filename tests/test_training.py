@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cbm_cli.kernels.offsets import Means
-from cbm_cli.kernels.partition import log_partition, mean_log_likelihood
+from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.kernels.random import NOISE
 from cbm_cli.kernels.state import State
 from cbm_cli.kernels.step import ascend

@@ -11,9 +11,9 @@ from cbm_cli.datasets import load
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE
-from cbm_cli.kernels.state import empty_trail
+from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.kernels.training import make_updates
-from cbm_cli.trial.learner import learner_of
+from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.run import run_trial
 from cbm_cli.trial.start import updates_of
 
@@ -60,7 +60,7 @@ def _touch(kinds: dict[str, Job]) -> None:
     )
     run_trial(Trial("compilation", settings, 0, 0), load(**settings.data.model_dump()))
     for kind, job in kinds.items():
-        learner = learner_of(job.trial.settings, job.data, job.trial.seed)
+        learner = Learner(job.trial.settings, job.data, job.trial.seed)
         learner.advance(learner.start(), empty_trail(0, 0), 0, 1)
         _mark(kind).touch()
 
@@ -94,7 +94,7 @@ def _job_seconds(job: Job, by_kind: dict[tuple, tuple[float, float]]) -> float:
 
 
 def _update_seconds(job: Job) -> float:
-    learner = learner_of(job.trial.settings, job.data, job.trial.seed)
+    learner = Learner(job.trial.settings, job.data, job.trial.seed)
     state, updates = learner.start(), 1
     none = empty_trail(0, 0)
     learner.advance(state, none, 0, 1)  # loads the machine code
@@ -120,7 +120,7 @@ def _evaluation_seconds(job: Job) -> float:
 def _seconds_with(job: Job, changes: dict[str, int]) -> float:
     settings = job.trial.settings
     how = settings.evaluate.model_copy(update=changes)
-    learner = learner_of(settings.model_copy(update={"evaluate": how}), job.data, job.trial.seed)
+    learner = Learner(settings.model_copy(update={"evaluate": how}), job.data, job.trial.seed)
     state = learner.start()
     began = time.perf_counter()
     learner.evaluate(state, 0, lambda: False)

@@ -8,7 +8,8 @@ from pathlib import Path
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
-from cbm_cli.results import Layered, Progress, Store, read_layered, run_id
+from cbm_cli.machines.files import Layered, read_machine
+from cbm_cli.results import Progress, Store, run_id
 from cbm_cli.trial.recorders import is_own, load_recorder
 from cbm_cli.trial.start_from import check_machine, start_from_machine
 
@@ -31,7 +32,7 @@ class Start:
         if self.needs and not self.file.exists():
             raise CbmError(f"start_from: {self.file}: missing; the trial that writes it has not finished")
         try:
-            machine = read_layered(self.file)
+            machine = read_machine(self.file)
             check_machine(settings, data, machine, self.file)
         except CbmError as error:
             raise CbmError(f"start_from: {error}") from None

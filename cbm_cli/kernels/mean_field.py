@@ -1,37 +1,91 @@
-"""Mean field of a deep machine given its visible units: the factorial posterior of all hidden layers.
+"""The hidden layers of a deep machine given its visible units: mean field, or Gibbs steps.
 
-The machine is flattened: even layers side by side, odd layers side by side. Given the visible units no two
-deeper even units are connected and no two odd ones, so that a round sets each side to its best response to
-the other: coordinate ascent on the variational bound (Salakhutdinov & Hinton 2009).
+The machine is flat: even layers side by side, odd layers side by side. Given the visible units no two deeper
+even units are connected and no two odd ones, so that a round of mean field sets each side to its best response to
+the other: coordinate ascent on the variational bound (Salakhutdinov & Hinton 2009), `reference.mean_field`.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import compiled, lean, lean_sum
-from cbm_cli.kernels.state import Array
-from cbm_cli.kernels.units import sigmoid, sum_of_softplus
+from cbm_cli.kernels.compiling import lean, lean_sum
+from cbm_cli.kernels.machine import Array, Machine
+from cbm_cli.kernels.plan import Plan
+from cbm_cli.kernels.products import Bits, binary_product, make_bits, product, product_nt
+from cbm_cli.kernels.random import DATA, fill_uniform
+from cbm_cli.kernels.units import mean_of_units, sample_units, sigmoid, sum_of_softplus
+
+
+class Deep(NamedTuple):
+    """B rows of a deep machine, and work arrays: E deeper even units, M odd ones."""
+
+    visible: Array  # (B, visible)
+    even: Array  # (B, E)
+    odd: Array  # (B, M)
+    from_visible: Array  # (B, M) visible @ W[:visible], the same in all rounds
+    to_even: Array  # (B, E)
+    to_odd: Array  # (B, M)
+    visible_bits: Bits
+    even_bits: Bits
+    odd_bits: Bits
+    zeros: Array  # (B, E)
+    ones: Array  # (largest of E and M,)
+    u: Array  # random numbers of a Gibbs step
+
+
+def make_deep(rows: int, visible: int, even: int, odd: int, gibbs: bool = False) -> Deep:
+    """Allocate rows of a deep machine."""
+    shapes = (rows, visible), (rows, even), (rows, odd), (rows, odd), (rows, even), (rows, odd)
+    numbers = rows * (even + odd) if gibbs else 0
+    return Deep(
+        *(np.empty(shape, np.float32) for shape in shapes),
+        *(make_bits(rows, units) for units in (visible, even, odd)),
+        np.zeros((rows, even), np.float32),
+        np.ones(max(even, odd), np.float32),
+        np.empty(numbers + -numbers % 4, np.float32),
+    )
 
 
 @lean
-def renew(activation: Array, bias: Array, mean: Array, tolerance: np.float32) -> int:
-    """mean = sigmoid(activation + bias), (rows, width); return how many changed by tolerance or more.
+def hear_visible(machine: Machine, deep: Deep, binary: bool) -> None:
+    """from_visible = visible @ W[:visible]."""
+    W = machine.W[: deep.visible.shape[1]]
+    if binary:
+        binary_product(deep.visible, deep.visible_bits, W, False, deep.from_visible)
+    else:
+        product(deep.visible, W, deep.from_visible)
 
-    A count in place of the largest change: sums of integers vectorise, maxima of floats do not. What is not
-    a number counts as unchanged, so that a diverged machine costs one round.
+
+@lean
+def mean_field(machine: Machine, deep: Deep, tolerance: np.float32, rounds: int) -> int:
+    """Find the fixed point of every row; return the rounds made, ``rounds`` + 1 without convergence.
+
+    The start is ``even`` as it comes in, usually the offsets; ``odd`` answers to it first. A round renews even,
+    then odd; the last round is the one in which no mean changed by ``tolerance`` or more.
     """
-    moved = np.int32(0)
-    for r in range(mean.shape[0]):
-        for i in range(mean.shape[1]):
-            new = sigmoid(activation[r, i] + bias[i])
-            moved += np.int32(abs(new - mean[r, i]) >= tolerance)
-            mean[r, i] = new
-    return moved
+    known = deep.visible.shape[1]
+    W, b, c = machine.W[known:], machine.b[known:], machine.c
+    product(deep.even, W, deep.to_odd)  # (B, E) @ (E, M)
+    renew(deep.to_odd, deep.from_visible, c, deep.odd, tolerance)
+    for made in range(1, rounds + 1):
+        product_nt(deep.odd, W, deep.to_even)  # (B, M) @ (M, E)
+        moved = renew(deep.to_even, deep.zeros, b, deep.even, tolerance)
+        product(deep.even, W, deep.to_odd)
+        moved += renew(deep.to_odd, deep.from_visible, c, deep.odd, tolerance)
+        if moved == 0:
+            return made
+    return rounds + 1
 
 
 @lean
-def renew_from_both(above: Array, below: Array, bias: Array, mean: Array, tolerance: np.float32) -> int:
-    """The same with activation = above + below."""
+def renew(above: Array, below: Array, bias: Array, mean: Array, tolerance: np.float32) -> int:
+    """mean = sigmoid(above + below + bias), (rows, units); return how many changed by tolerance or more.
+
+    A count instead of the largest change: sums of integers vectorise, maxima of floats do not. NaN counts as
+    unchanged, so that a diverged machine costs one round.
+    """
     moved = np.int32(0)
     for r in range(mean.shape[0]):
         for i in range(mean.shape[1]):
@@ -41,58 +95,39 @@ def renew_from_both(above: Array, below: Array, bias: Array, mean: Array, tolera
     return moved
 
 
-@compiled
-def mean_field(
-    W_deep: Array,
-    b_deep: Array,
-    c: Array,
-    from_visible: Array,
-    even: Array,
-    odd: Array,
-    to_even: Array,
-    to_odd: Array,
-    tolerance: np.float32,
-    rounds: int,
-) -> int:
-    """Find the mean-field fixed point of every row; return the rounds made, rounds + 1 without convergence.
+@lean
+def gibbs_steps(machine: Machine, deep: Deep, plan: Plan, update: int) -> None:
+    """Gibbs steps between the odd and the deeper even layers; odd keeps its means given the last even states."""
+    known, ones, u = plan.visible, deep.ones, deep.u
+    W, b, c = machine.W[known:], machine.b[known:], machine.c
+    for step in range(plan.gibbs):
+        fill_uniform(u, plan.seed, update, DATA, step * (u.size // 4))
+        if step == 0:  # even starts from its offsets, not from states
+            product(deep.even, W, deep.to_odd)
+        else:
+            binary_product(deep.even, deep.even_bits, W, False, deep.to_odd)
+        add_to(deep.to_odd, deep.from_visible)
+        sample_units(deep.to_odd, ones, c, u, 0, deep.odd)
+        binary_product(deep.odd, deep.odd_bits, W, True, deep.to_even)
+        sample_units(deep.to_even, ones, b, u, deep.odd.size, deep.even)
+    binary_product(deep.even, deep.even_bits, W, False, deep.to_odd)
+    add_to(deep.to_odd, deep.from_visible)
+    mean_of_units(deep.to_odd, np.float32(1), c, np.float32(1), deep.odd)
 
-    The start is ``even`` as it comes in, usually the offsets; what ``odd`` holds does not matter, for its
-    first values are computed from the visible units and ``even``. A round renews even, then odd; the last
-    round is the one in which no mean changed by ``tolerance`` or more.
 
-    Parameters
-    ----------
-    W_deep, b_deep : (E, M'), (E,)
-        Rows of the flattened machine below its visible ones.
-    c : (M',)
-    from_visible : (B, M')
-        x @ W[:n_0], the same in all rounds.
-    even, odd : (B, E), (B, M')
-        Means of the deeper even layers and of the odd layers, changed in place.
-    to_even, to_odd : (B, E), (B, M')
-        Work arrays.
-    tolerance : float32
-    rounds : int
-        Most rounds to make; without any, odd still answers to even.
-    """
-    Wt = W_deep.T
-    np.dot(even, W_deep, to_odd)  # (B, E) @ (E, M')
-    renew_from_both(to_odd, from_visible, c, odd, tolerance)
-    for made in range(1, rounds + 1):
-        np.dot(odd, Wt, to_even)  # (B, M') @ (M', E)
-        moved = renew(to_even, b_deep, even, tolerance)
-        np.dot(even, W_deep, to_odd)
-        moved += renew_from_both(to_odd, from_visible, c, odd, tolerance)
-        if moved == 0:
-            return made
-    return rounds + 1
+@lean
+def add_to(activation: Array, more: Array) -> None:
+    """activation += more."""
+    for r in range(more.shape[0]):
+        for i in range(more.shape[1]):
+            activation[r, i] += more[r, i]
 
 
 @lean_sum
 def conjugate_gap(activation: Array, bias: Array, mean: Array, gap: NDArray[np.float64]) -> None:
-    """gap_r = sum_i log(1 + exp(a_i)) - mean_i a_i, a = activation + bias; (rows, width), (rows,) float64.
+    """gap_r = sum_i log(1 + exp(a_i)) - mean_i a_i, a = activation + bias; (rows, units), (rows,) float64.
 
-    By convexity at least the entropy of ``mean``, and just that where mean = sigmoid(a).
+    By convexity at least the entropy of ``mean``, and equal to it where mean = sigmoid(a).
     """
     for r in range(gap.size):
         linear = 0.0

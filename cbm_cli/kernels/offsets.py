@@ -1,12 +1,13 @@
-"""Means over the rows of a phase, and the offsets that are made of them."""
+"""Offsets, made of means over the rows of both phases and moved as a moving average."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from cbm_cli.kernels.compiling import lean
+from cbm_cli.kernels.machine import Array, Machine
+from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.random import NOISE, fill_uniform
-from cbm_cli.kernels.state import Array, Plan, State
 
 
 class Means(NamedTuple):
@@ -16,39 +17,27 @@ class Means(NamedTuple):
     h: Array
 
 
-@lean
-def average(x: Array, weight: Array, weighted_h: Array, sign: np.float32, means: Means) -> None:
-    """Fill ``means`` over the rows of x (R, N), by weight (R,), and weighted_h = sign * weight * h (R, M)."""
-    mean_x, mean_h = means
-    mean_x[:] = 0
-    mean_h[:] = 0
-    for r in range(weight.size):
-        share = weight[r]
-        for i in range(mean_x.size):
-            mean_x[i] += share * x[r, i]
-        for j in range(mean_h.size):
-            mean_h[j] += weighted_h[r, j]
-    for j in range(mean_h.size):
-        mean_h[j] *= sign
+def make_means(n: int, m: int, multiple: int = 1) -> Means:
+    """Allocate means, or random numbers beside them, which come in fours."""
+    return Means(*(np.zeros(size + -size % multiple, np.float32) for size in (n, m)))
 
 
 @lean
 def slide(
-    offset: Array, mix: Array, factor: np.float32, data_mean: Array, model_mean: Array, noise: Array
+    offset: Array, mix: Array, factor: Array, data_mean: Array, model_mean: Array, noise: Array
 ) -> None:
-    """Move each offset by ``factor`` towards its mix (4, units) of data mean, model mean, constant, noise."""
+    """offset += factor (mix - offset): `reference.slide` of `reference.mix`, for every unit."""
     for i in range(offset.size):
         target = mix[0, i] * data_mean[i] + mix[1, i] * model_mean[i] + mix[2, i] + mix[3, i] * noise[i]
-        offset[i] += factor * (target - offset[i])
+        offset[i] += factor[i] * (target - offset[i])
 
 
 @lean
-def move_offsets(
-    state: State, data: Means, model: Means, plan: Plan, noisy: bool, update: int, noise: tuple[Array, Array]
-) -> None:
-    """Both offsets of the paper's Algorithm 1, from the means of this update."""
-    if noisy:
-        fill_uniform(noise[0], plan.seed, update, NOISE, 0)
-        fill_uniform(noise[1], plan.seed, update, NOISE, noise[0].size // 4)
-    slide(state.mu, plan.visible_mix, plan.sliding_visible, data.x, model.x, noise[0])
-    slide(state.lam, plan.hidden_mix, plan.sliding_hidden, data.h, model.h, noise[1])
+def move_offsets(machine: Machine, data: Means, model: Means, noise: Means, plan: Plan, update: int) -> None:
+    """Both offsets of the paper's algorithms, from the means of this update; plain biases stay as they are."""
+    how = plan.offsets
+    if how.noisy:
+        fill_uniform(noise.x, plan.seed, update, NOISE, 0)
+        fill_uniform(noise.h, plan.seed, update, NOISE, noise.x.size // 4)
+    slide(machine.mu, how.mu_mix, how.mu_factor, data.x, model.x, noise.x)
+    slide(machine.lam, how.lam_mix, how.lam_factor, data.h, model.h, noise.h)

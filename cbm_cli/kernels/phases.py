@@ -5,222 +5,206 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import compiled, lean
-from cbm_cli.kernels.enumeration import AllStates, make_all_states, spread, weigh_all_states
-from cbm_cli.kernels.mean_field import mean_field
-from cbm_cli.kernels.offsets import Means, average
-from cbm_cli.kernels.random import ASIDE, DATA, SHUFFLE, fill_uniform, fill_words
-from cbm_cli.kernels.state import ALL_STATES, Array, Plan, Rows, State
-from cbm_cli.kernels.sweep import Ladder, draw_samples, make_ladder, widened
-from cbm_cli.kernels.units import mean_of_units, sample_units
+from cbm_cli.kernels.compiling import lean
+from cbm_cli.kernels.machine import Array, Machine, Rows
+from cbm_cli.kernels.mean_field import Deep, gibbs_steps, hear_visible, mean_field
+from cbm_cli.kernels.offsets import Means, make_means
+from cbm_cli.kernels.plan import Plan
+from cbm_cli.kernels.products import (
+    Bits,
+    binary_product,
+    bits_product,
+    make_bits,
+    pack_columns,
+    product,
+    product_tn,
+    worth_packing,
+)
+from cbm_cli.kernels.random import SHUFFLE, fill_words
+from cbm_cli.kernels.sampling import Chains, draw_samples, lengthened, long_rows
+from cbm_cli.kernels.step import Gradient
+from cbm_cli.kernels.units import mean_of_units
 
 
-class DataPhase(NamedTuple):
-    """Rows of the data, x (B, N), weighted_h (B, M) = mean hidden units / B, and work arrays."""
+class Phase(NamedTuple):
+    """R rows of the data or of the model, their weights, and work arrays."""
 
-    x: Array
-    weighted_h: Array
-    wide_weighted_h: Array
-    weight: Array
-    to_h: Array
-    wide_to_h: Array
-    means: Means
-
-
-class DeepPhase(NamedTuple):
-    """Work arrays of a deep machine's data phase: E deeper even units, M odd ones."""
-
-    visible: Array  # (B, visible)
-    even: Array  # (B, E)
-    odd: Array  # (B, M)
-    from_visible: Array  # (B, M)
-    to_even: Array  # (B, E)
-    to_odd: Array  # (B, M)
-    ones: Array  # (largest of E, M)
-    u: Array  # random numbers of a Gibbs step
+    x: Array  # (R, N)
+    h: Array  # (R, M) mean hidden units times weight
+    weight: Array  # (R,) 1/R for the data; -1/R or minus their probability for the model
+    activation: Array  # (R, M) x W
+    long_h: Array  # views with several rows in one, so that loops over them are long
+    long_activation: Array
+    bias: Array  # c, as often as a long row needs it
+    bits: Bits  # x, packed
+    mean: Means
 
 
-class ModelPhase(NamedTuple):
-    """Rows of the model, x (R, N), weighted_h (R, M) = -weight times mean hidden units, and work arrays."""
+class Batches(NamedTuple):
+    """The training rows, and the order in which an epoch takes them."""
 
-    x: Array
-    weighted_h: Array
-    wide_weighted_h: Array
-    weight: Array
-    to_h: Array
-    wide_to_h: Array
-    ladder: Ladder
-    states: AllStates
-    means: Means
+    rows: Rows  # (n, visible)
+    order: NDArray[np.int64]  # (n,)
+    words: NDArray[np.uint32]  # random numbers of an order
+    epoch: NDArray[np.int64]  # (1,) the epoch of the order; -1 before the first
 
 
-@compiled
-def make_means(n: int, m: int) -> Means:
-    """Allocate means."""
-    return Means(np.empty(n, np.float32), np.empty(m, np.float32))
+class Both(NamedTuple):
+    """Rows of the data above rows of the model: one product makes the gradient of both."""
+
+    x: Array  # (B + R, N)
+    h: Array  # (B + R, M)
+    bits: Bits  # x', packed
 
 
-@compiled
-def make_data_phase(x: Array, weighted_h: Array, few: int) -> DataPhase:
-    """Allocate the data phase around its rows of the stacked arrays."""
-    (batch, n), m = x.shape, weighted_h.shape[1]
-    to_h = np.empty((batch, m), np.float32)
-    return DataPhase(
-        x,
-        weighted_h,
-        widened(weighted_h, few),
-        np.full(batch, np.float32(1.0 / batch)),
-        to_h,
-        widened(to_h, few),
-        make_means(n, m),
+def make_batches(rows: Rows) -> Batches:
+    """Allocate an order of the rows."""
+    n = len(rows)
+    return Batches(rows, np.arange(n), np.empty(n + -n % 4, np.uint32), np.full(1, -1))
+
+
+def make_both(n: int, m: int, plan: Plan) -> tuple[Both, Phase, Phase]:
+    """Allocate the rows of both phases, of the data and of the model."""
+    count = plan.batch + model_rows(n, m, plan, plan.exact)
+    bits = make_bits(0 if plan.exact else plan.visible, count)
+    both = Both(np.empty((count, n), np.float32), np.empty((count, m), np.float32), bits)
+    model = both.x[plan.batch :], both.h[plan.batch :]
+    return (
+        both,
+        make_phase(both.x[: plan.batch], both.h[: plan.batch], 1.0),
+        make_phase(*model, -1.0, plan.exact),
     )
 
 
-def make_deep_phase(n: int, m: int, plan: Plan) -> DeepPhase | None:
-    """Allocate the data phase of a deep machine of n even and m odd units; None for an RBM."""
-    deeper, batch = n - plan.visible, plan.batch
-    if not deeper:
-        return None
-    numbers = batch * (deeper + m) if plan.gibbs else 0
-    shapes = (batch, plan.visible), (batch, deeper), (batch, m), (batch, m), (batch, deeper), (batch, m)
-    arrays = [np.empty(shape, np.float32) for shape in shapes]
-    return DeepPhase(
-        *arrays, np.ones(max(deeper, m), np.float32), np.empty(numbers + -numbers % 4, np.float32)
-    )
+def model_rows(n: int, m: int, plan: Plan, exact: bool) -> int:
+    """Rows of a model phase: samples, or all states of the smaller side."""
+    return 2 ** min(n, m) if exact else plan.rows
+
+
+def make_phase(x: Array, h: Array, sign: float, exact: bool = False) -> Phase:
+    """Allocate a phase around its rows."""
+    (rows, n), m = x.shape, h.shape[1]
+    count, activation = long_rows(m, rows), np.empty((rows, m), np.float32)
+    weight = np.full(rows, np.float32(sign / rows))
+    views = lengthened(h, count), lengthened(activation, count), np.empty(count * m, np.float32)
+    return Phase(x, h, weight, activation, *views, make_bits(0 if exact else rows, n), make_means(n, m))
 
 
 @lean
-def model_rows(n: int, m: int, batch: int, exact: bool) -> int:
-    """Rows of a model phase: a batch of samples, or all states of the smaller side."""
-    return 2 ** min(n, m) if exact else batch
+def load_batch(batches: Batches, plan: Plan, update: int, x: Array) -> None:
+    """Widen the next rows of the data (uint8) into the first columns of x (B, N)."""
+    epoch = update // plan.batches
+    if epoch != batches.epoch[0]:
+        order_rows(batches, plan, epoch)
+    start = (update - epoch * plan.batches) * plan.batch
+    for r in range(plan.batch):
+        row = batches.rows[batches.order[start + r]]
+        for i in range(plan.visible):
+            x[r, i] = plan.unit * row[i]
 
 
-@compiled
-def make_model_phase(
-    chains: Array, x: Array, weighted_h: Array, plan: Plan, exact: bool, few: int
-) -> ModelPhase:
-    """Allocate a model phase around its rows; ``chains`` (K, M) are their hidden states."""
-    m = weighted_h.shape[1]
-    batch = 0 if exact else x.shape[0]
-    to_h = np.empty((batch, m), np.float32)
-    states = make_all_states(x, m, exact)
-    weight = states.weight if exact else np.full(batch, np.float32(1.0 / batch))
-    return ModelPhase(
-        x,
-        weighted_h,
-        widened(weighted_h[:batch], few),
-        weight,
-        to_h,
-        widened(to_h, few),
-        make_ladder(chains[: 0 if exact else chains.shape[0]], plan, x[:batch], to_h),
-        states,
-        make_means(x.shape[1], m),
-    )
-
-
-@compiled
-def order_rows(order: NDArray[np.int64], shuffled: bool, seed: np.uint64, epoch: int) -> None:
-    """Fill ``order`` with the rows' order in an epoch: Fisher-Yates on words of the epoch."""
+@lean
+def order_rows(batches: Batches, plan: Plan, epoch: int) -> None:
+    """Put the rows into the order of an epoch: Fisher-Yates on words that are the epoch's."""
+    order = batches.order
     for row in range(order.size):
         order[row] = row
-    if not shuffled:
-        return
-    words = np.empty(order.size + -order.size % 4, np.uint32)
-    fill_words(words, seed, epoch, SHUFFLE, 0)
-    for row in range(order.size - 1, 0, -1):
-        other = np.int64((np.uint64(words[row]) * np.uint64(row + 1)) >> np.uint64(32))
-        order[row], order[other] = order[other], order[row]
+    if plan.shuffled:
+        fill_words(batches.words, plan.seed, epoch, SHUFFLE, 0)
+        for row in range(order.size - 1, 0, -1):
+            other = np.int64((np.uint64(batches.words[row]) * np.uint64(row + 1)) >> np.uint64(32))
+            order[row], order[other] = order[other], order[row]
+    batches.epoch[0] = epoch
 
 
 @lean
-def load_batch(data: Rows, order: NDArray[np.int64], start: int, unit: np.float32, x: Array) -> None:
-    """Widen the rows order[start:] of the data (uint8) into the first columns of x (B, N)."""
-    for r in range(x.shape[0]):
-        row = order[start + r]
-        for i in range(data.shape[1]):
-            x[r, i] = unit * data[row, i]
-
-
-@compiled
-def deep_data_phase(state: State, data: DataPhase, deep: DeepPhase, plan: Plan, update: int) -> None:
-    """Mean field, or Gibbs steps, of all layers but the first, which is held at the data."""
-    visible, even, odd, from_visible, to_even, to_odd, _, _ = deep
-    known, rounds = plan.visible, state.rounds
-    W_deep, b_deep, c = state.W[known:], state.b[known:], state.c
-    take(data.x, visible)
-    np.dot(visible, state.W[:known], from_visible)  # (B, visible) @ (visible, M): the same in all rounds
-    repeat(state.mu[known:], even)
-    if plan.gibbs > 0:
-        gibbs_rounds(W_deep, b_deep, c, deep, plan, update)
+def infer_hidden(machine: Machine, data: Phase, plan: Plan) -> None:
+    """data.h = weight p(h = 1 | x), exact for one hidden layer; `reference.hidden_mean`."""
+    if plan.unit == 1:
+        binary_product(data.x, data.bits, machine.W, False, data.activation)  # (B, N) @ (N, M)
     else:
-        args = (W_deep, b_deep, c, from_visible, even, odd, to_even, to_odd)
-        made = mean_field(*args, plan.tolerance, plan.rounds)
+        product(data.x, machine.W, data.activation)
+    weigh_hidden(machine, data, plan)
+
+
+@lean
+def infer_deep(machine: Machine, data: Phase, deep: Deep, rounds: Array, plan: Plan, update: int) -> None:
+    """The same for a deep machine, by mean field or Gibbs steps from the offsets; x gets its deeper even units."""
+    known = plan.visible
+    for r in range(plan.batch):
+        for i in range(known):
+            deep.visible[r, i] = data.x[r, i]
+        for i in range(deep.even.shape[1]):
+            deep.even[r, i] = machine.mu[known + i]
+    hear_visible(machine, deep, plan.unit == 1)
+    if plan.gibbs > 0:
+        gibbs_steps(machine, deep, plan, update)
+    else:
+        made = mean_field(machine, deep, plan.tolerance, plan.rounds)
         rounds[0] += min(made, plan.rounds)
         rounds[1] += 1
         rounds[2] += made > plan.rounds
-    put(even, known, data.x)
-    spread(odd, data.weight, np.float32(1), data.weighted_h)
+    for r in range(plan.batch):
+        for i in range(deep.even.shape[1]):
+            data.x[r, known + i] = deep.even[r, i]
+        for j in range(machine.c.size):
+            data.h[r, j] = data.weight[r] * deep.odd[r, j]
 
 
 @lean
-def repeat(row: Array, out: Array) -> None:
-    """Every row of out = row."""
-    for r in range(out.shape[0]):
-        for i in range(out.shape[1]):
-            out[r, i] = row[i]
+def weigh_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
+    """phase.h = weight sigmoid(activation + c), for equal weights."""
+    for r in range(phase.bias.size // machine.c.size):
+        for j in range(machine.c.size):
+            phase.bias[r * machine.c.size + j] = machine.c[j]
+    mean_of_units(phase.long_activation, plan.to_hidden, phase.bias, phase.weight[0], phase.long_h)
 
 
 @lean
-def take(array: Array, out: Array) -> None:
-    """out = the first columns of the array, as many as it has."""
-    for r in range(out.shape[0]):
-        for i in range(out.shape[1]):
-            out[r, i] = array[r, i]
+def sample_model(
+    machine: Machine,
+    chains_machine: Machine,
+    model: Phase,
+    chains: Chains,
+    plan: Plan,
+    site: int,
+    update: int,
+) -> None:
+    """Rows of the model from chains that feel ``chains_machine``; hidden means are those of the machine."""
+    draw_samples(chains_machine, chains, plan, site, update, model.x, model.activation)
+    if plan.fast_rate > 0:
+        binary_product(model.x, model.bits, machine.W, False, model.activation)
+    weigh_hidden(machine, model, plan)
 
 
 @lean
-def put(columns: Array, start: int, out: Array) -> None:
-    """Write ``columns`` to those of out from ``start`` on."""
-    for r in range(columns.shape[0]):
-        for i in range(columns.shape[1]):
-            out[r, start + i] = columns[r, i]
-
-
-@compiled
-def gibbs_rounds(W_deep: Array, b_deep: Array, c: Array, deep: DeepPhase, plan: Plan, update: int) -> None:
-    """Gibbs steps between the odd and the deeper even layers; even keeps states, odd its means given them."""
-    _, even, odd, from_visible, to_even, to_odd, ones, u = deep
-    for step in range(plan.gibbs):
-        fill_uniform(u, plan.seed, update, DATA, step * (u.size // 4))
-        np.dot(even, W_deep, to_odd)
-        add_to(to_odd, from_visible)
-        sample_units(to_odd, ones, c, u, 0, odd)
-        np.dot(odd, W_deep.T, to_even)
-        sample_units(to_even, ones, b_deep, u, odd.size, even)
-    np.dot(even, W_deep, to_odd)
-    add_to(to_odd, from_visible)
-    mean_of_units(to_odd, ones[0], c, ones[0], odd)
+def average(phase: Phase) -> None:
+    """Fill in the means over the rows of a phase."""
+    mean_x, mean_h, sign = phase.mean.x, phase.mean.h, np.float32(1 if phase.weight[0] > 0 else -1)
+    mean_x[:] = 0
+    mean_h[:] = 0
+    for r in range(phase.weight.size):
+        share = abs(phase.weight[r])
+        for i in range(mean_x.size):
+            mean_x[i] += share * phase.x[r, i]
+        for j in range(mean_h.size):
+            mean_h[j] += phase.h[r, j]
+    for j in range(mean_h.size):
+        mean_h[j] *= sign
 
 
 @lean
-def add_to(activation: Array, more: Array) -> None:
-    """activation += more."""
-    for r in range(more.shape[0]):
-        for i in range(more.shape[1]):
-            activation[r, i] += more[r, i]
-
-
-@compiled
-def means_aside(state: State, chains: State, phase: ModelPhase, plan: Plan, update: int) -> None:
-    """Means of a model phase beside the gradient's, for offsets with chains of their own or all states."""
-    x, weighted_h, _, weight, to_h, _, ladder, states, means = phase
-    minus, one = np.float32(-1), np.float32(1)
-    if plan.offsets_from == ALL_STATES:
-        weigh_all_states(state.W, state.b, state.c, states)
-        spread(states.h, weight, minus, weighted_h)
+def gather_gradient(both: Both, data: Means, model: Means, plan: Plan, gradient: Gradient) -> None:
+    """<x h'>_d - <x h'>_m and the differences of the means, from rows of both phases."""
+    for i in range(gradient.x.size):
+        gradient.x[i] = data.x[i] - model.x[i]
+    for j in range(gradient.h.size):
+        gradient.h[j] = data.h[j] - model.h[j]
+    known, binary = plan.visible, plan.unit == 1 and not plan.exact
+    if binary and worth_packing(known, both.x.shape[0], both.h.shape[1]):
+        pack_columns(both.x, known, both.bits)
+        bits_product(both.bits, both.h, False, gradient.W[:known])  # (visible, B + R) @ (B + R, M)
+        if known < gradient.x.size:
+            product_tn(both.x[:, known:], both.h, gradient.W[known:])
     else:
-        draw_samples(chains.W, chains.b, chains.c, ladder, plan.seed, ASIDE, update, x, to_h)
-        if plan.fast_learning_rate > 0:
-            np.dot(x, state.W, to_h)  # hidden means are those of the regular weights, as the gradient's
-        mean_of_units(to_h, one, state.c, -weight[0], weighted_h)
-    average(x, weight, weighted_h, minus, means)
+        product_tn(both.x, both.h, gradient.W)  # (N, B + R) @ (B + R, M)

@@ -1,180 +1,118 @@
-"""The gradient step: the centered gradient, or a direction of another length or another metric."""
+"""The gradient step of any machine: centered, with weight decay, momentum and fast weights."""
 
-import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import compiled, lean, lean_sum
-from cbm_cli.kernels.natural import Fisher, make_fisher, natural_direction
-from cbm_cli.kernels.offsets import Means
-from cbm_cli.kernels.state import CENTERED, TO_CENTERED, TO_STANDARD, UNSCALED, Array, Plan, State
-
-
-class OtherStep(NamedTuple):
-    """What a step needs that is not simply the centered gradient's."""
-
-    direction: State
-    fisher: Fisher
+from cbm_cli.kernels.compiling import lean, lean_sum
+from cbm_cli.kernels.machine import Array, Machine
+from cbm_cli.kernels.plan import Plan
 
 
-def make_other_step(state: State, plan: Plan) -> OtherStep | None:
-    """Allocate another step; None where the plan's is the centered gradient's."""
-    if plan.direction == CENTERED and plan.scale_to == UNSCALED:
-        return None
-    direction = state._replace(**{name: np.empty_like(getattr(state, name)) for name in ("W", "b", "c")})
-    return OtherStep(direction, make_fisher(*state.W.shape, plan.batch, plan))
+class Gradient(NamedTuple):
+    """The gradient without offsets: <.>_d - <.>_m of x h', x and h; of an auto encoder that of the cost."""
+
+    W: Array  # (N, M)
+    x: Array  # (N,)
+    h: Array  # (M,)
+    spans: NDArray[
+        np.int64
+    ]  # (N, 2) first hidden unit that a unit of x is connected with, one after the last
+
+
+@lean
+def rate_at(plan: Plan, update: int) -> np.float32:
+    """The learning rate of an update."""
+    k = plan.rates.size - 1
+    while plan.rate_from[k] > update:
+        k -= 1
+    return plan.rates[k]
+
+
+@lean
+def step(machine: Machine, gradient: Gradient, velocity: Machine, plan: Plan, rate: np.float32) -> None:
+    """Move a machine along its centered gradient; a negative rate descends. `reference.centered_step`."""
+    if plan.l1 > 0 or plan.l2 > 0:
+        decay_weights(machine.W, gradient.W, plan, np.float32(1) if rate > 0 else np.float32(-1))
+    if plan.momentum > 0:
+        fade(velocity, plan.momentum)
+        ascend(velocity, gradient, plan, rate)
+        add(velocity, machine)
+    else:
+        ascend(machine, gradient, plan, rate)
+
+
+@lean
+def fast_step(fast: Machine, gradient: Gradient, plan: Plan) -> None:
+    """Let the fast weights fade, and move them along the same gradient (Tieleman & Hinton 2009)."""
+    fade(fast, plan.fast_decay)
+    ascend(fast, gradient, plan, plan.fast_rate)
 
 
 @lean_sum
-def ascend(
-    state: State,
-    spans: Array,
-    contrast: Array,
-    data: Means,
-    model: Means,
-    learning_rate: np.float32,
-    to_hidden: np.float32,
-    to_visible: np.float32,
-) -> None:
-    """One step along the centered gradient, Eqs. (cgradW), (cgradb), (cgradc); state changes in place.
+def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -> None:
+    """Add ``rate`` times the centered gradient, Eqs. (cgradW), (cgradb), (cgradc); `reference.centered_gradient`.
 
-    <(x - mu)(h - lam)'>_d - <...>_m is written as contrast - mu dh' - dx lam', where contrast (N, M) is
-    <x h'>_d - <x h'>_m and dx, dh are the differences of the means: the products then need no centered
-    copies of the rows. Only connections within the spans (N, 2) move. Where activations are doubled, so is
-    what the biases make up for: to_hidden (x - mu) W has to change by nothing at x = mu.
+    <(x - mu)(h - lam)'>_d - <(x - mu)(h - lam)'>_m is multiplied out, gradient.W - mu gradient.h' -
+    gradient.x lam': the products then need no centered copies of the rows.
     """
-    for j in range(state.c.size):
-        state.c[j] += learning_rate * (data.h[j] - model.h[j])
-    for i in range(state.b.size):
-        dx = data.x[i] - model.x[i]
-        start, stop = spans[i, 0], spans[i, 1]
-        W, c, lam, along = (
-            state.W[i, start:stop],
-            state.c[start:stop],
-            state.lam[start:stop],
-            contrast[i, start:stop],
-        )
-        data_h, model_h = data.h[start:stop], model.h[start:stop]
-        mu = state.mu[i]
-        mu_up = to_hidden * mu
-        along_lam = np.float32(0)
-        for j in range(W.size):
-            step = learning_rate * (along[j] - mu * (data_h[j] - model_h[j]) - dx * lam[j])
-            W[j] += step
-            c[j] -= step * mu_up
-            along_lam += step * lam[j]
-        state.b[i] += learning_rate * dx - to_visible * along_lam
-
-
-@compiled
-def other_step(
-    state: State,
-    data_x: Array,
-    x: Array,
-    weight: Array,
-    weighted_h: Array,
-    contrast: Array,
-    data: Means,
-    model: Means,
-    plan: Plan,
-    update: int,
-    other: OtherStep,
-) -> None:
-    """One step along another direction, or of another length, than the centered gradient's.
-
-    data_x (B, N) are the rows of the data phase; x (R, N), weight (R,) and weighted_h (R, M) those of the
-    model phase.
-    """
-    direction, fisher = other
-    clear(direction)
-    ascend(direction, plan.spans, contrast, data, model, np.float32(1), plan.to_hidden, plan.to_visible)
-    target = 0.0
-    if plan.scale_to == TO_STANDARD:
-        target = standard_length(contrast, data, model)
-    if plan.scale_to == TO_CENTERED:
-        target = length(direction)
-    if plan.direction != CENTERED:
-        natural_direction(
-            state, data_x, x, weight, weighted_h, contrast, data, model, plan, update, direction, fisher
-        )
-    factor = plan.learning_rate
-    if plan.scale_to != UNSCALED:
-        factor *= np.float32(target / max(length(direction), 1e-30))
-    climb(state, direction, factor)
+    W, b, c, mu, lam = machine
+    for j in range(c.size):
+        c[j] += rate * gradient.h[j]
+    for i in range(b.size):
+        start, stop = gradient.spans[i, 0], gradient.spans[i, 1]  # no others are connected
+        row, along, c_row = W[i, start:stop], gradient.W[i, start:stop], c[start:stop]
+        h_row, lam_row = gradient.h[start:stop], lam[start:stop]
+        x_i, mu_i = gradient.x[i], mu[i]
+        # Doubled activations double what the biases make up for: to_hidden (x - mu) W must stay 0 at x = mu.
+        mu_up, along_lam = plan.to_hidden * mu_i, np.float32(0)
+        for j in range(row.size):
+            change = rate * (along[j] - mu_i * h_row[j] - x_i * lam_row[j])
+            row[j] += change
+            c_row[j] -= change * mu_up
+            along_lam += change * lam_row[j]
+        b[i] += rate * x_i - plan.to_visible * along_lam
 
 
 @lean
-def clear(direction: State) -> None:
-    """Set a direction to zero."""
-    direction.W[:] = 0
-    direction.b[:] = 0
-    direction.c[:] = 0
+def decay_weights(W: Array, gradient: Array, plan: Plan, sign: np.float32) -> None:
+    """gradient -= sign (l2 W + l1 sign(W)): the centered biases stay, as in any step of W."""
+    for i in range(W.shape[0]):
+        for j in range(W.shape[1]):
+            w = W[i, j]
+            direction = np.float32(w > 0) - np.float32(w < 0)
+            gradient[i, j] -= sign * (plan.l2 * w + plan.l1 * direction)
 
 
 @lean
-def climb(state: State, direction: State, factor: np.float32) -> None:
-    """Add ``factor`` times the direction to the machine."""
-    for i in range(state.b.size):
-        state.b[i] += factor * direction.b[i]
-        for j in range(state.c.size):
-            state.W[i, j] += factor * direction.W[i, j]
-    for j in range(state.c.size):
-        state.c[j] += factor * direction.c[j]
-
-
-@lean_sum
-def length(direction: State) -> float:
-    """Euclidean norm of all components together."""
-    total = 0.0
-    for i in range(direction.b.size):
-        total += direction.b[i] ** 2
-        for j in range(direction.c.size):
-            total += direction.W[i, j] ** 2
-    for j in range(direction.c.size):
-        total += direction.c[j] ** 2
-    return math.sqrt(total)
-
-
-@lean_sum
-def standard_length(contrast: Array, data: Means, model: Means) -> float:
-    """Euclidean norm of the gradient without centering, all components together."""
-    total = 0.0
-    for i in range(contrast.shape[0]):
-        total += (data.x[i] - model.x[i]) ** 2
-        for j in range(contrast.shape[1]):
-            total += contrast[i, j] ** 2
-    for j in range(contrast.shape[1]):
-        total += (data.h[j] - model.h[j]) ** 2
-    return math.sqrt(total)
+def fade(machine: Machine, factor: np.float32) -> None:
+    """Multiply W, b and c by a factor."""
+    for i in range(machine.b.size):
+        machine.b[i] *= factor
+        for j in range(machine.c.size):
+            machine.W[i, j] *= factor
+    for j in range(machine.c.size):
+        machine.c[j] *= factor
 
 
 @lean
-def add_fast(state: State, chains: State) -> None:
-    """The machine that the chains see: the regular parameters plus the fast ones."""
-    for i in range(state.W.shape[0]):
-        chains.b[i] = state.b[i] + state.fast_b[i]
-        for j in range(state.W.shape[1]):
-            chains.W[i, j] = state.W[i, j] + state.fast_W[i, j]
-    for j in range(state.c.size):
-        chains.c[j] = state.c[j] + state.fast_c[j]
+def add(change: Machine, machine: Machine) -> None:
+    """Add W, b and c of ``change`` to a machine."""
+    for i in range(machine.b.size):
+        machine.b[i] += change.b[i]
+        for j in range(machine.c.size):
+            machine.W[i, j] += change.W[i, j]
+    for j in range(machine.c.size):
+        machine.c[j] += change.c[j]
 
 
 @lean
-def decay(fast: State, factor: np.float32) -> None:
-    """Let the fast parameters fade."""
-    for i in range(fast.W.shape[0]):
-        fast.b[i] *= factor
-        for j in range(fast.W.shape[1]):
-            fast.W[i, j] *= factor
-    for j in range(fast.c.size):
-        fast.c[j] *= factor
-
-
-@compiled
-def with_parameters(state: State, W: Array, b: Array, c: Array) -> State:
-    """The same offsets and chains around other parameters."""
-    return State(
-        W, b, c, state.mu, state.lam, state.h, state.aside_h, state.fast_W, state.fast_b, state.fast_c,
-        state.rounds,
-    )  # fmt: skip
+def copy(machine: Machine, to: Machine) -> None:
+    """Copy W, b and c to another machine."""
+    for i in range(machine.b.size):
+        to.b[i] = machine.b[i]
+        for j in range(machine.c.size):
+            to.W[i, j] = machine.W[i, j]
+    for j in range(machine.c.size):
+        to.c[j] = machine.c[j]

@@ -1,38 +1,70 @@
-"""Training with the centered gradient: the paper's Algorithm 1, in one compiled loop."""
+"""Training with the centered gradient, the paper's Algorithm 2, in one compiled loop; `reference.update`."""
+
+from collections.abc import Callable
+from ctypes import CFUNCTYPE, c_int64, c_void_p, cast
+from typing import NamedTuple
 
 import numpy as np
 
-from cbm_cli.kernels.compiling import compiled, lean
-from cbm_cli.kernels.enumeration import spread, weigh_all_states
-from cbm_cli.kernels.offsets import average, move_offsets
+from cbm_cli.kernels.compiling import lean
+from cbm_cli.kernels.machine import Array, Machine, Rows, State, Trail, fast_of, machine_of, velocity_of
+from cbm_cli.kernels.mean_field import Deep, make_deep
+from cbm_cli.kernels.offsets import Means, make_means, move_offsets
 from cbm_cli.kernels.phases import (
-    DeepPhase,
-    ModelPhase,
-    deep_data_phase,
+    Batches,
+    Both,
+    Phase,
+    average,
+    gather_gradient,
+    infer_deep,
+    infer_hidden,
     load_batch,
-    make_data_phase,
-    make_deep_phase,
-    make_model_phase,
-    means_aside,
+    make_batches,
+    make_both,
+    make_phase,
     model_rows,
-    order_rows,
+    sample_model,
 )
-from cbm_cli.kernels.random import SAMPLER
-from cbm_cli.kernels.state import ALL_STATES, SAME, Plan, Rows, State, Trail
-from cbm_cli.kernels.step import (
-    OtherStep,
-    add_fast,
-    ascend,
-    decay,
-    make_other_step,
-    other_step,
-    with_parameters,
-)
-from cbm_cli.kernels.sweep import draw_samples, laid_out, restart, tile
-from cbm_cli.kernels.units import mean_of_units
+from cbm_cli.kernels.plan import ALL_STATES, SAME, Plan
+from cbm_cli.kernels.products import call
+from cbm_cli.kernels.random import ASIDE, SAMPLER
+from cbm_cli.kernels.sampling import Chains, make_chains, restart
+from cbm_cli.kernels.states import AllStates, make_all_states, weigh_all_states
+from cbm_cli.kernels.step import Gradient, add, copy, fast_step, rate_at, step
+
+Direct = Callable[["Learner", int], None]  # makes the step of an update in Python
 
 
-def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: int) -> None:
+class Source(NamedTuple):
+    """Where the rows of a model phase come from: chains, or all states."""
+
+    phase: Phase
+    chains: Chains
+    states: AllStates
+    exact: bool
+    u: Array  # random numbers of a restart (CD)
+    first: int  # block of its random numbers
+
+
+class Learner(NamedTuple):
+    """A machine that learns, and all that an update works with."""
+
+    machine: Machine
+    felt: Machine  # what the chains feel: the machine, or its sum with the fast weights
+    fast: Machine
+    velocity: Machine
+    batches: Batches
+    data: Phase
+    model: Source
+    both: Both
+    gradient: Gradient
+    noise: Means
+    rounds: Array
+
+
+def train(
+    state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: int, direct: Direct | None = None
+) -> None:
     """Advance ``state`` in place through the updates first, ..., last - 1.
 
     Parameters
@@ -46,143 +78,141 @@ def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: 
     first, last : int
         Numbers of the first update and of the one after the last; an update's random numbers depend on
         its number alone, so that a stretch can be cut anywhere.
+    direct : callable, optional
+        Makes the step of an update instead of the centered gradient, such as a natural gradient's.
     """
-    deep = make_deep_phase(*state.W.shape, plan)
-    make_updates(
-        state, rows, plan, trail, first, last, deep, make_aside(state, plan), make_other_step(state, plan)
+    n, m = state.W.shape
+    aside = make_aside(state.aside_h, n, m, plan) if plan.offsets_from != SAME else None
+    deep = (
+        make_deep(plan.batch, plan.visible, n - plan.visible, m, plan.gibbs > 0) if n > plan.visible else None
+    )
+    learner, errors = make_learner(state, rows, plan), []
+
+    @CFUNCTYPE(c_int64, c_int64)
+    def make_step(update: int) -> int:
+        try:
+            direct(learner, update)
+        except BaseException as error:
+            errors.append(error)
+        return len(errors)
+
+    address = cast(make_step, c_void_p).value if direct else 0
+    make_updates(learner, plan, trail, first, last, deep, aside, address)
+    if errors:
+        raise errors[0]
+
+
+def make_learner(state: State, rows: Rows, plan: Plan) -> Learner:
+    """Allocate what updates work with."""
+    n, m = state.W.shape
+    machine, fast = machine_of(state), fast_of(state)
+    both, data, model = make_both(n, m, plan)
+    felt = machine
+    if plan.fast_rate > 0:
+        felt = Machine(*(array.copy() for array in machine[:3]), machine.mu, machine.lam)
+    return Learner(
+        machine,
+        felt,
+        fast,
+        velocity_of(state),
+        make_batches(rows),
+        data,
+        make_source(state.h, m, plan, plan.exact, model),
+        both,
+        Gradient(*(np.empty(shape, np.float32) for shape in ((n, m), n, m)), plan.spans),
+        make_means(n, m, multiple=4),
+        state.rounds,
     )
 
 
-def make_aside(state: State, plan: Plan) -> ModelPhase | None:
-    """Allocate a model phase that only the offsets see; None where they see the gradient's."""
-    if plan.offsets_from == SAME:
-        return None
-    (n, m), exact = state.W.shape, plan.offsets_from == ALL_STATES
-    rows = model_rows(n, m, plan.batch, exact)
-    x, weighted_h = np.empty((rows, n), np.float32), np.empty((rows, m), np.float32)
-    return make_model_phase(state.aside_h, x, weighted_h, plan, exact, laid_out(m, plan.batch, 1))
+def make_source(h: Array, m: int, plan: Plan, exact: bool, phase: Phase) -> Source:
+    """Allocate the source of a model phase; h (K, M) are the hidden states of its chains."""
+    count, rows = plan.batch * m if plan.restart else 0, 0 if exact else len(phase.x)
+    return Source(
+        phase,
+        make_chains(h[: 0 if exact else len(h)], plan, phase.x[:rows], phase.activation[:rows]),
+        make_all_states(phase.x if exact else phase.x[:0], m),
+        exact,
+        np.empty(count + -count % 4, np.float32),
+        0,
+    )
 
 
-@compiled
+def make_aside(h: Array, n: int, m: int, plan: Plan) -> Source:
+    """Allocate a model phase that only the offsets see."""
+    exact = plan.offsets_from == ALL_STATES
+    rows = model_rows(n, m, plan, exact)
+    phase = make_phase(np.empty((rows, n), np.float32), np.empty((rows, m), np.float32), -1.0, exact)
+    source = make_source(h, m, plan, exact, phase)
+    return source._replace(first=source.u.size // 4)  # its random numbers follow the gradient's
+
+
+@lean
 def make_updates(
-    state: State,
-    rows: Rows,
+    learner: Learner,
     plan: Plan,
     trail: Trail,
     first: int,
     last: int,
-    deep: DeepPhase | None,
-    aside: ModelPhase | None,
-    other: OtherStep | None,
+    deep: Deep | None,
+    aside: Source | None,
+    direct: int,
 ) -> None:
-    """The loop of ``train``. Where the last three are None, nothing of them is compiled."""
-    n, m = state.W.shape
-    batch = plan.batch
-    order = np.empty(rows.shape[0], np.int64)
-    # Rows of the data stand above rows of the model: one product makes the gradient of both.
-    both_x = np.empty((batch + model_rows(n, m, batch, plan.exact), n), np.float32)
-    both_h = np.empty((both_x.shape[0], m), np.float32)  # times their weights
-    both_xt, contrast = both_x.T, np.empty((n, m), np.float32)
-    few = laid_out(m, batch, 1)
-    ones, bias = np.ones(few, np.float32), np.empty(few * m, np.float32)
-    data = make_data_phase(both_x[:batch], both_h[:batch], few)
-    model = make_model_phase(state.h, both_x[batch:], both_h[batch:], plan, plan.exact, few)
-    noise = np.zeros(n + -n % 4, np.float32), np.zeros(m + -m % 4, np.float32)
-    noisy = plan.visible_mix[3].any() or plan.hidden_mix[3].any()
-    u = np.empty(batch * m + -batch * m % 4 if plan.restart else 0, np.float32)
-    chains, fast, swift = chain_machine(state, plan), fast_part(state), plan.fast_learning_rate > 0
-    mark, marks = 0, trail.update
-    # Unpacked here: attribute reads inside the loop would count references, see `draw_samples`.
-    x, weighted_h, wide_weighted_h, weight, to_h, wide_to_h = data[:6]
-    xm, weighted_hm, wide_weighted_hm, model_weight, to_hm, wide_to_hm, ladder, states = model[:8]
-    data_means, model_means, offset_means = data.means, model.means, model.means
-    if aside is not None:
-        offset_means = aside.means
-    W, c, seed, share, gain, down = state.W, state.c, plan.seed, weight[0], plan.to_hidden, plan.to_visible
-    plus, minus, chains_W, chains_b, chains_c = np.float32(1), np.float32(-1), chains.W, chains.b, chains.c
-    ordered = -1
+    """The loop of ``train``. Where ``deep`` or ``aside`` is None, nothing of it is compiled."""
+    machine, data, model, gradient = learner.machine, learner.data, learner.model, learner.gradient
+    mark = 0
     for update in range(first, last):
-        epoch = update // plan.batches
-        if epoch != ordered and (plan.shuffled or ordered < 0):
-            order_rows(order, plan.shuffled, seed, epoch)
-            ordered = epoch
-        load_batch(rows, order, (update - epoch * plan.batches) * batch, plan.unit, x)
-        tile(c, ones, bias)
-        if deep is not None:
-            deep_data_phase(state, data, deep, plan, update)
+        load_batch(learner.batches, plan, update, data.x)  # x (B, N)
+        if deep is None:
+            infer_hidden(machine, data, plan)  # h (B, M)
         else:
-            np.dot(x, W, to_h)  # (B, N) @ (N, M)
-            mean_of_units(wide_to_h, gain, bias, share, wide_weighted_h)
-        average(x, weight, weighted_h, plus, data_means)
-        if swift:
-            add_fast(state, chains)
-        if plan.exact:
-            weigh_all_states(W, state.b, c, states)
-            spread(states.h, model_weight, minus, weighted_hm)
-        else:
-            if plan.restart:
-                restart(weighted_h, seed, update, 0, u, state.h)
-            draw_samples(chains_W, chains_b, chains_c, ladder, seed, SAMPLER, update, xm, to_hm)
-            if swift:
-                np.dot(xm, W, to_hm)  # the gradient's hidden means are those of the regular weights
-            mean_of_units(wide_to_hm, gain, bias, -share, wide_weighted_hm)
-        average(xm, model_weight, weighted_hm, minus, model_means)
+            infer_deep(machine, data, deep, learner.rounds, plan, update)
+        if plan.fast_rate > 0:
+            copy(machine, learner.felt)
+            add(learner.fast, learner.felt)
+        advance(machine, learner.felt, data, model, plan, SAMPLER, update)  # x (R, N), h (R, M) of the model
+        average(data)
+        average(model.phase)
+        model_means = model.phase.mean
         if aside is not None:
-            if plan.restart:
-                restart(weighted_h, seed, update, u.size // 4, u, state.aside_h)
-            means_aside(state, chains, aside, plan, update)
-        np.dot(both_xt, both_h, contrast)  # (N, B + R) @ (B + R, M)
-        if plan.offsets_before:
-            move_offsets(state, data_means, offset_means, plan, noisy, update, noise)
-        if mark < marks.size and marks[mark] == update:
-            keep(state, trail, mark)
+            advance(machine, learner.felt, data, aside, plan, ASIDE, update)
+            average(aside.phase)
+            model_means = aside.phase.mean
+        gather_gradient(learner.both, data.mean, model.phase.mean, plan, gradient)
+        if plan.offsets.before:
+            move_offsets(machine, data.mean, model_means, learner.noise, plan, update)
+        if mark < trail.update.size and trail.update[mark] == update:
+            keep(machine, trail, mark)
             mark += 1
-        if other is not None:
-            other_step(
-                state,
-                x,
-                xm,
-                model_weight,
-                weighted_hm,
-                contrast,
-                data_means,
-                model_means,
-                plan,
-                update,
-                other,
-            )
-        else:
-            ascend(state, plan.spans, contrast, data_means, model_means, plan.learning_rate, gain, down)
-        if swift:
-            decay(fast, plan.fast_decay)
-            ascend(fast, plan.spans, contrast, data_means, model_means, plan.fast_learning_rate, gain, down)
-        if not plan.offsets_before:
-            move_offsets(state, data_means, offset_means, plan, noisy, update, noise)
-
-
-@compiled
-def chain_machine(state: State, plan: Plan) -> State:
-    """The machine that the chains are swept with: the trial's own, or one with fast weights added (FPCD)."""
-    if plan.fast_learning_rate > 0:
-        return with_parameters(state, state.W.copy(), state.b.copy(), state.c.copy())
-    return state
-
-
-@compiled
-def fast_part(state: State) -> State:
-    """The fast parameters as a machine of their own, which climbs along the same gradient."""
-    return with_parameters(state, state.fast_W, state.fast_b, state.fast_c)
+        if direct == 0:
+            step(machine, gradient, learner.velocity, plan, rate_at(plan, update))
+        elif call(direct, update) != 0:
+            return
+        if plan.fast_rate > 0:
+            fast_step(learner.fast, gradient, plan)
+        if not plan.offsets.before:
+            move_offsets(machine, data.mean, model_means, learner.noise, plan, update)
 
 
 @lean
-def keep(state: State, trail: Trail, k: int) -> None:
+def advance(
+    machine: Machine, felt: Machine, data: Phase, source: Source, plan: Plan, site: int, update: int
+) -> None:
+    """Bring the rows of a model phase up to date: CD, PCD, PT or all states."""
+    if source.exact:
+        weigh_all_states(machine, source.states, source.phase.weight, source.phase.h)
+        return
+    if plan.restart:
+        restart(data.h, plan.seed, update, source.first, source.u, source.chains.h.states)
+    sample_model(machine, felt, source.phase, source.chains, plan, site, update)
+
+
+@lean
+def keep(machine: Machine, trail: Trail, k: int) -> None:
     """Write the machine and its offsets into row k of the trail."""
-    _, W, b, c, mu, lam = trail
-    for i in range(state.b.size):
-        b[k, i] = state.b[i]
-        mu[k, i] = state.mu[i]
-        for j in range(state.c.size):
-            W[k, i, j] = state.W[i, j]
-    for j in range(state.c.size):
-        c[k, j] = state.c[j]
-        lam[k, j] = state.lam[j]
+    mu, lam = trail.mu[k], trail.lam[k]
+    copy(machine, Machine(trail.W[k], trail.b[k], trail.c[k], mu, lam))
+    for i in range(mu.size):
+        mu[i] = machine.mu[i]
+    for j in range(lam.size):
+        lam[j] = machine.lam[j]

@@ -7,7 +7,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from cbm_cli.kernels.compiling import lean, lean_sum
-from cbm_cli.kernels.state import Array
+from cbm_cli.kernels.machine import Array
 
 _LOG2E = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693145751953125)

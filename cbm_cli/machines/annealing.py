@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.ais import anneal
-from cbm_cli.kernels.state import Array
+from cbm_cli.kernels.annealing import anneal, make_walks
+from cbm_cli.kernels.machine import Array
 from cbm_cli.machines import streams
 
 # Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500, 4,000 and 10,000.
@@ -155,16 +155,14 @@ def walk(
     should_stop: Callable[[], bool] = never,
 ) -> NDArray[np.float64]:
     """Log weights (R,) of walks along ``betas`` from the states x (R, N), in short calls of the kernel."""
-    W, b, c = machine
-    x, log_weights = x.copy(), np.zeros(len(x))
-    step, at_once = 0, 1
+    walks, step, at_once = make_walks(machine, base, x), 0, 1
     while step < len(betas) - 1:
         if should_stop():
             raise Stopped
         stop = min(step + at_once, len(betas) - 1)
         began = time.perf_counter()
-        anneal(W, b, c, base, x, log_weights, betas, np.uint64(seed), step, stop)
+        anneal(walks, betas, np.uint64(seed), step, stop)
         if time.perf_counter() - began < LONGEST_CALL / 2:
             at_once *= 2
         step = stop
-    return log_weights
+    return walks.log_weight

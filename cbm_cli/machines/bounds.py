@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr, expit
 
-from cbm_cli.kernels.mean_field import conjugate_gap, mean_field
-from cbm_cli.kernels.state import Array
-from cbm_cli.machines.files import Machine
+from cbm_cli.kernels.machine import Array, Machine
+from cbm_cli.kernels.mean_field import conjugate_gap, hear_visible, make_deep, mean_field
+from cbm_cli.machines.files import Flat
 
 TOLERANCE = 1e-4  # mean field has converged where a round changes no mean by as much
 ROUNDS = 100  # of mean field, at most
@@ -24,25 +24,26 @@ class Posterior(NamedTuple):
     unsettled: int  # rows that one more round would still change by the tolerance
 
 
-def posterior_of(machine: Machine, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS) -> Posterior:
+def posterior_of(machine: Flat, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS) -> Posterior:
     """The mean-field posterior of the rows x (n, n_0) float32; the exact posterior of an RBM."""
-    n_visible, tolerance = machine.sizes[0], np.float32(tolerance)
-    W, b, c = machine.W[n_visible:], machine.b[n_visible:], machine.c
-    from_visible = x @ machine.W[:n_visible]  # (n, n_0) @ (n_0, M')
-    deep, odd = np.tile(machine.start, (len(x), 1)), np.empty_like(from_visible)
+    n_visible, c = machine.sizes[0], machine.c
+    work = make_deep(len(x), n_visible, len(machine.start), len(c))
+    work.visible[:], work.even[:] = x, machine.start
+    plain = Machine(*machine.plain, machine.b, machine.c)
+    hear_visible(plain, work, bool(((x == 0) | (x == 1)).all()))
     if not machine.is_deep:
-        return Posterior(deep, expit(from_visible + c), 0)
-    work = np.empty_like(deep), np.empty_like(odd)
-    made = mean_field(W, b, c, from_visible, deep, odd, *work, tolerance, rounds)
+        return Posterior(work.even, expit(work.from_visible + c), 0)
+    made = mean_field(plain, work, np.float32(tolerance), rounds)
     if made <= rounds:
-        return Posterior(deep, odd, 0)
-    next_deep = expit(odd @ W.T + b)
-    next_odd = expit(from_visible + next_deep @ W + c)
-    change = np.maximum(np.abs(next_deep - deep).max(axis=1), np.abs(next_odd - odd).max(axis=1))
-    return Posterior(deep, odd, int((change >= tolerance).sum()))
+        return Posterior(work.even, work.odd, 0)
+    W, b = machine.W[n_visible:], machine.b[n_visible:]
+    next_deep = expit(work.odd @ W.T + b)
+    next_odd = expit(work.from_visible + next_deep @ W + c)
+    change = np.maximum(np.abs(next_deep - work.even).max(axis=1), np.abs(next_odd - work.odd).max(axis=1))
+    return Posterior(work.even, work.odd, int((change >= tolerance).sum()))
 
 
-def lower_bounds(machine: Machine, x: Array, posterior: Posterior) -> Values:
+def lower_bounds(machine: Flat, x: Array, posterior: Posterior) -> Values:
     """Variational bounds (n,) of log p(v) + log Z: minus the expected energy plus the posterior's entropy.
 
     Salakhutdinov & Hinton 2009. The energy is linear in every unit, so that its expectation under
@@ -61,7 +62,7 @@ def entropy(means: NDArray) -> Values:
 
 
 def tightening(
-    machine: Machine, posterior: Posterior, samples: int, random: np.random.Generator
+    machine: Flat, posterior: Posterior, samples: int, random: np.random.Generator
 ) -> tuple[Values, Values]:
     """How much tighter the bound of each row is with the deep layers summed out: mean and standard error.
 

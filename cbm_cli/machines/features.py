@@ -11,8 +11,7 @@ from scipy.special import expit
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.kernels.layout import Layout
-from cbm_cli.kernels.state import Array, Rows
+from cbm_cli.kernels.machine import Array, Layout, Rows
 from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, posterior_of
 from cbm_cli.machines.files import Layered, flatten

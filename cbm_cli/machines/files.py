@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError
-from cbm_cli.kernels.layout import Layout
+from cbm_cli.kernels.machine import Layout
 
 KINDS = ("rbm", "dbm", "auto-encoder")
 _ACTIVATIONS = ("sigmoid", "tanh", "relu", "linear")
@@ -60,7 +60,7 @@ class Layered(NamedTuple):
         )
 
 
-class Machine(NamedTuple):
+class Flat(NamedTuple):
     """A flattened Boltzmann machine without offsets: E(x, h) = -x'b - c'h - x'W h.
 
     The even layers side by side are x, the visible one first; the odd layers are h. *Deep* units are those of
@@ -84,13 +84,13 @@ class Machine(NamedTuple):
         return len(self.sizes) > 2
 
 
-def flatten(machine: Layered, dtype: type = np.float32) -> Machine:
+def flatten(machine: Layered, dtype: type = np.float32) -> Flat:
     """The RBM that a Boltzmann machine of any depth is, in C-contiguous arrays of ``dtype``."""
     layout = Layout(machine.sizes)
     even, odd = (layout.side(machine.biases, odd=odd) for odd in (False, True))
     arrays = layout.flat_weights(machine.weights), even, odd
     start = np.concatenate([np.zeros(0), *machine.offsets[2::2]])
-    return Machine(*(np.ascontiguousarray(a, dtype=dtype) for a in (*arrays, start)), machine.sizes)
+    return Flat(*(np.ascontiguousarray(a, dtype=dtype) for a in (*arrays, start)), machine.sizes)
 
 
 def machine_arrays(machine: Layered) -> dict[str, NDArray]:

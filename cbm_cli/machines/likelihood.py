@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.kernels.partition import log_partition, mean_log_likelihood
-from cbm_cli.kernels.state import Array, Rows
+from cbm_cli.kernels.machine import Array, Rows
+from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines import streams
 from cbm_cli.machines.annealing import (
     RUNS,
@@ -28,7 +28,7 @@ from cbm_cli.machines.annealing import (
 )
 from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, Values, lower_bounds, posterior_of, tightening
 from cbm_cli.machines.features import ACTIVATIONS, encoded
-from cbm_cli.machines.files import Layered, Machine, flatten
+from cbm_cli.machines.files import Flat, Layered, flatten
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.machines.samples import exact_samples
 
@@ -92,7 +92,7 @@ def fixed_rows(rows: Rows, count: int | None) -> Rows:
 
 
 def evaluate(
-    machine: Layered | Machine,
+    machine: Layered | Flat,
     parts: Parts,
     method: Method,
     place: str = "evaluate",
@@ -102,7 +102,7 @@ def evaluate(
 
     Parameters
     ----------
-    machine : Layered or Machine
+    machine : Layered or Flat
         An auto encoder is a Layered one.
     parts : Parts
     method : Method
@@ -181,7 +181,7 @@ def _over(mean: float, n: int) -> Answer:
 # The partition function
 
 
-def _estimated(machine: Machine, base: Array, method: Method, should_stop: ShouldStop) -> Answer:
+def _estimated(machine: Flat, base: Array, method: Method, should_stop: ShouldStop) -> Answer:
     """log Z by annealing, and how far to trust it."""
     steps = method.steps(machine.sizes)
     found = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
@@ -201,7 +201,7 @@ def _estimated(machine: Machine, base: Array, method: Method, should_stop: Shoul
 
 
 def _raised(
-    machine: Machine, parts: Parts, base: Array, method: Method, place: str, should_stop: ShouldStop
+    machine: Flat, parts: Parts, base: Array, method: Method, place: str, should_stop: ShouldStop
 ) -> tuple[Answer, dict[str, Answer]]:
     """Stochastic lower bounds by annealing downwards from the rows."""
     if machine.is_deep:
@@ -223,7 +223,7 @@ def _raised(
 
 
 def _given_log_z(
-    machine: Machine, rows: Rows, unit: float, log_z: float, method: Method, should_stop: ShouldStop
+    machine: Flat, rows: Rows, unit: float, log_z: float, method: Method, should_stop: ShouldStop
 ) -> Answer:
     """The log-likelihood of the rows and its bounds."""
     if not machine.is_deep:
@@ -244,7 +244,7 @@ def _given_log_z(
     return answer | {"mean_field_unsettled": found.unsettled}
 
 
-def exact_scores(machine: Machine, rows: Rows, unit: float = 1.0, should_stop: ShouldStop = never) -> Values:
+def exact_scores(machine: Flat, rows: Rows, unit: float = 1.0, should_stop: ShouldStop = never) -> Values:
     """log p(v) + log Z of each row (n, n_0) in nats: log of the sum over all hidden states.
 
     With its visible units given, a deep machine is an RBM of its deep and odd units: the sum over hidden
@@ -271,7 +271,7 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(
-    machine: Machine, rows: Rows, unit: float, method: Method, should_stop: ShouldStop = never
+    machine: Flat, rows: Rows, unit: float, method: Method, should_stop: ShouldStop = never
 ) -> Bounds:
     """Bound log p(v) + log Z of the rows (n, n_0) from below, block by block; Stopped where asked to stop."""
     random = streams.generator(method.seed, streams.BOUNDS)

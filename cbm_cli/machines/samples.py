@@ -11,11 +11,12 @@ from scipy.special import expit
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.samplers import Sampler
+from cbm_cli.kernels.machine import Array, Machine, Rows
+from cbm_cli.kernels.plan import Plan, plain_plan
 from cbm_cli.kernels.random import SAMPLER
-from cbm_cli.kernels.state import Array, Plan, Rows, State, plain_plan, plain_state
-from cbm_cli.kernels.sweep import draw_samples, make_ladder
+from cbm_cli.kernels.sampling import draw_samples, make_chains
 from cbm_cli.machines import streams
-from cbm_cli.machines.files import Machine
+from cbm_cli.machines.files import Flat
 from cbm_cli.machines.gradients import free_energy, hidden_mean, states
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results.files import write_atomically
@@ -54,7 +55,7 @@ def parse_sampler(text: str) -> Sampler:
 
 
 def draw(
-    machine: Machine,
+    machine: Flat,
     sampler: Sampler,
     count: int,
     *,
@@ -70,7 +71,7 @@ def draw(
 
     Parameters
     ----------
-    machine : Machine
+    machine : Flat
     sampler : Sampler
         From `parse_sampler`; a tempered ladder counts as one chain.
     count : int
@@ -94,14 +95,14 @@ def draw(
         plan = plain_plan(len(b), len(c), seed, chains, **changes)
         h = np.empty((chains, sampler.temperatures, len(c)), np.float32)
         h[:] = _first_states(machine, start, chains, random)[:, None]
-        state = plain_state(W, b, c, h.reshape(-1, len(c)))
+        plain = Machine(W, b, c, np.zeros_like(b), np.zeros_like(c))
         with one_thread():
             found = Samples(
                 np.empty((count, n_visible), np.uint8),
                 np.empty((count, n_visible), np.float32),
                 np.empty((count, len(c)), np.uint8),
             )
-            _collect(state, plan, found, steps, random)
+            _collect(plain, h.reshape(-1, len(c)), plan, found, steps, random)
             return found
     except MemoryError:
         raise CbmError(
@@ -117,7 +118,7 @@ def write_samples(path: Path, samples: Samples) -> None:
 
 
 def _first_states(
-    machine: Machine, start: tuple[Rows, float] | None, chains: int, random: np.random.Generator
+    machine: Flat, start: tuple[Rows, float] | None, chains: int, random: np.random.Generator
 ) -> Array:
     """Hidden states (chains, M') before the first sweep: fair coins, or drawn given rows of data."""
     (W, _, c), n_visible = machine.plain, machine.sizes[0]
@@ -132,22 +133,24 @@ def _first_states(
     return (random.random((chains, len(c))) < p).astype(np.float32)
 
 
-def _collect(state: State, plan: Plan, found: Samples, steps: int, random: np.random.Generator) -> None:
+def _collect(
+    machine: Machine, h: Array, plan: Plan, found: Samples, steps: int, random: np.random.Generator
+) -> None:
     """Sweep the chains and read them out until the room for samples is full."""
-    (n, m), count = state.W.shape, len(found.samples)
+    (n, m), count = machine.W.shape, len(found.samples)
     x, to_h = np.empty((plan.batch, n), np.float32), np.empty((plan.batch, m), np.float32)
-    ladder = make_ladder(state.h, plan, x, to_h)
+    ladders = make_chains(h, plan, x, to_h)
     for turn, first in enumerate(range(0, count, plan.batch)):
         for sweep in range(turn * steps, (turn + 1) * steps):
-            draw_samples(*state[:3], ladder, plan.seed, SAMPLER, sweep, x, to_h)
+            draw_samples(machine, ladders, plan, SAMPLER, sweep, x, to_h)
         _read_out(
-            state, x[: count - first], random, Samples(*(array[first : first + len(x)] for array in found))
+            machine, x[: count - first], random, Samples(*(array[first : first + len(x)] for array in found))
         )
 
 
-def _read_out(state: State, x: Array, random: np.random.Generator, out: Samples) -> None:
+def _read_out(machine: Machine, x: Array, random: np.random.Generator, out: Samples) -> None:
     """Fill ``out`` with one Gibbs step from x (n, N), of which out may have the first units alone."""
     n_visible = out.samples.shape[1]
-    out.hidden[:] = random.random(out.hidden.shape) < expit(x @ state.W + state.c)
-    out.means[:] = expit(out.hidden @ state.W[:n_visible].T + state.b[:n_visible])
+    out.hidden[:] = random.random(out.hidden.shape) < expit(x @ machine.W + machine.c)
+    out.means[:] = expit(out.hidden @ machine.W[:n_visible].T + machine.b[:n_visible])
     out.samples[:] = random.random(out.samples.shape) < out.means

@@ -18,7 +18,7 @@ import pandas as pd
 import cbm_cli
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Experiment, Trial
-from cbm_cli.kernels.state import State
+from cbm_cli.kernels.machine import State
 from cbm_cli.results.files import write_atomically, write_if_changed
 from cbm_cli.results.outcome import Machine, Outcome, Progress
 
@@ -279,14 +279,6 @@ def _typed(csv: Path | io.StringIO) -> pd.DataFrame:
     return pd.read_csv(csv, dtype=dict.fromkeys(TEXT_COLUMNS, str))
 
 
-def _kind_of_state(name: str) -> type:
-    if name == "AutoEncoderState":
-        from cbm_cli.kernels.auto_encoder import AutoEncoderState
-
-        return AutoEncoderState
-    return State
-
-
 def _arrays_of(progress: Progress) -> Machine:
     groups = {
         "state": progress.state._asdict(),
@@ -296,7 +288,6 @@ def _arrays_of(progress: Progress) -> Machine:
     }
     arrays = {f"{group}_{name}": a for group, held in groups.items() for name, a in held.items()}
     return arrays | {
-        "kind_of_state": np.array(type(progress.state).__name__),
         "update": np.array(progress.update),
         "curve": np.array(progress.curve, dtype=np.float64),
         "seconds": np.array(progress.seconds),
@@ -319,9 +310,8 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
             arrays = {name: file[name] for name in file.files}
         if str(arrays.get("start", "")) != start:
             return None
-        kind = _kind_of_state(str(arrays["kind_of_state"]))
         return Progress(
-            kind(**_group(arrays, "state")),
+            State(**_group(arrays, "state")),
             int(arrays["update"]),
             arrays["curve"].tolist(),
             _group(arrays, "best") or None,

@@ -1,52 +1,92 @@
-"""What the one training loop drives: a machine that starts, learns, is measured and written."""
+"""What the one training loop drives: a machine of any kind that starts, learns, is evaluated and written."""
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels.state import Trail
-from cbm_cli.trial.boltzmann import BoltzmannLearner
+from cbm_cli.kernels.auto_encoder import summed_cost, train_auto_encoder
+from cbm_cli.kernels.machine import State, Trail
+from cbm_cli.kernels.training import train
+from cbm_cli.machines.annealing import Stopped
+from cbm_cli.machines.files import Flat, Layered, machine_arrays
+from cbm_cli.machines.likelihood import columns, evaluate, values
+from cbm_cli.trial.evaluation import evaluated_parts, method_of, seed_at
+from cbm_cli.trial.start import first_machine, layout_of, machine_at, make_plan, state_of
+
+ROUNDS = ("mean_field_rounds", "mean_field_failures")
+_ROWS = 250  # of an auto encoder evaluated at a time: few enough to stay near the cache
 
 
-class Learner(Protocol):
-    """A way of learning, for one trial; all that changes in training is in the state.
+class Learner:
+    """The training of one machine; all that changes in training is in the state."""
 
-    Attributes
-    ----------
-    columns : tuple of str
-        Names of the values of an evaluation.
-    batches : int
-        Updates of an epoch.
-    """
+    def __init__(self, settings: Settings, data: Dataset, seed: int) -> None:
+        self.settings, self.data, self.seed = settings, data, seed
+        self.sizes = layout_of(settings, data).sizes
+        self.plan = make_plan(settings, data, seed)
+        self.method, self.parts = method_of(settings), evaluated_parts(settings, data)
+        self.encodes = settings.model.kind == "auto-encoder"
+        if self.encodes:
+            self.measured = (
+                tuple(f"{part}_cost" for part in self.parts.rows) if self.method.name == "cost" else ()
+            )
+        else:
+            self.measured = columns(self.method, self.sizes, self.parts)
+        mean_field = settings.model.kind == "dbm" and settings.data_phase == "mean-field"
+        self.counted = ROUNDS if mean_field else ()
+        self.columns = (*self.measured, *self.counted)  # names of the values of an evaluation
 
-    columns: tuple[str, ...]
-    batches: int
+    def start(self) -> State:
+        """The state before the first update."""
+        return self.start_from(first_machine(self.settings, self.data, self.seed))
 
-    def start(self) -> Any:
-        """The state before the first update: a named tuple of arrays."""
+    def start_from(self, machine: Layered) -> State:
+        """The state before the first update around a machine."""
+        return state_of(machine, self.settings, self.plan, self.seed)
 
-    def advance(self, state: Any, trail: Trail, first: int, last: int) -> None:
+    def advance(self, state: State, trail: Trail, first: int, last: int) -> None:
         """Make the updates first, ..., last - 1 in one call of a kernel; the state changes in place."""
+        if self.encodes:
+            train_auto_encoder(state, self.sizes, self.data.train, self.plan, first, last)
+        else:
+            train(state, self.data.train, self.plan, trail, first, last)
 
-    def evaluate(self, state: Any, update: int, should_stop: Any) -> list[float]:
+    def evaluate(self, state: State, update: int, should_stop: Callable[[], bool]) -> list[float]:
         """The values of ``columns``; Stopped where a long evaluation was asked to stop."""
+        if self.encodes:
+            return [self._cost(state, part, should_stop) for part in self.parts.rows if self.measured]
+        found: dict[str, Any] = {}
+        if self.measured:
+            machine = Flat(*state[:3], state.mu[self.data.width :], self.sizes)
+            method = self.method
+            if method.name == "ais":
+                method = replace(method, seed=seed_at(self.seed, update))
+            found = values(*evaluate(machine, self.parts, method, should_stop=should_stop))
+        if self.counted:
+            rounds, batches, failures = map(float, state.rounds)
+            state.rounds[:] = 0
+            found |= dict(zip(ROUNDS, (rounds / batches if batches else np.nan, failures), strict=True))
+        return [found[column] for column in self.columns]
 
-    def machine(self, state: Any) -> dict[str, NDArray[Any]]:
+    def machine(self, state: State) -> dict[str, NDArray[Any]]:
         """The arrays of a machine file."""
+        return machine_arrays(machine_at(state, self.settings, self.sizes))
+
+    def _cost(self, state: State, part: str, should_stop: Callable[[], bool]) -> float:
+        """Mean cost of a part: cross entropy in nats, or squared error, summed over the units of a row."""
+        rows, total = self.parts.rows[part], 0.0
+        for first in range(0, len(rows), _ROWS):
+            if should_stop():
+                raise Stopped
+            total += summed_cost(state, self.sizes, rows[first : first + _ROWS], self.plan)
+        return total / len(rows)
 
 
-def learner_of(settings: Settings, data: Dataset, seed: int) -> Learner:
-    """The learner of a kind of machine."""
-    if settings.model.kind == "auto-encoder":
-        from cbm_cli.trial.auto_encoder import AutoEncoderLearner
-
-        return AutoEncoderLearner(settings, data, seed)
-    return BoltzmannLearner(settings, data, seed)
-
-
-def is_finite(state: Any) -> bool:
+def is_finite(state: State) -> bool:
     """Whether all numbers of a state are."""
     return all(np.isfinite(array).all() for array in state)

@@ -9,17 +9,18 @@ layer gets the mean of the two biases that its RBMs have found, an offset from t
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.offsets import Scheme
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels.state import Plan, State, empty_trail
+from cbm_cli.kernels.machine import State, empty_trail
+from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.training import train
+from cbm_cli.machines.files import Layered
 from cbm_cli.results import Progress
-from cbm_cli.trial.start import initial_state, layout_of, make_plan, total_updates
+from cbm_cli.trial.start import first_machine, layout_of, make_plan, state_of, total_updates
 
 _LEVELS = 255  # mean activities go to the next layer in steps of 1/255, as grey values do
 
@@ -50,7 +51,8 @@ class Pretraining:
     def first_state(self, now: Progress) -> State:
         """The state before the first update of the stage."""
         stage = self._stage_of(now)
-        return initial_state(stage.settings, stage.data, stage.plan, stage.seed)
+        machine = first_machine(stage.settings, stage.data, stage.seed)
+        return state_of(machine, stage.settings, stage.plan, stage.seed)
 
     def advance(self, now: Progress, at_once: int) -> None:
         """Make up to ``at_once`` updates; at the end of a layer, keep it and turn to the next one."""
@@ -66,8 +68,8 @@ class Pretraining:
         if not self.is_done(now):
             now.state = self.first_state(now)
 
-    def machine(self, now: Progress) -> tuple[list[NDArray], list[NDArray], list[NDArray]]:
-        """Weights, plain biases and offsets of every layer of the deep machine."""
+    def machine(self, now: Progress) -> Layered:
+        """The deep machine that the layers make."""
         found, last = now.pretrained, self.stages - 1
         weights = [found[f"W_{k}"] * (1 if k in (0, last) else 0.5) for k in range(self.stages)]
         inner = [(found[f"c_{k}"] + found[f"b_{k + 1}"]) / 2 for k in range(last)]
@@ -75,7 +77,7 @@ class Pretraining:
         names = ["mu_0", *(f"lam_{k}" for k in range(self.stages))]
         letters = Scheme.parse(self.settings.offsets).letters
         offsets = [found[name] * (letter != "0") for name, letter in zip(names, letters, strict=True)]
-        return weights, biases, offsets
+        return Layered("dbm", tuple(weights), tuple(biases), tuple(offsets))
 
     def _stage_of(self, now: Progress) -> Stage:
         if self._stage is None or self._stage[0] != now.stage:

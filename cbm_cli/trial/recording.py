@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels.state import State, Trail, empty_trail
+from cbm_cli.kernels.machine import State, Trail, empty_trail
 from cbm_cli.results import Progress
 from cbm_cli.trial.recorders import Context, Recorder, Snapshots, record
 from cbm_cli.trial.start import updates_of

@@ -15,7 +15,7 @@ from cbm_cli.machines.annealing import LONGEST_CALL, Stopped
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.results.outcome import best_of, better, validation_metric
 from cbm_cli.trial.early_stopping import converged
-from cbm_cli.trial.learner import is_finite, learner_of
+from cbm_cli.trial.learner import Learner, is_finite
 from cbm_cli.trial.pretraining import Pretraining
 from cbm_cli.trial.recorders import Recorder
 from cbm_cli.trial.recording import Recording
@@ -63,7 +63,7 @@ class _Course:
 
     def __init__(self, trial: Trial, data: Dataset, recorders: Mapping[str, Recorder]) -> None:
         self.settings, self.data = trial.settings, data
-        self.learner = learner_of(self.settings, data, trial.seed)
+        self.learner = Learner(self.settings, data, trial.seed)
         self.pretraining = Pretraining(self.settings, data, trial.seed)
         self.columns = ("update", "epoch", *self.learner.columns)
         self.watched = validation_metric(self.columns)
@@ -142,7 +142,7 @@ class _Course:
         values = [np.nan] * len(self.learner.columns)
         if finite:
             values = self.learner.evaluate(now.state, now.update, should_stop)
-        now.curve.append([now.update, now.update / self.learner.batches, *values])
+        now.curve.append([now.update, now.update / self.learner.plan.batches, *values])
         if finite and self._best_so_far(now):
             now.best_machine = self.learner.machine(now.state)
         return finite

@@ -6,7 +6,7 @@ from scipy.special import expit
 
 from cbm_cli.grid.offsets import LETTERS, Scheme
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels.partition import log_partition, mean_log_likelihood
+from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines.gradients import (
     BLOCK,
     ByParameter,

@@ -1,0 +1,92 @@
+"""Annealing between a machine of independent units and an RBM: AIS, reverse AIS and RAISE.
+
+The path is f_beta(x) = exp(((1 - beta) base + beta b)'x) prod_j (1 + exp(beta (x'W + c)_j)): at beta = 0 the
+units are independent with biases ``base``, at beta = 1 it is the machine (Salakhutdinov & Murray 2008).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbm_cli.kernels.compiling import lean, lean_sum
+from cbm_cli.kernels.machine import Array
+from cbm_cli.kernels.products import Bits, binary_product, make_bits, product, transpose
+from cbm_cli.kernels.random import SAMPLER, fill_uniform
+from cbm_cli.kernels.units import sample_units, sum_of_softplus
+
+
+class Walks(NamedTuple):
+    """R walks along a path, and work arrays."""
+
+    W: Array  # (N, M)
+    b: Array
+    c: Array
+    base: Array  # (N,)
+    Wt: Array  # (M, N)
+    x: Array  # (R, N) states of the visible units
+    h: Array  # (R, M)
+    to_x: Array
+    to_h: Array
+    x_bits: Bits
+    h_bits: Bits
+    beta_x: Array  # (N,) the inverse temperature, for every unit
+    beta_h: Array
+    bias_x: Array  # biases of the visible units on the path
+    bias_h: Array
+    u: Array
+    log_weight: NDArray[np.float64]  # (R,)
+
+
+def make_walks(machine: tuple[Array, Array, Array], base: Array, x: Array) -> Walks:
+    """Walks that start at x (R, N), which need not be binary."""
+    W, b, c = machine
+    (rows, n), m = x.shape, len(c)
+    walks = Walks(
+        *(W, b, c, base, np.empty((m, n), np.float32), x.copy()),
+        *(np.empty((rows, units), np.float32) for units in (m, n, m)),
+        *(make_bits(rows, units) for units in (n, m)),
+        *(np.empty(units, np.float32) for units in (n, m, n, m)),
+        np.empty(rows * (n + m) + -(rows * (n + m)) % 4, np.float32),
+        np.zeros(rows),
+    )
+    transpose(W, walks.Wt)
+    product(x, W, walks.to_h)
+    return walks
+
+
+@lean
+def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -> None:
+    """Walk the steps first, ..., last - 1 of the path ``betas``.
+
+    Step k makes a Gibbs sweep at betas[k], which leaves f there invariant and is its own reverse, then
+    adds log f at betas[k + 1] less log f at betas[k]. Upwards from independent units this is AIS;
+    downwards from samples of the machine it is reverse AIS, and from a row of data RAISE.
+    """
+    x, h = walks.x, walks.h
+    for k in range(first, last):
+        beta = betas[k]
+        for i in range(walks.b.size):
+            walks.beta_x[i] = beta
+            walks.bias_x[i] = (np.float32(1) - beta) * walks.base[i] + beta * walks.b[i]
+        for j in range(walks.c.size):
+            walks.beta_h[j] = beta
+            walks.bias_h[j] = beta * walks.c[j]
+        fill_uniform(walks.u, seed, k, SAMPLER, 0)
+        sample_units(walks.to_h, walks.beta_h, walks.bias_h, walks.u, 0, h)
+        binary_product(h, walks.h_bits, walks.Wt, False, walks.to_x)  # (R, M) @ (M, N)
+        sample_units(walks.to_x, walks.beta_x, walks.bias_x, walks.u, h.size, x)
+        binary_product(x, walks.x_bits, walks.W, False, walks.to_h)  # (R, N) @ (N, M)
+        weigh(walks, beta, betas[k + 1])
+
+
+@lean_sum
+def weigh(walks: Walks, here: np.float32, there: np.float32) -> None:
+    """log_weight += log f_there(x) - log f_here(x), for every walk; `reference.ais_log_weight`."""
+    for r in range(walks.log_weight.size):
+        slope = 0.0
+        for i in range(walks.b.size):
+            slope += np.float64(walks.x[r, i]) * (np.float64(walks.b[i]) - np.float64(walks.base[i]))
+        to_h = walks.to_h[r]
+        gain = sum_of_softplus(to_h, walks.c, there) - sum_of_softplus(to_h, walks.c, here)
+        walks.log_weight[r] += (np.float64(there) - np.float64(here)) * slope + gain

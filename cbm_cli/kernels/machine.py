@@ -1,0 +1,149 @@
+"""Machines as the kernels see them, a trial's state, and how the layers of a deep machine lie in a flat one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+Rows = NDArray[np.uint8]  # of data, (n, units)
+
+
+class Machine(NamedTuple):
+    """A plain machine, E(x, h) = -x'b - c'h - x'W h, and the offsets that only its gradient reads.
+
+    A gradient, a velocity or fast weights around the same offsets have the same form. A deep Boltzmann machine is
+    flat: x are the units of its even layers side by side, h those of the odd ones. An auto encoder is a machine for
+    each pair of neighbouring layers.
+    """
+
+    W: Array  # (N, M)
+    b: Array  # (N,)
+    c: Array  # (M,)
+    mu: Array  # (N,) visible offsets
+    lam: Array  # (M,) hidden offsets
+
+
+class State(NamedTuple):
+    """Everything that training carries from one update to the next, changed in place; float32.
+
+    Arrays have no entries where a trial does not need them. In an auto encoder's W the weights of its pairs of
+    layers follow each other row by row, and b, c, mu and lam hold the pairs' biases and offsets likewise.
+    """
+
+    W: Array
+    b: Array
+    c: Array
+    mu: Array
+    lam: Array
+    h: Array  # (chains, M) hidden states, each ladder from the hottest chain to the one at temperature 1
+    aside_h: Array  # the same of a second sampler that only the offsets see
+    fast_W: Array  # fast weights, which only the chains feel (FPCD)
+    fast_b: Array
+    fast_c: Array
+    velocity_W: Array  # momentum's running sum of steps
+    velocity_b: Array
+    velocity_c: Array
+    rounds: Array  # (3,) mean field since the last evaluation: rounds, batches, batches that did not converge
+
+
+def machine_of(state: State) -> Machine:
+    """The machine and its offsets."""
+    return Machine(*state[:5])
+
+
+def fast_of(state: State) -> Machine:
+    """The fast weights as a machine, which climbs along the same gradient."""
+    return Machine(state.fast_W, state.fast_b, state.fast_c, state.mu, state.lam)
+
+
+def velocity_of(state: State) -> Machine:
+    """The velocity as a machine."""
+    return Machine(state.velocity_W, state.velocity_b, state.velocity_c, state.mu, state.lam)
+
+
+def pairs_of(machine: Machine, sizes: Sequence[int]) -> tuple[Machine, ...]:
+    """Views of an auto encoder's pairs of layers, W (n_l, n_{l+1}) and so on; of any arrays laid out alike."""
+    pairs, w, i, j = [], 0, 0, 0
+    for n, m in pairwise(sizes):
+        W, b, c, mu, lam = machine
+        block = W[w : w + n * m].reshape(n, m)
+        pairs.append(Machine(block, b[i : i + n], c[j : j + m], mu[i : i + n], lam[j : j + m]))
+        w, i, j = w + n * m, i + n, j + m
+    return tuple(pairs)
+
+
+class Trail(NamedTuple):
+    """Snapshots before the steps of K updates: the machine, and the offsets that the step is made with."""
+
+    update: NDArray[np.int64]  # (K,) the updates, in order
+    W: Array  # (K, N, M)
+    b: Array
+    c: Array
+    mu: Array
+    lam: Array
+
+
+def empty_trail(n: int, m: int, updates: Sequence[int] = ()) -> Trail:
+    """Room for snapshots of a machine of n visible and m hidden units at these updates."""
+    shapes = (n, m), (n,), (m,), (n,), (m,)
+    arrays = (np.empty((len(updates), *shape), np.float32) for shape in shapes)
+    return Trail(np.array(updates, dtype=np.int64), *arrays)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Layers of n_0 visible and n_1, ..., n_L hidden units; an RBM is the case L = 1, which nothing changes."""
+
+    sizes: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """N = n_0 + n_2 + ..., units of x."""
+        return sum(self.sizes[0::2])
+
+    @property
+    def height(self) -> int:
+        """M = n_1 + n_3 + ..., units of h."""
+        return sum(self.sizes[1::2])
+
+    def place(self, layer: int) -> slice:
+        """Where a layer lies in x, if it is even, or in h."""
+        start = sum(self.sizes[layer % 2 : layer : 2])
+        return slice(start, start + self.sizes[layer])
+
+    def side(self, layers: Sequence[NDArray], odd: bool) -> NDArray:
+        """Values of the even (or odd) layers side by side, from one array (..., n_l) per layer."""
+        return np.concatenate(layers[1 if odd else 0 :: 2], axis=-1)
+
+    def flat_weights(self, weights: Sequence[NDArray]) -> NDArray:
+        """W (N, M) from the weights (n_l, n_{l+1}) between layers; zero where layers are not neighbours."""
+        W = np.zeros((self.width, self.height), weights[0].dtype)
+        for layer, block in enumerate(weights):
+            self._block(W, layer)[:] = block if layer % 2 == 0 else block.T
+        return W
+
+    def weights(self, W: NDArray) -> list[NDArray]:
+        """The inverse of ``flat_weights``: views of W."""
+        blocks = [self._block(W, layer) for layer in range(len(self.sizes) - 1)]
+        return [block if layer % 2 == 0 else block.T for layer, block in enumerate(blocks)]
+
+    def layers(self, x: NDArray, h: NDArray) -> list[NDArray]:
+        """The layers' values from both sides, (..., N) and (..., M)."""
+        sides = x, h
+        return [sides[layer % 2][..., self.place(layer)] for layer in range(len(self.sizes))]
+
+    def spans(self) -> NDArray[np.int64]:
+        """First unit of h that each unit of x is connected with, and the one after the last: (N, 2)."""
+        spans = []
+        for layer, size in list(enumerate(self.sizes))[0::2]:
+            places = [self.place(near) for near in (layer - 1, layer + 1) if 0 <= near < len(self.sizes)]
+            spans += [(min(p.start for p in places), max(p.stop for p in places))] * size
+        return np.array(spans, dtype=np.int64)
+
+    def _block(self, W: NDArray, layer: int) -> NDArray:
+        even, odd = (layer, layer + 1) if layer % 2 == 0 else (layer + 1, layer)
+        return W[self.place(even), self.place(odd)]

@@ -1,0 +1,505 @@
+"""Matrix products: dense ones by BLAS, and those with binary rows, which need no multiplication.
+
+A unit is 0 or 1, so that x W is a sum of rows of W. Two ways to add them up are faster than sgemm:
+
+gather: for every row of x, add the rows of W at the units that are on. The cost grows with their number.
+table: for every four rows of W, list the 16 sums of their subsets; a row of x then takes one look-up and one
+    addition for every four units. The cost does not depend on how many units are on.
+
+Both work on a *panel* of up to 64 columns of W at a time, and on a tile of its rows that fits into the first-level
+cache. Which way is taken depends on shapes and on the number of units that are on, never on timing: the same
+work gives the same bytes everywhere. docs/benchmarks.md has the measurements behind the constants.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg.cython_blas  # noqa: F401  the BLAS that `_gemm` calls
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from cbm_cli.kernels.compiling import lean
+from cbm_cli.kernels.machine import Array
+
+# Dense products
+
+_INT, _LONG, _POINTER, _BYTE = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.IntType(8)
+
+
+@intrinsic
+def _gemm(typingctx, ta, tb, m, n, k, a, lda, b, ldb, c, ldc):
+    """Fortran's sgemm on the arrays' data, by the helper behind np.dot, which needs no Numba runtime."""
+    long = types.int64
+    signature = types.void(long, long, long, long, long, a, long, b, long, c, long)
+
+    def codegen(context, builder, sig, args):
+        kinds = [
+            _BYTE,
+            _BYTE,
+            _BYTE,
+            _LONG,
+            _LONG,
+            _LONG,
+            *[_POINTER] * 2,
+            _LONG,
+            _POINTER,
+            _LONG,
+            *[_POINTER] * 2,
+            _LONG,
+        ]
+        gemm = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_INT, kinds), "numba_xxgemm")
+        one, zero = (
+            builder.bitcast(cgutils.alloca_once_value(builder, ir.Constant(ir.FloatType(), value)), _POINTER)
+            for value in (1.0, 0.0)
+        )
+        a, b, c = (builder.bitcast(_data(context, builder, sig, args, i), _POINTER) for i in (5, 7, 9))
+        flags = [_BYTE(ord("s")), *(builder.trunc(flag, _BYTE) for flag in args[:2])]
+        builder.call(gemm, [*flags, *args[2:5], one, a, args[6], b, args[8], zero, c, args[10]])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+_AS_IS, _TURNED = ord("n"), ord("t")
+
+
+@lean
+def product(a: Array, b: Array, out: Array) -> None:
+    """out = a b: (R, K) @ (K, M)."""
+    _gemm(_AS_IS, _AS_IS, b.shape[1], a.shape[0], a.shape[1], b, _row(b), a, _row(a), out, _row(out))
+
+
+@lean
+def product_nt(a: Array, b: Array, out: Array) -> None:
+    """out = a b': (R, K) @ (M, K)'."""
+    _gemm(_TURNED, _AS_IS, b.shape[0], a.shape[0], a.shape[1], b, _row(b), a, _row(a), out, _row(out))
+
+
+@lean
+def product_tn(a: Array, b: Array, out: Array) -> None:
+    """out = a' b: (K, R)' @ (K, M)."""
+    _gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], a.shape[0], b, _row(b), a, _row(a), out, _row(out))
+
+
+@lean
+def _row(a: Array) -> int:
+    """Numbers from a row to the next one; rows of a view may be longer than it is wide."""
+    return max(a.strides[0] // 4, a.shape[1], 1)
+
+
+# Binary matrices
+
+_LANES = 16  # numbers of a vector; LLVM splits it where registers are narrower
+_PANEL, _NARROW = 64, 16  # columns of a panel; of the last ones, where no more are left
+_TILE = 128  # rows of W that are gathered from at a time, 32 KB
+_LIST = _TILE + 16  # room for the list of a row within a tile
+_BLOCK = 112  # rows of x whose sums are kept at hand, 28 KB
+_FEW_ROWS, _LITTLE_WORK = 8, 2**15  # below these sgemm is faster
+_GATHER_ROW, _GATHER_UNIT = 40.0, 2.3  # cycles a row and tile, and a unit that is on
+_TABLE_ROW, _TABLE_BUILD = 10.0, 280.0  # cycles a row and word, and four tables
+
+
+class Bits(NamedTuple):
+    """A binary matrix (R, K), packed; of any work arrays it is the only one whose content lasts."""
+
+    words: NDArray[np.uint16]  # (K / 16, R): units 16 q, ..., 16 q + 15 of row r
+    on: NDArray[np.uint8]  # (K / _TILE, R, _LIST): units that are on, counted within the tile, in fours
+    fours: NDArray[np.int64]  # (K / _TILE, R): groups of four units in the list; the last is filled up
+    tile: Array  # _TILE + 1 rows of a panel of W, the last one of zeros; flat, as those that follow
+    tables: Array  # sums of the subsets of four units, for four times four units
+    sums: Array  # a panel of _BLOCK rows of the product
+
+
+def make_bits(rows: int, units: int) -> Bits:
+    """Allocate room for a binary matrix (rows, units) and its products."""
+    words, tiles = -(-units // 16), -(-units // _TILE)
+    return Bits(
+        np.zeros((words, rows), np.uint16),
+        np.zeros((tiles, rows, _LIST), np.uint8),
+        np.zeros((tiles, rows), np.int64),
+        *(_aligned(n * _PANEL) for n in (_TILE + 1, 4 * 16, _BLOCK)),
+    )
+
+
+def _aligned(size: int) -> Array:
+    """Zeros (float32) that begin at a multiple of 64 bytes."""
+    buffer = np.zeros(size + _LANES, np.float32)
+    start = -buffer.ctypes.data // 4 % _LANES
+    return buffer[start : start + size]
+
+
+@lean
+def pack_rows(x: Array, bits: Bits) -> None:
+    """Pack the rows x (R, K) of zeros and ones."""
+    rows, units = x.shape
+    for r in range(rows):
+        for q in range(units // 16):
+            bits.words[q, r] = _sixteen(x, np.int64(r * units + 16 * q))
+        if units % 16:
+            word = 0
+            for i in range(units - units % 16, units):
+                word |= np.int64(x[r, i] > 0.5) << (i & 15)
+            bits.words[units // 16, r] = np.uint16(word)
+
+
+@lean
+def pack_columns(x: Array, last: int, bits: Bits) -> None:
+    """Pack the first ``last`` columns of x (K, N) as rows: bits become a matrix (last, K)."""
+    for q in range(bits.words.shape[0]):
+        word = bits.words[q]
+        word[:] = 0
+        for k in range(16 * q, min(16 * q + 16, x.shape[0])):
+            row, bit = x[k], np.uint16(1 << (k & 15))
+            for i in range(last):
+                word[i] |= np.uint16(row[i] > np.float32(0.5)) * bit
+
+
+_ON = np.array(
+    [sum(i << 8 * n for n, i in enumerate(i for i in range(8) if byte >> i & 1)) for byte in range(256)],
+    np.uint64,
+)
+_COUNT = np.array([byte.bit_count() for byte in range(256)])
+_EACH = np.uint64(0x0101010101010101)  # times a byte: eight of it
+_EIGHT = np.uint64(8) * _EACH
+
+
+@lean
+def _list_units(bits: Bits) -> None:
+    """List the units that are on, eight bits at a time; fill the last four up with the row of zeros."""
+    words, rows = bits.words.shape
+    for t in range(bits.fours.shape[0]):
+        for r in range(rows):
+            start = at = np.int64((t * rows + r) * _LIST)
+            for q in range(t * (_TILE // 16), min(words, (t + 1) * (_TILE // 16))):
+                word, first = np.int64(bits.words[q, r]), np.uint64(16 * q - t * _TILE) * _EACH
+                _store_eight(bits.on, at, _ON[word & 255] + first)
+                at += _COUNT[word & 255]
+                _store_eight(bits.on, at, _ON[word >> 8] + first + _EIGHT)
+                at += _COUNT[word >> 8]
+            _store_eight(bits.on, at, np.uint64(_TILE) * _EACH)
+            bits.fours[t, r] = (at - start + 3) // 4
+
+
+@lean
+def _count_units(bits: Bits) -> int:
+    """Number of units that are on."""
+    count = 0
+    for q in range(bits.words.shape[0]):
+        for word in bits.words[q]:
+            count += _COUNT[word & 255] + _COUNT[word >> 8]
+    return count
+
+
+@lean
+def worth_packing(rows: int, units: int, columns: int) -> bool:
+    """Whether a product (rows, units) @ (units, columns) is large enough to be made without multiplication."""
+    return rows >= _FEW_ROWS and rows * units * columns >= _LITTLE_WORK
+
+
+@lean
+def binary_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> None:
+    """out = x W, or x W' where ``turned``, for rows x (R, K) of zeros and ones; bits are room to pack them."""
+    if worth_packing(x.shape[0], x.shape[1], out.shape[1]):
+        pack_rows(x, bits)
+        bits_product(bits, W, turned, out)
+    elif turned:
+        product_nt(x, W, out)
+    else:
+        product(x, W, out)
+
+
+@lean
+def transpose(W: Array, out: Array) -> None:
+    """out = W'."""
+    n, m = W.shape
+    for i in range(0, n, 16):
+        for j in range(0, m, 16):
+            if i + 16 <= n and j + 16 <= m:
+                _turn_sixteen(W, np.int64(i * m + j), np.int64(m), out, np.int64(j * n + i), np.int64(n))
+            else:
+                for k in range(i, min(i + 16, n)):
+                    for l in range(j, min(j + 16, m)):
+                        out[l, k] = W[k, l]
+
+
+@lean
+def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
+    """out = x W, or x W' where ``turned``; x (R, K) as packed, out (R, M)."""
+    rows, columns = out.shape
+    words, tiles = bits.words.shape[0], bits.fours.shape[0]
+    blocks = -(-rows // _BLOCK)
+    block = -(-rows // blocks)
+    gather = _GATHER_ROW * tiles * rows + _GATHER_UNIT * _count_units(bits)
+    table = _TABLE_ROW * words * rows + _TABLE_BUILD * words * blocks
+    if gather < table:
+        _list_units(bits)
+    j = 0
+    while j < columns:
+        width = _PANEL if columns - j > _NARROW else _NARROW
+        for first in range(0, rows, block):
+            last = min(rows, first + block)
+            bits.sums[: (last - first) * width] = 0
+            if gather < table:
+                _gather(bits, W, turned, j, width, first, last)
+            else:
+                _look_up(bits, W, turned, j, width, first, last)
+            _unload(bits.sums, first, last, j, width, out)
+        j += width
+
+
+@lean
+def _gather(bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, last: int) -> None:
+    """Add the rows of W at the units that are on to the sums of the rows first, ..., last - 1."""
+    rows = bits.words.shape[1]
+    bits.tile[_TILE * width : (_TILE + 1) * width] = 0
+    for t in range(bits.fours.shape[0]):
+        _load_tile(W, turned, t * _TILE, _TILE, j, width, bits.tile)
+        for r in range(first, last):
+            to, on, fours = (r - first) * width, np.int64((t * rows + r) * _LIST), bits.fours[t, r]
+            if width == _PANEL:
+                _add_rows(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
+            else:
+                _add_narrow_rows(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
+
+
+@lean
+def _look_up(bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, last: int) -> None:
+    """Add the sums of subsets that the words name to the sums of the rows first, ..., last - 1."""
+    rows = bits.words.shape[1]
+    for q in range(bits.words.shape[0]):
+        _load_tile(W, turned, 16 * q, 16, j, width, bits.tile)
+        for k in range(4):
+            if width == _PANEL:
+                _add_subsets(bits.tile, np.int64(4 * k * width), bits.tables, np.int64(16 * k * width))
+            else:
+                _add_narrow_subsets(bits.tile, np.int64(4 * k * width), bits.tables, np.int64(16 * k * width))
+        for r in range(first, last):
+            to, word = np.int64((r - first) * width), np.int64(q * rows + r)
+            if width == _PANEL:
+                _add_entries(bits.sums, to, bits.tables, bits.words, word)
+            else:
+                _add_narrow_entries(bits.sums, to, bits.tables, bits.words, word)
+
+
+@lean
+def _load_tile(W: Array, turned: bool, start: int, count: int, j: int, width: int, tile: Array) -> None:
+    """Copy ``count`` rows of W (or of W') from ``start`` on, columns j, ..., to the tile; zeros where W ends."""
+    ld = W.shape[1]
+    units, columns = (W.shape[1], W.shape[0]) if turned else W.shape
+    stop, right = min(units, start + count), min(columns, j + width)
+    if turned:
+        for i in range(j, j + width, 16):
+            for k in range(start, start + count, 16):
+                to = (k - start) * width + i - j
+                if k + 16 <= stop and i + 16 <= right:
+                    _turn_sixteen(W, np.int64(i * ld + k), np.int64(ld), tile, np.int64(to), np.int64(width))
+                else:
+                    for u in range(16):
+                        for v in range(16):
+                            inside = k + u < stop and i + v < right
+                            tile[to + u * width + v] = W[i + v, k + u] if inside else np.float32(0)
+        return
+    for k in range(start, stop):
+        to = (k - start) * width
+        if right == j + width:
+            for v in range(0, width, 16):
+                _copy_sixteen(W, np.int64(k * ld + j + v), tile, np.int64(to + v))
+        else:
+            for i in range(right - j):
+                tile[to + i] = W[k, j + i]
+            for i in range(right - j, width):
+                tile[to + i] = 0
+    tile[(stop - start) * width : count * width] = 0
+
+
+@lean
+def _unload(sums: Array, first: int, last: int, j: int, width: int, out: Array) -> None:
+    """Copy the sums to the rows first, ..., last - 1 of out, columns j, ..."""
+    ld = out.shape[1]
+    for r in range(first, last):
+        at = (r - first) * width
+        if j + width <= ld:
+            for v in range(0, width, 16):
+                _copy_sixteen(sums, np.int64(at + v), out, np.int64(r * ld + j + v))
+        else:
+            for i in range(ld - j):
+                out[r, j + i] = sums[at + i]
+
+
+# Beside products: a call of Python
+
+
+@intrinsic
+def call(typingctx, address, number):
+    """The int64 that the C function of one int64 at an address returns."""
+
+    def codegen(context, builder, sig, args):
+        kind = ir.FunctionType(_LONG, [_LONG])
+        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), [args[1]])
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+# What the loops above are made of: explicit vectors, for LLVM guards short inner loops by checks for overlap.
+
+_VECTOR = ir.VectorType(ir.FloatType(), _LANES)
+
+
+def _data(context, builder, sig, args, i):
+    return context.make_array(sig.args[i])(context, builder, args[i]).data
+
+
+def _load(builder, pointer, at, shift=0, align=4):
+    place = builder.gep(pointer, [builder.add(at, _LONG(shift))])
+    value = builder.load(builder.bitcast(place, _VECTOR.as_pointer()))
+    value.align = align
+    return value
+
+
+def _store(builder, value, pointer, at, shift=0, align=4):
+    place = builder.gep(pointer, [builder.add(at, _LONG(shift))])
+    builder.store(value, builder.bitcast(place, _VECTOR.as_pointer())).align = align
+
+
+def _four(builder, vectors):
+    a, b, c, d = vectors
+    return builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
+
+
+@intrinsic
+def _sixteen(typingctx, x, at):
+    """x[at : at + 16] > 1/2 as the bits of a number."""
+
+    def codegen(context, builder, sig, args):
+        x = _load(builder, _data(context, builder, sig, args, 0), args[1])
+        return builder.bitcast(builder.fcmp_ordered(">", x, ir.Constant(_VECTOR, [0.5] * 16)), ir.IntType(16))
+
+    return types.uint16(x, types.int64), codegen
+
+
+@intrinsic
+def _store_eight(typingctx, on, at, value):
+    """on[at : at + 8] = the bytes of a number."""
+
+    def codegen(context, builder, sig, args):
+        place = builder.gep(_data(context, builder, sig, args, 0), [args[1]])
+        builder.store(args[2], builder.bitcast(place, _LONG.as_pointer())).align = 1
+        return context.get_dummy_value()
+
+    return types.void(on, types.int64, types.uint64), codegen
+
+
+@intrinsic
+def _copy_sixteen(typingctx, source, at, target, to):
+    """target[to : to + 16] = source[at : at + 16], counted through the rows."""
+
+    def codegen(context, builder, sig, args):
+        value = _load(builder, _data(context, builder, sig, args, 0), args[1])
+        _store(builder, value, _data(context, builder, sig, args, 2), args[3])
+        return context.get_dummy_value()
+
+    return types.void(source, types.int64, target, types.int64), codegen
+
+
+@intrinsic
+def _turn_sixteen(typingctx, W, at, ld, tile, to, width):
+    """Transpose a block of 16 by 16 numbers from W (rows of ``ld`` numbers) to the tile (rows of ``width``)."""
+
+    def codegen(context, builder, sig, args):
+        W, tile = (_data(context, builder, sig, args, i) for i in (0, 3))
+        rows = [_load(builder, W, builder.add(args[1], builder.mul(args[2], _LONG(k)))) for k in range(16)]
+        for d in (8, 4, 2, 1):  # exchange the blocks of d by d numbers beside the diagonal
+            upper = [lane + 16 - d if lane & d else lane for lane in range(16)]
+            lower = [lane + 16 if lane & d else lane + d for lane in range(16)]
+            for k in (k for k in range(16) if not k & d):
+                a, b = rows[k], rows[k + d]
+                for row, lanes in ((k, upper), (k + d, lower)):
+                    mask = ir.Constant(ir.VectorType(_INT, 16), lanes)
+                    rows[row] = builder.shuffle_vector(a, b, mask)
+        for k, row in enumerate(rows):
+            _store(builder, row, tile, builder.add(args[4], builder.mul(args[5], _LONG(k))))
+        return context.get_dummy_value()
+
+    long = types.int64
+    return types.void(W, long, long, tile, long, long), codegen
+
+
+def _make_add_rows(vectors: int):
+    @intrinsic
+    def add_rows(typingctx, sums, to, tile, on, at, fours):
+        """sums[to:] += the rows of the tile whose numbers are listed in on[at:], in groups of four."""
+
+        def codegen(context, builder, sig, args):
+            sums, tile, on = (_data(context, builder, sig, args, i) for i in (0, 2, 3))
+            totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]  # become registers
+            for v, total in enumerate(totals):
+                builder.store(_load(builder, sums, args[1], 16 * v, 64), total)
+            with cgutils.for_range(builder, args[5], intp=_LONG) as loop:
+                place = builder.gep(on, [builder.add(args[4], builder.shl(loop.index, _LONG(2)))])
+                four = builder.load(builder.bitcast(place, _INT.as_pointer()))
+                four.align = 1
+                four = builder.zext(four, _LONG)
+                units = [builder.and_(builder.lshr(four, _LONG(8 * k)), _LONG(255)) for k in range(4)]
+                rows = [builder.mul(unit, _LONG(16 * vectors)) for unit in units]
+                for v, total in enumerate(totals):
+                    more = _four(builder, [_load(builder, tile, row, 16 * v, 64) for row in rows])
+                    builder.store(builder.fadd(builder.load(total), more), total)
+            for v, total in enumerate(totals):
+                _store(builder, builder.load(total), sums, args[1], 16 * v, 64)
+            return context.get_dummy_value()
+
+        long = types.int64
+        return types.void(sums, long, tile, on, long, long), codegen
+
+    return add_rows
+
+
+def _make_add_subsets(vectors: int):
+    @intrinsic
+    def add_subsets(typingctx, tile, at, tables, to):
+        """tables[to:] = the sums of the 16 subsets of four rows of the tile."""
+
+        def codegen(context, builder, sig, args):
+            tile, tables = (_data(context, builder, sig, args, i) for i in (0, 2))
+            for v in range(vectors):
+                sums = [ir.Constant(_VECTOR, [0.0] * 16)]
+                for k in range(4):
+                    row = _load(builder, tile, args[1], 16 * (vectors * k + v), 64)
+                    sums += [row, *(builder.fadd(total, row) for total in sums[1:])]
+                for k, total in enumerate(sums):
+                    _store(builder, total, tables, args[3], 16 * (vectors * k + v), 64)
+            return context.get_dummy_value()
+
+        return types.void(tile, types.int64, tables, types.int64), codegen
+
+    return add_subsets
+
+
+def _make_add_entries(vectors: int):
+    @intrinsic
+    def add_entries(typingctx, sums, to, tables, words, at):
+        """sums[to:] += the entries of four tables that the four digits (0 to 15) of a word name."""
+
+        def codegen(context, builder, sig, args):
+            sums, tables, words = (_data(context, builder, sig, args, i) for i in (0, 2, 3))
+            word = builder.zext(builder.load(builder.gep(words, [args[4]])), _LONG)
+            digits = [builder.and_(builder.lshr(word, _LONG(4 * k)), _LONG(15)) for k in range(4)]
+            entries = [builder.mul(digit, _LONG(16 * vectors)) for digit in digits]
+            for v in range(vectors):
+                shifts = [16 * (16 * vectors * k + v) for k in range(4)]
+                more = [_load(builder, tables, *entry, 64) for entry in zip(entries, shifts, strict=True)]
+                total = builder.fadd(_load(builder, sums, args[1], 16 * v, 64), _four(builder, more))
+                _store(builder, total, sums, args[1], 16 * v, 64)
+            return context.get_dummy_value()
+
+        return types.void(sums, types.int64, tables, words, types.int64), codegen
+
+    return add_entries
+
+
+_add_rows, _add_narrow_rows = _make_add_rows(4), _make_add_rows(1)
+_add_subsets, _add_narrow_subsets = _make_add_subsets(4), _make_add_subsets(1)
+_add_entries, _add_narrow_entries = _make_add_entries(4), _make_add_entries(1)

@@ -1,0 +1,210 @@
+"""The chains of the model phase: one sweep serves CD, PCD, FPCD and parallel tempering.
+
+PCD is one temperature; CD is PCD whose chains restart at the data; PT is several temperatures with swaps. A
+ladder is swept until every row of the phase has its sample. Chains carry hidden states: a sweep draws x given h,
+then h given x, whose activations are just what the gradient needs of a sample.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from cbm_cli.kernels.compiling import lean, lean_sum
+from cbm_cli.kernels.machine import Array, Machine
+from cbm_cli.kernels.plan import Plan
+from cbm_cli.kernels.products import Bits, binary_product, make_bits, transpose, worth_packing
+from cbm_cli.kernels.random import RESTART, fill_uniform
+from cbm_cli.kernels.units import sample_units
+
+_CHUNK = 16384  # random numbers made at a time: few enough to stay in the first-level cache
+_LONG = 128  # units that a loop needs to vectorise well
+
+
+class Side(NamedTuple):
+    """One side of K chains, and views with several chains in a row, so that loops over them are long."""
+
+    activation: Array  # (K, units)
+    states: Array  # (K, units)
+    bits: Bits  # the states, packed
+    long_activation: Array  # (K / k, k units)
+    long_states: Array
+    beta: Array  # (k units,) inverse temperature of the chain times the factor of its activation
+    bias: Array  # (k units,) inverse temperature times bias
+
+
+class Chains(NamedTuple):
+    """K = ladders * temperatures chains; x and h are their visible and hidden sides."""
+
+    x: Side
+    h: Side
+    Wt: Array  # W' where it is used for many sweeps; of no size elsewhere
+    beta: Array  # (K,)
+    energy: Array  # (K,)
+    u: Array  # random numbers of a few rounds, flat
+    numbers: int  # random numbers of one round
+    rounds: int  # of sweeps and swaps, an update
+
+
+def long_rows(units: int, rows: int, step: int = 1) -> int:
+    """How many of ``rows`` rows make one long row: the fewest multiple of ``step`` that is long enough."""
+    count = step
+    while count < rows and (count * units < _LONG or rows % count):
+        count += step
+    return count
+
+
+def lengthened(array: Array, count: int) -> Array:
+    """A view of an array (rows, units) with ``count`` rows in one."""
+    return array.reshape(array.shape[0] // count, count * array.shape[1])
+
+
+def make_chains(h: Array, plan: Plan, x: Array, to_h: Array) -> Chains:
+    """Allocate what the chains with hidden states h (K, M) need; inverse temperatures are linspace(0, 1, T).
+
+    Chains of one temperature work in x (R, N) and to_h (R, M), where their samples and these times W are wanted.
+    """
+    (chains, m), n, T = h.shape, x.shape[1], plan.temperatures
+    beta = np.ones(chains, np.float32)
+    if T > 1:
+        beta = np.tile(np.float32(np.arange(T) / (T - 1)), chains // T)
+        x, to_h = np.empty((chains, n), np.float32), np.empty((chains, m), np.float32)
+    numbers = plan.steps * chains * (n + m) + chains
+    numbers += -numbers % 4
+    rounds = plan.rows // plan.chains
+    wide = rounds > 1 and worth_packing(chains, m, n)
+    return Chains(
+        _side(np.empty_like(x), x, beta, T, plan.to_visible),
+        _side(to_h, h, beta, T, plan.to_hidden),
+        np.empty((m, n) if wide else (0, 0), np.float32),
+        beta,
+        np.empty(chains, np.float32),
+        np.empty(max(4, min(rounds, max(1, _CHUNK // max(1, numbers))) * numbers), np.float32),
+        max(4, numbers),
+        rounds,
+    )
+
+
+def _side(activation: Array, states: Array, beta: Array, temperatures: int, factor: np.float32) -> Side:
+    chains, units = states.shape
+    count = long_rows(units, chains, temperatures) if chains else 1
+    return Side(
+        activation,
+        states,
+        make_bits(chains, units),
+        lengthened(activation, count),
+        lengthened(states, count),
+        np.repeat(factor * beta[:count], units),
+        np.empty(count * units, np.float32),
+    )
+
+
+@lean
+def tile(values: Array, beta: Array, out: Array) -> None:
+    """out = (beta_0 values, beta_1 values, ...), as many times as fit into it."""
+    units = values.size
+    for r in range(out.size // units):
+        row = out[r * units : (r + 1) * units]
+        for i in range(units):
+            row[i] = beta[r] * values[i]
+
+
+@lean
+def restart(weighted_h: Array, seed: np.uint64, update: int, first_block: int, u: Array, h: Array) -> None:
+    """Draw the chains' hidden states from the data's means, B weighted_h (B, M), for CD."""
+    fill_uniform(u, seed, update, RESTART, first_block)
+    rows, m = h.shape
+    for r in range(rows):
+        numbers = u[r * m : (r + 1) * m]
+        for j in range(m):
+            h[r, j] = np.float32(numbers[j] < rows * weighted_h[r, j])
+
+
+@lean
+def draw_samples(
+    machine: Machine, chains: Chains, plan: Plan, site: int, update: int, x: Array, to_h: Array
+) -> None:
+    """Advance the chains through one update; fill x (R, N) with their states at temperature 1.
+
+    to_h (R, M) becomes x W, the samples' hidden activations. `reference.tempered_sweep` is a round of it.
+    """
+    tile(machine.b, chains.beta, chains.x.bias)
+    tile(machine.c, chains.beta, chains.h.bias)
+    if chains.Wt.size:
+        transpose(machine.W, chains.Wt)
+    at_a_time, K = chains.u.size // chains.numbers, chains.beta.size
+    for r in range(chains.rounds):
+        if r % at_a_time == 0:
+            fill_uniform(chains.u, plan.seed, update, site, r * (chains.numbers // 4))
+        at = (r % at_a_time) * chains.numbers
+        for _ in range(plan.steps):
+            sweep(machine, chains, at)
+            at += K * (machine.b.size + machine.c.size)
+        if plan.temperatures > 1:
+            chain_energies(machine, chains)
+            for parity in range(2):
+                if plan.swap_both or parity == (update * chains.rounds + r) % 2:
+                    swap_neighbours(chains, plan.temperatures, parity, at)
+            take_coldest(chains.x.states, plan.temperatures, r, x)
+            take_coldest(chains.h.activation, plan.temperatures, r, to_h)
+
+
+@lean
+def sweep(machine: Machine, chains: Chains, at: int) -> None:
+    """Draw x given h, then h given x, for all chains, with the random numbers u[at:]; `reference.sweep`."""
+    x, h = chains.x, chains.h
+    if chains.Wt.size:
+        binary_product(h.states, h.bits, chains.Wt, False, x.activation)  # (K, M) @ (M, N)
+    else:
+        binary_product(h.states, h.bits, machine.W, True, x.activation)
+    sample_units(x.long_activation, x.beta, x.bias, chains.u, at, x.long_states)
+    binary_product(x.states, x.bits, machine.W, False, h.activation)  # (K, N) @ (N, M)
+    sample_units(h.long_activation, h.beta, h.bias, chains.u, at + x.states.size, h.long_states)
+
+
+@lean_sum
+def chain_energies(machine: Machine, chains: Chains) -> None:
+    """E(x, h) of every chain at temperature 1, from the product x W that h was drawn from."""
+    x, h, to_h, energy = chains.x.states, chains.h.states, chains.h.activation, chains.energy
+    for k in range(energy.size):
+        total = np.float32(0)
+        for i in range(machine.b.size):
+            total -= x[k, i] * machine.b[i]
+        for j in range(machine.c.size):
+            total -= h[k, j] * (to_h[k, j] + machine.c[j])
+        energy[k] = total
+
+
+@lean
+def swap_neighbours(chains: Chains, temperatures: int, parity: int, at: int) -> None:
+    """Let the pairs (k, k + 1) of every ladder, k = parity, parity + 2, ..., exchange their states.
+
+    The probability is min(1, exp((beta_k - beta_{k+1}) (E_k - E_{k+1}))), the Metropolis rule for the joint
+    distribution of the ladder: `reference.swap_probability`. Pair k decides with the random number u[at + k].
+    """
+    beta, energy = chains.beta, chains.energy
+    for start in range(0, energy.size, temperatures):
+        for k in range(start + parity, start + temperatures - 1, 2):
+            gain = (beta[k] - beta[k + 1]) * (energy[k] - energy[k + 1])
+            if gain >= 0 or chains.u[at + k] < math.exp(gain):
+                energy[k], energy[k + 1] = energy[k + 1], energy[k]
+                exchange(chains.x.states, k)
+                exchange(chains.h.states, k)
+                exchange(chains.h.activation, k)
+
+
+@lean
+def exchange(array: Array, k: int) -> None:
+    """Exchange the rows k and k + 1."""
+    for i in range(array.shape[1]):
+        array[k, i], array[k + 1, i] = array[k + 1, i], array[k, i]
+
+
+@lean
+def take_coldest(array: Array, temperatures: int, turn: int, out: Array) -> None:
+    """Copy the rows of the chains at temperature 1, one of each ladder, to the rows of out that are its turn's."""
+    ladders = array.shape[0] // temperatures
+    for k in range(ladders):
+        row = (k + 1) * temperatures - 1
+        for i in range(array.shape[1]):
+            out[turn * ladders + k, i] = array[row, i]

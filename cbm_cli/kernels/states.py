@@ -1,0 +1,247 @@
+"""All states of the smaller side: the exact model phase, and the exact partition function by Gray code."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbm_cli.kernels.compiling import lean, lean_sum
+from cbm_cli.kernels.machine import Array, Machine, Rows
+from cbm_cli.kernels.products import Bits, binary_product, make_bits, product, product_nt
+from cbm_cli.kernels.units import sigmoid, sum_of_softplus
+
+Wide = NDArray[np.float64]
+
+# The model phase
+
+
+class AllStates(NamedTuple):
+    """Rows that stand for the model's distribution, weighted by their probability.
+
+    The smaller side keeps its states, the other has its conditional means.
+    """
+
+    x: Array  # (R, N)
+    h: Array  # (R, M)
+    activation: Array  # (R, units of the larger side)
+    log_weight: Wide  # (R,)
+
+
+def make_all_states(x: Array, n_hidden: int) -> AllStates:
+    """List the states of the smaller side around the visible rows x (R, N)."""
+    rows, n_visible = x.shape
+    h = np.empty((rows, n_hidden), np.float32)
+    states = h if n_hidden <= n_visible else x
+    states[:] = (np.arange(rows)[:, None] >> np.arange(states.shape[1])) & 1
+    larger = max(n_visible, n_hidden)
+    return AllStates(x, h, np.empty((rows, larger), np.float32), np.empty(rows, np.float64))
+
+
+@lean
+def weigh_all_states(machine: Machine, states: AllStates, weight: Array, weighted_h: Array) -> None:
+    """Fill in means, weight = -p and weighted_h = -p h, for the machine as it is."""
+    W, b, c = machine.W, machine.b, machine.c
+    if c.size <= b.size:
+        product_nt(states.h, W, states.activation)  # (R, M) @ (M, N)
+        imply_means(states.h, c, states.activation, b, states.log_weight, states.x)
+    else:
+        product(states.x, W, states.activation)  # (R, N) @ (N, M)
+        imply_means(states.x, b, states.activation, c, states.log_weight, states.h)
+    largest, total = -np.inf, 0.0
+    for value in states.log_weight:
+        largest = max(largest, value)
+    for value in states.log_weight:
+        total += math.exp(value - largest)
+    for r in range(weight.size):
+        weight[r] = -np.float32(math.exp(states.log_weight[r] - largest) / total)
+        for j in range(c.size):
+            weighted_h[r, j] = weight[r] * states.h[r, j]
+
+
+@lean
+def imply_means(
+    states: Array, states_bias: Array, activation: Array, bias: Array, log_weight: Wide, means: Array
+) -> None:
+    """means = sigmoid(activation + bias); log_weight = the states' unnormalised log probability."""
+    for r in range(states.shape[0]):
+        log_weight[r] = 0.0
+        for i in range(states.shape[1]):
+            log_weight[r] += states[r, i] * states_bias[i]
+        for j in range(means.shape[1]):
+            a = activation[r, j] + bias[j]
+            means[r, j] = sigmoid(a)
+            log_weight[r] += softplus(a)
+
+
+# The partition function
+
+_LOW_BITS = 10  # states walked by products before exp(activation) is computed afresh
+_SAFE = 300.0  # |activation| up to which exp(activation) and its products stay far from overflow
+_LARGEST_LOG = 690.0  # of a product of factors in float64
+_ROWS = 224  # rows of data widened at a time
+
+
+@lean
+def softplus(a: float) -> float:
+    """log(1 + exp(a)) without overflow."""
+    return max(a, 0.0) + math.log1p(math.exp(-abs(a)))
+
+
+@lean
+def activation_bound(W: Wide, b: Wide) -> float:
+    """Largest |b_i + sum_j w_ij h_j| over all units i and states h."""
+    bound = 0.0
+    for i in range(W.shape[0]):
+        low = high = b[i]
+        for j in range(W.shape[1]):
+            low += min(W[i, j], 0.0)
+            high += max(W[i, j], 0.0)
+        bound = max(bound, high, -low)
+    return bound
+
+
+@lean
+def activate(W: Wide, b: Wide, state: int, activation: Wide) -> None:
+    """activation_i = b_i + sum of w_ij over the bits j that are set in ``state``."""
+    for i in range(W.shape[0]):
+        activation[i] = b[i]
+        for j in range(W.shape[1]):
+            if (state >> j) & 1:
+                activation[i] += W[i, j]
+
+
+@lean_sum
+def multiply_and_score(z: Wide, factor: Wide, run: int) -> float:
+    """Multiply z by ``factor``; return sum_i log(1 + z_i), by products of ``run`` factors a logarithm."""
+    score = 0.0
+    for start in range(0, z.size, run):
+        product = 1.0
+        for i in range(start, min(start + run, z.size)):
+            z[i] *= factor[i]
+            product *= 1.0 + z[i]
+        score += math.log(product)
+    return score
+
+
+@lean_sum
+def add_and_score(activation: Wide, step: Wide, sign: float) -> float:
+    """Add ``sign * step`` to the activation; return its sum of log(1 + exp(.)), safe for any size."""
+    score = 0.0
+    for i in range(activation.size):
+        activation[i] += sign * step[i]
+        score += softplus(activation[i])
+    return score
+
+
+class GrayWork(NamedTuple):
+    """Work arrays of a walk through the states of m units, with n on the other side; float64."""
+
+    columns: Wide  # (m, n) W', or W
+    rising: Wide  # (low bits, n) exp(w_ij), what switching a unit on multiplies exp(activation_i) by
+    falling: Wide
+    still: Wide  # (n,) ones
+    activation: Wide  # (n,)
+    z: Wide  # (n,) exp(activation)
+
+
+def log_partition(W: Array, b: Array, c: Array) -> float:
+    """log Z of the machine W (N, M), b (N,), c (M,), over all states of its smaller side; float64.
+
+    Cost: 2^min(N, M) max(N, M) multiplications. Never raises; NaN in gives NaN out.
+    """
+    W, b, c = (np.asarray(array, dtype=np.float64) for array in (W, b, c))
+    if W.shape[1] > W.shape[0]:
+        W, b, c = W.T, c, b
+    W, columns = np.ascontiguousarray(W), np.ascontiguousarray(W.T)
+    low, n = columns[:_LOW_BITS], len(b)
+    with np.errstate(over="ignore"):
+        work = GrayWork(columns, np.exp(low), np.exp(-low), np.ones(n), np.empty(n), np.empty(n))
+    return walk_gray_code(W, b, c, work)
+
+
+@lean
+def walk_gray_code(W: Wide, b: Wide, c: Wide, work: GrayWork) -> float:
+    """log Z by a walk through all states of the side with biases c: (N, M), (N,), (M,) float64.
+
+    z_i = exp(activation_i) is carried from state to state: neighbours in Gray code differ in one bit j,
+    which multiplies z_i by exp(+-w_ij). Machines with huge parameters take the safe, slower form.
+    """
+    bound = activation_bound(W, b)
+    safe, run = bound > _SAFE, max(1, int(_LARGEST_LOG / (bound + 1.0)))
+    low_bits = work.rising.shape[0]
+    peak, total = -np.inf, 0.0
+    for block in range(1 << (c.size - low_bits)):
+        gray = block << low_bits
+        activate(W, b, gray, work.activation)
+        bias = 0.0
+        for j in range(c.size):
+            bias += c[j] * ((gray >> j) & 1)
+        for i in range(b.size):
+            work.z[i] = math.exp(min(work.activation[i], 700.0))
+        for step in range(1 << low_bits):
+            sign, j = 0.0, 0
+            if step > 0:
+                while not (step >> j) & 1:
+                    j += 1
+                gray ^= 1 << j
+                sign = 1.0 if (gray >> j) & 1 else -1.0
+                bias += sign * c[j]
+            score = score_after(work, j, sign, safe, run) + bias
+            if score > peak:
+                total = total * math.exp(peak - score) + 1.0
+                peak = score
+            else:
+                total += math.exp(score - peak)
+    return peak + math.log(total)
+
+
+@lean
+def score_after(work: GrayWork, j: int, sign: float, safe: bool, run: int) -> float:
+    """sum_i log(1 + exp(activation_i)) after unit j is switched on (sign 1) or off (-1), or nothing is (0)."""
+    if safe:
+        return add_and_score(work.activation, work.columns[j], sign)
+    if sign == 0:
+        return multiply_and_score(work.z, work.still, run)
+    return multiply_and_score(work.z, work.rising[j] if sign > 0 else work.falling[j], run)
+
+
+# Log-likelihoods
+
+
+def mean_log_likelihood(W: Array, b: Array, c: Array, rows: Rows, unit: np.float32, log_z: float) -> float:
+    """Mean over rows (n, N) uint8 of log p(x) in nats, given log Z; float64 sums. Rows of unit 1 are binary."""
+    size, (n, m) = min(_ROWS, len(rows)), W.shape
+    x, activation = np.empty((size, n), np.float32), np.empty((size, m), np.float32)
+    total = sum_of_scores(W, b, c, rows, np.float32(unit), x, activation, make_bits(size, n))
+    return total / len(rows) - log_z
+
+
+@lean
+def sum_of_scores(
+    W: Array, b: Array, c: Array, rows: Rows, unit: np.float32, x: Array, activation: Array, bits: Bits
+) -> float:
+    """Sum over the rows of log sum_h exp(-E(x, h)), block by block; `reference.unnormalised_log_p`."""
+    total, block = 0.0, x.shape[0]
+    for start in range(0, rows.shape[0], block):
+        size = min(block, rows.shape[0] - start)
+        for r in range(block):
+            for i in range(b.size):
+                x[r, i] = unit * rows[start + r, i] if r < size else np.float32(0)
+        if unit == 1:
+            binary_product(x, bits, W, False, activation)  # (R, N) @ (N, M)
+        else:
+            product(x, W, activation)
+        total += unnormalised_log_likelihood(x[:size], activation[:size], b, c)
+    return total
+
+
+@lean_sum
+def unnormalised_log_likelihood(x: Array, activation: Array, b: Array, c: Array) -> float:
+    """Sum over rows of log sum_h exp(-E(x, h)) = x'b + sum_j log(1 + exp(activation_j + c_j))."""
+    total = 0.0
+    for r in range(x.shape[0]):
+        for i in range(b.size):
+            total += np.float64(x[r, i]) * b[i]
+        total += sum_of_softplus(activation[r], c, np.float32(1))
+    return total
