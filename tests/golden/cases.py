@@ -72,6 +72,10 @@ _LARGE = {"batch": 20, "evaluate": {"method": "none"}}
 _LONG = {"model": {"kind": "rbm", "hidden": 37}, **_LARGE}
 _WIDE = {"model": {"kind": "rbm", "hidden": 90}, **_LARGE}
 _AIS = {"method": "ais", "every": "20 updates", "temperatures": 60, "runs": 6}
+_DEEP_LARGE = {"batch": 20, "learning_rate": 0.02, "evaluate": {**_AIS, "every": "100 updates"}}
+_STEEP = {"batch": "full", "learning_rate": 1, "weight_scale": 0.5}
+_RECORDED = {"every": "7 updates", "window": "3-6", "units": "0+2"}
+_PRETRAINING = {"epochs": 5, "sampler": "CD-1", "offsets": "aa^b", "batch": 7}
 _RECORDERS = (
     "log_likelihood+weight_norms+bias_norms+offset_values+offset_error+gradient_norms+hidden_activity"
     "+reconstruction_error+free_energy_gap"
@@ -150,13 +154,13 @@ CASES: dict[str, tuple[str, dict]] = {
     "offsets-random": ("odd", {"offsets_from": "random", "offsets": "dd^b"}),
     "recorders": (
         "odd",
-        {"record": {"what": _RECORDERS, "every": "7 updates", "window": "3-6", "units": "0+2"}},
+        {"record": {"what": _RECORDERS, **_RECORDED}},
     ),
     "recorder-angles": ("toy", {**_TOY, "record": {"what": "gradient_angles", "every": "10 updates"}}),
     # Deep machines
     "dbm-ddd": ("odd", _dbm([6, 5], "ddd^b_s")),
     "dbm-aad-CD-1": ("odd", _dbm([6, 5], "aad^b", sampler="CD-1")),
-    "dbm-000-PT_3": ("odd", _dbm([6, 5], "000", sampler="PT_3")),
+    "dbm-000-PT_3": ("odd", _dbm([6, 5], "000", sampler="PT_3", learning_rate=0.03)),
     "dbm-mmm-later-exact": ("odd", _dbm([6, 3], "mmm^l", sampler="exact")),
     "dbm-gibbs": ("odd", _dbm([6, 5], "ddd^b_s", data_phase="gibbs-2")),
     "dbm-ais": ("odd", _dbm([6, 5], "ddd^b_s", evaluate=_AIS)),
@@ -165,12 +169,10 @@ CASES: dict[str, tuple[str, dict]] = {
     "dbm-pretraining": ("odd", _dbm([6, 5], "ddd^b_s", pretraining={"epochs": 10})),
     "dbm-3-pretraining": (
         "odd",
-        _dbm(
-            [6, 5, 4], "dddd^b_s", pretraining={"epochs": 5, "sampler": "CD-1", "offsets": "aa^b", "batch": 7}
-        ),
+        _dbm([6, 5, 4], "dddd^b_s", pretraining=_PRETRAINING),
     ),
     "dbm-grey": ("grey", _dbm([6, 5], "ddd^b_s")),
-    "dbm-large": ("long", _dbm([37, 20], "ddd^b_s", batch=20, evaluate={**_AIS, "every": "100 updates"})),
+    "dbm-large": ("long", _dbm([37, 20], "ddd^b_s", **_DEEP_LARGE)),
     # Auto encoders
     "encoder": ("odd", _encoder("half", "sigmoid", "sigmoid", "cross-entropy", "dd^b_s")),
     "encoder-tanh": ("odd", _encoder(7, "tanh", "sigmoid", "cross-entropy", "00")),
