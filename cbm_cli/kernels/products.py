@@ -98,8 +98,11 @@ _TILE = 128  # rows of W that are gathered from at a time, 32 KB
 _LIST = _TILE + 16  # room for the list of a row within a tile
 _BLOCK = 112  # rows of x whose sums are kept at hand, 28 KB
 _FEW_ROWS, _LITTLE_WORK = 8, 2**15  # below these sgemm is faster
-_GATHER_ROW, _GATHER_UNIT = 40.0, 2.3  # cycles a row and tile, and a unit that is on
-_TABLE_ROW, _TABLE_BUILD = 10.0, 280.0  # cycles a row and word, and four tables
+# Cycles: to list a word; and for each panel, wide or narrow, of a row in a tile, a unit that is on, a row in a
+# word, and the four tables of a word.
+_LIST_WORD = 6.0
+_GATHER_ROW, _GATHER_UNIT, _TABLE_ROW, _TABLE_BUILD = 40.0, 2.5, 12.0, 300.0
+_NARROW_ROW, _NARROW_UNIT, _NARROW_TABLE_ROW, _NARROW_TABLE_BUILD = 35.0, 1.2, 6.0, 80.0
 
 
 class Bits(NamedTuple):
@@ -232,8 +235,13 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
     words, tiles = bits.words.shape[0], bits.fours.shape[0]
     blocks = -(-rows // _BLOCK)
     block = -(-rows // blocks)
-    gather = _GATHER_ROW * tiles * rows + _GATHER_UNIT * _count_units(bits)
-    table = _TABLE_ROW * words * rows + _TABLE_BUILD * words * blocks
+    units, wide = _count_units(bits), (columns + _PANEL - _NARROW - 1) // _PANEL
+    narrow = 1 if columns > wide * _PANEL else 0
+    gather = _LIST_WORD * words * rows
+    gather += wide * (_GATHER_ROW * tiles * rows + _GATHER_UNIT * units)
+    gather += narrow * (_NARROW_ROW * tiles * rows + _NARROW_UNIT * units)
+    table = wide * words * (_TABLE_ROW * rows + _TABLE_BUILD * blocks)
+    table += narrow * words * (_NARROW_TABLE_ROW * rows + _NARROW_TABLE_BUILD * blocks)
     if gather < table:
         _list_units(bits)
     j = 0
