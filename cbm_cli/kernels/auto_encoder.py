@@ -1,4 +1,4 @@
-"""Centered auto encoders with tied weights, of any depth: back-propagation in one compiled loop.
+"""Centered auto encoders with tied weights, of any depth: `reference.back_propagate`, compiled.
 
 Layer l = 0, ..., L has n_l units. The encoder makes y_0 = x, ..., y_L, the decoder z_L = y_L, ..., z_0:
 
@@ -53,7 +53,7 @@ class Pair(NamedTuple):
 def train_auto_encoder(
     state: State, sizes: Sequence[int], rows: Rows, plan: Plan, first: int, last: int
 ) -> None:
-    """Advance ``state`` in place through the updates first, ..., last - 1; arguments as of `training.train`."""
+    """Advance ``state`` in place through the updates first, ..., last - 1; see `training.train`."""
     n, m = len(state.mu), len(state.lam)
     pairs, means = make_pairs(state, sizes, plan.batch)
     descend_updates(
@@ -62,7 +62,7 @@ def train_auto_encoder(
 
 
 def make_pairs(state: State, sizes: Sequence[int], rows: int) -> tuple[tuple[Pair, ...], Means]:
-    """Allocate what a pass of so many rows needs, around views of the parameters; and the means of all pairs."""
+    """Allocate a pass of so many rows around views of the parameters, and the means of all pairs."""
     empty = [np.empty_like(array) for array in state[:5]]
     machines = velocities = pairs_of(machine_of(state), sizes)
     if state.velocity_W.size:

@@ -1,8 +1,9 @@
 """The hidden layers of a deep machine given its visible units: mean field, or Gibbs steps.
 
-The machine is flat: even layers side by side, odd layers side by side. Given the visible units no two deeper
-even units are connected and no two odd ones, so that a round of mean field sets each side to its best response to
-the other: coordinate ascent on the variational bound (Salakhutdinov & Hinton 2009), `reference.mean_field`.
+The machine is flat: even layers side by side, odd layers side by side. Given the visible units, no two deeper
+even units are connected and no two odd ones: a round of mean field sets each side to its best response to the
+other, which is coordinate ascent on the variational bound (Salakhutdinov & Hinton 2009);
+`reference.mean_field`.
 """
 
 from typing import NamedTuple
@@ -62,8 +63,8 @@ def hear_visible(machine: Machine, deep: Deep, binary: bool) -> None:
 def mean_field(machine: Machine, deep: Deep, tolerance: np.float32, rounds: int) -> int:
     """Find the fixed point of every row; return the rounds made, ``rounds`` + 1 without convergence.
 
-    The start is ``even`` as it comes in, usually the offsets; ``odd`` answers to it first. A round renews even,
-    then odd; the last round is the one in which no mean changed by ``tolerance`` or more.
+    ``even`` holds the start, usually the offsets; ``odd`` answers to it first. A round renews even, then odd;
+    the last round is the one in which no mean changed by ``tolerance`` or more.
     """
     known = deep.visible.shape[1]
     W, b, c = machine.W[known:], machine.b[known:], machine.c
@@ -97,7 +98,7 @@ def renew(above: Array, below: Array, bias: Array, mean: Array, tolerance: np.fl
 
 @lean
 def gibbs_steps(machine: Machine, deep: Deep, plan: Plan, update: int) -> None:
-    """Gibbs steps between the odd and the deeper even layers; odd keeps its means given the last even states."""
+    """Gibbs steps between the odd and the deeper even layers; at last odd gets its means given even."""
     known, ones, u = plan.visible, deep.ones, deep.u
     W, b, c = machine.W[known:], machine.b[known:], machine.c
     for step in range(plan.gibbs):

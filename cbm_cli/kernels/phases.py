@@ -129,7 +129,7 @@ def infer_hidden(machine: Machine, data: Phase, plan: Plan) -> None:
 
 @lean
 def infer_deep(machine: Machine, data: Phase, deep: Deep, rounds: Array, plan: Plan, update: int) -> None:
-    """The same for a deep machine, by mean field or Gibbs steps from the offsets; x gets its deeper even units."""
+    """The same for a deep machine, by mean field or Gibbs steps; data.x gets its deeper even units."""
     known = plan.visible
     for r in range(plan.batch):
         for i in range(known):
@@ -162,16 +162,10 @@ def weigh_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
 
 @lean
 def sample_model(
-    machine: Machine,
-    chains_machine: Machine,
-    model: Phase,
-    chains: Chains,
-    plan: Plan,
-    site: int,
-    update: int,
+    machine: Machine, felt: Machine, model: Phase, chains: Chains, plan: Plan, site: int, update: int
 ) -> None:
-    """Rows of the model from chains that feel ``chains_machine``; hidden means are those of the machine."""
-    draw_samples(chains_machine, chains, plan, site, update, model.x, model.activation)
+    """Rows of the model from chains that may feel another machine (FPCD); hidden means are the machine's."""
+    draw_samples(felt, chains, plan, site, update, model.x, model.activation)
     if plan.fast_rate > 0:
         binary_product(model.x, model.bits, machine.W, False, model.activation)
     weigh_hidden(machine, model, plan)

@@ -1,4 +1,4 @@
-"""Training with the centered gradient, the paper's Algorithm 2, in one compiled loop; `reference.update`."""
+"""Training with the centered gradient, the paper's Algorithm 2, compiled; `reference.algorithm_2`."""
 
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int64, c_void_p, cast
@@ -32,7 +32,7 @@ from cbm_cli.kernels.sampling import Chains, make_chains, restart
 from cbm_cli.kernels.states import AllStates, make_all_states, weigh_all_states
 from cbm_cli.kernels.step import Gradient, add, copy, fast_step, rate_at, step
 
-Direct = Callable[["Learner", int], None]  # makes the step of an update in Python
+Direct = Callable[["Workspace", int], None]  # makes the step of an update in Python
 
 
 class Source(NamedTuple):
@@ -46,8 +46,8 @@ class Source(NamedTuple):
     first: int  # block of its random numbers
 
 
-class Learner(NamedTuple):
-    """A machine that learns, and all that an update works with."""
+class Workspace(NamedTuple):
+    """All that an update works with."""
 
     machine: Machine
     felt: Machine  # what the chains feel: the machine, or its sum with the fast weights
@@ -83,26 +83,25 @@ def train(
     """
     n, m = state.W.shape
     aside = make_aside(state.aside_h, n, m, plan) if plan.offsets_from != SAME else None
-    deep = (
-        make_deep(plan.batch, plan.visible, n - plan.visible, m, plan.gibbs > 0) if n > plan.visible else None
-    )
-    learner, errors = make_learner(state, rows, plan), []
+    deeper = n - plan.visible
+    deep = make_deep(plan.batch, plan.visible, deeper, m, plan.gibbs > 0) if deeper else None
+    work, errors = make_workspace(state, rows, plan), []
 
     @CFUNCTYPE(c_int64, c_int64)
     def make_step(update: int) -> int:
         try:
-            direct(learner, update)
+            direct(work, update)
         except BaseException as error:
             errors.append(error)
         return len(errors)
 
     address = cast(make_step, c_void_p).value if direct else 0
-    make_updates(learner, plan, trail, first, last, deep, aside, address)
+    make_updates(work, plan, trail, first, last, deep, aside, address)
     if errors:
         raise errors[0]
 
 
-def make_learner(state: State, rows: Rows, plan: Plan) -> Learner:
+def make_workspace(state: State, rows: Rows, plan: Plan) -> Workspace:
     """Allocate what updates work with."""
     n, m = state.W.shape
     machine, fast = machine_of(state), fast_of(state)
@@ -110,7 +109,7 @@ def make_learner(state: State, rows: Rows, plan: Plan) -> Learner:
     felt = machine
     if plan.fast_rate > 0:
         felt = Machine(*(array.copy() for array in machine[:3]), machine.mu, machine.lam)
-    return Learner(
+    return Workspace(
         machine,
         felt,
         fast,
@@ -149,7 +148,7 @@ def make_aside(h: Array, n: int, m: int, plan: Plan) -> Source:
 
 @lean
 def make_updates(
-    learner: Learner,
+    work: Workspace,
     plan: Plan,
     trail: Trail,
     first: int,
@@ -159,39 +158,39 @@ def make_updates(
     direct: int,
 ) -> None:
     """The loop of ``train``. Where ``deep`` or ``aside`` is None, nothing of it is compiled."""
-    machine, data, model, gradient = learner.machine, learner.data, learner.model, learner.gradient
+    machine, data, model, gradient = work.machine, work.data, work.model, work.gradient
     mark = 0
     for update in range(first, last):
-        load_batch(learner.batches, plan, update, data.x)  # x (B, N)
+        load_batch(work.batches, plan, update, data.x)  # x (B, N)
         if deep is None:
             infer_hidden(machine, data, plan)  # h (B, M)
         else:
-            infer_deep(machine, data, deep, learner.rounds, plan, update)
+            infer_deep(machine, data, deep, work.rounds, plan, update)
         if plan.fast_rate > 0:
-            copy(machine, learner.felt)
-            add(learner.fast, learner.felt)
-        advance(machine, learner.felt, data, model, plan, SAMPLER, update)  # x (R, N), h (R, M) of the model
+            copy(machine, work.felt)
+            add(work.fast, work.felt)
+        advance(machine, work.felt, data, model, plan, SAMPLER, update)  # x (R, N), h (R, M) of the model
         average(data)
         average(model.phase)
         model_means = model.phase.mean
         if aside is not None:
-            advance(machine, learner.felt, data, aside, plan, ASIDE, update)
+            advance(machine, work.felt, data, aside, plan, ASIDE, update)
             average(aside.phase)
             model_means = aside.phase.mean
-        gather_gradient(learner.both, data.mean, model.phase.mean, plan, gradient)
+        gather_gradient(work.both, data.mean, model.phase.mean, plan, gradient)
         if plan.offsets.before:
-            move_offsets(machine, data.mean, model_means, learner.noise, plan, update)
+            move_offsets(machine, data.mean, model_means, work.noise, plan, update)
         if mark < trail.update.size and trail.update[mark] == update:
             keep(machine, trail, mark)
             mark += 1
         if direct == 0:
-            step(machine, gradient, learner.velocity, plan, rate_at(plan, update))
+            step(machine, gradient, work.velocity, plan, rate_at(plan, update))
         elif call(direct, update) != 0:
             return
         if plan.fast_rate > 0:
-            fast_step(learner.fast, gradient, plan)
+            fast_step(work.fast, gradient, plan)
         if not plan.offsets.before:
-            move_offsets(machine, data.mean, model_means, learner.noise, plan, update)
+            move_offsets(machine, data.mean, model_means, work.noise, plan, update)
 
 
 @lean
