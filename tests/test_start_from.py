@@ -26,6 +26,7 @@ RBM = {
     "learning_rate": 0.1,
     "epochs": SHORT,
     "batch": 5,
+    "weight_scale": 2.0,  # so that what the chains are at matters to every update
 }
 DBM = RBM | {
     "model": {"kind": "dbm", "hidden": [4, 3]},
