@@ -95,9 +95,11 @@ class Plain:
         dxh, dx, dh = (of_data - of_model for of_data, of_model in zip(data, model, strict=True))
         dW = dxh - np.outer(self.mu, dh) - np.outer(dx, self.lam)
         step = dW, dx - dW @ self.lam, dh - self.mu @ dW
-        self.machine = [a + self.its.learning_rate * s for a, s in zip(self.machine, step, strict=True)]
+        self.machine = [a + self.its.learning_rate.start * s for a, s in zip(self.machine, step, strict=True)]
         if self.plan.fast_learning_rate:
-            self.fast = [0.95 * f + self.its.learning_rate * s for f, s in zip(self.fast, step, strict=True)]
+            self.fast = [
+                0.95 * f + self.its.learning_rate.start * s for f, s in zip(self.fast, step, strict=True)
+            ]
 
 
 SOURCES = [*itertools.product(["same", "independent", "exact", "random"], ["samples", "exact"])]
