@@ -256,9 +256,7 @@ class Bounds(NamedTuple):
     """Lower bounds of log p(v) + log Z of n rows, in nats."""
 
     lower: Values  # (n,) the mean-field bound
-    gain: (
-        Values  # (n,) what the tighter bound adds to it, at least 0; zeros unless there are two hidden layers
-    )
+    gain: Values  # (n,) what the tighter bound adds, at least 0; zeros unless there are two hidden layers
     gain_error: Values  # (n,) standard error of the gain
     unsettled: int  # rows whose mean field did not converge
 
