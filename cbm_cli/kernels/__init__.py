@@ -1,8 +1,8 @@
-"""Every compiled function: random numbers, units, products, sampling, gradients, training, partition function.
+"""Every compiled function: random numbers, units, products, sampling, gradients, training, log Z.
 
 Arrays are float32, C-contiguous, (row, unit); the paper's letters W b c mu lam stand for the
-machine's parameters and offsets. All kernels release the GIL and allocate nothing. `cbm_cli.reference` has the
-same equations in plain NumPy; kernels name the function that they are tested against.
+machine's parameters and offsets. All kernels release the GIL and allocate nothing. `cbm_cli.reference` has
+the same equations in plain NumPy; kernels name the function that they are tested against.
 """
 
 import hashlib
@@ -12,8 +12,8 @@ from pathlib import Path
 # Part of every run-id. Bumped when a golden value moves (tests/golden), whatever moved it: kernels, start
 # or trial (docs/decisions/0020-kernel-version.md).
 # 1: cbm 0.1.0
-# 2: binary rows are added up instead of multiplied, which moves last bits; the deeper even layers of a deep machine
-#    follow the sliding factor of hidden units, not of visible ones
+# 2: binary rows are added up instead of multiplied, which moves last bits; the deeper even layers of a deep
+#    machine follow the sliding factor of hidden units, not of visible ones; seeds from 2^63 on are whole
 KERNEL_VERSION = 2
 
 
