@@ -7,7 +7,7 @@ from distributed import get_worker
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Progress
-from cbm_cli.trial.recorders import compiled
+from cbm_cli.trial.own_recorders import compiled
 from cbm_cli.trial.run import run_trial
 
 REPORT_EVERY = 1.0  # seconds
