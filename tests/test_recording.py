@@ -10,11 +10,11 @@ import pytest
 
 from cbm_cli.datasets import load
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.kernels.state import TO_STANDARD, empty_trail
+from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.results import Progress, Store
-from cbm_cli.trial import recording
+from cbm_cli.trial import recorders
 from cbm_cli.trial import run as trial_run
-from cbm_cli.trial.recorders import Context, Snapshots, record
+from cbm_cli.trial.recorders import Context, Recording, record
 from cbm_cli.trial.run import run_trial
 from cbm_cli.trial.start import initial_state, make_plan
 from tests.oracles import copied, learn, log_likelihoods, plan, random_state, states
@@ -31,7 +31,7 @@ MARKS = np.array([0, 3, 7, 8, 19])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "later"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"exact": True}, {"ladders": 1, "temperatures": 3}, {"scale_to": TO_STANDARD}],
+    [{}, {"exact": True}, {"ladders": 1, "temperatures": 3}, {"scale_to": "standard"}],
     ids=["PCD-1", "exact", "PT_3", "scaled"],
 )
 def test_snapshots_are_the_states_that_stopping_finds(changes, before):
@@ -119,7 +119,7 @@ def test_a_record_is_that_of_the_machine_that_stopping_finds():
         learn(state, DATA.train, plan, 0, update)
         machine = copied(state)[:3]
         learn(state, DATA.train, plan, update, update + 1, trail)
-        found = record(names, Snapshots(*trail), Context(DATA, its, (), 0))
+        found = record(names, trail, Context(DATA, its, (), 0))
         np.testing.assert_allclose(row[1:], [values[0] for values in found.values()], rtol=1e-12)
         assert row[1] == pytest.approx(log_likelihoods(*machine, DATA.train).mean(), abs=2e-6)
 
@@ -145,9 +145,9 @@ def together(snapshots, context):
 
 
 def test_a_stretch_has_no_more_snapshots_than_a_group(monkeypatch):
-    monkeypatch.setattr(recording, "_BYTES", 4 * 5 * 4 * 3)
+    monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4 * 3)
     its = settings({"what": "weight_norms", "window": "7-17"})
-    records = recording.Recording(its, DATA, 1, {}, 60)
+    records = Recording(its, DATA, 1, {}, 60)
     first, seen = 0, []
     while first < 60:
         trail, last = records.trail(first, 60)
@@ -164,7 +164,7 @@ def test_a_stretch_has_no_more_snapshots_than_a_group(monkeypatch):
 def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
     tmp_path, monkeypatch, when, bytes_of_a_group
 ):
-    monkeypatch.setattr(recording, "_BYTES", bytes_of_a_group)
+    monkeypatch.setattr(recorders, "GROUP_BYTES", bytes_of_a_group)
     its = settings({"what": "weight_norms+bias_norms+offset_error+mine.py:together"} | when)
     mine = {"mine.py:together": together}
     whole, store, dice = run(its, recorders=mine), Store(tmp_path), random.Random(str(when))
