@@ -377,8 +377,9 @@ class Recording:
     def finish(self, now: Progress) -> None:
         """Record the final machine if training reached the last update, and all pending snapshots."""
         if len(self.marks) and self.marks[-1] == now.update:
+            # Copies, since a recorder of the user may change its arrays.
             end = (array[None].copy() for array in machine_of(now.state))
-            self.keep(now, Trail(self.marks[-1:], *end))
+            self.keep(now, Trail(np.array([now.update]), *end))
         if now.pending and len(now.pending["update"]):
             self._record(now, now.pending)
         now.pending = {}
