@@ -5,6 +5,7 @@ import pytest
 
 from cbm_cli.kernels.random import fill_uniform, fill_words
 from cbm_cli.kernels.training import order_rows
+from cbm_cli.machines import streams
 
 
 def philox(counter, key):
@@ -64,3 +65,12 @@ def test_every_epoch_has_an_order_of_its_own_that_holds_every_row_once():
     assert abs(places.mean() - 14.5) < 4 * np.sqrt((30**2 - 1) / 12 / 200)
     order_rows(orders[0], False, np.uint64(7), 3)
     assert (orders[0] == np.arange(30)).all()
+
+
+def test_streams_are_philox_generators_of_their_own():
+    numbers = [value for name, value in vars(streams).items() if name.isupper()]
+    assert sorted(numbers) == list(range(1, 10))
+    for seed in (7, 2**63 - 1):
+        found = streams.generator(seed, streams.SAMPLES).random(3)
+        expected = np.random.Generator(np.random.Philox(key=[seed, 6])).random(3)
+        np.testing.assert_array_equal(found, expected)

@@ -34,10 +34,13 @@ class Deep(NamedTuple):
     zeros: Array  # (B, E)
     ones: Array  # (largest of E and M,)
     u: Array  # random numbers of a Gibbs step
+    rounds: Array  # (3,) counts: rounds, batches, batches that did not converge
 
 
-def make_deep(rows: int, visible: int, even: int, odd: int, gibbs: bool = False) -> Deep:
-    """Allocate rows of a deep machine."""
+def make_deep(
+    rows: int, visible: int, even: int, odd: int, counts: Array | None = None, gibbs: bool = False
+) -> Deep:
+    """Allocate rows of a deep machine; rounds of mean field are counted in ``counts`` (3,)."""
     shapes = (rows, visible), (rows, even), (rows, odd), (rows, odd), (rows, even), (rows, odd)
     numbers = rows * (even + odd) if gibbs else 0
     return Deep(
@@ -46,6 +49,7 @@ def make_deep(rows: int, visible: int, even: int, odd: int, gibbs: bool = False)
         np.zeros((rows, even), np.float32),
         np.ones(max(even, odd), np.float32),
         np.empty(numbers + -numbers % 4, np.float32),
+        np.zeros(3, np.float32) if counts is None else counts,
     )
 
 
