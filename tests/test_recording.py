@@ -139,6 +139,16 @@ def test_a_training_is_the_same_with_recorders_and_without():
         assert array.tobytes() == recorded.machine[name].tobytes()
 
 
+def test_a_recorder_that_writes_into_its_snapshots_changes_no_machine():
+    def careless(snapshots, context):
+        snapshots.W[:] = 0
+        return {"nothing": np.zeros(len(snapshots.update))}
+
+    found = run(settings({"what": "mine.py:careless"}), recorders={"mine.py:careless": careless})
+    for name, array in run(settings({})).machine.items():
+        assert array.tobytes() == found.machine[name].tobytes()
+
+
 def together(snapshots, context):
     """How many snapshots a recorder saw at once: what rounding may depend on."""
     return {"together": np.full(len(snapshots.update), float(len(snapshots.update)))}
