@@ -11,7 +11,9 @@ import pytest
 from cbm_cli.datasets import Dataset
 from cbm_cli.datasets.toys import bars_and_stripes
 from cbm_cli.errors import CbmError
+from cbm_cli.grid import RECORDERS
 from cbm_cli.grid.settings import Settings
+from cbm_cli.kernels.machine import Trail
 from cbm_cli.machines import gradients
 from cbm_cli.machines.gradients import (
     ByParameter,
@@ -24,16 +26,9 @@ from cbm_cli.machines.gradients import (
     natural_gradient,
     standard_gradient,
 )
-from cbm_cli.trial.recorders import (
-    RECORDERS,
-    Context,
-    Snapshots,
-    compile_recorder,
-    load_recorder,
-    record,
-    refuse_misfits,
-)
-from cbm_cli.trial.recorders import snapshots as stacks
+from cbm_cli.trial import recorders
+from cbm_cli.trial.own_recorders import compile_recorder, load_recorder
+from cbm_cli.trial.recorders import Context, check_recorders, record
 from tests.oracles import joint, log_likelihoods, random_machine, sigmoid, states
 
 SHAPES = [(3, 2), (2, 4), (4, 4), (1, 1)]
@@ -254,21 +249,18 @@ def test_the_natural_gradient_learns_the_bars_in_thirty_updates():
 # Recorders
 
 
-def settings_of(offsets="aa^b", model="rbm", hidden=3, **gradient):
+def settings_of(offsets="aa^b", hidden=3, **changes):
     """Settings of a training whose recorders look at its scheme, its model and its gradient."""
-    machine = {"kind": model, "hidden": hidden} if model == "rbm" else {"kind": model, "hidden": (hidden, 2)}
-    given = {"gradient": gradient} if gradient else {}
-    scheme = offsets if model == "rbm" else "ddd"
-    return Settings(
-        data={"name": "mnist"},
-        model=machine,
-        offsets=scheme,
-        sampler="PCD-1",
-        learning_rate=0.1,
-        updates=10,
-        evaluate={"method": "none"},
-        **given,
-    )
+    fields = {
+        "data": {"name": "mnist"},
+        "model": {"kind": "rbm", "hidden": hidden},
+        "offsets": offsets,
+        "sampler": "PCD-1",
+        "learning_rate": 0.1,
+        "updates": 10,
+        "evaluate": {"method": "none"},
+    }
+    return Settings(**fields | changes)
 
 
 def stack(n=4, m=3, T=5, seed=3):
@@ -276,7 +268,7 @@ def stack(n=4, m=3, T=5, seed=3):
     shapes = (T, n, m), (T, n), (T, m)
     parameters = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
     offsets = [rng.random(shape).astype(np.float32) for shape in shapes[1:]]
-    return Snapshots(np.arange(T), *parameters, *offsets)
+    return Trail(np.arange(T), *parameters, *offsets)
 
 
 def context_of(snapshots, units=(0, 2), **settings):
@@ -399,7 +391,7 @@ def test_gradient_norms_are_those_of_the_gradients():
 )
 def test_gradient_angles_obey_the_law_of_cosines(gradient, log_p, damping):
     snapshots = stack()
-    context = context_of(snapshots, **gradient)
+    context = context_of(snapshots, gradient=gradient)
     found = recorded("gradient_angles", snapshots, context)
     for t, arrays in enumerate(one_by_one(snapshots)):
         standard, centered = gradients_by_sums(*arrays, context.data.train.astype(float))
@@ -476,10 +468,10 @@ def test_free_energy_gap_is_the_difference_of_the_likelihoods():
 def test_a_stack_is_recorded_like_its_snapshots_one_by_one(scratch, monkeypatch):
     snapshots = stack(T=7)
     context = context_of(snapshots)
-    monkeypatch.setattr(stacks, "SCRATCH", scratch)
+    monkeypatch.setattr(recorders, "SCRATCH", scratch)
     together = record(list(RECORDERS), snapshots, context)
     for t in range(7):
-        alone = record(list(RECORDERS), Snapshots(*(array[t : t + 1] for array in snapshots)), context)
+        alone = record(list(RECORDERS), Trail(*(array[t : t + 1] for array in snapshots)), context)
         for column, values in together.items():
             assert (values.dtype, values.shape) == (np.float64, (7,))
             assert values[t] == pytest.approx(alone[column][0], rel=1e-9)
@@ -519,48 +511,39 @@ def test_recording_changes_no_snapshot():
 # What does not fit
 
 
+def check(names, width=4, parts=("train",), units="0", **settings):
+    """Check recorders against settings and a data set of this width, as before a training."""
+    what = {"record": {"what": "+".join(names), "units": units}} if names else {}
+    rows = np.zeros((2, width), np.uint8)
+    check_recorders(settings_of(**settings, **what), Dataset("rows", **dict.fromkeys(parts, rows)))
+
+
 @pytest.mark.parametrize(
-    ("names", "settings", "width", "message"),
+    ("names", "settings", "message"),
     [
-        (["weight_norm"], settings_of(), 4, "unknown recorder weight_norm; did you mean weight_norms"),
-        (["weight_norms"], settings_of(model="dbm"), 4, "kind is dbm"),
-        (["log_likelihood"], settings_of(hidden=500), 784, r"log_likelihood sums 2\^500 states of 784x500"),
-        (["gradient_norms"], settings_of(hidden=21), 784, r"2\^21"),
-        (["offset_error"], settings_of("dm^b", hidden=500), 784, r"offset_error .* 2\^500"),
-        (["gradient_angles"], settings_of(hidden=8), 9, r"sums 2\^17 states"),
-        (["free_energy_gap"], settings_of(), 4, "validation part"),
-        (["offset_values"], settings_of(), 4, "no hidden unit 3; they are 0 to 2"),
+        (["log_likelihood"], {"hidden": 500, "width": 784}, r"log_likelihood sums 2\^500 states of 784x500"),
+        (["gradient_norms"], {"hidden": 21, "width": 784}, r"2\^21"),
+        (["offset_error"], {"offsets": "dm^b", "hidden": 500, "width": 784}, r"offset_error .* 2\^500"),
+        (["gradient_angles"], {"hidden": 8, "width": 9}, r"sums 2\^17 states"),
+        (["free_energy_gap"], {}, "validation part"),
+        (["offset_values"], {"units": "0+3"}, "no hidden unit 3; they are 0 to 2"),
         (
             ["gradient_angles"],
-            settings_of(hidden=4, kind="natural", fisher="marginal", damping=0.0),
-            4,
+            {"hidden": 4, "gradient": {"kind": "natural", "fisher": "marginal"}},
             "marginal Fisher matrix is singular.*15, with 24 parameters",
         ),
     ],
 )
-def test_recorders_that_do_not_fit_are_refused(names, settings, width, message):
+def test_recorders_that_do_not_fit_are_refused(names, settings, message):
     with pytest.raises(CbmError, match=message):
-        refuse_misfits(names, settings, width, parts=("train",), units=(0, 3))
-
-
-def test_the_settings_of_a_grid_are_understood():
-    fields = {"data": {"name": "bars-and-stripes", "size": 2}, "model": {"kind": "rbm", "hidden": 3}}
-    fields |= {"offsets": "mm^b", "sampler": "exact", "learning_rate": 0.1, "updates": 9, "batch": "full"}
-    settings = Settings.model_validate(fields)
-    refuse_misfits(list(RECORDERS), settings, 4, units=(2,))
-    with pytest.raises(CbmError, match="they are 0 to 2"):
-        refuse_misfits(["offset_values"], settings, 4, units=(3,))
-    snapshots = stack()
-    context = context_of(snapshots, offsets="mm^b")
-    expected = record(list(RECORDERS), snapshots, context)
-    assert repr(record(list(RECORDERS), snapshots, replace(context, settings=settings))) == repr(expected)
+        check(names, **settings)
 
 
 def test_recorders_that_fit_pass():
-    refuse_misfits(list(RECORDERS), settings_of(), 4, parts=("train", "valid"), units=(0, 2))
-    refuse_misfits(["offset_error", "bias_norms"], settings_of("dd^b_s", hidden=500), 784)
-    refuse_misfits(["mine.py:any"], settings_of(), 4)
-    refuse_misfits([], settings_of(model="dbm"), 4)
+    check(RECORDERS, parts=("train", "valid"), units="0+2")
+    check(["offset_error", "bias_norms"], offsets="dd^b_s", hidden=500, width=784)
+    check(["mine.py:any"])
+    check([], model={"kind": "dbm", "hidden": (3, 2)}, offsets="ddd")
 
 
 # Recorders of one's own

@@ -12,9 +12,9 @@ from cbm_cli.datasets import load
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.state import TO_STANDARD, empty_trail
 from cbm_cli.results import Progress, Store
-from cbm_cli.trial import recording
+from cbm_cli.trial import recorders
 from cbm_cli.trial import run as trial_run
-from cbm_cli.trial.recorders import Context, Snapshots, record
+from cbm_cli.trial.recorders import Context, Recording, record
 from cbm_cli.trial.run import run_trial
 from cbm_cli.trial.start import initial_state, make_plan
 from tests.oracles import copied, learn, log_likelihoods, plan, random_state, states
@@ -119,7 +119,7 @@ def test_a_record_is_that_of_the_machine_that_stopping_finds():
         learn(state, DATA.train, plan, 0, update)
         machine = copied(state)[:3]
         learn(state, DATA.train, plan, update, update + 1, trail)
-        found = record(names, Snapshots(*trail), Context(DATA, its, (), 0))
+        found = record(names, trail, Context(DATA, its, (), 0))
         np.testing.assert_allclose(row[1:], [values[0] for values in found.values()], rtol=1e-12)
         assert row[1] == pytest.approx(log_likelihoods(*machine, DATA.train).mean(), abs=2e-6)
 
@@ -139,15 +139,25 @@ def test_a_training_is_the_same_with_recorders_and_without():
         assert array.tobytes() == recorded.machine[name].tobytes()
 
 
+def test_a_recorder_that_writes_into_its_snapshots_changes_no_machine():
+    def careless(snapshots, context):
+        snapshots.W[:] = 0
+        return {"nothing": np.zeros(len(snapshots.update))}
+
+    found = run(settings({"what": "mine.py:careless"}), recorders={"mine.py:careless": careless})
+    for name, array in run(settings({})).machine.items():
+        assert array.tobytes() == found.machine[name].tobytes()
+
+
 def together(snapshots, context):
     """How many snapshots a recorder saw at once: what rounding may depend on."""
     return {"together": np.full(len(snapshots.update), float(len(snapshots.update)))}
 
 
 def test_a_stretch_has_no_more_snapshots_than_a_group(monkeypatch):
-    monkeypatch.setattr(recording, "_BYTES", 4 * 5 * 4 * 3)
+    monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4 * 3)
     its = settings({"what": "weight_norms", "window": "7-17"})
-    records = recording.Recording(its, DATA, 1, {}, 60)
+    records = Recording(its, DATA, 1, {}, 60)
     first, seen = 0, []
     while first < 60:
         trail, last = records.trail(first, 60)
@@ -164,7 +174,7 @@ def test_a_stretch_has_no_more_snapshots_than_a_group(monkeypatch):
 def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
     tmp_path, monkeypatch, when, bytes_of_a_group
 ):
-    monkeypatch.setattr(recording, "_BYTES", bytes_of_a_group)
+    monkeypatch.setattr(recorders, "GROUP_BYTES", bytes_of_a_group)
     its = settings({"what": "weight_norms+bias_norms+offset_error+mine.py:together"} | when)
     mine = {"mine.py:together": together}
     whole, store, dice = run(its, recorders=mine), Store(tmp_path), random.Random(str(when))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.jobs import Job
 from cbm_cli.results import Outcome, Progress
-from cbm_cli.trial.recorders import compiled
+from cbm_cli.trial.own_recorders import compiled
 from cbm_cli.trial.run import run_trial
 
 if TYPE_CHECKING:

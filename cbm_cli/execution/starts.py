@@ -7,10 +7,11 @@ from pathlib import Path
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.grid.measuring import RECORDERS
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.machines.files import Layered, read_machine
 from cbm_cli.results import Progress, Store, run_id
-from cbm_cli.trial.recorders import is_own, load_recorder
+from cbm_cli.trial.own_recorders import load_recorder
 from cbm_cli.trial.start_from import check_machine, start_from_machine
 
 
@@ -163,8 +164,8 @@ class Names:
 
     def own_recorders(self, cell: Settings) -> dict[str, str]:
         """Return the sources of a user's own recorders in a cell, by name."""
-        for name in filter(is_own, cell.record.names):
-            if name not in self.recorders:
+        for name in cell.record.names:
+            if name not in RECORDERS and name not in self.recorders:
                 self.recorders[name] = load_recorder(name, self.folder)
         return {name: self.recorders[name] for name in cell.record.names if name in self.recorders}
 

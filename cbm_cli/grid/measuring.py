@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from cbm_cli.grid.values import Count, Frozen, Interval, Misfit, Parts
 from cbm_cli.grid.wording import did_you_mean
 
-RECORDERS = (
+RECORDERS = (  # names of functions in trial/recorders.py
     "log_likelihood",
     "weight_norms",
     "bias_norms",

@@ -7,7 +7,7 @@ from cbm_cli.kernels.machine import Layout
 from cbm_cli.machines import limits
 from cbm_cli.trial.early_stopping import check_validation
 from cbm_cli.trial.pretraining import pretraining_facts
-from cbm_cli.trial.recorders import refuse_misfits
+from cbm_cli.trial.recorders import check_recorders
 from cbm_cli.trial.start import batch_rows, layout_of
 
 
@@ -27,9 +27,7 @@ def check(settings: Settings, data: Dataset) -> None:
     if gradient.kind == "natural" and gradient.estimate == "exact":
         remedy = "write estimate: samples"
         limits.check_fisher("gradient", gradient.fisher, gradient.added_damping, *sides, remedy)
-    record = settings.record
-    if record.names:
-        refuse_misfits(record.names, settings, data.width, data.parts, record.unit_numbers)
+    check_recorders(settings, data)
     rows = batch_rows(settings, data)
     if rows % settings.ladders:
         raise CbmError(f"ladders: {settings.ladders} ladders do not divide the batch of {rows} rows")

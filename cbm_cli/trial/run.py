@@ -17,8 +17,7 @@ from cbm_cli.results.outcome import best_of, better, validation_metric
 from cbm_cli.trial.early_stopping import converged
 from cbm_cli.trial.learner import Learner, is_finite
 from cbm_cli.trial.pretraining import Pretraining
-from cbm_cli.trial.recorders import Recorder
-from cbm_cli.trial.recording import Recording
+from cbm_cli.trial.recorders import Recorder, Recording
 from cbm_cli.trial.start import total_updates, updates_of
 
 

@@ -1,0 +1,87 @@
+"""Recorders of the user: functions of Python files, sent to the workers as text."""
+
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.wording import did_you_mean
+from cbm_cli.kernels.machine import Trail
+from cbm_cli.trial.recorders import Columns, Context, Recorder
+
+
+def load_recorder(name: str, folder: Path) -> str:
+    """Return the text of the file of ``file.py:function``, relative to the grid's folder.
+
+    Raises
+    ------
+    CbmError
+        If the file cannot be read or run, or has no such function.
+    """
+    path = folder / name.rpartition(":")[0]
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is no text in UTF-8"
+        raise CbmError(f"record: {path}: {reason}; paths are relative to the grid's folder") from None
+    compile_recorder(name, source)
+    return source
+
+
+def compiled(sources: Mapping[str, str]) -> dict[str, Recorder]:
+    """Compile recorders from their names and the texts of their files."""
+    return {name: compile_recorder(name, source) for name, source in sources.items()}
+
+
+def compile_recorder(name: str, source: str) -> Recorder:
+    """Make the recorder ``file.py:function`` from the text of the file, run in a module of its own.
+
+    Raises
+    ------
+    CbmError
+        If the text cannot be run or has no such function. The recorder raises it if the function fails or
+        returns anything but columns (T,) of numbers by name.
+    """
+    file, _, function = name.rpartition(":")
+    module = ModuleType(Path(file).stem)
+    with _reported(file):
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+    found = getattr(module, function, None)
+    if not callable(found):
+        functions = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+        hint = did_you_mean(function, functions) if functions else ""
+        raise CbmError(f"record: {file} has no function {function}{hint}")
+
+    def recorder(snapshots: Trail, context: Context) -> Columns:
+        with _reported(file, f", in {function}"):
+            items = found(snapshots, context).items()
+            columns = {str(column): np.asarray(values, np.float64) for column, values in items}
+        shape = snapshots.update.shape
+        for column, values in columns.items():
+            if values.shape != shape:
+                raise CbmError(
+                    f"record: {file}, {function}: {column} has the shape {values.shape}; it must have a "
+                    f"number for each snapshot, {shape}"
+                )
+        return columns
+
+    return recorder
+
+
+@contextmanager
+def _reported(file: str, where: str = "") -> Iterator[None]:
+    """Turn any exception into a CbmError that names the last line of the user's file in its traceback."""
+    try:
+        yield
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == file]
+        if isinstance(error, SyntaxError) and error.filename == file:
+            lines.append(error.lineno)
+        line = f", line {lines[-1]}" if lines else ""
+        message = f"{type(error).__name__}: {getattr(error, 'msg', error)}".splitlines()[0]
+        raise CbmError(f"record: {file}{line}{where}: {message}") from error

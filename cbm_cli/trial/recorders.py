@@ -1,0 +1,400 @@
+"""Recorders: quantities measured along a training, chosen by name in the grid.
+
+A recorder is a function of a stack of snapshots and a context. ``docs/recorders.md`` says what each one
+measures and why. Shapes below are for T snapshots of a machine of N visible and M hidden units.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from cbm_cli.datasets import Dataset
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.measuring import RECORDERS
+from cbm_cli.grid.offsets import LETTERS, Scheme
+from cbm_cli.grid.settings import Settings
+from cbm_cli.kernels.machine import Trail, empty_trail, machine_of
+from cbm_cli.kernels.states import log_partition, mean_log_likelihood
+from cbm_cli.machines import limits
+from cbm_cli.machines.gradients import (
+    BLOCK,
+    ByParameter,
+    Wide,
+    centered,
+    exact_moments,
+    free_energy,
+    hidden_mean,
+    mean_over_rows,
+    natural_gradient,
+    standard_gradient,
+)
+from cbm_cli.results import Progress
+from cbm_cli.trial.start import updates_of
+
+EXTREME = 0.05  # an extreme unit is on, or off, less often than this
+SCRATCH = 2**17  # numbers that a piece of a stack needs at once: a megabyte, near the cache
+GROUP_BYTES = 32_000_000  # of the snapshots that are recorded together
+_TAKEN = ("update", "epoch")  # columns of every file of records
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a recorder may read besides the snapshots."""
+
+    data: Dataset
+    settings: Settings
+    units: tuple[int, ...]  # hidden units, from 0, that offset_values shows
+    seed: int  # of the trial, for recorders that draw random numbers
+
+    @property
+    def unit(self) -> float:
+        """Value of one level of the data: 1, or 1/255 for grey values."""
+        return 1 / self.data.levels
+
+
+Columns = dict[str, Wide]  # name -> (T,) values
+Recorder = Callable[[Trail, Context], Columns]
+
+
+def in_pieces(scratch: Callable[[int, int, int], int]) -> Callable[[Recorder], Recorder]:
+    """Call a recorder on pieces of the stack, so that its memory does not grow with the stack.
+
+    ``scratch(N, M, rows)`` is about how many numbers it needs at once for one snapshot.
+    """
+
+    def decorate(recorder: Recorder) -> Recorder:
+        @wraps(recorder)
+        def whole(snapshots: Trail, context: Context) -> Columns:
+            size = max(1, SCRATCH // scratch(*snapshots.W.shape[1:], len(context.data.train)))
+            starts = range(0, len(snapshots.update), size)
+            pieces = (Trail(*(array[start : start + size] for array in snapshots)) for start in starts)
+            found = [recorder(piece, context) for piece in pieces]
+            return {column: np.concatenate([part[column] for part in found]) for column in found[0]}
+
+        return whole
+
+    return decorate
+
+
+def rows_scratch(n: int, m: int, rows: int) -> int:
+    """Numbers that a mean over the rows of the data needs at once."""
+    return min(rows, BLOCK) * (n + m) + n * m
+
+
+def states_scratch(n: int, m: int, rows: int) -> int:
+    """Numbers that an exact gradient needs at once."""
+    return min(2 ** min(n, m), BLOCK) * max(n, m) + rows_scratch(n, m, rows)
+
+
+def fisher_scratch(n: int, m: int, rows: int) -> int:
+    """Numbers that an exact Fisher matrix needs at once."""
+    return 2 ** (n + m) * (n * m + n + m)
+
+
+# Recorders, in the order of RECORDERS
+
+
+def log_likelihood(snapshots: Trail, context: Context) -> Columns:
+    """Exact mean log-likelihood of the training rows in nats, by the kernels that evaluate the curves."""
+    rows, unit = context.data.train, np.float32(context.unit)
+    machines = zip(*snapshots[1:4], strict=True)
+    values = [mean_log_likelihood(*machine, rows, unit, log_partition(*machine)) for machine in machines]
+    return {"log_likelihood": np.array(values, dtype=np.float64)}
+
+
+def weight_norms(snapshots: Trail, context: Context) -> Columns:
+    """Frobenius norm of W; mean Euclidean norms of its N rows and of its M columns."""
+    squares = np.multiply(snapshots.W, snapshots.W, dtype=np.float64)
+    rows = squares @ np.ones(squares.shape[2])
+    columns = np.einsum("tnm->tm", squares)
+    return {
+        "weight_norm": np.sqrt(rows.sum(axis=1)),
+        "weight_row_norm": np.sqrt(rows).mean(axis=1),
+        "weight_column_norm": np.sqrt(columns).mean(axis=1),
+    }
+
+
+@in_pieces(lambda n, m, rows: n * m)
+def bias_norms(snapshots: Trail, context: Context) -> Columns:
+    """Euclidean norms of b and c, and of the centered machine's biases b + W lam and c + W' mu."""
+    W, b, c = wide(snapshots)
+    centered_b = b + (W @ snapshots.lam[:, :, None])[:, :, 0]
+    centered_c = c + (snapshots.mu[:, None, :] @ W)[:, 0, :]
+    biases = {"visible": b, "hidden": c, "centered_visible": centered_b, "centered_hidden": centered_c}
+    return {f"{name}_bias_norm": _norm(bias) for name, bias in biases.items()}
+
+
+def offset_values(snapshots: Trail, context: Context) -> Columns:
+    """Offsets of the chosen hidden units."""
+    return {f"lam_{unit}": snapshots.lam[:, unit].astype(np.float64) for unit in context.units}
+
+
+@in_pieces(states_scratch)
+def offset_error(snapshots: Trail, context: Context) -> Columns:
+    """Mean absolute difference between the offsets and the exact ones of the scheme.
+
+    Data means are over all training rows, model means over all states.
+    """
+    letters = Scheme.parse(context.settings.offsets).letters
+    W, b, c = wide(snapshots)
+    data = _data_means(W, c, context)
+    model = exact_moments(W, b, c)[1:] if _has_model_means(letters) else (0.0, 0.0)
+    columns = {}
+    for side, k in (("visible", 0), ("hidden", 1)):
+        of_data, of_model, half, noise = LETTERS[letters[k]]
+        # The expectation of noise (letter r) is one half, too.
+        exact = of_data * data[k] + of_model * model[k] + (half + noise) / 2
+        columns[f"{side}_offset_error"] = np.abs(snapshots[4 + k] - exact).mean(axis=1)
+    return columns
+
+
+@in_pieces(fisher_scratch)
+def gradient_angles(snapshots: Trail, context: Context) -> Columns:
+    """Angles in degrees of the exact natural gradient to the exact standard and centered ones."""
+    standard, along_offsets = _exact_gradients(snapshots, context)
+    natural = natural_gradient(*wide(snapshots), standard, *_fisher_of(context.settings))
+    return {
+        "angle_natural_standard": _angle(natural, standard),
+        "angle_natural_centered": _angle(natural, along_offsets),
+    }
+
+
+@in_pieces(states_scratch)
+def gradient_norms(snapshots: Trail, context: Context) -> Columns:
+    """Euclidean norms of the exact standard and centered gradients."""
+    standard, along_offsets = _exact_gradients(snapshots, context)
+    return {
+        "standard_gradient_norm": _norm(standard.flat()),
+        "centered_gradient_norm": _norm(along_offsets.flat()),
+    }
+
+
+@in_pieces(rows_scratch)
+def hidden_activity(snapshots: Trail, context: Context) -> Columns:
+    """Mean of the hidden units' activities over the training rows, and the share outside [0.05, 0.95]."""
+    W, _, c = wide(snapshots)
+    activity = _hidden_activities(W, c, context)
+    extreme = (activity < EXTREME) | (activity > 1 - EXTREME)
+    return {"hidden_activity_mean": activity.mean(axis=1), "hidden_activity_extreme": extreme.mean(axis=1)}
+
+
+@in_pieces(rows_scratch)
+def reconstruction_error(snapshots: Trail, context: Context) -> Columns:
+    """Mean over training rows and units of (x_i - p(x_i = 1 | h = E[h | x]))^2."""
+    W, b, c = wide(snapshots)
+
+    def squares(x: Wide) -> Wide:
+        back = expit(hidden_mean(W, c, x) @ W.swapaxes(1, 2) + b[:, None, :])  # (T, R, N)
+        return np.square(x - back).sum(axis=(1, 2))
+
+    error = mean_over_rows(squares, context.data.train, context.unit) / context.data.width
+    return {"reconstruction_error": error}
+
+
+@in_pieces(rows_scratch)
+def free_energy_gap(snapshots: Trail, context: Context) -> Columns:
+    """Mean free energy of the validation rows minus that of the training rows, in nats."""
+    machine = wide(snapshots)
+    valid, train = (
+        mean_over_rows(lambda x: free_energy(*machine, x).sum(axis=1), rows, context.unit)
+        for rows in (context.data.valid, context.data.train)
+    )
+    return {"free_energy_gap": valid - train}
+
+
+_FUNCTIONS: dict[str, Recorder] = {name: globals()[name] for name in RECORDERS}
+
+
+def wide(snapshots: Trail) -> tuple[Wide, Wide, Wide]:
+    """W (T, N, M), b (T, N) and c (T, M) in float64."""
+    W, b, c = (array.astype(np.float64) for array in snapshots[1:4])
+    return W, b, c
+
+
+def _hidden_activities(W: Wide, c: Wide, context: Context) -> Wide:
+    """<h>_d (T, M): the mean of E[h | x] over all training rows."""
+    rows, unit = context.data.train, context.unit
+    return mean_over_rows(lambda x: hidden_mean(W, c, x).sum(axis=1), rows, unit)
+
+
+def _data_means(W: Wide, c: Wide, context: Context) -> tuple[Wide, Wide]:
+    """<x>_d (N,) and <h>_d (T, M)."""
+    x_mean = context.unit * context.data.train.mean(axis=0, dtype=np.float64)
+    return x_mean, _hidden_activities(W, c, context)
+
+
+def _has_model_means(letters: str) -> bool:
+    return any(LETTERS[letter][1] for letter in letters)
+
+
+def _exact_gradients(snapshots: Trail, context: Context) -> tuple[ByParameter, ByParameter]:
+    """The standard gradient and the centered one, which takes the data means where all offsets are zero."""
+    W, b, c = wide(snapshots)
+    mu, lam = snapshots.mu.astype(np.float64), snapshots.lam.astype(np.float64)
+    standard = standard_gradient(W, b, c, context.data.train, context.unit)
+    bare = ~(mu.any(axis=1) | lam.any(axis=1))[:, None]
+    if bare.any():
+        x_mean, h_mean = _data_means(W, c, context)
+        mu, lam = np.where(bare, x_mean, mu), np.where(bare, h_mean, lam)
+    return standard, centered(standard, mu, lam)
+
+
+def _fisher_of(settings: Settings) -> tuple[str, float]:
+    """Fisher matrix of recorders and its damping: those of a natural training, else joint and 0."""
+    gradient = settings.gradient
+    return (gradient.fisher, gradient.added_damping) if gradient.kind == "natural" else ("joint", 0.0)
+
+
+def _angle(one: ByParameter, other: ByParameter) -> Wide:
+    """Angle in degrees between two updates of all parameters (T,); NaN where one of them is zero."""
+    u, v = one.flat(), other.flat()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosine = (u * v).sum(axis=1) / (_norm(u) * _norm(v))
+    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+
+
+def _norm(vectors: Wide) -> Wide:
+    return np.sqrt((vectors * vectors).sum(axis=1))
+
+
+# Before training, and along the way
+
+
+def check_recorders(settings: Settings, data: Dataset) -> None:
+    """Check that the recorders of an RBM suit its size, its scheme and the data set.
+
+    The user's own recorders are not checked.
+
+    Raises
+    ------
+    CbmError
+        For a hidden unit or a part of the data that does not exist, and for sums over too many states.
+    """
+    names, n = settings.record.names, data.width
+    m = settings.model.hidden_layers(n)[0]
+    if "offset_values" in names:
+        for unit in settings.record.unit_numbers:
+            if unit >= m:
+                raise CbmError(f"record: units: there is no hidden unit {unit}; they are 0 to {m - 1}")
+    if "free_energy_gap" in names and data.valid is None:
+        raise CbmError("record: free_energy_gap needs a validation part, which this data set does not have")
+    if "gradient_angles" in names:
+        limits.check_fisher("record: gradient_angles", *_fisher_of(settings), n, m, "leave it out")
+    summing = {"log_likelihood", "gradient_norms", "gradient_angles"}
+    if _has_model_means(Scheme.parse(settings.offsets).letters):
+        summing.add("offset_error")
+    for name in names:
+        if name in summing:
+            limits.check_smaller_side(f"record: {name}", n, m, limits.RECORDER_BITS, "leave it out")
+
+
+def record(
+    names: Sequence[str],
+    snapshots: Trail,
+    context: Context,
+    own: Mapping[str, Recorder] | None = None,
+) -> Columns:
+    """Return the columns of the named recorders, in the order of the names.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Keys of ``RECORDERS`` or of ``own``.
+    snapshots : Trail
+    context : Context
+    own : mapping, optional
+        The user's recorders by name; see `compile_recorder`.
+
+    Returns
+    -------
+    dict
+        Column name -> (T,) float64; NaN in all columns for a snapshot that is not finite.
+
+    Raises
+    ------
+    CbmError
+        If two recorders return a column of the same name, or a recorder of the user fails.
+    """
+    recorders = {**_FUNCTIONS, **(own or {})}
+    arrays = snapshots[1:]
+    finite = np.logical_and.reduce([np.isfinite(a).all(axis=tuple(range(1, a.ndim))) for a in arrays])
+    if not finite.all():
+        # Zeros replace a diverged machine, so that no recorder has to handle it.
+        zeroed = (np.where(finite.reshape(-1, *[1] * (a.ndim - 1)), a, a.dtype.type(0)) for a in arrays)
+        snapshots = Trail(snapshots.update, *zeroed)
+    columns: Columns = {}
+    for name in names:
+        found = recorders[name](snapshots, context)
+        for column in found:
+            if column in columns or column in _TAKEN:
+                raise CbmError(f"record: {name} gives a column {column}, which is there already; rename it")
+        columns |= found
+    return {column: np.where(finite, values, np.nan) for column, values in columns.items()}
+
+
+class Recording:
+    """The records of one trial.
+
+    Snapshots become records in groups of a fixed size, counted from the start of the trial: fast, and the
+    same bytes wherever the trial was stopped.
+    """
+
+    def __init__(
+        self, settings: Settings, data: Dataset, seed: int, own: Mapping[str, Recorder], last: int
+    ) -> None:
+        self.names, self.own = settings.record.names, own
+        self.context = Context(data, settings, settings.record.unit_numbers, seed)
+        self.marks = _marks(settings, data, last)
+        n, m = self.shape = data.width, settings.model.hidden_layers(data.width)[0]
+        self.group = max(1, min(1000, GROUP_BYTES // (4 * (n + 1) * (m + 1))))
+
+    def trail(self, first: int, last: int) -> tuple[Trail, int]:
+        """Return room for the snapshots of updates first, ..., last - 1 and the end of the stretch.
+
+        The stretch ends early where it would have more snapshots than a group.
+        """
+        start, stop = np.searchsorted(self.marks, (first, last))
+        if stop - start > self.group:
+            last, stop = int(self.marks[start + self.group]), start + self.group
+        return empty_trail(*self.shape, self.marks[start:stop]), last
+
+    def keep(self, now: Progress, trail: Trail) -> None:
+        """Add snapshots to the pending ones, and compute the records of whole groups."""
+        if not len(trail.update):
+            return
+        pending = trail._asdict()
+        if now.pending:
+            pending = {name: np.concatenate([now.pending[name], array]) for name, array in pending.items()}
+        while len(pending["update"]) >= self.group:
+            self._record(now, {name: array[: self.group] for name, array in pending.items()})
+            pending = {name: array[self.group :] for name, array in pending.items()}
+        now.pending = pending
+
+    def finish(self, now: Progress) -> None:
+        """Record the final machine if training reached the last update, and all pending snapshots."""
+        if len(self.marks) and self.marks[-1] == now.update:
+            # Copies, since a recorder of the user may change its arrays.
+            end = (array[None].copy() for array in machine_of(now.state))
+            self.keep(now, Trail(np.array([now.update]), *end))
+        if now.pending and len(now.pending["update"]):
+            self._record(now, now.pending)
+        now.pending = {}
+
+    def _record(self, now: Progress, group: dict[str, NDArray]) -> None:
+        found = record(self.names, Trail(**group), self.context, self.own)
+        now.recorded = tuple(found)
+        now.records.append(np.column_stack([group["update"], *found.values()]))
+
+
+def _marks(settings: Settings, data: Dataset, last: int) -> NDArray[np.int64]:
+    """Updates to record, in order: every so many, those of the windows, and the last one."""
+    how = settings.record
+    if not how.names:
+        return np.empty(0, np.int64)
+    every = updates_of(how.every or settings.every, settings, data)
+    windows = [np.arange(start, min(stop, last) + 1) for start, stop in how.windows]
+    return np.unique(np.concatenate([np.arange(0, last + 1, every), [last], *windows])).astype(np.int64)
