@@ -21,10 +21,10 @@ against these functions. Numbers are those of the paper's equations in print, na
     Salakhutdinov & Murray 2008               annealed, ais_step
     not in the paper                          weight_decay, momentum (accumulate), decayed_rate, stepped_rate
 
-``theta`` is (W, b, c) of shapes (N, M), (N,), (M,), a gradient has the same form, ``offsets`` is (mu, lam) of shapes
-(N,), (M,). Rows of data or of samples are x (R, N) with hidden units h (R, M). Logarithms are in nats.
-Samplers take their uniform numbers u: a unit is on where u < p. A deep machine is flattened into an RBM: x holds
-the units of its even layers side by side, h those of its odd layers.
+``theta`` is (W, b, c) of shapes (N, M), (N,), (M,), as is a gradient; ``offsets`` are (mu, lam), (N,), (M,).
+Rows of data or of samples are x (R, N), with hidden units h (R, M). Logarithms are in nats. Samplers take
+their uniform numbers u: a unit is on where u < p. A deep machine is flattened into an RBM: x holds the units
+of its even layers side by side, h those of its odd layers.
 """
 
 from typing import NamedTuple
