@@ -8,7 +8,7 @@ against these functions. Numbers are those of the paper's equations in print, na
     (5), (6)   cond_x, cond_h                 visible_mean, hidden_mean
     (7)-(9)    grad_W, _b, _c                 gradient; without offsets the standard gradient
     (10)-(12)  transform_W, _b, _c            transform; (23)-(25) from a plain machine, transformN_W, _b, _c
-    (13)-(15)  cgradW, cgradb, cgradc         centered_gradient
+    (13)-(15)  cgradW, cgradb, cgradc         centered_gradient, plain_step
     (16)       general_neuron                 auto_encode
     (17)       MLE                            inverse_sigmoid
     (20)-(22)  change_W, _b, _c               flip
@@ -121,15 +121,18 @@ def gradient(data, model, mu=0.0, lam=0.0):
     return dW, data.p @ data.x - model.p @ model.x, data.p @ data.h - model.p @ model.h
 
 
-def centered_gradient(data, model, mu, lam, gains=(1.0, 1.0), decay=0.0):
-    """The centered gradient of the plain machine, Eqs. (13)-(15).
+def centered_gradient(data, model, mu, lam):
+    """The centered gradient of the plain machine, Eqs. (13)-(15)."""
+    return plain_step(gradient(data, model, mu, lam), mu, lam)
 
-    ``decay`` (N, M) is added to the step of W (`weight_decay`); what the biases then make up for includes it.
-    ``gains`` multiply what goes up to h and down to x: 2 where layer-wise pre-training doubles it.
+
+def plain_step(step, mu, lam, gains=(1.0, 1.0)):
+    """The step of the plain parameters that a step of the centered ones amounts to, Eqs. (14), (15).
+
+    Whatever moves W (decay, missing connections) is part of the step that comes in. ``gains`` multiply
+    what goes up to h and down to x: 2 where layer-wise pre-training doubles it, else 1.
     """
-    up, down = gains
-    dW, dx, dh = gradient(data, model, mu, lam)
-    dW = dW + decay
+    (dW, dx, dh), (up, down) = step, gains
     return dW, dx - down * dW @ lam, dh - up * dW.T @ mu
 
 
@@ -278,7 +281,7 @@ def rescale(direction, other):
 def weight_decay(W, l1, l2):
     """What decay adds to the gradient of W: the gradient of -l1 sum |w| - l2/2 sum w^2.
 
-    A term of `centered_gradient`, so that the biases of the centered machine do not decay with W.
+    Added before `plain_step`, so that the biases of the centered machine stay when its weights decay.
     """
     return -l1 * np.sign(W) - l2 * W
 
@@ -305,7 +308,7 @@ def sweep(h, theta, u_x, u_h, beta=1.0, gains=(1.0, 1.0)):
     """One Gibbs sweep of chains that carry h (K, M): x given h, then h given x; returns both.
 
     CD starts at hidden states drawn from the data's hidden means, PCD where the last update ended. ``gains``
-    as in `centered_gradient`.
+    as in `plain_step`.
     """
     (W, b, c), (up, down) = theta, gains
     x = draw(visible_mean(h, down * W, b, beta=beta), u_x)

@@ -1,30 +1,39 @@
-"""Natural and rescaled steps of the training loop against float64 references and hand-worked cases."""
+"""Natural and rescaled steps of the training loop against the reference and hand-worked cases."""
 
 import numpy as np
 import pytest
 
+from cbm_cli import reference as ref
 from cbm_cli.datasets.toys import bars_and_stripes
-from cbm_cli.kernels.random import FISHER
-from cbm_cli.kernels.state import CENTERED, DIAGONAL, JOINT, MARGINAL, TO_CENTERED, TO_STANDARD
-from cbm_cli.trial import gradients
-from cbm_cli.trial.gradients import centered_gradient, natural_gradient, standard_gradient
-from tests.oracles import copied, learn, plan, random_state, sigmoid, states, uniform
-from tests.test_sampling import plain_sweeps
+from tests.oracles import (
+    copied,
+    flat,
+    learn,
+    log_likelihoods,
+    moments,
+    plan,
+    random_state,
+    sigmoid,
+    states,
+    uniform,
+    wide,
+)
+from tests.oracles import reference_sweeps as swept
 
 N, M = 4, 3
 ROWS = states(N)[[1, 2, 4, 7, 8, 11, 14]].astype(np.uint8)
-FISHERS = {"joint": JOINT, "marginal": MARGINAL, "diagonal": DIAGONAL}
+FISHERS = {
+    "joint": lambda *machine: ref.fisher(ref.joint_phase(*machine)),
+    "marginal": lambda *machine: ref.fisher(ref.model_phase(*machine)),
+    "diagonal": lambda *machine: np.diag(np.diag(ref.fisher(ref.joint_phase(*machine)))),
+}
 DAMPING = {"joint": 0.0, "marginal": 0.01, "diagonal": 0.0}
 
 
-def natural_plan(fisher, batch=7, n=N, m=M, **changes):
-    damping = np.float32(changes.pop("damping", DAMPING[fisher]))
+def natural_plan(direction, batch=7, n=N, m=M, **changes):
+    damping = np.float32(changes.pop("damping", DAMPING.get(direction, 0.01)))
     one = np.float32(1)
-    return plan(n, m, batch, direction=FISHERS[fisher], damping=damping, learning_rate=one, **changes)
-
-
-def flat(W, b, c):
-    return np.concatenate([np.ravel(W), b, c]).astype(float)
+    return plan(n, m, batch, direction=direction, damping=damping, learning_rate=one, **changes)
 
 
 def step_of(state, rows, its):
@@ -32,10 +41,6 @@ def step_of(state, rows, its):
     moved = copied(state)
     learn(moved, rows, its, 0, 1)
     return flat(*moved[:3]) - flat(*state[:3])
-
-
-def wide(state):
-    return tuple(array.astype(float) for array in state[:3])
 
 
 def assert_close(found, expected, tolerance=2e-5):
@@ -51,37 +56,36 @@ def assert_close(found, expected, tolerance=2e-5):
 def test_the_exact_step_is_that_of_the_float64_reference(fisher, seed):
     its = natural_plan(fisher, exact=True)
     state = random_state(N, M, its, seed, scale=0.7)
-    machine = wide(state)
-    expected = natural_gradient(*machine, standard_gradient(*machine, ROWS), fisher, float(its.damping))
-    assert np.abs(expected.flat()).max() > 0.1
-    assert_close(step_of(state, ROWS, its), expected.flat())
+    machine = wide(state[:3])
+    gradient = ref.gradient(data_phase(machine), ref.model_phase(*machine))
+    expected = flat(*ref.natural_gradient(gradient, FISHERS[fisher](*machine), float(its.damping)))
+    assert np.abs(expected).max() > 0.1
+    assert_close(step_of(state, ROWS, its), expected)
 
 
 @pytest.mark.parametrize("fisher", ["joint", "marginal"])
 def test_an_exact_fisher_matrix_takes_the_gradient_of_the_samples(fisher):
     its = natural_plan(fisher)
     state = random_state(N, M, its, seed=3, scale=0.7)
-    machine, (gradient, _, _) = wide(state), sampled_phases(state, its)
-    F = gradients.FISHERS[fisher](*machine)
-    F += float(its.damping) * np.eye(len(F))
-    assert_close(step_of(state, ROWS, its), np.linalg.solve(F, gradient))
+    machine = wide(state[:3])
+    gradient = ref.gradient(data_phase(machine), samples_of(state, its))
+    expected = ref.natural_gradient(gradient, FISHERS[fisher](*machine), float(its.damping))
+    assert_close(step_of(state, ROWS, its), flat(*expected))
 
 
-def sampled_phases(state, its):
-    """The gradient of update 0 from its samples (P,), the samples x (R, N) and their hidden means (R, M)."""
-    W, _, c = wide(state)
-    x, _ = plain_sweeps(state[:3], state.h, its, 0)
-    data_h, h = sigmoid(ROWS @ W + c), sigmoid(x @ W + c)
-    contrast = ROWS.T @ data_h / len(ROWS) - x.T @ h / len(x)
-    gradient = flat(contrast, ROWS.mean(axis=0) - x.mean(axis=0), data_h.mean(axis=0) - h.mean(axis=0))
-    return gradient, x, h
+def data_phase(machine):
+    W, _, c = machine
+    return ref.batch(ROWS, ref.hidden_mean(ROWS, W, c))
+
+
+def samples_of(state, its):
+    """The model phase of update 0."""
+    W, _, c = wide(state[:3])
+    x, _ = swept(state[:3], state.h, its, 0)
+    return ref.batch(x, ref.hidden_mean(x, W, c))
 
 
 # Fisher matrices from samples
-
-
-def features(x, h):
-    return np.hstack([(x[:, :, None] * h[:, None, :]).reshape(len(x), -1), x, h])
 
 
 @pytest.mark.parametrize("stuck", [None, -60, 60], ids=["free", "a unit always off", "a unit always on"])
@@ -93,22 +97,22 @@ def test_the_sampled_step_is_that_of_the_covariance_of_the_very_samples(fisher, 
     state = random_state(N, M, its, seed=4, scale=0.7)
     if stuck:
         state.b[0] = state.c[0] = stuck
-    gradient, x, h = sampled_phases(state, its)
+    model = samples_of(state, its)
+    gradient = ref.gradient(data_phase(wide(state[:3])), model)
     if fisher == "joint":
-        h = (uniform(int(its.seed), 0, FISHER, batch * M).reshape(batch, M) < h).astype(float)
-    s = features(x, h)
-    F = (s - s.mean(axis=0)).T @ (s - s.mean(axis=0)) / batch
-    expected = np.linalg.solve(F + float(its.damping) * np.eye(len(F)), gradient)
-    assert_close(step_of(state, ROWS, its), expected, 1e-4)
+        h = ref.draw(model.h, uniform(int(its.seed), 0, "fisher", batch * M).reshape(batch, M))
+        model = model._replace(h=h)
+    expected = ref.natural_gradient(gradient, ref.fisher(model), float(its.damping))
+    assert_close(step_of(state, ROWS, its), flat(*expected), 1e-4)
 
 
 def test_few_steps_of_conjugate_gradients_come_close_and_one_is_steepest_descent():
     exact = natural_plan("marginal", sampled_fisher=True, damping=0.1, iterations=200)
     state = random_state(N, M, exact, seed=5, scale=0.7)
     goal = step_of(state, ROWS, exact)
-    gradient, x, h = sampled_phases(state, exact)
-    s = features(x, h) - features(x, h).mean(axis=0)
-    image = s.T @ (s @ gradient) / len(s) + 0.1 * gradient
+    model = samples_of(state, exact)
+    gradient = flat(*ref.gradient(data_phase(wide(state[:3])), model))
+    image = ref.fisher(model) @ gradient + 0.1 * gradient
     first = step_of(state, ROWS, exact._replace(iterations=1))
     assert_close(first, gradient * (gradient @ gradient) / (gradient @ image))
     errors = [np.linalg.norm(step_of(state, ROWS, exact._replace(iterations=k)) - goal) for k in (1, 2, 4, 8)]
@@ -123,7 +127,7 @@ def test_many_samples_give_the_step_of_the_exact_matrix():
     state = random_state(N, M, its, seed=6, scale=0.7)
     rows = np.resize(ROWS, (batch, N))
     for update in range(1, 20):
-        state.h[:] = plain_sweeps(state[:3], state.h, its, update)[1]  # towards the model's distribution
+        state.h[:] = swept(state[:3], state.h, its, update)[1]  # towards the model's distribution
     found = step_of(state, rows, its)
     exact = step_of(state, rows, its._replace(sampled_fisher=False))
     assert np.linalg.norm(found - exact) < 0.05 * np.linalg.norm(exact)
@@ -132,8 +136,8 @@ def test_many_samples_give_the_step_of_the_exact_matrix():
 def test_the_sampled_diagonal_has_the_variances_of_the_samples():
     its = natural_plan("diagonal", damping=0.05)
     state = random_state(N, M, its, seed=7, scale=0.7)
-    gradient, x, h = sampled_phases(state, its)
-    means = features(x, h).mean(axis=0)
+    model = samples_of(state, its)
+    gradient, means = flat(*ref.gradient(data_phase(wide(state[:3])), model)), flat(*moments(model))
     assert_close(step_of(state, ROWS, its), gradient / (means * (1 - means) + float(its.damping)))
 
 
@@ -177,28 +181,21 @@ def test_flipped_data_give_the_same_natural_step(fisher, m):
 @pytest.mark.parametrize("direction", [*FISHERS, "centered"])
 @pytest.mark.parametrize("length", ["standard", "centered"])
 def test_a_step_can_have_the_length_of_another_gradient(length, direction, sampled):
-    changes = {"exact": not sampled, "scale_to": TO_STANDARD if length == "standard" else TO_CENTERED}
-    its = natural_plan("joint", **changes)._replace(direction=FISHERS.get(direction, CENTERED))
-    its = its._replace(damping=np.float32(0.01), learning_rate=np.float32(0.5))
+    its = natural_plan(direction, exact=not sampled, scale_to=length, damping=0.01)
+    its = its._replace(learning_rate=np.float32(0.5))
     state = random_state(N, M, its, seed=11, scale=0.7)
-    machine = wide(state)
-    mu, lam = ROWS.mean(axis=0), sigmoid(ROWS @ machine[0] + machine[2]).mean(axis=0)  # dd^b
-    gradient = sampled_phases(state, its)[0] if sampled else standard_gradient(*machine, ROWS).flat()
-    if length == "centered":
-        gradient = centered_of(gradient, mu, lam)
-        if not sampled:
-            assert_close(gradient, centered_gradient(*machine, ROWS, mu, lam).flat())
-    step, unscaled = step_of(state, ROWS, its), step_of(state, ROWS, its._replace(scale_to=0))
-    assert np.linalg.norm(step) == pytest.approx(0.5 * np.linalg.norm(gradient), rel=1e-4)
-    cosine = step @ unscaled / np.linalg.norm(step) / np.linalg.norm(unscaled)
-    assert cosine == pytest.approx(1, abs=1e-6)
+    machine = wide(state[:3])
+    data, model = data_phase(machine), samples_of(state, its) if sampled else ref.model_phase(*machine)
+    offsets = moments(data)[1:] if length == "centered" else (np.zeros(N), np.zeros(M))  # dd^b
+    other = ref.centered_gradient(data, model, *offsets)
+    unscaled = shaped(step_of(state, ROWS, its._replace(scale_to=0)))
+    expected = ref.ascend([np.zeros_like(a) for a in machine], ref.rescale(unscaled, other), 0.5)
+    assert_close(step_of(state, ROWS, its), flat(*expected), 1e-4)
 
 
-def centered_of(gradient, mu, lam):
-    """Eqs. (cgradW), (cgradb), (cgradc) from the differences <x h'>, <x>, <h>."""
-    W, dx, dh = np.split(gradient, [N * M, N * M + N])
-    W = W.reshape(N, M) - np.outer(mu, dh) - np.outer(dx, lam)
-    return flat(W, dx - W @ lam, dh - mu @ W)
+def shaped(step):
+    W, b, c = np.split(step, [N * M, N * M + N])
+    return W.reshape(N, M), b, c
 
 
 # Worked by hand
@@ -305,8 +302,7 @@ def test_stuck_units_do_not_blow_up_a_training(fisher, value):
 
 
 def log_likelihood(state, rows):
-    machine = wide(state)
-    return -gradients.free_energy(*machine, rows.astype(float)).mean() - gradients.log_partition(*machine)
+    return log_likelihoods(*state[:3], rows).mean()
 
 
 @pytest.mark.parametrize("rate", [0.1, 1.0])

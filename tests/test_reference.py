@@ -168,6 +168,25 @@ def test_the_centered_gradient_is_a_step_of_the_centered_machine():
     np.testing.assert_allclose(flat(found), flat(back), atol=1e-8)
 
 
+@pytest.mark.parametrize("gains", [(1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize("side", ["visible", "hidden"])
+def test_a_step_with_doubled_inputs_does_not_notice_a_flip(side, gains):
+    """A step of a machine that hears inputs twice, and the step of its mirror."""
+    up, down = gains
+    data, model = phases()
+
+    def mirrored(W, b, c):
+        return (-W, -b, c + up * W.sum(axis=0)) if side == "visible" else (-W, b + down * W.sum(axis=1), -c)
+
+    def step(data, model, mu, lam):
+        return ref.plain_step(ref.gradient(data, model, mu, lam), mu, lam, gains)
+
+    flipped = [p._replace(x=1 - p.x) if side == "visible" else p._replace(h=1 - p.h) for p in (data, model)]
+    mu, lam = OFFSETS
+    other = (1 - mu, lam) if side == "visible" else (mu, 1 - lam)
+    assert_close(step(*flipped, *other), mirrored(*step(data, model, mu, lam)))
+
+
 def test_aa_is_the_enhanced_gradient_and_dm_and_md_share_its_weight_step_alone():
     data, model = phases()
     x_d, h_d, x_m, h_m = data.p @ data.x, data.p @ data.h, model.p @ model.x, model.p @ model.h
@@ -188,7 +207,8 @@ def test_decay_pulls_weights_to_zero_and_leaves_the_centered_biases():
 
     decay = ref.weight_decay(W, l1=0.3, l2=0.2)
     np.testing.assert_allclose(flat((decay, np.zeros(N), np.zeros(M))), slopes(penalty, THETA), atol=1e-9)
-    steps = [ref.centered_gradient(*phases(), *OFFSETS, decay=term) for term in (0.0, decay)]
+    dW, db, dc = ref.gradient(*phases(), *OFFSETS)
+    steps = [ref.plain_step((dW + term, db, dc), *OFFSETS) for term in (0.0, decay)]
     ends = [ref.transform(ref.ascend(THETA, step, 0.1), NO_OFFSETS, OFFSETS) for step in steps]
     np.testing.assert_allclose(ends[1][0] - ends[0][0], 0.1 * decay)
     assert_close(ends[0][1:], ends[1][1:])

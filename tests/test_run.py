@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from cbm_cli import reference as ref
 from cbm_cli.cli import main
 from cbm_cli.grid.settings import Settings
-from tests.oracles import log_likelihoods
-from tests.test_training import algorithm_2
+from tests.oracles import exactly, log_likelihoods, wide
 
 GRID = """
 defaults: {trials: 2, seed: 5}
@@ -83,8 +83,8 @@ def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
         assert [line[:2] for line in lines[1:]] == [[str(u), str(u)] for u in range(0, 101, 20)]
         for update, _, found in lines[1:]:
             state = initial_state(trial.settings, rows, plan, trial.seed)
-            theta, _, _ = algorithm_2(state, rows.train, plan, int(update))
-            machine = theta[:12].reshape(4, 3), theta[12:16], theta[16:]
+            start = wide(state[:3]), wide(state[3:5])
+            machine, _ = exactly(ref.algorithm_2, *start, rows.train, plan, int(update))
             assert float(found) == pytest.approx(log_likelihoods(*machine, rows.train).mean(), abs=1e-5)
 
 
