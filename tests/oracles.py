@@ -124,6 +124,14 @@ def copied(state):
     return State(*(array.copy() for array in state))
 
 
+def mirrored(state):
+    """The machine of the data with every bit flipped: E(1 - x, h) of the one is E(x, h) of the other."""
+    nothing, ones = (0 * state.mu, state.lam), np.ones(len(state.mu))
+    mirror = ref.flip(state[:3], nothing, ones, np.zeros(len(state.lam)))
+    W, b, c = (np.float32(array) for array in ref.transform(*mirror, nothing))
+    return copied(state)._replace(W=W, b=b, c=c, mu=1 - state.mu)
+
+
 # Single kernels
 
 

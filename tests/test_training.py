@@ -13,6 +13,7 @@ from tests.oracles import (
     learn,
     log_likelihoods,
     mean_log_p,
+    mirrored,
     plan,
     random_state,
     states,
@@ -63,19 +64,11 @@ def curve(state, rows, its, updates=40):
     return np.array(values)
 
 
-def flipped(state):
-    """The same machine of the data with every bit flipped: E(1 - x, h) of the one is E(x, h) of the other."""
-    mirror, (mu, lam) = ref.flip(state[:3], (0 * state.mu, state.lam), np.ones(5), np.zeros(3))
-    plain = ref.transform(mirror, (mu, lam), (0 * mu, lam))
-    arrays = [np.float32(array) for array in (*plain, 1 - state.mu)]
-    return state._replace(**dict(zip(("W", "b", "c", "mu"), arrays, strict=True)), lam=state.lam.copy())
-
-
 @pytest.mark.parametrize("scheme", ["dd", "aa", "mm", "dm", "md", "hh", "d0", "h0"])
 def test_a_whole_training_does_not_notice_flipped_data_and_offsets(scheme):
     its = exact_plan(scheme, learning_rate=np.float32(0.3), sliding_hidden=np.float32(0.1))
     state = random_state(5, 3, its, seed=5, scale=0.3)
-    mirror = flipped(state)
+    mirror = mirrored(state)
     np.testing.assert_allclose(curve(state, ROWS, its), curve(mirror, 1 - ROWS, its), atol=2e-5)
 
 
@@ -83,7 +76,7 @@ def test_a_whole_training_does_not_notice_flipped_data_and_offsets(scheme):
 def test_a_machine_without_visible_offsets_does_notice(scheme):
     its = exact_plan(scheme, learning_rate=np.float32(0.3))
     state = random_state(5, 3, its, seed=5, scale=0.3)._replace(mu=np.zeros(5, np.float32))
-    mirror = flipped(state)._replace(mu=np.zeros(5, np.float32))
+    mirror = mirrored(state)._replace(mu=np.zeros(5, np.float32))
     difference = curve(state, ROWS, its) - curve(mirror, 1 - ROWS, its)
     assert np.abs(difference).max() > 1e-3  # fifty times the tolerance above
 
