@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from cbm_cli import reference as ref
 from cbm_cli.datasets import load
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.layout import Layout
@@ -102,6 +103,22 @@ def test_an_rbm_is_a_machine_of_two_layers():
     assert layout.flat_weights([W]) is not W
     np.testing.assert_array_equal(layout.flat_weights([W]), W)
     np.testing.assert_array_equal(layout.spans(), np.tile([0, 3], (4, 1)))
+
+
+@DEPTHS
+def test_a_step_of_the_centered_layers_is_the_plain_step_of_the_flattened_machine(layers):
+    weights, biases, offsets = layered(layers, seed=12)
+    dW, db, _ = layered(layers, seed=13)
+    moved = (
+        [W + d for W, d in zip(weights, dW, strict=True)],
+        [b + d for b, d in zip(biases, db, strict=True)],
+    )
+    ends = [flattened((*parameters, offsets), float).plain for parameters in ((weights, biases), moved)]
+    layout = Layout(layers)
+    step = layout.flat_weights(dW), *(layout.side(db, odd=odd) for odd in (False, True))
+    expected = ref.plain_step(step, *(layout.side(offsets, odd=odd) for odd in (False, True)))
+    for before, after, change in zip(*ends, expected, strict=True):
+        np.testing.assert_allclose(after - before, change, atol=1e-12)
 
 
 @pytest.mark.parametrize(
