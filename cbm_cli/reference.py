@@ -19,7 +19,7 @@ against these functions. Numbers are those of the paper's equations in print, na
     section 3.2, centered DBMs                mean_field, lower_bound
     section 4.1, auto encoders                auto_encode, reconstruction_cost, back_propagate
     Salakhutdinov & Murray 2008               annealed, ais_step
-    not in the paper                          weight_decay, momentum (accumulate), decayed_rate, stepped_rate
+    not in the paper                          weight_decay, accumulate (momentum), decayed_rate, stepped_rate
 
 ``theta`` is (W, b, c) of shapes (N, M), (N,), (M,), as is a gradient; ``offsets`` are (mu, lam), (N,), (M,).
 Rows of data or of samples are x (R, N), with hidden units h (R, M). Logarithms are in nats. Samplers take
@@ -53,12 +53,12 @@ def hidden_mean(x, W, c, mu=0.0, beta=1.0):
 
 
 def free_energy(x, W, b, c, mu=0.0, lam=0.0):
-    """-log sum_h exp(-E(x, h)) of each row (R,): what is left of p(x) without Z."""
-    a = (x - mu) @ W + c  # of a hidden unit h: exp((0 - lam) a) + exp((1 - lam) a)
+    """-log sum_h exp(-E(x, h)) of each row (R,); its negative is the unnormalised log p(x)."""
+    a = (x - mu) @ W + c  # the sum over h_j = 0, 1 is exp((0 - lam) a) + exp((1 - lam) a)
     return -(x - mu) @ b - np.sum(np.logaddexp(0, a) - lam * a, axis=-1)
 
 
-def states(n: int) -> NDArray[np.float64]:
+def states(n):
     """All states of n binary units in the order of binary numbers, (2^n, n)."""
     return ((np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1).astype(float)
 
@@ -93,18 +93,18 @@ class Phase(NamedTuple):
     p: NDArray[np.float64]  # (R,) adds up to one
 
 
-def batch(x, h) -> Phase:
+def batch(x, h):
     """The phase of equally weighted rows."""
     return Phase(x, h, np.full(len(x), 1 / len(x)))
 
 
-def model_phase(W, b, c, mu=0.0, lam=0.0) -> Phase:
+def model_phase(W, b, c, mu=0.0, lam=0.0):
     """The exact model phase: all visible states with p(x), hidden means given them."""
     x = states(len(b))
     return Phase(x, hidden_mean(x, W, c, mu), np.exp(log_likelihood(x, W, b, c, mu, lam)))
 
 
-def joint_phase(W, b, c, mu=0.0, lam=0.0) -> Phase:
+def joint_phase(W, b, c, mu=0.0, lam=0.0):
     """All pairs of states (x, h) with p(x, h), those of h running fastest."""
     x, h = np.repeat(states(len(b)), 2 ** len(c), axis=0), np.tile(states(len(c)), (2 ** len(b), 1))
     return Phase(x, h, np.exp(-energy(x, h, W, b, c, mu, lam) - log_partition(W, b, c, mu, lam)))
@@ -123,7 +123,7 @@ def gradient(data, model, mu=0.0, lam=0.0):
 
 def centered_gradient(data, model, mu, lam):
     """The centered gradient of the plain machine, Eqs. (13)-(15)."""
-    return plain_step(gradient(data, model, mu, lam), mu, lam)
+    return plain_step(gradient(data, model, mu, lam), mu, lam)  # (13) is (7)
 
 
 def plain_step(step, mu, lam, gains=(1.0, 1.0)):
@@ -155,11 +155,14 @@ def fisher(phase):
     return (s * p[:, None]).T @ s
 
 
-def natural_gradient(theta_gradient, F, damping=0.0):
-    """(F + damping I)^-1 times the gradient (Amari 1998); F = diag(diag F) is the diagonal approximation."""
-    dW, db, dc = theta_gradient
-    step = np.linalg.solve(F + damping * np.eye(len(F)), np.concatenate([dW.ravel(), db, dc]))
-    step_W, step_b, step_c = np.split(step, [dW.size, dW.size + len(db)])
+def natural_gradient(standard, F, damping=0.0):
+    """(F + damping I)^-1 times the gradient (Amari 1998), the shortest step where F is singular.
+
+    F is a `fisher` matrix, or its diagonal as a matrix for the diagonal approximation.
+    """
+    dW, db, dc = standard
+    F, vector = F + damping * np.eye(len(F)), np.concatenate([dW.ravel(), db, dc])
+    step_W, step_b, step_c = np.split(np.linalg.lstsq(F, vector)[0], [dW.size, dW.size + len(db)])
     return step_W.reshape(dW.shape), step_b, step_c
 
 
@@ -281,7 +284,7 @@ def rescale(direction, other):
 def weight_decay(W, l1, l2):
     """What decay adds to the gradient of W: the gradient of -l1 sum |w| - l2/2 sum w^2.
 
-    Added before `plain_step`, so that the biases of the centered machine stay when its weights decay.
+    Add it before `plain_step`: the biases of the centered machine then stay while its weights decay.
     """
     return -l1 * np.sign(W) - l2 * W
 
@@ -353,7 +356,8 @@ def annealed(theta, base, beta):
 def ais_step(x, here, there, u_h, u_x):
     """One step of annealed importance sampling between two `annealed` machines.
 
-    A sweep, h then x, that leaves ``here`` invariant, and what it adds to the log weight of each row, (R,).
+    Returns x (R, N) after a sweep, h then x, that leaves ``here`` invariant, and what the step adds to each
+    row's log weight, (R,). From theta down to the base, the steps are those of reverse AIS and RAISE.
     """
     W, b, c = here
     h = draw(hidden_mean(x, W, c), u_h)

@@ -293,8 +293,9 @@ class Trainer:
     """Training by the functions of the reference, on the random numbers of the kernels."""
 
     def __init__(self, state, its):
-        self.its, (self.W, self.b, self.c, *offsets, self.h, self.aside_h) = its, wide(state[:7])
-        self.offsets, self.fast = offsets, [np.zeros_like(array) for array in self.theta]
+        self.its = its
+        self.W, self.b, self.c, mu, lam, self.h, self.aside_h = wide(state[:7])
+        self.offsets, self.fast = (mu, lam), [np.zeros_like(array) for array in self.theta]
         units = np.arange(len(self.c))
         self.connected = (units >= its.spans[:, :1]) & (units < its.spans[:, 1:])
 

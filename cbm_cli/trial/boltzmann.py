@@ -16,7 +16,7 @@ ROUNDS = ("mean_field_rounds", "mean_field_failures")
 
 
 class BoltzmannLearner:
-    """Trains by the paper's Algorithm 1; a deep machine is flattened, see `kernels.layout.Layout`."""
+    """Trains by the paper's Algorithm 2; a deep machine is flattened, see `kernels.layout.Layout`."""
 
     def __init__(self, settings: Settings, data: Dataset, seed: int) -> None:
         self.settings, self.data, self.seed = settings, data, seed
