@@ -47,12 +47,6 @@ def test_a_unit_is_on_when_u_is_below_its_probability():
     assert unit_states(a, u).tolist() == [1, 0, 1, 0, 1, 0]
 
 
-def draw_states(p, count, seed):
-    """Rows drawn exactly from a distribution over all states."""
-    n = int(np.log2(len(p)))
-    return states(n)[np.random.default_rng(seed).choice(len(p), size=count, p=p)]
-
-
 def deviations(x, p):
     """Frequency of every state against its probability, in standard errors."""
     n = x.shape[1]
