@@ -10,7 +10,7 @@ import pytest
 
 from cbm_cli.datasets import load
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.kernels.state import TO_STANDARD, empty_trail
+from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial import recording
 from cbm_cli.trial import run as trial_run
@@ -31,7 +31,7 @@ MARKS = np.array([0, 3, 7, 8, 19])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "later"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"exact": True}, {"ladders": 1, "temperatures": 3}, {"scale_to": TO_STANDARD}],
+    [{}, {"exact": True}, {"ladders": 1, "temperatures": 3}, {"scale_to": "standard"}],
     ids=["PCD-1", "exact", "PT_3", "scaled"],
 )
 def test_snapshots_are_the_states_that_stopping_finds(changes, before):
