@@ -114,15 +114,24 @@ LARGE = LARGE.replace("hidden: 3", "hidden: 17").replace("method: exact", "metho
     [
         (
             "gradient: natural",
-            "sums 2^37 states of 20 visible and 17 hidden units; it is for up to 2^16: write",
+            "gradient: the exact Fisher matrix sums 2^37 states of 20x17 units; the limit is 2^16: write",
         ),
         ("gradient: natural", "estimate: samples"),
         ("gradient: {kind: natural, fisher: marginal, damping: 0.1}", "2^37 states"),
-        ("offsets_from: exact", "offsets_from: exact holds all 2^17 states of the smaller side"),
-        ("gradient_from: exact", "gradient_from: exact holds all 2^17 states of the smaller side"),
+        (
+            "offsets_from: exact",
+            "offsets_from: exact sums 2^17 states of 20x17 units; the limit is 2^16",
+        ),
+        (
+            "gradient_from: exact",
+            "gradient_from: exact sums 2^17 states of 20x17 units; the limit is 2^16",
+        ),
         ("record: offset_eror", "there is no recorder offset_eror; did you mean offset_error"),
         ("record: {what: offset_values, units: 17}", "there is no hidden unit 17; they are 0 to 16"),
-        ("record: gradient_angles", "20x17 units for 2^37 joint states; the limit is 2^16, leave it out"),
+        (
+            "record: gradient_angles",
+            "record: gradient_angles: the exact Fisher matrix sums 2^37 states of 20x17",
+        ),
         ("record: free_energy_gap", "free_energy_gap needs a validation part"),
     ],
 )

@@ -1,37 +1,90 @@
-"""Natural and rescaled steps of the training loop against float64 references and hand-worked cases."""
+"""Natural and rescaled directions against float64 references and hand-worked cases."""
+
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from cbm_cli.datasets.toys import bars_and_stripes
 from cbm_cli.kernels.random import FISHER
-from cbm_cli.kernels.state import CENTERED, DIAGONAL, JOINT, MARGINAL, TO_CENTERED, TO_STANDARD
+from cbm_cli.kernels.state import CENTERED, DIAGONAL, JOINT, MARGINAL, TO_CENTERED, TO_STANDARD, Plan
 from cbm_cli.machines import gradients
-from cbm_cli.machines.gradients import centered_gradient, natural_gradient, standard_gradient
-from tests.oracles import copied, learn, plan, random_state, sigmoid, states, uniform
+from cbm_cli.machines.gradients import (
+    Direction,
+    Phase,
+    centered_gradient,
+    fisher_matrix,
+    natural_gradient,
+    standard_gradient,
+)
+from tests.oracles import copied, joint, learn, plan, random_state, sigmoid, states, uniform
 from tests.test_sampling import plain_sweeps
 
 N, M = 4, 3
 ROWS = states(N)[[1, 2, 4, 7, 8, 11, 14]].astype(np.uint8)
-FISHERS = {"joint": JOINT, "marginal": MARGINAL, "diagonal": DIAGONAL}
+FISHERS = ("joint", "marginal", "diagonal")
 DAMPING = {"joint": 0.0, "marginal": 0.01, "diagonal": 0.0}
 
 
-def natural_plan(fisher, batch=7, n=N, m=M, **changes):
-    damping = np.float32(changes.pop("damping", DAMPING[fisher]))
-    one = np.float32(1)
-    return plan(n, m, batch, direction=FISHERS[fisher], damping=damping, learning_rate=one, **changes)
+class Way(NamedTuple):
+    """A way of climbing: the direction, and the plan of the chains or an exact model phase."""
+
+    direction: Direction
+    its: Plan
+    exact: bool
+
+
+def natural(fisher, batch=7, n=N, m=M, exact=False, **changes):
+    damping = changes.pop("damping", DAMPING.get(fisher, 0.0))
+    return Way(Direction(fisher, damping=damping, **changes), plan(n, m, batch), exact)
+
+
+def phases(state, rows, way):
+    """The gradient (W, b, c), the rows of the model phase, those of the data where it is exact, and u."""
+    W, b, c = wide(state)
+    data_h = sigmoid(rows @ W + c)
+    if way.exact:
+        x, weight = states(len(b)), joint(W, b, c)[0].sum(axis=1)
+    else:
+        x, _ = plain_sweeps(state[:3], state.h, way.its, 0)
+        weight = np.full(len(x), 1 / len(x))
+    h = sigmoid(x @ W + c)
+    contrast = rows.T @ data_h / len(rows) - x.T @ (weight[:, None] * h)
+    gradient = contrast, rows.mean(axis=0) - weight @ x, data_h.mean(axis=0) - weight @ h
+    u = uniform(int(way.its.seed), 0, FISHER, h.size).reshape(h.shape)
+    rounded = (tuple(np.float32(array) for array in arrays) for arrays in (gradient, (x, h, weight)))
+    return *rounded, np.float32(rows) if way.exact else None, u
 
 
 def flat(W, b, c):
     return np.concatenate([np.ravel(W), b, c]).astype(float)
 
 
-def step_of(state, rows, its):
-    """The change of (W, b, c) in update 0; the state is left as it was."""
-    moved = copied(state)
-    learn(moved, rows, its, 0, 1)
-    return flat(*moved[:3]) - flat(*state[:3])
+def step_of(state, rows, way, offsets=None):
+    """The direction (P,) of update 0."""
+    gradient, model, data, u = phases(state, rows, way)
+    offsets = offsets or (state.mu, state.lam)
+    return way.direction(state[:3], gradient, offsets, Phase(*model), data, u).flat()
+
+
+def climb(state, rows, way, rate, updates):
+    """Make updates along the exact direction, in place."""
+    W, b, c = state[:3]
+    for _ in range(updates):
+        gradient = tuple(np.float32(array) for array in standard_gradient(*wide(state), rows))
+        model = Phase(*(np.float32(array) for array in model_states(state)))
+        step = way.direction(state[:3], gradient, (state.mu, state.lam), model, np.float32(rows))
+        for array, change in zip((W, b, c), step, strict=True):
+            array += np.float32(rate) * np.float32(change)
+
+
+def model_states(state):
+    """All visible states with their hidden means and probabilities."""
+    W, b, c = wide(state)
+    x = gradients.states(len(b))
+    log_p = -gradients.free_energy(W, b, c, x)
+    p = np.exp(log_p - log_p.max())
+    return x, gradients.hidden_mean(W, c, x), p / p.sum()
 
 
 def wide(state):
@@ -39,8 +92,28 @@ def wide(state):
 
 
 def assert_close(found, expected, tolerance=2e-5):
-    """To a share of the longest component: parameters are float32."""
+    """To a share of the longest component: what goes in is float32."""
     np.testing.assert_allclose(found, expected, atol=tolerance * max(1, np.abs(expected).max()))
+
+
+# The training loop
+
+
+@pytest.mark.parametrize("scale_to", ["none", "standard", "centered"])
+@pytest.mark.parametrize("fisher", [*FISHERS, None])
+@pytest.mark.parametrize("phase", ["exact", "samples", "sampled matrix"])
+def test_training_makes_the_step(phase, fisher, scale_to):
+    sampled, exact = phase == "sampled matrix", phase == "exact"
+    way = natural(fisher, exact=exact, damping=0.05, sampled=sampled, scale_to=scale_to)
+    codes = {"joint": JOINT, "marginal": MARGINAL, "diagonal": DIAGONAL, None: CENTERED}
+    scales = {"none": 0, "standard": TO_STANDARD, "centered": TO_CENTERED}
+    how = {"direction": codes[fisher], "sampled_fisher": sampled, "exact": exact, "iterations": 10}
+    how |= {"damping": np.float32(0.05), "scale_to": scales[scale_to], "learning_rate": np.float32(1)}
+    state = random_state(N, M, way.its, seed=3, scale=0.7)
+    W, _, c = wide(state)
+    moved, offsets = copied(state), (ROWS.mean(axis=0), sigmoid(ROWS @ W + c).mean(axis=0))  # dd^b
+    learn(moved, ROWS, way.its._replace(**how), 0, 1)
+    assert_close(flat(*moved[:3]) - flat(*state[:3]), step_of(state, ROWS, way, offsets), 1e-4)
 
 
 # Exact Fisher matrices
@@ -49,32 +122,27 @@ def assert_close(found, expected, tolerance=2e-5):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("fisher", FISHERS)
 def test_the_exact_step_is_that_of_the_float64_reference(fisher, seed):
-    its = natural_plan(fisher, exact=True)
-    state = random_state(N, M, its, seed, scale=0.7)
-    machine = wide(state)
-    expected = natural_gradient(*machine, standard_gradient(*machine, ROWS), fisher, float(its.damping))
+    way = natural(fisher, exact=True)
+    state = random_state(N, M, way.its, seed, scale=0.7)
+    machine, damping = wide(state), way.direction.damping
+    expected = natural_gradient(*machine, standard_gradient(*machine, ROWS), fisher, damping)
     assert np.abs(expected.flat()).max() > 0.1
-    assert_close(step_of(state, ROWS, its), expected.flat())
+    assert_close(step_of(state, ROWS, way), expected.flat())
 
 
 @pytest.mark.parametrize("fisher", ["joint", "marginal"])
 def test_an_exact_fisher_matrix_takes_the_gradient_of_the_samples(fisher):
-    its = natural_plan(fisher)
-    state = random_state(N, M, its, seed=3, scale=0.7)
-    machine, (gradient, _, _) = wide(state), sampled_phases(state, its)
-    F = gradients.FISHERS[fisher](*machine)
-    F += float(its.damping) * np.eye(len(F))
-    assert_close(step_of(state, ROWS, its), np.linalg.solve(F, gradient))
+    way = natural(fisher)
+    state = random_state(N, M, way.its, seed=3, scale=0.7)
+    F = fisher_matrix(fisher, *wide(state))
+    F += way.direction.damping * np.eye(len(F))
+    assert_close(step_of(state, ROWS, way), np.linalg.solve(F, sampled_phases(state, way)[0]))
 
 
-def sampled_phases(state, its):
+def sampled_phases(state, way):
     """The gradient of update 0 from its samples (P,), the samples x (R, N) and their hidden means (R, M)."""
-    W, _, c = wide(state)
-    x, _ = plain_sweeps(state[:3], state.h, its, 0)
-    data_h, h = sigmoid(ROWS @ W + c), sigmoid(x @ W + c)
-    contrast = ROWS.T @ data_h / len(ROWS) - x.T @ h / len(x)
-    gradient = flat(contrast, ROWS.mean(axis=0) - x.mean(axis=0), data_h.mean(axis=0) - h.mean(axis=0))
-    return gradient, x, h
+    gradient, (x, h, _), _, _ = phases(state, ROWS, way)
+    return flat(*gradient), x.astype(float), h.astype(float)
 
 
 # Fisher matrices from samples
@@ -89,29 +157,32 @@ def features(x, h):
 @pytest.mark.parametrize("fisher", ["joint", "marginal"])
 def test_the_sampled_step_is_that_of_the_covariance_of_the_very_samples(fisher, damping, stuck):
     batch = len(ROWS)
-    its = natural_plan(fisher, sampled_fisher=True, damping=damping, iterations=200)
-    state = random_state(N, M, its, seed=4, scale=0.7)
+    way = natural(fisher, sampled=True, damping=damping, iterations=200)
+    state = random_state(N, M, way.its, seed=4, scale=0.7)
     if stuck:
         state.b[0] = state.c[0] = stuck
-    gradient, x, h = sampled_phases(state, its)
+    gradient, x, h = sampled_phases(state, way)
     if fisher == "joint":
-        h = (uniform(int(its.seed), 0, FISHER, batch * M).reshape(batch, M) < h).astype(float)
+        h = (uniform(int(way.its.seed), 0, FISHER, batch * M).reshape(batch, M) < h).astype(float)
     s = features(x, h)
     F = (s - s.mean(axis=0)).T @ (s - s.mean(axis=0)) / batch
-    expected = np.linalg.solve(F + float(its.damping) * np.eye(len(F)), gradient)
-    assert_close(step_of(state, ROWS, its), expected, 1e-4)
+    expected = np.linalg.solve(F + damping * np.eye(len(F)), gradient)
+    assert_close(step_of(state, ROWS, way), expected, 1e-4)
 
 
 def test_few_steps_of_conjugate_gradients_come_close_and_one_is_steepest_descent():
-    exact = natural_plan("marginal", sampled_fisher=True, damping=0.1, iterations=200)
-    state = random_state(N, M, exact, seed=5, scale=0.7)
-    goal = step_of(state, ROWS, exact)
-    gradient, x, h = sampled_phases(state, exact)
+    def after(iterations):
+        way = natural("marginal", sampled=True, damping=0.1, iterations=iterations)
+        return step_of(state, ROWS, way)
+
+    way = natural("marginal")
+    state = random_state(N, M, way.its, seed=5, scale=0.7)
+    goal = after(200)
+    gradient, x, h = sampled_phases(state, way)
     s = features(x, h) - features(x, h).mean(axis=0)
     image = s.T @ (s @ gradient) / len(s) + 0.1 * gradient
-    first = step_of(state, ROWS, exact._replace(iterations=1))
-    assert_close(first, gradient * (gradient @ gradient) / (gradient @ image))
-    errors = [np.linalg.norm(step_of(state, ROWS, exact._replace(iterations=k)) - goal) for k in (1, 2, 4, 8)]
+    assert_close(after(1), gradient * (gradient @ gradient) / (gradient @ image))
+    errors = [np.linalg.norm(after(k) - goal) for k in (1, 2, 4, 8)]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 1e-3 * np.linalg.norm(goal)  # at most 7 rows: 6 directions, and damping alone
 
@@ -119,22 +190,22 @@ def test_few_steps_of_conjugate_gradients_come_close_and_one_is_steepest_descent
 def test_many_samples_give_the_step_of_the_exact_matrix():
     """The Fisher matrix of 40,000 samples that are drawn from the model: off by some 1/sqrt(40,000)."""
     batch = 40_000
-    its = natural_plan("joint", batch, sampled_fisher=True, damping=0.1, iterations=200)
-    state = random_state(N, M, its, seed=6, scale=0.7)
+    way = natural("joint", batch, sampled=True, damping=0.1, iterations=200)
+    state = random_state(N, M, way.its, seed=6, scale=0.7)
     rows = np.resize(ROWS, (batch, N))
     for update in range(1, 20):
-        state.h[:] = plain_sweeps(state[:3], state.h, its, update)[1]  # towards the model's distribution
-    found = step_of(state, rows, its)
-    exact = step_of(state, rows, its._replace(sampled_fisher=False))
+        state.h[:] = plain_sweeps(state[:3], state.h, way.its, update)[1]  # towards the model's distribution
+    found = step_of(state, rows, way)
+    exact = step_of(state, rows, natural("joint", batch, damping=0.1))
     assert np.linalg.norm(found - exact) < 0.05 * np.linalg.norm(exact)
 
 
 def test_the_sampled_diagonal_has_the_variances_of_the_samples():
-    its = natural_plan("diagonal", damping=0.05)
-    state = random_state(N, M, its, seed=7, scale=0.7)
-    gradient, x, h = sampled_phases(state, its)
+    way = natural("diagonal", damping=0.05)
+    state = random_state(N, M, way.its, seed=7, scale=0.7)
+    gradient, x, h = sampled_phases(state, way)
     means = features(x, h).mean(axis=0)
-    assert_close(step_of(state, ROWS, its), gradient / (means * (1 - means) + float(its.damping)))
+    assert_close(step_of(state, ROWS, way), gradient / (means * (1 - means) + 0.05))
 
 
 # What holds for all of them
@@ -144,52 +215,50 @@ WAYS = {
     "joint": {"exact": True},
     "marginal": {"exact": True},
     "diagonal": {"exact": True},
-    "joint of samples": {"sampled_fisher": True, "damping": 0.01, "iterations": 10},
-    "marginal of samples": {"sampled_fisher": True, "damping": 0.01, "iterations": 10},
+    "joint of samples": {"sampled": True, "damping": 0.01},
+    "marginal of samples": {"sampled": True, "damping": 0.01},
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_offsets_do_not_change_a_natural_step(way):
-    its = natural_plan(way.split()[0], **WAYS[way], sliding_visible=np.float32(0.1))
-    state = random_state(N, M, its, seed=8, scale=0.7)
-    step = step_of(state, ROWS, its)
-    rng = np.random.default_rng(9)
-    others = state._replace(mu=rng.random(N).astype(np.float32), lam=np.zeros(M, np.float32))
-    assert (step_of(others, ROWS, its) == step).all()
-    assert (step_of(others, ROWS, its._replace(offsets_before=False)) == step).all()
+@pytest.mark.parametrize("name", WAYS)
+def test_offsets_do_not_change_a_natural_step(name):
+    way = natural(name.split()[0], **WAYS[name])
+    state = random_state(N, M, way.its, seed=8, scale=0.7)
+    others = np.random.default_rng(9).random(N).astype(np.float32), np.zeros(M, np.float32)
+    assert (step_of(state, ROWS, way, others) == step_of(state, ROWS, way)).all()
 
 
 @pytest.mark.parametrize(
     ("fisher", "m"), [("joint", M), ("marginal", 1)]
 )  # m: few enough for p(x) to have all
 def test_flipped_data_give_the_same_natural_step(fisher, m):
-    its = natural_plan(fisher, m=m, exact=True, damping=0)
-    state = random_state(N, m, its, seed=10, scale=0.7)
+    way = natural(fisher, m=m, exact=True, damping=0.0)
+    state = random_state(N, m, way.its, seed=10, scale=0.7)
     mirror = state._replace(W=-state.W, b=-state.b, c=state.c + state.W.sum(axis=0), mu=1 - state.mu)
-    step, other = step_of(state, ROWS, its), step_of(mirror, 1 - ROWS, its)
+    step, other = step_of(state, ROWS, way), step_of(mirror, 1 - ROWS, way)
     dW, db, dc = np.split(step, [N * m, N * m + N])
     dW = dW.reshape(N, m)
     assert_close(other, flat(-dW, -db, dc + dW.sum(axis=0)), 1e-4)
 
 
+@pytest.mark.parametrize("of", ["all", "weights"])
 @pytest.mark.parametrize("sampled", [False, True])
-@pytest.mark.parametrize("direction", [*FISHERS, "centered"])
+@pytest.mark.parametrize("fisher", [*FISHERS, None])
 @pytest.mark.parametrize("length", ["standard", "centered"])
-def test_a_step_can_have_the_length_of_another_gradient(length, direction, sampled):
-    changes = {"exact": not sampled, "scale_to": TO_STANDARD if length == "standard" else TO_CENTERED}
-    its = natural_plan("joint", **changes)._replace(direction=FISHERS.get(direction, CENTERED))
-    its = its._replace(damping=np.float32(0.01), learning_rate=np.float32(0.5))
-    state = random_state(N, M, its, seed=11, scale=0.7)
+def test_a_step_can_have_the_length_of_another_gradient(length, fisher, sampled, of):
+    way = natural(fisher, exact=not sampled, damping=0.01, scale_to=length, scale_of=of)
+    state = random_state(N, M, way.its, seed=11, scale=0.7)
     machine = wide(state)
     mu, lam = ROWS.mean(axis=0), sigmoid(ROWS @ machine[0] + machine[2]).mean(axis=0)  # dd^b
-    gradient = sampled_phases(state, its)[0] if sampled else standard_gradient(*machine, ROWS).flat()
+    gradient = sampled_phases(state, way)[0] if sampled else standard_gradient(*machine, ROWS).flat()
     if length == "centered":
         gradient = centered_of(gradient, mu, lam)
         if not sampled:
             assert_close(gradient, centered_gradient(*machine, ROWS, mu, lam).flat())
-    step, unscaled = step_of(state, ROWS, its), step_of(state, ROWS, its._replace(scale_to=0))
-    assert np.linalg.norm(step) == pytest.approx(0.5 * np.linalg.norm(gradient), rel=1e-4)
+    step = step_of(state, ROWS, way, (mu, lam))
+    unscaled = step_of(state, ROWS, natural(fisher, exact=not sampled, damping=0.01), (mu, lam))
+    counted = slice(N * M if of == "weights" else None)  # W comes first
+    assert np.linalg.norm(step[counted]) == pytest.approx(np.linalg.norm(gradient[counted]), rel=1e-4)
     cosine = step @ unscaled / np.linalg.norm(step) / np.linalg.norm(unscaled)
     assert cosine == pytest.approx(1, abs=1e-6)
 
@@ -204,9 +273,9 @@ def centered_of(gradient, mu, lam):
 # Worked by hand
 
 
-def one_unit(its, b, c):
+def one_unit(way, b, c):
     """1x1 units without a connection: h tells nothing of x."""
-    state = random_state(1, 1, its, seed=12)
+    state = random_state(1, 1, way.its, seed=12)
     return state._replace(W=np.zeros((1, 1), np.float32), b=np.float32([b]), c=np.float32([c]))
 
 
@@ -217,18 +286,18 @@ def test_the_natural_step_of_one_free_unit_is_newtons():
     belongs to b, (cov(xh, x), var(x), cov(h, x)) = p (1 - p) (q, 1, 0).
     """
     rows, d, p = np.uint8([[1], [1], [1], [0]]), 0.75, sigmoid(-0.4)
-    its = natural_plan("joint", 4, 1, 1, exact=True)
+    way = natural("joint", 4, 1, 1, exact=True)
     np.testing.assert_allclose(
-        step_of(one_unit(its, -0.4, 0.9), rows, its), [0, (d - p) / (p * (1 - p)), 0], atol=2e-6
+        step_of(one_unit(way, -0.4, 0.9), rows, way), [0, (d - p) / (p * (1 - p)), 0], atol=2e-6
     )
 
 
 def test_newtons_method_converges_quadratically():
     rows = np.uint8([[1], [1], [1], [0]])
-    its = natural_plan("joint", 4, 1, 1, exact=True)
-    state, errors = one_unit(its, 0.5, 0.9), []
-    for update in range(3):
-        learn(state, rows, its, update, update + 1)
+    way = natural("joint", 4, 1, 1, exact=True)
+    state, errors = one_unit(way, 0.5, 0.9), []
+    for _ in range(3):
+        climb(state, rows, way, 1.0, 1)
         errors.append(abs(float(state.b[0]) - np.log(3)))
     assert errors[0] < 0.1
     assert errors[1] < errors[0] ** 2
@@ -237,9 +306,9 @@ def test_newtons_method_converges_quadratically():
 
 def test_the_diagonal_step_of_one_free_unit_by_hand():
     rows, d, p, q = np.uint8([[1], [1], [1], [0]]), 0.75, sigmoid(-0.4), sigmoid(0.9)
-    its = natural_plan("diagonal", 4, 1, 1, exact=True)
+    way = natural("diagonal", 4, 1, 1, exact=True)
     expected = [(d - p) * q / (p * q * (1 - p * q)), (d - p) / (p * (1 - p)), 0]
-    np.testing.assert_allclose(step_of(one_unit(its, -0.4, 0.9), rows, its), expected, atol=2e-6)
+    np.testing.assert_allclose(step_of(one_unit(way, -0.4, 0.9), rows, way), expected, atol=2e-6)
 
 
 # Directions in which nothing can move
@@ -251,20 +320,17 @@ def without_the_first(step):
     return flat(W.reshape(N, M)[1:, 1:], b[1:], c[1:])
 
 
-def smaller(state, its, value):
-    """The same machine and plan where the first units, which always have a value, are taken out."""
+def smaller(state, value):
+    """The same machine where the first units, which always have a value, are taken out."""
     W, b, c = state[:3]
     machine = W[1:, 1:], b[1:] + value * W[1:, 0], c[1:] + value * W[0, 1:]
     changes = dict(zip("Wbc", map(np.ascontiguousarray, machine), strict=True))
-    state = state._replace(**changes, mu=state.mu[1:], lam=state.lam[1:], h=state.h[:, 1:].copy())
-    mixes = {"visible_mix": its.visible_mix[:, 1:].copy(), "hidden_mix": its.hidden_mix[:, 1:].copy()}
-    spans = np.tile([0, M - 1], (N - 1, 1))
-    return state, its._replace(visible=N - 1, spans=spans, **mixes)
+    return state._replace(**changes, mu=state.mu[1:], lam=state.lam[1:])
 
 
-def with_stuck_units(its, value):
+def with_stuck_units(way, value):
     """A state whose first units always have a value, and data of which that is true too."""
-    state, rows = random_state(N, M, its, seed=13, scale=0.5), ROWS.copy()
+    state, rows = random_state(N, M, way.its, seed=13, scale=0.5), ROWS.copy()
     state.b[0] = state.c[0] = 60 if value else -60
     rows[:, 0] = value
     return state, rows
@@ -272,32 +338,30 @@ def with_stuck_units(its, value):
 
 @pytest.mark.parametrize("fisher", FISHERS)
 def test_units_that_are_always_off_do_not_move_and_do_not_disturb_the_others(fisher):
-    its = natural_plan(fisher, exact=True)
-    state, rows = with_stuck_units(its, 0)
-    step = step_of(state, rows, its)
-    few, its = smaller(state, its, 0)
-    expected = step_of(few, np.ascontiguousarray(rows[:, 1:]), its)
+    way = natural(fisher, exact=True)
+    state, rows = with_stuck_units(way, 0)
+    step = step_of(state, rows, way)
+    expected = step_of(smaller(state, 0), rows[:, 1:], way)
     assert_close(without_the_first(step), expected)
     assert np.abs(step).sum() == pytest.approx(np.abs(expected).sum(), rel=1e-4)
 
 
 def test_units_that_are_always_on_are_biases_of_the_others():
-    its = natural_plan("joint", exact=True)
-    state, rows = with_stuck_units(its, 1)
-    W, b, c = np.split(step_of(state, rows, its), [N * M, N * M + N])
+    way = natural("joint", exact=True)
+    state, rows = with_stuck_units(way, 1)
+    W, b, c = np.split(step_of(state, rows, way), [N * M, N * M + N])
     W = W.reshape(N, M)
-    few, its = smaller(state, its, 1)
-    expected = step_of(few, np.ascontiguousarray(rows[:, 1:]), its)
+    expected = step_of(smaller(state, 1), rows[:, 1:], way)
     assert_close(flat(W[1:, 1:], b[1:] + W[1:, 0], c[1:] + W[0, 1:]), expected)
 
 
 @pytest.mark.parametrize("value", [0, 1])
 @pytest.mark.parametrize("fisher", FISHERS)
 def test_stuck_units_do_not_blow_up_a_training(fisher, value):
-    its = natural_plan(fisher, exact=True)._replace(learning_rate=np.float32(0.1))
-    state, rows = with_stuck_units(its, value)
+    way = natural(fisher, exact=True)
+    state, rows = with_stuck_units(way, value)
     before = copied(state)
-    learn(state, rows, its, 0, 2000)
+    climb(state, rows, way, 0.1, 2000)
     assert all(np.isfinite(array).all() for array in state)
     assert np.abs(state.b[0] - before.b[0]) < 1
     assert np.abs(state.c[0] - before.c[0]) < 1
@@ -313,11 +377,11 @@ def log_likelihood(state, rows):
 def test_a_natural_training_arrives_and_stays_where_the_fisher_matrix_is_all_but_singular(rate):
     """Figure 13 (a): within 0.5 of the bound -13.86 in 30 updates at rate 1.0; 300 are enough for 0.1."""
     bars = bars_and_stripes(2)
-    its = natural_plan("joint", 8, 4, 4, exact=True)._replace(learning_rate=np.float32(rate))
+    way = natural("joint", 8, 4, 4, exact=True)
     for seed in range(5):
-        state = random_state(4, 4, its, seed, scale=0.01)
-        learn(state, bars.train, its, 0, int(30 / rate))
+        state = random_state(4, 4, way.its, seed, scale=0.01)
+        climb(state, bars.train, way, rate, int(30 / rate))
         assert 8 * log_likelihood(state, bars.train) > -13.86 - 0.5
-        learn(state, bars.train, its, int(30 / rate), 3000)
+        climb(state, bars.train, way, rate, 3000 - int(30 / rate))
         assert all(np.isfinite(array).all() for array in state)
         assert bars.upper_bound - 1e-3 < log_likelihood(state, bars.train) < bars.upper_bound + 1e-9

@@ -1,41 +1,35 @@
-"""Exact expectations, gradients and Fisher matrices of machines that can be enumerated, in float64.
+"""Gradients of restricted Boltzmann machines in float64: standard, centered and natural.
 
-What recorders measure with and what compiled kernels are held against: written for reading. Every
-function takes one plain machine W (N, M), b (N,), c (M,) or a stack of them: axes in front, written
-(..., N, M), are kept. Gradients are of the mean log-likelihood of the rows, in nats.
+Expectations are exact, for machines that can be enumerated, except where a model phase is given. Functions
+take one plain machine W (N, M), b (N,), c (M,) or a stack of them, with axes in front that are kept, written
+(..., N, M). Gradients are of the mean log-likelihood of the rows, in nats.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrs, dpstrf
 from scipy.special import expit, logsumexp
 
-from cbm_cli.errors import CbmError
+from cbm_cli.machines.limits import check_fisher
 
 Wide = NDArray[np.float64]
 
-JOINT_BITS = 16  # a Fisher matrix sums over up to 2^16 joint states
 BLOCK = 4096  # states of one side, or rows of data, that are looked at together
-
-
-class SingularError(CbmError):
-    """A Fisher matrix that cannot be inverted."""
+_FLAT = 1e-12  # a pivot this small beside the largest variance is zero: nothing moves along it
+_LEAST = 1e-6  # a variance this small is nothing but the rounding of float32 means near 1
 
 
 class ByParameter(NamedTuple):
-    """A number for each parameter: a gradient, or the expectations <x h'>, <x>, <h> that it is made of.
+    """A number for each parameter: a gradient, or the expectations <x h'>, <x>, <h> that it is made of."""
 
-    Attributes
-    ----------
-    W, b, c : (..., N, M), (..., N), (..., M)
-    """
-
-    W: Wide
-    b: Wide
-    c: Wide
+    W: Wide  # (..., N, M)
+    b: Wide  # (..., N)
+    c: Wide  # (..., M)
 
     def flat(self) -> Wide:
         """As vectors (..., P), P = N M + N + M: W row by row, then b, then c."""
@@ -43,8 +37,8 @@ class ByParameter(NamedTuple):
 
     def shaped(self, vector: Wide) -> "ByParameter":
         """Vectors (..., P) in the shapes of this one."""
-        weights, n = self.W.shape[-2] * self.W.shape[-1], self.b.shape[-1]
-        W, b, c = np.split(vector, [weights, weights + n], axis=-1)
+        first, second = self.W.shape[-2] * self.W.shape[-1], -self.c.shape[-1]
+        W, b, c = vector[..., :first], vector[..., first:second], vector[..., second:]
         return ByParameter(W.reshape(self.W.shape), b, c)
 
 
@@ -86,6 +80,11 @@ def exact_moments(W: Wide, b: Wide, c: Wide) -> ByParameter:
         xh = x.swapaxes(-1, -2) @ (p[..., None] * h)
         total = ByParameter(total.W + xh, total.b + (p[..., None, :] @ x)[..., 0, :], total.c + p @ h)
     return total
+
+
+def _state_blocks(width: int) -> Iterator[Wide]:
+    for first in range(0, 2**width, BLOCK):
+        yield states(width, first, min(first + BLOCK, 2**width))
 
 
 def data_moments(W: Wide, c: Wide, rows: NDArray, unit: float = 1.0) -> ByParameter:
@@ -130,119 +129,248 @@ def centered_gradient(
     return centered(standard_gradient(W, b, c, rows, unit), mu, lam)
 
 
-def fisher_joint(W: Wide, b: Wide, c: Wide) -> Wide:
-    """Covariance (..., P, P) of (x h' row by row, x, h) under p(x, h): what the paper prints.
+# Fisher matrices
 
-    The Fisher matrix of the joint distribution, of full rank for every machine of finite parameters.
 
-    Raises
-    ------
-    CbmError
-        For more than 2^16 joint states.
+def joint_features(W: Wide, b: Wide, c: Wide) -> tuple[Wide, Wide]:
+    """Probabilities p(x, h) (..., S) of all joint states, and s = (x h', x, h) of each of them, (P, S).
+
+    CbmError for more than 2^16 joint states.
     """
     n, m = W.shape[-2:]
-    _refuse_states(n, m)
-    x, h = states(n), states(m)
-    log_p = (b @ x.T)[..., :, None] + (c @ h.T)[..., None, :] + x @ W @ h.T  # (..., 2^N, 2^M)
-    log_p = log_p.reshape(*log_p.shape[:-2], -1)
-    p = np.exp(log_p - logsumexp(log_p, axis=-1, keepdims=True))
-    return _covariance(p, _joint_features(n, m))
+    check_fisher("gradient", "joint", 0.0, n, m, "take estimate: samples")
+    features = _joint_features(n, m)
+    return _softmax(ByParameter(W, b, c).flat() @ features), features  # -E = theta's
 
 
-def fisher_marginal(W: Wide, b: Wide, c: Wide) -> Wide:
-    """Covariance (..., P, P) under p(x) of the conditional expectations of (x h', x, h) given x.
+@lru_cache(maxsize=4)
+def _joint_features(n: int, m: int) -> Wide:
+    x, h = np.repeat(states(n).T, 2**m, axis=1), np.tile(states(m).T, 2**n)
+    return np.concatenate([(x[:, None] * h).reshape(n * m, -1), x, h])
 
-    The Fisher matrix of p(x), which is the definition; its rank is at most 2^N - 1.
 
-    Raises
-    ------
-    CbmError
-        For more than 2^16 joint states: there are then too many parameters too.
+def marginal_features(W: Wide, b: Wide, c: Wide) -> tuple[Wide, Wide]:
+    """Probabilities p(x) (..., S) of all visible states, and E[s | x] given each of them, (..., P, S).
+
+    CbmError for more than 2^16 joint states: there are then too many parameters too.
     """
     n, m = W.shape[-2:]
-    _refuse_states(n, m)
+    check_fisher("gradient", "marginal", 1.0, n, m, "take estimate: samples")
     x = states(n)
-    log_p = -free_energy(W, b, c, x)
-    p = np.exp(log_p - logsumexp(log_p, axis=-1, keepdims=True))
     h = hidden_mean(W, c, x).swapaxes(-1, -2)  # (..., M, 2^N)
     xh = (x.T[:, None, :] * h[..., None, :, :]).reshape(*h.shape[:-2], n * m, -1)
-    return _covariance(p, np.concatenate([xh, np.broadcast_to(x.T, (*h.shape[:-2], *x.T.shape)), h], axis=-2))
+    features = np.concatenate([xh, np.broadcast_to(x.T, (*h.shape[:-2], *x.T.shape)), h], axis=-2)
+    return _softmax(-free_energy(W, b, c, x)), features
 
 
-def fisher_diagonal(W: Wide, b: Wide, c: Wide) -> Wide:
-    """The diagonal of `fisher_joint` as a matrix (..., P, P): binary variables have variances p (1 - p)."""
-    p = exact_moments(W, b, c).flat()
-    return (p * (1 - p))[..., None] * np.eye(p.shape[-1])
+def _softmax(log_p: Wide) -> Wide:
+    p = np.exp(log_p - log_p.max(axis=-1, keepdims=True))
+    return p / p.sum(axis=-1, keepdims=True)
 
 
-FISHERS = {"joint": fisher_joint, "marginal": fisher_marginal, "diagonal": fisher_diagonal}
+FEATURES = {"joint": joint_features, "marginal": marginal_features}
+
+
+def covariance(p: Wide, features: Wide) -> Wide:
+    """Covariance (..., P, P) of features (..., P, S) under probabilities p (..., S)."""
+    deviations = features - features @ p[..., None]  # differences first: no digits cancel
+    return (deviations * p[..., None, :]) @ deviations.swapaxes(-1, -2)
+
+
+def fisher_matrix(fisher: str, W: Wide, b: Wide, c: Wide) -> Wide:
+    """The Fisher matrix (..., P, P), by the sum over all states (Amari 1998).
+
+    Parameters
+    ----------
+    fisher : str
+        joint: of p(x, h), the covariance of s = (x h' row by row, x, h), as the paper prints it; of full rank
+        for finite parameters. marginal: of p(x), the covariance of E[s | x], as it is defined; its rank is at
+        most 2^N - 1. diagonal: that of the joint one.
+
+    Raises
+    ------
+    CbmError
+        For more than 2^16 joint states, unless the matrix is diagonal.
+    """
+    if fisher == "diagonal":
+        p = exact_moments(W, b, c).flat()
+        return (p * (1 - p))[..., None] * np.eye(p.shape[-1])  # the variances of binary variables
+    return covariance(*FEATURES[fisher](W, b, c))
+
+
+# Natural gradients
 
 
 def natural_gradient(
     W: Wide, b: Wide, c: Wide, gradient: ByParameter, fisher: str = "joint", damping: float = 0.0
 ) -> ByParameter:
-    """The solution d of (F + damping I) d = gradient, for one of `FISHERS` (Amari 1998).
+    """The solution d of (F + damping I) d = gradient; NaN for machines with a singular matrix.
 
     Raises
     ------
-    SingularError
-        Where F + damping I of any machine of the stack is singular in float64.
     CbmError
         For more than 2^16 joint states, unless the matrix is diagonal.
     """
-    F = FISHERS[fisher](W, b, c)
-    F = F + damping * np.eye(F.shape[-1])
-    if _is_singular(F):
-        raise SingularError(f"gradient: {why_singular(fisher, *W.shape[-2:])}")
-    return gradient.shaped(np.linalg.solve(F, gradient.flat()[..., None])[..., 0])
-
-
-def why_singular(fisher: str, n: int, m: int) -> str:
-    """What to say of a Fisher matrix that cannot be inverted."""
-    parameters = (n + 1) * (m + 1) - 1
-    if fisher == "marginal" and 2**n - 1 < parameters:
-        reason = f"its rank is at most 2^{n} - 1 = {2**n - 1}, with {parameters} parameters of {n}x{m} units"
-        return f"the marginal Fisher matrix is singular: {reason}; give it a damping, or take fisher: joint"
-    reason = "some units hardly ever change, or are copies of others"
-    return f"the {fisher} Fisher matrix is singular to rounding: {reason}; give it a damping, such as 1e-6"
-
-
-def _state_blocks(width: int) -> Iterator[Wide]:
-    for first in range(0, 2**width, BLOCK):
-        yield states(width, first, min(first + BLOCK, 2**width))
-
-
-def _refuse_states(n: int, m: int) -> None:
-    if n + m > JOINT_BITS:
-        raise CbmError(
-            f"gradient: the exact Fisher matrix of {n}x{m} units is for 2^{n + m} joint states, the limit is "
-            f"2^{JOINT_BITS}; take estimate: samples"
-        )
-
-
-@lru_cache(maxsize=4)
-def _joint_features(n: int, m: int) -> Wide:
-    """(x h' row by row, x, h) of all joint states, those of h running fastest: (P, 2^(N + M))."""
-    x, h = np.repeat(states(n).T, 2**m, axis=1), np.tile(states(m).T, 2**n)
-    return np.concatenate([(x[:, None] * h).reshape(n * m, -1), x, h])
-
-
-def _covariance(p: Wide, features: Wide) -> Wide:
-    """Covariance (..., P, P) of features (..., P, S) under probabilities p (..., S)."""
-    scaled = features - features @ p[..., None]  # differences first: no digits cancel
-    scaled *= np.sqrt(p)[..., None, :]
-    return scaled @ scaled.swapaxes(-1, -2)
+    F = fisher_matrix(fisher, W, b, c)
+    size = F.shape[-1]
+    F += damping * np.eye(size)
+    singular = np.reshape([_is_singular(one) for one in F.reshape(-1, size, size)], F.shape[:-2])
+    F[singular] = np.eye(size)
+    found = np.linalg.solve(F, gradient.flat()[..., None])[..., 0]
+    found[singular] = np.nan
+    return gradient.shaped(found)
 
 
 def _is_singular(F: Wide) -> bool:
-    """Whether any matrix of a stack (..., P, P) has a pivot that is nothing but rounding.
+    """Whether any pivot of a matrix (P, P) is nothing but rounding.
 
     The k-th pivot over F_kk is the share of feature k that the features before it do not explain: unlike
     a condition number it does not depend on the scale of the features.
     """
     try:
-        pivots = np.diagonal(np.linalg.cholesky(F), axis1=-2, axis2=-1) ** 2
+        pivots = np.diagonal(np.linalg.cholesky(F)) ** 2
     except np.linalg.LinAlgError:
         return True
-    rounding = F.shape[-1] * np.finfo(np.float64).eps
-    return not (pivots > rounding * np.diagonal(F, axis1=-2, axis2=-1)).all()
+    return not (pivots > len(F) * np.finfo(np.float64).eps * np.diagonal(F)).all()
+
+
+class Phase(NamedTuple):
+    """Rows that stand for the model's distribution: samples, or all states of the smaller side."""
+
+    x: NDArray  # (R, N)
+    h: NDArray  # (R, M) means given x, or states
+    weight: NDArray  # (R,) sums to 1
+
+
+@dataclass(frozen=True)
+class Direction:
+    """The direction of an update that is not simply the centered gradient.
+
+    Call it once per update. A natural direction is F^-1 times the standard gradient for every offset scheme.
+    """
+
+    fisher: str | None = None  # joint, marginal or diagonal; None: the centered gradient
+    sampled: bool = False  # F is the covariance over the model phase's samples, not over all states
+    damping: float = 0.0  # added to the diagonal of F
+    iterations: int = 10  # of conjugate gradients, for a sampled F
+    scale_to: str = "none"  # rescale the direction to the length of: none, standard, centered
+    scale_of: str = "all"  # the components that count in both lengths: all, weights
+
+    def __call__(
+        self,
+        machine: tuple[NDArray, NDArray, NDArray],
+        gradient: tuple[NDArray, NDArray, NDArray],
+        offsets: tuple[NDArray, NDArray],
+        model: Phase,
+        data: NDArray | None = None,
+        u: NDArray | None = None,
+    ) -> ByParameter:
+        """The direction as a change of the plain parameters.
+
+        Parameters
+        ----------
+        machine : (W, b, c)
+            Plain: (N, M), (N,), (M,).
+        gradient : (W, b, c)
+            <x h'>_d - <x h'>_m, <x>_d - <x>_m and <h>_d - <h>_m.
+        offsets : (mu, lam)
+            Of the centered gradient: (N,), (M,).
+        model : Phase
+            Of the gradient's model phase.
+        data : (B, N), optional
+            Rows of the gradient's data phase, where its model phase is exact.
+        u : (R, M), optional
+            Uniform numbers that hidden states are drawn with, for a joint F of samples.
+        """
+        W, b, c = (array.astype(np.float64) for array in machine)
+        gradient = ByParameter(*(array.astype(np.float64) for array in gradient))
+        if self.fisher is None:
+            direction = centered(gradient, *offsets)
+        elif self.fisher == "diagonal":
+            direction = self._over_variances(gradient, model)
+        elif self.sampled:
+            direction = self._of_samples(gradient, model, u)
+        else:
+            p, features = FEATURES[self.fisher](W, b, c)
+            if data is not None:
+                # Near the data small pivots meet small gradients: in float32 their ratio would be noise.
+                x, h = data.astype(np.float64), hidden_mean(W, c, data)
+                data_means = ByParameter(x.T @ h, x.sum(axis=0), h.sum(axis=0)).flat() / len(x)
+                gradient = gradient.shaped(data_means - features @ p)
+            F = covariance(p, features)
+            F.flat[:: len(F) + 1] += self.damping
+            direction = gradient.shaped(solve(F, gradient.flat()))
+        if self.scale_to == "none":
+            return direction
+        target = centered(gradient, *offsets) if self.scale_to == "centered" else gradient
+        factor = self._length(target) / max(self._length(direction), 1e-30)
+        return ByParameter(*(factor * array for array in direction))
+
+    def _length(self, direction: ByParameter) -> float:
+        return float(np.linalg.norm(direction.W if self.scale_of == "weights" else direction.flat()))
+
+    def _over_variances(self, gradient: ByParameter, model: Phase) -> ByParameter:
+        """Divide each component by the variance m (1 - m) of its binary feature, plus damping."""
+        x, h, weight = model
+        means = ByParameter(x.T @ (weight[:, None] * h), weight @ x, weight @ h).flat().astype(np.float64)
+        variances, vector = means * (1 - means) + self.damping, gradient.flat()
+        # Where there is no variance the gradient is rounding, too.
+        out = np.zeros_like(vector)
+        return gradient.shaped(np.divide(vector, variances, out=out, where=variances > _LEAST))
+
+    def _of_samples(self, gradient: ByParameter, model: Phase, u: NDArray | None) -> ByParameter:
+        """Solve by conjugate gradients: F is applied to vectors and never formed.
+
+        Vectors are laid out as s = (x, 1)(h, 1)' of one sample: c below W, b beside it, and 0 in the corner.
+        Products are in the samples' own precision.
+        """
+        h = (u < model.h).astype(model.x.dtype) if self.fisher == "joint" else model.h
+        x1, h1 = (np.pad(rows, ((0, 0), (0, 1)), constant_values=1) for rows in (model.x, h))
+        shape = x1.shape[1], h1.shape[1]
+
+        def times_fisher(vector: Wide) -> Wide:
+            V = vector.reshape(shape)
+            along = np.einsum("rj,rj->r", x1 @ V.astype(x1.dtype), h1, dtype=np.float64)  # s'v, (R,)
+            along = model.weight * (along - model.weight @ along)
+            image = x1.T @ (along[:, None] * h1).astype(x1.dtype) + self.damping * V
+            image[-1, -1] = 0
+            return image.ravel()
+
+        laid_out = np.block([[gradient.W, gradient.b[:, None]], [gradient.c, 0.0]])
+        found = conjugate_gradients(times_fisher, laid_out.ravel(), self.iterations).reshape(shape)
+        return ByParameter(found[:-1, :-1], found[:-1, -1], found[-1, :-1])
+
+
+def solve(F: Wide, gradient: Wide) -> Wide:
+    """Solve F d = gradient for a covariance F (P, P), with d = 0 along pivots that vanish.
+
+    Close to the data a machine has fewer directions than parameters. Cholesky decomposition with pivoting
+    takes the parameters of the largest remaining variance first, and leaves out what they determine.
+    """
+    factor, order, rank, _ = dpstrf(F, tol=_FLAT * F.diagonal().max())  # F[order][:, order] = U'U
+    kept = order[:rank] - 1
+    direction = np.zeros_like(gradient)
+    direction[kept] = dpotrs(factor[:rank, :rank], gradient[kept])[0]
+    return direction
+
+
+def conjugate_gradients(
+    times_matrix: Callable[[Wide], Wide], vector: Wide, iterations: int, tolerance: float = 1e-6
+) -> Wide:
+    """Solve A y = vector for a positive definite A, which is only applied to vectors (P,).
+
+    It ends after so many iterations, or where the residual is as short as ``tolerance`` times the vector
+    (Hestenes & Stiefel 1952).
+    """
+    solution, residual, search = np.zeros_like(vector), vector.copy(), vector
+    size = start = residual @ residual
+    for _ in range(iterations):
+        if size <= tolerance**2 * start:
+            break
+        image = times_matrix(search)
+        step = size / (search @ image)
+        solution += step * search
+        residual -= step * image
+        before, size = size, residual @ residual
+        search = residual + size / before * search
+    return solution

@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.auto_encoder import summed_cost, train_auto_encoder
+from cbm_cli.kernels import training
 from cbm_cli.kernels.machine import State, Trail
-from cbm_cli.kernels.training import train
+from cbm_cli.kernels.random import FISHER, fill_uniform
+from cbm_cli.kernels.step import add, decay_weights, fade, rate_at
 from cbm_cli.machines.annealing import Stopped
 from cbm_cli.machines.files import Flat, Layered, machine_arrays
+from cbm_cli.machines.gradients import Direction, Phase
 from cbm_cli.machines.likelihood import columns, evaluate, values
 from cbm_cli.trial.evaluation import evaluated_parts, method_of, seed_at
 from cbm_cli.trial.start import first_machine, layout_of, machine_at, make_plan, state_of
@@ -29,6 +32,7 @@ class Learner:
         self.settings, self.data, self.seed = settings, data, seed
         self.sizes = layout_of(settings, data).sizes
         self.plan = make_plan(settings, data, seed)
+        self.direction = _direction_of(settings)
         self.method, self.parts = method_of(settings), evaluated_parts(settings, data)
         self.encodes = settings.model.kind == "auto-encoder"
         if self.encodes:
@@ -54,7 +58,29 @@ class Learner:
         if self.encodes:
             train_auto_encoder(state, self.sizes, self.data.train, self.plan, first, last)
         else:
-            train(state, self.data.train, self.plan, trail, first, last)
+            direct = self._direct if self.direction else None
+            training.train(state, self.data.train, self.plan, trail, first, last, direct)
+
+    def _direct(self, learner: training.Learner, update: int) -> None:
+        """Make the step of an update along a natural gradient, or along one of another length."""
+        plan, machine, model = self.plan, learner.machine, learner.model.phase
+        if plan.l1 or plan.l2:
+            decay_weights(machine.W, learner.gradient.W, plan, np.float32(1))
+        weight = -model.weight
+        h = learner.model.states.h if plan.exact else model.h / model.weight[:, None]
+        u = np.empty(h.size + -h.size % 4, np.float32)
+        fill_uniform(u, plan.seed, update, FISHER, 0)
+        phase, data = Phase(model.x, h, weight), learner.data.x if plan.exact else None
+        found = self.direction(
+            machine[:3], learner.gradient[:3], machine[3:], phase, data, u[: h.size].reshape(h.shape)
+        )
+        to = learner.velocity if plan.momentum else machine
+        if plan.momentum:
+            fade(to, plan.momentum)
+        for array, change in zip(to[:3], found, strict=True):
+            array += rate_at(plan, update) * change
+        if plan.momentum:
+            add(to, machine)
 
     def evaluate(self, state: State, update: int, should_stop: Callable[[], bool]) -> list[float]:
         """The values of ``columns``; Stopped where a long evaluation was asked to stop."""
@@ -85,6 +111,16 @@ class Learner:
                 raise Stopped
             total += summed_cost(state, self.sizes, rows[first : first + _ROWS], self.plan)
         return total / len(rows)
+
+
+def _direction_of(settings: Settings) -> Direction | None:
+    """Another direction or length of updates than the centered gradient's."""
+    how = settings.gradient
+    if how.kind != "natural" and how.scale_to == "none":
+        return None
+    fisher = how.fisher if how.kind == "natural" else None
+    sampled = how.estimate == "samples"
+    return Direction(fisher, sampled, how.added_damping, how.iterations, how.scale_to, how.scale_of)
 
 
 def is_finite(state: State) -> bool:

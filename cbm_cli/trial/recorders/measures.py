@@ -10,7 +10,6 @@ from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines.gradients import (
     BLOCK,
     ByParameter,
-    SingularError,
     Wide,
     centered,
     exact_moments,
@@ -122,7 +121,7 @@ def _mixed(letter: str, data_mean: Wide, model_mean: Wide) -> Wide:
 def gradient_angles(snapshots: Snapshots, context: Context) -> Columns:
     """Angles in degrees of the exact natural to the exact standard and centered gradients."""
     standard, along_offsets = _exact_gradients(snapshots, context)
-    natural = _natural(snapshots.wide(), standard, *fisher_of(context.settings))
+    natural = natural_gradient(*snapshots.wide(), standard, *fisher_of(context.settings))
     return {
         "angle_natural_standard": _angle(natural, standard),
         "angle_natural_centered": _angle(natural, along_offsets),
@@ -155,21 +154,6 @@ def _exact_gradients(snapshots: Snapshots, context: Context) -> tuple[ByParamete
         data_x, data_h = exact_offsets("dd", *machine, rows, unit)
         mu, lam = np.where(bare[:, None], data_x, mu), np.where(bare[:, None], data_h, lam)
     return standard, centered(standard, mu, lam)
-
-
-def _natural(machines: tuple[Wide, ...], standard: ByParameter, fisher: str, damping: float) -> ByParameter:
-    """Natural gradients; NaN where a machine's Fisher matrix is singular, so that the others have theirs."""
-    try:
-        return natural_gradient(*machines, standard, fisher, damping)
-    except SingularError:
-        middle = len(standard.b) // 2
-        if middle == 0:
-            return ByParameter(*(np.full_like(array, np.nan) for array in standard))
-    halves = [
-        _natural(tuple(a[half] for a in machines), ByParameter(*(g[half] for g in standard)), fisher, damping)
-        for half in (slice(middle), slice(middle, None))
-    ]
-    return ByParameter(*(np.concatenate(arrays) for arrays in zip(*halves, strict=True)))
 
 
 def _angle(one: ByParameter, other: ByParameter) -> Wide:
