@@ -182,7 +182,7 @@ def swap(x, h, to_h, energy, beta, parity, u):
         x=chains.x._replace(states=x),
         h=chains.h._replace(activation=to_h),
         beta=beta,
-        energy=energy,
+        energy=energy.copy(),
         u=np.float32(u),
     )
     swap_neighbours(chains, len(beta), parity, 0)

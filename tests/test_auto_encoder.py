@@ -12,13 +12,15 @@ from cbm_cli.cli import main
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.kernels.machine import machine_of, pairs_of
+from cbm_cli.machines.annealing import Stopped
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial import run as trial_run
-from cbm_cli.trial.auto_encoder import AutoEncoderLearner, mean_cost, pairs_of
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.early_stopping import converged
+from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.run import run_trial
-from tests.oracles import epoch_order, learn_auto_encoder, noises, summed_costs, wide
+from tests.oracles import copied, epoch_order, learn_auto_encoder, noises, rate_of, summed_costs, wide
 
 ROWS = (np.random.default_rng(7).random((64, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
 DATA = Dataset("coins", ROWS[:40].copy(), ROWS[40:54].copy(), ROWS[54:].copy())
@@ -49,7 +51,7 @@ def random_state(learner, seed, scale=0.7):
     state = learner.start()
     state = state._make(rng.normal(0, scale, a.shape).astype(np.float32) for a in state)
     letters = learner.settings.offsets
-    for layer, pair in enumerate(pairs_of(state, learner.plan.sizes)):
+    for layer, pair in enumerate(pairs_of(machine_of(state), learner.sizes)):
         pair.mu[:] *= letters[layer] != "0"
         pair.lam[:] *= letters[layer + 1] != "0"
     return state
@@ -82,20 +84,21 @@ def cost_of(file, rows):
 def moved_offsets(pairs, y, z, learner, update):
     """The offsets after an update, from the means of its units."""
     plan, letters = learner.plan, re.match(r"\w+?(?=\^|_|$)", learner.settings.offsets)[0]
-    below, above = plan.sizes[:-1], plan.sizes[1:]
+    below, above = np.array(learner.sizes[:-1]), np.array(learner.sizes[1:])
     noise_y, noise_z = noises(plan, update, below.sum(), above.sum())
     noise_y, noise_z = np.split(noise_y, below.cumsum()[:-1]), np.split(noise_z, above.cumsum()[:-1])
 
+    nus, slides = learner.settings.sliding_factor, "_s" in learner.settings.offsets
+    nu_x, nu_h = (nus.visible, nus.hidden) if slides else (1, 1)
+
     def moved(offset, letter, units, noise, nu):
         mean = units.mean(axis=0)
-        return ref.moving_average(
-            offset, ref.offset_target(ref.LETTERS[letter], mean, mean, noise), float(nu)
-        )
+        return ref.moving_average(offset, ref.offset_target(ref.LETTERS[letter], mean, mean, noise), nu)
 
     return [
         (
-            moved(mu, letters[k], y[k], noise_y[k], plan.sliding_hidden if k else plan.sliding_visible),
-            moved(lam, letters[k + 1], z[k + 1], noise_z[k], plan.sliding_hidden),
+            moved(mu, letters[k], y[k], noise_y[k], nu_h if k else nu_x),
+            moved(lam, letters[k + 1], z[k + 1], noise_z[k], nu_h),
         )
         for k, (_, (mu, lam)) in enumerate(pairs)
     ]
@@ -109,15 +112,15 @@ def reference_update(pairs, rows, learner, file, update):
     def reparameterised(pairs):
         return [(ref.transform(*pair, moved), moved) for pair, moved in zip(pairs, new, strict=True)]
 
-    if learner.plan.offsets_before:
+    if learner.plan.offsets.before:
         pairs = reparameterised(pairs)
     gradients = ref.back_propagate(x, pairs, *kinds, str(file["loss"]))
-    eta = float(learner.plan.learning_rate)
+    eta = rate_of(learner.plan, update)
     pairs = [
         (ref.ascend(theta, gradient, -eta), offsets)
         for (theta, offsets), gradient in zip(pairs, gradients, strict=True)
     ]
-    return pairs if learner.plan.offsets_before else reparameterised(pairs)
+    return pairs if learner.plan.offsets.before else reparameterised(pairs)
 
 
 def same_pairs(found, expected, atol):
@@ -148,45 +151,46 @@ SIX_UPDATES = [
 
 @pytest.mark.parametrize("changes", SIX_UPDATES, ids=lambda changes: "-".join(map(str, changes.values())))
 def test_training_descends_the_gradient_of_the_reference(changes):
-    learner = AutoEncoderLearner(settings(**changes), DATA, 3)
+    learner = Learner(settings(**changes), DATA, 3)
     state = random_state(learner, seed=1)
     file = learner.machine(state)
     pairs = reference_pairs(file)
     for update in range(6):
         pairs = reference_update(pairs, DATA.train, learner, file, update)
-    learn_auto_encoder(state, DATA.train, learner.plan, 0, 6)
+    learn_auto_encoder(state, learner.sizes, DATA.train, learner.plan, 0, 6)
     same_pairs(reference_pairs(learner.machine(state)), pairs, atol=5e-5)  # float32 against float64
 
 
 @pytest.mark.parametrize("changes", SIX_UPDATES, ids=lambda changes: "-".join(map(str, changes.values())))
 def test_the_mean_cost_is_that_of_the_machine_file(changes):
-    learner = AutoEncoderLearner(settings(**changes), DATA, 3)
+    learner = Learner(settings(**changes), DATA, 3)
     state = random_state(learner, seed=2)
     values = learner.evaluate(state, 0, lambda: False)
     assert learner.columns == ("train_cost", "valid_cost", "test_cost")
     expected = [cost_of(learner.machine(state), rows) for rows in DATA.parts.values()]
     np.testing.assert_allclose(values, expected, rtol=1e-6)
     many = np.tile(DATA.train, (60, 1))  # 2,400 rows, more than are evaluated at a time
-    assert mean_cost(state, many, learner.plan) == pytest.approx(values[0], rel=1e-6)
+    learner = Learner(settings(**changes), Dataset("many", many, DATA.valid), 3)
+    assert learner.evaluate(state, 0, lambda: False)[0] == pytest.approx(values[0], rel=1e-6)
     with pytest.raises(Stopped):
-        mean_cost(state, many, learner.plan, should_stop=lambda: True)
+        learner.evaluate(state, 0, lambda: True)
 
 
 def test_the_cost_of_saturated_units_is_finite():
-    learner = AutoEncoderLearner(settings(hidden=1, scheme="00"), DATA, 3)
+    learner = Learner(settings(hidden=1, scheme="00"), DATA, 3)
     state = learner.start()._replace(W=np.zeros(6, np.float32), b=np.full(6, 120, np.float32))
     rows = np.array([[0, 0, 1, 1, 1, 1]], np.uint8)
-    assert summed_costs(state, rows, learner.plan) == 240  # -log(1 - sigmoid(120)) is 120 in each wrong unit
+    assert summed_costs(state, learner.sizes, rows, learner.plan) == 240  # -log(1 - sigmoid(120)) is 120 in each wrong unit
 
 
 def test_grey_values_are_probabilities():
     grey = Dataset("grey", DATA.train * 51, DATA.valid, levels=255)
-    learner = AutoEncoderLearner(settings(), grey, 3)
+    learner = Learner(settings(), grey, 3)
     state = random_state(learner, seed=2)
     file, x = learner.machine(state), grey.train / 255
     assert learner.evaluate(state, 0, lambda: False)[0] == pytest.approx(cost_of(file, x))
     expected = reference_update(reference_pairs(file), x, learner, file, 0)
-    learn_auto_encoder(state, grey.train, learner.plan, 0, 1)
+    learn_auto_encoder(state, learner.sizes, grey.train, learner.plan, 0, 1)
     same_pairs(reference_pairs(learner.machine(state)), expected, atol=1e-5)
 
 
@@ -195,7 +199,7 @@ def test_all_schemes_compute_the_same_function_before_training(hidden):
     layers = 2 if hidden == 3 else len(hidden) + 1
     outputs, offsets = [], []
     for scheme in ("0" * layers, "d" * layers, "h" * layers, "d" + "0" * (layers - 1), "r" * layers):
-        learner = AutoEncoderLearner(settings(hidden, scheme, weight_scale=1.0), DATA, 3)
+        learner = Learner(settings(hidden, scheme, weight_scale=1.0), DATA, 3)
         file = learner.machine(learner.start())
         outputs.append(output_of(file, ROWS))
         offsets.append(file["offsets_0"])
@@ -215,7 +219,7 @@ def test_all_schemes_compute_the_same_function_before_training(hidden):
 )
 def test_the_first_offsets(scheme, kinds, expected):
     given = settings((4, 3), scheme, *kinds, loss="squared")
-    learner = AutoEncoderLearner(given, DATA, 3)
+    learner = Learner(given, DATA, 3)
     file, expected = learner.machine(learner.start()), list(expected)
     if expected[0] is None:
         expected[0] = DATA.train.mean(axis=0)
@@ -226,33 +230,33 @@ def test_the_first_offsets(scheme, kinds, expected):
 
 
 def test_batches_are_the_rows_in_the_order_of_their_epoch():
-    learner = AutoEncoderLearner(settings(batch=7), DATA, 3)  # 5 batches of 40 rows, the last 5 are dropped
+    learner = Learner(settings(batch=7), DATA, 3)  # 5 batches of 40 rows, the last 5 are dropped
     state, expected = random_state(learner, seed=8), random_state(learner, seed=8)
-    learn_auto_encoder(state, DATA.train, learner.plan, 0, 10)
+    learn_auto_encoder(state, learner.sizes, DATA.train, learner.plan, 0, 10)
     one = learner.plan._replace(shuffled=False, batches=1)
     for epoch in range(2):
         order = epoch_order(40, 3, epoch)
         for k in range(5):
-            learn_auto_encoder(expected, DATA.train[order[7 * k : 7 * k + 7]], one, 0, 1)
+            learn_auto_encoder(expected, learner.sizes, DATA.train[order[7 * k : 7 * k + 7]], one, 0, 1)
     assert all((mine == yours).all() for mine, yours in zip(state, expected, strict=True))
 
 
 @pytest.mark.parametrize("decoder", ["sigmoid", "tanh", "relu", "linear"])
 def test_the_first_visible_bias_makes_the_data_mean(decoder):
-    learner = AutoEncoderLearner(settings(decoder=decoder, loss="squared", weight_scale=1e-9), DATA, 3)
+    learner = Learner(settings(decoder=decoder, loss="squared", weight_scale=1e-9), DATA, 3)
     z = output_of(learner.machine(learner.start()), ROWS)
     np.testing.assert_allclose(z, np.tile(DATA.train.mean(axis=0), (len(ROWS), 1)), atol=1e-6)
-    zero = AutoEncoderLearner(settings(decoder=decoder, loss="squared", init="zero"), DATA, 3).start()
+    zero = Learner(settings(decoder=decoder, loss="squared", init="zero"), DATA, 3).start()
     assert not zero.b.any()
     assert not zero.c.any()
 
 
 @pytest.mark.parametrize(("hidden", "scheme"), [(3, "dd^b_s"), (3, "rr"), ((4, 3), "ddh^l_s")])
 def test_offsets_that_move_leave_the_function_as_it_is(hidden, scheme):
-    learner = AutoEncoderLearner(settings(hidden, scheme), DATA, 3)
+    learner = Learner(settings(hidden, scheme), DATA, 3)
     state = random_state(learner, seed=4)
-    before, still = learner.machine(state), learner.plan._replace(learning_rate=np.float32(0))
-    learn_auto_encoder(state, DATA.train, still, 0, 5)
+    before, still = learner.machine(state), learner.plan._replace(rates=np.zeros(1, np.float32))
+    learn_auto_encoder(state, learner.sizes, DATA.train, still, 0, 5)
     after = learner.machine(state)
     for name in (name for name in before if "offsets" in name):
         assert np.abs(before[name] - after[name]).max() > 1e-3
@@ -261,8 +265,8 @@ def test_offsets_that_move_leave_the_function_as_it_is(hidden, scheme):
 
 def flipped(state, sizes):
     """The auto encoder that makes 1 - z of 1 - x where ``state`` makes z of x."""
-    mirror = state._make(array.copy() for array in state)
-    first = pairs_of(mirror, sizes)[0]
+    mirror = copied(state)
+    first = pairs_of(machine_of(mirror), sizes)[0]
     first.c[:] += first.W.sum(axis=0)
     first.W[:] *= -1
     first.b[:] *= -1
@@ -270,19 +274,23 @@ def flipped(state, sizes):
     return mirror
 
 
+def mean_cost(learner, state, rows):
+    return summed_costs(state, learner.sizes, rows, learner.plan) / len(rows)
+
+
 def curves(scheme, hidden, loss, updates=60):
     """Costs in training from the same function, of the data and of the flipped data."""
-    learner = AutoEncoderLearner(settings(hidden, scheme, loss=loss, batch=7), DATA, 3)
+    learner = Learner(settings(hidden, scheme, loss=loss, batch=7), DATA, 3)
     straight = random_state(learner, seed=6)
-    mirror = flipped(straight, learner.plan.sizes)
+    mirror = flipped(straight, learner.sizes)
     if scheme[0] == "0":
         mirror.mu[:6] = 0
     costs = []
     for update in range(updates):
         costs.append([])
         for state, flip in ((straight, 0), (mirror, 1)):
-            learn_auto_encoder(state, DATA.train ^ flip, learner.plan, update, update + 1)
-            costs[-1].append(mean_cost(state, DATA.valid ^ flip, learner.plan))
+            learn_auto_encoder(state, learner.sizes, DATA.train ^ flip, learner.plan, update, update + 1)
+            costs[-1].append(mean_cost(learner, state, DATA.valid ^ flip))
     return np.array(costs)
 
 
