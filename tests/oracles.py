@@ -131,6 +131,11 @@ def learn_auto_encoder(state, sizes, rows, plan, first, last):
     train_auto_encoder(state, sizes, rows, plan, first, last)
 
 
+def advance(learner, state, first, last):
+    """Train in place by the learner of a trial."""
+    learner.advance(state, empty_trail(*state.W.shape), first, last)
+
+
 def copied(state):
     return State(*(array.copy() for array in state))
 

@@ -302,7 +302,7 @@ def test_an_rbm_is_a_deep_machine_whose_bound_is_the_likelihood(name):
     method = Method(name, temperatures=5000, checked=True)
     (found, of_rbm), (other, of_deep) = (evaluate(its, parts, method) for its in (shallow, deep))
     likelihood, bound = of_rbm["train"]["log_likelihood"]["mean"], of_deep["train"]["lower_bound"]["mean"]
-    free = 3 * math.log(2)  # log Z of the units that are not connected
+    free = 3 * np.log(2)  # log Z of the units that are not connected
     assert likelihood + found["log_z"] + free == pytest.approx(bound + other["log_z"], abs=1e-6)
     assert of_deep["train"]["tighter_bound"]["mean"] == pytest.approx(bound, abs=1e-6)
     scores = lower_bounds(shallow, states(5).astype(np.float32), posterior)

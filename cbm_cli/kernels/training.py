@@ -184,12 +184,12 @@ def make_updates(
         if mark < trail.update.size and trail.update[mark] == update:
             keep(machine, trail, mark)
             mark += 1
+        if plan.fast_rate > 0:
+            fast_step(learner.fast, gradient, plan)  # before weight decay, which they do not have
         if direct == 0:
             step(machine, gradient, learner.velocity, plan, rate_at(plan, update))
         elif call(direct, update) != 0:
             return
-        if plan.fast_rate > 0:
-            fast_step(learner.fast, gradient, plan)
         if not plan.offsets.before:
             move_offsets(machine, data.mean, model_means, learner.noise, plan, update)
 
