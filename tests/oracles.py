@@ -131,9 +131,9 @@ def learn_auto_encoder(state, sizes, rows, plan, first, last):
     train_auto_encoder(state, sizes, rows, plan, first, last)
 
 
-def advance(learner, state, first, last):
-    """Train in place by the learner of a trial."""
-    learner.advance(state, empty_trail(*state.W.shape), first, last)
+def advance(learner, state, first, last, trail=None):
+    """Train in place by the learner of a trial, without a trail unless one is given."""
+    learner.advance(state, trail or empty_trail(*state.W.shape), first, last)
 
 
 def copied(state):

@@ -55,7 +55,7 @@ HIDDEN = pytest.mark.parametrize("hidden", [(4, 3), (4, 3, 3), (4, 3, 2, 3)])
 def test_every_layer_hears_the_mean_of_what_its_two_rbms_told_it(hidden):
     """Up from the first RBM and down from the last one, what it told was doubled: the mean counts it once."""
     pretraining, now = pretrained(settings(hidden))
-    weights, biases, _ = pretraining.machine(now)
+    weights, biases = pretraining.machine(now)[1:3]
     found, last = now.pretrained, len(hidden) - 1
     values = [np.random.default_rng(1).random(size) for size in (5, *hidden)]
 
@@ -79,7 +79,7 @@ def test_every_layer_hears_the_mean_of_what_its_two_rbms_told_it(hidden):
 
 def test_only_weights_between_two_inner_layers_are_halved():
     pretraining, now = pretrained(settings((4, 3, 3)))
-    weights, biases, _ = pretraining.machine(now)
+    weights, biases = pretraining.machine(now)[1:3]
     for k, factor in enumerate((1, 0.5, 1)):
         np.testing.assert_array_equal(weights[k], factor * now.pretrained[f"W_{k}"])
         assert np.abs(weights[k]).max() > 0.1
@@ -134,7 +134,7 @@ def test_training_starts_from_the_pretrained_machine_and_its_offsets():
     trial = Trial("test", its, 0, 1)
     outcome = run_trial(trial, DATA)
     end = Progress(None, stage=2, pretrained=outcome.pretrained)
-    weights, biases, offsets = Pretraining(its, DATA, trial.seed).machine(end)
+    weights, biases, offsets = Pretraining(its, DATA, trial.seed).machine(end)[1:4]
     centered = [bias.astype(float) for bias in biases]
     for k, W in enumerate(weights):
         assert np.abs(W).max() > 0.1
@@ -154,7 +154,7 @@ def test_layers_without_offsets_lose_those_of_pretraining_and_nobody_elses():
     pretraining, now = pretrained(its)
     kept = {name: array.copy() for name, array in now.pretrained.items()}
     assert all(kept[f"lam_{k}"].all() for k in range(2))
-    _, _, offsets = pretraining.machine(now)
+    offsets = pretraining.machine(now).offsets
     assert offsets[0].all()
     assert not offsets[1].any()
     assert offsets[2].all()
