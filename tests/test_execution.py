@@ -103,7 +103,7 @@ def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(tmp_path, m
     for found in (here, there):
         found.pop("bars/summary.csv")  # it has the seconds
     assert here == there
-    assert len(here) == 16
+    assert len(here) == 24  # of 8 trials: curve, machine, end
 
 
 def start_dask(program, *options):

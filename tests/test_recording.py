@@ -301,7 +301,9 @@ def test_every_kind_of_file_stands_in_the_docs(folder):
     cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
     docs = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
     text = docs.read_text(encoding="utf-8")
-    kinds = {path.name.replace("-000", "-007") for path in Path("out").rglob("*-000*") if path.is_file()}
+    trials = Path("out").glob("*/trials/*/*-000*")
+    kinds = {path.name.replace("-000", "-007") for path in trials}
+    assert "ends/<run-id without length>/trial-007-2000.npz " in text
     assert kinds == {"trial-007.csv", "trial-007.npz", "trial-007.json", "trial-007.records.csv"}
     for kind in kinds:
         assert f"trials/<run-id>/{kind} " in text

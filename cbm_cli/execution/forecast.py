@@ -42,10 +42,11 @@ def compile_kernels(agenda: Agenda, announce: Callable[[], None] = lambda: None)
 
 
 def _kind_of(settings: Settings) -> str:
-    gradient = settings.gradient
-    other = gradient.kind == "natural" or gradient.scale_to != "none"
+    """What the types of the training loop's arguments depend on."""
+    model = settings.model
+    depth = f"-{model.layers}" if model.kind == "auto-encoder" else ""
     aside = settings.offsets_from in ("independent", "exact")
-    return settings.model.kind + "-other" * other + "-aside" * aside
+    return model.kind + depth + "-aside" * aside
 
 
 def _touch(kinds: dict[str, Job]) -> None:

@@ -172,35 +172,28 @@ class Names:
 def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Settings]:
     """Return the experiment that a cell starts from, and its cell of the same model and data.
 
-    Where several have them, it is the one that agrees in all settings in which these differ.
+    Where several have them, the other settings decide, one after the other, until one cell is left.
 
     Raises
     ------
     CbmError
-        No cell has the same model and data, or none or several of them agree with this one.
+        No cell has the same model and data, or several have and none of them has a setting of this one.
     """
     source = next(one for one in experiment.sources if one.name == cell.start_from.experiment)
-    alike = [one for one in source.cells if (one.model, one.data) == (cell.model, cell.data)]
-    if not alike:
+    found = [one for one in source.cells if (one.model, one.data) == (cell.model, cell.data)]
+    if not found:
         what = f"{cell.model.kind} of {cell.model.size} hidden units on {cell.data.title}"
         raise CbmError(f"start_from: {source.name} has no {what}; its model and data must be the same")
-    rows = [_plain(one) for one in alike]
-    differing = [name for name in rows[0] if len({row[name] for row in rows}) > 1]
-    mine = _plain(cell)
-    found = [one for one, row in zip(alike, rows, strict=True) if all(row[n] == mine[n] for n in differing)]
-    if len(found) != 1:
-        told = "; ".join(
-            f"{name} ({', '.join(dict.fromkeys(row[name] for row in rows))}; here {mine[name]})"
-            for name in differing
-            if sum(row[name] == mine[name] for row in rows) != 1
-        )
-        raise CbmError(
-            f"start_from: {len(alike)} cells of {source.name} have this model and data and differ in "
-            f"{told}; give settings that one of them has, or make that one an experiment of its own"
-        )
+    for name in Settings.model_fields:
+        values = dict.fromkeys(getattr(one, name) for one in found)
+        if len(values) == 1:
+            continue
+        mine = getattr(cell, name)
+        if mine not in values:
+            told = ", ".join(str(value) for value in values)
+            raise CbmError(
+                f"start_from: {len(found)} cells of {source.name} would do; they differ in {name} ({told}), "
+                f"and here it is {mine}: give one of theirs, or make that cell an experiment of its own"
+            )
+        found = [one for one in found if getattr(one, name) == mine]
     return source, found[0]
-
-
-def _plain(cell: Settings) -> dict[str, str]:
-    row = {name: str(value) for name, value in cell.row().items()}
-    return {name: value for name, value in row.items() if not name.startswith("start_from")}

@@ -82,7 +82,7 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
 
 @lean_sum
 def weigh(walks: Walks, here: np.float32, there: np.float32) -> None:
-    """log_weight += log f_there(x) - log f_here(x), for every walk; `reference.ais_log_weight`."""
+    """log_weight += log f_there(x) - log f_here(x), for every walk; `reference.ais_step`."""
     for r in range(walks.log_weight.size):
         slope = 0.0
         for i in range(walks.b.size):

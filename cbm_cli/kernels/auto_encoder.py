@@ -1,4 +1,4 @@
-"""Centered auto encoders with tied weights, of any depth: back-propagation in one compiled loop.
+"""Centered auto encoders with tied weights, of any depth: `reference.back_propagate`, compiled.
 
 Layer l = 0, ..., L has n_l units. The encoder makes y_0 = x, ..., y_L, the decoder z_L = y_L, ..., z_0:
 
@@ -24,6 +24,16 @@ from cbm_cli.kernels.step import Gradient, rate_at, step
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
 _ONE, _TWO = np.float32(1), np.float32(2)
+
+
+class Encoder(NamedTuple):
+    """All that an update works with: arrays of the whole auto encoder, and its pairs of layers."""
+
+    machine: Machine
+    pairs: tuple["Pair", ...]
+    mean: Means
+    noise: Means
+    batches: Batches
 
 
 class Pair(NamedTuple):
@@ -53,16 +63,16 @@ class Pair(NamedTuple):
 def train_auto_encoder(
     state: State, sizes: Sequence[int], rows: Rows, plan: Plan, first: int, last: int
 ) -> None:
-    """Advance ``state`` in place through the updates first, ..., last - 1; arguments as of `training.train`."""
+    """Advance ``state`` in place through the updates first, ..., last - 1; see `training.train`."""
     n, m = len(state.mu), len(state.lam)
     pairs, means = make_pairs(state, sizes, plan.batch)
-    descend_updates(
-        machine_of(state), pairs, means, make_means(n, m, multiple=4), make_batches(rows), plan, first, last
-    )
+    noise = make_means(n, m, multiple=4)
+    work = Encoder(machine_of(state), pairs, means, noise, make_batches(rows))
+    descend_updates(work, plan, first, last)
 
 
 def make_pairs(state: State, sizes: Sequence[int], rows: int) -> tuple[tuple[Pair, ...], Means]:
-    """Allocate what a pass of so many rows needs, around views of the parameters; and the means of all pairs."""
+    """Allocate a pass of so many rows around views of the parameters, and the means of all pairs."""
     empty = [np.empty_like(array) for array in state[:5]]
     machines = velocities = pairs_of(machine_of(state), sizes)
     if state.velocity_W.size:
@@ -79,29 +89,21 @@ def make_pairs(state: State, sizes: Sequence[int], rows: int) -> tuple[tuple[Pai
 
 
 @lean
-def descend_updates(
-    whole: Machine,
-    pairs: tuple[Pair, ...],
-    means: Means,
-    noise: Means,
-    batches: Batches,
-    plan: Plan,
-    first: int,
-    last: int,
-) -> None:
-    """The loop of ``train_auto_encoder``; ``whole`` holds the arrays of all pairs, one after the other."""
+def descend_updates(work: Encoder, plan: Plan, first: int, last: int) -> None:
+    """The loop of ``train_auto_encoder``."""
+    machine, pairs, mean = work.machine, work.pairs, work.mean
     for update in range(first, last):
-        load_batch(batches, plan, update, pairs[0].y)
+        load_batch(work.batches, plan, update, pairs[0].y)
         encode_and_decode(pairs, plan)
         propagate_back(pairs, plan)
         for pair in pairs:
             gather_gradient(pair)
         if plan.offsets.before:
-            move_offsets(whole, means, means, noise, plan, update)
+            move_offsets(machine, mean, mean, work.noise, plan, update)
         for pair in pairs:
             step(pair.machine, pair.gradient, pair.velocity, plan, -rate_at(plan, update))
         if not plan.offsets.before:
-            move_offsets(whole, means, means, noise, plan, update)
+            move_offsets(machine, mean, mean, work.noise, plan, update)
 
 
 @lean

@@ -1,4 +1,4 @@
-"""Machines as the kernels see them, a trial's state, and how the layers of a deep machine lie in a flat one."""
+"""Machines as the kernels see them, the state of a trial, and how a deep machine becomes a flat one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ Rows = NDArray[np.uint8]  # of data, (n, units)
 class Machine(NamedTuple):
     """A plain machine, E(x, h) = -x'b - c'h - x'W h, and the offsets that only its gradient reads.
 
-    A gradient, a velocity or fast weights around the same offsets have the same form. A deep Boltzmann machine is
-    flat: x are the units of its even layers side by side, h those of the odd ones. An auto encoder is a machine for
+    A velocity or fast weights around the same offsets have the same form. A deep Boltzmann machine is flat: x
+    are the units of its even layers side by side, h those of the odd ones. An auto encoder is one machine for
     each pair of neighbouring layers.
     """
 
@@ -30,8 +30,8 @@ class Machine(NamedTuple):
 class State(NamedTuple):
     """Everything that training carries from one update to the next, changed in place; float32.
 
-    Arrays have no entries where a trial does not need them. In an auto encoder's W the weights of its pairs of
-    layers follow each other row by row, and b, c, mu and lam hold the pairs' biases and offsets likewise.
+    Arrays that a trial does not need have no entries. In an auto encoder's W the weights of its pairs of
+    layers follow each other row by row; b, c, mu and lam hold the pairs' biases and offsets likewise.
     """
 
     W: Array
@@ -66,7 +66,7 @@ def velocity_of(state: State) -> Machine:
 
 
 def pairs_of(machine: Machine, sizes: Sequence[int]) -> tuple[Machine, ...]:
-    """Views of an auto encoder's pairs of layers, W (n_l, n_{l+1}) and so on; of any arrays laid out alike."""
+    """Views of an auto encoder's pairs of layers, W (n_l, n_{l+1}) and so on."""
     pairs, w, i, j = [], 0, 0, 0
     for n, m in pairwise(sizes):
         W, b, c, mu, lam = machine
@@ -96,7 +96,7 @@ def empty_trail(n: int, m: int, updates: Sequence[int] = ()) -> Trail:
 
 @dataclass(frozen=True)
 class Layout:
-    """Layers of n_0 visible and n_1, ..., n_L hidden units; an RBM is the case L = 1, which nothing changes."""
+    """Layers of n_0 visible and n_1, ..., n_L hidden units; L = 1 is an RBM, which is flat already."""
 
     sizes: tuple[int, ...]
 

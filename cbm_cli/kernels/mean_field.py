@@ -1,8 +1,9 @@
 """The hidden layers of a deep machine given its visible units: mean field, or Gibbs steps.
 
-The machine is flat: even layers side by side, odd layers side by side. Given the visible units no two deeper
-even units are connected and no two odd ones, so that a round of mean field sets each side to its best response to
-the other: coordinate ascent on the variational bound (Salakhutdinov & Hinton 2009), `reference.mean_field`.
+The machine is flat: even layers side by side, odd layers side by side. Given the visible units, no two deeper
+even units are connected and no two odd ones: a round of mean field sets each side to its best response to the
+other, which is coordinate ascent on the variational bound (Salakhutdinov & Hinton 2009);
+`reference.mean_field`.
 """
 
 from typing import NamedTuple
@@ -33,10 +34,13 @@ class Deep(NamedTuple):
     zeros: Array  # (B, E)
     ones: Array  # (largest of E and M,)
     u: Array  # random numbers of a Gibbs step
+    rounds: Array  # (3,) counts: rounds, batches, batches that did not converge
 
 
-def make_deep(rows: int, visible: int, even: int, odd: int, gibbs: bool = False) -> Deep:
-    """Allocate rows of a deep machine."""
+def make_deep(
+    rows: int, visible: int, even: int, odd: int, counts: Array | None = None, gibbs: bool = False
+) -> Deep:
+    """Allocate rows of a deep machine; rounds of mean field are counted in ``counts`` (3,)."""
     shapes = (rows, visible), (rows, even), (rows, odd), (rows, odd), (rows, even), (rows, odd)
     numbers = rows * (even + odd) if gibbs else 0
     return Deep(
@@ -45,6 +49,7 @@ def make_deep(rows: int, visible: int, even: int, odd: int, gibbs: bool = False)
         np.zeros((rows, even), np.float32),
         np.ones(max(even, odd), np.float32),
         np.empty(numbers + -numbers % 4, np.float32),
+        np.zeros(3, np.float32) if counts is None else counts,
     )
 
 
@@ -62,8 +67,8 @@ def hear_visible(machine: Machine, deep: Deep, binary: bool) -> None:
 def mean_field(machine: Machine, deep: Deep, tolerance: np.float32, rounds: int) -> int:
     """Find the fixed point of every row; return the rounds made, ``rounds`` + 1 without convergence.
 
-    The start is ``even`` as it comes in, usually the offsets; ``odd`` answers to it first. A round renews even,
-    then odd; the last round is the one in which no mean changed by ``tolerance`` or more.
+    ``even`` holds the start, usually the offsets; ``odd`` answers to it first. A round renews even, then odd;
+    the last round is the one in which no mean changed by ``tolerance`` or more.
     """
     known = deep.visible.shape[1]
     W, b, c = machine.W[known:], machine.b[known:], machine.c
@@ -97,7 +102,7 @@ def renew(above: Array, below: Array, bias: Array, mean: Array, tolerance: np.fl
 
 @lean
 def gibbs_steps(machine: Machine, deep: Deep, plan: Plan, update: int) -> None:
-    """Gibbs steps between the odd and the deeper even layers; odd keeps its means given the last even states."""
+    """Gibbs steps between the odd and the deeper even layers; at last odd gets its means given even."""
     known, ones, u = plan.visible, deep.ones, deep.u
     W, b, c = machine.W[known:], machine.b[known:], machine.c
     for step in range(plan.gibbs):

@@ -21,7 +21,7 @@ from cbm_cli.kernels.products import (
     worth_packing,
 )
 from cbm_cli.kernels.random import SHUFFLE, fill_words
-from cbm_cli.kernels.sampling import Chains, draw_samples, lengthened, long_rows
+from cbm_cli.kernels.sampling import lengthened, long_rows
 from cbm_cli.kernels.step import Gradient
 from cbm_cli.kernels.units import mean_of_units
 
@@ -118,18 +118,22 @@ def order_rows(batches: Batches, plan: Plan, epoch: int) -> None:
 
 
 @lean
-def infer_hidden(machine: Machine, data: Phase, plan: Plan) -> None:
-    """data.h = weight p(h = 1 | x), exact for one hidden layer; `reference.hidden_mean`."""
-    if plan.unit == 1:
-        binary_product(data.x, data.bits, machine.W, False, data.activation)  # (B, N) @ (N, M)
+def infer_hidden(machine: Machine, data: Phase, deep: Deep | None, plan: Plan, update: int) -> None:
+    """data.h = weight p(h = 1 | x), `reference.hidden_mean`, or its mean field; and the means of both."""
+    if deep is not None:
+        infer_deep(machine, data, deep, plan, update)
     else:
-        product(data.x, machine.W, data.activation)
-    weigh_hidden(machine, data, plan)
+        if plan.unit == 1:
+            binary_product(data.x, data.bits, machine.W, False, data.activation)  # (B, N) @ (N, M)
+        else:
+            product(data.x, machine.W, data.activation)
+        weigh_hidden(machine, data, plan)
+    average(data)
 
 
 @lean
-def infer_deep(machine: Machine, data: Phase, deep: Deep, rounds: Array, plan: Plan, update: int) -> None:
-    """The same for a deep machine, by mean field or Gibbs steps from the offsets; x gets its deeper even units."""
+def infer_deep(machine: Machine, data: Phase, deep: Deep, plan: Plan, update: int) -> None:
+    """Mean field or Gibbs steps from the offsets; data.x gets its deeper even units."""
     known = plan.visible
     for r in range(plan.batch):
         for i in range(known):
@@ -141,9 +145,9 @@ def infer_deep(machine: Machine, data: Phase, deep: Deep, rounds: Array, plan: P
         gibbs_steps(machine, deep, plan, update)
     else:
         made = mean_field(machine, deep, plan.tolerance, plan.rounds)
-        rounds[0] += min(made, plan.rounds)
-        rounds[1] += 1
-        rounds[2] += made > plan.rounds
+        deep.rounds[0] += min(made, plan.rounds)
+        deep.rounds[1] += 1
+        deep.rounds[2] += made > plan.rounds
     for r in range(plan.batch):
         for i in range(deep.even.shape[1]):
             data.x[r, known + i] = deep.even[r, i]
@@ -158,23 +162,6 @@ def weigh_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
         for j in range(machine.c.size):
             phase.bias[r * machine.c.size + j] = machine.c[j]
     mean_of_units(phase.long_activation, plan.to_hidden, phase.bias, phase.weight[0], phase.long_h)
-
-
-@lean
-def sample_model(
-    machine: Machine,
-    chains_machine: Machine,
-    model: Phase,
-    chains: Chains,
-    plan: Plan,
-    site: int,
-    update: int,
-) -> None:
-    """Rows of the model from chains that feel ``chains_machine``; hidden means are those of the machine."""
-    draw_samples(chains_machine, chains, plan, site, update, model.x, model.activation)
-    if plan.fast_rate > 0:
-        binary_product(model.x, model.bits, machine.W, False, model.activation)
-    weigh_hidden(machine, model, plan)
 
 
 @lean

@@ -6,9 +6,9 @@ gather: for every row of x, add the rows of W at the units that are on. The cost
 table: for every four rows of W, list the 16 sums of their subsets; a row of x then takes one look-up and one
     addition for every four units. The cost does not depend on how many units are on.
 
-Both work on a *panel* of up to 64 columns of W at a time, and on a tile of its rows that fits into the first-level
-cache. Which way is taken depends on shapes and on the number of units that are on, never on timing: the same
-work gives the same bytes everywhere. docs/benchmarks.md has the measurements behind the constants.
+Both work on a *panel* of up to 64 columns of W at a time, and on a tile of its rows that fits into the
+first-level cache. Shapes and the number of units that are on decide which way is taken, never timing: the
+same work gives the same bytes everywhere. docs/benchmarks.md has the measurements behind the constants.
 """
 
 from typing import NamedTuple
@@ -98,7 +98,7 @@ _TILE = 128  # rows of W that are gathered from at a time, 32 KB
 _LIST = _TILE + 16  # room for the list of a row within a tile
 _BLOCK = 112  # rows of x whose sums are kept at hand, 28 KB
 _FEW_ROWS, _LITTLE_WORK = 8, 2**15  # below these sgemm is faster
-# Cycles: to list a word; and for each panel, wide or narrow, of a row in a tile, a unit that is on, a row in a
+# Cycles to list a word; and, in a wide or narrow panel, for a row in a tile, a unit that is on, a row in a
 # word, and the four tables of a word.
 _LIST_WORD = 6.0
 _GATHER_ROW, _GATHER_UNIT, _TABLE_ROW, _TABLE_BUILD = 40.0, 2.5, 12.0, 300.0
@@ -198,13 +198,13 @@ def _count_units(bits: Bits) -> int:
 
 @lean
 def worth_packing(rows: int, units: int, columns: int) -> bool:
-    """Whether a product (rows, units) @ (units, columns) is large enough to be made without multiplication."""
+    """Whether a product (rows, units) @ (units, columns) is large enough to beat sgemm."""
     return rows >= _FEW_ROWS and rows * units * columns >= _LITTLE_WORK
 
 
 @lean
 def binary_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> None:
-    """out = x W, or x W' where ``turned``, for rows x (R, K) of zeros and ones; bits are room to pack them."""
+    """out = x W, or x W' where ``turned``, for rows x (R, K) of zeros and ones; they are packed into bits."""
     if worth_packing(x.shape[0], x.shape[1], out.shape[1]):
         pack_rows(x, bits)
         bits_product(bits, W, turned, out)
@@ -224,8 +224,8 @@ def transpose(W: Array, out: Array) -> None:
                 _turn_sixteen(W, np.int64(i * m + j), np.int64(m), out, np.int64(j * n + i), np.int64(n))
             else:
                 for k in range(i, min(i + 16, n)):
-                    for l in range(j, min(j + 16, m)):
-                        out[l, k] = W[k, l]
+                    for q in range(j, min(j + 16, m)):
+                        out[q, k] = W[k, q]
 
 
 @lean
@@ -294,7 +294,7 @@ def _look_up(bits: Bits, W: Array, turned: bool, j: int, width: int, first: int,
 
 @lean
 def _load_tile(W: Array, turned: bool, start: int, count: int, j: int, width: int, tile: Array) -> None:
-    """Copy ``count`` rows of W (or of W') from ``start`` on, columns j, ..., to the tile; zeros where W ends."""
+    """Copy ``count`` rows of W (or W') from ``start``, columns j, ..., to the tile; zeros beyond the end."""
     ld = W.shape[1]
     units, columns = (W.shape[1], W.shape[0]) if turned else W.shape
     stop, right = min(units, start + count), min(columns, j + width)
@@ -414,7 +414,7 @@ def _copy_sixteen(typingctx, source, at, target, to):
 
 @intrinsic
 def _turn_sixteen(typingctx, W, at, ld, tile, to, width):
-    """Transpose a block of 16 by 16 numbers from W (rows of ``ld`` numbers) to the tile (rows of ``width``)."""
+    """Transpose 16 by 16 numbers of W, whose rows have ``ld``, to the tile, whose rows have ``width``."""
 
     def codegen(context, builder, sig, args):
         W, tile = (_data(context, builder, sig, args, i) for i in (0, 3))

@@ -1,8 +1,8 @@
 """The chains of the model phase: one sweep serves CD, PCD, FPCD and parallel tempering.
 
 PCD is one temperature; CD is PCD whose chains restart at the data; PT is several temperatures with swaps. A
-ladder is swept until every row of the phase has its sample. Chains carry hidden states: a sweep draws x given h,
-then h given x, whose activations are just what the gradient needs of a sample.
+ladder is swept until every row of the phase has its sample. Chains carry hidden states: a sweep draws x given
+h, then h given x, and the activations of h are what the gradient needs of a sample.
 """
 
 import math
@@ -62,7 +62,7 @@ def lengthened(array: Array, count: int) -> Array:
 def make_chains(h: Array, plan: Plan, x: Array, to_h: Array) -> Chains:
     """Allocate what the chains with hidden states h (K, M) need; inverse temperatures are linspace(0, 1, T).
 
-    Chains of one temperature work in x (R, N) and to_h (R, M), where their samples and these times W are wanted.
+    Chains of one temperature work in x (R, N) and to_h (R, M), where their samples and x W are wanted.
     """
     (chains, m), n, T = h.shape, x.shape[1], plan.temperatures
     beta = np.ones(chains, np.float32)
@@ -180,7 +180,7 @@ def swap_neighbours(chains: Chains, temperatures: int, parity: int, at: int) -> 
     """Let the pairs (k, k + 1) of every ladder, k = parity, parity + 2, ..., exchange their states.
 
     The probability is min(1, exp((beta_k - beta_{k+1}) (E_k - E_{k+1}))), the Metropolis rule for the joint
-    distribution of the ladder: `reference.swap_probability`. Pair k decides with the random number u[at + k].
+    distribution of the ladder: `reference.swap`. Pair k decides with the random number u[at + k].
     """
     beta, energy = chains.beta, chains.energy
     for start in range(0, energy.size, temperatures):
@@ -202,7 +202,7 @@ def exchange(array: Array, k: int) -> None:
 
 @lean
 def take_coldest(array: Array, temperatures: int, turn: int, out: Array) -> None:
-    """Copy the rows of the chains at temperature 1, one of each ladder, to the rows of out that are its turn's."""
+    """Copy the chains at temperature 1, one of each ladder, to the next rows of out."""
     ladders = array.shape[0] // temperatures
     for k in range(ladders):
         row = (k + 1) * temperatures - 1

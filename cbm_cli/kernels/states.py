@@ -198,7 +198,7 @@ def walk_gray_code(W: Wide, b: Wide, c: Wide, work: GrayWork) -> float:
 
 @lean
 def score_after(work: GrayWork, j: int, sign: float, safe: bool, run: int) -> float:
-    """sum_i log(1 + exp(activation_i)) after unit j is switched on (sign 1) or off (-1), or nothing is (0)."""
+    """sum_i log(1 + exp(activation_i)) after unit j is switched on (sign 1) or off (-1); 0: neither."""
     if safe:
         return add_and_score(work.activation, work.columns[j], sign)
     if sign == 0:
@@ -210,19 +210,19 @@ def score_after(work: GrayWork, j: int, sign: float, safe: bool, run: int) -> fl
 
 
 def mean_log_likelihood(W: Array, b: Array, c: Array, rows: Rows, unit: np.float32, log_z: float) -> float:
-    """Mean over rows (n, N) uint8 of log p(x) in nats, given log Z; float64 sums. Rows of unit 1 are binary."""
+    """Mean over rows (n, N) uint8 of log p(x) in nats, given log Z; rows of unit 1 are binary."""
     size, (n, m) = min(_ROWS, len(rows)), W.shape
     x, activation = np.empty((size, n), np.float32), np.empty((size, m), np.float32)
-    total = sum_of_scores(W, b, c, rows, np.float32(unit), x, activation, make_bits(size, n))
+    total = sum_of_scores((W, b, c), rows, np.float32(unit), x, activation, make_bits(size, n))
     return total / len(rows) - log_z
 
 
 @lean
 def sum_of_scores(
-    W: Array, b: Array, c: Array, rows: Rows, unit: np.float32, x: Array, activation: Array, bits: Bits
+    plain: tuple[Array, Array, Array], rows: Rows, unit: np.float32, x: Array, activation: Array, bits: Bits
 ) -> float:
-    """Sum over the rows of log sum_h exp(-E(x, h)), block by block; `reference.unnormalised_log_p`."""
-    total, block = 0.0, x.shape[0]
+    """Sum over the rows of log sum_h exp(-E(x, h)), block by block; `reference.free_energy`."""
+    (W, b, c), total, block = plain, 0.0, x.shape[0]
     for start in range(0, rows.shape[0], block):
         size = min(block, rows.shape[0] - start)
         for r in range(block):

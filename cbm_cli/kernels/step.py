@@ -32,7 +32,7 @@ def rate_at(plan: Plan, update: int) -> np.float32:
 
 @lean
 def step(machine: Machine, gradient: Gradient, velocity: Machine, plan: Plan, rate: np.float32) -> None:
-    """Move a machine along its centered gradient; a negative rate descends. `reference.centered_step`."""
+    """Move a machine along its centered gradient; a negative rate descends. `reference.plain_step`."""
     if plan.l1 > 0 or plan.l2 > 0:
         decay_weights(machine.W, gradient.W, plan, np.float32(1) if rate > 0 else np.float32(-1))
     if plan.momentum > 0:
@@ -52,7 +52,7 @@ def fast_step(fast: Machine, gradient: Gradient, plan: Plan) -> None:
 
 @lean_sum
 def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -> None:
-    """Add ``rate`` times the centered gradient, Eqs. (cgradW), (cgradb), (cgradc); `reference.centered_gradient`.
+    """Add ``rate`` times the centered gradient, Eqs. (13)-(15); `reference.centered_gradient`.
 
     <(x - mu)(h - lam)'>_d - <(x - mu)(h - lam)'>_m is multiplied out, gradient.W - mu gradient.h' -
     gradient.x lam': the products then need no centered copies of the rows.

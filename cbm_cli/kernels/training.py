@@ -1,4 +1,4 @@
-"""Training with the centered gradient, the paper's Algorithm 2, in one compiled loop; `reference.update`."""
+"""Training with the centered gradient, the paper's Algorithm 2, compiled; `reference.algorithm_2`."""
 
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int64, c_void_p, cast
@@ -16,23 +16,22 @@ from cbm_cli.kernels.phases import (
     Phase,
     average,
     gather_gradient,
-    infer_deep,
     infer_hidden,
     load_batch,
     make_batches,
     make_both,
     make_phase,
     model_rows,
-    sample_model,
+    weigh_hidden,
 )
 from cbm_cli.kernels.plan import ALL_STATES, SAME, Plan
-from cbm_cli.kernels.products import call
+from cbm_cli.kernels.products import binary_product, call
 from cbm_cli.kernels.random import ASIDE, SAMPLER
-from cbm_cli.kernels.sampling import Chains, make_chains, restart
+from cbm_cli.kernels.sampling import Chains, draw_samples, make_chains, restart
 from cbm_cli.kernels.states import AllStates, make_all_states, weigh_all_states
 from cbm_cli.kernels.step import Gradient, add, copy, fast_step, rate_at, step
 
-Direct = Callable[["Learner", int], None]  # makes the step of an update in Python
+Direct = Callable[["Workspace", int], None]  # makes the step of an update in Python
 
 
 class Source(NamedTuple):
@@ -46,8 +45,8 @@ class Source(NamedTuple):
     first: int  # block of its random numbers
 
 
-class Learner(NamedTuple):
-    """A machine that learns, and all that an update works with."""
+class Workspace(NamedTuple):
+    """All that an update works with."""
 
     machine: Machine
     felt: Machine  # what the chains feel: the machine, or its sum with the fast weights
@@ -59,7 +58,6 @@ class Learner(NamedTuple):
     both: Both
     gradient: Gradient
     noise: Means
-    rounds: Array
 
 
 def train(
@@ -83,26 +81,25 @@ def train(
     """
     n, m = state.W.shape
     aside = make_aside(state.aside_h, n, m, plan) if plan.offsets_from != SAME else None
-    deep = (
-        make_deep(plan.batch, plan.visible, n - plan.visible, m, plan.gibbs > 0) if n > plan.visible else None
-    )
-    learner, errors = make_learner(state, rows, plan), []
+    deeper = n - plan.visible
+    deep = make_deep(plan.batch, plan.visible, deeper, m, state.rounds, plan.gibbs > 0) if deeper else None
+    work, errors = make_workspace(state, rows, plan), []
 
     @CFUNCTYPE(c_int64, c_int64)
     def make_step(update: int) -> int:
         try:
-            direct(learner, update)
+            direct(work, update)
         except BaseException as error:
             errors.append(error)
         return len(errors)
 
     address = cast(make_step, c_void_p).value if direct else 0
-    make_updates(learner, plan, trail, first, last, deep, aside, address)
+    make_updates(work, plan, trail, first, last, deep, aside, address)
     if errors:
         raise errors[0]
 
 
-def make_learner(state: State, rows: Rows, plan: Plan) -> Learner:
+def make_workspace(state: State, rows: Rows, plan: Plan) -> Workspace:
     """Allocate what updates work with."""
     n, m = state.W.shape
     machine, fast = machine_of(state), fast_of(state)
@@ -110,7 +107,7 @@ def make_learner(state: State, rows: Rows, plan: Plan) -> Learner:
     felt = machine
     if plan.fast_rate > 0:
         felt = Machine(*(array.copy() for array in machine[:3]), machine.mu, machine.lam)
-    return Learner(
+    return Workspace(
         machine,
         felt,
         fast,
@@ -121,7 +118,6 @@ def make_learner(state: State, rows: Rows, plan: Plan) -> Learner:
         both,
         Gradient(*(np.empty(shape, np.float32) for shape in ((n, m), n, m)), plan.spans),
         make_means(n, m, multiple=4),
-        state.rounds,
     )
 
 
@@ -149,7 +145,7 @@ def make_aside(h: Array, n: int, m: int, plan: Plan) -> Source:
 
 @lean
 def make_updates(
-    learner: Learner,
+    work: Workspace,
     plan: Plan,
     trail: Trail,
     first: int,
@@ -159,60 +155,63 @@ def make_updates(
     direct: int,
 ) -> None:
     """The loop of ``train``. Where ``deep`` or ``aside`` is None, nothing of it is compiled."""
-    machine, data, model, gradient = learner.machine, learner.data, learner.model, learner.gradient
-    mark = 0
+    machine, data, model, gradient, mark = work.machine, work.data, work.model, work.gradient, 0
     for update in range(first, last):
-        load_batch(learner.batches, plan, update, data.x)  # x (B, N)
-        if deep is None:
-            infer_hidden(machine, data, plan)  # h (B, M)
-        else:
-            infer_deep(machine, data, deep, learner.rounds, plan, update)
-        if plan.fast_rate > 0:
-            copy(machine, learner.felt)
-            add(learner.fast, learner.felt)
-        advance(machine, learner.felt, data, model, plan, SAMPLER, update)  # x (R, N), h (R, M) of the model
-        average(data)
-        average(model.phase)
-        model_means = model.phase.mean
-        if aside is not None:
-            advance(machine, learner.felt, data, aside, plan, ASIDE, update)
-            average(aside.phase)
-            model_means = aside.phase.mean
-        gather_gradient(learner.both, data.mean, model.phase.mean, plan, gradient)
+        load_batch(work.batches, plan, update, data.x)  # x_d (B, N)
+        infer_hidden(machine, data, deep, plan, update)  # h_d (B, M), Eq. (6), or mean field
+        advance(work, model, plan, SAMPLER, update)  # x_m (R, N), h_m (R, M), Eqs. (5), (6)
+        means = means_for_offsets(work, model, aside, plan, update)
+        gather_gradient(work.both, data.mean, model.phase.mean, plan, gradient)  # <.>_d - <.>_m
         if plan.offsets.before:
-            move_offsets(machine, data.mean, model_means, learner.noise, plan, update)
-        if mark < trail.update.size and trail.update[mark] == update:
-            keep(machine, trail, mark)
-            mark += 1
+            move_offsets(machine, data.mean, means, work.noise, plan, update)
+        mark = keep(machine, trail, mark, update)
         if plan.fast_rate > 0:
-            fast_step(learner.fast, gradient, plan)  # before weight decay, which they do not have
+            fast_step(work.fast, gradient, plan)  # before weight decay, which they do not have
         if direct == 0:
-            step(machine, gradient, learner.velocity, plan, rate_at(plan, update))
+            step(machine, gradient, work.velocity, plan, rate_at(plan, update))  # Eqs. (13)-(15)
         elif call(direct, update) != 0:
             return
         if not plan.offsets.before:
-            move_offsets(machine, data.mean, model_means, learner.noise, plan, update)
+            move_offsets(machine, data.mean, means, work.noise, plan, update)
 
 
 @lean
-def advance(
-    machine: Machine, felt: Machine, data: Phase, source: Source, plan: Plan, site: int, update: int
-) -> None:
-    """Bring the rows of a model phase up to date: CD, PCD, PT or all states."""
+def advance(work: Workspace, source: Source, plan: Plan, site: int, update: int) -> None:
+    """Bring the rows of a model phase up to date: CD, PCD, PT or all states; and their means."""
+    phase, chains = source.phase, source.chains
     if source.exact:
-        weigh_all_states(machine, source.states, source.phase.weight, source.phase.h)
-        return
-    if plan.restart:
-        restart(data.h, plan.seed, update, source.first, source.u, source.chains.h.states)
-    sample_model(machine, felt, source.phase, source.chains, plan, site, update)
+        weigh_all_states(work.machine, source.states, phase.weight, phase.h)
+    else:
+        if plan.restart:
+            restart(work.data.h, plan.seed, update, source.first, source.u, chains.h.states)
+        if plan.fast_rate > 0:
+            copy(work.machine, work.felt)
+            add(work.fast, work.felt)
+        draw_samples(work.felt, chains, plan, site, update, phase.x, phase.activation)
+        if plan.fast_rate > 0:  # hidden means are those of the regular weights
+            binary_product(phase.x, phase.bits, work.machine.W, False, phase.activation)
+        weigh_hidden(work.machine, phase, plan)
+    average(phase)
 
 
 @lean
-def keep(machine: Machine, trail: Trail, k: int) -> None:
-    """Write the machine and its offsets into row k of the trail."""
-    mu, lam = trail.mu[k], trail.lam[k]
-    copy(machine, Machine(trail.W[k], trail.b[k], trail.c[k], mu, lam))
+def means_for_offsets(work: Workspace, model: Source, aside: Source | None, plan: Plan, update: int) -> Means:
+    """Model means that the offsets take: the gradient's, or those of a second model phase."""
+    if aside is None:
+        return model.phase.mean
+    advance(work, aside, plan, ASIDE, update)
+    return aside.phase.mean
+
+
+@lean
+def keep(machine: Machine, trail: Trail, mark: int, update: int) -> int:
+    """Write the machine and its offsets into row ``mark`` of the trail, if that is for this update."""
+    if mark == trail.update.size or trail.update[mark] != update:
+        return mark
+    mu, lam = trail.mu[mark], trail.lam[mark]
+    copy(machine, Machine(trail.W[mark], trail.b[mark], trail.c[mark], mu, lam))
     for i in range(mu.size):
         mu[i] = machine.mu[i]
     for j in range(lam.size):
         lam[j] = machine.lam[j]
+    return mark + 1

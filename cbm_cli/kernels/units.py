@@ -50,17 +50,25 @@ def sigmoid(x: np.float32) -> np.float32:
 
 @lean_sum
 def sum_of_softplus(activation: Array, bias: Array, gain: np.float32) -> float:
-    """sum_j log(1 + exp(gain (activation_j + bias_j))) of two vectors, in float64; no overflow."""
-    linear, score = 0.0, 0.0
-    for start in range(0, bias.size, 512):
-        levels, shifts = activation[start : start + 512], bias[start : start + 512]
-        product = 1.0  # of up to 512 factors between 1 and 2
+    """sum_j log(1 + exp(gain (activation_j + bias_j))) of two vectors; no overflow.
+
+    log(1 + exp(a)) is max(a, 0) plus the log of a factor between 1 and 2. Of these factors 64 are multiplied
+    in float32 and 512 in float64 before one logarithm is taken.
+    """
+    total, product = 0.0, 1.0
+    for start in range(0, bias.size, 64):
+        levels, shifts = activation[start : start + 64], bias[start : start + 64]
+        linear, factors = np.float32(0), _ONE
         for j in range(shifts.size):
             a = gain * (levels[j] + shifts[j])
             linear += max(a, np.float32(0))
-            product *= np.float64(1) + np.float64(exponential(-abs(a)))
-        score += math.log(product)
-    return linear + score
+            factors *= _ONE + exponential(-abs(a))
+        total += linear
+        product *= factors
+        if start % 512 == 448:
+            total += math.log(product)
+            product = 1.0
+    return total + math.log(product)
 
 
 @lean

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels.auto_encoder import summed_cost, train_auto_encoder
 from cbm_cli.kernels import training
+from cbm_cli.kernels.auto_encoder import summed_cost, train_auto_encoder
 from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.kernels.random import FISHER, fill_uniform
 from cbm_cli.kernels.step import add, fade, rate_at
@@ -61,22 +61,22 @@ class Learner:
             direct = self._direct if self.direction else None
             training.train(state, self.data.train, self.plan, trail, first, last, direct)
 
-    def _direct(self, learner: training.Learner, update: int) -> None:
+    def _direct(self, work: training.Workspace, update: int) -> None:
         """Make the step of an update along a natural gradient, or along one of another length."""
-        plan, machine, model = self.plan, learner.machine, learner.model.phase
-        gradient, decay = learner.gradient[:3], 0.0
+        plan, machine, model = self.plan, work.machine, work.model.phase
+        gradient, decay = work.gradient[:3], 0.0
         if plan.l1 or plan.l2:
             decay = -(plan.l1 * np.sign(machine.W) + plan.l2 * machine.W)
             gradient = gradient[0] + decay, *gradient[1:]
         weight = -model.weight
-        h = learner.model.states.h if plan.exact else model.h / model.weight[:, None]
+        h = work.model.states.h if plan.exact else model.h / model.weight[:, None]
         u = np.empty(h.size + -h.size % 4, np.float32)
         fill_uniform(u, plan.seed, update, FISHER, 0)
-        phase, data = Phase(model.x, h, weight), learner.data.x if plan.exact else None
+        phase, data = Phase(model.x, h, weight), work.data.x if plan.exact else None
         found = self.direction(
             machine[:3], gradient, machine[3:], phase, data, u[: h.size].reshape(h.shape), decay
         )
-        to = learner.velocity if plan.momentum else machine
+        to = work.velocity if plan.momentum else machine
         if plan.momentum:
             fade(to, plan.momentum)
         for array, change in zip(to[:3], found, strict=True):

@@ -92,10 +92,12 @@ class Pretraining:
         return Stage(settings, data, plan, seed, total_updates(settings, data))
 
     def _gains(self, k: int) -> dict[str, np.float32]:
-        """Which activations of the RBM of layer k are doubled."""
+        """Factors of activations in the RBM of layer k: 2 where the deep machine adds a second side."""
+        twice = np.float32(2 if self.settings.pretraining.doubling else 1)
+        once = np.float32(1)
         return {
-            "to_hidden": np.float32(2 if k == 0 else 1),
-            "to_visible": np.float32(2 if k == self.stages - 1 else 1),
+            "to_hidden": twice if k == 0 else once,
+            "to_visible": twice if k == self.stages - 1 else once,
         }
 
     def _data_of(self, now: Progress) -> Dataset:
@@ -120,6 +122,7 @@ def pretraining_facts(settings: Settings) -> dict | None:
     layers = settings.model.layers - 1
     return {
         "model": settings.model.size,
+        "doubling": settings.pretraining.doubling,
         "layers": [_settings_of(settings, k, 1).model_dump(mode="json") for k in range(layers)],
     }
 
@@ -133,7 +136,7 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
         sliding = {"visible": how.sliding_factor, "hidden": how.sliding_factor}
     elif layer and not sliding.visible:  # only the data have a fixed mean
         sliding = {"visible": sliding.hidden, "hidden": sliding.hidden}
-    sampler = how.sampler or settings.sampler
+    sampler, batch = how.sampler or settings.sampler, how.batch or settings.batch
     if "PT" in sampler or sampler == "exact":
         raise CbmError(
             f"pretraining: {sampler} has no place for doubled activations; give pretraining a sampler, "
@@ -148,7 +151,11 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
         sliding_factor=sliding,
         init=settings.init,
         weight_scale=settings.weight_scale,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
         epochs=how.epochs,
-        batch=how.batch or settings.batch,
+        batch=batch,
+        shuffle=settings.shuffle or batch == "full",
+        chains=settings.chains if "PCD" in sampler else None,
         evaluate={"method": "none"},
     )

@@ -109,8 +109,8 @@ def _offset_plan(settings: Settings, sizes: Sequence[int]) -> OffsetPlan:
 def _sides(lower: Sequence[NDArray], upper: Sequence[NDArray], kind: str) -> tuple[NDArray, NDArray]:
     """What x and h hold, from an array (..., n_l) per layer, where layers are at the bottom or top of a pair.
 
-    Even and odd layers of a Boltzmann machine; all layers but the last and all but the first of an auto encoder,
-    whose inner layers are on both sides.
+    Even and odd layers of a Boltzmann machine; all layers but the last, and all but the first, of an auto
+    encoder, whose inner layers are on both sides.
     """
     chosen = (lower[:-1], upper[1:]) if kind == "auto-encoder" else (lower[0::2], upper[1::2])
     return tuple(np.concatenate(layers, axis=-1) for layers in chosen)
@@ -122,10 +122,10 @@ def _sides(lower: Sequence[NDArray], upper: Sequence[NDArray], kind: str) -> tup
 def first_machine(settings: Settings, data: Dataset, seed: int) -> Layered:
     """The machine before the first update, without offsets in its biases.
 
-    W ~ N(0, weight_scale^2) between neighbouring layers, from the seed alone: trial k starts from the same weights
-    in every cell of an experiment. The visible biases are the inverse activation of the data mean clipped to
-    [0.001, 0.999], or zero; all other biases are 0. Offsets start at the data mean and, of hidden units, at their
-    activation of 0; at 0 for the letter 0, 1/2 for h and r.
+    W ~ N(0, weight_scale^2) between neighbouring layers, from the seed alone: trial k starts from the same
+    weights in every cell of an experiment. The visible biases are the inverse activation of the data mean
+    clipped to [0.001, 0.999], or zero; all other biases are 0. Offsets start at the data mean and, for hidden
+    units, at their activation of 0; at 0 for the letter 0, and at 1/2 for h and r.
     """
     sizes, model = layout_of(settings, data).sizes, settings.model
     normal = streams.generator(seed, streams.START).standard_normal

@@ -1,0 +1,414 @@
+"""Trials that start from machines, and longer trainings that continue finished ones."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cbm_cli.datasets import Dataset
+from cbm_cli.errors import CbmError
+from cbm_cli.grid import Settings, Trial
+from cbm_cli.results import Progress, Store, read_layered, read_progress
+from cbm_cli.trial.run import run_trial
+from cbm_cli.trial.start_from import start_from_machine
+from tests.test_run import cbm, files
+
+ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
+DATA = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
+SHORT, LONG = 5, 10  # epochs of 4 updates
+RBM = {
+    "data": {"name": "bars-and-stripes", "size": 2},
+    "model": {"kind": "rbm", "hidden": 3},
+    "offsets": "dd^b_s",
+    "sampler": "PCD-1",
+    "learning_rate": 0.1,
+    "epochs": SHORT,
+    "batch": 5,
+    "weight_scale": 2.0,  # so that what the chains are at matters to every update
+}
+DBM = RBM | {
+    "model": {"kind": "dbm", "hidden": [4, 3]},
+    "offsets": "dad^b_s",
+    "evaluate": {"method": "exact"},
+}
+CODER = RBM | {"model": {"kind": "auto-encoder", "hidden": [4, 3]}, "offsets": "ddd^b_s", "sampler": None}
+TRAININGS = {
+    "PCD": RBM,
+    "PT": RBM | {"sampler": "PT_3", "offsets": "aa^b"},
+    "FPCD": RBM | {"sampler": "FPCD-1"},
+    "CD with batches of all rows": RBM | {"sampler": "CD-1", "batch": "full"},
+    "second sampler": RBM | {"offsets": "mm^b", "offsets_from": "independent"},
+    "stations off the grid": RBM | {"evaluate": {"every": 7}},
+    "one long interval": RBM | {"evaluate": {"every": 30}},
+    "AIS": RBM | {"evaluate": {"method": "ais", "every": 8, "temperatures": 30, "runs": 5}},
+    "recorders": RBM | {"record": {"what": "weight_norms+offset_values", "every": 3, "window": "15-30"}},
+    "decay": RBM | {"learning_rate": {"start": 0.1, "decay": 0.5, "every": "3 epochs"}},
+    "DBM": DBM,
+    "DBM off the grid": DBM | {"evaluate": {"method": "exact", "every": 7}},
+    "pre-training": DBM | {"pretraining": {"epochs": 2}},
+    "auto encoder": CODER,
+    "early stopping": CODER | {"early_stopping": {"look_ahead": 2, "tolerance": 10.0}},
+    "divergence": RBM | {"learning_rate": 1e30},
+}
+
+
+def run_into(folder, epochs, settings, since=None):
+    """Train for so many epochs; return the store with the trial in it, under one name whatever the length."""
+    trial = Trial("test", Settings(**settings | {"epochs": epochs}), 0, 1)
+    store = Store(folder / "test")
+    store.write("run", trial, run_trial(trial, DATA, since), course="course")
+    return store
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_training_that_is_continued_ends_in_the_same_bytes_as_one_at_once(tmp_path, name):
+    settings = TRAININGS[name]
+    short = run_into(tmp_path / "short", SHORT, settings)
+    end = short.end("course", 0, 10**9)
+    run_into(tmp_path / "continued", LONG, settings, read_progress(end))
+    run_into(tmp_path / "at-once", LONG, settings)
+    continued, at_once = (files(tmp_path / folder, ".csv", ".npz") for folder in ("continued", "at-once"))
+    assert continued.keys() == at_once.keys()
+    for path in at_once:
+        assert continued[path] == at_once[path], path
+    if name not in ("early stopping", "divergence"):
+        assert pd.read_csv(tmp_path / "at-once/test/trials/run/trial-000.csv")["epoch"].iloc[-1] == LONG
+
+
+def test_the_longest_end_that_is_not_too_long_is_taken_from_all_experiments(tmp_path):
+    for experiment, epochs in (("test", 3), ("other", 4), ("more", 6)):
+        run_into(tmp_path / "runs", epochs, RBM)
+        (tmp_path / "runs/test").rename(tmp_path / f"runs/{experiment}-{epochs}")
+    store = Store(tmp_path / "runs/new")
+    found = [store.end("course", 0, 4 * epochs) for epochs in (2, 3, 5, 6)]
+    assert [path and path.name for path in found] == [
+        None,
+        "trial-000-12.npz",
+        "trial-000-16.npz",
+        "trial-000-24.npz",
+    ]
+    assert store.end("course", 1, 40) is store.end("other", 0, 40) is None
+
+
+# ---- From machines ----
+
+
+@pytest.mark.parametrize("settings", [RBM, DBM, CODER], ids=["rbm", "dbm", "auto-encoder"])
+@pytest.mark.parametrize("letter", "0dh")
+def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, letter):
+    store = run_into(tmp_path, SHORT, settings | {"sliding_factor": {"visible": 0.5, "hidden": 0.5}})
+    path = store.path("run", 0, ".npz")
+    other = settings | {"offsets": letter * (2 if settings is RBM else 3)}
+    state = start_from_machine(Settings(**other), DATA, 5, read_layered(path))
+    arrays = dict(np.load(path))
+    if letter == "0":
+        assert not state.mu.any()
+        assert not state.lam.any()
+    else:
+        np.testing.assert_array_equal(state.mu[:6], arrays["offsets_0"])
+    trial = Trial("test", Settings(**other), 0, 5)
+    outcome = run_trial(trial, DATA, Progress(state))
+    last = store.curve("run", 0).iloc[-1]
+    measured = [name for name in outcome.columns if name.endswith(("log_likelihood", "cost"))]
+    assert measured
+    for name in measured:
+        assert outcome.curve[0, outcome.columns.index(name)] == pytest.approx(last[name], rel=1e-6)
+
+
+def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has(tmp_path):
+    store = run_into(tmp_path, SHORT, RBM | {"offsets": "mm^b"})
+    settings = Settings(**RBM | {"sliding_factor": {"visible": 0}})
+    state = start_from_machine(settings, DATA, 5, read_layered(store.path("run", 0, ".npz")))
+    np.testing.assert_allclose(state.mu, DATA.train.mean(0), rtol=1e-6)
+
+
+def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_changed(tmp_path):
+    store = run_into(tmp_path, SHORT, RBM)
+    machine = read_layered(store.path("run", 0, ".npz"))
+    trial = Trial("test", Settings(**RBM), 0, 7)
+
+    def started():
+        return Progress(start_from_machine(trial.settings, DATA, trial.seed, machine))
+
+    whole = run_trial(trial, DATA, started())
+    paused = run_trial(trial, DATA, started(), should_pause=iter([False, False, False, True]).__next__)
+    assert 0 < paused.update < 4 * SHORT
+    store.write_progress("second", 0, paused, "digest")
+    assert store.progress("second", 0, "another digest") is None
+    resumed = run_trial(trial, DATA, store.progress("second", 0, "digest"))
+    assert resumed.curve.tobytes() == whole.curve.tobytes()
+    assert all((resumed.machine[name] == array).all() for name, array in whole.machine.items())
+
+
+# ---- The command line ----
+
+GRID = """
+defaults:
+  trials: 2
+  data: {path: rows.npz}
+  model: {kind: rbm, hidden: 3}
+  offsets: [00, dd^b_s]
+  sampler: PCD-1
+  learning_rate: 0.1
+  batch: 5
+  epochs: 5
+  evaluate: {parts: train+valid}
+experiments:
+  second:
+    learning_rate: 0.01
+    start_from: {experiment: first}
+  first: {}
+"""
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch):
+    """Return a function that writes a grid with replacements."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("rows.npz", train=ROWS[:20], valid=ROWS[20:30], test=ROWS[30:])
+
+    def write(*replacements, text=GRID):
+        for old, new in replacements:
+            assert old in text
+            text = text.replace(old, new)
+        Path("grid.yaml").write_text(text)
+
+    write()
+    return write
+
+
+def refused(*arguments):
+    return cbm("run", "grid.yaml", "-j", 0, "--no-table", *arguments, code=2).stderr
+
+
+def curves(experiment, folder="out"):
+    """First and last row of the curve of every trial of the experiment, by run-id and number."""
+    store = Store(Path(folder) / experiment)
+    return {
+        (cell["offsets"], number): store.curve(cell["run_id"], number)
+        for cell in store.manifest()["cells"]
+        for number in store.finished(cell["run_id"])
+    }
+
+
+def test_an_experiment_starts_from_the_trials_of_another_one_which_runs_first(grid):
+    dry = cbm("run", "grid.yaml", "--dry-run").stdout
+    assert "8 trials: 0 done, 8 to run, 4 of them from machines of files or of another experiment" in dry
+    cbm("run", "grid.yaml", "-j", 0, "-o", "out", "--no-table")
+    first, second = curves("first"), curves("second")
+    assert first.keys() == second.keys()
+    assert len(first) == 4
+    for key, curve in second.items():
+        assert curve["train_log_likelihood"][0] == first[key]["train_log_likelihood"].iloc[-1]
+    assert "8 done, 0 to run" in cbm("run", "grid.yaml", "--dry-run", "-o", "out").stdout
+    cbm("run", "grid.yaml", "first", "-j", 0, "-o", "alone", "--no-table")
+    cbm("run", "grid.yaml", "second", "-j", 0, "-o", "alone", "--no-table")
+    one, other = (files(folder, ".npz") for folder in ("out", "alone"))
+    assert one == other
+
+
+def test_trials_start_from_the_best_machines_on_the_validation_part(grid):
+    grid(("experiment: first", "experiment: first, machine: best-valid"))
+    cbm("run", "grid.yaml", "-j", 0, "-o", "out", "--no-table")
+    first, second = curves("first"), curves("second")
+    for key, curve in second.items():
+        assert curve["valid_log_likelihood"][0] == first[key]["valid_log_likelihood"][1:].max()
+
+
+def test_a_start_in_parallel_and_in_this_process_is_the_same(grid):
+    cbm("run", "grid.yaml", "-j", 0, "-o", "one", "--no-table")
+    cbm("run", "grid.yaml", "-j", 2, "-o", "two", "--no-table")
+    assert files("one", ".npz") == files("two", ".npz")
+
+
+def test_an_experiment_starts_from_machine_files(grid):
+    cbm("run", "grid.yaml", "first", "-j", 0, "-o", "out", "--no-table")
+    cell = Store(Path("out/first")).manifest()["cells"][1]["run_id"]
+    shutil.copytree(f"out/first/trials/{cell}", "start")
+    grid(("experiment: first", "path: 'start/trial-{trial:03d}.npz'"))
+    cbm("run", "grid.yaml", "second", "-j", 0, "-o", "out", "--no-table")
+    first, second = curves("first"), curves("second")
+    for (_, number), curve in second.items():
+        last = first["dd^b_s", number]["train_log_likelihood"].iloc[-1]
+        assert curve["train_log_likelihood"][0] == pytest.approx(last, rel=1e-6)
+    # The content decides: a file that changes makes its trials run again, and no other.
+    assert "4 done, 0 to run" in cbm("run", "grid.yaml", "second", "--dry-run", "-o", "out").stdout
+    shutil.copy("start/trial-000.npz", "start/trial-001.npz")
+    result = cbm("run", "grid.yaml", "second", "--dry-run", "-o", "out")
+    assert "2 done, 2 to run, 2 of them from machines" in result.stdout
+    assert "started from another machine than start/trial-001.npz holds now" in result.stderr
+    # One file for all trials is part of the run-id.
+    grid(("experiment: first", "path: start/trial-000.npz"))
+    assert "0 done, 4 to run" in cbm("run", "grid.yaml", "second", "--dry-run", "-o", "out").stdout
+
+
+def test_more_epochs_continue_finished_trials(grid):
+    cbm("run", "grid.yaml", "first", "-j", 0, "-o", "out", "--no-table")
+    longer = ("run", "grid.yaml", "first", "--set", "epochs=10", "--no-table", "-o")
+    dry = cbm(*longer, "out", "--dry-run").stdout
+    assert "4 trials: 0 done, 4 to run, 4 of them from the end of a shorter training" in dry
+    cbm(*longer, "out", "-j", 0)
+    cbm(*longer, "new", "-j", 0)
+    at_once = files("new", ".csv", ".npz")
+    continued = files("out", ".csv", ".npz")
+    for path in at_once.keys() - {"first/summary.csv"}:
+        assert continued[path] == at_once[path], path
+    # Other settings have other courses.
+    assert "from the end" not in cbm(*longer, "out", "--dry-run", "--set", "learning_rate=0.2").stdout
+
+
+def test_an_end_that_was_cut_short_is_named_and_the_trial_starts_afresh(grid):
+    cbm("run", "grid.yaml", "first", "-j", 0, "-o", "out", "--no-table")
+    victim = sorted(Path("out").rglob("trial-001-*.npz"))[0]
+    victim.write_bytes(victim.read_bytes()[:-50])
+    result = cbm("run", "grid.yaml", "first", "--set", "epochs=10", "-j", 0, "-o", "out", "--no-table")
+    assert f"{victim}: was cut short" in result.stderr
+    assert (
+        "All 4 trials are done"
+        in cbm("run", "grid.yaml", "first", "--set", "epochs=10", "-j", 0, "-o", "out").stderr
+    )
+
+
+# ---- What is refused ----
+
+FIRST = "start_from: {experiment: first}"
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        ("{experiment: frist}", "15:30: second.start_from.experiment: there is no experiment frist; did you"),
+        (
+            "{experiment: second}",
+            "15:30: second.start_from.experiment: starts from second, which starts from",
+        ),
+        (
+            "{experiment: first, path: a.npz}",
+            "15:43: second.start_from.path: trials start from files or from",
+        ),
+        ("{path: a.npz, machine: final}", ""),
+        ("{path: a.npz, machine: best-valid}", "15:40: second.start_from.machine: machine chooses one of an"),
+        (
+            "{experiment: first, machine: best}",
+            "15:46: second.start_from.machine: must be final or best-valid",
+        ),
+        ("{path: 'a-{number}.npz'}", "15:24: second.start_from.path: knows {trial} and {trial:03d} alone"),
+        ("{path: 'a-{trial.npz'}", "15:24: second.start_from.path: knows {trial} and {trial:03d} alone"),
+        ("first", "15:5: second.start_from: must be a mapping of fields, not first"),
+        ("{file: a.npz}", "15:18: second.start_from.file: unknown field; there are: path, experiment"),
+    ],
+)
+def test_a_bad_start_is_told_with_its_place(grid, start, told):
+    grid((FIRST, f"start_from: {start}"))
+    assert f"grid.yaml:{told}" in refused("second") if told else "cannot be read" in refused("second")
+
+
+def test_a_circle_of_starts_is_told_once_for_each_experiment(grid):
+    grid(("  first: {}", "  first: {start_from: {experiment: second}}"))
+    told = refused()
+    assert (
+        "15:30: second.start_from.experiment: starts from first, which starts from second in the end" in told
+    )
+    assert "16:36: first.start_from.experiment: starts from second, which starts from first" in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            [("first: {}", "first: {model: {kind: rbm, hidden: 4}}")],
+            "first has no rbm of 3 hidden units on rows",
+        ),
+        (
+            [("first: {}", "first: {data: {name: bars-and-stripes, size: 2}}")],
+            "first has no rbm of 3 hidden units on rows",
+        ),
+        (
+            [("first: {}", "first: {learning_rate: [0.1, 0.2]}")],
+            "2 cells of first would do; they differ in learning_rate (0.1, 0.2), and here it is 0.01: give",
+        ),
+        (
+            [("first: {}", "first: {trials: 1}")],
+            "needs trial 1 of first, which has 1 trials; raise them by: cbm",
+        ),
+        (
+            [("experiment: first", "experiment: first, machine: best-valid"), ("train+valid", "train")],
+            "first evaluates no validation part of rows, and so has no best-valid machine",
+        ),
+    ],
+)
+def test_an_experiment_without_the_trials_that_are_needed_is_refused(grid, changes, told):
+    grid(*changes)
+    assert f"second: start_from: {told}" in refused()
+
+
+def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
+    """The scheme alone tells the cells apart; that their initial biases differ, too, does not matter."""
+    grid(("first: {}", "first: {when: [{if: {offsets: 00}, set: {init: zero}}], learning_rate: 0.2}"))
+    assert "8 to run, 4 of them from machines" in cbm("run", "grid.yaml", "--dry-run").stdout
+
+
+def test_trials_that_are_not_finished_are_named_with_the_command_that_makes_them(grid):
+    told = refused("second", "-o", "out")
+    assert (
+        "second: start_from: trial 0 of first is not finished; name both experiments, or first run: cbm"
+        in told
+    )
+    cbm("run", "grid.yaml", "first", "-j", 0, "-o", "out", "--no-table")
+    cbm("run", "grid.yaml", "second", "-j", 0, "-o", "out", "--no-table")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"kind": np.array("dbm")}, "is a machine of kind dbm; the model is of kind rbm"),
+        (
+            {"weights_0": np.zeros((6, 4)), "biases_1": np.zeros(4)},
+            "has layers of 6-4 units; the model on rows has 6-3",
+        ),
+        ({"biases_0": np.full(6, np.nan)}, "biases_0 holds NaN"),
+        ({"biases_0": np.zeros(5)}, "shapes do not fit"),
+    ],
+)
+def test_a_machine_that_does_not_fit_is_refused_before_anything_runs(grid, arrays, told):
+    plain = {"weights_0": np.zeros((6, 3)), "biases_0": np.zeros(6), "biases_1": np.zeros(3)}
+    np.savez("a.npz", **plain | arrays)
+    grid((FIRST, "start_from: {path: a.npz}"))
+    assert f"second: start_from: a.npz: {told}" in refused("second", "-o", "out")
+    assert not Path("out").exists()
+
+
+def test_each_trial_needs_a_file_where_the_path_names_the_trial(grid):
+    np.savez("a-0.npz", weights_0=np.zeros((6, 3)), biases_0=np.zeros(6), biases_1=np.zeros(3))
+    grid((FIRST, "start_from: {path: 'a-{trial}.npz'}"))
+    told = refused("second")
+    assert "a-1.npz: cannot be read: No such file or directory (each trial needs one, here trial 1)" in told
+
+
+def test_an_auto_encoder_of_other_activations_is_refused(tmp_path):
+    from cbm_cli.trial.start_from import check_machine
+
+    store = run_into(tmp_path, 1, CODER)
+    path = store.path("run", 0, ".npz")
+    other = CODER | {"model": CODER["model"] | {"encoder": "tanh"}}
+    with pytest.raises(CbmError, match="has encoder sigmoid; the model has tanh"):
+        check_machine(Settings(**other), DATA, read_layered(path), path)
+
+
+def test_a_machine_that_diverged_fails_its_trial_alone(grid):
+    cbm("run", "grid.yaml", "first", "-j", 0, "-o", "out", "--no-table")
+    cell = Store(Path("out/first")).manifest()["cells"][0]["run_id"]
+    machine = Path(f"out/first/trials/{cell}/trial-001.npz")
+    arrays = dict(np.load(machine)) | {"biases_0": np.full(6, np.nan)}
+    np.savez(machine, **arrays)
+    result = cbm("run", "grid.yaml", "-j", 0, "-o", "out", "--no-table", code=1)
+    assert "the machine has diverged" in result.stderr
+    assert len(curves("second")) == 3
+
+
+def test_pretraining_has_no_place_beside_a_start():
+    with pytest.raises(ValueError, match="the layers are those of start_from"):
+        Settings(**DBM | {"pretraining": {"epochs": 2}, "start_from": {"experiment": "first"}})
