@@ -95,16 +95,15 @@ def mix(letter, units):
 def plan(n, m, batch, scheme="dd", sliding=(1, 1), before=True, **changes):
     """A full-batch plan of PCD-1 of n visible and m hidden units, changed as asked.
 
-    A scheme is a string of two letters, or the shares of both sides, (4, n) and (4, m). Numbers that are not
-    whole become float32, ``learning_rate`` is a number or a schedule ((first update, rate), ...).
+    A scheme is a string of two letters, or the shares of both sides, (4, n) and (4, m). Sliding factors are
+    those of both sides, numbers or (n,) and (m,). Fractions become float32; ``learning_rate`` is a number or a
+    schedule ((first update, rate), ...).
     """
     mixes = [
         mix(side, size) if isinstance(side, str) else side for side, size in zip(scheme, (n, m), strict=True)
     ]
-    factors = (np.full(size, nu, np.float32) for size, nu in zip((n, m), sliding, strict=True))
-    offsets = offset_plan(n, m, *mixes, before=before)
-    mu_factor, lam_factor = factors
-    offsets = offsets._replace(mu_factor=mu_factor, lam_factor=lam_factor)
+    factors = [np.full(size, nu, np.float32) for size, nu in zip((n, m), sliding, strict=True)]
+    offsets = offset_plan(n, m, *mixes, mu_factor=factors[0], lam_factor=factors[1], before=before)
     numbers = {name: np.float32(it) if isinstance(it, float) else it for name, it in changes.items()}
     rates = scheduled(numbers.pop("learning_rate", 0.1))
     return plain_plan(n, m, 2024, batch, **rates | {"offsets": offsets} | numbers)

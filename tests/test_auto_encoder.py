@@ -180,7 +180,8 @@ def test_the_cost_of_saturated_units_is_finite():
     learner = Learner(settings(hidden=1, scheme="00"), DATA, 3)
     state = learner.start()._replace(W=np.zeros(6, np.float32), b=np.full(6, 120, np.float32))
     rows = np.array([[0, 0, 1, 1, 1, 1]], np.uint8)
-    assert summed_costs(state, learner.sizes, rows, learner.plan) == 240  # -log(1 - sigmoid(120)) is 120 in each wrong unit
+    found = summed_costs(state, learner.sizes, rows, learner.plan)
+    assert found == 240  # -log(1 - sigmoid(120)) is 120 in each wrong unit
 
 
 def test_grey_values_are_probabilities():
@@ -237,7 +238,8 @@ def test_batches_are_the_rows_in_the_order_of_their_epoch():
     for epoch in range(2):
         order = epoch_order(40, 3, epoch)
         for k in range(5):
-            learn_auto_encoder(expected, learner.sizes, DATA.train[order[7 * k : 7 * k + 7]], one, 0, 1)
+            rows = DATA.train[order[7 * k : 7 * k + 7]]
+            learn_auto_encoder(expected, learner.sizes, rows, one, 0, 1)
     assert all((mine == yours).all() for mine, yours in zip(state, expected, strict=True))
 
 

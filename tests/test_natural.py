@@ -33,24 +33,25 @@ FISHERS = {
 DAMPING = {"joint": 0.0, "marginal": 0.01, "diagonal": 0.0}
 
 
-def natural(fisher, rows=ROWS, hidden=M, exact=False, rate=1.0, knobs=None, offsets="dd^b", sliding=1.0, **changes):
-    """A learner that climbs along a natural gradient, or along the centered one where ``fisher`` is None."""
+def natural(fisher, rows=ROWS, hidden=M, exact=False, others=None, **changes):
+    """A learner along a natural gradient, or along the centered one where ``fisher`` is None.
+
+    Changes are of the gradient, ``others`` of other settings.
+    """
     gradient = {"kind": "centered"}
     if fisher:
         gradient = {"kind": "natural", "fisher": fisher, "damping": DAMPING[fisher]}
-    its = Settings(
-        data={"name": "mnist"},  # its name; the rows are others
-        model={"kind": "rbm", "hidden": hidden},
-        offsets=offsets,
-        sliding_factor={"visible": sliding, "hidden": 1},
-        sampler="exact" if exact else "PCD-1",
-        gradient=gradient | changes,
-        learning_rate=rate,
-        updates=1,
-        batch="full",
-        **knobs or {},
-    )
-    return Learner(its, Dataset("rows", rows), 2024)
+    its = {
+        "data": {"name": "mnist"},  # its name; the rows are others
+        "model": {"kind": "rbm", "hidden": hidden},
+        "offsets": "dd^b",
+        "sampler": "exact" if exact else "PCD-1",
+        "gradient": gradient | changes,
+        "learning_rate": 1.0,
+        "updates": 1,
+        "batch": "full",
+    }
+    return Learner(Settings(**its | (others or {})), Dataset("rows", rows), 2024)
 
 
 def random_start(way, seed, scale=0.7):
@@ -128,9 +129,7 @@ def test_the_sampled_step_is_that_of_the_covariance_of_the_very_samples(fisher, 
 
 
 def test_few_steps_of_conjugate_gradients_come_close_and_one_is_steepest_descent():
-    ways = {
-        k: natural("marginal", estimate="samples", damping=0.1, iterations=k) for k in (1, 2, 4, 8, 200)
-    }
+    ways = {k: natural("marginal", estimate="samples", damping=0.1, iterations=k) for k in (1, 2, 4, 8, 200)}
     exact = ways[200]
     state = random_start(exact, seed=5)
     goal = step_of(state, exact)
@@ -180,7 +179,8 @@ WAYS = {
 @pytest.mark.parametrize("name", WAYS)
 def test_offsets_do_not_change_a_natural_step(name):
     def way(offsets):
-        return natural(name.split()[0], offsets=offsets, sliding=0.1, **WAYS[name])
+        others = {"offsets": offsets, "sliding_factor": {"visible": 0.1, "hidden": 1}}
+        return natural(name.split()[0], others=others, **WAYS[name])
 
     state = random_start(way("dd^b_s"), seed=8)
     step = step_of(state, way("dd^b_s"))
@@ -208,7 +208,8 @@ def test_flipped_data_give_the_same_natural_step(fisher, m):
 @pytest.mark.parametrize("length", ["standard", "centered"])
 def test_a_step_can_have_the_length_of_another_gradient(length, fisher, sampled, of):
     damped = {"damping": 0.01} if fisher else {}
-    way = natural(fisher, exact=not sampled, rate=0.5, scale_to=length, scale_of=of, **damped)
+    half = {"learning_rate": 0.5}
+    way = natural(fisher, exact=not sampled, others=half, scale_to=length, scale_of=of, **damped)
     state = random_start(way, seed=11)
     machine = wide(state[:3])
     data, model = data_phase(machine), samples_of(state, way) if sampled else ref.model_phase(*machine)
@@ -225,13 +226,13 @@ def test_a_step_can_have_the_length_of_another_gradient(length, fisher, sampled,
 @pytest.mark.parametrize("fisher", ["joint", None])
 def test_steps_along_other_directions_have_momentum_and_weight_decay(fisher):
     """Decay is part of the gradient whose direction is taken, and the velocity adds up the steps."""
-    knobs = {"momentum": 0.8, "weight_decay": {"l1": 0.01, "l2": 0.1}}
-    way = natural(fisher, exact=True, rate=0.1, offsets="00", knobs=knobs, scale_to="standard")
+    others = {"momentum": 0.8, "weight_decay": {"l1": 0.01, "l2": 0.1}, "learning_rate": 0.1, "offsets": "00"}
+    way = natural(fisher, exact=True, others=others, scale_to="standard")
     state, velocity = random_start(way, seed=14), np.zeros(N * M + N + M)
     for update in range(5):
-        W, b, c = machine = wide(state[:3])
+        machine = wide(state[:3])
         dW, db, dc = ref.gradient(data_phase(machine), ref.model_phase(*machine))
-        gradient = dW + ref.weight_decay(W, 0.01, 0.1), db, dc
+        gradient = dW + ref.weight_decay(machine[0], 0.01, 0.1), db, dc
         direction = gradient
         if fisher:
             direction = ref.rescale(ref.natural_gradient(gradient, FISHERS[fisher](*machine)), gradient)
@@ -307,7 +308,7 @@ def with_stuck_units(fisher, value, rate=1.0):
     """Learners of data whose first unit always has a value, and of the other units alone; and a state."""
     rows = ROWS.copy()
     rows[:, 0] = value
-    way = natural(fisher, rows, exact=True, rate=rate)
+    way = natural(fisher, rows, exact=True, others={"learning_rate": rate})
     state = random_start(way, seed=13, scale=0.5)
     state.b[0] = state.c[0] = 60 if value else -60
     return way, natural(fisher, np.ascontiguousarray(rows[:, 1:]), M - 1, exact=True), state
@@ -349,7 +350,7 @@ def log_likelihood(state, rows):
 def test_a_natural_training_arrives_and_stays_where_the_fisher_matrix_is_all_but_singular(rate):
     """Figure 13 (a): within 0.5 of the bound -13.86 in 30 updates at rate 1.0; 300 are enough for 0.1."""
     bars = bars_and_stripes(2)
-    way = natural("joint", bars.train, 4, exact=True, rate=rate)
+    way = natural("joint", bars.train, 4, exact=True, others={"learning_rate": rate})
     for seed in range(5):
         state = random_start(way, seed, scale=0.01)
         advance(way, state, 0, int(30 / rate))

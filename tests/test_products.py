@@ -158,7 +158,7 @@ def gathers(rows, units, columns, on):
 
 
 def four_by_four(terms):
-    """Add (a + b) + (c + d) of each four terms to the sum, one after the other; zeros fill the last four up."""
+    """Add (a + b) + (c + d) of each four terms to the sum, one after the other; the last may be fewer."""
     total = np.zeros_like(terms[0])
     for k in range(0, len(terms), 4):
         a, b, c, d = (terms[k + i] if k + i < len(terms) else 0 * total for i in range(4))

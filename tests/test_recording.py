@@ -14,8 +14,8 @@ from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial import recording
 from cbm_cli.trial import run as trial_run
-from cbm_cli.trial.recorders import Context, Snapshots, record
 from cbm_cli.trial.learner import Learner
+from cbm_cli.trial.recorders import Context, Snapshots, record
 from cbm_cli.trial.run import run_trial
 from tests.oracles import advance, copied, learn, log_likelihoods, plan, random_state, states
 from tests.test_recorders import example_of_the_docs
