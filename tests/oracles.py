@@ -96,8 +96,8 @@ def plan(n, m, batch, scheme="dd", sliding=(1, 1), before=True, **changes):
     """A full-batch plan of PCD-1 of n visible and m hidden units, changed as asked.
 
     A scheme is a string of two letters, or the shares of both sides, (4, n) and (4, m). Sliding factors are
-    those of both sides, numbers or (n,) and (m,). Fractions become float32; ``learning_rate`` is a number or a
-    schedule ((first update, rate), ...).
+    those of both sides, numbers or (n,) and (m,). Fractions become float32. ``learning_rate`` is a number or
+    a schedule ((first update, rate), ...).
     """
     mixes = [
         mix(side, size) if isinstance(side, str) else side for side, size in zip(scheme, (n, m), strict=True)
