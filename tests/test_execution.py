@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,11 +11,13 @@ from threading import Event
 
 import pytest
 
+from cbm_cli import __version__
 from cbm_cli.datasets import load
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import Agenda, Failure, Job, estimate_seconds, forecast
 from cbm_cli.execution.engines import in_process, on_cluster, on_local_workers
 from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.kernels import KERNEL_VERSION, source_hash
 from cbm_cli.results import Outcome
 from tests.test_run import GRID, cbm, files
 
@@ -147,3 +150,42 @@ def test_estimate_counts_updates_pretraining_and_evaluations(monkeypatch):
     agenda = Agenda([], {}, {}, {}, [Job(Trial("test", deep, n, 1), "run", data, ()) for n in range(3)])
     one = 0.001 * 2 * (200 + 300) + 4 * (0.5 + 1000 * 4.0 / 400)  # 4 evaluations, at 0, 100, 200 and 300
     assert estimate_seconds(agenda) == pytest.approx(3 * one)
+
+
+# Versions
+
+
+def test_a_worker_of_another_version_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr("cbm_cli.execution.worker.version", lambda: "cbm 9.9")
+    results = endings(on_local_workers(jobs(Trial, Trial), listen, Event(), 1))
+    for failure in results.values():
+        assert isinstance(failure, Failure)
+        assert re.match(
+            rf"worker tcp://127.0.0.1:\d+ has cbm {__version__}, kernel version {KERNEL_VERSION}, sources \w+"
+            "; this run needs cbm 9.9: install the same cbm there",
+            failure.message,
+        )
+
+
+def test_the_version_covers_every_source_of_a_package(tmp_path):
+    (tmp_path / "trial").mkdir()
+    for name in ("trial/start.py", "errors.py"):
+        before = source_hash.__wrapped__(tmp_path)
+        (tmp_path / name).write_text("x = 1\n")
+        created = source_hash.__wrapped__(tmp_path)
+        (tmp_path / name).write_text("x = 2\n")
+        assert len({before, created, source_hash.__wrapped__(tmp_path)}) == 3
+
+
+def test_an_unwritable_cache_folder_is_replaced_by_a_private_one(tmp_path):
+    code = (
+        "from cbm_cli.kernels.compiling import CACHE; from cbm_cli.kernels.training import make_updates;"
+        "from pathlib import Path; print(CACHE, CACHE.exists(),"
+        "Path(make_updates.stats.cache_path).is_relative_to(CACHE))"
+    )
+    environment = os.environ | {"XDG_CACHE_HOME": "/dev/null/x", "TMPDIR": str(tmp_path)}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    folder, exists, used = found.stdout.split()
+    assert Path(folder).parent == tmp_path
+    assert (exists, used) == ("True", "True")
+    assert not Path(folder).exists()  # gone with its process

@@ -1,7 +1,7 @@
 """Products of matrices: the numbers of float64, in the order of additions that the shapes decide.
 
 Whole numbers that stay below 2^24 are added without rounding in whatever order, so that most products are
-held to float64 exactly; the order of additions is held to a plain reading of both ways in float32.
+held to float64 exactly; the order of additions is held to a plain reading of all ways in float32.
 """
 
 import itertools
@@ -109,7 +109,7 @@ def test_rows_and_columns_are_packed_bit_by_bit(density):
 def spoiled(bits):
     """The same bits with nonsense in the work arrays, of which nothing may be read."""
     bits.on[:], bits.fours[:] = 200, 50
-    for array in (bits.tile, bits.tables, bits.sums):
+    for array in (bits.tile, bits.tables, bits.sums, bits.total):
         array[:] = np.nan
     return bits
 
@@ -141,20 +141,16 @@ def test_products_of_binary_columns_are_those_of_float64(density):
             assert np.isnan(out[last:]).all()
 
 
-# The two ways, and which one is taken
+# The ways, and which one is taken
 
 
-def gathers(rows, units, columns, on):
-    """Whether rows are gathered, by the estimates of both ways that the module gives."""
-    words, tiles, blocks = -(-units // 16), -(-units // 128), -(-rows // 112)
-    wide, rest = divmod(columns, 64)
-    wide, narrow = (wide + 1, 0) if rest > 16 else (wide, int(rest > 0))
-    gather = products._LIST_WORD * words * rows
-    gather += wide * (products._GATHER_ROW * tiles * rows + products._GATHER_UNIT * on)
-    gather += narrow * (products._NARROW_ROW * tiles * rows + products._NARROW_UNIT * on)
-    table = wide * words * (products._TABLE_ROW * rows + products._TABLE_BUILD * blocks)
-    table += narrow * words * (products._NARROW_TABLE_ROW * rows + products._NARROW_TABLE_BUILD * blocks)
-    return gather < table
+def way_of(x, columns):
+    """The way that the module's estimates choose for rows x."""
+    bits, on = make_bits(*x.shape), int(x.sum())
+    off = 2 * on > x.size
+    if not products._prefers_gathering(bits, x.size - on if off else on, columns):
+        return looked_up
+    return complemented if off else gathered
 
 
 def four_by_four(terms):
@@ -175,6 +171,14 @@ def gathered(row, W):
     return four_by_four(terms)
 
 
+def complemented(row, W):
+    """All rows of W, one after the other, less those at the units that are off."""
+    total = np.zeros_like(W[0])
+    for along in W:
+        total = total + along
+    return total - gathered(1 - row, W)
+
+
 def looked_up(row, W):
     """Sums of the subsets of four rows of W, in fours."""
     terms = []
@@ -192,16 +196,15 @@ SHAPES = [
 ]
 
 
-def test_both_ways_are_met_in_wide_and_in_narrow_panels():
+def test_all_ways_are_met_in_wide_and_in_narrow_panels():
     panels = {"narrow": (16,), "wide": (17, 64), "both": (80, 81)}
     for columns in panels.values():
         found = {
-            gathers(*shape, binary(*shape[:2], density).sum())
-            for shape in SHAPES
-            for density in DENSITIES
-            if shape[2] in columns
+            way_of(binary(rows, units, density), m)
+            for (rows, units, m), density in itertools.product(SHAPES, DENSITIES)
+            if m in columns
         }
-        assert found == {False, True}
+        assert found == {gathered, looked_up, complemented}
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -217,7 +220,7 @@ def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(density, tu
             pack_rows(x, bits)
             bits_product(bits, given, turned, out)
         assert outs[0].tobytes() == outs[1].tobytes()
-        way = gathered if gathers(rows, units, columns, x.sum()) else looked_up
+        way = way_of(x, columns)
         expected = np.stack([way(row, W) for row in x[:12]])
         np.testing.assert_array_equal(outs[0, :12], expected, f"{rows}x{units}x{columns}, {way.__name__}")
 

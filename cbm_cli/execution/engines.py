@@ -196,14 +196,14 @@ class _Conversation:
         return 2 * len(self.client.scheduler_info(n_workers=-1)["workers"])
 
     def _submit(self, job: Job, since: Progress | None) -> "Future":
-        from cbm_cli.execution.worker import work
+        from cbm_cli.execution.worker import version, work
 
         data = self.data.get(job.data.digest)
         if data is None or data.status != "finished":  # first use, or its workers have died
             data = self.client.scatter(job.data, broadcast=True, hash=False)
             self.data[job.data.digest] = data
         facts = job.trial, job.run_id, data, since, self.token, job.sources
-        return self.client.submit(work, *facts, pure=False)
+        return self.client.submit(work, version(), *facts, pure=False)
 
     def _result(self, future: "Future") -> Result | None:
         """What the trial returned; None where it died with its worker or its data."""
@@ -220,7 +220,8 @@ class _Conversation:
 
 
 def _failure(error: Exception) -> Failure:
-    return Failure(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
+    message = str(error) if isinstance(error, CbmError) else f"{type(error).__name__}: {error}"
+    return Failure(message, "".join(traceback.format_exception(error)))
 
 
 @contextlib.contextmanager

@@ -1,34 +1,26 @@
-"""Every compiled function: random numbers, units, sweeps, gradients, training, partition function.
+"""Every compiled function: random numbers, units, products, sampling, gradients, training, log Z.
 
 Arrays are float32, C-contiguous, (row, unit); the paper's letters W b c mu lam stand for the
-machine's parameters and offsets. All kernels release the GIL and allocate nothing in an update.
+machine's parameters and offsets. All kernels release the GIL and allocate nothing. `cbm_cli.reference` has
+the same equations in plain NumPy; kernels name the function that they are tested against.
 """
 
-import ast
 import hashlib
 from functools import cache
 from pathlib import Path
 
-# Bumped when a golden value moves (tests/golden), whatever moved it: kernels, start or trial.
-# 1: 0.1.0
-KERNEL_VERSION = 1
+# Part of every run-id. Bumped when a golden value moves (tests/golden), whatever moved it: kernels, start
+# or trial (docs/decisions/0020-kernel-version.md).
+# 1: cbm 0.1.0
+# 2: binary rows are added up instead of multiplied, which moves last bits; the deeper even layers of a deep
+#    machine follow the sliding factor of hidden units, not of visible ones; seeds from 2^63 on are whole
+KERNEL_VERSION = 2
 
 
 @cache
-def kernel_hash() -> str:
-    """Hash what the kernels do: comments, docstrings, type hints and layout do not count.
-
-    Part of every run-id, and of the name of the cache's folder.
-    """
+def source_hash(folder: Path = Path(__file__).parent) -> str:
+    """Hash the bytes of all Python files of a package; by default of the kernels."""
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        tree = ast.parse(source.read_text())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
-                node.body = node.body[1:]
-            if isinstance(node, ast.FunctionDef):
-                node.returns = None
-            if isinstance(node, ast.arg):
-                node.annotation = None
-        digest.update(source.name.encode() + ast.dump(tree).encode())
+    for source in sorted(folder.rglob("*.py")):
+        digest.update(f"\n{source.relative_to(folder)}\n".encode() + source.read_bytes())
     return digest.hexdigest()[:12]

@@ -114,6 +114,7 @@ class Bits(NamedTuple):
     tile: Array  # _TILE + 1 rows of a panel of W, the last one of zeros; flat, as those that follow
     tables: Array  # sums of the subsets of four units, for four times four units
     sums: Array  # a panel of _BLOCK rows of the product
+    total: Array  # a panel of the sum of all rows of W
 
 
 def make_bits(rows: int, units: int) -> Bits:
@@ -123,7 +124,7 @@ def make_bits(rows: int, units: int) -> Bits:
         np.zeros((words, rows), np.uint16),
         np.zeros((tiles, rows, _LIST), np.uint8),
         np.zeros((tiles, rows), np.int64),
-        *(_aligned(n * _PANEL) for n in (_TILE + 1, 4 * 16, _BLOCK)),
+        *(_aligned(n * _PANEL) for n in (_TILE + 1, 4 * 16, _BLOCK, 1)),
     )
 
 
@@ -170,14 +171,16 @@ _EIGHT = np.uint64(8) * _EACH
 
 
 @lean
-def _list_units(bits: Bits) -> None:
-    """List the units that are on, eight bits at a time; fill the last four up with the row of zeros."""
+def _list_units(bits: Bits, units: int, off: bool) -> None:
+    """List the units that are on, or off, from eight bits at a time; the row of zeros fills the last four."""
     words, rows = bits.words.shape
     for t in range(bits.fours.shape[0]):
         for r in range(rows):
             start = at = np.int64((t * rows + r) * _LIST)
             for q in range(t * (_TILE // 16), min(words, (t + 1) * (_TILE // 16))):
                 word, first = np.int64(bits.words[q, r]), np.uint64(16 * q - t * _TILE) * _EACH
+                if off:
+                    word ^= (1 << min(16, units - 16 * q)) - 1
                 _store_eight(bits.on, at, _ON[word & 255] + first)
                 at += _COUNT[word & 255]
                 _store_eight(bits.on, at, _ON[word >> 8] + first + _EIGHT)
@@ -232,26 +235,24 @@ def transpose(W: Array, out: Array) -> None:
 def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
     """out = x W, or x W' where ``turned``; x (R, K) as packed, out (R, M)."""
     rows, columns = out.shape
-    words, tiles = bits.words.shape[0], bits.fours.shape[0]
-    blocks = -(-rows // _BLOCK)
-    block = -(-rows // blocks)
-    units, wide = _count_units(bits), (columns + _PANEL - _NARROW - 1) // _PANEL
-    narrow = 1 if columns > wide * _PANEL else 0
-    gather = _LIST_WORD * words * rows
-    gather += wide * (_GATHER_ROW * tiles * rows + _GATHER_UNIT * units)
-    gather += narrow * (_NARROW_ROW * tiles * rows + _NARROW_UNIT * units)
-    table = wide * words * (_TABLE_ROW * rows + _TABLE_BUILD * blocks)
-    table += narrow * words * (_NARROW_TABLE_ROW * rows + _NARROW_TABLE_BUILD * blocks)
-    if gather < table:
-        _list_units(bits)
+    units, blocks = W.shape[1] if turned else W.shape[0], -(-rows // _BLOCK)
+    block, on = -(-rows // blocks), _count_units(bits)
+    off = 2 * on > rows * units  # the complement: the sum of all rows less those of the units that are off
+    gather = _prefers_gathering(bits, rows * units - on if off else on, columns)
+    if gather:
+        _list_units(bits, units, off)
     j = 0
     while j < columns:
         width = _PANEL if columns - j > _NARROW else _NARROW
+        if gather and off:
+            _add_all_rows(bits, W, turned, j, width)
         for first in range(0, rows, block):
             last = min(rows, first + block)
             bits.sums[: (last - first) * width] = 0
-            if gather < table:
+            if gather:
                 _gather(bits, W, turned, j, width, first, last)
+                if off:
+                    _complement(bits, last - first, width)
             else:
                 _look_up(bits, W, turned, j, width, first, last)
             _unload(bits.sums, first, last, j, width, out)
@@ -259,8 +260,23 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
 
 
 @lean
+def _prefers_gathering(bits: Bits, units: int, columns: int) -> bool:
+    """Whether gathering so many units takes fewer cycles than looking them up."""
+    words, rows = bits.words.shape
+    tiles, blocks = bits.fours.shape[0], -(-rows // _BLOCK)
+    wide = (columns + _PANEL - _NARROW - 1) // _PANEL
+    narrow = 1 if columns > wide * _PANEL else 0
+    gather = _LIST_WORD * words * rows
+    gather += wide * (_GATHER_ROW * tiles * rows + _GATHER_UNIT * units)
+    gather += narrow * (_NARROW_ROW * tiles * rows + _NARROW_UNIT * units)
+    table = wide * words * (_TABLE_ROW * rows + _TABLE_BUILD * blocks)
+    table += narrow * words * (_NARROW_TABLE_ROW * rows + _NARROW_TABLE_BUILD * blocks)
+    return gather < table
+
+
+@lean
 def _gather(bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, last: int) -> None:
-    """Add the rows of W at the units that are on to the sums of the rows first, ..., last - 1."""
+    """Add the rows of W at the listed units to the sums of the rows first, ..., last - 1."""
     rows = bits.words.shape[1]
     bits.tile[_TILE * width : (_TILE + 1) * width] = 0
     for t in range(bits.fours.shape[0]):
@@ -271,6 +287,27 @@ def _gather(bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, 
                 _add_rows(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
             else:
                 _add_narrow_rows(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
+
+
+@lean
+def _add_all_rows(bits: Bits, W: Array, turned: bool, j: int, width: int) -> None:
+    """total = the sum of all rows of W."""
+    bits.total[:width] = 0
+    for t in range(bits.fours.shape[0]):
+        _load_tile(W, turned, t * _TILE, _TILE, j, width, bits.tile)
+        for k in range(_TILE):
+            row = bits.tile[k * width : (k + 1) * width]
+            for i in range(width):
+                bits.total[i] += row[i]
+
+
+@lean
+def _complement(bits: Bits, rows: int, width: int) -> None:
+    """sums = total - sums."""
+    for r in range(rows):
+        row = bits.sums[r * width : (r + 1) * width]
+        for i in range(width):
+            row[i] = bits.total[i] - row[i]
 
 
 @lean

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cbm_cli.kernels.annealing import anneal, make_walks
 from cbm_cli.kernels.machine import Array
 from cbm_cli.machines import streams
+from cbm_cli.machines.gradients import free_energy
 
 # Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500, 4,000 and 10,000.
 SCHEDULE = ((0.0, 0.5, 500 / 14_500), (0.5, 0.9, 4_000 / 14_500), (0.9, 1.0, 10_000 / 14_500))
@@ -127,23 +128,17 @@ def raise_bounds(
     rows: Array,
     seed: int,
     temperatures: int = TEMPERATURES,
-    chains: int = 1,
     should_stop: Callable[[], bool] = never,
 ) -> NDArray[np.float64]:
     """Stochastic lower bound of log p of each row (R, N) under the annealing model (RAISE).
 
     The path run downwards from a row x weighs its probability under the model that anneals upwards:
-    log f(x) - log Z_base + log mean w, over ``chains`` runs a row.
+    log f(x) - log Z_base + log w.
     """
     W, b, c = (array.astype(np.float64) for array in machine)
-    x = np.repeat(rows, chains, axis=0).astype(np.float32)
-    log_weights = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed, should_stop)
-    by_row = log_weights.reshape(len(rows), chains)
-    top = by_row.max(axis=1, keepdims=True)
-    mean = top[:, 0] + np.log(np.exp(by_row - top).mean(axis=1))
-    wide = rows.astype(np.float64)
-    score = wide @ b + np.logaddexp(0, wide @ W + c).sum(axis=1)
-    return score - log_z_of_base(base, len(c)) + mean
+    x, betas = rows.astype(np.float32), schedule(temperatures)[::-1].copy()
+    log_weights = walk(machine, base, x, betas, seed, should_stop)
+    return -free_energy(W, b, c, x) - log_z_of_base(base, len(c)) + log_weights
 
 
 def walk(

@@ -5,7 +5,7 @@ take one plain machine W (N, M), b (N,), c (M,) or a stack of them, with axes in
 (..., N, M). Gradients are of the mean log-likelihood of the rows, in nats.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -258,9 +258,9 @@ class Direction:
 
     def __call__(
         self,
-        machine: tuple[NDArray, NDArray, NDArray],
-        gradient: tuple[NDArray, NDArray, NDArray],
-        offsets: tuple[NDArray, NDArray],
+        machine: Sequence[NDArray],
+        gradient: Sequence[NDArray],
+        offsets: Sequence[NDArray],
         model: Phase,
         data: NDArray | None = None,
         u: NDArray | None = None,
@@ -285,7 +285,6 @@ class Direction:
         decay : (N, M), optional
             What weight decay has added to W of the gradient.
         """
-        W, b, c = (array.astype(np.float64) for array in machine)
         gradient = ByParameter(*(array.astype(np.float64) for array in gradient))
         if self.fisher is None:
             direction = centered(gradient, *offsets)
@@ -294,16 +293,7 @@ class Direction:
         elif self.sampled:
             direction = self._of_samples(gradient, model, u)
         else:
-            p, features = FEATURES[self.fisher](W, b, c)
-            if data is not None:
-                # Near the data small pivots meet small gradients: in float32 their ratio would be noise.
-                x, h = data.astype(np.float64), hidden_mean(W, c, data)
-                data_means = ByParameter(x.T @ h, x.sum(axis=0), h.sum(axis=0)).flat() / len(x)
-                gradient = gradient.shaped(data_means - features @ p)
-                gradient = gradient._replace(W=gradient.W + decay)
-            F = covariance(p, features)
-            F.flat[:: len(F) + 1] += self.damping
-            direction = gradient.shaped(solve(F, gradient.flat()))
+            gradient, direction = self._of_all_states(machine, gradient, data, decay)
         if self.scale_to == "none":
             return direction
         target = centered(gradient, *offsets) if self.scale_to == "centered" else gradient
@@ -312,6 +302,26 @@ class Direction:
 
     def _length(self, direction: ByParameter) -> float:
         return float(np.linalg.norm(direction.W if self.scale_of == "weights" else direction.flat()))
+
+    def _of_all_states(
+        self,
+        machine: Sequence[NDArray],
+        gradient: ByParameter,
+        data: NDArray | None,
+        decay: NDArray | float,
+    ) -> tuple[ByParameter, ByParameter]:
+        """Solve with the exact F; with data, by the exact gradient, which is returned too."""
+        W, b, c = (array.astype(np.float64) for array in machine)
+        p, features = FEATURES[self.fisher](W, b, c)
+        if data is not None:
+            # Near the data small pivots meet small gradients: in float32 their ratio would be noise.
+            x, h = data.astype(np.float64), hidden_mean(W, c, data)
+            data_means = ByParameter(x.T @ h, x.sum(axis=0), h.sum(axis=0)).flat() / len(x)
+            gradient = gradient.shaped(data_means - features @ p)
+            gradient = gradient._replace(W=gradient.W + decay)
+        F = covariance(p, features)
+        F.flat[:: len(F) + 1] += self.damping
+        return gradient, gradient.shaped(solve(F, gradient.flat()))
 
     def _over_variances(self, gradient: ByParameter, model: Phase) -> ByParameter:
         """Divide each component by the variance m (1 - m) of its binary feature, plus damping."""

@@ -98,54 +98,36 @@ def evaluate(
     place: str = "evaluate",
     should_stop: ShouldStop = never,
 ) -> tuple[Answer, dict[str, Answer]]:
-    """Evaluate a machine of any kind on the rows of each part.
+    """Evaluate a machine of any kind, given by layers or flattened, on the rows of each part.
 
     Parameters
     ----------
-    machine : Layered or Flat
-        An auto encoder is a Layered one.
-    parts : Parts
-    method : Method
     place : str
         Of the machine or the method, for errors.
-    should_stop : callable
-        Asked at least every second.
 
     Returns
     -------
     common : dict
         What holds for the machine: the method, log Z and, where it is an estimate, its errors.
     by_part : dict of dict
-        For each part the log-likelihood, its bounds or the cost, each a mapping of the mean, the total and
-        the number of rows, in nats.
+        For each part the log-likelihood, its bounds or the cost: mappings of mean, total (nats) and n.
 
     Raises
     ------
     CbmError
-        Where the rows are of another width, the machine is too large for an exact sum, or the method is not
-        for its kind.
+        For rows of another width, an exact sum of too many states, or a method for other kinds of machines.
     Stopped
     """
-    for rows in parts.rows.values():
-        if rows.shape[1] != machine.sizes[0]:
-            raise CbmError(
-                f"{place}: has {machine.sizes[0]} visible units; the data has {rows.shape[1]} columns"
-            )
+    n, width = machine.sizes[0], len(parts.base)
+    if n != width:
+        raise CbmError(f"{place}: has {n} visible units; the data has {width} columns")
     if isinstance(machine, Layered):
         if machine.kind == "auto-encoder":
             return _costs_of(machine, parts, method, place)
         machine = flatten(machine)
-    base = np.concatenate([parts.base, np.zeros_like(machine.start)])
     if method.name == "raise":
-        return _raised(machine, parts, base, method, place, should_stop)
-    if method.name == "ais":
-        common = _estimated(machine, base, method, should_stop)
-    else:
-        rows = max(map(len, parts.rows.values()), default=1)
-        check_likelihood(
-            machine.sizes, rows, place, "use --ais (annealed importance sampling) to estimate it"
-        )
-        common = {"method": "exact", "log_z": log_partition(*machine.plain)}
+        return _raised(machine, parts, method, place, should_stop)
+    common = _normalised(machine, parts, method, place, should_stop)
     return common, {
         part: _given_log_z(machine, rows, parts.unit, common["log_z"], method, should_stop)
         for part, rows in parts.rows.items()
@@ -181,9 +163,14 @@ def _over(mean: float, n: int) -> Answer:
 # The partition function
 
 
-def _estimated(machine: Flat, base: Array, method: Method, should_stop: ShouldStop) -> Answer:
-    """log Z by annealing, and how far to trust it."""
-    steps = method.steps(machine.sizes)
+def _normalised(machine: Flat, parts: Parts, method: Method, place: str, should_stop: ShouldStop) -> Answer:
+    """log Z, exact or by annealing, and how far to trust it."""
+    if method.name != "ais":
+        rows = max(map(len, parts.rows.values()), default=1)
+        remedy = "use --ais (annealed importance sampling) to estimate it"
+        check_likelihood(machine.sizes, rows, place, remedy)
+        return {"method": "exact", "log_z": log_partition(*machine.plain)}
+    base, steps = _base_of(machine, parts), method.steps(machine.sizes)
     found = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
     answer = {
         "method": "ais",
@@ -200,8 +187,12 @@ def _estimated(machine: Flat, base: Array, method: Method, should_stop: ShouldSt
     return answer
 
 
+def _base_of(machine: Flat, parts: Parts) -> Array:
+    return np.concatenate([parts.base, np.zeros_like(machine.start)])
+
+
 def _raised(
-    machine: Flat, parts: Parts, base: Array, method: Method, place: str, should_stop: ShouldStop
+    machine: Flat, parts: Parts, method: Method, place: str, should_stop: ShouldStop
 ) -> tuple[Answer, dict[str, Answer]]:
     """Stochastic lower bounds by annealing downwards from the rows."""
     if machine.is_deep:
@@ -209,7 +200,7 @@ def _raised(
             f"{place}: --raise anneals from rows of data, and would need the states of all even layers of a "
             "deep machine; use --ais, which bounds the likelihood by mean field"
         )
-    by_part, steps = {}, method.steps(machine.sizes)
+    by_part, base, steps = {}, _base_of(machine, parts), method.steps(machine.sizes)
     for part, rows in parts.rows.items():
         x, n = (rows * np.float32(parts.unit)).astype(np.float32), len(rows)
         bounds = raise_bounds(machine.plain, base, x, method.seed, steps, should_stop=should_stop)
@@ -263,9 +254,7 @@ class Bounds(NamedTuple):
     """Lower bounds of log p(v) + log Z of n rows, in nats."""
 
     lower: Values  # (n,) the mean-field bound
-    gain: (
-        Values  # (n,) what the tighter bound adds to it, at least 0; zeros unless there are two hidden layers
-    )
+    gain: Values  # (n,) what the tighter bound adds, at least 0; zeros unless there are two hidden layers
     gain_error: Values  # (n,) standard error of the gain
     unsettled: int  # rows whose mean field did not converge
 

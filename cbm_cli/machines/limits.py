@@ -1,6 +1,6 @@
 """Sums over too many states, refused before anything runs."""
 
-from collections.abc import Sequence
+from functools import cache
 
 from cbm_cli.errors import CbmError
 
@@ -11,12 +11,13 @@ RECORDER_BITS = 20  # a recorder sums the states of the smaller side at every re
 _NANOSECONDS = 0.8  # one factor of the exact partition function, measured (docs/benchmarks.md)
 
 
-def check_likelihood(sizes: Sequence[int], rows: int, place: str, remedy: str) -> None:
+@cache  # training asks at every evaluation
+def check_likelihood(sizes: tuple[int, ...], rows: int, place: str, remedy: str) -> None:
     """Refuse exact likelihoods that would sum more than 2^30 states.
 
     Parameters
     ----------
-    sizes : sequence of int
+    sizes : tuple of int
         Units of the layers n_0, ..., n_L. With two hidden layers or more there is a sum for each row too,
         over the hidden states.
     rows : int

@@ -66,44 +66,35 @@ def draw(
 ) -> Samples:
     """Draw samples from chains that run side by side; same arguments, same bytes.
 
-    A chain makes ``steps`` sweeps before each sample it gives, the first included. It then gives h from
-    p(h | x), the means p(x = 1 | h), and a sample of them; the chain itself goes on from x.
+    Before each sample a chain makes ``steps`` sweeps. It then gives h from p(h | x), the means p(x = 1 | h),
+    and a sample of them; the chain itself goes on from x. Sample i is of chain i % chains; those of different
+    chains are independent.
 
     Parameters
     ----------
-    machine : Flat
     sampler : Sampler
         From `parse_sampler`; a tempered ladder counts as one chain.
-    count : int
-        Samples; number i is of chain i % chains.
-    chains : int
-        Samples of different chains are independent.
     start : (rows, unit), optional
-        Rows (n, n_visible) uint8 and the value of one level, as from ``load_rows``. Chains start at a
-        random choice of them, grey values taken as probabilities, other units of x as fair coins; by default
-        at random hidden states.
+        Rows (n, n_0) uint8 and the value of one level, as from ``load_rows``. Chains start at a random choice
+        of them, grey values taken as probabilities, other units of x as fair coins; by default at random
+        hidden states.
 
     Raises
     ------
     CbmError
         Rows of another width than the machine, or samples that do not fit into memory.
     """
-    (W, b, c), n_visible = machine.plain, machine.sizes[0]
+    W, b, c = machine.plain
     chains, random = min(chains, count), streams.generator(seed, streams.SAMPLES)
+    changes = {"ladders": chains, "temperatures": sampler.temperatures, "steps": sampler.steps}
+    plan = plain_plan(len(b), len(c), seed, chains, **changes)
     try:
-        changes = {"ladders": chains, "temperatures": sampler.temperatures, "steps": sampler.steps}
-        plan = plain_plan(len(b), len(c), seed, chains, **changes)
         h = np.empty((chains, sampler.temperatures, len(c)), np.float32)
         h[:] = _first_states(machine, start, chains, random)[:, None]
         plain = Machine(W, b, c, np.zeros_like(b), np.zeros_like(c))
         with one_thread():
-            found = Samples(
-                np.empty((count, n_visible), np.uint8),
-                np.empty((count, n_visible), np.float32),
-                np.empty((count, len(c)), np.uint8),
-            )
-            _collect(plain, h.reshape(-1, len(c)), plan, found, steps, random)
-            return found
+            found = _room(count, machine.sizes[0], len(c))
+            return _collect(plain, h.reshape(-1, len(c)), plan, found, steps, random)
     except MemoryError:
         raise CbmError(
             f"{count} samples of {chains} chains do not fit into memory; lower --count or --chains"
@@ -133,9 +124,14 @@ def _first_states(
     return (random.random((chains, len(c))) < p).astype(np.float32)
 
 
+def _room(n: int, visible: int, hidden: int) -> Samples:
+    types = np.uint8, np.float32, np.uint8
+    return Samples(*(np.empty((n, m), t) for m, t in zip((visible, visible, hidden), types, strict=True)))
+
+
 def _collect(
     machine: Machine, h: Array, plan: Plan, found: Samples, steps: int, random: np.random.Generator
-) -> None:
+) -> Samples:
     """Sweep the chains and read them out until the room for samples is full."""
     (n, m), count = machine.W.shape, len(found.samples)
     x, to_h = np.empty((plan.batch, n), np.float32), np.empty((plan.batch, m), np.float32)
@@ -143,9 +139,9 @@ def _collect(
     for turn, first in enumerate(range(0, count, plan.batch)):
         for sweep in range(turn * steps, (turn + 1) * steps):
             draw_samples(machine, ladders, plan, SAMPLER, sweep, x, to_h)
-        _read_out(
-            machine, x[: count - first], random, Samples(*(array[first : first + len(x)] for array in found))
-        )
+        out = Samples(*(array[first : first + len(x)] for array in found))
+        _read_out(machine, x[: count - first], random, out)
+    return found
 
 
 def _read_out(machine: Machine, x: Array, random: np.random.Generator, out: Samples) -> None:

@@ -19,4 +19,5 @@ HELD_OUT = 9  # rows that a classifier is tested on
 
 def generator(seed: int, stream: int) -> np.random.Generator:
     """Return the generator of one stream; same seed (64 bits) and stream, same numbers."""
-    return np.random.Generator(np.random.Philox(key=[seed, stream]))
+    key = np.array([seed, stream], np.uint64)  # a list would become floats for seeds from 2^63 on
+    return np.random.Generator(np.random.Philox(key=key))

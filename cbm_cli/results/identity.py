@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels import kernel_hash
+from cbm_cli.kernels import KERNEL_VERSION
 
 
 def run_id(
@@ -16,21 +16,21 @@ def run_id(
 ) -> str:
     """Name of the folder of a cell's trials.
 
-    The hash covers settings, seed, data, kernels and the ``sources`` of a user's own recorders; not the
-    number of trials nor anything about output, so that raising 10 trials to 25 runs 15.
+    The hash covers settings, seed, data, KERNEL_VERSION and the ``sources`` of a user's own recorders; not
+    the number of trials nor anything about output, so that raising 10 trials to 25 runs 15.
     """
     model, sampler = settings.model, settings.sampler_name
     words = [settings.data.title, f"{model.kind}-{model.size}", settings.offsets, sampler]
     prefix = "_".join(
         re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words
     )
-    facts = [settings.model_dump(mode="json"), settings.every, base_seed, data_digest, kernel_hash()]
+    facts = [settings.model_dump(mode="json"), settings.every, base_seed, data_digest, KERNEL_VERSION]
     return f"{prefix}_{settings.learning_rate.slug}_{_digest([*facts, *sources.values()])}"
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
     """Name of the folder of pre-trained layers, by all that decides what they come to."""
-    return f"{facts['model']}_{_digest([facts, base_seed, data_digest, kernel_hash()])}"
+    return f"{facts['model']}_{_digest([facts, base_seed, data_digest, KERNEL_VERSION])}"
 
 
 def _digest(facts: list) -> str:

@@ -18,6 +18,7 @@ import pandas as pd
 import cbm_cli
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Experiment, Trial
+from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.kernels.machine import State
 from cbm_cli.results.files import write_atomically, write_if_changed
 from cbm_cli.results.outcome import Machine, Outcome, Progress
@@ -34,6 +35,7 @@ TEXT_COLUMNS = (
     "pretraining_offsets",
     "record_units",
     "cbm_version",
+    "kernel_version",
     "numpy_version",
     "numba_version",
 )
@@ -143,6 +145,7 @@ class Store:
             "epochs_to_convergence": outcome.converged,
             "seconds": round(outcome.seconds, 3),
             "cbm_version": cbm_cli.__version__,
+            "kernel_version": KERNEL_VERSION,
             "numpy_version": version("numpy"),
             "numba_version": version("numba"),
         }
@@ -169,7 +172,7 @@ class Store:
             ],
             "upper_bounds": upper_bounds,
             "versions": {name: version(name) for name in ("numpy", "numba", "scipy")}
-            | {"cbm": cbm_cli.__version__},
+            | {"cbm": cbm_cli.__version__, "kernel": KERNEL_VERSION},
             "grid_folder": str(folder.resolve()),
             "git_commit": commit,
             "machine": {"system": platform.platform(), "python": platform.python_version()},
