@@ -1,38 +1,56 @@
-"""Brute force in plain NumPy and Python, float64: what the compiled kernels are held against."""
+"""The kernels and their reference side by side: the one place where tests of training reach into kernels."""
 
 import itertools
 
 import numpy as np
 
+from cbm_cli import reference as ref
+from cbm_cli.kernels import random as sites
+from cbm_cli.kernels.annealing import anneal, make_walks
+from cbm_cli.kernels.auto_encoder import summed_cost, train_auto_encoder
+from cbm_cli.kernels.machine import Machine, State, empty_trail
+from cbm_cli.kernels.mean_field import hear_visible, make_deep, mean_field
+from cbm_cli.kernels.phases import make_batches, order_rows
+from cbm_cli.kernels.plan import ALL_STATES, INDEPENDENT, SAME, offset_plan, plain_plan
 from cbm_cli.kernels.random import fill_uniform
-from cbm_cli.kernels.state import INDEPENDENT, State, empty_trail, no_extras, plain_plan
+from cbm_cli.kernels.sampling import draw_samples, make_chains, restart, swap_neighbours
+from cbm_cli.kernels.states import log_partition, make_all_states, mean_log_likelihood, weigh_all_states
 from cbm_cli.kernels.training import train
-from cbm_cli.machines.files import Machine
+from cbm_cli.kernels.units import mean_of_units, sample_units
+from cbm_cli.machines.files import Flat
+from cbm_cli.reference import sigmoid, states  # noqa: F401
 
-
-def sigmoid(a):
-    return 1 / (1 + np.exp(-np.asarray(a, dtype=float)))
-
-
-def states(n):
-    """All 2^n binary states, one a row."""
-    return np.array(list(itertools.product((0.0, 1.0), repeat=n)))
+# Distributions in the form that the tests ask for
 
 
 def joint(W, b, c, mu=0.0, lam=0.0, beta=1.0):
     """p(x, h) of the centered machine at an inverse temperature: array (2^N, 2^M), and log Z."""
-    X, H = states(len(b)) - mu, states(len(c)) - lam
-    energy = -(X @ b)[:, None] - (H @ c)[None, :] - X @ W @ H.T
-    weight = np.exp(-beta * energy + beta * energy.min())
-    log_z = np.log(weight.sum()) - beta * energy.min()
-    return weight / weight.sum(), log_z
+    theta = beta * W, beta * b, beta * c
+    p = ref.joint_phase(*theta, mu, lam).p
+    return p.reshape(2 ** len(b), 2 ** len(c)), ref.log_partition(*theta, mu, lam)
 
 
 def log_likelihoods(W, b, c, rows):
-    """log p(x) of every row, by summing all states of both sides."""
-    p, _ = joint(W, b, c)
-    index = {tuple(x): i for i, x in enumerate(states(len(b)))}
-    return np.log(p.sum(axis=1)[[index[tuple(row)] for row in np.asarray(rows, dtype=float)]])
+    """log p(x) of every row."""
+    return ref.log_likelihood(np.asarray(rows, dtype=float), *wide((W, b, c)))
+
+
+def wide(arrays):
+    """The arrays in float64."""
+    return tuple(np.asarray(array, dtype=float) for array in arrays)
+
+
+def flat(W, b, c):
+    """All parameters as one vector in float64."""
+    return np.concatenate([np.ravel(W), b, c]).astype(float)
+
+
+def moments(phase):
+    """<x h'>, <x>, <h>."""
+    return ref.correlation(phase), phase.p @ phase.x, phase.p @ phase.h
+
+
+# States and plans of the kernels
 
 
 def random_machine(n, m, seed, scale=1.0):
@@ -42,43 +60,64 @@ def random_machine(n, m, seed, scale=1.0):
 
 
 def rbm(W, b, c):
-    """A machine of one hidden layer in float32."""
+    """A machine file's view of a machine of one hidden layer, float32."""
     arrays = (np.ascontiguousarray(array, dtype=np.float32) for array in (W, b, c))
-    return Machine(*arrays, np.zeros(0, np.float32), (len(b), len(c)))
+    return Flat(*arrays, np.zeros(0, np.float32), (len(b), len(c)))
+
+
+def make_state(machine, offsets, its, rng):
+    """A training state with random chains, float32."""
+    W, b, c = (np.array(array, np.float32, order="C") for array in machine)
+    mu, lam = (np.array(array, np.float32) for array in offsets)
+    shape = its.chains * its.temperatures, len(c)
+    h, aside_h = ((rng.random(shape) < 0.5).astype(np.float32) for _ in range(2))
+    none = [np.zeros((0, 0), np.float32), *[np.zeros(0, np.float32)] * 2]
+    fast, velocity = (
+        [np.zeros_like(array) for array in (W, b, c)] if wanted else none
+        for wanted in (its.fast_rate > 0, its.momentum > 0)
+    )
+    aside_h = aside_h if its.offsets_from == INDEPENDENT else aside_h[:0]
+    return State(W, b, c, mu, lam, h, aside_h, *fast, *velocity, np.zeros(3, np.float32))
 
 
 def random_state(n, m, plan, seed, scale=1.0):
     """A training state with a random machine, random offsets and random chains."""
     rng = np.random.default_rng(seed + 1)
-    W, b, c = random_machine(n, m, seed, scale)
-    mu, lam = rng.random(n).astype(np.float32), rng.random(m).astype(np.float32)
-    chains = plan.ladders * plan.temperatures
-    h, aside_h = ((rng.random((chains, m)) < 0.5).astype(np.float32) for _ in range(2))
-    extras = [aside_h if plan.offsets_from == INDEPENDENT else aside_h[:0], *no_extras()[1:]]
-    if plan.fast_learning_rate > 0:
-        extras[1:4] = (np.zeros(shape, np.float32) for shape in ((n, m), (n,), (m,)))
-    return State(W, b, c, mu, lam, h, *extras)
-
-
-MIXES = {
-    "0": (0, 0, 0, 0),
-    "d": (1, 0, 0, 0),
-    "m": (0, 1, 0, 0),
-    "a": (0.5, 0.5, 0, 0),
-    "h": (0, 0, 0.5, 0),
-    "r": (0, 0, 0, 1),
-}
+    offsets = rng.random(n), rng.random(m)
+    return make_state(random_machine(n, m, seed, scale), offsets, plan, rng)
 
 
 def mix(letter, units):
-    """What the offsets of so many units are made of."""
-    return np.tile(np.float32(MIXES[letter])[:, None], (1, units))
+    """What the offsets of so many units are made of, (4, units)."""
+    return np.tile(np.float32(ref.LETTERS[letter])[:, None], (1, units))
 
 
-def plan(n, m, batch, scheme="dd", **changes):
-    """A full-batch plan of PCD-1 of n visible and m hidden units, changed as asked."""
-    mixes = {"visible_mix": mix(scheme[0], n), "hidden_mix": mix(scheme[1], m)}
-    return plain_plan(n, m, 2024, batch, **({"learning_rate": np.float32(0.1)} | mixes | changes))
+def plan(n, m, batch, scheme="dd", sliding=(1, 1), before=True, **changes):
+    """A full-batch plan of PCD-1 of n visible and m hidden units, changed as asked.
+
+    A scheme is a string of two letters, or the shares of both sides, (4, n) and (4, m). Sliding factors are
+    those of both sides, numbers or (n,) and (m,). Fractions become float32. ``learning_rate`` is a number or
+    a schedule ((first update, rate), ...).
+    """
+    mixes = [
+        mix(side, size) if isinstance(side, str) else side for side, size in zip(scheme, (n, m), strict=True)
+    ]
+    factors = [np.full(size, nu, np.float32) for size, nu in zip((n, m), sliding, strict=True)]
+    offsets = offset_plan(n, m, *mixes, mu_factor=factors[0], lam_factor=factors[1], before=before)
+    numbers = {name: np.float32(it) if isinstance(it, float) else it for name, it in changes.items()}
+    rates = scheduled(numbers.pop("learning_rate", 0.1))
+    return plain_plan(n, m, 2024, batch, **rates | {"offsets": offsets} | numbers)
+
+
+def scheduled(rate):
+    """Fields of a plan for a learning rate, or for a schedule of them."""
+    firsts, rates = zip(*([(0, rate)] if np.isscalar(rate) else rate), strict=True)
+    return {"rates": np.float32(rates), "rate_from": np.int64(firsts)}
+
+
+def rate_of(its, update):
+    """The learning rate of an update."""
+    return float(ref.stepped_rate(update, list(zip(its.rate_from, its.rates, strict=True))))
 
 
 def learn(state, rows, plan, first, last, trail=None):
@@ -86,11 +125,281 @@ def learn(state, rows, plan, first, last, trail=None):
     train(state, rows, plan, trail or empty_trail(*state.W.shape), first, last)
 
 
+def learn_auto_encoder(state, sizes, rows, plan, first, last):
+    """Train an auto encoder in place."""
+    train_auto_encoder(state, sizes, rows, plan, first, last)
+
+
+def advance(learner, state, first, last, trail=None):
+    """Train in place by the learner of a trial, without a trail unless one is given."""
+    learner.advance(state, trail or empty_trail(*state.W.shape), first, last)
+
+
 def copied(state):
     return State(*(array.copy() for array in state))
 
 
+def mirrored(state):
+    """The machine of the data with every bit flipped: E(1 - x, h) of the one is E(x, h) of the other."""
+    nothing, ones = (0 * state.mu, state.lam), np.ones(len(state.mu))
+    mirror = ref.flip(state[:3], nothing, ones, np.zeros(len(state.lam)))
+    W, b, c = (np.float32(array) for array in ref.transform(*mirror, nothing))
+    return copied(state)._replace(W=W, b=b, c=c, mu=1 - state.mu)
+
+
+# Single kernels
+
+
+def unit_means(activation, bias, gain=1, scale=1):
+    """scale * sigmoid(gain * activation + bias) of vectors."""
+    found = np.empty_like(activation)
+    mean_of_units(activation[None], np.float32(gain), bias, np.float32(scale), found[None])
+    return found
+
+
+def unit_states(activation, u):
+    """States of units with these activations (vectors)."""
+    found, ones = np.empty_like(activation), np.ones_like(activation)
+    sample_units(activation[None], ones, 0 * ones, u, 0, found[None])
+    return found
+
+
+def kernel_machine(W, b, c):
+    """A machine without offsets, as kernels take it."""
+    return Machine(W, b, c, np.zeros_like(b), np.zeros_like(c))
+
+
+def sweep(machine, h, its, update):
+    """Advance the chains h once; return samples x, their x W, and the visible states of all chains."""
+    x = np.empty((its.rows, len(machine[1])), np.float32)
+    to_h = np.empty((its.rows, h.shape[1]), np.float32)
+    chains = make_chains(h, its, x, to_h)
+    draw_samples(kernel_machine(*machine), chains, its, sites.SAMPLER, update, x, to_h)
+    return x, to_h, chains.x.states
+
+
+def swap(x, h, to_h, energy, beta, parity, u):
+    """Exchange neighbours of one ladder in place."""
+    its = plain_plan(x.shape[1], h.shape[1], 0, 1)._replace(temperatures=len(beta), ladders=1)
+    chains = make_chains(h, its, x, to_h)
+    chains = chains._replace(
+        x=chains.x._replace(states=x),
+        h=chains.h._replace(activation=to_h),
+        beta=beta,
+        energy=energy.copy(),
+        u=np.float32(u),
+    )
+    swap_neighbours(chains, len(beta), parity, 0)
+
+
+def restarted(means, its, update):
+    """Hidden states of chains that start at these means (B, M)."""
+    h, u = np.empty_like(means), np.empty(means.size + -means.size % 4, np.float32)
+    restart(means / np.float32(len(means)), its.seed, update, 0, u, h)
+    return h
+
+
+def all_states(machine):
+    """The exact model phase of the kernels."""
+    n, m = machine[0].shape
+    found = make_all_states(np.empty((2 ** min(n, m), n), np.float32), m)
+    weight, weighted_h = np.empty(len(found.x), np.float32), np.empty_like(found.h)
+    weigh_all_states(kernel_machine(*machine), found, weight, weighted_h)
+    np.testing.assert_array_equal(weighted_h, weight[:, None] * found.h)
+    return ref.Phase(found.x, found.h, -weight)
+
+
+def log_z(machine):
+    return log_partition(*machine)
+
+
+def mean_log_p(machine, rows, unit=1.0, log_z=None):
+    """Mean log-likelihood of the rows, with the exact log Z unless one is given."""
+    log_z = log_partition(*machine) if log_z is None else log_z
+    return mean_log_likelihood(*machine, rows, np.float32(unit), log_z)
+
+
+def walk(machine, base, x, betas, seed, cuts=()):
+    """Rows and log weights after annealing from x, in one call or in those between the cuts."""
+    walks = make_walks(machine, base, x)
+    for first, last in itertools.pairwise([0, *cuts, len(betas) - 1]):
+        anneal(walks, betas, np.uint64(seed), first, last)
+    return walks.x, walks.log_weight
+
+
+def field_of(machine, x, start, tolerance=1e-6, rounds=500):
+    """Mean field of the deeper even units and of the odd ones given binary rows x, and the rounds made."""
+    deep = make_deep(len(x), x.shape[1], len(machine[1]) - x.shape[1], len(machine[2]))
+    deep.visible[:], deep.even[:], deep.odd[:] = x, start, np.nan
+    machine = kernel_machine(*machine)
+    hear_visible(machine, deep, True)
+    made = mean_field(machine, deep, np.float32(tolerance), rounds)
+    return deep.even, deep.odd, made
+
+
+def epoch_order(count, seed, epoch, shuffled=True):
+    """The order of the rows in an epoch."""
+    batches = make_batches(np.zeros((count, 1), np.uint8))
+    order_rows(batches, plain_plan(1, 1, seed, 1)._replace(shuffled=shuffled), epoch)
+    return batches.order
+
+
+def summed_costs(state, sizes, rows, plan):
+    """Sum over the rows of an auto encoder's loss."""
+    return summed_cost(state, sizes, rows, plan)
+
+
+# Random numbers of the kernels
+
+
 def uniform(seed, update, site, count):
+    """The first numbers of a site, such as "sampler"."""
     u = np.empty(count + -count % 4, np.float32)
-    fill_uniform(u, np.uint64(seed), update, site, 0)
+    fill_uniform(u, np.uint64(seed), update, getattr(sites, site.upper()), 0)
     return u[:count]
+
+
+def noises(its, update, n, m):
+    """Numbers of the letter r for n and m units."""
+    padded = n + -n % 4
+    u = uniform(int(its.seed), update, "noise", padded + m)
+    return u[:n], u[padded:]
+
+
+def restart_numbers(means, its, update, first=0):
+    """Numbers that chains restart with at means (B, M); a second sampler's come after the first one's."""
+    return uniform(int(its.seed), update, "restart", first + means.size)[first:].reshape(means.shape)
+
+
+def sweep_numbers(its, update, site, chains, n, m):
+    """For each round of an update: (u_x, u_h) of its sweeps, and numbers of its swaps."""
+    each, rounds = its.steps * chains * (n + m) + chains, its.rows // its.chains
+    each += -each % 4
+    for u in uniform(int(its.seed), update, site, rounds * each).reshape(rounds, each):
+        sweeps, at = [], chains * (n + m)
+        for k in range(its.steps):
+            u_x, u_h = np.split(u[k * at : (k + 1) * at], [chains * n])
+            sweeps.append((u_x.reshape(chains, n), u_h.reshape(chains, m)))
+        yield sweeps, u[its.steps * at :][:chains]
+
+
+# The reference on these numbers
+
+
+def reference_sweeps(theta, h, its, update, site="sampler"):
+    """Samples x and hidden states h of all chains after an update."""
+    theta, h, T = wide(theta), h.astype(float), its.temperatures
+    rounds, samples, gains = its.rows // its.chains, [], (float(its.to_hidden), float(its.to_visible))
+    swaps = "both" if its.swap_both else "alternate"
+    for r, (sweeps, u_swap) in enumerate(sweep_numbers(its, update, site, len(h), *theta[0].shape)):
+        if T == 1:
+            for u_x, u_h in sweeps:
+                x, h = ref.sweep(h, theta, u_x, u_h, gains=gains)
+        else:
+            turn, beta, ladders = ref.parities(swaps, update * rounds + r), np.linspace(0, 1, T), []
+            for k in range(0, len(h), T):
+                u = [(u_x[k : k + T], u_h[k : k + T]) for u_x, u_h in sweeps]
+                ladders.append(ref.tempered_sweep(h[k : k + T], theta, beta, u, u_swap[k : k + T], turn))
+            x, h = (np.concatenate(side) for side in zip(*ladders, strict=True))
+        samples.append(x[T - 1 :: T])
+    return np.concatenate(samples), h
+
+
+def exactly(algorithm, theta, offsets, rows, its, updates):
+    """An algorithm of the reference with exact model phases, under the settings of a plan."""
+    numbers, how = iter(range(updates)), its.offsets
+
+    def estimate(data, model):
+        noise = noises(its, next(numbers), *theta[0].shape)
+        sides = zip((how.mu_mix, how.lam_mix), moments(data)[1:], moments(model)[1:], noise, strict=True)
+        return [ref.offset_target(*side) for side in sides]
+
+    def sample(data, *machine):
+        return ref.model_phase(*machine)
+
+    rates = rate_of(its, 0), *wide((how.mu_factor, how.lam_factor))
+    batches = [rows.astype(float)] * updates
+    return algorithm(theta, offsets, batches, sample, estimate, rates, how.before)
+
+
+class Trainer:
+    """Training by the functions of the reference, on the random numbers of the kernels."""
+
+    def __init__(self, state, its):
+        self.its = its
+        self.W, self.b, self.c, mu, lam, self.h, self.aside_h = wide(state[:7])
+        self.offsets = mu, lam
+        self.fast, self.velocity = ([np.zeros_like(array) for array in self.theta] for _ in range(2))
+        units = np.arange(len(self.c))
+        self.connected = (units >= its.spans[:, :1]) & (units < its.spans[:, 1:])
+
+    @property
+    def theta(self):
+        return self.W, self.b, self.c
+
+    def update(self, rows, number):
+        """Make one update with the rows (B, visible) of its batch."""
+        its, gains = self.its, (float(self.its.to_hidden), float(self.its.to_visible))
+        data = self.data_phase(float(its.unit) * np.asarray(rows, dtype=float), number)
+        model, self.h = self.model_phase(data, self.h, number, exact=its.exact)
+        moved = self.moved_offsets(data, model, number)
+        mu, lam = moved if its.offsets.before else self.offsets
+        dW, dx, dh = ref.gradient(data, model, mu, lam)
+        if its.fast_rate:
+            gradient = ref.plain_step((dW * self.connected, dx, dh), mu, lam, gains)
+            self.fast = ref.accumulate(self.fast, gradient, float(its.fast_rate), float(its.fast_decay))
+        dW = dW + ref.weight_decay(self.W, float(its.l1), float(its.l2))
+        gradient = ref.plain_step((dW * self.connected, dx, dh), mu, lam, gains)
+        self.velocity = ref.accumulate(self.velocity, gradient, rate_of(its, number), float(its.momentum))
+        self.W, self.b, self.c = ref.ascend(self.theta, self.velocity, 1)
+        self.offsets = moved
+
+    def data_phase(self, x, number):
+        """Rows of all even layers and means of the odd ones, given the visible layer."""
+        if x.shape[1] == len(self.b):
+            return ref.batch(x, ref.hidden_mean(x, self.its.to_hidden * self.W, self.c))
+        start = self.offsets[0][x.shape[1] :]
+        if self.its.gibbs:
+            even, odd = self.gibbs(x, np.tile(start, (len(x), 1)), number)
+        else:
+            even, odd, _ = ref.mean_field(x, start, self.theta, tolerance=1e-13, rounds=10_000)
+        return ref.batch(np.hstack([x, even]), odd)
+
+    def gibbs(self, x, even, number):
+        """States of the deeper even layers after some steps, and means of the odd layers given them."""
+        (W, b, c), n, steps = self.theta, x.shape[1], self.its.gibbs
+        split, count = len(x) * len(c), len(x) * len(c) + even.size
+        count += -count % 4
+        for u in uniform(int(self.its.seed), number, "data", steps * count).reshape(steps, count):
+            means = ref.hidden_mean(np.hstack([x, even]), W, c)
+            odd = ref.draw(means, u[:split].reshape(means.shape))
+            even = ref.draw(ref.visible_mean(odd, W[n:], b[n:]), u[split:][: even.size].reshape(even.shape))
+        return even, ref.hidden_mean(np.hstack([x, even]), W, c)
+
+    def model_phase(self, data, h, number, exact, site="sampler", first=0):
+        """All states, or the samples of an update; and the chains after it."""
+        if exact:
+            return ref.model_phase(*self.theta), h
+        if self.its.restart:
+            h = ref.draw(data.h, restart_numbers(data.h, self.its, number, first))
+        felt = [(r + f).astype(np.float32) for r, f in zip(self.theta, self.fast, strict=True)]
+        x, h = reference_sweeps(felt, h, self.its, number, site)
+        return ref.batch(x, ref.hidden_mean(x, self.its.to_hidden * self.W, self.c)), h
+
+    def moved_offsets(self, data, model, number):
+        """The offsets after this update."""
+        its, how, source = self.its, self.its.offsets, self.its.offsets_from
+        if source != SAME:
+            model, self.aside_h = self.model_phase(
+                data, self.aside_h, number, source == ALL_STATES, "aside", data.h.size + -data.h.size % 4
+            )
+        sides = zip(
+            self.offsets,
+            wide((how.mu_factor, how.lam_factor)),
+            (how.mu_mix, how.lam_mix),
+            moments(data)[1:],
+            moments(model)[1:],
+            noises(its, number, *self.W.shape),
+            strict=True,
+        )
+        return [ref.moving_average(old, ref.offset_target(*rest), nu) for old, nu, *rest in sides]

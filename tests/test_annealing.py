@@ -6,9 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from cbm_cli.kernels.ais import anneal
-from cbm_cli.kernels.states import log_partition
-from cbm_cli.kernels.random import SAMPLER
+from cbm_cli import reference as ref
 from cbm_cli.machines.annealing import (
     Stopped,
     ais,
@@ -21,7 +19,8 @@ from cbm_cli.machines.annealing import (
     walk,
 )
 from cbm_cli.machines.samples import exact_samples
-from tests.oracles import joint, log_likelihoods, random_machine, sigmoid, states, uniform
+from tests.oracles import joint, log_likelihoods, log_z, random_machine, states, uniform, wide
+from tests.oracles import walk as kernel_walk
 from tests.test_run import GRID, cbm
 from tests.test_sampling import deviations
 
@@ -40,37 +39,30 @@ def test_independent_units_need_no_annealing(temperatures):
     base = np.float32([-2, 0.5, 1, 3])
     machine = np.zeros((4, 3), np.float32), base, np.zeros(3, np.float32)
     found = ais(machine, base, seed=1, temperatures=temperatures, runs=10)
-    assert found.log_z == pytest.approx(log_partition(*machine), abs=1e-12)
+    assert found.log_z == pytest.approx(log_z(machine), abs=1e-12)
     assert found.standard_error == 0
     assert found.effective_sample_size == 10
 
 
-def plain_anneal(machine, base, x, betas, seed):
-    """The kernel's walk in float64 and plain NumPy, with the same random numbers."""
-    W, b, c = (array.astype(float) for array in machine)
-    x, log_weight = x.astype(float), np.zeros(len(x))
-
-    def log_f(x, beta):
-        return x @ ((1 - beta) * base + beta * b) + np.logaddexp(0, beta * (x @ W + c)).sum(axis=1)
-
-    betas = betas.astype(float)
-    for k, (here, there) in enumerate(itertools.pairwise(betas)):
-        u = uniform(seed, k, SAMPLER, x.size + len(x) * len(c))
-        n_h = len(x) * len(c)
-        h = u[:n_h].reshape(len(x), -1) < sigmoid(here * (x @ W + c))
-        x = (u[n_h:].reshape(x.shape) < sigmoid(here * (h @ W.T + b) + (1 - here) * base)).astype(float)
-        log_weight += log_f(x, there) - log_f(x, here)
+def reference_walk(theta, base, x, betas, seed):
+    """The walk by the steps of the reference, with the kernel's random numbers."""
+    theta, x, log_weight = wide(theta), x.astype(float), np.zeros(len(x))
+    for k, (here, there) in enumerate(itertools.pairwise(betas.astype(float))):
+        machines = [ref.annealed(theta, base, beta) for beta in (here, there)]
+        size = len(x) * len(theta[2])
+        u_h, u_x = np.split(uniform(seed, k, "sampler", size + x.size), [size])
+        x, gain = ref.ais_step(x, *machines, u_h.reshape(len(x), -1), u_x.reshape(x.shape))
+        log_weight += gain
     return x, log_weight
 
 
 @pytest.mark.parametrize("direction", [1, -1])
-def test_the_walk_is_that_of_the_plain_reference(direction):
+def test_the_walk_is_that_of_the_reference(direction):
     machine, base = random_machine(6, 4, seed=2), random_machine(6, 1, seed=3)[1]
     betas = schedule(40)[::direction].copy()
     x = (np.random.default_rng(1).random((9, 6)) < 0.5).astype(np.float32)
-    expected_x, expected = plain_anneal(machine, base, x, betas, seed=7)
-    moved, found = x.copy(), np.zeros(9)
-    anneal(*machine, base, moved, found, betas, np.uint64(7), 0, len(betas) - 1)
+    expected_x, expected = reference_walk(machine, base, x, betas, seed=7)
+    moved, found = kernel_walk(machine, base, x, betas, 7)
     assert (moved == expected_x).all()
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -79,9 +71,7 @@ def test_a_walk_can_be_cut_anywhere():
     machine, base = random_machine(6, 4, seed=2), np.zeros(6, np.float32)
     betas, x = schedule(60), np.zeros((5, 6), np.float32)
     whole = walk(machine, base, x, betas, seed=3)
-    pieces, moved = np.zeros(5), x.copy()
-    for first, last in ((0, 1), (1, 20), (20, 21), (21, len(betas) - 1)):
-        anneal(*machine, base, moved, pieces, betas, np.uint64(3), first, last)
+    _, pieces = kernel_walk(machine, base, x, betas, 3, cuts=(1, 20, 21))
     assert pieces.tobytes() == whole.tobytes()
     with pytest.raises(Stopped):
         walk(machine, base, x, betas, seed=3, should_stop=lambda: True)
@@ -90,7 +80,7 @@ def test_a_walk_can_be_cut_anywhere():
 @pytest.mark.parametrize("way", ["upwards", "downwards"])
 def test_the_stated_error_is_kept_at_the_stated_rate(way):
     machine = random_machine(8, 5, seed=4, scale=0.7)
-    base, exact = base_rate(np.full(8, 0.4), 50), log_partition(*machine)
+    base, exact = base_rate(np.full(8, 0.4), 50), log_z(machine)
     inside = 0
     for seed in range(60):
         if way == "upwards":
@@ -168,7 +158,7 @@ def model(tmp_path, monkeypatch):
 def test_evaluate_gives_the_same_by_every_method(model):
     options = ["--data", "bars-and-stripes:size=3", "--json"]
     exact = json.loads(cbm("evaluate", "m.npz", "--exact", *options).stdout)
-    assert exact["log_z"] == pytest.approx(log_partition(*model))
+    assert exact["log_z"] == pytest.approx(log_z(model))
     for base in ("base-rate", "uniform"):
         found = json.loads(cbm("evaluate", "m.npz", "--ais", "--base", base, *options).stdout)
         assert found["method"] == "ais"
@@ -186,8 +176,9 @@ def test_evaluate_gives_the_same_by_every_method(model):
 def test_offsets_in_the_file_do_not_change_the_likelihood(model):
     W, b, c = (array.astype(float) for array in model)
     mu, lam = np.random.default_rng(1).random(9), np.random.default_rng(2).random(4)
+    centered = ref.transform((W, b, c), (0 * mu, 0 * lam), (mu, lam))
     np.savez(
-        "centered.npz", weights_0=W, biases_0=b + W @ lam, biases_1=c + W.T @ mu, offsets_0=mu, offsets_1=lam
+        "centered.npz", weights_0=W, biases_0=centered[1], biases_1=centered[2], offsets_0=mu, offsets_1=lam
     )
     options = ["--exact", "--data", "bars-and-stripes:size=3", "--json"]
     plain, centered = (

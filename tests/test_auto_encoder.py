@@ -1,4 +1,4 @@
-"""Auto encoders against finite differences of their cost, which NumPy computes from their machine files."""
+"""Auto encoders against the back-propagation of the reference, on their machine files."""
 
 import random
 import re
@@ -7,30 +7,23 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from cbm_cli import reference as ref
 from cbm_cli.cli import main
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.kernels.auto_encoder import AutoEncoderState, summed_cost, train_auto_encoder
-from cbm_cli.kernels.phases import order_rows
-from cbm_cli.kernels.random import NOISE, fill_uniform
+from cbm_cli.kernels.machine import machine_of, pairs_of
 from cbm_cli.machines.annealing import Stopped
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial import run as trial_run
-from cbm_cli.trial.auto_encoder import AutoEncoderLearner, mean_cost, pairs_of
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.early_stopping import converged
+from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.run import run_trial
+from tests.oracles import copied, epoch_order, learn_auto_encoder, noises, rate_of, summed_costs, wide
 
 ROWS = (np.random.default_rng(7).random((64, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
 DATA = Dataset("coins", ROWS[:40].copy(), ROWS[40:54].copy(), ROWS[54:].copy())
-
-ACTIVATIONS = {
-    "sigmoid": lambda a: 1 / (1 + np.exp(-a)),
-    "tanh": np.tanh,
-    "relu": lambda a: np.maximum(a, 0),
-    "linear": lambda a: a,
-}
 
 
 def settings(hidden=3, scheme=None, encoder="sigmoid", decoder="sigmoid", loss="cross-entropy", **changes):
@@ -55,111 +48,85 @@ def settings(hidden=3, scheme=None, encoder="sigmoid", decoder="sigmoid", loss="
 def random_state(learner, seed, scale=0.7):
     """A state far from the start, where all activations bend; its parameters and offsets are random."""
     rng = np.random.default_rng(seed)
-    state = AutoEncoderState(*(rng.normal(0, scale, a.shape).astype(np.float32) for a in learner.start()))
+    state = learner.start()
+    state = state._make(rng.normal(0, scale, a.shape).astype(np.float32) for a in state)
     letters = learner.settings.offsets
-    for layer, pair in enumerate(pairs_of(state, learner.plan.sizes)):
+    for layer, pair in enumerate(pairs_of(machine_of(state), learner.sizes)):
         pair.mu[:] *= letters[layer] != "0"
         pair.lam[:] *= letters[layer + 1] != "0"
     return state
 
 
-def layers_of(file, rows):
-    """Values of the layers y_0, ..., y_L = z_L, ..., z_0, and of the offsets of all but the last."""
-    depth = sum(name.startswith("weights") for name in file)
-    encoder, decoder = ACTIVATIONS[str(file["encoder"])], ACTIVATIONS[str(file["decoder"])]
-    values, offsets = [np.asarray(rows, dtype=float)], [file[f"offsets_{k}"] for k in range(depth + 1)]
-    offsets += [file[f"decoder_offsets_{k}"] for k in range(depth - 1, 0, -1)]
+def reference_pairs(file):
+    """(theta, offsets) of neighbouring layers, from a machine file."""
+    depth, pairs = sum(name.startswith("weights") for name in file), []
     for k in range(depth):
-        W, bias = file[f"weights_{k}"], file[f"biases_{k + 1}"]
-        values.append(encoder((values[-1] - offsets[k]) @ W + bias))
-    for k in range(depth - 1, -1, -1):
-        W, bias = file[f"weights_{k}"], file[f"decoder_biases_{k}" if k else "biases_0"]
-        values.append(decoder((values[-1] - offsets[2 * depth - 1 - k]) @ W.T + bias))
-    return values, offsets
+        b = file[f"decoder_biases_{k}" if k else "biases_0"]
+        lam = file[f"decoder_offsets_{k + 1}" if k + 1 < depth else f"offsets_{depth}"]
+        theta, offsets = (file[f"weights_{k}"], b, file[f"biases_{k + 1}"]), (file[f"offsets_{k}"], lam)
+        pairs.append((wide(theta), wide(offsets)))
+    return pairs
+
+
+def kinds_of(file):
+    return str(file["encoder"]), str(file["decoder"])
+
+
+def output_of(file, rows):
+    return ref.auto_encode(np.asarray(rows, dtype=float), reference_pairs(file), *kinds_of(file))[1][0]
 
 
 def cost_of(file, rows):
     """Mean over the rows of the loss, summed over their units."""
-    x, z = np.asarray(rows, dtype=float), layers_of(file, rows)[0][-1]
-    if str(file["loss"]) == "squared":
-        return ((x - z) ** 2).sum(axis=1).mean()
-    return -(x * np.log(z) + (1 - x) * np.log(1 - z)).sum(axis=1).mean()
+    return ref.reconstruction_cost(np.asarray(rows, dtype=float), output_of(file, rows), str(file["loss"]))
 
 
-def is_parameter(name):
-    return name.startswith(("weights", "biases", "decoder_biases"))
+def moved_offsets(pairs, y, z, learner, update):
+    """The offsets after an update, from the means of its units."""
+    plan, letters = learner.plan, re.match(r"\w+?(?=\^|_|$)", learner.settings.offsets)[0]
+    below, above = np.array(learner.sizes[:-1]), np.array(learner.sizes[1:])
+    noise_y, noise_z = noises(plan, update, below.sum(), above.sum())
+    noise_y, noise_z = np.split(noise_y, below.cumsum()[:-1]), np.split(noise_z, above.cumsum()[:-1])
 
+    nus, slides = learner.settings.sliding_factor, "_s" in learner.settings.offsets
+    nu_x, nu_h = (nus.visible, nus.hidden) if slides else (1, 1)
 
-def descend(file, rows, learning_rate):
-    """One step of all centered parameters along finite differences of the cost, the offsets held still."""
-    steps = {}
-    for name in filter(is_parameter, file):
-        array, steps[name] = file[name], np.empty_like(file[name])
-        for at in np.ndindex(array.shape):
-            kept, ends = array[at], []
-            for nudge in (1e-5, -1e-5):
-                array[at] = kept + nudge
-                ends.append(cost_of(file, rows))
-            array[at] = kept
-            steps[name][at] = learning_rate * (ends[0] - ends[1]) / 2e-5
-    for name, step in steps.items():
-        file[name] -= step
+    def moved(offset, letter, units, noise, nu):
+        mean = units.mean(axis=0)
+        return ref.moving_average(offset, ref.offset_target(ref.LETTERS[letter], mean, mean, noise), nu)
 
-
-def targets_of(file, rows, letters, noise):
-    """Where the letters of the scheme want the offsets, from the units as they are now."""
-    depth = len(letters) - 1
-    values, offsets = layers_of(file, rows)
-    targets = []
-    for k, offset in enumerate(offsets):
-        letter, mean = letters[min(k, 2 * depth - k)], values[k].mean(axis=0)
-        targets.append(
-            noise(k, offset.size)
-            if letter == "r"
-            else {"0": 0 * mean, "d": mean, "h": 0 * mean + 0.5}[letter]
+    return [
+        (
+            moved(mu, letters[k], y[k], noise_y[k], nu_h if k else nu_x),
+            moved(lam, letters[k + 1], z[k + 1], noise_z[k], nu_h),
         )
-    return targets
+        for k, (_, (mu, lam)) in enumerate(pairs)
+    ]
 
 
-def move_offsets(file, targets, factors):
-    """Each offset moves by its factor towards its target; biases take up the shift: c' + shift W."""
-    _, offsets = layers_of(file, ROWS)
-    depth = len(offsets) // 2
-    for k, (offset, target) in enumerate(zip(offsets, targets, strict=True)):
-        shift = factors[k > 0] * (target - offset)
-        below = min(k, 2 * depth - 1 - k)
-        if k < depth:
-            file[f"biases_{k + 1}"] += shift @ file[f"weights_{below}"]
-        else:
-            file[f"decoder_biases_{below}" if below else "biases_0"] += file[f"weights_{below}"] @ shift
-        offset += shift
+def reference_update(pairs, rows, learner, file, update):
+    """Algorithm 1 with back-propagation: move the offsets, reparameterise, and step down the cost."""
+    x, kinds = np.asarray(rows, dtype=float), kinds_of(file)
+    new = moved_offsets(pairs, *ref.auto_encode(x, pairs, *kinds), learner, update)
+
+    def reparameterised(pairs):
+        return [(ref.transform(*pair, moved), moved) for pair, moved in zip(pairs, new, strict=True)]
+
+    if learner.plan.offsets.before:
+        pairs = reparameterised(pairs)
+    gradients = ref.back_propagate(x, pairs, *kinds, str(file["loss"]))
+    eta = rate_of(learner.plan, update)
+    pairs = [
+        (ref.ascend(theta, gradient, -eta), offsets)
+        for (theta, offsets), gradient in zip(pairs, gradients, strict=True)
+    ]
+    return pairs if learner.plan.offsets.before else reparameterised(pairs)
 
 
-def noise_of(plan, update):
-    """Uniform numbers of the letter r: for the offsets mu, the first layer first, then for lam."""
-    depth, ends = len(plan.sizes) - 1, np.cumsum(plan.sizes)
-    numbers = [ends[-2] + -ends[-2] % 4, ends[-1] - ends[0] + -(ends[-1] - ends[0]) % 4]
-    u = np.empty(sum(numbers), np.float32)
-    fill_uniform(u, plan.seed, update, NOISE, 0)
-
-    def noise(k, size):
-        end = ends[k] if k < depth else numbers[0] + ends[2 * depth - k] - ends[0]
-        return u[end - size : end]
-
-    return noise
-
-
-def wide(file):
-    return {name: a.astype(float) if a.dtype.kind == "f" else a for name, a in file.items()}
-
-
-def same_file(one, other, atol):
-    assert one.keys() == other.keys()
-    for name, array in other.items():
-        if array.dtype.kind == "f":
-            np.testing.assert_allclose(one[name], array, atol=atol, err_msg=name)
-        else:
-            assert one[name] == array
+def same_pairs(found, expected, atol):
+    for one, other in zip(found, expected, strict=True):
+        for array, wanted in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
+            np.testing.assert_allclose(array, wanted, atol=atol)
 
 
 SIX_UPDATES = [
@@ -183,54 +150,49 @@ SIX_UPDATES = [
 
 
 @pytest.mark.parametrize("changes", SIX_UPDATES, ids=lambda changes: "-".join(map(str, changes.values())))
-def test_training_descends_finite_differences_of_the_cost(changes):
-    learner = AutoEncoderLearner(settings(**changes), DATA, 3)
-    plan, letters = learner.plan, re.match(r"\w+?(?=\^|_|$)", learner.settings.offsets)[0]
-    state, factors = random_state(learner, seed=1), (plan.sliding_visible, plan.sliding_hidden)
-    file = wide(learner.machine(state))
+def test_training_descends_the_gradient_of_the_reference(changes):
+    learner = Learner(settings(**changes), DATA, 3)
+    state = random_state(learner, seed=1)
+    file = learner.machine(state)
+    pairs = reference_pairs(file)
     for update in range(6):
-        targets = targets_of(file, DATA.train, letters, noise_of(plan, update))
-        if plan.offsets_before:
-            move_offsets(file, targets, factors)
-        descend(file, DATA.train, plan.learning_rate)
-        if not plan.offsets_before:
-            move_offsets(file, targets, factors)
-    train_auto_encoder(state, DATA.train, plan, 0, 6)
-    same_file(learner.machine(state), file, atol=5e-5)  # float32 against float64
+        pairs = reference_update(pairs, DATA.train, learner, file, update)
+    learn_auto_encoder(state, learner.sizes, DATA.train, learner.plan, 0, 6)
+    same_pairs(reference_pairs(learner.machine(state)), pairs, atol=5e-5)  # float32 against float64
 
 
 @pytest.mark.parametrize("changes", SIX_UPDATES, ids=lambda changes: "-".join(map(str, changes.values())))
 def test_the_mean_cost_is_that_of_the_machine_file(changes):
-    learner = AutoEncoderLearner(settings(**changes), DATA, 3)
+    learner = Learner(settings(**changes), DATA, 3)
     state = random_state(learner, seed=2)
     values = learner.evaluate(state, 0, lambda: False)
     assert learner.columns == ("train_cost", "valid_cost", "test_cost")
     expected = [cost_of(learner.machine(state), rows) for rows in DATA.parts.values()]
     np.testing.assert_allclose(values, expected, rtol=1e-6)
     many = np.tile(DATA.train, (60, 1))  # 2,400 rows, more than are evaluated at a time
-    assert mean_cost(state, many, learner.plan) == pytest.approx(values[0], rel=1e-6)
+    learner = Learner(settings(**changes), Dataset("many", many, DATA.valid), 3)
+    assert learner.evaluate(state, 0, lambda: False)[0] == pytest.approx(values[0], rel=1e-6)
     with pytest.raises(Stopped):
-        mean_cost(state, many, learner.plan, should_stop=lambda: True)
+        learner.evaluate(state, 0, lambda: True)
 
 
 def test_the_cost_of_saturated_units_is_finite():
-    learner = AutoEncoderLearner(settings(hidden=1, scheme="00"), DATA, 3)
+    learner = Learner(settings(hidden=1, scheme="00"), DATA, 3)
     state = learner.start()._replace(W=np.zeros(6, np.float32), b=np.full(6, 120, np.float32))
     rows = np.array([[0, 0, 1, 1, 1, 1]], np.uint8)
-    assert summed_cost(state, rows, learner.plan) == 240  # -log(1 - sigmoid(120)) is 120 in each wrong unit
+    found = summed_costs(state, learner.sizes, rows, learner.plan)
+    assert found == 240  # -log(1 - sigmoid(120)) is 120 in each wrong unit
 
 
 def test_grey_values_are_probabilities():
     grey = Dataset("grey", DATA.train * 51, DATA.valid, levels=255)
-    learner = AutoEncoderLearner(settings(), grey, 3)
+    learner = Learner(settings(), grey, 3)
     state = random_state(learner, seed=2)
-    file = wide(learner.machine(state))
-    assert learner.evaluate(state, 0, lambda: False)[0] == pytest.approx(cost_of(file, grey.train / 255))
-    targets = targets_of(file, grey.train / 255, "dd", None)
-    move_offsets(file, targets, (1, 1))
-    descend(file, grey.train / 255, learner.plan.learning_rate)
-    train_auto_encoder(state, grey.train, learner.plan, 0, 1)
-    same_file(learner.machine(state), file, atol=1e-5)
+    file, x = learner.machine(state), grey.train / 255
+    assert learner.evaluate(state, 0, lambda: False)[0] == pytest.approx(cost_of(file, x))
+    expected = reference_update(reference_pairs(file), x, learner, file, 0)
+    learn_auto_encoder(state, learner.sizes, grey.train, learner.plan, 0, 1)
+    same_pairs(reference_pairs(learner.machine(state)), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("hidden", [3, (4, 3), (5, 4, 3)])
@@ -238,9 +200,9 @@ def test_all_schemes_compute_the_same_function_before_training(hidden):
     layers = 2 if hidden == 3 else len(hidden) + 1
     outputs, offsets = [], []
     for scheme in ("0" * layers, "d" * layers, "h" * layers, "d" + "0" * (layers - 1), "r" * layers):
-        learner = AutoEncoderLearner(settings(hidden, scheme, weight_scale=1.0), DATA, 3)
+        learner = Learner(settings(hidden, scheme, weight_scale=1.0), DATA, 3)
         file = learner.machine(learner.start())
-        outputs.append(layers_of(file, ROWS)[0][-1])
+        outputs.append(output_of(file, ROWS))
         offsets.append(file["offsets_0"])
     assert np.ptp(outputs, axis=0).max() < 1e-12
     assert np.ptp(offsets, axis=0).min() > 0.05  # though their offsets differ
@@ -258,7 +220,7 @@ def test_all_schemes_compute_the_same_function_before_training(hidden):
 )
 def test_the_first_offsets(scheme, kinds, expected):
     given = settings((4, 3), scheme, *kinds, loss="squared")
-    learner = AutoEncoderLearner(given, DATA, 3)
+    learner = Learner(given, DATA, 3)
     file, expected = learner.machine(learner.start()), list(expected)
     if expected[0] is None:
         expected[0] = DATA.train.mean(axis=0)
@@ -269,44 +231,44 @@ def test_the_first_offsets(scheme, kinds, expected):
 
 
 def test_batches_are_the_rows_in_the_order_of_their_epoch():
-    learner = AutoEncoderLearner(settings(batch=7), DATA, 3)  # 5 batches of 40 rows, the last 5 are dropped
+    learner = Learner(settings(batch=7), DATA, 3)  # 5 batches of 40 rows, the last 5 are dropped
     state, expected = random_state(learner, seed=8), random_state(learner, seed=8)
-    train_auto_encoder(state, DATA.train, learner.plan, 0, 10)
+    learn_auto_encoder(state, learner.sizes, DATA.train, learner.plan, 0, 10)
     one = learner.plan._replace(shuffled=False, batches=1)
-    order = np.empty(40, np.int64)
     for epoch in range(2):
-        order_rows(order, True, np.uint64(3), epoch)
+        order = epoch_order(40, 3, epoch)
         for k in range(5):
-            train_auto_encoder(expected, DATA.train[order[7 * k : 7 * k + 7]], one, 0, 1)
+            rows = DATA.train[order[7 * k : 7 * k + 7]]
+            learn_auto_encoder(expected, learner.sizes, rows, one, 0, 1)
     assert all((mine == yours).all() for mine, yours in zip(state, expected, strict=True))
 
 
 @pytest.mark.parametrize("decoder", ["sigmoid", "tanh", "relu", "linear"])
 def test_the_first_visible_bias_makes_the_data_mean(decoder):
-    learner = AutoEncoderLearner(settings(decoder=decoder, loss="squared", weight_scale=1e-9), DATA, 3)
-    z = layers_of(learner.machine(learner.start()), ROWS)[0][-1]
+    learner = Learner(settings(decoder=decoder, loss="squared", weight_scale=1e-9), DATA, 3)
+    z = output_of(learner.machine(learner.start()), ROWS)
     np.testing.assert_allclose(z, np.tile(DATA.train.mean(axis=0), (len(ROWS), 1)), atol=1e-6)
-    zero = AutoEncoderLearner(settings(decoder=decoder, loss="squared", init="zero"), DATA, 3).start()
+    zero = Learner(settings(decoder=decoder, loss="squared", init="zero"), DATA, 3).start()
     assert not zero.b.any()
     assert not zero.c.any()
 
 
 @pytest.mark.parametrize(("hidden", "scheme"), [(3, "dd^b_s"), (3, "rr"), ((4, 3), "ddh^l_s")])
 def test_offsets_that_move_leave_the_function_as_it_is(hidden, scheme):
-    learner = AutoEncoderLearner(settings(hidden, scheme), DATA, 3)
+    learner = Learner(settings(hidden, scheme), DATA, 3)
     state = random_state(learner, seed=4)
-    before, still = learner.machine(state), learner.plan._replace(learning_rate=np.float32(0))
-    train_auto_encoder(state, DATA.train, still, 0, 5)
+    before, still = learner.machine(state), learner.plan._replace(rates=np.zeros(1, np.float32))
+    learn_auto_encoder(state, learner.sizes, DATA.train, still, 0, 5)
     after = learner.machine(state)
     for name in (name for name in before if "offsets" in name):
         assert np.abs(before[name] - after[name]).max() > 1e-3
-    np.testing.assert_allclose(layers_of(after, ROWS)[0][-1], layers_of(before, ROWS)[0][-1], atol=1e-12)
+    np.testing.assert_allclose(output_of(after, ROWS), output_of(before, ROWS), atol=1e-12)
 
 
 def flipped(state, sizes):
     """The auto encoder that makes 1 - z of 1 - x where ``state`` makes z of x."""
-    mirror = AutoEncoderState(*(array.copy() for array in state))
-    first = pairs_of(mirror, sizes)[0]
+    mirror = copied(state)
+    first = pairs_of(machine_of(mirror), sizes)[0]
     first.c[:] += first.W.sum(axis=0)
     first.W[:] *= -1
     first.b[:] *= -1
@@ -314,19 +276,23 @@ def flipped(state, sizes):
     return mirror
 
 
+def mean_cost(learner, state, rows):
+    return summed_costs(state, learner.sizes, rows, learner.plan) / len(rows)
+
+
 def curves(scheme, hidden, loss, updates=60):
     """Costs in training from the same function, of the data and of the flipped data."""
-    learner = AutoEncoderLearner(settings(hidden, scheme, loss=loss, batch=7), DATA, 3)
+    learner = Learner(settings(hidden, scheme, loss=loss, batch=7), DATA, 3)
     straight = random_state(learner, seed=6)
-    mirror = flipped(straight, learner.plan.sizes)
+    mirror = flipped(straight, learner.sizes)
     if scheme[0] == "0":
         mirror.mu[:6] = 0
     costs = []
     for update in range(updates):
         costs.append([])
         for state, flip in ((straight, 0), (mirror, 1)):
-            train_auto_encoder(state, DATA.train ^ flip, learner.plan, update, update + 1)
-            costs[-1].append(mean_cost(state, DATA.valid ^ flip, learner.plan))
+            learn_auto_encoder(state, learner.sizes, DATA.train ^ flip, learner.plan, update, update + 1)
+            costs[-1].append(mean_cost(learner, state, DATA.valid ^ flip))
     return np.array(costs)
 
 

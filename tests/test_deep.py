@@ -1,17 +1,15 @@
 """Deep machines against sums over all states of their layers, written out layer by layer."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 
+from cbm_cli import reference as ref
 from cbm_cli.errors import CbmError
-from cbm_cli.kernels.mean_field import mean_field
-from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines.annealing import Stopped
 from cbm_cli.machines.bounds import lower_bounds, posterior_of, tightening
-from cbm_cli.machines.files import Machine
+from cbm_cli.machines.files import Flat
 from cbm_cli.machines.likelihood import (
     Method,
     Parts,
@@ -22,7 +20,7 @@ from cbm_cli.machines.likelihood import (
     values,
 )
 from cbm_cli.machines.limits import check_likelihood
-from tests.oracles import random_machine, sigmoid, states
+from tests.oracles import field_of, log_z, random_machine, rbm, states, wide
 
 TWO, THREE, FOUR = (5, 4, 3), (4, 3, 3, 2), (3, 2, 3, 2, 2)  # layers, the visible one first
 DEPTHS = pytest.mark.parametrize("layers", [TWO, THREE, FOUR])
@@ -73,11 +71,11 @@ def flattened(machine, dtype=np.float32):
         blocks[(at + 1) // 2][at // 2] = W if at % 2 == 0 else W.T
     start = np.concatenate(offsets[2::2])
     arrays = np.block(blocks), np.concatenate(plain[::2]), np.concatenate(plain[1::2]), start
-    return Machine(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), tuple(layers))
+    return Flat(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), tuple(layers))
 
 
 def exact_log_likelihoods(machine, rows, unit=1.0):
-    return exact_scores(machine, rows, unit) - log_partition(*machine.plain)
+    return exact_scores(machine, rows, unit) - log_z(machine.plain)
 
 
 def visible_rows(layers):
@@ -90,51 +88,24 @@ def brute_log_likelihoods(machine, layers):
     return np.log(weight.reshape(2 ** layers[0], -1).sum(axis=1) / weight.sum())
 
 
-def field_of(W, b, c, n_visible, x, start, tolerance=1e-6, rounds=500):
-    """Means of the deeper even and of the odd units for the rows x, and the rounds made."""
-    W_deep, b_deep = W[n_visible:], b[n_visible:]
-    even = np.tile(start.astype(np.float32), (len(x), 1))
-    odd = np.full((len(x), len(c)), np.nan, np.float32)
-    from_visible = x.astype(np.float32) @ W[:n_visible]
-    work = np.empty_like(even), np.empty_like(odd)
-    made = mean_field(W_deep, b_deep, c, from_visible, even, odd, *work, np.float32(tolerance), rounds)
-    return even, odd, made
-
-
 @pytest.mark.parametrize(("even_units", "odd_units", "scale"), [(5, 6, 1.0), (40, 70, 0.1), (1, 1, 3.0)])
 def test_mean_field_ends_at_a_fixed_point(even_units, odd_units, scale):
-    W, b, c = random_machine(4 + even_units, odd_units, seed=3, scale=scale)
+    W, b, c = machine = random_machine(4 + even_units, odd_units, seed=3, scale=scale)
     x = (np.random.default_rng(1).random((9, 4)) < 0.5).astype(float)
-    even, odd, made = field_of(W, b, c, 4, x, np.full(even_units, 0.5))
+    even, odd, made = field_of(machine, x, np.full(even_units, 0.5))
     assert 1 < made <= 500
-    np.testing.assert_allclose(even, sigmoid(odd @ W[4:].T + b[4:]), atol=5e-6)
-    np.testing.assert_allclose(odd, sigmoid(x @ W[:4] + even @ W[4:] + c), atol=5e-6)
+    np.testing.assert_allclose(even, ref.visible_mean(odd, W[4:], b[4:]), atol=5e-6)
+    np.testing.assert_allclose(odd, ref.hidden_mean(np.hstack([x, even]), W, c), atol=5e-6)
 
 
-def test_rounds_count_until_no_mean_changes_by_the_tolerance():
-    W, b, c = random_machine(9, 6, seed=5)
-    x, start = np.eye(4), np.full(5, 0.3)
-    even, odd = np.tile(start, (4, 1)), sigmoid(x @ W[:4] + start @ W[4:] + c)
-    expected, change = 0, 1.0
-    while change >= 1e-3:
-        before = np.hstack([even, odd])
-        even = sigmoid(odd @ W[4:].T + b[4:])
-        odd = sigmoid(x @ W[:4] + even @ W[4:] + c)
-        change = np.abs(np.hstack([even, odd]) - before).max()
-        expected += 1
-    found_even, found_odd, made = field_of(W, b, c, 4, x, start, 1e-3)
-    assert made == expected > 2
-    np.testing.assert_allclose(found_even, even, atol=1e-5)
-    np.testing.assert_allclose(found_odd, odd, atol=1e-5)
-    assert field_of(W, b, c, 4, x, start, 1e-3, expected - 1)[2] == expected  # one more than allowed
-
-
-def test_without_rounds_the_odd_units_answer_to_the_start():
-    W, b, c = random_machine(9, 6, seed=5)
-    even, odd, made = field_of(W, b, c, 4, np.eye(4), np.full(5, 0.3), rounds=0)
-    assert made == 1
-    np.testing.assert_allclose(odd, sigmoid(W[:4] + 0.3 * W[4:].sum(axis=0) + c), atol=1e-6)
-    assert (even == np.float32(0.3)).all()
+@pytest.mark.parametrize("rounds", [0, 1, 3, 100])
+def test_mean_field_makes_the_rounds_of_the_reference(rounds):
+    machine, x, start = random_machine(9, 6, seed=5), np.eye(4), np.full(5, 0.3)
+    expected = ref.mean_field(x, start, wide(machine), 1e-3, rounds)
+    found = field_of(machine, x, start, 1e-3, rounds)
+    assert found[2] == expected[2]
+    for one, other in zip(found[:2], expected[:2], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 @DEPTHS
@@ -193,40 +164,27 @@ def expectation_over(means, function):
     return sum(weight * function(state) for weight, state in zip(p, everything, strict=True))
 
 
-def log_or_zero(p):
-    return math.log(p) if p > 0 else 0.0
-
-
-def entropy_of(means):
-    return -sum(p * log_or_zero(p) + (1 - p) * log_or_zero(1 - p) for p in means)
-
-
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
 @DEPTHS
 def test_bounds_are_expectations_and_keep_their_order(layers, scale):
     """mean field <= deep layers summed out <= log p(v), for every row, each by its definition."""
     flat, rows = flattened(layered(layers, seed=4, scale=scale)), visible_rows(layers)[::3]
-    W, b, c = (array.astype(float) for array in flat.plain)
+    W, b, c = wide(flat.plain)
     posterior = posterior_of(flat, rows.astype(np.float32), 1e-4, 100)
     lower, exact = lower_bounds(flat, rows, posterior), exact_log_likelihoods(flat, rows)
-    exact += log_partition(W, b, c)
+    expected = ref.lower_bound(rows, *wide((posterior.deep, posterior.odd)), (W, b, c))
+    np.testing.assert_allclose(lower - log_z(flat.plain), expected, atol=1e-9)
+    exact += log_z(flat.plain)
     random = np.random.Generator(np.random.Philox(key=[1, 2]))
     gain, error = tightening(flat, posterior, 400, random)
     for r, row in enumerate(rows):
-        deep, odd = posterior.deep[r].astype(float), posterior.odd[r].astype(float)
-
-        def minus_energy(hidden, row=row, deep=deep):
-            x, h = np.concatenate([row, hidden[: len(deep)]]), hidden[len(deep) :]
-            return x @ b + h @ c + x @ W @ h
+        odd = posterior.odd[r].astype(float)
 
         def summed_out(h, row=row):
             free = h @ W[len(row) :].T + b[len(row) :]
             return row @ b[: len(row)] + h @ c + row @ W[: len(row)] @ h + np.logaddexp(0, free).sum()
 
-        expected = expectation_over(np.concatenate([deep, odd]), minus_energy)
-        expected += entropy_of(deep) + entropy_of(odd)
-        tighter = expectation_over(odd, summed_out) + entropy_of(odd)
-        assert lower[r] == pytest.approx(expected, abs=1e-9)
+        tighter = expectation_over(odd, summed_out) + ref.entropy(odd)
         assert lower[r] <= tighter + 1e-9
         assert tighter <= exact[r] + 1e-9
         assert abs(lower[r] + gain[r] - tighter) < 5 * error[r] + 1e-5  # float32 sums
@@ -239,7 +197,7 @@ def test_bounds_are_tight_where_the_posterior_is_factorial():
     weights[1][:] = 0
     flat, rows = flattened((weights, biases, offsets)), visible_rows(TWO)
     bounds = bounds_of(flat, rows, 1.0, Method())
-    exact = exact_log_likelihoods(flat, rows) + log_partition(*flat.plain)
+    exact = exact_log_likelihoods(flat, rows) + log_z(flat.plain)
     np.testing.assert_allclose(bounds.lower, exact, atol=1e-6)
     np.testing.assert_allclose(bounds.gain, 0, atol=1e-6)
     assert bounds.unsettled == 0
@@ -268,7 +226,7 @@ def test_flipping_units_of_any_layer_changes_no_likelihood_and_no_bound(layer):
     exact, other_exact = exact_log_likelihoods(flat, rows), exact_log_likelihoods(other, other_rows)
     np.testing.assert_allclose(other_exact, exact, atol=1e-5)  # the parameters are float32
     lower, other_lower = (
-        bounds_of(m, r, 1.0, Method(tolerance=1e-6)).lower - log_partition(*m.plain)
+        bounds_of(m, r, 1.0, Method(tolerance=1e-6)).lower - log_z(m.plain)
         for m, r in ((flat, rows), (other, other_rows))
     )
     np.testing.assert_allclose(other_lower, lower, atol=1e-5)
@@ -277,7 +235,7 @@ def test_flipping_units_of_any_layer_changes_no_likelihood_and_no_bound(layer):
 @pytest.mark.parametrize("layers", [TWO, THREE])
 def test_annealing_keeps_its_stated_error(layers):
     flat = flattened(layered(layers, seed=8, scale=0.7))
-    base, exact = np.float32([-0.5, 0.3, 0, 1, -1][: layers[0]]), log_partition(*flat.plain)
+    base, exact = np.float32([-0.5, 0.3, 0, 1, -1][: layers[0]]), log_z(flat.plain)
     parts, how = Parts({}, 1.0, base), {"temperatures": 100, "checked": False}
     found = [evaluate(flat, parts, Method("ais", seed=seed, **how))[0] for seed in range(60)]
     inside = sum(abs(its["log_z"] - exact) < 2 * its["log_z_standard_error"] for its in found)
@@ -288,7 +246,7 @@ def test_a_machine_that_is_the_base_needs_no_annealing():
     flat = flattened(layered(THREE, seed=8))
     flat.W[:], flat.c[:], flat.b[4:] = 0, 0, 0
     found, _ = evaluate(flat, Parts({}, 1.0, flat.b[:4]), Method("ais", temperatures=3, runs=5))
-    assert found["log_z"] == pytest.approx(log_partition(*flat.plain), abs=1e-12)
+    assert found["log_z"] == pytest.approx(log_z(flat.plain), abs=1e-12)
     assert found["log_z_standard_error"] == 0
 
 
@@ -315,7 +273,7 @@ def test_an_evaluation_has_the_means_over_each_part():
         "mean_field_unsettled", "log_z", "log_z_standard_error", "effective_sample_size",
     ]  # fmt: skip
     error = found["log_z_standard_error"]
-    assert abs(found["log_z"] - log_partition(*flat.plain)) < 5 * error
+    assert abs(found["log_z"] - log_z(flat.plain)) < 5 * error
     for part, rows in rows_of.items():
         bounds, likelihood = bounds_of(flat, rows, 1.0, method), expected[f"{part}_log_likelihood"]
         assert found[f"{part}_lower_bound"] == pytest.approx(bounds.lower.mean() - found["log_z"])
@@ -331,9 +289,9 @@ def test_an_evaluation_has_the_means_over_each_part():
 def test_an_rbm_is_a_deep_machine_whose_bound_is_the_likelihood(name):
     """Where no deep unit is connected, the bounds of the deep machine are the likelihood of the RBM."""
     W, b, c = random_machine(5, 4, seed=3)
-    shallow = Machine(W, b, c, np.zeros(0, np.float32), (5, 4))
+    shallow = rbm(W, b, c)
     posterior = posterior_of(shallow, states(5).astype(np.float32))
-    deep = Machine(
+    deep = Flat(
         np.vstack([W, np.zeros((3, 4), np.float32)]),
         np.concatenate([b, np.zeros(3, np.float32)]),
         c,
@@ -344,7 +302,7 @@ def test_an_rbm_is_a_deep_machine_whose_bound_is_the_likelihood(name):
     method = Method(name, temperatures=5000, checked=True)
     (found, of_rbm), (other, of_deep) = (evaluate(its, parts, method) for its in (shallow, deep))
     likelihood, bound = of_rbm["train"]["log_likelihood"]["mean"], of_deep["train"]["lower_bound"]["mean"]
-    free = 3 * math.log(2)  # log Z of the units that are not connected
+    free = 3 * np.log(2)  # log Z of the units that are not connected
     assert likelihood + found["log_z"] + free == pytest.approx(bound + other["log_z"], abs=1e-6)
     assert of_deep["train"]["tighter_bound"]["mean"] == pytest.approx(bound, abs=1e-6)
     scores = lower_bounds(shallow, states(5).astype(np.float32), posterior)
@@ -362,7 +320,7 @@ def test_rows_that_did_not_converge_are_counted(seed):
 
 def test_a_row_whose_odd_units_alone_still_change_did_not_converge():
     arrays = [[0], [20]], [0, -5], [-19.8], [0.99]  # deep 0.9900, 0.9933, 0.9952; odd 0.500, 0.517, 0.526
-    flat = Machine(*(np.array(array, np.float32) for array in arrays), (1, 1, 1))
+    flat = Flat(*(np.array(array, np.float32) for array in arrays), (1, 1, 1))
     x = np.zeros((1, 1), np.float32)
     assert [posterior_of(flat, x, tolerance, 1).unsettled for tolerance in (0.005, 0.012)] == [1, 0]
 
@@ -371,7 +329,8 @@ def test_mean_field_starts_at_the_offsets():
     flat, x = flattened(layered(THREE, seed=10)), visible_rows(THREE).astype(np.float32)
     start = posterior_of(flat, x, 1e-4, rounds=0)
     assert (start.deep == flat.start).all()
-    np.testing.assert_allclose(start.odd, sigmoid(np.hstack([x, start.deep]) @ flat.W + flat.c), atol=1e-6)
+    expected = ref.hidden_mean(np.hstack([x, start.deep]), flat.W, flat.c)
+    np.testing.assert_allclose(start.odd, expected, atol=1e-6)
 
 
 def test_grey_values_enter_the_energy_as_they_are():
@@ -431,7 +390,7 @@ def test_the_largest_sums_are_not_refused():
     check_likelihood((784, 30), 60_000, "evaluate", "")
     check_likelihood((784, 30, 30), 1, "evaluate", "")
     check_likelihood((784, 20, 10), 1 << 20, "evaluate", "")
-    flat = Machine(*(np.zeros(shape, np.float32) for shape in ((52, 22), (52,), (22,), (22,))), (30, 22, 22))
+    flat = Flat(*(np.zeros(shape, np.float32) for shape in ((52, 22), (52,), (22,), (22,))), (30, 22, 22))
     parts = Parts({"train": np.zeros((300, 30), np.uint8)}, 1.0, np.zeros(30, np.float32))
     with pytest.raises(CbmError, match="for each of 300 rows"):
         evaluate(flat, parts, Method())

@@ -1,18 +1,17 @@
-"""Training of deep machines against the equations written out layer by layer, in float64."""
+"""Training of deep machines against the reference of the flattened machine, in float64."""
 
 import itertools
 
 import numpy as np
 import pytest
 
+from cbm_cli import reference as ref
 from cbm_cli.datasets import load
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import Layout
-from cbm_cli.kernels.random import DATA
-from cbm_cli.kernels.state import State, no_extras
-from cbm_cli.machines.files import Machine
+from cbm_cli.machines.files import Flat
 from cbm_cli.trial.run import run_trial
-from tests.oracles import MIXES, copied, joint, learn, mix, plan, sigmoid, states, uniform
+from tests.oracles import Trainer, copied, joint, learn, make_state, mix, plan, states
 from tests.test_deep import (
     DEPTHS,
     FOUR,
@@ -26,7 +25,6 @@ from tests.test_deep import (
     layered_energy,
     visible_rows,
 )
-from tests.test_sampling import plain_restart, plain_sweeps
 
 ROWS = {TWO: visible_rows(TWO)[[1, 4, 7, 12, 17, 22, 30]]}
 ROWS |= {layers: visible_rows(layers)[[1, 3, 4, 6]] for layers in (THREE, FOUR)}
@@ -40,18 +38,16 @@ def layer_values(layers, seed):
 def deep_plan(layers, batch, scheme=None, **changes):
     layout, letters = Layout(layers), scheme or "d" * len(layers)
     mixes = [mix(letter, size) for letter, size in zip(letters, layers, strict=True)]
-    sides = {"visible_mix": layout.side(mixes, odd=False), "hidden_mix": layout.side(mixes, odd=True)}
-    exactly = {"tolerance": np.float32(1e-7), "rounds": 1000, "spans": layout.spans(), "visible": layers[0]}
-    return plan(layout.width, layout.height, batch, **exactly | sides | changes)
+    sides = [layout.side(mixes, odd=odd) for odd in (False, True)]
+    exactly = {"tolerance": 1e-7, "rounds": 1000, "spans": layout.spans(), "visible": layers[0]}
+    return plan(layout.width, layout.height, batch, sides, **exactly | changes)
 
 
 def deep_state(layers, its, seed, scale=1.0, machine=None):
     weights, biases, offsets = machine or layered(layers, seed, scale)
     layout, flat = Layout(layers), flattened((weights, biases, offsets))
-    mu, lam = (layout.side(offsets, odd=odd).astype(np.float32) for odd in (False, True))
-    rng = np.random.default_rng(seed + 1)
-    h = (rng.random((its.ladders * its.temperatures, layout.height)) < 0.5).astype(np.float32)
-    return State(flat.W, flat.b, flat.c, mu, lam, h, *no_extras())
+    sides = [layout.side(offsets, odd=odd) for odd in (False, True)]
+    return make_state(flat.plain, sides, its, np.random.default_rng(seed + 1))
 
 
 # The flattened machine
@@ -82,7 +78,7 @@ def test_flat_energies_are_those_of_the_layers(layers):
     W = layout.flat_weights(weights)
     x, h = layout.side(values, odd=False), layout.side(values, odd=True)
     b, c = layout.side(biases, odd=False), layout.side(biases, odd=True)
-    found = -x @ b - h @ c - ((x @ W) * h).sum(axis=1)
+    found = ref.energy(x, h, W, b, c)
     plain = weights, biases, [np.zeros(size) for size in layers]
     expected = [layered_energy(plain, [value[r] for value in values]) for r in range(3)]
     np.testing.assert_allclose(found, expected, atol=1e-12)
@@ -110,6 +106,22 @@ def test_an_rbm_is_a_machine_of_two_layers():
     np.testing.assert_array_equal(layout.spans(), np.tile([0, 3], (4, 1)))
 
 
+@DEPTHS
+def test_a_step_of_the_centered_layers_is_the_plain_step_of_the_flattened_machine(layers):
+    weights, biases, offsets = layered(layers, seed=12)
+    dW, db, _ = layered(layers, seed=13)
+    moved = (
+        [W + d for W, d in zip(weights, dW, strict=True)],
+        [b + d for b, d in zip(biases, db, strict=True)],
+    )
+    ends = [flattened((*parameters, offsets), float).plain for parameters in ((weights, biases), moved)]
+    layout = Layout(layers)
+    step = layout.flat_weights(dW), *(layout.side(db, odd=odd) for odd in (False, True))
+    expected = ref.plain_step(step, *(layout.side(offsets, odd=odd) for odd in (False, True)))
+    for before, after, change in zip(*ends, expected, strict=True):
+        np.testing.assert_allclose(after - before, change, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     "changes", [{}, {"exact": True}, {"restart": True}, {"ladders": 1, "temperatures": 3}]
 )
@@ -128,104 +140,6 @@ def test_layers_that_are_not_neighbours_stay_unconnected(layers, changes):
 # Updates
 
 
-class Plain:
-    """Training of a centered deep machine in plain NumPy: the paper's DBM equations, layer by layer."""
-
-    def __init__(self, layers, its, scheme, state):
-        self.layout, self.its, self.scheme = Layout(layers), its, scheme
-        self.layers, self.rows = layers, ROWS[layers].astype(float)
-        self.weights = [W.astype(float) for W in self.layout.weights(state.W)]
-        self.biases = [array.astype(float) for array in self.layout.layers(state.b, state.c)]
-        self.offsets = [array.astype(float) for array in self.layout.layers(state.mu, state.lam)]
-        self.h = state.h.astype(float)
-
-    def activation(self, values, layer):
-        """What a layer hears from its neighbours and its bias."""
-        total = self.biases[layer]
-        if layer > 0:
-            total = total + values[layer - 1] @ self.weights[layer - 1]
-        if layer < len(self.layers) - 1:
-            total = total + values[layer + 1] @ self.weights[layer].T
-        return total
-
-    def start(self):
-        return [self.rows] + [np.tile(offset, (len(self.rows), 1)) for offset in self.offsets[1:]]
-
-    def mean_field(self):
-        """Means of all layers given the rows, at a fixed point."""
-        values, change = self.start(), 1.0
-        odd, even = range(1, len(self.layers), 2), range(2, len(self.layers), 2)
-        for layer in odd:
-            values[layer] = sigmoid(self.activation(values, layer))
-        while change > 1e-13:
-            before = np.hstack(values)
-            for layer in (*even, *odd):
-                values[layer] = sigmoid(self.activation(values, layer))
-            change = np.abs(np.hstack(values) - before).max()
-        return values
-
-    def gibbs(self, update):
-        """States of the even layers after k steps from the offsets, means of the odd layers given them."""
-        values, count = self.start(), len(self.rows)
-        odd, even = range(1, len(self.layers), 2), range(2, len(self.layers), 2)
-        hidden = self.layout.height + self.layout.width - self.layers[0]
-        numbers = count * hidden + -count * hidden % 4
-        u_all = uniform(int(self.its.seed), update, DATA, self.its.gibbs * numbers)
-        for u in u_all.reshape(self.its.gibbs, numbers):
-            at = 0
-            for side in (odd, even):
-                means = np.hstack([sigmoid(self.activation(values, layer)) for layer in side])
-                drawn = (u[at : at + means.size].reshape(means.shape) < means).astype(float)
-                at += means.size
-                parts = np.split(drawn, np.cumsum([self.layers[layer] for layer in side])[:-1], axis=1)
-                for layer, part in zip(side, parts, strict=True):
-                    values[layer] = part
-        for layer in odd:
-            values[layer] = sigmoid(self.activation(values, layer))
-        return values
-
-    def flat(self):
-        sides = (self.layout.side(self.biases, odd=odd) for odd in (False, True))
-        return self.layout.flat_weights(self.weights), *sides
-
-    def model(self, update, odd_means):
-        """Rows that stand for the model, all layers of each, and their weights."""
-        if self.its.exact:
-            p, _ = joint(*self.flat())
-            x, h = states(self.layout.width), states(self.layout.height)
-            pairs = np.repeat(x, len(h), axis=0), np.tile(h, (len(x), 1))
-            return self.layout.layers(*pairs), p.ravel()
-        if self.its.restart:
-            self.h = plain_restart(odd_means, self.its, update)
-        W, b, c = self.flat()
-        x, self.h = plain_sweeps([a.astype(np.float32) for a in (W, b, c)], self.h, self.its, update)
-        return self.layout.layers(x, sigmoid(x @ W + c)), np.full(len(x), 1 / len(x))
-
-    def update(self, number):
-        data = self.gibbs(number) if self.its.gibbs else self.mean_field()
-        model, p = self.model(number, self.layout.side(data, odd=True))
-        data_means, model_means = [value.mean(axis=0) for value in data], [p @ value for value in model]
-        self.offsets = [
-            np.dot(MIXES[letter], np.stack([d, m, np.ones_like(d), np.zeros_like(d)]))
-            for letter, d, m in zip(self.scheme, data_means, model_means, strict=True)
-        ]
-        rate, share = float(self.its.learning_rate), np.full(len(self.rows), 1 / len(self.rows))
-        steps = [self.contrast(data, share, k) - self.contrast(model, p, k) for k in range(len(self.weights))]
-        for layer, (d, m) in enumerate(zip(data_means, model_means, strict=True)):
-            step = d - m
-            if layer > 0:
-                step = step - self.offsets[layer - 1] @ steps[layer - 1]
-            if layer < len(steps):
-                step = step - steps[layer] @ self.offsets[layer + 1]
-            self.biases[layer] = self.biases[layer] + rate * step
-        self.weights = [W + rate * step for W, step in zip(self.weights, steps, strict=True)]
-
-    def contrast(self, values, p, k):
-        """<(x_k - mu_k)(x_{k+1} - mu_{k+1})'> over rows by their weights p."""
-        below, above = values[k] - self.offsets[k], values[k + 1] - self.offsets[k + 1]
-        return (p[:, None] * below).T @ above
-
-
 WAYS = {
     "PCD-1": {},
     "PCD-2": {"steps": 2},
@@ -240,21 +154,20 @@ WAYS = {
 @pytest.mark.parametrize("letter", "0da")
 @pytest.mark.parametrize("changes", WAYS.values(), ids=WAYS)
 @DEPTHS
-def test_updates_are_those_of_the_equations_by_layers(layers, changes, letter):
-    scheme = letter * len(layers)
-    its = deep_plan(layers, len(ROWS[layers]), scheme, learning_rate=np.float32(0.1), **changes)
+def test_updates_are_those_of_the_reference(layers, changes, letter):
+    its = deep_plan(layers, len(ROWS[layers]), letter * len(layers), **changes)
     state = deep_state(layers, its, seed=5, scale=0.7)
-    plain = Plain(layers, its, scheme, state)
+    trainer = Trainer(state, its)
+    np.testing.assert_array_equal(trainer.connected, neighbours(layers))
     for update in range(4):
-        plain.update(update)
+        trainer.update(ROWS[layers], update)
         learn(state, ROWS[layers], its, update, update + 1)
-        offsets = Layout(layers).layers(state.mu, state.lam)
-        for found, expected in zip(offsets, plain.offsets, strict=True):
+        for found, expected in zip(state[3:5], trainer.offsets, strict=True):
             np.testing.assert_allclose(found, expected, atol=1e-5)
-        for found, expected in zip(state[:3], plain.flat(), strict=True):
+        for found, expected in zip(state[:3], trainer.theta, strict=True):
             np.testing.assert_allclose(found, expected, atol=2e-5)
     if not its.exact:
-        assert (state.h == plain.h).all()
+        assert (state.h == trainer.h).all()
     assert state.rounds[1] == (0 if its.gibbs else 4)
     assert state.rounds[2] == 0
 
@@ -272,7 +185,7 @@ def test_training_of_a_deep_machine_can_be_cut_anywhere(changes):
 
 
 def test_mean_field_that_does_not_converge_is_counted():
-    its = deep_plan(TWO, len(ROWS[TWO]), rounds=2, tolerance=np.float32(1e-9))
+    its = deep_plan(TWO, len(ROWS[TWO]), rounds=2, tolerance=1e-9)
     state = deep_state(TWO, its, seed=7)
     learn(state, ROWS[TWO], its, 0, 5)
     assert state.rounds.tolist() == [10, 5, 5]
@@ -284,13 +197,13 @@ def test_mean_field_that_does_not_converge_is_counted():
 def distribution(state, n_visible):
     """log p of every visible state."""
     sizes = n_visible, len(state.c), len(state.b) - n_visible
-    flat = Machine(state.W, state.b, state.c, state.mu[n_visible:], sizes)
+    flat = Flat(state.W, state.b, state.c, state.mu[n_visible:], sizes)
     return exact_log_likelihoods(flat, states(n_visible).astype(np.uint8))
 
 
 def course(layers, machine, rows, scheme, updates=25):
     """log p of all visible states after every update, with exact model phases."""
-    its = deep_plan(layers, len(rows), scheme, exact=True, learning_rate=np.float32(0.3))
+    its = deep_plan(layers, len(rows), scheme, exact=True, learning_rate=0.3)
     state = deep_state(layers, its, seed=8, machine=machine)
     found = []
     for update in range(updates):
@@ -350,7 +263,7 @@ def test_training_without_offsets_does_notice_a_flip(layer):
 def test_many_gibbs_steps_draw_from_the_exact_posterior(layers):
     """Means and correlations of 40,000 chains given one row, within 4.5 standard errors."""
     batch, row = 40_000, visible_rows(layers)[[5]]
-    its = deep_plan(layers, batch, "0" * len(layers), gibbs=60, exact=True, learning_rate=np.float32(1))
+    its = deep_plan(layers, batch, "0" * len(layers), gibbs=60, exact=True, learning_rate=1)
     state = deep_state(layers, its, seed=11)
     state.mu[:], state.lam[:] = 0, 0
     W, b, c = (array.astype(float) for array in state[:3])

@@ -79,7 +79,7 @@ def test_a_failed_trial_is_told_and_not_taken_as_done(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
     with monkeypatch.context() as broken:
-        broken.setattr("cbm_cli.trial.boltzmann.initial_state", lambda *_: 1 / 0)
+        broken.setattr("cbm_cli.trial.learner.first_machine", lambda *_: 1 / 0)
         result = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table", code=1)
     assert "8 trials failed" in result.stderr
     assert "ZeroDivisionError" in next(Path("out").rglob("*.error.txt")).read_text()

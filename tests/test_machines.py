@@ -5,12 +5,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.kernels.auto_encoder import AutoEncoderState
-from cbm_cli.kernels.machine import Layout
-from cbm_cli.kernels.state import plain_state
+from cbm_cli.grid.settings import Settings
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
-from cbm_cli.trial import auto_encoder, start
+from cbm_cli.trial.learner import Learner
 from tests.oracles import states
 
 ONE, TWO, THREE, FOUR = (4, 3), (3, 4, 2), (3, 2, 3, 2), (2, 3, 2, 2, 1)
@@ -132,15 +131,28 @@ def test_an_auto_encoder_without_offsets_computes_what_its_file_says(sizes, tmp_
         np.testing.assert_allclose(y @ W.T + plain, down, rtol=0, atol=1e-12)
 
 
+def read_back(machine, path, **changes):
+    """The machine that a trial which starts from another writes before its first update."""
+    kind = {"kind": machine.kind, "hidden": list(machine.sizes[1:])}
+    rows = np.eye(4, machine.sizes[0], dtype=np.uint8)
+    its = Settings(
+        data={"name": "mnist"},  # its name; the rows are others
+        model=kind | {name: getattr(machine, name) for name in changes},
+        offsets="d" * len(machine.sizes),
+        learning_rate=0.1,
+        epochs=1,
+        batch="full",
+        **({} if changes else {"sampler": "PCD-1"}),
+    )
+    learner = Learner(its, Dataset("rows", rows, rows), 1)
+    return read_machine(saved(path, learner.machine(learner.start_from(machine))))
+
+
 @pytest.mark.parametrize("sizes", [ONE, TWO, FOUR])
 def test_what_a_boltzmann_machines_trial_writes_is_read_back_to_the_last_bit(sizes, tmp_path):
-    machine, layout = layered(sizes, dtype=np.float32), Layout(sizes)
-    W, b, c = flatten(machine).plain
-    mu, lam = flatten(machine._replace(biases=machine.offsets)).plain[1:]
-    state = plain_state(W, b, c, np.zeros((1, len(b)), np.float32))._replace(mu=mu, lam=lam)
-    kind = "rbm" if sizes == ONE else "dbm"
-    back = read_machine(saved(tmp_path / "m.npz", start.machine_arrays(state, layout, kind)))
-    assert back.kind == kind
+    machine = layered(sizes, "rbm" if sizes == ONE else "dbm", dtype=np.float32)
+    back = read_back(machine, tmp_path / "m.npz")
+    assert back.kind == machine.kind
     for name in ("weights", "biases", "offsets"):
         for a, b in zip(getattr(back, name), getattr(machine, name), strict=True):
             np.testing.assert_array_equal(a.astype(np.float32), b)
@@ -148,17 +160,9 @@ def test_what_a_boltzmann_machines_trial_writes_is_read_back_to_the_last_bit(siz
 
 @ENCODERS
 def test_what_an_auto_encoders_trial_writes_is_read_back_to_the_last_bit(sizes, tmp_path):
-    machine = layered(sizes, "auto-encoder", dtype=np.float32)
-    state = AutoEncoderState(
-        W=np.concatenate([W.ravel() for W in machine.weights]),
-        b=np.concatenate([machine.biases[0], *machine.decoder_biases]),
-        c=np.concatenate(machine.biases[1:]),
-        mu=np.concatenate(machine.offsets[:-1]),
-        lam=np.concatenate([*machine.decoder_offsets, machine.offsets[-1]]),
-    )
-    texts = {"encoder": np.array("tanh"), "decoder": np.array("linear"), "loss": np.array("squared")}
-    arrays = auto_encoder.machine_arrays(state, np.array(sizes)) | texts
-    back = read_machine(saved(tmp_path / "m.npz", arrays))
+    texts = {"encoder": "tanh", "decoder": "linear", "loss": "squared"}
+    machine = layered(sizes, "auto-encoder", dtype=np.float32)._replace(**texts)
+    back = read_back(machine, tmp_path / "m.npz", **texts)
     assert (back.kind, *back[6:]) == ("auto-encoder", "tanh", "linear", "squared")
     for name in ("weights", "biases", "offsets", "decoder_biases", "decoder_offsets"):
         for a, b in zip(getattr(back, name), getattr(machine, name), strict=True):

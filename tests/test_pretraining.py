@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cbm_cli import reference as ref
 from cbm_cli.datasets import Dataset
 from cbm_cli.execution import make_agenda
 from cbm_cli.execution import run as execution_run
@@ -16,9 +17,8 @@ from cbm_cli.results import Progress, Store
 from cbm_cli.trial import run as trial_run
 from cbm_cli.trial.pretraining import Pretraining
 from cbm_cli.trial.run import run_trial
-from tests.oracles import plan, sigmoid
+from tests.oracles import Trainer, plan
 from tests.test_run import cbm, files, summary
-from tests.test_training import plain_update
 
 ROWS = (np.random.default_rng(3).random((24, 5)) < [0.9, 0.7, 0.5, 0.3, 0.1]).astype(np.uint8)
 DATA = Dataset("five", ROWS)
@@ -55,7 +55,7 @@ HIDDEN = pytest.mark.parametrize("hidden", [(4, 3), (4, 3, 3), (4, 3, 2, 3)])
 def test_every_layer_hears_the_mean_of_what_its_two_rbms_told_it(hidden):
     """Up from the first RBM and down from the last one, what it told was doubled: the mean counts it once."""
     pretraining, now = pretrained(settings(hidden))
-    weights, biases, _ = pretraining.machine(now)
+    weights, biases = pretraining.machine(now)[1:3]
     found, last = now.pretrained, len(hidden) - 1
     values = [np.random.default_rng(1).random(size) for size in (5, *hidden)]
 
@@ -79,11 +79,16 @@ def test_every_layer_hears_the_mean_of_what_its_two_rbms_told_it(hidden):
 
 def test_only_weights_between_two_inner_layers_are_halved():
     pretraining, now = pretrained(settings((4, 3, 3)))
-    weights, biases, _ = pretraining.machine(now)
+    weights, biases = pretraining.machine(now)[1:3]
     for k, factor in enumerate((1, 0.5, 1)):
         np.testing.assert_array_equal(weights[k], factor * now.pretrained[f"W_{k}"])
         assert np.abs(weights[k]).max() > 0.1
     np.testing.assert_array_equal(biases[1], (now.pretrained["c_0"] + now.pretrained["b_1"]) / 2)
+
+
+def grey(means):
+    """Means as the next layer's RBM gets them: grey values."""
+    return np.round(255 * means) / 255
 
 
 @HIDDEN
@@ -93,35 +98,34 @@ def test_a_layer_learns_from_the_mean_activity_of_the_one_below(hidden):
     now.state, x = pretraining.first_state(now), ROWS.astype(float)
     for k in range(len(hidden)):
         mean = np.clip(x.mean(axis=0), 0.001, 0.999)
-        np.testing.assert_allclose(now.state.b, np.log(mean / (1 - mean)), atol=1e-5)
+        np.testing.assert_allclose(now.state.b, ref.inverse_sigmoid(mean), atol=1e-5)
         np.testing.assert_allclose(now.state.mu, x.mean(axis=0), atol=1e-5)
         assert (now.stage, now.update, now.state.W.shape) == (k, 0, ((5, *hidden)[k], hidden[k]))
         pretraining.advance(now, 23)
         assert now.update == 23
         pretraining.advance(now, 100)  # 6 epochs of 24 // 5 batches: 24 updates
         found = now.pretrained
-        x = np.round(255 * sigmoid((2 if k == 0 else 1) * x @ found[f"W_{k}"] + found[f"c_{k}"])) / 255
+        x = grey(ref.hidden_mean(x, (2 if k == 0 else 1) * found[f"W_{k}"], found[f"c_{k}"]))
     assert pretraining.is_done(now)
 
 
 @HIDDEN
 def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden):
-    """Against the plain reference of the training loop: up in the first RBM, down in the last one."""
+    """Against the reference of the training loop: up in the first RBM, down in the last one."""
     its = settings(hidden, pretraining={"epochs": 5, "offsets": "dd^b", "batch": "full"})
     pretraining, now = Pretraining(its, DATA, seed=7), Progress(None)
     now.state, x = pretraining.first_state(now), ROWS.astype(float)
     for k, (n, m) in enumerate(itertools.pairwise((5, *hidden))):
-        doubled = {"to_hidden": np.float32(2 if k == 0 else 1)}
-        doubled["to_visible"] = np.float32(2 if k == len(hidden) - 1 else 1)
+        doubled = {"to_hidden": 2.0 if k == 0 else 1.0}
+        doubled["to_visible"] = 2.0 if k == len(hidden) - 1 else 1.0
         rbm = plan(n, m, len(x), **doubled)._replace(seed=pretraining._stage_of(now).plan.seed)
-        machine, h = [array.astype(float) for array in now.state[:3]], now.state.h
-        none = [np.zeros_like(array) for array in machine]
+        trainer = Trainer(now.state, rbm)
         for update in range(5):
-            machine, _, h = plain_update(machine, none, h, x, rbm, update)
+            trainer.update(x, update)
         pretraining.advance(now, 5)
-        for name, expected in zip("Wbc", machine, strict=True):
+        for name, expected in zip("Wbc", trainer.theta, strict=True):
             np.testing.assert_allclose(now.pretrained[f"{name}_{k}"], expected, atol=1e-5)
-        x = np.round(255 * sigmoid(doubled["to_hidden"] * x @ machine[0] + machine[2])) / 255
+        x = grey(ref.hidden_mean(x, doubled["to_hidden"] * trainer.W, trainer.c))
 
 
 def test_training_starts_from_the_pretrained_machine_and_its_offsets():
@@ -130,7 +134,7 @@ def test_training_starts_from_the_pretrained_machine_and_its_offsets():
     trial = Trial("test", its, 0, 1)
     outcome = run_trial(trial, DATA)
     end = Progress(None, stage=2, pretrained=outcome.pretrained)
-    weights, biases, offsets = Pretraining(its, DATA, trial.seed).machine(end)
+    weights, biases, offsets = Pretraining(its, DATA, trial.seed).machine(end)[1:4]
     centered = [bias.astype(float) for bias in biases]
     for k, W in enumerate(weights):
         assert np.abs(W).max() > 0.1
@@ -150,7 +154,7 @@ def test_layers_without_offsets_lose_those_of_pretraining_and_nobody_elses():
     pretraining, now = pretrained(its)
     kept = {name: array.copy() for name, array in now.pretrained.items()}
     assert all(kept[f"lam_{k}"].all() for k in range(2))
-    _, _, offsets = pretraining.machine(now)
+    offsets = pretraining.machine(now).offsets
     assert offsets[0].all()
     assert not offsets[1].any()
     assert offsets[2].all()

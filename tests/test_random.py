@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cbm_cli.kernels.random import fill_uniform, fill_words
-from cbm_cli.kernels.training import order_rows
 from cbm_cli.machines import streams
+from tests.oracles import epoch_order
 
 
 def philox(counter, key):
@@ -56,15 +56,12 @@ def test_a_block_does_not_depend_on_how_many_are_made_at_a_time():
 
 
 def test_every_epoch_has_an_order_of_its_own_that_holds_every_row_once():
-    orders = np.empty((200, 30), np.int64)
-    for epoch, order in enumerate(orders):
-        order_rows(order, True, np.uint64(7), epoch)
+    orders = np.array([epoch_order(30, 7, epoch) for epoch in range(200)])
     assert (np.sort(orders, axis=1) == np.arange(30)).all()
     # Row 0 stands at a uniform place: its mean place is 14.5 with standard error sqrt((30^2-1)/12/200).
     places = np.argmin(orders, axis=1)
     assert abs(places.mean() - 14.5) < 4 * np.sqrt((30**2 - 1) / 12 / 200)
-    order_rows(orders[0], False, np.uint64(7), 3)
-    assert (orders[0] == np.arange(30)).all()
+    assert (epoch_order(30, 7, 3, shuffled=False) == np.arange(30)).all()
 
 
 def test_streams_are_philox_generators_of_their_own():

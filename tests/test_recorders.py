@@ -102,7 +102,7 @@ def centered_parameters(theta, shape, mu, lam):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_centered_gradient_is_a_step_of_the_centered_machine(shape):
-    """Algorithm 2: reparameterise, climb the likelihood of the centered machine, reparameterise back."""
+    """Algorithm 1: reparameterise, climb the likelihood of the centered machine, reparameterise back."""
     W, b, c = machine(*shape)
     rng = np.random.default_rng(1)
     mu, lam, rows = rng.random(shape[0]), rng.random(shape[1]), some_rows(shape[0])

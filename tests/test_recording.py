@@ -10,14 +10,14 @@ import pytest
 
 from cbm_cli.datasets import load
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.kernels.state import TO_STANDARD, empty_trail
+from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial import recorders
 from cbm_cli.trial import run as trial_run
+from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.recorders import Context, Recording, record
 from cbm_cli.trial.run import run_trial
-from cbm_cli.trial.start import initial_state, make_plan
-from tests.oracles import copied, learn, log_likelihoods, plan, random_state, states
+from tests.oracles import advance, copied, learn, log_likelihoods, plan, random_state, states
 from tests.test_recorders import example_of_the_docs
 from tests.test_run import GRID, cbm, files, summary
 
@@ -28,24 +28,24 @@ MARKS = np.array([0, 3, 7, 8, 19])
 # Trails
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before", "later"])
+@pytest.mark.parametrize("order", ["b", "l"], ids=["before", "later"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"exact": True}, {"ladders": 1, "temperatures": 3}, {"scale_to": TO_STANDARD}],
+    [{}, {"sampler": "exact"}, {"sampler": "PT_3"}, {"gradient": {"scale_to": "standard"}}],
     ids=["PCD-1", "exact", "PT_3", "scaled"],
 )
-def test_snapshots_are_the_states_that_stopping_finds(changes, before):
-    its = plan(5, 3, len(ROWS), "am", offsets_before=before, sliding_hidden=np.float32(0.1), **changes)
-    state = random_state(5, 3, its, seed=1)
-    trail, start = empty_trail(5, 3, MARKS), copied(state)
-    learn(state, ROWS, its, 0, 20, trail)
+def test_snapshots_are_the_states_that_stopping_finds(changes, order):
+    learner = Learner(settings({}, offsets=f"am^{order}_s", **changes), DATA, 1)
+    state = random_state(*learner.sizes, learner.plan, seed=1)
+    trail, start = empty_trail(*learner.sizes, MARKS), copied(state)
+    advance(learner, state, 0, 20, trail)
     for k, mark in enumerate(MARKS):
         stopped = copied(start)
-        learn(stopped, ROWS, its, 0, mark)
+        advance(learner, stopped, 0, mark)
         for name in "Wbc":
             np.testing.assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))
-        if before:
-            learn(stopped, ROWS, its, mark, mark + 1)  # offsets that have moved before this step
+        if order == "b":
+            advance(learner, stopped, mark, mark + 1)  # offsets that have moved before this step
         for name in ("mu", "lam"):
             np.testing.assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))
 
@@ -111,14 +111,14 @@ def test_records_are_of_the_updates_asked_for_and_of_the_end(when, updates):
 def test_a_record_is_that_of_the_machine_that_stopping_finds():
     names = ("log_likelihood", "bias_norms", "offset_error", "gradient_norms")
     its = settings({"what": "+".join(names), "every": 13})
-    plan = make_plan(its, DATA, Trial("test", its, 0, 1).seed)
+    learner = Learner(its, DATA, Trial("test", its, 0, 1).seed)
     outcome = run(its)
     for row in outcome.records[:-1]:
-        state, update = initial_state(its, DATA, plan, int(plan.seed)), int(row[0])
+        state, update = learner.start(), int(row[0])
         trail = empty_trail(4, 3, np.array([update]))
-        learn(state, DATA.train, plan, 0, update)
+        learn(state, DATA.train, learner.plan, 0, update)
         machine = copied(state)[:3]
-        learn(state, DATA.train, plan, update, update + 1, trail)
+        learn(state, DATA.train, learner.plan, update, update + 1, trail)
         found = record(names, trail, Context(DATA, its, (), 0))
         np.testing.assert_allclose(row[1:], [values[0] for values in found.values()], rtol=1e-12)
         assert row[1] == pytest.approx(log_likelihoods(*machine, DATA.train).mean(), abs=2e-6)

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from cbm_cli import reference as ref
 from cbm_cli.cli import main
 from cbm_cli.grid.settings import Settings
-from tests.oracles import log_likelihoods
-from tests.test_training import algorithm_2
+from tests.oracles import exactly, log_likelihoods, wide
 
 GRID = """
 defaults: {trials: 2, seed: 5}
@@ -70,21 +70,21 @@ def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
     cbm("run", "grid.yaml", "-o", "out", "-j", 0)
     from cbm_cli.datasets import load
     from cbm_cli.grid import read_grid
-    from cbm_cli.trial.start import initial_state, make_plan
+    from cbm_cli.trial.learner import Learner
 
     (experiment,) = read_grid(Path("grid.yaml")).select()
     rows = load("bars-and-stripes", size=2)
     curves = sorted(Path("out").rglob("*.csv"))
     assert [path.name for path in curves] == ["summary.csv", "trial-000.csv", "trial-001.csv"]
     for trial, path in zip(experiment, curves[1:], strict=True):
-        plan = make_plan(trial.settings, rows, trial.seed)
+        learner = Learner(trial.settings, rows, trial.seed)
         lines = [line.split(",") for line in path.read_text().splitlines()]
         assert lines[0] == ["update", "epoch", "train_log_likelihood"]
         assert [line[:2] for line in lines[1:]] == [[str(u), str(u)] for u in range(0, 101, 20)]
         for update, _, found in lines[1:]:
-            state = initial_state(trial.settings, rows, plan, trial.seed)
-            theta, _, _ = algorithm_2(state, rows.train, plan, int(update))
-            machine = theta[:12].reshape(4, 3), theta[12:16], theta[16:]
+            state = learner.start()
+            start = wide(state[:3]), wide(state[3:5])
+            machine, _ = exactly(ref.algorithm_2, *start, rows.train, learner.plan, int(update))
             assert float(found) == pytest.approx(log_likelihoods(*machine, rows.train).mean(), abs=1e-5)
 
 

@@ -3,23 +3,32 @@
 import numpy as np
 import pytest
 
-from cbm_cli.kernels.enumeration import make_all_states, weigh_all_states
-from cbm_cli.kernels.random import RESTART, SAMPLER
-from cbm_cli.kernels.state import plain_plan
-from cbm_cli.kernels.sweep import draw_samples, make_ladder, restart, swap_neighbours
-from cbm_cli.kernels.units import mean_of_units, sample_units
-from tests.oracles import copied, joint, learn, plan, random_machine, random_state, sigmoid, states, uniform
-
-
-def means_of(a, bias, gain=1, scale=1):
-    found = np.empty_like(a)
-    mean_of_units(a[None], np.float32(gain), bias, np.float32(scale), found[None])
-    return found
+from cbm_cli import reference as ref
+from tests.oracles import (
+    all_states,
+    copied,
+    joint,
+    learn,
+    moments,
+    plan,
+    random_machine,
+    random_state,
+    reference_sweeps,
+    restart_numbers,
+    restarted,
+    sigmoid,
+    states,
+    swap,
+    sweep,
+    unit_means,
+    unit_states,
+    wide,
+)
 
 
 def test_sigmoid_is_right_to_float32_over_the_whole_range():
     a = np.linspace(-200, 200, 1_000_001).astype(np.float32)
-    found = means_of(a, np.zeros_like(a))
+    found = unit_means(a, np.zeros_like(a))
     exact = sigmoid(a.astype(float))
     assert np.abs(found - exact).max() < 1.2e-7  # 2^-23: one unit in the last place at 1
     tail = (a > -86) & (a < 0)
@@ -30,20 +39,12 @@ def test_sigmoid_is_right_to_float32_over_the_whole_range():
 def test_means_have_the_gain_of_their_activations_and_a_scale():
     a, bias = np.float32([-2, 0, 0.5, 3]), np.float32([0.5, -1, 0, 1])
     expected = -0.25 * sigmoid(2 * a.astype(float) + bias)
-    np.testing.assert_allclose(means_of(a, bias, gain=2, scale=-0.25), expected, atol=1e-7)
+    np.testing.assert_allclose(unit_means(a, bias, gain=2, scale=-0.25), expected, atol=1e-7)
 
 
 def test_a_unit_is_on_when_u_is_below_its_probability():
     a, u = np.float32([-2, -2, 0, 0, 3, 3]), np.float32([0.11, 0.13, 0.49, 0.51, 0.94, 0.96])
-    out, ones = np.empty(6, np.float32), np.ones(6, np.float32)
-    sample_units(a[None], ones, 0 * ones, u, 0, out[None])
-    assert out.tolist() == [1, 0, 1, 0, 1, 0]
-
-
-def draw_states(p, count, seed):
-    """Rows drawn exactly from a distribution over all states."""
-    n = int(np.log2(len(p)))
-    return states(n)[np.random.default_rng(seed).choice(len(p), size=count, p=p)]
+    assert unit_states(a, u).tolist() == [1, 0, 1, 0, 1, 0]
 
 
 def deviations(x, p):
@@ -52,15 +53,6 @@ def deviations(x, p):
     index = (x @ 2.0 ** np.arange(n)[::-1]).astype(int)
     frequency = np.bincount(index, minlength=len(p)) / len(x)
     return np.abs(frequency - p) / np.sqrt(p * (1 - p) / len(x))
-
-
-def sweep(machine, h, its, update, site=SAMPLER):
-    """Advance the chains h once; return what stands for the model: samples x, and x W."""
-    x = np.empty((its.batch, len(machine[1])), np.float32)
-    to_h = np.empty((its.batch, h.shape[1]), np.float32)
-    ladder = make_ladder(h, its, x, to_h)
-    draw_samples(*machine, ladder, its.seed, site, update, x, to_h)
-    return x, to_h
 
 
 def draw_pairs(p, count, seed):
@@ -86,9 +78,9 @@ def test_gibbs_chains_that_start_at_p_stay_at_p(steps):
     machine = random_machine(4, 3, seed=1)
     p, _ = joint(*machine)
     _, h = draw_pairs(p, chains, seed=2)
-    its = plain_plan(4, 3, 2024, chains, steps=steps)
+    its = plan(4, 3, chains, steps=steps)
     for update in range(4):
-        x, to_h = sweep(machine, h, its, update)
+        x, to_h, _ = sweep(machine, h, its, update)
         assert_pairs_have_distribution(x, h, p)
     np.testing.assert_allclose(to_h, x @ machine[0], atol=1e-6)
 
@@ -99,15 +91,12 @@ def test_tempered_chains_that_start_at_their_distributions_stay_there():
     by_temperature = [joint(*machine, beta=beta)[0] for beta in np.linspace(0, 1, temperatures)]
     h = np.stack([draw_pairs(p, ladders, seed=t)[1] for t, p in enumerate(by_temperature)], axis=1)
     h = h.reshape(-1, 3)
-    its = plain_plan(4, 3, 2024, 3 * ladders, ladders=ladders, temperatures=temperatures)
-    samples, to_h = np.empty((its.batch, 4), np.float32), np.empty((its.batch, 3), np.float32)
-    ladder = make_ladder(h, its, samples, to_h)
+    its = plan(4, 3, 3 * ladders, ladders=ladders, temperatures=temperatures)
     for update in range(2):
-        draw_samples(*machine, ladder, its.seed, SAMPLER, update, samples, to_h)
+        samples, to_h, x = sweep(machine, h, its, update)
     for t, p in enumerate(by_temperature):
-        pairs = ladder.visible.states[t::temperatures], h[t::temperatures]
-        assert_pairs_have_distribution(*pairs, p, f"temperature {t}")
-    assert (samples[-ladders:] == ladder.visible.states[temperatures - 1 :: temperatures]).all()
+        assert_pairs_have_distribution(x[t::temperatures], h[t::temperatures], p, f"temperature {t}")
+    assert (samples[-ladders:] == x[temperatures - 1 :: temperatures]).all()
     np.testing.assert_allclose(to_h, samples @ machine[0], atol=1e-6)
 
 
@@ -120,7 +109,7 @@ def test_neighbours_swap_by_the_metropolis_rule():
     )
 
     def order_after(energy, parity, u):
-        swap_neighbours(x, h, to_h, energy, beta, 3, parity, np.float32([9, *u]), 1)
+        swap(x, h, to_h, energy, beta, parity, np.float32(u))
         assert (h == x).all()
         assert (to_h == x).all()
         return x.ravel().tolist()
@@ -138,54 +127,10 @@ def test_neighbours_swap_by_the_metropolis_rule():
 def test_all_states_carry_the_weight_of_their_probability(shape):
     n, m = shape
     machine = random_machine(n, m, seed=7)
-    found = make_all_states(np.empty((2 ** min(n, m), n), np.float32), m, True)
-    weigh_all_states(*machine, found)
-    p, _ = joint(*machine)
-    weighted = found.x * found.weight[:, None]
-    assert found.weight.sum() == pytest.approx(1, abs=1e-6)
-    np.testing.assert_allclose(weighted.sum(axis=0), p.sum(axis=1) @ states(n), atol=2e-6)
-    np.testing.assert_allclose(weighted.T @ found.h, states(n).T @ p @ states(m), atol=2e-6)
-
-
-def plain_sweeps(machine, h, its, update, site=SAMPLER):
-    """draw_samples in plain Python, with the same random numbers: a readable reference.
-
-    Samples x, and the chains' hidden states after the update.
-    """
-    W, b, c = (array.astype(float) for array in machine)
-    h = h.astype(float)
-    chains, (n, m) = len(h), W.shape
-    beta = np.tile(np.linspace(0, 1, its.temperatures), its.ladders)[:, None] if its.temperatures > 1 else 1.0
-    numbers = its.steps * chains * (n + m) + chains
-    numbers += -numbers % 4
-    rounds, samples = its.batch // its.ladders, []
-    u_all = uniform(int(its.seed), update, site, rounds * numbers).reshape(rounds, numbers)
-    for r, u in enumerate(u_all):
-        at = 0
-        for _ in range(its.steps):
-            to_x, to_h = its.to_visible, its.to_hidden
-            x = sampled(beta * (to_x * h @ W.T + b), u[at : at + chains * n])
-            at += chains * n
-            h = sampled(beta * (to_h * x @ W + c), u[at : at + chains * m])
-            at += chains * m
-        energy = -(x * (h @ W.T + b)).sum(axis=1) - h @ c
-        for first in range(0, chains if its.temperatures > 1 else 0, its.temperatures):
-            for k in range(first + (update * rounds + r) % 2, first + its.temperatures - 1, 2):
-                gain = (beta[k, 0] - beta[k + 1, 0]) * (energy[k] - energy[k + 1])
-                if u[at + k] < min(1, np.exp(gain)):
-                    x[[k, k + 1]], h[[k, k + 1]] = x[[k + 1, k]], h[[k + 1, k]]
-        samples.append(x[its.temperatures - 1 :: its.temperatures].copy())
-    return np.concatenate(samples), h
-
-
-def sampled(activation, u):
-    return (u.reshape(activation.shape) < sigmoid(activation)).astype(float)
-
-
-def plain_restart(means, its, update, first=0):
-    """Hidden states drawn from the data's hidden means (B, M), as CD starts its chains."""
-    u = uniform(int(its.seed), update, RESTART, first + means.size)[first:]
-    return (u.reshape(means.shape) < means).astype(float)
+    found, expected = all_states(machine), ref.model_phase(*wide(machine))
+    assert found.p.sum() == pytest.approx(1, abs=1e-6)
+    for one, other in zip(moments(found), moments(expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -193,20 +138,20 @@ def plain_restart(means, its, update, first=0):
     [
         {},
         {"steps": 3},
-        {"to_hidden": np.float32(2)},
-        {"to_visible": np.float32(2)},
+        {"to_hidden": 2.0},
+        {"to_visible": 2.0},
         {"ladders": 1, "temperatures": 10},
         {"ladders": 4, "temperatures": 3, "steps": 2},
     ],
     ids=["PCD-1", "PCD-3", "doubled up", "doubled down", "PT_10", "PT_3-2 with 4 ladders"],
 )
-def test_every_sampler_takes_the_steps_of_the_plain_reference(changes):
+def test_every_sampler_takes_the_steps_of_the_reference(changes):
     its = plan(6, 3, 8, **changes)
     state = random_state(6, 3, its, seed=20)
     machine = state[:3]
     for update in range(25):
-        expected, chains = plain_sweeps(machine, state.h, its, update)
-        samples, to_h = sweep(machine, state.h, its, update)
+        expected, chains = reference_sweeps(machine, state.h, its, update)
+        samples, to_h, _ = sweep(machine, state.h, its, update)
         assert (samples == expected).all()
         assert (state.h == chains).all()
         np.testing.assert_allclose(to_h, expected @ machine[0], atol=1e-5)
@@ -215,25 +160,23 @@ def test_every_sampler_takes_the_steps_of_the_plain_reference(changes):
 def test_chains_restart_at_states_drawn_from_the_means_of_the_data():
     its = plan(5, 3, 6, restart=True)
     means = np.random.default_rng(3).random((6, 3)).astype(np.float32)
-    h, u = np.empty_like(means), np.empty(20, np.float32)
     for update in range(20):
-        restart(means / 6, its.seed, update, 0, u, h)
-        assert (h == plain_restart(means, its, update)).all()
+        expected = ref.draw(means, restart_numbers(means, its, update))
+        assert (restarted(means, its, update) == expected).all()
     rows = np.tile(means[:1], (40_000, 1))
-    h, u = np.empty_like(rows), np.empty(rows.size, np.float32)
-    restart(rows / len(rows), its.seed, 0, 0, u, h)
     error = np.sqrt(means[0] * (1 - means[0]) / len(rows))
-    assert (np.abs(h.mean(axis=0) - means[0]) < 4.5 * error).all()
+    assert (np.abs(restarted(rows, its, 0).mean(axis=0) - means[0]) < 4.5 * error).all()
 
 
 def test_cd_restarts_its_chains_at_the_batch():
     rows = states(5)[:6].astype(np.uint8)
-    its = plan(5, 3, 6, restart=True, learning_rate=np.float32(0))
+    its = plan(5, 3, 6, restart=True, learning_rate=0)
     state = random_state(5, 3, its, seed=3, scale=0.5)
-    other, machine = copied(state), [array.copy() for array in state[:3]]
+    other, (W, b, c) = copied(state), wide(state[:3])
     other.h[:] = 1 - other.h
     for it in (state, other):
         learn(it, rows, its, 0, 5)
     assert (state.h == other.h).all()
-    start = plain_restart(sigmoid(rows @ machine[0].astype(float) + machine[2]), its, 4)
-    assert (state.h == plain_sweeps(machine, start, its, 4)[1]).all()
+    means = ref.hidden_mean(rows, W, c)
+    start = ref.draw(means, restart_numbers(means, its, 4))
+    assert (state.h == reference_sweeps((W, b, c), start, its, 4)[1]).all()

@@ -1,4 +1,4 @@
-"""Where the means of offsets and the samples of the gradient come from, against a plain reference."""
+"""Where the means of offsets and the samples of the gradient come from, against the reference."""
 
 import itertools
 
@@ -7,14 +7,10 @@ import pytest
 
 from cbm_cli.datasets import load
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels.random import ASIDE
-from cbm_cli.trial.start import initial_state, make_plan
-from tests.oracles import MIXES, copied, joint, learn, sigmoid, states
-from tests.test_sampling import plain_restart, plain_sweeps
-from tests.test_training import noises
+from cbm_cli.trial.learner import Learner
+from tests.oracles import Trainer, copied, flat, learn, noises
 
 DATA = load("bars-and-stripes", size=2)
-ROWS = DATA.train.astype(float)
 
 
 def settings(offsets="mm^b", **changes):
@@ -30,76 +26,8 @@ def settings(offsets="mm^b", **changes):
 
 
 def begun(its):
-    plan = make_plan(its, DATA, seed=3)
-    return plan, initial_state(its, DATA, plan, seed=3)
-
-
-def of_model(W, b, c):
-    """<x h'>, <x>, <h> by the sum over all states."""
-    p, _ = joint(W, b, c)
-    return (
-        states(len(b)).T @ p @ states(len(c)),
-        p.sum(axis=1) @ states(len(b)),
-        p.sum(axis=0) @ states(len(c)),
-    )
-
-
-def of_rows(x, W, c):
-    h = sigmoid(x @ W + c)
-    return x.T @ h / len(x), x.mean(axis=0), h.mean(axis=0)
-
-
-class Plain:
-    """Training by the paper's Algorithm 1 in plain NumPy, float64, on the kernels' random numbers."""
-
-    def __init__(self, its, plan, state):
-        self.its, self.plan = its, plan
-        self.machine = [array.astype(float) for array in state[:3]]
-        self.fast = [np.zeros_like(array) for array in self.machine]
-        self.mu, self.lam = state.mu.astype(float), state.lam.astype(float)
-        self.h, self.aside_h = state.h.astype(float), state.aside_h.astype(float)
-
-    def samples(self, chains, update, site, first):
-        """Visible samples, and the chains they were taken from."""
-        W, _, c = self.machine
-        if self.plan.restart:
-            chains = plain_restart(sigmoid(ROWS @ W + c), self.plan, update, first)
-        felt = [(r + f).astype(np.float32) for r, f in zip(self.machine, self.fast, strict=True)]
-        return plain_sweeps(felt, chains, self.plan, update, site)
-
-    def gradient_phase(self, update):
-        if self.its.gradient_from == "exact":
-            return of_model(*self.machine)
-        x, self.h = self.samples(self.h, update, 0, 0)
-        return of_rows(x, self.machine[0], self.machine[2])
-
-    def offset_means(self, update, model):
-        if self.its.offsets_from == "exact":
-            return of_model(*self.machine)[1:]
-        if self.its.offsets_from == "independent":
-            x, self.aside_h = self.samples(self.aside_h, update, ASIDE, len(ROWS) * len(self.lam))
-            return of_rows(x, self.machine[0], self.machine[2])[1:]
-        return model[1:]
-
-    def update(self, number):
-        W, _, c = self.machine
-        data, model = of_rows(ROWS, W, c), self.gradient_phase(number)
-        means, noise = self.offset_means(number, model), noises(self.plan, number, *W.shape)
-        letters = self.its.offsets[:2]
-        if self.its.offsets_from == "random":
-            letters = "rr"
-        self.mu, self.lam = (
-            np.dot(MIXES[letter], np.stack([data[at], means[at - 1], np.ones_like(data[at]), noise[at - 1]]))
-            for at, letter in ((1, letters[0]), (2, letters[1]))
-        )
-        dxh, dx, dh = (of_data - of_model for of_data, of_model in zip(data, model, strict=True))
-        dW = dxh - np.outer(self.mu, dh) - np.outer(dx, self.lam)
-        step = dW, dx - dW @ self.lam, dh - self.mu @ dW
-        self.machine = [a + self.its.learning_rate.start * s for a, s in zip(self.machine, step, strict=True)]
-        if self.plan.fast_learning_rate:
-            self.fast = [
-                0.95 * f + self.its.learning_rate.start * s for f, s in zip(self.fast, step, strict=True)
-            ]
+    learner = Learner(its, DATA, 3)
+    return learner.plan, learner.start()
 
 
 SOURCES = [*itertools.product(["same", "independent", "exact", "random"], ["samples", "exact"])]
@@ -110,15 +38,14 @@ SOURCES = [*itertools.product(["same", "independent", "exact", "random"], ["samp
 def test_offsets_and_gradient_have_the_sources_that_they_are_given(sampler, offsets_from, gradient_from):
     its = settings("am^b", sampler=sampler, offsets_from=offsets_from, gradient_from=gradient_from)
     plan, state = begun(its)
-    plain = Plain(its, plan, state)
+    trainer = Trainer(state, plan)
     for update in range(6):
-        plain.update(update)
+        trainer.update(DATA.train, update)
         learn(state, DATA.train, plan, update, update + 1)
-        np.testing.assert_allclose(state.mu, plain.mu, atol=1e-5)
-        np.testing.assert_allclose(state.lam, plain.lam, atol=1e-5)
-        for found, expected in zip(state[:3], plain.machine, strict=True):
-            np.testing.assert_allclose(found, expected, atol=3e-5)
-    assert (state.aside_h == plain.aside_h).all()
+        for found, expected in zip(state[3:5], trainer.offsets, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+        np.testing.assert_allclose(flat(*state[:3]), flat(*trainer.theta), atol=3e-5)
+    assert (state.aside_h == trainer.aside_h).all()
     assert bool(state.aside_h.size) == (offsets_from == "independent")
 
 

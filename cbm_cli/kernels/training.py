@@ -165,12 +165,12 @@ def make_updates(
         if plan.offsets.before:
             move_offsets(machine, data.mean, means, work.noise, plan, update)
         mark = keep(machine, trail, mark, update)
+        if plan.fast_rate > 0:
+            fast_step(work.fast, gradient, plan)  # before weight decay, which they do not have
         if direct == 0:
             step(machine, gradient, work.velocity, plan, rate_at(plan, update))  # Eqs. (13)-(15)
         elif call(direct, update) != 0:
             return
-        if plan.fast_rate > 0:
-            fast_step(work.fast, gradient, plan)
         if not plan.offsets.before:
             move_offsets(machine, data.mean, means, work.noise, plan, update)
 

@@ -264,6 +264,7 @@ class Direction:
         model: Phase,
         data: NDArray | None = None,
         u: NDArray | None = None,
+        decay: NDArray | float = 0.0,
     ) -> ByParameter:
         """The direction as a change of the plain parameters.
 
@@ -272,7 +273,7 @@ class Direction:
         machine : (W, b, c)
             Plain: (N, M), (N,), (M,).
         gradient : (W, b, c)
-            <x h'>_d - <x h'>_m, <x>_d - <x>_m and <h>_d - <h>_m.
+            <x h'>_d - <x h'>_m, <x>_d - <x>_m and <h>_d - <h>_m; W with weight decay added.
         offsets : (mu, lam)
             Of the centered gradient: (N,), (M,).
         model : Phase
@@ -281,6 +282,8 @@ class Direction:
             Rows of the gradient's data phase, where its model phase is exact.
         u : (R, M), optional
             Uniform numbers that hidden states are drawn with, for a joint F of samples.
+        decay : (N, M), optional
+            What weight decay has added to W of the gradient.
         """
         gradient = ByParameter(*(array.astype(np.float64) for array in gradient))
         if self.fisher is None:
@@ -290,7 +293,7 @@ class Direction:
         elif self.sampled:
             direction = self._of_samples(gradient, model, u)
         else:
-            gradient, direction = self._of_all_states(machine, gradient, data)
+            gradient, direction = self._of_all_states(machine, gradient, data, decay)
         if self.scale_to == "none":
             return direction
         target = centered(gradient, *offsets) if self.scale_to == "centered" else gradient
@@ -301,7 +304,11 @@ class Direction:
         return float(np.linalg.norm(direction.W if self.scale_of == "weights" else direction.flat()))
 
     def _of_all_states(
-        self, machine: Sequence[NDArray], gradient: ByParameter, data: NDArray | None
+        self,
+        machine: Sequence[NDArray],
+        gradient: ByParameter,
+        data: NDArray | None,
+        decay: NDArray | float,
     ) -> tuple[ByParameter, ByParameter]:
         """Solve with the exact F; with data, by the exact gradient, which is returned too."""
         W, b, c = (array.astype(np.float64) for array in machine)
@@ -311,6 +318,7 @@ class Direction:
             x, h = data.astype(np.float64), hidden_mean(W, c, data)
             data_means = ByParameter(x.T @ h, x.sum(axis=0), h.sum(axis=0)).flat() / len(x)
             gradient = gradient.shaped(data_means - features @ p)
+            gradient = gradient._replace(W=gradient.W + decay)
         F = covariance(p, features)
         F.flat[:: len(F) + 1] += self.damping
         return gradient, gradient.shaped(solve(F, gradient.flat()))

@@ -13,7 +13,7 @@ from cbm_cli.kernels import training
 from cbm_cli.kernels.auto_encoder import summed_cost, train_auto_encoder
 from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.kernels.random import FISHER, fill_uniform
-from cbm_cli.kernels.step import add, decay_weights, fade, rate_at
+from cbm_cli.kernels.step import add, fade, rate_at
 from cbm_cli.machines.annealing import Stopped
 from cbm_cli.machines.files import Flat, Layered, machine_arrays
 from cbm_cli.machines.gradients import Direction, Phase
@@ -64,15 +64,17 @@ class Learner:
     def _direct(self, work: training.Workspace, update: int) -> None:
         """Make the step of an update along a natural gradient, or along one of another length."""
         plan, machine, model = self.plan, work.machine, work.model.phase
+        gradient, decay = work.gradient[:3], 0.0
         if plan.l1 or plan.l2:
-            decay_weights(machine.W, work.gradient.W, plan, np.float32(1))
+            decay = -(plan.l1 * np.sign(machine.W) + plan.l2 * machine.W)
+            gradient = gradient[0] + decay, *gradient[1:]
         weight = -model.weight
         h = work.model.states.h if plan.exact else model.h / model.weight[:, None]
         u = np.empty(h.size + -h.size % 4, np.float32)
         fill_uniform(u, plan.seed, update, FISHER, 0)
         phase, data = Phase(model.x, h, weight), work.data.x if plan.exact else None
         found = self.direction(
-            machine[:3], work.gradient[:3], machine[3:], phase, data, u[: h.size].reshape(h.shape)
+            machine[:3], gradient, machine[3:], phase, data, u[: h.size].reshape(h.shape), decay
         )
         to = work.velocity if plan.momentum else machine
         if plan.momentum:

@@ -1,0 +1,234 @@
+"""Products of matrices: the numbers of float64, in the order of additions that the shapes decide.
+
+Whole numbers that stay below 2^24 are added without rounding in whatever order, so that most products are
+held to float64 exactly; the order of additions is held to a plain reading of all ways in float32.
+"""
+
+import itertools
+import os
+import platform
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cbm_cli.kernels import products
+from cbm_cli.kernels.products import (
+    binary_product,
+    bits_product,
+    make_bits,
+    pack_columns,
+    pack_rows,
+    product,
+    product_nt,
+    product_tn,
+    transpose,
+)
+
+ROWS = (1, 2, 15, 17, 113, 225)
+UNITS = (1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 200, 500)
+COLUMNS = (1, 4, 15, 16, 17, 33, 63, 64, 65, 79, 80, 81, 127, 128, 129, 200, 500)
+DENSITIES = (0, 0.01, 0.13, 0.5, 0.9, 1)
+
+
+def whole(shape, seed=1, largest=100):
+    """Whole numbers in float32."""
+    return np.random.default_rng(seed).integers(-largest, largest + 1, shape).astype(np.float32)
+
+
+def binary(rows, units, density, seed=2):
+    return (np.random.default_rng(seed).random((rows, units)) < density).astype(np.float32)
+
+
+def exactly(x, W):
+    return x.astype(float) @ W.astype(float)
+
+
+def with_longer_rows(array):
+    """A view of the same numbers whose rows are parts of longer ones."""
+    n, m = array.shape
+    longer = np.full((n, m + 5), np.nan, np.float32)
+    longer[:, 2 : m + 2] = array
+    return longer[:, 2 : m + 2]
+
+
+# Dense products
+
+DENSE = {
+    "a b": (product, lambda a: a, lambda b: b),
+    "a b'": (product_nt, lambda a: a, np.transpose),
+    "a' b": (product_tn, np.transpose, lambda b: b),
+}
+
+
+@pytest.mark.parametrize("views", [(), (0,), (1,), (2,), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("way", DENSE)
+def test_dense_products_are_those_of_float64(way, views):
+    multiply, of_a, of_b = DENSE[way]
+    for rows, units, columns in itertools.product((1, 4, 17, 100), (1, 9, 33), (1, 4, 65)):
+        a, b = whole((rows, units)), whole((units, columns), seed=3)
+        arrays = [of_a(a).copy(), of_b(b).copy(), np.full((rows, columns), np.nan, np.float32)]
+        arrays = [with_longer_rows(array) if k in views else array for k, array in enumerate(arrays)]
+        multiply(*arrays)
+        np.testing.assert_array_equal(arrays[2], exactly(a, b))
+        if 2 in views:
+            assert np.isnan(arrays[2].base).sum() == 5 * rows  # nothing beside the view is written
+
+
+def test_transpose_is_the_transpose():
+    for n, m in itertools.product((1, 9, 15, 16, 17, 32, 33, 100), repeat=2):
+        W, out = whole((n, m)), np.full((m, n), np.nan, np.float32)
+        transpose(W, out)
+        np.testing.assert_array_equal(out, W.T)
+
+
+# Binary matrices
+
+
+def words_of(x):
+    """Sixteen units in a number, the first one in its lowest bit, (K / 16, R)."""
+    padded = np.pad(x.astype(int), ((0, 0), (0, -x.shape[1] % 16)))
+    return (padded.reshape(len(x), -1, 16) << np.arange(16)).sum(axis=2).T
+
+
+@pytest.mark.parametrize("density", DENSITIES)
+def test_rows_and_columns_are_packed_bit_by_bit(density):
+    for rows, units in itertools.product(ROWS, UNITS):
+        x, bits = binary(rows, units, density), make_bits(rows, units)
+        pack_rows(1 - x, bits)  # what was there before does not matter
+        pack_rows(x, bits)
+        np.testing.assert_array_equal(bits.words, words_of(x))
+        for last in {1, units // 2 + 1, units}:
+            bits = make_bits(last, rows)
+            pack_columns(1 - x, last, bits)
+            pack_columns(x, last, bits)
+            np.testing.assert_array_equal(bits.words, words_of(x[:, :last].T))
+
+
+def spoiled(bits):
+    """The same bits with nonsense in the work arrays, of which nothing may be read."""
+    bits.on[:], bits.fours[:] = 200, 50
+    for array in (bits.tile, bits.tables, bits.sums, bits.total):
+        array[:] = np.nan
+    return bits
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("units", UNITS)
+def test_products_of_binary_rows_are_those_of_float64(units, turned):
+    for rows, columns, density in itertools.product(ROWS, COLUMNS, DENSITIES):
+        x, W = binary(rows, units, density), whole((units, columns))
+        bits, given = make_bits(rows, units), W.T.copy() if turned else W
+        outs = np.full((2, rows, columns), np.nan, np.float32)
+        pack_rows(x, bits)
+        bits_product(spoiled(bits), given, turned, outs[0])
+        binary_product(x, spoiled(bits), given, turned, outs[1])  # may be sgemm
+        for out in outs:
+            np.testing.assert_array_equal(out, exactly(x, W), f"{rows} rows, {columns} columns, {density}")
+
+
+@pytest.mark.parametrize("density", DENSITIES)
+def test_products_of_binary_columns_are_those_of_float64(density):
+    """x'h, with x binary over rows: the gradient's product, and that of a deep machine's visible part."""
+    for rows, units, columns in itertools.product((16, 17, 200), (9, 65, 200), (4, 17, 129)):
+        x, h = binary(rows, units, density), whole((rows, columns))
+        for last in (units, units // 2):
+            bits, out = make_bits(last, rows), np.full((units, columns), np.nan, np.float32)
+            pack_columns(x, last, bits)
+            bits_product(bits, h, False, out[:last])
+            np.testing.assert_array_equal(out[:last], exactly(x[:, :last].T, h))
+            assert np.isnan(out[last:]).all()
+
+
+# The ways, and which one is taken
+
+
+def way_of(x, columns):
+    """The way that the module's estimates choose for rows x."""
+    bits, on = make_bits(*x.shape), int(x.sum())
+    off = 2 * on > x.size
+    if not products._prefers_gathering(bits, x.size - on if off else on, columns):
+        return looked_up
+    return complemented if off else gathered
+
+
+def four_by_four(terms):
+    """Add (a + b) + (c + d) of each four terms to the sum, one after the other; the last may be fewer."""
+    total = np.zeros_like(terms[0])
+    for k in range(0, len(terms), 4):
+        a, b, c, d = (terms[k + i] if k + i < len(terms) else 0 * total for i in range(4))
+        total = total + ((a + b) + (c + d))
+    return total
+
+
+def gathered(row, W):
+    """Rows of W at the units that are on, in fours, tile by tile."""
+    terms = [np.zeros_like(W[0])] * 4
+    for start in range(0, len(row), 128):
+        tile = [W[i] for i in range(start, min(start + 128, len(row))) if row[i]]
+        terms += tile + [np.zeros_like(W[0])] * (-len(tile) % 4)
+    return four_by_four(terms)
+
+
+def complemented(row, W):
+    """All rows of W, one after the other, less those at the units that are off."""
+    total = np.zeros_like(W[0])
+    for along in W:
+        total = total + along
+    return total - gathered(1 - row, W)
+
+
+def looked_up(row, W):
+    """Sums of the subsets of four rows of W, in fours."""
+    terms = []
+    for start in range(0, len(row) + -len(row) % 16, 4):
+        subset = np.zeros_like(W[0])
+        for i in range(start, min(start + 4, len(row))):
+            subset = subset + row[i] * W[i]
+        terms.append(subset)
+    return four_by_four(terms)
+
+
+SHAPES = [
+    *itertools.product((9, 113), (33, 129, 200), (16, 17, 64, 80, 81, 150)),
+    *[(100, 784, 100), (20, 784, 64), (16, 9, 4)],
+]
+
+
+def test_all_ways_are_met_in_wide_and_in_narrow_panels():
+    panels = {"narrow": (16,), "wide": (17, 64), "both": (80, 81)}
+    for columns in panels.values():
+        found = {
+            way_of(binary(rows, units, density), m)
+            for (rows, units, m), density in itertools.product(SHAPES, DENSITIES)
+            if m in columns
+        }
+        assert found == {gathered, looked_up, complemented}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("density", DENSITIES)
+def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(density, turned):
+    """To the last bit: the result names the way that was taken, on whatever processor."""
+    rng = np.random.default_rng(4)
+    for rows, units, columns in SHAPES:
+        x, W = binary(rows, units, density), rng.standard_normal((units, columns)).astype(np.float32)
+        given, outs = W.T.copy() if turned else W, np.full((2, rows, columns), np.nan, np.float32)
+        for out in outs:
+            bits = make_bits(rows, units)
+            pack_rows(x, bits)
+            bits_product(bits, given, turned, out)
+        assert outs[0].tobytes() == outs[1].tobytes()
+        way = way_of(x, columns)
+        expected = np.stack([way(row, W) for row in x[:12]])
+        np.testing.assert_array_equal(outs[0, :12], expected, f"{rows}x{units}x{columns}, {way.__name__}")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="for processors with AVX2 instead of AVX-512")
+def test_the_order_of_additions_is_the_same_on_processors_with_shorter_vectors():
+    environment = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
+    chosen = "order_of_additions_is_decided or dense or binary_columns or transpose"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen]
+    result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout

@@ -1,0 +1,616 @@
+"""The reference against sums in plain Python, finite differences and the paper's theorems."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from cbm_cli import reference as ref
+
+N, M = 4, 3
+RNG = np.random.default_rng(1)
+THETA = RNG.standard_normal((N, M)), RNG.standard_normal(N), RNG.standard_normal(M)
+OFFSETS = RNG.random(N), RNG.random(M)
+NO_OFFSETS = np.zeros(N), np.zeros(M)
+ROWS = ref.states(N)[[1, 2, 4, 7, 8, 11, 14]]
+PAIRS = ["".join(pair) for pair in itertools.product(ref.LETTERS, repeat=2)]
+
+
+def bits(n):
+    return list(itertools.product((0, 1), repeat=n))
+
+
+def naive_energy(x, h, theta=THETA, offsets=OFFSETS):
+    """The energy, term by term."""
+    (W, b, c), (mu, lam) = theta, offsets
+    total = 0.0
+    for i in range(len(b)):
+        total -= (x[i] - mu[i]) * b[i]
+        for j in range(len(c)):
+            total -= (x[i] - mu[i]) * W[i, j] * (h[j] - lam[j])
+    for j in range(len(c)):
+        total -= (h[j] - lam[j]) * c[j]
+    return total
+
+
+def naive_table(theta=THETA, offsets=OFFSETS):
+    """p(x, h) of all pairs of states, and log Z."""
+    n, m = theta[0].shape
+    weights = {(x, h): math.exp(-naive_energy(x, h, theta, offsets)) for x in bits(n) for h in bits(m)}
+    Z = sum(weights.values())
+    return {pair: weight / Z for pair, weight in weights.items()}, math.log(Z)
+
+
+def naive_log_p(x, theta=THETA, offsets=OFFSETS):
+    table, _ = naive_table(theta, offsets)
+    return math.log(sum(p for (x_of, _), p in table.items() if x_of == tuple(x)))
+
+
+def flat(theta):
+    W, b, c = theta
+    return np.concatenate([np.ravel(W), b, c])
+
+
+def shaped(vector, n=N, m=M):
+    return vector[: n * m].reshape(n, m), vector[n * m : n * m + n], vector[n * m + n :]
+
+
+def slopes(function, theta, step=1e-5):
+    """Derivatives of function(theta) with respect to all parameters, by central differences."""
+    vector, (n, m) = flat(theta), theta[0].shape
+    shifts = step * np.eye(len(vector))
+    ends = [[function(shaped(vector + sign * e, n, m)) for sign in (1, -1)] for e in shifts]
+    return np.array([(up - down) / (2 * step) for up, down in ends])
+
+
+def assert_close(found, expected, atol=1e-12):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=atol)
+
+
+# The machine
+
+
+@pytest.mark.parametrize("offsets", [OFFSETS, NO_OFFSETS], ids=["centered", "plain"])
+def test_energies_conditionals_and_likelihoods_are_sums_over_all_states(offsets):
+    (W, b, c), (mu, lam) = THETA, offsets
+    table, log_z = naive_table(THETA, offsets)
+    assert ref.log_partition(W, b, c, mu, lam) == pytest.approx(log_z)
+    assert ref.log_partition(W.T, c, b, lam, mu) == pytest.approx(log_z)
+    for x, h in table:
+        assert ref.energy(np.array([x]), np.array([h]), W, b, c, mu, lam) == pytest.approx(
+            naive_energy(x, h, THETA, offsets)
+        )
+    for x in bits(N):
+        p_x = sum(table[x, h] for h in bits(M))
+        expected = [sum(table[x, h] * h[j] for h in bits(M)) / p_x for j in range(M)]
+        np.testing.assert_allclose(ref.hidden_mean(np.array([x]), W, c, mu)[0], expected)
+        assert ref.log_likelihood(np.array([x]), W, b, c, mu, lam)[0] == pytest.approx(math.log(p_x))
+        assert -ref.free_energy(np.array([x]), W, b, c, mu, lam)[0] - log_z == pytest.approx(math.log(p_x))
+    for h in bits(M):
+        p_h = sum(table[x, h] for x in bits(N))
+        expected = [sum(table[x, h] * x[i] for x in bits(N)) / p_h for i in range(N)]
+        np.testing.assert_allclose(ref.visible_mean(np.array([h]), W, b, lam)[0], expected)
+
+
+def test_states_are_in_the_order_of_binary_numbers():
+    assert ref.states(3).tolist() == [list(state) for state in bits(3)]
+
+
+def test_both_model_phases_have_the_machines_expectations():
+    table, _ = naive_table()
+    xh = [[sum(p * x[i] * h[j] for (x, h), p in table.items()) for j in range(M)] for i in range(N)]
+    for phase in (ref.model_phase(*THETA, *OFFSETS), ref.joint_phase(*THETA, *OFFSETS)):
+        assert phase.p.sum() == pytest.approx(1)
+        np.testing.assert_allclose(ref.correlation(phase), xh)
+        np.testing.assert_allclose(
+            phase.p @ phase.x, [sum(p * x[i] for (x, _), p in table.items()) for i in range(N)]
+        )
+        np.testing.assert_allclose(
+            phase.p @ phase.h, [sum(p * h[j] for (_, h), p in table.items()) for j in range(M)]
+        )
+
+
+def test_other_offsets_leave_the_distribution():
+    new = RNG.random(N), RNG.random(M)
+    moved = ref.transform(THETA, OFFSETS, new)
+    table, _ = naive_table()
+    assert naive_table(moved, new)[0] == pytest.approx(table)
+    assert_close(ref.transform(moved, new, OFFSETS), THETA)
+
+
+FLIPS = [
+    (f, g) for f in ([0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 1, 0]) for g in ([0, 0, 0], [1, 1, 1], [0, 1, 0])
+]
+
+
+@pytest.mark.parametrize(("f", "g"), FLIPS)
+def test_a_flipped_machine_has_the_energies_of_the_flipped_states(f, g):
+    f, g = np.array(f), np.array(g)
+    theta, offsets = ref.flip(THETA, OFFSETS, f, g)
+    for x, h in itertools.product(bits(N), bits(M)):
+        mirrored = naive_energy(np.abs(x - f), np.abs(h - g), theta, offsets)
+        assert mirrored == pytest.approx(naive_energy(x, h))
+
+
+def test_the_inverse_sigmoid_gives_a_machine_without_weights_the_data_mean():
+    mean = np.array([0.1, 0.5, 0.9])
+    np.testing.assert_allclose(
+        ref.visible_mean(np.zeros((1, 2)), np.zeros((3, 2)), ref.inverse_sigmoid(mean)), [mean]
+    )
+
+
+# Gradients
+
+
+def phases(theta=THETA, offsets=NO_OFFSETS):
+    (W, b, c), (mu, lam) = theta, offsets
+    return ref.batch(ROWS, ref.hidden_mean(ROWS, W, c, mu)), ref.model_phase(W, b, c, mu, lam)
+
+
+def mean_log_p(offsets):
+    return lambda theta: np.mean([naive_log_p(x, theta, offsets) for x in ROWS])
+
+
+@pytest.mark.parametrize("offsets", [OFFSETS, NO_OFFSETS], ids=["centered", "standard"])
+def test_the_gradient_is_the_derivative_of_the_log_likelihood(offsets):
+    found = ref.gradient(*phases(THETA, offsets), *offsets)
+    np.testing.assert_allclose(flat(found), slopes(mean_log_p(offsets), THETA), atol=1e-8)
+
+
+def test_the_centered_gradient_is_a_step_of_the_centered_machine():
+    """Appendix B: to the centered machine, a step there, and back."""
+    centered, eta = ref.transform(THETA, NO_OFFSETS, OFFSETS), 0.7
+    step = shaped(slopes(mean_log_p(OFFSETS), centered))
+    back = ref.transform(ref.ascend(centered, step, eta), OFFSETS, NO_OFFSETS)
+    found = ref.ascend(THETA, ref.centered_gradient(*phases(), *OFFSETS), eta)
+    np.testing.assert_allclose(flat(found), flat(back), atol=1e-8)
+
+
+@pytest.mark.parametrize("gains", [(1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize("side", ["visible", "hidden"])
+def test_a_step_with_doubled_inputs_does_not_notice_a_flip(side, gains):
+    """A step of a machine that hears inputs twice, and the step of its mirror."""
+    up, down = gains
+    data, model = phases()
+
+    def mirrored(W, b, c):
+        return (-W, -b, c + up * W.sum(axis=0)) if side == "visible" else (-W, b + down * W.sum(axis=1), -c)
+
+    def step(data, model, mu, lam):
+        return ref.plain_step(ref.gradient(data, model, mu, lam), mu, lam, gains)
+
+    flipped = [p._replace(x=1 - p.x) if side == "visible" else p._replace(h=1 - p.h) for p in (data, model)]
+    mu, lam = OFFSETS
+    other = (1 - mu, lam) if side == "visible" else (mu, 1 - lam)
+    assert_close(step(*flipped, *other), mirrored(*step(data, model, mu, lam)))
+
+
+def test_aa_is_the_enhanced_gradient_and_dm_and_md_share_its_weight_step_alone():
+    data, model = phases()
+    x_d, h_d, x_m, h_m = data.p @ data.x, data.p @ data.h, model.p @ model.x, model.p @ model.h
+    enhanced = ref.enhanced_gradient(data, model)
+    assert_close(ref.centered_gradient(data, model, (x_d + x_m) / 2, (h_d + h_m) / 2), enhanced)
+    for mu, lam in ((x_d, h_m), (x_m, h_d)):
+        found = ref.centered_gradient(data, model, mu, lam)
+        np.testing.assert_allclose(found[0], enhanced[0], atol=1e-14)
+        assert np.abs(flat(found) - flat(enhanced)).max() > 1e-6
+    assert np.abs(ref.centered_gradient(data, model, x_d, h_d)[0] - enhanced[0]).max() > 1e-3
+
+
+def test_decay_pulls_weights_to_zero_and_leaves_the_centered_biases():
+    W, _, _ = THETA
+
+    def penalty(theta):
+        return -0.3 * np.abs(theta[0]).sum() - 0.1 * (theta[0] ** 2).sum()
+
+    decay = ref.weight_decay(W, l1=0.3, l2=0.2)
+    np.testing.assert_allclose(flat((decay, np.zeros(N), np.zeros(M))), slopes(penalty, THETA), atol=1e-9)
+    dW, db, dc = ref.gradient(*phases(), *OFFSETS)
+    steps = [ref.plain_step((dW + term, db, dc), *OFFSETS) for term in (0.0, decay)]
+    ends = [ref.transform(ref.ascend(THETA, step, 0.1), NO_OFFSETS, OFFSETS) for step in steps]
+    np.testing.assert_allclose(ends[1][0] - ends[0][0], 0.1 * decay)
+    assert_close(ends[0][1:], ends[1][1:])
+
+
+# Fisher matrices
+
+
+def log_joint(theta):
+    table, _ = naive_table(theta, NO_OFFSETS)
+    return np.log([table[x, h] for x in bits(N) for h in bits(M)])
+
+
+def log_marginal(theta):
+    table, _ = naive_table(theta, NO_OFFSETS)
+    return np.log([sum(table[x, h] for h in bits(M)) for x in bits(N)])
+
+
+@pytest.mark.parametrize(("log_p", "phase"), [(log_joint, ref.joint_phase), (log_marginal, ref.model_phase)])
+def test_fisher_matrices_are_expected_products_of_scores(log_p, phase):
+    scores = slopes(log_p, THETA)
+    expected = (scores * np.exp(log_p(THETA))) @ scores.T
+    np.testing.assert_allclose(ref.fisher(phase(*THETA)), expected, atol=1e-8)
+
+
+def test_the_natural_gradient_solves_for_the_gradient_whatever_the_flip():
+    """Flips are linear in the parameters: the natural step of the mirror is the mirror of the step."""
+    F, gradient = ref.fisher(ref.joint_phase(*THETA)), ref.gradient(*phases())
+    step = ref.natural_gradient(gradient, F, damping=0.1)
+    np.testing.assert_allclose(F @ flat(step) + 0.1 * flat(step), flat(gradient), atol=1e-12)
+    W, b, c = THETA
+    mirror = -W, -b, c + W.sum(axis=0)
+    data = ref.batch(1 - ROWS, ref.hidden_mean(1 - ROWS, mirror[0], mirror[2]))
+    other = ref.natural_gradient(
+        ref.gradient(data, ref.model_phase(*mirror)), ref.fisher(ref.joint_phase(*mirror))
+    )
+    dW, db, dc = ref.natural_gradient(gradient, F)
+    assert_close(other, (-dW, -db, dc + dW.sum(axis=0)), 1e-9)
+
+
+# Both algorithms
+
+
+def exact(data, *machine):
+    return ref.model_phase(*machine)
+
+
+def estimator(scheme):
+    """Offsets of a scheme; noise is other in every call, and the same for every new estimator."""
+    rng = np.random.default_rng(3)
+
+    def estimate(data, model):
+        return tuple(
+            ref.offset_target(
+                ref.LETTERS[letter], data.p @ of_data, model.p @ of_model, rng.random(of_data.shape[1])
+            )
+            for letter, of_data, of_model in zip(scheme, data[:2], model[:2], strict=True)
+        )
+
+    return estimate
+
+
+def trained(algorithm, theta, offsets, scheme, before, rows=ROWS, nus=(0.3, 0.1)):
+    batches = [rows[:4], rows[3:]] * 5
+    return algorithm(theta, offsets, batches, exact, estimator(scheme), (0.2, *nus), before)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "later"])
+@pytest.mark.parametrize("scheme", PAIRS)
+def test_algorithm_1_is_algorithm_2(scheme, before):
+    centered, offsets = trained(
+        ref.algorithm_1, ref.transform(THETA, NO_OFFSETS, OFFSETS), OFFSETS, scheme, before
+    )
+    plain, same_offsets = trained(ref.algorithm_2, THETA, OFFSETS, scheme, before)
+    assert_close(offsets, same_offsets)
+    assert_close(ref.transform(centered, offsets, NO_OFFSETS), plain, 1e-11)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "later"])
+@pytest.mark.parametrize("scheme", ["dd", "aa", "mm", "dm", "md", "hh", "da"])
+def test_training_with_offsets_that_are_means_does_not_notice_a_flip(scheme, before):
+    f, g = np.array([1, 0, 1, 1]), np.array([0, 1, 0])
+    theta, offsets = trained(ref.algorithm_1, THETA, OFFSETS, scheme, before)
+    other = trained(ref.algorithm_1, *ref.flip(THETA, OFFSETS, f, g), scheme, before, np.abs(ROWS - f))
+    for found, expected in zip(other, ref.flip(theta, offsets, f, g), strict=True):
+        assert_close(found, expected, 1e-11)
+
+
+def test_training_without_offsets_notices_it():
+    f, g = np.ones(N), np.zeros(M)
+    theta, _ = trained(ref.algorithm_1, THETA, NO_OFFSETS, "00", True)
+    mirror = ref.flip(THETA, NO_OFFSETS, f, g)
+    mirror = ref.transform(*mirror, NO_OFFSETS)
+    other = trained(ref.algorithm_1, mirror, NO_OFFSETS, "00", True, 1 - ROWS)[0]
+    log_p = [
+        ref.log_likelihood(rows, *machine).mean() for rows, machine in ((ROWS, theta), (1 - ROWS, other))
+    ]
+    assert abs(log_p[0] - log_p[1]) > 1e-3
+
+
+def test_letters_weigh_means_a_half_and_noise():
+    values = {"0": 0, "d": 0.2, "m": 0.6, "a": 0.4, "h": 0.5, "r": 0.9}
+    for letter, shares in ref.LETTERS.items():
+        assert ref.offset_target(shares, 0.2, 0.6, 0.9) == pytest.approx(values[letter])
+    several = np.transpose([ref.LETTERS[letter] for letter in "dma"])
+    np.testing.assert_allclose(ref.offset_target(several, 0.2, 0.6, 0.9), [0.2, 0.6, 0.4])
+    assert ref.moving_average(0.2, 0.7, 1) == 0.7
+    assert ref.moving_average(0.2, 0.7, 0.1) == pytest.approx(0.25)
+
+
+def test_accumulated_steps_by_hand():
+    one, velocity = (np.ones(1),) * 3, (np.zeros(1),) * 3
+    for expected in (0.1, 0.1 * 1.5, 0.1 * 1.75):
+        velocity = ref.accumulate(velocity, one, rate=0.1, kept=0.5)
+        assert_close(velocity, (np.full(1, expected),) * 3)
+
+
+def test_rescaled_steps_have_the_norm_of_the_other():
+    step = ref.rescale(THETA, (np.array([[3.0]]), np.array([4.0]), np.array([0.0])))
+    assert np.linalg.norm(flat(step)) == pytest.approx(5)
+    assert flat(step) @ flat(THETA) == pytest.approx(5 * np.linalg.norm(flat(THETA)))
+
+
+def test_learning_rates_fall_in_steps():
+    assert [ref.decayed_rate(update, 0.8, 0.5, 3) for update in range(7)] == [0.8] * 3 + [0.4] * 3 + [0.2]
+    steps = [(0, 0.1), (2, 0.05), (5, 0.01)]
+    assert [ref.stepped_rate(update, steps) for update in range(7)] == [0.1] * 2 + [0.05] * 3 + [0.01] * 2
+
+
+# Samplers
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
+def test_a_sweep_turns_units_on_below_their_probability_and_leaves_p_invariant(beta):
+    table, _ = naive_table([beta * part for part in THETA], NO_OFFSETS)
+    p_h = {h: sum(table[x, h] for x in bits(N)) for h in bits(M)}
+    p_x = {x: sum(table[x, h] for h in bits(M)) for x in bits(N)}
+    arrived = dict.fromkeys(bits(M), 0.0)
+    for h, x in itertools.product(bits(M), bits(N)):
+        on_x = np.array([sum(table[s, h] * s[i] for s in bits(N)) / p_h[h] for i in range(N)])
+        on_h = np.array([sum(table[x, s] * s[j] for s in bits(M)) / p_x[x] for j in range(M)])
+        for new in bits(M):  # numbers just within the conditional probabilities that give these very states
+            u = [np.where(np.array(to) == 1, on - 1e-9, on + 1e-9) for to, on in ((x, on_x), (new, on_h))]
+            found = ref.sweep(np.array([h]), THETA, *u, beta=beta)
+            assert [tuple(side[0]) for side in found] == [x, new]
+            arrived[new] += p_h[h] * math.prod(
+                on if to else 1 - on for to, on in zip((*x, *new), (*on_x, *on_h), strict=True)
+            )
+    assert arrived == pytest.approx(p_h)
+
+
+def test_doubled_inputs_are_heard_twice():
+    (W, b, c), h = THETA, np.array([[1.0, 0, 1]])
+    u_x, u_h = RNG.random((200, N)), RNG.random((200, M))
+    h = np.tile(h, (200, 1))
+    x, up = ref.sweep(h, THETA, u_x, u_h, gains=(2.0, 1.0))
+    assert (x == ref.sweep(h, THETA, u_x, u_h)[0]).all()
+    assert (up == ref.draw(ref.sigmoid(2 * x @ W + c), u_h)).all()
+    x, _ = ref.sweep(h, THETA, u_x, u_h, gains=(1.0, 2.0))
+    assert (x == ref.draw(ref.sigmoid(2 * h @ W.T + b), u_x)).all()
+
+
+TINY = np.array([[1.5, -2.0]]), np.array([0.3]), np.array([-0.7, 0.4])  # 1 visible and 2 hidden units
+BETA = np.array([0.0, 0.5, 1.0])
+
+
+def tempered(beta):
+    table, _ = naive_table([beta * part for part in TINY], (np.zeros(1), np.zeros(2)))
+    return table
+
+
+@pytest.mark.parametrize("parity", [0, 1])
+def test_swaps_of_neighbours_are_in_detailed_balance(parity):
+    """p(s) T(s -> s') = p(s') T(s' -> s) for the states s, s' of a ladder before and after a swap."""
+    tables, joint_states = [tempered(beta) for beta in BETA], list(itertools.product(bits(1), bits(2)))
+
+    def p_of(ladder):
+        return math.prod(table[state] for table, state in zip(tables, ladder, strict=True))
+
+    def is_swapped(ladder, u):
+        x, h = (np.array(side, dtype=float) for side in zip(*ladder, strict=True))
+        new_x, new_h = ref.swap(x, h, TINY, BETA, np.full(3, u), parity)
+        after = [(tuple(a), tuple(b)) for a, b in zip(new_x, new_h, strict=True)]
+        assert after in (list(ladder), exchanged(ladder))
+        return after == exchanged(ladder)
+
+    def exchanged(ladder):
+        ladder = list(ladder)
+        ladder[parity], ladder[parity + 1] = ladder[parity + 1], ladder[parity]
+        return ladder
+
+    for ladder in itertools.product(joint_states, repeat=3):
+        there, back = p_of(ladder), p_of(exchanged(ladder))
+        if ladder[parity] == ladder[parity + 1]:
+            continue
+        rate = min(1.0, back / there)  # Metropolis: there * min(1, back / there) is symmetric
+        assert is_swapped(ladder, rate - 1e-9)
+        assert rate == 1 or not is_swapped(ladder, rate + 1e-9)
+
+
+def test_rounds_of_swaps_take_turns_or_follow_each_other():
+    assert [ref.parities("alternate", number) for number in range(3)] == [(0,), (1,), (0,)]
+    assert [ref.parities("both", number) for number in range(2)] == [(0, 1), (0, 1)]
+
+
+def test_a_tempered_sweep_is_a_sweep_of_each_chain_and_swaps():
+    beta, K = np.linspace(0, 1, 5), 5
+    h = ref.draw(0.5, RNG.random((K, M)))
+    u, u_swap = [(RNG.random((K, N)), RNG.random((K, M))) for _ in range(2)], RNG.random(K)
+    found = ref.tempered_sweep(h, THETA, beta, u, u_swap, (0, 1))
+    chains = []
+    for k in range(K):
+        state = h[k : k + 1]
+        for u_x, u_h in u:
+            x, state = ref.sweep(state, THETA, u_x[k], u_h[k], beta[k])
+        chains.append((x[0], state[0]))
+    x, h = (np.array(side) for side in zip(*chains, strict=True))
+    assert_close(found, ref.swap(*ref.swap(x, h, THETA, beta, u_swap, 0), THETA, beta, u_swap, 1), 0)
+
+
+@pytest.mark.parametrize("betas", [(0.0, 1.0), (0.0, 0.3, 0.6, 1.0)])
+def test_the_mean_annealing_weight_over_all_paths_is_the_ratio_of_partition_functions(betas):
+    """Every path of states of a tiny machine, by the weights and the conditionals of each step."""
+    theta, base = (np.array([[1.5], [-2.0]]), np.array([0.3, 1.0]), np.array([-0.7])), np.array([0.5, -1.0])
+    x, machines = ref.states(2), [ref.annealed(theta, base, beta) for beta in betas]
+    nothing = np.zeros(2), np.zeros(1)
+
+    def p_of(machine):
+        table, log_z = naive_table(machine, nothing)
+        return np.array([sum(table[tuple(s), h] for h in bits(1)) for s in x]), log_z
+
+    mass, log_z_base = p_of(machines[0])
+    assert log_z_base == pytest.approx(np.logaddexp(0, base).sum() + np.log(2))
+    for here, there in itertools.pairwise(machines):
+        table, _ = naive_table(here, nothing)
+        arriving, moved = np.zeros(4), np.zeros(4)
+        for start, h, end in itertools.product(range(4), bits(1), range(4)):
+            p_h = table[tuple(x[start]), h] / sum(table[tuple(x[start]), s] for s in bits(1))
+            p_x = table[tuple(x[end]), h] / sum(table[tuple(s), h] for s in x)
+            on_h, on_x = (
+                ref.hidden_mean(x[[start]], here[0], here[2]),
+                ref.visible_mean(np.array([h]), *here[:2]),
+            )
+            u_h, u_x = (
+                np.where(np.array(h) == 1, on_h - 1e-9, on_h + 1e-9),
+                np.where(x[end] == 1, on_x - 1e-9, on_x + 1e-9),
+            )
+            state, gain = ref.ais_step(x[[start]], here, there, u_h, u_x)
+            assert (state[0] == x[end]).all()
+            arriving[end] += mass[start] * p_h * p_x * np.exp(gain[0])
+            moved[end] += p_of(here)[0][start] * p_h * p_x
+        np.testing.assert_allclose(moved, p_of(here)[0])  # the step leaves its machine invariant
+        mass = arriving
+    assert np.log(mass.sum()) + log_z_base == pytest.approx(naive_table(theta, nothing)[1])
+
+
+# Deep machines
+
+
+def deep_case(scale, deep_weights=1.0):
+    """A machine of layers 3, 3, 2: units 3 and 4 of x are the second hidden layer."""
+    rng = np.random.default_rng(5)
+    W, b, c = (scale * rng.standard_normal(shape) for shape in ((5, 3), 5, 3))
+    W[3:] *= deep_weights
+    return W, b, c
+
+
+def naive_posterior(theta, x):
+    """p(even, odd | x) of the hidden layers, and log p(x)."""
+    table, _ = naive_table(theta, (np.zeros(5), np.zeros(3)))
+    given = {(s[3:], h): p for (s, h), p in table.items() if s[:3] == x}
+    total = sum(given.values())
+    return {state: p / total for state, p in given.items()}, math.log(total)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_the_bound_is_the_expectation_under_independent_units_and_below_log_p(scale):
+    theta, rows = deep_case(scale), ref.states(3)
+    even, odd, _ = ref.mean_field(rows, np.array([0.4, 0.6]), theta, 1e-9, 2000)
+    found, (_, log_z) = (
+        ref.lower_bound(rows, even, odd, theta),
+        naive_table(theta, (np.zeros(5), np.zeros(3))),
+    )
+    gaps = []
+    for r, x in enumerate(bits(3)):
+        expected = -log_z
+        for s, h in itertools.product(bits(2), bits(3)):
+            means = zip((*s, *h), (*even[r], *odd[r]), strict=True)
+            q = math.prod(mean if unit else 1 - mean for unit, mean in means)
+            minus_energy = -naive_energy((*x, *s), h, theta, (np.zeros(5), np.zeros(3)))
+            expected += q * (minus_energy - math.log(q)) if q > 0 else 0
+        assert found[r] == pytest.approx(expected, abs=1e-9)
+        gaps.append(naive_posterior(theta, x)[1] - found[r])
+    assert min(gaps) > -1e-12
+    assert max(gaps) > 1e-4
+
+
+def test_the_bound_is_tight_without_weights_to_deeper_layers_and_for_an_rbm():
+    theta, rows = deep_case(1.0, deep_weights=0.0), ref.states(3)
+    even, odd, made = ref.mean_field(rows, np.array([0.4, 0.6]), theta)
+    assert made == 2  # the first round still moves the deeper layer from its start
+    expected = [naive_posterior(theta, x)[1] for x in bits(3)]
+    np.testing.assert_allclose(ref.lower_bound(rows, even, odd, theta), expected, atol=1e-12)
+    even, odd, made = ref.mean_field(ROWS, np.zeros(0), THETA)
+    assert (even.shape, made) == ((len(ROWS), 0), 1)
+    expected = [naive_log_p(x, THETA, NO_OFFSETS) for x in ROWS]
+    np.testing.assert_allclose(ref.lower_bound(ROWS, even, odd, THETA), expected, atol=1e-12)
+
+
+def test_mean_field_ends_where_every_mean_answers_to_the_others():
+    (W, b, c), rows = deep_case(1.0), ref.states(3)
+    even, odd, made = ref.mean_field(rows, np.array([0.4, 0.6]), (W, b, c), 1e-12, 1000)
+    assert 2 < made <= 1000
+    for r, x in enumerate(rows):
+        for i in range(2):
+            a = b[3 + i] + sum(W[3 + i, j] * odd[r, j] for j in range(3))
+            assert even[r, i] == pytest.approx(1 / (1 + math.exp(-a)), abs=1e-10)
+        for j in range(3):
+            a = c[j] + sum(W[i, j] * value for i, value in enumerate((*x, *even[r])))
+            assert odd[r, j] == pytest.approx(1 / (1 + math.exp(-a)), abs=1e-10)
+    assert ref.mean_field(rows, np.array([0.4, 0.6]), (W, b, c), 1e-12, made - 1)[2] == made
+    start, odd, made = ref.mean_field(rows, np.array([0.4, 0.6]), (W, b, c), rounds=0)
+    assert (start == [0.4, 0.6]).all()
+    np.testing.assert_allclose(odd, ref.hidden_mean(np.hstack([rows, start]), W, c))
+
+
+# Auto encoders
+
+
+def auto_encoder(sizes):
+    rng = np.random.default_rng(6)
+    return [
+        (
+            (rng.standard_normal((n, m)), rng.standard_normal(n), rng.standard_normal(m)),
+            (rng.random(n), rng.random(m)),
+        )
+        for n, m in itertools.pairwise(sizes)
+    ]
+
+
+NAIVE = {
+    "sigmoid": lambda a: 1 / (1 + math.exp(-a)),
+    "tanh": math.tanh,
+    "relu": lambda a: max(a, 0.0),
+    "linear": lambda a: a,
+}
+KINDS = [
+    ("sigmoid", "sigmoid", "cross-entropy"),
+    ("tanh", "sigmoid", "cross-entropy"),
+    ("relu", "linear", "squared"),
+    ("linear", "relu", "squared"),
+    ("sigmoid", "tanh", "squared"),
+]
+
+
+def naive_layers(x, pairs, encoder, decoder):
+    """Layers of one row, unit by unit."""
+    y = [list(x)]
+    for (W, _, c), (mu, _) in pairs:
+        n, m = W.shape
+        y.append(
+            [NAIVE[encoder](c[j] + sum((y[-1][i] - mu[i]) * W[i, j] for i in range(n))) for j in range(m)]
+        )
+    z = [y[-1]]
+    for (W, b, _), (_, lam) in pairs[::-1]:
+        n, m = W.shape
+        z.append(
+            [NAIVE[decoder](b[i] + sum(W[i, j] * (z[-1][j] - lam[j]) for j in range(m))) for i in range(n)]
+        )
+    return y, z[::-1]
+
+
+@pytest.mark.parametrize(("encoder", "decoder", "loss"), KINDS)
+@pytest.mark.parametrize("sizes", [(4, 3), (4, 3, 2), (4, 2, 3, 2)], ids=str)
+def test_back_propagation_is_the_derivative_of_the_cost(sizes, encoder, decoder, loss):
+    pairs, x = auto_encoder(sizes), RNG.random((5, 4))
+    y, z = ref.auto_encode(x, pairs, encoder, decoder)
+    for r in range(len(x)):
+        for found, expected in zip((y, z), naive_layers(x[r], pairs, encoder, decoder), strict=True):
+            for layer, values in zip(found, expected, strict=True):
+                np.testing.assert_allclose(layer[r], values)
+
+    def cost(theta, k):
+        changed = [*pairs[:k], (theta, pairs[k][1]), *pairs[k + 1 :]]
+        total = 0.0
+        for row in x:
+            for value, made in zip(row, naive_layers(row, changed, encoder, decoder)[1][0], strict=True):
+                if loss == "squared":
+                    total += (value - made) ** 2
+                else:
+                    total -= value * math.log(made) + (1 - value) * math.log(1 - made)
+        return total / len(x)
+
+    assert ref.reconstruction_cost(x, z[0], loss) == pytest.approx(cost(pairs[0][0], 0))
+    for k, found in enumerate(ref.back_propagate(x, pairs, encoder, decoder, loss)):
+        expected = slopes(lambda theta, k=k: cost(theta, k), pairs[k][0])
+        np.testing.assert_allclose(flat(found), expected, atol=1e-6)
+
+
+def test_other_offsets_leave_the_function_of_an_auto_encoder():
+    pairs, x = auto_encoder((4, 3, 2)), RNG.random((5, 4))
+    news = [(RNG.random(len(theta[1])), RNG.random(len(theta[2]))) for theta, _ in pairs]
+    moved = [(ref.transform(theta, old, new), new) for (theta, old), new in zip(pairs, news, strict=True)]
+    for found, expected in zip(ref.auto_encode(x, moved), ref.auto_encode(x, pairs), strict=True):
+        assert_close(found, expected)
