@@ -68,7 +68,7 @@ def test_a_damaged_golden_file_says_so(tmp_path, damage):
 
 def test_a_golden_file_of_another_version_says_so(monkeypatch):
     monkeypatch.setattr("tests.golden.cases.KERNEL_VERSION", 0)
-    with pytest.raises(ValueError, match="is of KERNEL_VERSION .*, not 0"):
+    with pytest.raises(ValueError, match=r"is of KERNEL_VERSION .*, not 0"):
         read()
 
 

@@ -10,7 +10,8 @@ import pytest
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid import Settings, Trial
-from cbm_cli.results import Progress, Store, read_layered, read_progress
+from cbm_cli.machines.files import read_machine
+from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.trial.run import run_trial
 from cbm_cli.trial.start_from import start_from_machine
 from tests.test_run import cbm, files
@@ -102,7 +103,7 @@ def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, 
     store = run_into(tmp_path, SHORT, settings | {"sliding_factor": {"visible": 0.5, "hidden": 0.5}})
     path = store.path("run", 0, ".npz")
     other = settings | {"offsets": letter * (2 if settings is RBM else 3)}
-    state = start_from_machine(Settings(**other), DATA, 5, read_layered(path))
+    state = start_from_machine(Settings(**other), DATA, 5, read_machine(path))
     arrays = dict(np.load(path))
     if letter == "0":
         assert not state.mu.any()
@@ -121,13 +122,13 @@ def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, 
 def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has(tmp_path):
     store = run_into(tmp_path, SHORT, RBM | {"offsets": "mm^b"})
     settings = Settings(**RBM | {"sliding_factor": {"visible": 0}})
-    state = start_from_machine(settings, DATA, 5, read_layered(store.path("run", 0, ".npz")))
+    state = start_from_machine(settings, DATA, 5, read_machine(store.path("run", 0, ".npz")))
     np.testing.assert_allclose(state.mu, DATA.train.mean(0), rtol=1e-6)
 
 
 def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_changed(tmp_path):
     store = run_into(tmp_path, SHORT, RBM)
-    machine = read_layered(store.path("run", 0, ".npz"))
+    machine = read_machine(store.path("run", 0, ".npz"))
     trial = Trial("test", Settings(**RBM), 0, 7)
 
     def started():
@@ -395,7 +396,7 @@ def test_an_auto_encoder_of_other_activations_is_refused(tmp_path):
     path = store.path("run", 0, ".npz")
     other = CODER | {"model": CODER["model"] | {"encoder": "tanh"}}
     with pytest.raises(CbmError, match="has encoder sigmoid; the model has tanh"):
-        check_machine(Settings(**other), DATA, read_layered(path), path)
+        check_machine(Settings(**other), DATA, read_machine(path), path)
 
 
 def test_a_machine_that_diverged_fails_its_trial_alone(grid):
