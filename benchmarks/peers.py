@@ -54,6 +54,11 @@ def libraries(dtype: str = "float32") -> dict[str, Library]:
     return found
 
 
+def both(work: Callable[..., Work], *arguments: Any, dtype: str = "float32") -> dict[str, Work]:
+    """A work in both libraries."""
+    return {name: work(lib, *arguments) for name, lib in libraries(dtype).items()}
+
+
 def batches(lib: Library, rows: np.ndarray, batch: int) -> Callable[[], Any]:
     """A function that returns one batch after the other."""
     starts = (k * batch % (len(rows) - batch + 1) for k in count())
@@ -140,7 +145,7 @@ def deep_training(lib: Library, data: Dataset, m1: int, m2: int, rounds: int) ->
 
 
 def natural(lib: Library, data: Dataset, m: int) -> Work:
-    """Natural gradient of a tiny RBM over all its joint states, an exponential family in (x h, x, h)."""
+    """Updates of a tiny RBM, an exponential family in (x h, x, h), by its exact natural gradient."""
     n, rows = data.width, lib.array(data.train)
     states = (np.arange(2 ** (n + m))[:, None] >> np.arange(n + m)) & 1
 
@@ -158,7 +163,7 @@ def natural(lib: Library, data: Dataset, m: int) -> Work:
             p = p / p.sum()
             mean = p @ every
             fisher = every.T @ (p[:, None] * every) - mean[:, None] * mean
-            theta += RATE * lib.own.linalg.solve(fisher, statistics(rows, h).mean(0) - mean)
+            theta += 1e-6 * lib.own.linalg.solve(fisher, statistics(rows, h).mean(0) - mean)
 
     return work
 
@@ -235,7 +240,7 @@ def of_scikit_learn(data: Dataset, m: int, batch: int = BATCH, encodes: bool = F
 
     rows = data.train[:batch].astype(np.float32)
     if encodes:
-        machine = MLPRegressor((m,), activation="logistic", solver="sgd", batch_size=batch, random_state=1)
+        machine = MLPRegressor(hidden_layer_sizes=(m,), activation="logistic", solver="sgd", batch_size=batch)
         return {"scikit-learn": lambda n: [machine.partial_fit(rows, rows) for _ in range(n)]}
     machine = BernoulliRBM(m, learning_rate=RATE, batch_size=batch, random_state=1)
     return {"scikit-learn": lambda n: [machine.partial_fit(rows) for _ in range(n)]}

@@ -19,25 +19,13 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import peers
-from timing import (
-    LEFT_TURNED,
-    PLAIN,
-    RIGHT_TURNED,
-    Work,
-    arguments,
-    head,
-    medians,
-    numbers,
-    products_of_training,
-    sgemms,
-    show,
-    target,
-)
+from peers import both
+from timing import Work, arguments, head, medians, numbers, products_of_training, sgemms, show, target
 
 from cbm_cli.datasets import Dataset, load
 from cbm_cli.errors import CbmError
@@ -72,7 +60,7 @@ def learner(
 ) -> Learner:
     """What trains a machine; by default an RBM of offsets dd^b_s, in batches of 100 rows."""
     settings = {"data": {"name": "mnist"}, "model": {"kind": "rbm", "hidden": hidden}, "offsets": "dd^b_s"}
-    settings |= {"learning_rate": 0.05, "epochs": 1, "batch": 100, "evaluate": {"method": "none"}}
+    settings |= {"learning_rate": peers.RATE, "epochs": 1, "batch": 100, "evaluate": {"method": "none"}}
     settings |= {"sampler": sampler} if sampler else {}
     return Learner(Settings(**settings | more), data, 1)
 
@@ -106,8 +94,7 @@ def toys() -> Iterator[Row]:
         shape = {"chains": 10, "sweeps": rows} if sampler == "PT_10" else {}
         works = {"cbm": trained(learner(data, 4, sampler, **TOY), WARM_UP)[1]}
         works["products"] = products_of_training(9, 4, rows, **shape)
-        for name, lib in peers.libraries().items():
-            works[name] = peers.training(lib, data, 4, sampler, rows)
+        works |= both(peers.training, data, 4, sampler, rows)
         works |= peers.of_scikit_learn(data, 4, rows) if sampler == "PCD-1" else {}
         yield f"{sampler} 9x4, {rows} rows", reach, works
 
@@ -116,7 +103,7 @@ def pcd(data: Dataset, hidden: int, reach: str) -> Row:
     """Updates of PCD-1 on a data set."""
     works = {"cbm": trained(learner(data, hidden), WARM_UP)[1]}
     works["products"] = products_of_training(data.width, hidden, 100)
-    works |= {name: peers.training(lib, data, hidden) for name, lib in peers.libraries().items()}
+    works |= both(peers.training, data, hidden)
     works |= peers.of_scikit_learn(data, hidden)
     return f"PCD-1 {data.width}x{hidden}, batch 100, {data.name}", reach, works
 
@@ -139,7 +126,7 @@ def tempering() -> Iterator[Row]:
     data = rows_of("mnist")
     works = {"cbm": trained(learner(data, 500, "PT_20"), 5, mnist_machine()[0])[1]}
     works["products"] = products_of_training(784, 500, 100, 20, 100)
-    works |= {name: peers.training(lib, data, 500, "PT_20") for name, lib in peers.libraries().items()}
+    works |= both(peers.training, data, 500, "PT_20")
     yield f"PT_20 784x500, batch 100, one ladder, {data.name}", "<= 0.80 x products", works
 
 
@@ -147,29 +134,25 @@ def annealing() -> Iterator[Row]:
     """AIS of a machine trained on MNIST."""
     data, (_, machine) = rows_of("mnist"), mnist_machine()
     base = base_rate(data.train.mean(axis=0), len(data.train))
-    W, x, h = machine[0], numbers(100, 784), numbers(100, 500)
-    sweep = (RIGHT_TURNED, h, W, np.empty_like(x)), (PLAIN, x, W, np.empty_like(h))
+    arrays = {"W": machine[0], "x": numbers(100, 784), "h": numbers(100, 500)}
     works = {"cbm": lambda n: [ais(machine, base, 1, temperatures=1000) for _ in range(n)]}
-    works["products"] = sgemms(sweep, [0, 1] * 1000)
-    for name, lib in peers.libraries().items():
-        works[name] = peers.annealing(lib, machine, base, 1000, 100)
+    works["products"] = sgemms(arrays, *["h W'", "x W"] * 1000)
+    works |= both(peers.annealing, machine, base, 1000, 100)
     yield f"AIS 784x500, 100 runs, 1,000 temperatures, {data.name}", "<= 0.70 x products", works
 
 
 def likelihood() -> Iterator[Row]:
     """Log-likelihoods given log Z, and log Z by all states."""
     data, (_, machine) = rows_of("mnist"), mnist_machine()
-    block = PLAIN, numbers(6000, 784), machine[0], np.empty((6000, 500), np.float32)
-    unit = np.float32(1)
-    works = {"cbm": lambda n: [mean_log_likelihood(*machine, data.train, unit, 0.0) for _ in range(n)]}
-    works["products"] = sgemms([block], [0] * (len(data.train) // 6000))
-    works |= {name: peers.likelihood(lib, machine, data.train) for name, lib in peers.libraries().items()}
+    arrays, blocks, one = {"W": machine[0], "x": numbers(6000, 784)}, len(data.train) // 6000, np.float32(1)
+    works = {"cbm": lambda n: [mean_log_likelihood(*machine, data.train, one, 0.0) for _ in range(n)]}
+    works["products"] = sgemms(arrays, *["x W"] * blocks)
+    works |= both(peers.likelihood, machine, data.train)
     yield f"log-likelihood of {len(data.train):,} rows given log Z, 784x500", "<= 0.55 x products", works
     rng = np.random.default_rng(0)
     W, b, c = 0.3 * rng.standard_normal((784, 16)), rng.normal(-2, 1, 784), rng.standard_normal(16)
     works = {"cbm": lambda n: [log_partition(W, b, c) for _ in range(n)]}
-    for name, lib in peers.libraries("float64").items():
-        works[name] = peers.log_partition(lib, (W, b, c))
+    works |= both(peers.log_partition, (W, b, c), dtype="float64")
     yield "log Z 784x16", "<= 0.2 s", works
 
 
@@ -177,31 +160,23 @@ def deep() -> Iterator[Row]:
     """Updates of a DBM, with mean field of exactly three rounds: no mean stays within the tolerance."""
     data, (n, m, rounds) = rows_of("mnist"), (784, 500, 3)
     model, mean_field = {"kind": "dbm", "hidden": (m, m)}, {"rounds": rounds, "tolerance": 1e-30}
-    trainer = learner(data, m, offsets="ddd^b_s", model=model, mean_field=mean_field, learning_rate=0.01)
+    trainer = learner(data, m, offsets="ddd^b_s", model=model, mean_field=mean_field)
     W, x, h = numbers(n + m, m), numbers(100, n + m), numbers(100, m)
-    v, even, to_x = numbers(100, n), numbers(100, m), np.empty_like(x)
-    to_even, to_h, gradient = np.empty_like(h), np.empty_like(h), np.empty_like(W)
-    products = [
-        (PLAIN, v, W[:n], to_h),
-        (PLAIN, even, W[n:], to_h),
-        (RIGHT_TURNED, h, W[n:], to_even),
-        (RIGHT_TURNED, h, W, to_x),
-        (PLAIN, x, W, to_h),
-        (LEFT_TURNED, x, h, gradient),
-    ]
+    arrays = {"W": W, "x": x, "h": h, "v": numbers(100, n), "V": W[:n], "e": numbers(100, m), "U": W[n:]}
+    rest = "h W'", "x W", "x' h", "x' h"
     works = {"cbm": trained(trainer, WARM_UP)[1]}
-    works["products"] = sgemms(products, [0, 1, *[2, 1] * rounds, 3, 4, 5, 5])
-    for name, lib in peers.libraries().items():
-        works[name] = peers.deep_training(lib, data, m, m, rounds)
+    works["products"] = sgemms(arrays, "v V", "e U", *["h U'", "e U"] * rounds, *rest)
+    works |= both(peers.deep_training, data, m, m, rounds)
     yield f"DBM 784-500-500, batch 100, {rounds} rounds of mean field", "<= 0.85 x products", works
 
 
 def natural() -> Iterator[Row]:
-    """Natural gradients over all states."""
+    """Natural gradients over all states, at a rate so low that the Fisher matrix keeps its rank."""
     data = load("bars-and-stripes", size=2)
-    toy = partial(learner, data, 4, "exact", data={"name": "bars-and-stripes", "size": 2}, batch="full")
-    works = {"cbm": trained(toy(gradient={"kind": "natural"}))[1], "cbm, centered": trained(toy())[1]}
-    works |= {name: peers.natural(lib, data, 4) for name, lib in peers.libraries("float64").items()}
+    toy = {"data": {"name": "bars-and-stripes", "size": 2}, "batch": "full", "learning_rate": 1e-6}
+    works = {"cbm": trained(learner(data, 4, "exact", **toy, gradient={"kind": "natural"}))[1]}
+    works["cbm, centered gradient"] = trained(learner(data, 4, "exact", **toy))[1]
+    works |= both(peers.natural, data, 4, dtype="float64")
     yield "natural gradient, exact, 4x4", "<= 100 us", works
 
 
@@ -225,12 +200,10 @@ def recorders() -> Iterator[Row]:
 def auto_encoder() -> Iterator[Row]:
     """Updates of an auto encoder on MNIST."""
     data, n, m = rows_of("mnist"), 784, 392
-    W, x, y = numbers(n, m), numbers(100, n), numbers(100, m)
-    to_x, to_y, gradient = np.empty_like(x), np.empty_like(y), np.empty_like(W)
-    products = (PLAIN, x, W, to_y), (RIGHT_TURNED, y, W, to_x), (LEFT_TURNED, x, y, gradient)
+    arrays = {"W": numbers(n, m), "x": numbers(100, n), "y": numbers(100, m)}
     works = {"cbm": trained(learner(data, m, None, model={"kind": "auto-encoder", "hidden": m}), WARM_UP)[1]}
-    works["products"] = sgemms(products, [0, 1, 0, 2, 2])
-    works |= {name: peers.encoding(lib, data, m) for name, lib in peers.libraries().items()}
+    works["products"] = sgemms(arrays, "x W", "y W'", "x W", "x' y", "x' y")
+    works |= both(peers.encoding, data, m)
     works |= peers.of_scikit_learn(data, m, encodes=True)
     yield f"auto encoder {n}-{m}, batch 100, {data.name}", "<= 1.3 x products", works
 

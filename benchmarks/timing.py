@@ -3,7 +3,7 @@
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numba
 import numpy as np
@@ -14,10 +14,8 @@ from cbm_cli.kernels.compiling import lean
 from cbm_cli.kernels.products import product, product_nt, product_tn
 
 Work = Callable[[int], object]  # does the same thing n times
-Product = tuple[int, np.ndarray, np.ndarray, np.ndarray]  # which one, a, b, out
 
 TURN = 0.1  # seconds of a turn, at least, unless once takes longer
-PLAIN, RIGHT_TURNED, LEFT_TURNED = 0, 1, 2  # a b, a b', a' b
 UNITS = (1, "s"), (1e3, "ms"), (1e6, "us")
 
 
@@ -67,8 +65,8 @@ def head() -> None:
 
 def show(title: str, reach: str, times: dict[str, float]) -> None:
     """Print a row for each work; ``reach`` is for the first."""
-    scale, unit = next((unit for unit in UNITS if times["cbm"] * unit[0] >= 1), UNITS[-1])
     for who, seconds in times.items():
+        scale, unit = next((unit for unit in UNITS if seconds * unit[0] >= 1), UNITS[-1])
         ratios = [f"{seconds / times[other]:.2f}" if other in times else "" for other in ("cbm", "products")]
         print(
             f"| {title} | {who} | {seconds * scale:.3g} {unit} | {' | '.join(ratios)} | {reach} |", flush=True
@@ -81,35 +79,36 @@ def numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).random(shape, np.float32)
 
 
-def sgemms(products: Sequence[Product], order: Sequence[int] | None = None) -> Work:
-    """The sgemms of a work alone, called from compiled code in the order given; by default each once."""
-    order = np.array(range(len(products)) if order is None else order)
-    return lambda n: _multiply(tuple(products), order, n)
+def sgemms(arrays: dict[str, np.ndarray], *products: str) -> Work:
+    """The sgemms of a work alone, in compiled code; each is written as ``x W``, ``h W'`` or ``x' h``."""
+    different = list(dict.fromkeys(products))
+    order = np.array([different.index(product) for product in products])
+    calls = tuple(_call(arrays, *product.split()) for product in different)
+    return lambda n: _multiply(calls, order, n)
+
+
+def _call(arrays: dict[str, np.ndarray], left: str, right: str) -> tuple[int, np.ndarray, ...]:
+    """Which product it is, a, b, and room for the result."""
+    a, b = arrays[left.rstrip("'")], arrays[right.rstrip("'")]
+    rows, columns = a.shape[left.endswith("'")], b.shape[not right.endswith("'")]
+    return 2 * left.endswith("'") + right.endswith("'"), a, b, np.empty((rows, columns), np.float32)
 
 
 @lean
-def _multiply(products, order, n):
+def _multiply(calls, order, n):
     for _ in range(n):
-        for p in order:
-            which, a, b, out = products[p]
-            if which == PLAIN:
+        for k in order:
+            which, a, b, out = calls[k]
+            if which == 0:
                 product(a, b, out)
-            elif which == RIGHT_TURNED:
+            elif which == 1:
                 product_nt(a, b, out)
             else:
                 product_tn(a, b, out)
 
 
 def products_of_training(n: int, m: int, batch: int, chains: int = 0, sweeps: int = 1) -> Work:
-    """The products of an update of an n x m machine: the data's, two of each sweep, two of the gradient."""
-    chains = chains or batch
-    W, x, h = numbers(n, m), numbers(batch, n), numbers(batch, m)
-    to_x, to_h, gradient = np.empty_like(x), np.empty_like(h), np.empty_like(W)
-    products = [
-        (PLAIN, x, W, to_h),
-        (RIGHT_TURNED, h[:chains], W, to_x[:chains]),
-        (PLAIN, x[:chains], W, to_h[:chains]),
-        (LEFT_TURNED, x, h, gradient),
-        (LEFT_TURNED, x, h, gradient),
-    ]
-    return sgemms(products, [0, *[1, 2] * sweeps, 3, 4])
+    """The products of an update: the data's, two of every sweep of the chains, two of the gradient."""
+    arrays = {"W": numbers(n, m), "x": numbers(batch, n), "h": numbers(batch, m)}
+    arrays |= {"X": arrays["x"][: chains or batch], "H": arrays["h"][: chains or batch]}
+    return sgemms(arrays, "x W", *["H W'", "X W"] * sweeps, "x' h", "x' h")
