@@ -75,24 +75,8 @@ def training(lib: Library, data: Dataset, m: int, sampler: str = "PCD-1", batch:
     n, T = data.width, int(sampler.removeprefix("PT_")) if sampler.startswith("PT_") else 1
     W, b, c, lam = weights(lib, n, m), weights(lib, n), weights(lib, m), lib.array(np.full(m, 0.5))
     h = lib.draw(lib.array(np.full((T if T > 1 else batch, m), 0.5)))
-    beta, next_batch = lib.array(np.linspace(0, 1, T)), batches(lib, data.train, batch)
-
-    def tempered() -> tuple[Any, Any]:
-        nonlocal h
-        samples = []
-        for sweep in range(batch):
-            x = lib.draw(lib.sigmoid(beta[:, None] * lib.add_product(b, h, W.T)))
-            to_h = lib.add_product(c, x, W)
-            h = lib.draw(lib.sigmoid(beta[:, None] * to_h))
-            energy = -(x @ b) - (h * to_h).sum(1)
-            k, order = lib.own.arange(sweep % 2, T - 1, 2), lib.own.arange(T)
-            gain = (beta[k] - beta[k + 1]) * (energy[k] - energy[k + 1])
-            k = k[lib.draw(lib.own.exp(gain.clip(max=0))) == 1]
-            order[k], order[k + 1] = k + 1, k
-            h = h[order]
-            samples.append((x[order[-1]], to_h[order[-1]]))
-        x, to_h = (lib.own.stack(part) for part in zip(*samples, strict=True))
-        return x, lib.sigmoid(to_h)
+    beta, share = lib.array(np.linspace(0, 1, T)), RATE / batch
+    next_batch = batches(lib, data.train, batch)
 
     def work(times: int) -> None:
         nonlocal W, b, c, lam, h
@@ -100,19 +84,36 @@ def training(lib: Library, data: Dataset, m: int, sampler: str = "PCD-1", batch:
             x_d = next_batch()
             h_d = lib.sigmoid(lib.add_product(c, x_d, W))
             if T > 1:
-                x, h_m = tempered()
+                x, h_m, h = tempered(lib, (W, b, c), beta, h, batch)
             else:
                 x = lib.draw(lib.sigmoid(lib.add_product(b, lib.draw(h_d) if sampler == "CD-1" else h, W.T)))
                 h_m = lib.sigmoid(lib.add_product(c, x, W))
                 h = lib.draw(h_m)
             mu, lam = x_d.mean(0), 0.99 * lam + 0.01 * h_d.mean(0)
-            share = RATE / batch
             step = lib.add_product((mu - x).T @ (share * (h_m - lam)), (x_d - mu).T, share * (h_d - lam))
             W += step
             b += RATE * (mu - x.mean(0)) - step @ lam
             c += RATE * (h_d.mean(0) - h_m.mean(0)) - mu @ step
 
     return work
+
+
+def tempered(lib: Library, machine: tuple, beta: Any, h: Any, rows: int) -> tuple[Any, Any, Any]:
+    """Samples x (rows, N) of the coldest chain, their hidden means, and the hidden states of all chains."""
+    (W, b, c), T, samples = machine, len(beta), []
+    for sweep in range(rows):
+        x = lib.draw(lib.sigmoid(beta[:, None] * lib.add_product(b, h, W.T)))
+        to_h = lib.add_product(c, x, W)
+        h = lib.draw(lib.sigmoid(beta[:, None] * to_h))
+        energy = -(x @ b) - (h * to_h).sum(1)
+        k, order = lib.own.arange(sweep % 2, T - 1, 2), lib.own.arange(T)
+        gain = (beta[k] - beta[k + 1]) * (energy[k] - energy[k + 1])
+        k = k[lib.draw(lib.own.exp(gain.clip(max=0))) == 1]
+        order[k], order[k + 1] = k + 1, k
+        h = h[order]
+        samples.append((x[order[-1]], to_h[order[-1]]))
+    x, to_h = (lib.own.stack(part) for part in zip(*samples, strict=True))
+    return x, lib.sigmoid(to_h), h
 
 
 def deep_training(lib: Library, data: Dataset, m1: int, m2: int, rounds: int) -> Work:

@@ -167,7 +167,11 @@ def deep() -> Iterator[Row]:
     works = {"cbm": trained(trainer, WARM_UP)[1]}
     works["products"] = sgemms(arrays, "v V", "e U", *["h U'", "e U"] * rounds, *rest)
     works |= both(peers.deep_training, data, m, m, rounds)
-    yield f"DBM 784-500-500, batch 100, {rounds} rounds of mean field", "<= 0.85 x products", works
+    yield (
+        f"DBM 784-500-500, batch 100, {rounds} rounds of mean field, {data.name}",
+        "<= 0.85 x products",
+        works,
+    )
 
 
 def natural() -> Iterator[Row]:
