@@ -1,276 +1,245 @@
-"""Time an update, log Z and the command line beside their peers and their floor; print a Markdown table.
+"""Time trainings, evaluations and commands beside their products and their peers; print a Markdown table.
 
-    pip install -e '.[benchmarks]' && python benchmarks/speed.py
+    pip install -e '.[benchmarks]' && python benchmarks/speed.py [GROUP ...] [--rounds 7]
 
-One BLAS thread. Rows of a work are timed in turn, round after round, so that a busy machine slows all of
-them; the table gives medians, and ratios to cbm. "bare products" are the matrix products of an update
-alone: no sampler that uses BLAS can be faster.
+One thread of BLAS and PyTorch. Works are timed in turn, round after round, so that a busy machine slows all
+of them; the table has medians, and ratios to cbm and to "products": the sgemms of the same work alone, which
+bound all that multiplies by BLAS. Data come from CBM_DATA_DIR or ../shared/data; random rows with as many
+units on stand in for what is missing, and the title says so.
+
+The same on another instruction set; the line above the table names it:
+
+    NUMBA_CPU_NAME=x86-64-v3 OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 python benchmarks/speed.py
 """
 
 import os
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
-import numba
 import numpy as np
+import peers
+from peers import both
+from timing import Work, arguments, head, medians, numbers, products_of_training, sgemms, show, target
 
 from cbm_cli.datasets import Dataset, load
-from cbm_cli.grid.settings import Settings
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
-from cbm_cli.kernels.state import empty_trail
-from cbm_cli.kernels.training import train
-from cbm_cli.machines.annealing import ais
-from cbm_cli.trial.start import initial_state, make_plan
+from cbm_cli.machines.annealing import ais, base_rate
+from cbm_cli.machines.files import Layered
+from cbm_cli.trial.learner import Learner
+from cbm_cli.trial.run import run_trial
+from cbm_cli.trial.start import machine_at
 
-ROUNDS = 7
+Row = tuple[str, str, dict[str, Work]]  # title, reach, works; the first of them is cbm's
+WARM_UP = 600  # updates after which chains look like the data
+TOY = {"data": {"name": "bars-and-stripes", "size": 3}, "batch": "full"}
 
 
-def cbm_update(sampler: str, data: Dataset, hidden: int, batch: int) -> Callable[[int], None]:
-    """Return a function that makes n updates of dd^b_s with the compiled loop."""
-    settings = Settings(
-        data={"name": "mnist"} if data.width == 784 else {"name": "bars-and-stripes", "size": 3},
-        model={"kind": "rbm", "hidden": hidden},
-        offsets="dd^b_s",
-        sampler=sampler,
-        learning_rate=0.05,
-        updates=1,
-        batch=batch,
+@cache
+def rows_of(name: str, width: int = 784, share: float = 0.13) -> Dataset:
+    """A data set, or random rows where its files are missing."""
+    for known in (name, f"{name}-reshuffled") if name == "web" else (name,):
+        try:
+            return load(known)
+        except CbmError:
+            continue
+    rows = np.random.default_rng(0).random((60000, width)) < share
+    return Dataset(f"random rows, {share:.0%} on", rows.astype(np.uint8))
+
+
+def learner(
+    data: Dataset, hidden: int | tuple[int, ...], sampler: str | None = "PCD-1", /, **more
+) -> Learner:
+    """What trains a machine; by default an RBM of offsets dd^b_s, in batches of 100 rows."""
+    settings = {"data": {"name": "mnist"}, "model": {"kind": "rbm", "hidden": hidden}, "offsets": "dd^b_s"}
+    settings |= {"learning_rate": peers.RATE, "epochs": 1, "batch": 100, "evaluate": {"method": "none"}}
+    settings |= {"sampler": sampler} if sampler else {}
+    return Learner(Settings(**settings | more), data, 1)
+
+
+def trained(learner: Learner, updates: int = 0, machine: Layered | None = None) -> tuple[State, Work]:
+    """A state after so many updates, and a work that makes further ones."""
+    state, trail, made = learner.start_from(machine) if machine else learner.start(), empty_trail(0, 0), 0
+
+    def work(n: int) -> None:
+        nonlocal made
+        learner.advance(state, trail, made, made + n)
+        made += n
+
+    work(updates)
+    return state, work
+
+
+@cache
+def mnist_machine() -> tuple[Layered, tuple[np.ndarray, ...]]:
+    """A machine of 784x500 units after the warm-up, with offsets and as W, b, c."""
+    trainer = learner(rows_of("mnist"), 500)
+    state, _ = trained(trainer, WARM_UP)
+    return machine_at(state, trainer.settings, trainer.sizes), state[:3]
+
+
+def toys() -> Iterator[Row]:
+    """Updates of a 9x4 machine on Bars & Stripes."""
+    data = load("bars-and-stripes", size=3)
+    rows = len(data.train)
+    for sampler, reach in (("CD-1", "<= 1.5 us"), ("PCD-1", "<= 1.5 us"), ("PT_10", "<= 9.5 us")):
+        shape = {"chains": 10, "sweeps": rows} if sampler == "PT_10" else {}
+        works = {"cbm": trained(learner(data, 4, sampler, **TOY), WARM_UP)[1]}
+        works["products"] = products_of_training(9, 4, rows, **shape)
+        works |= both(peers.training, data, 4, sampler, rows)
+        works |= peers.of_scikit_learn(data, 4, rows) if sampler == "PCD-1" else {}
+        yield f"{sampler} 9x4, {rows} rows", reach, works
+
+
+def pcd(data: Dataset, hidden: int, reach: str) -> Row:
+    """Updates of PCD-1 on a data set."""
+    works = {"cbm": trained(learner(data, hidden), WARM_UP)[1]}
+    works["products"] = products_of_training(data.width, hidden, 100)
+    works |= both(peers.training, data, hidden)
+    works |= peers.of_scikit_learn(data, hidden)
+    return f"PCD-1 {data.width}x{hidden}, batch 100, {data.name}", reach, works
+
+
+def rbm() -> Iterator[Row]:
+    """Updates on MNIST."""
+    yield pcd(rows_of("mnist"), 500, "<= 0.60 x products")
+    yield pcd(rows_of("mnist"), 16, "<= 0.20 ms")
+
+
+def sets() -> Iterator[Row]:
+    """Updates on sets of few units, many and few of them on."""
+    yield pcd(rows_of("dna", 180, 0.25), 200, "<= 0.80 x products")
+    yield pcd(rows_of("adult", 123, 0.11), 200, "<= 0.65 x products")
+    yield pcd(rows_of("web", 300, 0.04), 200, "<= 0.50 x products")
+
+
+def tempering() -> Iterator[Row]:
+    """Updates of parallel tempering on MNIST, with warm chains of a trained machine."""
+    data = rows_of("mnist")
+    works = {"cbm": trained(learner(data, 500, "PT_20"), 5, mnist_machine()[0])[1]}
+    works["products"] = products_of_training(784, 500, 100, 20, 100)
+    works |= both(peers.training, data, 500, "PT_20")
+    yield f"PT_20 784x500, batch 100, one ladder, {data.name}", "<= 0.80 x products", works
+
+
+def annealing() -> Iterator[Row]:
+    """AIS of a machine trained on MNIST."""
+    data, (_, machine) = rows_of("mnist"), mnist_machine()
+    base = base_rate(data.train.mean(axis=0), len(data.train))
+    arrays = {"W": machine[0], "x": numbers(100, 784), "h": numbers(100, 500)}
+    works = {"cbm": lambda n: [ais(machine, base, 1, temperatures=1000) for _ in range(n)]}
+    works["products"] = sgemms(arrays, *["h W'", "x W"] * 1000)
+    works |= both(peers.annealing, machine, base, 1000, 100)
+    yield f"AIS 784x500, 100 runs, 1,000 temperatures, {data.name}", "<= 0.70 x products", works
+
+
+def likelihood() -> Iterator[Row]:
+    """Log-likelihoods given log Z, and log Z by all states."""
+    data, (_, machine) = rows_of("mnist"), mnist_machine()
+    arrays, blocks, one = {"W": machine[0], "x": numbers(6000, 784)}, len(data.train) // 6000, np.float32(1)
+    works = {"cbm": lambda n: [mean_log_likelihood(*machine, data.train, one, 0.0) for _ in range(n)]}
+    works["products"] = sgemms(arrays, *["x W"] * blocks)
+    works |= both(peers.likelihood, machine, data.train)
+    yield f"log-likelihood of {len(data.train):,} rows given log Z, 784x500", "<= 0.55 x products", works
+    rng = np.random.default_rng(0)
+    W, b, c = 0.3 * rng.standard_normal((784, 16)), rng.normal(-2, 1, 784), rng.standard_normal(16)
+    works = {"cbm": lambda n: [log_partition(W, b, c) for _ in range(n)]}
+    works |= both(peers.log_partition, (W, b, c), dtype="float64")
+    yield "log Z 784x16", "<= 0.2 s", works
+
+
+def deep() -> Iterator[Row]:
+    """Updates of a DBM, with mean field of exactly three rounds: no mean stays within the tolerance."""
+    data, (n, m, rounds) = rows_of("mnist"), (784, 500, 3)
+    model, mean_field = {"kind": "dbm", "hidden": (m, m)}, {"rounds": rounds, "tolerance": 1e-30}
+    trainer = learner(data, m, offsets="ddd^b_s", model=model, mean_field=mean_field)
+    W, x, h = numbers(n + m, m), numbers(100, n + m), numbers(100, m)
+    arrays = {"W": W, "x": x, "h": h, "v": numbers(100, n), "V": W[:n], "e": numbers(100, m), "U": W[n:]}
+    rest = "h W'", "x W", "x' h", "x' h"
+    works = {"cbm": trained(trainer, WARM_UP)[1]}
+    works["products"] = sgemms(arrays, "v V", "e U", *["h U'", "e U"] * rounds, *rest)
+    works |= both(peers.deep_training, data, m, m, rounds)
+    yield (
+        f"DBM 784-500-500, batch 100, {rounds} rounds of mean field, {data.name}",
+        "<= 0.85 x products",
+        works,
     )
-    plan = make_plan(settings, data, 1)
-    state = initial_state(settings, data, plan, 1)
-    no_trail = empty_trail(data.width, hidden)
-    return lambda n: train(state, data.train, plan, no_trail, 0, n)
 
 
-def numpy_update(data: Dataset, hidden: int, batch: int) -> Callable[[int], None]:
-    """Return a function that makes n updates of PCD-1 with the centered gradient in plain NumPy, float32."""
-    rng = np.random.default_rng(1)
-    n_visible = data.width
-    W = rng.normal(0, 0.01, (n_visible, hidden)).astype(np.float32)
-    b, c = np.zeros(n_visible, np.float32), np.zeros(hidden, np.float32)
-    lam = np.full(hidden, 0.5, np.float32)
-    chain = (rng.random((batch, n_visible)) < 0.5).astype(np.float32)
-
-    def sigmoid(a: np.ndarray) -> np.ndarray:
-        return 1 / (1 + np.exp(-a))
-
-    def update(n: int) -> None:
-        nonlocal W, b, c, lam, chain
-        for step in range(n):
-            first = step * batch % (len(data.train) - batch + 1)
-            xd = data.train[first : first + batch].astype(np.float32)
-            hd = sigmoid(xd @ W + c)
-            h = (rng.random((batch, hidden), np.float32) < sigmoid(chain @ W + c)).astype(np.float32)
-            chain = (rng.random((batch, n_visible), np.float32) < sigmoid(h @ W.T + b)).astype(np.float32)
-            hm = sigmoid(chain @ W + c)
-            mu, lam = xd.mean(0), 0.99 * lam + np.float32(0.01) * hd.mean(0)
-            step_W = 0.05 * ((xd - mu).T @ (hd - lam) - (chain - mu).T @ (hm - lam)) / batch
-            W = W + step_W
-            b = b + 0.05 * (xd.mean(0) - chain.mean(0)) - step_W @ lam
-            c = c + 0.05 * (hd.mean(0) - hm.mean(0)) - step_W.T @ mu
-
-    return update
+def natural() -> Iterator[Row]:
+    """Natural gradients over all states, at a rate so low that the Fisher matrix keeps its rank."""
+    data = load("bars-and-stripes", size=2)
+    toy = {"data": {"name": "bars-and-stripes", "size": 2}, "batch": "full", "learning_rate": 1e-6}
+    works = {"cbm": trained(learner(data, 4, "exact", **toy, gradient={"kind": "natural"}))[1]}
+    works["cbm, centered gradient"] = trained(learner(data, 4, "exact", **toy))[1]
+    works |= both(peers.natural, data, 4, dtype="float64")
+    yield "natural gradient, exact, 4x4", "<= 100 us", works
 
 
-def sklearn_update(data: Dataset, hidden: int, batch: int) -> Callable[[int], None]:
-    """Return a function that makes n updates of scikit-learn's BernoulliRBM (PCD-1, plain gradient)."""
-    from sklearn.neural_network import BernoulliRBM
+def recorders() -> Iterator[Row]:
+    """Whole trials of 20,000 updates of a toy with every update recorded, and without."""
+    data = load("bars-and-stripes", size=3)
 
-    machine = BernoulliRBM(n_components=hidden, learning_rate=0.05, batch_size=batch, random_state=1)
-    rows = data.train[:batch].astype(np.float32)
+    def trial(sampler: str, what: str = "") -> Work:
+        more = {"updates": 20000, "epochs": None, "evaluate": {"method": "none", "every": 20000}}
+        more |= {"record": {"what": what, "window": "0-20000"}} if what else {}
+        settings = learner(data, 4, sampler, **TOY | more).settings
+        return lambda n: [run_trial(Trial("benchmark", settings, 0, 1), data) for _ in range(n)]
 
-    def update(n: int) -> None:
-        for _ in range(n):
-            machine.partial_fit(rows)
-
-    return update
-
-
-@numba.njit
-def _products(x, W, h, out, n, k):
-    for _ in range(n):
-        for _ in range(k):
-            np.dot(x, W, h)
-            np.dot(h, W.T, out)
+    for sampler in ("PT_10", "PCD-1"):
+        what = "weight_norms+offset_values"
+        works = {"cbm": trial(sampler, what), "with offset_error too": trial(sampler, f"{what}+offset_error")}
+        works["nothing recorded"] = trial(sampler)
+        yield f"{sampler} 9x4, norms and offsets of 20,000 updates", "<= 1.3 x without", works
 
 
-@numba.njit
-def _gradient_products(x, W, h, out, n):
-    for _ in range(n):
-        np.dot(x, W, h)
-        np.dot(x.T, h, out)
-        np.dot(x.T, h, out)
+def auto_encoder() -> Iterator[Row]:
+    """Updates of an auto encoder on MNIST."""
+    data, n, m = rows_of("mnist"), 784, 392
+    arrays = {"W": numbers(n, m), "x": numbers(100, n), "y": numbers(100, m)}
+    works = {"cbm": trained(learner(data, m, None, model={"kind": "auto-encoder", "hidden": m}), WARM_UP)[1]}
+    works["products"] = sgemms(arrays, "x W", "y W'", "x W", "x' y", "x' y")
+    works |= both(peers.encoding, data, m)
+    works |= peers.of_scikit_learn(data, m, encodes=True)
+    yield f"auto encoder {n}-{m}, batch 100, {data.name}", "<= 1.3 x products", works
 
 
-def bare_products(width: int, hidden: int, rows: int, sweeps: int, batch: int) -> Callable[[int], None]:
-    """Return a function that makes the products of n updates and nothing else."""
-    rng = np.random.default_rng(2)
+def commands() -> Iterator[Row]:
+    """``cbm --help`` as a whole process, beside an empty Python."""
 
-    def arrays(count: int) -> list[np.ndarray]:
-        shapes = (count, width), (width, hidden), (count, hidden)
-        return [rng.random(shape).astype(np.float32) / 1000 for shape in shapes]
+    def process(*command: str) -> Work:
+        command = sys.executable, *command
+        return lambda n: [subprocess.run(command, capture_output=True, check=True) for _ in range(n)]
 
-    chains, batches = arrays(rows), arrays(batch)
-    out, gradient = np.empty_like(chains[0]), np.empty_like(chains[1])
-
-    def update(n: int) -> None:
-        _products(*chains, out, n, sweeps)
-        _gradient_products(*batches, gradient, n)
-
-    return update
+    works = {"cbm": process("-m", "cbm_cli.cli", "--help"), "python -c pass": process("-c", "pass")}
+    yield "cbm --help", "<= 0.3 s", works
 
 
-def medians(works: dict[str, Callable[[int], None]], n: int) -> dict[str, float]:
-    """Return seconds of one of n repetitions, median over rounds in which every work has its turn."""
-    for work in works.values():
-        work(2)
-    seconds: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(ROUNDS):
-        for name, work in works.items():
-            began = time.perf_counter()
-            work(n)
-            seconds[name].append((time.perf_counter() - began) / n)
-    return {name: statistics.median(times) for name, times in seconds.items()}
-
-
-def show(title: str, reach: str, times: dict[str, float], unit: float, name: str) -> None:
-    """Print the lines of one work."""
-    ours = times["cbm"]
-    for who, seconds in times.items():
-        ratio = "" if who == "cbm" else f"{seconds / ours:.2f}"
-        target = reach if who == "cbm" else ""
-        print(
-            f"| {title if who == 'cbm' else ''} | {who} | {seconds * unit:.4g} {name} | {ratio} | {target} |",
-            flush=True,
-        )
-
-
-def updates() -> None:
-    """Time updates of toys and of MNIST-sized machines."""
-    toy = load("bars-and-stripes", size=3)
-    rng = np.random.default_rng(0)
-    big = Dataset("random", (rng.random((6000, 784)) < 0.13).astype(np.uint8))
-    floor = bare_products(9, 4, 10, 16, 16)
-    show(
-        "PT_10, 9x4, 16 rows, one ladder",
-        "<= 40 us",
-        medians({"cbm": cbm_update("PT_10", toy, 4, 16), "bare products": floor}, 2000),
-        1e6,
-        "us",
+GROUPS = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        *(toys, rbm, sets, tempering, annealing, likelihood, deep, natural),
+        *(recorders, auto_encoder, commands),
     )
-    for sampler in ("CD-1", "PCD-1"):
-        works = {
-            "cbm": cbm_update(sampler, toy, 4, 16),
-            "NumPy (PCD-1)": numpy_update(toy, 4, 16),
-            "scikit-learn": sklearn_update(toy, 4, 16),
-            "bare products": bare_products(9, 4, 16, 1, 16),
-        }
-        show(f"{sampler}, 9x4, 16 rows", "<= 4 us", medians(works, 1000), 1e6, "us")
-    for hidden, n, reach in ((16, 100, "<= 0.6 ms"), (500, 20, "<= 1.2 x products")):
-        works = {
-            "cbm": cbm_update("PCD-1", big, hidden, 100),
-            "NumPy": numpy_update(big, hidden, 100),
-            "scikit-learn": sklearn_update(big, hidden, 100),
-            "bare products": bare_products(784, hidden, 100, 1, 100),
-        }
-        show(f"PCD-1, 784x{hidden}, batch 100", reach, medians(works, n), 1e3, "ms")
-
-
-def likelihoods() -> None:
-    """Time log Z of 784x16 and the log-likelihood of 60,000 rows."""
-    rng = np.random.default_rng(0)
-    W = rng.normal(0, 0.3, (784, 16)).astype(np.float32)
-    b, c = rng.normal(-2, 1, 784).astype(np.float32), rng.normal(0, 1, 16).astype(np.float32)
-
-    def plain(n: int) -> None:
-        W64 = W.astype(np.float64)
-        for _ in range(n):
-            values = []
-            for start in range(0, 2**16, 4096):
-                states = ((np.arange(start, start + 4096)[:, None] >> np.arange(16)) & 1).astype(np.float64)
-                values.append(states @ c + np.logaddexp(0, states @ W64.T + b).sum(axis=1))
-            np.logaddexp.reduce(np.concatenate(values))
-
-    def ours(n: int) -> None:
-        for _ in range(n):
-            log_partition(W, b, c)
-
-    show("log Z, 784x16", "<= 0.2 s", medians({"cbm": ours, "NumPy float64": plain}, 1), 1, "s")
-    rows = (rng.random((60000, 784)) < 0.13).astype(np.uint8)
-
-    def likelihood(n: int) -> None:
-        for _ in range(n):
-            mean_log_likelihood(W, b, c, rows, np.float32(1), 0.0)
-
-    show("log-likelihood of 60,000 rows, 784x16, given log Z", "", medians({"cbm": likelihood}, 1), 1, "s")
-
-
-def big_machines() -> None:
-    """Time PT_20, AIS and the log-likelihood of a 784x500 machine beside their matrix products."""
-    rng = np.random.default_rng(0)
-    big = Dataset("random", (rng.random((6000, 784)) < 0.13).astype(np.uint8))
-    works = {
-        "cbm": cbm_update("PT_20", big, 500, 100),
-        "bare products": bare_products(784, 500, 20, 100, 100),
-    }
-    show("PT_20, 784x500, batch 100, one ladder", "<= 1.25 x products", medians(works, 3), 1e3, "ms")
-
-    W = rng.normal(0, 0.05, (784, 500)).astype(np.float32)
-    b, c = rng.normal(-2, 1, 784).astype(np.float32), rng.normal(0, 1, 500).astype(np.float32)
-    base = np.zeros(784, np.float32)
-    x, h = rng.random((100, 784)).astype(np.float32), rng.random((100, 500)).astype(np.float32)
-    out_x, out_h = np.empty_like(x), np.empty_like(h)
-
-    def annealing(n: int) -> None:
-        for _ in range(n):
-            ais((W, b, c), base, 1, temperatures=1000, runs=100)
-
-    def products(n: int) -> None:
-        for _ in range(1000 * n):
-            np.dot(x, W, out_h)
-            np.dot(h, W.T, out_x)
-
-    works = {"cbm": annealing, "bare products": products}
-    show("AIS, 784x500, 100 runs, 1,000 temperatures", "<= 1.4 x products", medians(works, 1), 1, "s")
-
-    rows = (rng.random((60000, 784)) < 0.13).astype(np.uint8)
-    wide, activation = rows[:6000].astype(np.float32), np.empty((6000, 500), np.float32)
-
-    def likelihood(n: int) -> None:
-        for _ in range(n):
-            mean_log_likelihood(W, b, c, rows, np.float32(1), 0.0)
-
-    def product(n: int) -> None:
-        for _ in range(10 * n):
-            np.dot(wide, W, activation)
-
-    works = {"cbm": likelihood, "bare product": product}
-    title = "log-likelihood of 60,000 rows, 784x500, given log Z"
-    show(title, "<= 1.3 x product", medians(works, 1), 1, "s")
-
-
-def commands() -> None:
-    """Time ``cbm --help`` as a whole process, beside an empty Python."""
-
-    def process(*command: str) -> Callable[[int], None]:
-        return lambda n: [subprocess.run(command, capture_output=True, check=True) for _ in range(n)] and None
-
-    works = {
-        "cbm": process(sys.executable, "-m", "cbm_cli.cli", "--help"),
-        "python -c pass": process(sys.executable, "-c", "pass"),
-    }
-    show("cbm --help", "<= 0.3 s", medians(works, 1), 1, "s")
-
+}
 
 if __name__ == "__main__":
-    print("| work | who | time | ratio to cbm | reach |\n|---|---|---|---|---|")
-    updates()
-    likelihoods()
-    big_machines()
-    commands()
+    parser = arguments(__doc__)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; default: all")
+    given = parser.parse_args()
+    if unknown := [name for name in given.groups if name not in GROUPS]:
+        parser.error(f"there is no group {unknown[0]}; groups are {', '.join(GROUPS)}")
+    os.environ.setdefault("CBM_DATA_DIR", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
+    print(f"{target()}; medians of {given.rounds} rounds\n")
+    head()
+    for name in given.groups or GROUPS:
+        for title, reach, works in GROUPS[name]():
+            show(title, reach, medians(works, given.rounds))
