@@ -7,7 +7,7 @@ import numpy as np
 from cbm_cli import reference as ref
 from cbm_cli.kernels import random as sites
 from cbm_cli.kernels.annealing import anneal, make_walks
-from cbm_cli.kernels.auto_encoder import summed_cost, train_auto_encoder
+from cbm_cli.kernels.auto_encoder import EncoderTraining, summed_cost
 from cbm_cli.kernels.machine import Machine, State, empty_trail
 from cbm_cli.kernels.mean_field import hear_visible, make_deep, mean_field
 from cbm_cli.kernels.phases import make_batches, order_rows
@@ -127,7 +127,7 @@ def learn(state, rows, plan, first, last, trail=None):
 
 def learn_auto_encoder(state, sizes, rows, plan, first, last):
     """Train an auto encoder in place."""
-    train_auto_encoder(state, sizes, rows, plan, first, last)
+    EncoderTraining(state, sizes, rows, plan)(None, first, last)
 
 
 def advance(learner, state, first, last, trail=None):

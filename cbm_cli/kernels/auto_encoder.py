@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cbm_cli.kernels.compiling import lean, lean_sum
-from cbm_cli.kernels.machine import Array, Machine, Rows, State, machine_of, pairs_of, velocity_of
+from cbm_cli.kernels.compiling import lean, lean_sum, specialised
+from cbm_cli.kernels.machine import Array, Machine, Rows, State, Trail, machine_of, pairs_of, velocity_of
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
 from cbm_cli.kernels.phases import Batches, load_batch, make_batches
 from cbm_cli.kernels.plan import LINEAR, RELU, SIGMOID, TANH, Plan
@@ -60,15 +60,19 @@ class Pair(NamedTuple):
     to_upper: Array  # (B, m)
 
 
-def train_auto_encoder(
-    state: State, sizes: Sequence[int], rows: Rows, plan: Plan, first: int, last: int
-) -> None:
-    """Advance ``state`` in place through the updates first, ..., last - 1; see `training.train`."""
-    n, m = len(state.mu), len(state.lam)
-    pairs, means = make_pairs(state, sizes, plan.batch)
-    noise = make_means(n, m, multiple=4)
-    work = Encoder(machine_of(state), pairs, means, noise, make_batches(rows))
-    descend_updates(work, plan, first, last)
+class EncoderTraining:
+    """Updates of one state of an auto encoder with layers of these sizes; see `training.Training`."""
+
+    def __init__(self, state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> None:
+        pairs, means = make_pairs(state, sizes, plan.batch)
+        noise = make_means(len(state.mu), len(state.lam), multiple=4)
+        work = Encoder(machine_of(state), pairs, means, noise, make_batches(rows))
+        self.state, self._given = state, (work, plan)
+        self._run = specialised(descend_updates, work, plan, 0, 0)
+
+    def __call__(self, trail: Trail, first: int, last: int) -> None:
+        """Make the updates first, ..., last - 1; the trail stays empty, for recorders are for RBMs."""
+        self._run(*self._given, first, last)
 
 
 def make_pairs(state: State, sizes: Sequence[int], rows: int) -> tuple[tuple[Pair, ...], Means]:
@@ -90,7 +94,7 @@ def make_pairs(state: State, sizes: Sequence[int], rows: int) -> tuple[tuple[Pai
 
 @lean
 def descend_updates(work: Encoder, plan: Plan, first: int, last: int) -> None:
-    """The loop of ``train_auto_encoder``."""
+    """The loop of `EncoderTraining`."""
     machine, pairs, mean = work.machine, work.pairs, work.mean
     for update in range(first, last):
         load_batch(work.batches, plan, update, pairs[0].y)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cbm_cli.kernels.compiling import lean, lean_sum
 from cbm_cli.kernels.machine import Array, Machine
 from cbm_cli.kernels.plan import Plan
-from cbm_cli.kernels.products import Bits, binary_product, make_bits, product, product_nt
+from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt
 from cbm_cli.kernels.random import DATA, fill_uniform
 from cbm_cli.kernels.units import mean_of_units, sample_units, sigmoid, sum_of_softplus
 
@@ -45,7 +45,7 @@ def make_deep(
     numbers = rows * (even + odd) if gibbs else 0
     return Deep(
         *(np.empty(shape, np.float32) for shape in shapes),
-        *(make_bits(rows, units) for units in (visible, even, odd)),
+        *(bits_for(rows, *units) for units in ((visible, odd), (even, odd), (odd, even))),
         np.zeros((rows, even), np.float32),
         np.ones(max(even, odd), np.float32),
         np.empty(numbers + -numbers % 4, np.float32),

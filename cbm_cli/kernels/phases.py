@@ -13,8 +13,8 @@ from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import (
     Bits,
     binary_product,
+    bits_for,
     bits_product,
-    make_bits,
     pack_columns,
     product,
     product_tn,
@@ -66,7 +66,7 @@ def make_batches(rows: Rows) -> Batches:
 def make_both(n: int, m: int, plan: Plan) -> tuple[Both, Phase, Phase]:
     """Allocate the rows of both phases, of the data and of the model."""
     count = plan.batch + model_rows(n, m, plan, plan.exact)
-    bits = make_bits(0 if plan.exact else plan.visible, count)
+    bits = bits_for(0 if plan.exact else plan.visible, count, m)
     both = Both(np.empty((count, n), np.float32), np.empty((count, m), np.float32), bits)
     model = both.x[plan.batch :], both.h[plan.batch :]
     return (
@@ -87,7 +87,7 @@ def make_phase(x: Array, h: Array, sign: float, exact: bool = False) -> Phase:
     count, activation = long_rows(m, rows), np.empty((rows, m), np.float32)
     weight = np.full(rows, np.float32(sign / rows))
     views = lengthened(h, count), lengthened(activation, count), np.empty(count * m, np.float32)
-    return Phase(x, h, weight, activation, *views, make_bits(0 if exact else rows, n), make_means(n, m))
+    return Phase(x, h, weight, activation, *views, bits_for(0 if exact else rows, n, m), make_means(n, m))
 
 
 @lean

@@ -11,6 +11,7 @@ first-level cache. Shapes and the number of units that are on decide which way i
 same work gives the same bytes everywhere. docs/benchmarks.md has the measurements behind the constants.
 """
 
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -92,12 +93,12 @@ def _row(a: Array) -> int:
 
 # Binary matrices
 
-_LANES = 16  # numbers of a vector; LLVM splits it where registers are narrower
-_PANEL, _NARROW = 64, 16  # columns of a panel; of the last ones, where no more are left
+_WIDEST = 64  # columns of a panel: 16, 48 or 64
 _TILE = 128  # rows of W that are gathered from at a time, 32 KB
 _LIST = _TILE + 16  # room for the list of a row within a tile
 _BLOCK = 112  # rows of x whose sums are kept at hand, 28 KB
 _FEW_ROWS, _LITTLE_WORK = 8, 2**15  # below these sgemm is faster
+_SMALL_WORK = 128  # rows times units up to which a loop over them is faster than a call of sgemm
 # Cycles to list a word; and, in a wide or narrow panel, for a row in a tile, a unit that is on, a row in a
 # word, and the four tables of a word.
 _LIST_WORD = 6.0
@@ -120,19 +121,26 @@ class Bits(NamedTuple):
 def make_bits(rows: int, units: int) -> Bits:
     """Allocate room for a binary matrix (rows, units) and its products."""
     words, tiles = -(-units // 16), -(-units // _TILE)
+    return _allocated(words, tiles, rows, [n * _WIDEST for n in (_TILE + 1, 4 * 16, _BLOCK, 1)])
+
+
+def bits_for(rows: int, units: int, columns: int) -> Bits:
+    """The same for products with a matrix (units, columns) by `binary_product`, which may need less room."""
+    if worth_packing(rows, units, columns):
+        return make_bits(rows, units)
+    return _allocated(0, 0, 0, [16 * units, 0, 16, 0] if rows * units <= _SMALL_WORK else [0, 0, 0, 0])
+
+
+def _allocated(words: int, tiles: int, rows: int, sizes: list[int]) -> Bits:
+    work = np.zeros(sum(sizes) + 16, np.float32)
+    work = work[-work.ctypes.data // 4 % 16 :]  # from a multiple of 64 bytes on
+    ends = list(accumulate(sizes))
     return Bits(
         np.zeros((words, rows), np.uint16),
         np.zeros((tiles, rows, _LIST), np.uint8),
         np.zeros((tiles, rows), np.int64),
-        *(_aligned(n * _PANEL) for n in (_TILE + 1, 4 * 16, _BLOCK, 1)),
+        *(work[end - size : end] for size, end in zip(sizes, ends, strict=True)),
     )
-
-
-def _aligned(size: int) -> Array:
-    """Zeros (float32) that begin at a multiple of 64 bytes."""
-    buffer = np.zeros(size + _LANES, np.float32)
-    start = -buffer.ctypes.data // 4 % _LANES
-    return buffer[start : start + size]
 
 
 @lean
@@ -195,7 +203,7 @@ def _count_units(bits: Bits) -> int:
     count = 0
     for q in range(bits.words.shape[0]):
         for word in bits.words[q]:
-            count += _COUNT[word & 255] + _COUNT[word >> 8]
+            count += _ones(word)
     return count
 
 
@@ -211,10 +219,28 @@ def binary_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> 
     if worth_packing(x.shape[0], x.shape[1], out.shape[1]):
         pack_rows(x, bits)
         bits_product(bits, W, turned, out)
+    elif out.shape[1] <= 16 and x.size <= _SMALL_WORK:
+        _small_product(x, bits, W, turned, out)
     elif turned:
         product_nt(x, W, out)
     else:
         product(x, W, out)
+
+
+@lean
+def _small_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> None:
+    """out = x W, or x W', of up to 16 columns: every row is one vector."""
+    (rows, units), columns = x.shape, out.shape[1]
+    for k in range(units):
+        for i in range(columns):
+            bits.tile[16 * k + i] = W[i, k] if turned else W[k, i]
+    for r in range(rows):
+        if r * columns + 16 <= out.size:  # what is written beyond a row, the next one overwrites
+            _multiply_row(x, np.int64(r * units), np.int64(units), bits.tile, out, np.int64(r * columns))
+        else:
+            _multiply_row(x, np.int64(r * units), np.int64(units), bits.tile, bits.sums, np.int64(0))
+            for i in range(columns):
+                out[r, i] = bits.sums[i]
 
 
 @lean
@@ -243,7 +269,7 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
         _list_units(bits, units, off)
     j = 0
     while j < columns:
-        width = _PANEL if columns - j > _NARROW else _NARROW
+        width = _width_of_panel(columns - j)
         if gather and off:
             _add_all_rows(bits, W, turned, j, width)
         for first in range(0, rows, block):
@@ -260,12 +286,21 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
 
 
 @lean
+def _width_of_panel(columns: int) -> int:
+    """Columns of the next panel where so many are left: panels of 48 keep the last one from being narrow."""
+    vectors = (columns + 15) // 16
+    if vectors == 1:
+        return 16
+    return 48 if vectors % 4 else 64
+
+
+@lean
 def _prefers_gathering(bits: Bits, units: int, columns: int) -> bool:
     """Whether gathering so many units takes fewer cycles than looking them up."""
     words, rows = bits.words.shape
     tiles, blocks = bits.fours.shape[0], -(-rows // _BLOCK)
-    wide = (columns + _PANEL - _NARROW - 1) // _PANEL
-    narrow = 1 if columns > wide * _PANEL else 0
+    vectors = (columns + 15) // 16
+    wide, narrow = (vectors / 4.0, 0) if vectors > 1 else (0.0, 1)
     gather = _LIST_WORD * words * rows
     gather += wide * (_GATHER_ROW * tiles * rows + _GATHER_UNIT * units)
     gather += narrow * (_NARROW_ROW * tiles * rows + _NARROW_UNIT * units)
@@ -283,10 +318,12 @@ def _gather(bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, 
         _load_tile(W, turned, t * _TILE, _TILE, j, width, bits.tile)
         for r in range(first, last):
             to, on, fours = (r - first) * width, np.int64((t * rows + r) * _LIST), bits.fours[t, r]
-            if width == _PANEL:
-                _add_rows(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
+            if width == 64:
+                _add_rows_64(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
+            elif width == 48:
+                _add_rows_48(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
             else:
-                _add_narrow_rows(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
+                _add_rows_16(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
 
 
 @lean
@@ -317,61 +354,76 @@ def _look_up(bits: Bits, W: Array, turned: bool, j: int, width: int, first: int,
     for q in range(bits.words.shape[0]):
         _load_tile(W, turned, 16 * q, 16, j, width, bits.tile)
         for k in range(4):
-            if width == _PANEL:
-                _add_subsets(bits.tile, np.int64(4 * k * width), bits.tables, np.int64(16 * k * width))
+            at, to = np.int64(4 * k * width), np.int64(16 * k * width)
+            if width == 64:
+                _add_subsets_64(bits.tile, at, bits.tables, to)
+            elif width == 48:
+                _add_subsets_48(bits.tile, at, bits.tables, to)
             else:
-                _add_narrow_subsets(bits.tile, np.int64(4 * k * width), bits.tables, np.int64(16 * k * width))
+                _add_subsets_16(bits.tile, at, bits.tables, to)
         for r in range(first, last):
             to, word = np.int64((r - first) * width), np.int64(q * rows + r)
-            if width == _PANEL:
-                _add_entries(bits.sums, to, bits.tables, bits.words, word)
+            if width == 64:
+                _add_entries_64(bits.sums, to, bits.tables, bits.words, word)
+            elif width == 48:
+                _add_entries_48(bits.sums, to, bits.tables, bits.words, word)
             else:
-                _add_narrow_entries(bits.sums, to, bits.tables, bits.words, word)
+                _add_entries_16(bits.sums, to, bits.tables, bits.words, word)
 
 
 @lean
 def _load_tile(W: Array, turned: bool, start: int, count: int, j: int, width: int, tile: Array) -> None:
-    """Copy ``count`` rows of W (or W') from ``start``, columns j, ..., to the tile; zeros beyond the end."""
-    ld = W.shape[1]
+    """Copy ``count`` rows of W (or W') from ``start``, columns j, ..., to the tile; zeros below the last row.
+
+    Vectors that would reach beyond the last column begin earlier, and repeat columns of the one before.
+    """
     units, columns = (W.shape[1], W.shape[0]) if turned else W.shape
-    stop, right = min(units, start + count), min(columns, j + width)
-    if turned:
-        for i in range(j, j + width, 16):
-            for k in range(start, start + count, 16):
-                to = (k - start) * width + i - j
-                if k + 16 <= stop and i + 16 <= right:
-                    _turn_sixteen(W, np.int64(i * ld + k), np.int64(ld), tile, np.int64(to), np.int64(width))
-                else:
-                    for u in range(16):
-                        for v in range(16):
-                            inside = k + u < stop and i + v < right
-                            tile[to + u * width + v] = W[i + v, k + u] if inside else np.float32(0)
-        return
-    for k in range(start, stop):
-        to = (k - start) * width
-        if right == j + width:
+    stop = min(units, start + count)
+    if columns < 16 or (turned and units < 16):
+        for k in range(start, stop):
+            for i in range(width):
+                column = min(j + i - i % 16, max(0, columns - 16)) + i % 16
+                value = np.float32(0)
+                if column < columns:
+                    value = W[column, k] if turned else W[k, column]
+                tile[(k - start) * width + i] = value
+    elif turned:
+        for v in range(0, width, 16):
+            i = min(j + v, columns - 16)
+            for k in range(start, stop, 16):
+                _load_turned(W, i, k, width, tile, (k - start) * width + v)
+    else:
+        for k in range(start, stop):
             for v in range(0, width, 16):
-                _copy_sixteen(W, np.int64(k * ld + j + v), tile, np.int64(to + v))
-        else:
-            for i in range(right - j):
-                tile[to + i] = W[k, j + i]
-            for i in range(right - j, width):
-                tile[to + i] = 0
+                at = k * columns + min(j + v, columns - 16)
+                _copy_sixteen(W, np.int64(at), tile, np.int64((k - start) * width + v))
     tile[(stop - start) * width : count * width] = 0
+
+
+@lean
+def _load_turned(W: Array, i: int, k: int, width: int, tile: Array, to: int) -> None:
+    """Transpose W[i : i + 16, k : k + 16] to the tile; a last block begins earlier, and its rows move up."""
+    units = W.shape[1]
+    surplus = max(0, k + 16 - units)
+    at = i * units + k - surplus
+    _turn_sixteen(W, np.int64(at), np.int64(units), tile, np.int64(to), np.int64(width))
+    for u in range(16 - surplus if surplus else 0):
+        _copy_sixteen(tile, np.int64(to + (u + surplus) * width), tile, np.int64(to + u * width))
 
 
 @lean
 def _unload(sums: Array, first: int, last: int, j: int, width: int, out: Array) -> None:
     """Copy the sums to the rows first, ..., last - 1 of out, columns j, ..."""
-    ld = out.shape[1]
+    columns = out.shape[1]
     for r in range(first, last):
         at = (r - first) * width
-        if j + width <= ld:
-            for v in range(0, width, 16):
-                _copy_sixteen(sums, np.int64(at + v), out, np.int64(r * ld + j + v))
+        if columns < 16:
+            for i in range(columns):
+                out[r, i] = sums[at + i]
         else:
-            for i in range(ld - j):
-                out[r, j + i] = sums[at + i]
+            for v in range(0, width, 16):
+                to = r * columns + min(j + v, columns - 16)
+                _copy_sixteen(sums, np.int64(at + v), out, np.int64(to))
 
 
 # Beside products: a call of Python
@@ -390,7 +442,7 @@ def call(typingctx, address, number):
 
 # What the loops above are made of: explicit vectors, for LLVM guards short inner loops by checks for overlap.
 
-_VECTOR = ir.VectorType(ir.FloatType(), _LANES)
+_VECTOR = ir.VectorType(ir.FloatType(), 16)  # LLVM splits it where registers are narrower
 
 
 def _data(context, builder, sig, args, i):
@@ -423,6 +475,16 @@ def _sixteen(typingctx, x, at):
         return builder.bitcast(builder.fcmp_ordered(">", x, ir.Constant(_VECTOR, [0.5] * 16)), ir.IntType(16))
 
     return types.uint16(x, types.int64), codegen
+
+
+@intrinsic
+def _ones(typingctx, word):
+    """Number of bits of a word that are 1."""
+
+    def codegen(context, builder, sig, args):
+        return builder.zext(builder.ctpop(args[0]), _LONG)
+
+    return types.int64(types.uint16), codegen
 
 
 @intrinsic
@@ -470,6 +532,27 @@ def _turn_sixteen(typingctx, W, at, ld, tile, to, width):
 
     long = types.int64
     return types.void(W, long, long, tile, long, long), codegen
+
+
+@intrinsic
+def _multiply_row(typingctx, x, at, units, tile, out, to):
+    """out[to : to + 16] = the sum over k < units of x[at + k] times tile[16 k : 16 k + 16]."""
+
+    def codegen(context, builder, sig, args):
+        x, tile, out = (_data(context, builder, sig, args, i) for i in (0, 3, 4))
+        total = cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, [0.0] * 16))
+        lanes = ir.Constant(ir.VectorType(_INT, 16), [0] * 16)
+        with cgutils.for_range(builder, args[2], intp=_LONG) as loop:
+            value = builder.load(builder.gep(x, [builder.add(args[1], loop.index)]))
+            single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, _INT(0))
+            factor = builder.shuffle_vector(single, single, lanes)
+            row = _load(builder, tile, builder.mul(loop.index, _LONG(16)), 0, 64)
+            builder.store(builder.fadd(builder.load(total), builder.fmul(factor, row)), total)
+        _store(builder, builder.load(total), out, args[5])
+        return context.get_dummy_value()
+
+    long = types.int64
+    return types.void(x, long, long, tile, out, long), codegen
 
 
 def _make_add_rows(vectors: int):
@@ -545,6 +628,6 @@ def _make_add_entries(vectors: int):
     return add_entries
 
 
-_add_rows, _add_narrow_rows = _make_add_rows(4), _make_add_rows(1)
-_add_subsets, _add_narrow_subsets = _make_add_subsets(4), _make_add_subsets(1)
-_add_entries, _add_narrow_entries = _make_add_entries(4), _make_add_entries(1)
+_add_rows_16, _add_rows_64, _add_rows_48 = map(_make_add_rows, (1, 4, 3))
+_add_subsets_16, _add_subsets_64, _add_subsets_48 = map(_make_add_subsets, (1, 4, 3))
+_add_entries_16, _add_entries_64, _add_entries_48 = map(_make_add_entries, (1, 4, 3))

@@ -13,12 +13,12 @@ import numpy as np
 from cbm_cli.kernels.compiling import lean, lean_sum
 from cbm_cli.kernels.machine import Array, Machine
 from cbm_cli.kernels.plan import Plan
-from cbm_cli.kernels.products import Bits, binary_product, make_bits, transpose, worth_packing
+from cbm_cli.kernels.products import Bits, binary_product, bits_for, transpose, worth_packing
 from cbm_cli.kernels.random import RESTART, fill_uniform
 from cbm_cli.kernels.units import sample_units
 
 _CHUNK = 16384  # random numbers made at a time: few enough to stay in the first-level cache
-_LONG = 128  # units that a loop needs to vectorise well
+_LONG, _LANES = 128, 16  # units that a loop needs to vectorise well, and units of a vector
 
 
 class Side(NamedTuple):
@@ -47,11 +47,10 @@ class Chains(NamedTuple):
 
 
 def long_rows(units: int, rows: int, step: int = 1) -> int:
-    """How many of ``rows`` rows make one long row: the fewest multiple of ``step`` that is long enough."""
-    count = step
-    while count < rows and (count * units < _LONG or rows % count):
-        count += step
-    return count
+    """How many of ``rows`` rows, a multiple of ``step``, make one long row, of whole vectors if possible."""
+    counts = [k for k in range(step, rows + 1, step) if rows % k == 0 and (k * units >= _LONG or k == rows)]
+    whole = [k for k in counts if k * units % _LANES <= k * units // 256 and k * units <= _CHUNK // 2]
+    return min(whole or counts)
 
 
 def lengthened(array: Array, count: int) -> Array:
@@ -74,8 +73,8 @@ def make_chains(h: Array, plan: Plan, x: Array, to_h: Array) -> Chains:
     rounds = plan.rows // plan.chains
     wide = rounds > 1 and worth_packing(chains, m, n)
     return Chains(
-        _side(np.empty_like(x), x, beta, T, plan.to_visible),
-        _side(to_h, h, beta, T, plan.to_hidden),
+        _side(np.empty_like(x), x, m, beta, T, plan.to_visible),
+        _side(to_h, h, n, beta, T, plan.to_hidden),
         np.empty((m, n) if wide else (0, 0), np.float32),
         beta,
         np.empty(chains, np.float32),
@@ -85,13 +84,16 @@ def make_chains(h: Array, plan: Plan, x: Array, to_h: Array) -> Chains:
     )
 
 
-def _side(activation: Array, states: Array, beta: Array, temperatures: int, factor: np.float32) -> Side:
+def _side(
+    activation: Array, states: Array, others: int, beta: Array, temperatures: int, factor: np.float32
+) -> Side:
+    """Allocate a side whose states are multiplied with the weights to so many other units."""
     chains, units = states.shape
     count = long_rows(units, chains, temperatures) if chains else 1
     return Side(
         activation,
         states,
-        make_bits(chains, units),
+        bits_for(chains, units, others),
         lengthened(activation, count),
         lengthened(states, count),
         np.repeat(factor * beta[:count], units),

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import lean, lean_sum
+from cbm_cli.kernels.compiling import allocating, lean, lean_sum
 from cbm_cli.kernels.machine import Array, Machine, Rows
-from cbm_cli.kernels.products import Bits, binary_product, make_bits, product, product_nt
+from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
 Wide = NDArray[np.float64]
@@ -145,19 +145,19 @@ class GrayWork(NamedTuple):
     z: Wide  # (n,) exp(activation)
 
 
+@allocating
 def log_partition(W: Array, b: Array, c: Array) -> float:
     """log Z of the machine W (N, M), b (N,), c (M,), over all states of its smaller side; float64.
 
     Cost: 2^min(N, M) max(N, M) multiplications. Never raises; NaN in gives NaN out.
     """
-    W, b, c = (np.asarray(array, dtype=np.float64) for array in (W, b, c))
+    W64, b64, c64 = W.astype(np.float64), b.astype(np.float64), c.astype(np.float64)
     if W.shape[1] > W.shape[0]:
-        W, b, c = W.T, c, b
-    W, columns = np.ascontiguousarray(W), np.ascontiguousarray(W.T)
-    low, n = columns[:_LOW_BITS], len(b)
-    with np.errstate(over="ignore"):
-        work = GrayWork(columns, np.exp(low), np.exp(-low), np.ones(n), np.empty(n), np.empty(n))
-    return walk_gray_code(W, b, c, work)
+        W64, b64, c64 = np.ascontiguousarray(W64.T), c64, b64
+    columns, n = np.ascontiguousarray(W64.T), b64.size
+    low = columns[:_LOW_BITS]
+    work = GrayWork(columns, np.exp(low), np.exp(-low), np.ones(n), np.empty(n), np.empty(n))
+    return walk_gray_code(W64, b64, c64, work)
 
 
 @lean
@@ -213,7 +213,7 @@ def mean_log_likelihood(W: Array, b: Array, c: Array, rows: Rows, unit: np.float
     """Mean over rows (n, N) uint8 of log p(x) in nats, given log Z; rows of unit 1 are binary."""
     size, (n, m) = min(_ROWS, len(rows)), W.shape
     x, activation = np.empty((size, n), np.float32), np.empty((size, m), np.float32)
-    total = sum_of_scores((W, b, c), rows, np.float32(unit), x, activation, make_bits(size, n))
+    total = sum_of_scores((W, b, c), rows, np.float32(unit), x, activation, bits_for(size, n, m))
     return total / len(rows) - log_z
 
 

@@ -6,8 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cbm_cli.kernels.compiling import lean
-from cbm_cli.kernels.machine import Array, Machine, Rows, State, Trail, fast_of, machine_of, velocity_of
+from cbm_cli.kernels.compiling import lean, specialised
+from cbm_cli.kernels.machine import (
+    Array,
+    Machine,
+    Rows,
+    State,
+    Trail,
+    empty_trail,
+    fast_of,
+    machine_of,
+    velocity_of,
+)
 from cbm_cli.kernels.mean_field import Deep, make_deep
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
 from cbm_cli.kernels.phases import (
@@ -60,10 +70,8 @@ class Workspace(NamedTuple):
     noise: Means
 
 
-def train(
-    state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: int, direct: Direct | None = None
-) -> None:
-    """Advance ``state`` in place through the updates first, ..., last - 1.
+class Training:
+    """Updates of one state: work arrays are allocated once, and the state changes in place.
 
     Parameters
     ----------
@@ -71,32 +79,45 @@ def train(
     rows : (n, visible) uint8
         Training data.
     plan : Plan
-    trail : Trail
-        Its updates within the stretch are filled in.
-    first, last : int
-        Numbers of the first update and of the one after the last; an update's random numbers depend on
-        its number alone, so that a stretch can be cut anywhere.
     direct : callable, optional
         Makes the step of an update instead of the centered gradient, such as a natural gradient's.
     """
-    n, m = state.W.shape
-    aside = make_aside(state.aside_h, n, m, plan) if plan.offsets_from != SAME else None
-    deeper = n - plan.visible
-    deep = make_deep(plan.batch, plan.visible, deeper, m, state.rounds, plan.gibbs > 0) if deeper else None
-    work, errors = make_workspace(state, rows, plan), []
 
-    @CFUNCTYPE(c_int64, c_int64)
-    def make_step(update: int) -> int:
-        try:
-            direct(work, update)
-        except BaseException as error:
-            errors.append(error)
-        return len(errors)
+    def __init__(self, state: State, rows: Rows, plan: Plan, direct: Direct | None = None) -> None:
+        (n, m), self.state, self.errors = state.W.shape, state, []
+        work, deeper = make_workspace(state, rows, plan), n - plan.visible
+        aside = make_aside(state.aside_h, n, m, plan) if plan.offsets_from != SAME else None
+        deep = (
+            make_deep(plan.batch, plan.visible, deeper, m, state.rounds, plan.gibbs > 0) if deeper else None
+        )
 
-    address = cast(make_step, c_void_p).value if direct else 0
-    make_updates(work, plan, trail, first, last, deep, aside, address)
-    if errors:
-        raise errors[0]
+        @CFUNCTYPE(c_int64, c_int64)
+        def make_step(update: int) -> int:
+            try:
+                direct(work, update)
+            except BaseException as error:
+                self.errors.append(error)
+            return len(self.errors)
+
+        self._step = make_step  # C code calls it as long as this lives
+        address = cast(make_step, c_void_p).value if direct else 0
+        self._run = specialised(make_updates, work, plan, empty_trail(n, m), 0, 0, deep, aside, address)
+        self._given = (work, plan), (deep, aside, address)
+
+    def __call__(self, trail: Trail, first: int, last: int) -> None:
+        """Make the updates first, ..., last - 1, and fill in those of the trail.
+
+        An update's random numbers depend on its number alone, so that a stretch can be cut anywhere.
+        """
+        before, after = self._given
+        self._run(*before, trail, first, last, *after)
+        if self.errors:
+            raise self.errors.pop()
+
+
+def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: int) -> None:
+    """Advance ``state`` in place through the updates first, ..., last - 1; see `Training`."""
+    Training(state, rows, plan)(trail, first, last)
 
 
 def make_workspace(state: State, rows: Rows, plan: Plan) -> Workspace:
@@ -154,7 +175,7 @@ def make_updates(
     aside: Source | None,
     direct: int,
 ) -> None:
-    """The loop of ``train``. Where ``deep`` or ``aside`` is None, nothing of it is compiled."""
+    """The loop of `Training`. Where ``deep`` or ``aside`` is None, nothing of it is compiled."""
     machine, data, model, gradient, mark = work.machine, work.data, work.model, work.gradient, 0
     for update in range(first, last):
         load_batch(work.batches, plan, update, data.x)  # x_d (B, N)

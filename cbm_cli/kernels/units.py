@@ -81,9 +81,13 @@ def mean_of_units(activation: Array, gain: np.float32, bias: Array, scale: np.fl
 
 @lean
 def sample_units(activation: Array, beta: Array, bias: Array, u: Array, at: int, out: Array) -> None:
-    """out = 1 where u[at:] < sigmoid(beta activation + bias), else 0; shapes as in mean_of_units."""
+    """out = 1 where u[at:] < sigmoid(beta activation + bias), else 0; shapes as in mean_of_units.
+
+    u < 1 / (1 + exp(-a)) is asked as u (1 + exp(-a)) < 1, without a division.
+    """
     width = out.shape[1]
     for r in range(out.shape[0]):
         numbers = u[at + r * width : at + (r + 1) * width]
         for i in range(width):
-            out[r, i] = np.float32(numbers[i] < sigmoid(beta[i] * activation[r, i] + bias[i]))
+            odds = exponential(-(beta[i] * activation[r, i] + bias[i]))
+            out[r, i] = np.float32(numbers[i] * (_ONE + odds) < _ONE)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels import training
-from cbm_cli.kernels.auto_encoder import summed_cost, train_auto_encoder
+from cbm_cli.kernels.auto_encoder import EncoderTraining, summed_cost
 from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.kernels.random import FISHER, fill_uniform
 from cbm_cli.kernels.step import add, fade, rate_at
@@ -33,6 +33,7 @@ class Learner:
         self.sizes = layout_of(settings, data).sizes
         self.plan = make_plan(settings, data, seed)
         self.direction = _direction_of(settings)
+        self._training: training.Training | EncoderTraining | None = None
         self.method, self.parts = method_of(settings), evaluated_parts(settings, data)
         self.encodes = settings.model.kind == "auto-encoder"
         if self.encodes:
@@ -55,11 +56,13 @@ class Learner:
 
     def advance(self, state: State, trail: Trail, first: int, last: int) -> None:
         """Make the updates first, ..., last - 1 in one call of a kernel; the state changes in place."""
-        if self.encodes:
-            train_auto_encoder(state, self.sizes, self.data.train, self.plan, first, last)
-        else:
-            direct = self._direct if self.direction else None
-            training.train(state, self.data.train, self.plan, trail, first, last, direct)
+        if self._training is None or self._training.state is not state:
+            direct, rows = self._direct if self.direction else None, self.data.train
+            if self.encodes:
+                self._training = EncoderTraining(state, self.sizes, rows, self.plan)
+            else:
+                self._training = training.Training(state, rows, self.plan, direct)
+        self._training(trail, first, last)
 
     def _direct(self, work: training.Workspace, update: int) -> None:
         """Make the step of an update along a natural gradient, or along one of another length."""
