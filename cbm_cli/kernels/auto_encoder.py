@@ -145,7 +145,7 @@ def propagate_back(pairs: tuple[Pair, ...], plan: Plan) -> None:
 
 @lean
 def activate(kind: int, activation: Array, bias: Array, out: Array) -> None:
-    """out = f(activation + bias): (rows, units), (units,)."""
+    """out = f(activation + bias): (rows, units), (units,), not the same array, or it does not vectorise."""
     floor = np.float32(0 if kind == RELU else -np.inf)
     for r in range(out.shape[0]):
         if kind == SIGMOID:
@@ -180,14 +180,14 @@ def pull_back(kind: int, back: Array, value: Array, out: Array) -> None:
 @lean
 def output_deltas(plan: Plan, bottom: Pair) -> None:
     """Deltas of the reconstruction z of x (B, n_0) for the mean cost of the batch."""
-    x, z, out = bottom.y, bottom.to_lower, bottom.delta_z
-    activate(plan.decoder, z, bottom.machine.b, z)
-    share = _ONE / np.float32(x.shape[0])
+    x, out, share = bottom.y, bottom.delta_z, _ONE / np.float32(bottom.y.shape[0])
+    activate(plan.decoder, bottom.to_lower, bottom.machine.b, out)
     for r in range(out.shape[0]):
         for i in range(out.shape[1]):
-            out[r, i] = share * (z[r, i] - x[r, i])
+            z = out[r, i]
+            out[r, i] = share * (z - x[r, i])
             if plan.squared:
-                out[r, i] *= _TWO * slope(plan.decoder, z[r, i])
+                out[r, i] *= _TWO * slope(plan.decoder, z)
 
 
 @lean
@@ -226,8 +226,8 @@ def cost_of_pass(pairs: tuple[Pair, ...], plan: Plan) -> float:
     x, activation, b = pairs[0].y, pairs[0].to_lower, pairs[0].machine.b
     if not plan.squared:
         return cross_entropies(x, activation, b)
-    activate(plan.decoder, activation, b, activation)
-    return squared_errors(x, activation)
+    activate(plan.decoder, activation, b, pairs[0].delta_z)
+    return squared_errors(x, pairs[0].delta_z)
 
 
 @lean_sum

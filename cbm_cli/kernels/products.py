@@ -128,7 +128,7 @@ def bits_for(rows: int, units: int, columns: int) -> Bits:
     """The same for products with a matrix (units, columns) by `binary_product`, which may need less room."""
     if worth_packing(rows, units, columns):
         return make_bits(rows, units)
-    return _allocated(0, 0, 0, [16 * units, 0, 16, 0] if rows * units <= _SMALL_WORK else [0, 0, 0, 0])
+    return _allocated(0, 0, 0, [16 * units, 0, 16, 0]) if rows * units <= _SMALL_WORK else _NO_BITS
 
 
 def _allocated(words: int, tiles: int, rows: int, sizes: list[int]) -> Bits:
@@ -141,6 +141,9 @@ def _allocated(words: int, tiles: int, rows: int, sizes: list[int]) -> Bits:
         np.zeros((tiles, rows), np.int64),
         *(work[end - size : end] for size, end in zip(sizes, ends, strict=True)),
     )
+
+
+_NO_BITS = _allocated(0, 0, 0, [0, 0, 0, 0])
 
 
 @lean
