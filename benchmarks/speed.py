@@ -9,7 +9,8 @@ units on stand in for what is missing, and the title says so.
 
 The same on another instruction set; the line above the table names it:
 
-    NUMBA_CPU_NAME=x86-64-v3 OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2 python benchmarks/speed.py
+    export NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES= OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=avx2
+    python benchmarks/speed.py
 """
 
 import os
