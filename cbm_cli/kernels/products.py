@@ -15,54 +15,30 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  the BLAS that `_gemm` calls
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean
+from cbm_cli.kernels.intrinsics import (
+    add_entries_16,
+    add_entries_48,
+    add_entries_64,
+    add_rows_16,
+    add_rows_48,
+    add_rows_64,
+    add_subsets_16,
+    add_subsets_48,
+    add_subsets_64,
+    copy_sixteen,
+    gemm,
+    multiply_row,
+    ones,
+    sixteen,
+    store_eight,
+    turn_sixteen,
+)
 from cbm_cli.kernels.machine import Array
 
 # Dense products
-
-_INT, _LONG, _POINTER, _BYTE = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.IntType(8)
-
-
-@intrinsic
-def _gemm(typingctx, ta, tb, m, n, k, a, lda, b, ldb, c, ldc):
-    """Fortran's sgemm on the arrays' data, by the helper behind np.dot, which needs no Numba runtime."""
-    long = types.int64
-    signature = types.void(long, long, long, long, long, a, long, b, long, c, long)
-
-    def codegen(context, builder, sig, args):
-        kinds = [
-            _BYTE,
-            _BYTE,
-            _BYTE,
-            _LONG,
-            _LONG,
-            _LONG,
-            *[_POINTER] * 2,
-            _LONG,
-            _POINTER,
-            _LONG,
-            *[_POINTER] * 2,
-            _LONG,
-        ]
-        gemm = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_INT, kinds), "numba_xxgemm")
-        one, zero = (
-            builder.bitcast(cgutils.alloca_once_value(builder, ir.Constant(ir.FloatType(), value)), _POINTER)
-            for value in (1.0, 0.0)
-        )
-        a, b, c = (builder.bitcast(_data(context, builder, sig, args, i), _POINTER) for i in (5, 7, 9))
-        flags = [_BYTE(ord("s")), *(builder.trunc(flag, _BYTE) for flag in args[:2])]
-        builder.call(gemm, [*flags, *args[2:5], one, a, args[6], b, args[8], zero, c, args[10]])
-        return context.get_dummy_value()
-
-    return signature, codegen
-
 
 _AS_IS, _TURNED = ord("n"), ord("t")
 
@@ -70,19 +46,19 @@ _AS_IS, _TURNED = ord("n"), ord("t")
 @lean
 def product(a: Array, b: Array, out: Array) -> None:
     """out = a b: (R, K) @ (K, M)."""
-    _gemm(_AS_IS, _AS_IS, b.shape[1], a.shape[0], a.shape[1], b, _row(b), a, _row(a), out, _row(out))
+    gemm(_AS_IS, _AS_IS, b.shape[1], a.shape[0], a.shape[1], b, _row(b), a, _row(a), out, _row(out))
 
 
 @lean
 def product_nt(a: Array, b: Array, out: Array) -> None:
     """out = a b': (R, K) @ (M, K)'."""
-    _gemm(_TURNED, _AS_IS, b.shape[0], a.shape[0], a.shape[1], b, _row(b), a, _row(a), out, _row(out))
+    gemm(_TURNED, _AS_IS, b.shape[0], a.shape[0], a.shape[1], b, _row(b), a, _row(a), out, _row(out))
 
 
 @lean
 def product_tn(a: Array, b: Array, out: Array) -> None:
     """out = a' b: (K, R)' @ (K, M)."""
-    _gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], a.shape[0], b, _row(b), a, _row(a), out, _row(out))
+    gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], a.shape[0], b, _row(b), a, _row(a), out, _row(out))
 
 
 @lean
@@ -152,7 +128,7 @@ def pack_rows(x: Array, bits: Bits) -> None:
     rows, units = x.shape
     for r in range(rows):
         for q in range(units // 16):
-            bits.words[q, r] = _sixteen(x, np.int64(r * units + 16 * q))
+            bits.words[q, r] = sixteen(x, np.int64(r * units + 16 * q))
         if units % 16:
             word = 0
             for i in range(units - units % 16, units):
@@ -192,11 +168,11 @@ def _list_units(bits: Bits, units: int, off: bool) -> None:
                 word, first = np.int64(bits.words[q, r]), np.uint64(16 * q - t * _TILE) * _EACH
                 if off:
                     word ^= (1 << min(16, units - 16 * q)) - 1
-                _store_eight(bits.on, at, _ON[word & 255] + first)
+                store_eight(bits.on, at, _ON[word & 255] + first)
                 at += _COUNT[word & 255]
-                _store_eight(bits.on, at, _ON[word >> 8] + first + _EIGHT)
+                store_eight(bits.on, at, _ON[word >> 8] + first + _EIGHT)
                 at += _COUNT[word >> 8]
-            _store_eight(bits.on, at, np.uint64(_TILE) * _EACH)
+            store_eight(bits.on, at, np.uint64(_TILE) * _EACH)
             bits.fours[t, r] = (at - start + 3) // 4
 
 
@@ -206,7 +182,7 @@ def _count_units(bits: Bits) -> int:
     count = 0
     for q in range(bits.words.shape[0]):
         for word in bits.words[q]:
-            count += _ones(word)
+            count += ones(word)
     return count
 
 
@@ -239,9 +215,9 @@ def _small_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> 
             bits.tile[16 * k + i] = W[i, k] if turned else W[k, i]
     for r in range(rows):
         if r * columns + 16 <= out.size:  # what is written beyond a row, the next one overwrites
-            _multiply_row(x, np.int64(r * units), np.int64(units), bits.tile, out, np.int64(r * columns))
+            multiply_row(x, np.int64(r * units), np.int64(units), bits.tile, out, np.int64(r * columns))
         else:
-            _multiply_row(x, np.int64(r * units), np.int64(units), bits.tile, bits.sums, np.int64(0))
+            multiply_row(x, np.int64(r * units), np.int64(units), bits.tile, bits.sums, np.int64(0))
             for i in range(columns):
                 out[r, i] = bits.sums[i]
 
@@ -253,7 +229,7 @@ def transpose(W: Array, out: Array) -> None:
     for i in range(0, n, 16):
         for j in range(0, m, 16):
             if i + 16 <= n and j + 16 <= m:
-                _turn_sixteen(W, np.int64(i * m + j), np.int64(m), out, np.int64(j * n + i), np.int64(n))
+                turn_sixteen(W, np.int64(i * m + j), np.int64(m), out, np.int64(j * n + i), np.int64(n))
             else:
                 for k in range(i, min(i + 16, n)):
                     for q in range(j, min(j + 16, m)):
@@ -322,11 +298,11 @@ def _gather(bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, 
         for r in range(first, last):
             to, on, fours = (r - first) * width, np.int64((t * rows + r) * _LIST), bits.fours[t, r]
             if width == 64:
-                _add_rows_64(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
+                add_rows_64(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
             elif width == 48:
-                _add_rows_48(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
+                add_rows_48(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
             else:
-                _add_rows_16(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
+                add_rows_16(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
 
 
 @lean
@@ -359,19 +335,19 @@ def _look_up(bits: Bits, W: Array, turned: bool, j: int, width: int, first: int,
         for k in range(4):
             at, to = np.int64(4 * k * width), np.int64(16 * k * width)
             if width == 64:
-                _add_subsets_64(bits.tile, at, bits.tables, to)
+                add_subsets_64(bits.tile, at, bits.tables, to)
             elif width == 48:
-                _add_subsets_48(bits.tile, at, bits.tables, to)
+                add_subsets_48(bits.tile, at, bits.tables, to)
             else:
-                _add_subsets_16(bits.tile, at, bits.tables, to)
+                add_subsets_16(bits.tile, at, bits.tables, to)
         for r in range(first, last):
             to, word = np.int64((r - first) * width), np.int64(q * rows + r)
             if width == 64:
-                _add_entries_64(bits.sums, to, bits.tables, bits.words, word)
+                add_entries_64(bits.sums, to, bits.tables, bits.words, word)
             elif width == 48:
-                _add_entries_48(bits.sums, to, bits.tables, bits.words, word)
+                add_entries_48(bits.sums, to, bits.tables, bits.words, word)
             else:
-                _add_entries_16(bits.sums, to, bits.tables, bits.words, word)
+                add_entries_16(bits.sums, to, bits.tables, bits.words, word)
 
 
 @lean
@@ -399,7 +375,7 @@ def _load_tile(W: Array, turned: bool, start: int, count: int, j: int, width: in
         for k in range(start, stop):
             for v in range(0, width, 16):
                 at = k * columns + min(j + v, columns - 16)
-                _copy_sixteen(W, np.int64(at), tile, np.int64((k - start) * width + v))
+                copy_sixteen(W, np.int64(at), tile, np.int64((k - start) * width + v))
     tile[(stop - start) * width : count * width] = 0
 
 
@@ -409,9 +385,9 @@ def _load_turned(W: Array, i: int, k: int, width: int, tile: Array, to: int) -> 
     units = W.shape[1]
     surplus = max(0, k + 16 - units)
     at = i * units + k - surplus
-    _turn_sixteen(W, np.int64(at), np.int64(units), tile, np.int64(to), np.int64(width))
+    turn_sixteen(W, np.int64(at), np.int64(units), tile, np.int64(to), np.int64(width))
     for u in range(16 - surplus if surplus else 0):
-        _copy_sixteen(tile, np.int64(to + (u + surplus) * width), tile, np.int64(to + u * width))
+        copy_sixteen(tile, np.int64(to + (u + surplus) * width), tile, np.int64(to + u * width))
 
 
 @lean
@@ -426,211 +402,4 @@ def _unload(sums: Array, first: int, last: int, j: int, width: int, out: Array) 
         else:
             for v in range(0, width, 16):
                 to = r * columns + min(j + v, columns - 16)
-                _copy_sixteen(sums, np.int64(at + v), out, np.int64(to))
-
-
-# Beside products: a call of Python
-
-
-@intrinsic
-def call(typingctx, address, number):
-    """The int64 that the C function of one int64 at an address returns."""
-
-    def codegen(context, builder, sig, args):
-        kind = ir.FunctionType(_LONG, [_LONG])
-        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), [args[1]])
-
-    return types.int64(types.int64, types.int64), codegen
-
-
-# What the loops above are made of: explicit vectors, for LLVM guards short inner loops by checks for overlap.
-
-_VECTOR = ir.VectorType(ir.FloatType(), 16)  # LLVM splits it where registers are narrower
-
-
-def _data(context, builder, sig, args, i):
-    return context.make_array(sig.args[i])(context, builder, args[i]).data
-
-
-def _load(builder, pointer, at, shift=0, align=4):
-    place = builder.gep(pointer, [builder.add(at, _LONG(shift))])
-    value = builder.load(builder.bitcast(place, _VECTOR.as_pointer()))
-    value.align = align
-    return value
-
-
-def _store(builder, value, pointer, at, shift=0, align=4):
-    place = builder.gep(pointer, [builder.add(at, _LONG(shift))])
-    builder.store(value, builder.bitcast(place, _VECTOR.as_pointer())).align = align
-
-
-def _four(builder, vectors):
-    a, b, c, d = vectors
-    return builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
-
-
-@intrinsic
-def _sixteen(typingctx, x, at):
-    """x[at : at + 16] > 1/2 as the bits of a number."""
-
-    def codegen(context, builder, sig, args):
-        x = _load(builder, _data(context, builder, sig, args, 0), args[1])
-        return builder.bitcast(builder.fcmp_ordered(">", x, ir.Constant(_VECTOR, [0.5] * 16)), ir.IntType(16))
-
-    return types.uint16(x, types.int64), codegen
-
-
-@intrinsic
-def _ones(typingctx, word):
-    """Number of bits of a word that are 1."""
-
-    def codegen(context, builder, sig, args):
-        return builder.zext(builder.ctpop(args[0]), _LONG)
-
-    return types.int64(types.uint16), codegen
-
-
-@intrinsic
-def _store_eight(typingctx, on, at, value):
-    """on[at : at + 8] = the bytes of a number."""
-
-    def codegen(context, builder, sig, args):
-        place = builder.gep(_data(context, builder, sig, args, 0), [args[1]])
-        builder.store(args[2], builder.bitcast(place, _LONG.as_pointer())).align = 1
-        return context.get_dummy_value()
-
-    return types.void(on, types.int64, types.uint64), codegen
-
-
-@intrinsic
-def _copy_sixteen(typingctx, source, at, target, to):
-    """target[to : to + 16] = source[at : at + 16], counted through the rows."""
-
-    def codegen(context, builder, sig, args):
-        value = _load(builder, _data(context, builder, sig, args, 0), args[1])
-        _store(builder, value, _data(context, builder, sig, args, 2), args[3])
-        return context.get_dummy_value()
-
-    return types.void(source, types.int64, target, types.int64), codegen
-
-
-@intrinsic
-def _turn_sixteen(typingctx, W, at, ld, tile, to, width):
-    """Transpose 16 by 16 numbers of W, whose rows have ``ld``, to the tile, whose rows have ``width``."""
-
-    def codegen(context, builder, sig, args):
-        W, tile = (_data(context, builder, sig, args, i) for i in (0, 3))
-        rows = [_load(builder, W, builder.add(args[1], builder.mul(args[2], _LONG(k)))) for k in range(16)]
-        for d in (8, 4, 2, 1):  # exchange the blocks of d by d numbers beside the diagonal
-            upper = [lane + 16 - d if lane & d else lane for lane in range(16)]
-            lower = [lane + 16 if lane & d else lane + d for lane in range(16)]
-            for k in (k for k in range(16) if not k & d):
-                a, b = rows[k], rows[k + d]
-                for row, lanes in ((k, upper), (k + d, lower)):
-                    mask = ir.Constant(ir.VectorType(_INT, 16), lanes)
-                    rows[row] = builder.shuffle_vector(a, b, mask)
-        for k, row in enumerate(rows):
-            _store(builder, row, tile, builder.add(args[4], builder.mul(args[5], _LONG(k))))
-        return context.get_dummy_value()
-
-    long = types.int64
-    return types.void(W, long, long, tile, long, long), codegen
-
-
-@intrinsic
-def _multiply_row(typingctx, x, at, units, tile, out, to):
-    """out[to : to + 16] = the sum over k < units of x[at + k] times tile[16 k : 16 k + 16]."""
-
-    def codegen(context, builder, sig, args):
-        x, tile, out = (_data(context, builder, sig, args, i) for i in (0, 3, 4))
-        total = cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, [0.0] * 16))
-        lanes = ir.Constant(ir.VectorType(_INT, 16), [0] * 16)
-        with cgutils.for_range(builder, args[2], intp=_LONG) as loop:
-            value = builder.load(builder.gep(x, [builder.add(args[1], loop.index)]))
-            single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, _INT(0))
-            factor = builder.shuffle_vector(single, single, lanes)
-            row = _load(builder, tile, builder.mul(loop.index, _LONG(16)), 0, 64)
-            builder.store(builder.fadd(builder.load(total), builder.fmul(factor, row)), total)
-        _store(builder, builder.load(total), out, args[5])
-        return context.get_dummy_value()
-
-    long = types.int64
-    return types.void(x, long, long, tile, out, long), codegen
-
-
-def _make_add_rows(vectors: int):
-    @intrinsic
-    def add_rows(typingctx, sums, to, tile, on, at, fours):
-        """sums[to:] += the rows of the tile whose numbers are listed in on[at:], in groups of four."""
-
-        def codegen(context, builder, sig, args):
-            sums, tile, on = (_data(context, builder, sig, args, i) for i in (0, 2, 3))
-            totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]  # become registers
-            for v, total in enumerate(totals):
-                builder.store(_load(builder, sums, args[1], 16 * v, 64), total)
-            with cgutils.for_range(builder, args[5], intp=_LONG) as loop:
-                place = builder.gep(on, [builder.add(args[4], builder.shl(loop.index, _LONG(2)))])
-                four = builder.load(builder.bitcast(place, _INT.as_pointer()))
-                four.align = 1
-                four = builder.zext(four, _LONG)
-                units = [builder.and_(builder.lshr(four, _LONG(8 * k)), _LONG(255)) for k in range(4)]
-                rows = [builder.mul(unit, _LONG(16 * vectors)) for unit in units]
-                for v, total in enumerate(totals):
-                    more = _four(builder, [_load(builder, tile, row, 16 * v, 64) for row in rows])
-                    builder.store(builder.fadd(builder.load(total), more), total)
-            for v, total in enumerate(totals):
-                _store(builder, builder.load(total), sums, args[1], 16 * v, 64)
-            return context.get_dummy_value()
-
-        long = types.int64
-        return types.void(sums, long, tile, on, long, long), codegen
-
-    return add_rows
-
-
-def _make_add_subsets(vectors: int):
-    @intrinsic
-    def add_subsets(typingctx, tile, at, tables, to):
-        """tables[to:] = the sums of the 16 subsets of four rows of the tile."""
-
-        def codegen(context, builder, sig, args):
-            tile, tables = (_data(context, builder, sig, args, i) for i in (0, 2))
-            for v in range(vectors):
-                sums = [ir.Constant(_VECTOR, [0.0] * 16)]
-                for k in range(4):
-                    row = _load(builder, tile, args[1], 16 * (vectors * k + v), 64)
-                    sums += [row, *(builder.fadd(total, row) for total in sums[1:])]
-                for k, total in enumerate(sums):
-                    _store(builder, total, tables, args[3], 16 * (vectors * k + v), 64)
-            return context.get_dummy_value()
-
-        return types.void(tile, types.int64, tables, types.int64), codegen
-
-    return add_subsets
-
-
-def _make_add_entries(vectors: int):
-    @intrinsic
-    def add_entries(typingctx, sums, to, tables, words, at):
-        """sums[to:] += the entries of four tables that the four digits (0 to 15) of a word name."""
-
-        def codegen(context, builder, sig, args):
-            sums, tables, words = (_data(context, builder, sig, args, i) for i in (0, 2, 3))
-            word = builder.zext(builder.load(builder.gep(words, [args[4]])), _LONG)
-            digits = [builder.and_(builder.lshr(word, _LONG(4 * k)), _LONG(15)) for k in range(4)]
-            entries = [builder.mul(digit, _LONG(16 * vectors)) for digit in digits]
-            for v in range(vectors):
-                shifts = [16 * (16 * vectors * k + v) for k in range(4)]
-                more = [_load(builder, tables, *entry, 64) for entry in zip(entries, shifts, strict=True)]
-                total = builder.fadd(_load(builder, sums, args[1], 16 * v, 64), _four(builder, more))
-                _store(builder, total, sums, args[1], 16 * v, 64)
-            return context.get_dummy_value()
-
-        return types.void(sums, types.int64, tables, words, types.int64), codegen
-
-    return add_entries
-
-
-_add_rows_16, _add_rows_64, _add_rows_48 = map(_make_add_rows, (1, 4, 3))
-_add_subsets_16, _add_subsets_64, _add_subsets_48 = map(_make_add_subsets, (1, 4, 3))
-_add_entries_16, _add_entries_64, _add_entries_48 = map(_make_add_entries, (1, 4, 3))
+                copy_sixteen(sums, np.int64(at + v), out, np.int64(to))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cbm_cli.kernels.compiling import lean, specialised
+from cbm_cli.kernels.intrinsics import call
 from cbm_cli.kernels.machine import (
     Array,
     Machine,
@@ -35,7 +36,7 @@ from cbm_cli.kernels.phases import (
     weigh_hidden,
 )
 from cbm_cli.kernels.plan import ALL_STATES, SAME, Plan
-from cbm_cli.kernels.products import binary_product, call
+from cbm_cli.kernels.products import binary_product
 from cbm_cli.kernels.random import ASIDE, SAMPLER
 from cbm_cli.kernels.sampling import Chains, draw_samples, make_chains, restart
 from cbm_cli.kernels.states import AllStates, make_all_states, weigh_all_states

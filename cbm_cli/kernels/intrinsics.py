@@ -1,0 +1,247 @@
+"""What compiled code cannot say: vectors of 16 floats, sgemm without Numba's runtime, and a call of Python.
+
+Loops over short rows are written with explicit vectors, for LLVM guards every short inner loop by checks for
+overlap. Places in arrays count numbers through their rows; arrays are C-contiguous.
+"""
+
+import scipy.linalg.cython_blas  # noqa: F401  the BLAS that `gemm` calls
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_INT, _LONG, _POINTER, _BYTE = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.IntType(8)
+_VECTOR = ir.VectorType(ir.FloatType(), 16)  # LLVM splits it where registers are narrower
+
+
+@intrinsic
+def gemm(typingctx, ta, tb, m, n, k, a, lda, b, ldb, c, ldc):
+    """Fortran's sgemm on the arrays' data, by the helper behind np.dot, which needs no Numba runtime."""
+    long = types.int64
+    signature = types.void(long, long, long, long, long, a, long, b, long, c, long)
+
+    def codegen(context, builder, sig, args):
+        kinds = [
+            _BYTE,
+            _BYTE,
+            _BYTE,
+            _LONG,
+            _LONG,
+            _LONG,
+            *[_POINTER] * 2,
+            _LONG,
+            _POINTER,
+            _LONG,
+            *[_POINTER] * 2,
+            _LONG,
+        ]
+        gemm = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_INT, kinds), "numba_xxgemm")
+        one, zero = (
+            builder.bitcast(cgutils.alloca_once_value(builder, ir.Constant(ir.FloatType(), value)), _POINTER)
+            for value in (1.0, 0.0)
+        )
+        a, b, c = (builder.bitcast(_data(context, builder, sig, args, i), _POINTER) for i in (5, 7, 9))
+        flags = [_BYTE(ord("s")), *(builder.trunc(flag, _BYTE) for flag in args[:2])]
+        builder.call(gemm, [*flags, *args[2:5], one, a, args[6], b, args[8], zero, c, args[10]])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def call(typingctx, address, number):
+    """The int64 that the C function of one int64 at an address returns."""
+
+    def codegen(context, builder, sig, args):
+        kind = ir.FunctionType(_LONG, [_LONG])
+        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), [args[1]])
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+def _data(context, builder, sig, args, i):
+    return context.make_array(sig.args[i])(context, builder, args[i]).data
+
+
+def _load(builder, pointer, at, shift=0, align=4):
+    place = builder.gep(pointer, [builder.add(at, _LONG(shift))])
+    value = builder.load(builder.bitcast(place, _VECTOR.as_pointer()))
+    value.align = align
+    return value
+
+
+def _store(builder, value, pointer, at, shift=0, align=4):
+    place = builder.gep(pointer, [builder.add(at, _LONG(shift))])
+    builder.store(value, builder.bitcast(place, _VECTOR.as_pointer())).align = align
+
+
+def _four(builder, vectors):
+    a, b, c, d = vectors
+    return builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
+
+
+@intrinsic
+def sixteen(typingctx, x, at):
+    """x[at : at + 16] > 1/2 as the bits of a number."""
+
+    def codegen(context, builder, sig, args):
+        x = _load(builder, _data(context, builder, sig, args, 0), args[1])
+        return builder.bitcast(builder.fcmp_ordered(">", x, ir.Constant(_VECTOR, [0.5] * 16)), ir.IntType(16))
+
+    return types.uint16(x, types.int64), codegen
+
+
+@intrinsic
+def ones(typingctx, word):
+    """Number of bits of a word that are 1."""
+
+    def codegen(context, builder, sig, args):
+        return builder.zext(builder.ctpop(args[0]), _LONG)
+
+    return types.int64(types.uint16), codegen
+
+
+@intrinsic
+def store_eight(typingctx, on, at, value):
+    """on[at : at + 8] = the bytes of a number."""
+
+    def codegen(context, builder, sig, args):
+        place = builder.gep(_data(context, builder, sig, args, 0), [args[1]])
+        builder.store(args[2], builder.bitcast(place, _LONG.as_pointer())).align = 1
+        return context.get_dummy_value()
+
+    return types.void(on, types.int64, types.uint64), codegen
+
+
+@intrinsic
+def copy_sixteen(typingctx, source, at, target, to):
+    """target[to : to + 16] = source[at : at + 16], counted through the rows."""
+
+    def codegen(context, builder, sig, args):
+        value = _load(builder, _data(context, builder, sig, args, 0), args[1])
+        _store(builder, value, _data(context, builder, sig, args, 2), args[3])
+        return context.get_dummy_value()
+
+    return types.void(source, types.int64, target, types.int64), codegen
+
+
+@intrinsic
+def turn_sixteen(typingctx, W, at, ld, tile, to, width):
+    """Transpose 16 by 16 numbers of W, whose rows have ``ld``, to the tile, whose rows have ``width``."""
+
+    def codegen(context, builder, sig, args):
+        W, tile = (_data(context, builder, sig, args, i) for i in (0, 3))
+        rows = [_load(builder, W, builder.add(args[1], builder.mul(args[2], _LONG(k)))) for k in range(16)]
+        for d in (8, 4, 2, 1):  # exchange the blocks of d by d numbers beside the diagonal
+            upper = [lane + 16 - d if lane & d else lane for lane in range(16)]
+            lower = [lane + 16 if lane & d else lane + d for lane in range(16)]
+            for k in (k for k in range(16) if not k & d):
+                a, b = rows[k], rows[k + d]
+                for row, lanes in ((k, upper), (k + d, lower)):
+                    mask = ir.Constant(ir.VectorType(_INT, 16), lanes)
+                    rows[row] = builder.shuffle_vector(a, b, mask)
+        for k, row in enumerate(rows):
+            _store(builder, row, tile, builder.add(args[4], builder.mul(args[5], _LONG(k))))
+        return context.get_dummy_value()
+
+    long = types.int64
+    return types.void(W, long, long, tile, long, long), codegen
+
+
+@intrinsic
+def multiply_row(typingctx, x, at, units, tile, out, to):
+    """out[to : to + 16] = the sum over k < units of x[at + k] times tile[16 k : 16 k + 16]."""
+
+    def codegen(context, builder, sig, args):
+        x, tile, out = (_data(context, builder, sig, args, i) for i in (0, 3, 4))
+        total = cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, [0.0] * 16))
+        lanes = ir.Constant(ir.VectorType(_INT, 16), [0] * 16)
+        with cgutils.for_range(builder, args[2], intp=_LONG) as loop:
+            value = builder.load(builder.gep(x, [builder.add(args[1], loop.index)]))
+            single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, _INT(0))
+            factor = builder.shuffle_vector(single, single, lanes)
+            row = _load(builder, tile, builder.mul(loop.index, _LONG(16)), 0, 64)
+            builder.store(builder.fadd(builder.load(total), builder.fmul(factor, row)), total)
+        _store(builder, builder.load(total), out, args[5])
+        return context.get_dummy_value()
+
+    long = types.int64
+    return types.void(x, long, long, tile, out, long), codegen
+
+
+def _make_add_rows(vectors: int):
+    @intrinsic
+    def add_rows(typingctx, sums, to, tile, on, at, fours):
+        """sums[to:] += the rows of the tile whose numbers are listed in on[at:], in groups of four."""
+
+        def codegen(context, builder, sig, args):
+            sums, tile, on = (_data(context, builder, sig, args, i) for i in (0, 2, 3))
+            totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]  # become registers
+            for v, total in enumerate(totals):
+                builder.store(_load(builder, sums, args[1], 16 * v, 64), total)
+            with cgutils.for_range(builder, args[5], intp=_LONG) as loop:
+                place = builder.gep(on, [builder.add(args[4], builder.shl(loop.index, _LONG(2)))])
+                four = builder.load(builder.bitcast(place, _INT.as_pointer()))
+                four.align = 1
+                four = builder.zext(four, _LONG)
+                units = [builder.and_(builder.lshr(four, _LONG(8 * k)), _LONG(255)) for k in range(4)]
+                rows = [builder.mul(unit, _LONG(16 * vectors)) for unit in units]
+                for v, total in enumerate(totals):
+                    more = _four(builder, [_load(builder, tile, row, 16 * v, 64) for row in rows])
+                    builder.store(builder.fadd(builder.load(total), more), total)
+            for v, total in enumerate(totals):
+                _store(builder, builder.load(total), sums, args[1], 16 * v, 64)
+            return context.get_dummy_value()
+
+        long = types.int64
+        return types.void(sums, long, tile, on, long, long), codegen
+
+    return add_rows
+
+
+def _make_add_subsets(vectors: int):
+    @intrinsic
+    def add_subsets(typingctx, tile, at, tables, to):
+        """tables[to:] = the sums of the 16 subsets of four rows of the tile."""
+
+        def codegen(context, builder, sig, args):
+            tile, tables = (_data(context, builder, sig, args, i) for i in (0, 2))
+            for v in range(vectors):
+                sums = [ir.Constant(_VECTOR, [0.0] * 16)]
+                for k in range(4):
+                    row = _load(builder, tile, args[1], 16 * (vectors * k + v), 64)
+                    sums += [row, *(builder.fadd(total, row) for total in sums[1:])]
+                for k, total in enumerate(sums):
+                    _store(builder, total, tables, args[3], 16 * (vectors * k + v), 64)
+            return context.get_dummy_value()
+
+        return types.void(tile, types.int64, tables, types.int64), codegen
+
+    return add_subsets
+
+
+def _make_add_entries(vectors: int):
+    @intrinsic
+    def add_entries(typingctx, sums, to, tables, words, at):
+        """sums[to:] += the entries of four tables that the four digits (0 to 15) of a word name."""
+
+        def codegen(context, builder, sig, args):
+            sums, tables, words = (_data(context, builder, sig, args, i) for i in (0, 2, 3))
+            word = builder.zext(builder.load(builder.gep(words, [args[4]])), _LONG)
+            digits = [builder.and_(builder.lshr(word, _LONG(4 * k)), _LONG(15)) for k in range(4)]
+            entries = [builder.mul(digit, _LONG(16 * vectors)) for digit in digits]
+            for v in range(vectors):
+                shifts = [16 * (16 * vectors * k + v) for k in range(4)]
+                more = [_load(builder, tables, *entry, 64) for entry in zip(entries, shifts, strict=True)]
+                total = builder.fadd(_load(builder, sums, args[1], 16 * v, 64), _four(builder, more))
+                _store(builder, total, sums, args[1], 16 * v, 64)
+            return context.get_dummy_value()
+
+        return types.void(sums, types.int64, tables, words, types.int64), codegen
+
+    return add_entries
+
+
+add_rows_16, add_rows_64, add_rows_48 = map(_make_add_rows, (1, 4, 3))
+add_subsets_16, add_subsets_64, add_subsets_48 = map(_make_add_subsets, (1, 4, 3))
+add_entries_16, add_entries_64, add_entries_48 = map(_make_add_entries, (1, 4, 3))
