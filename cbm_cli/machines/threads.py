@@ -1,7 +1,8 @@
 """How many threads the matrix products of one evaluation may use."""
 
-import scipy.linalg.cython_blas  # noqa: F401  the BLAS of np.dot in kernels: loaded before it is limited
 from threadpoolctl import threadpool_limits
+
+from cbm_cli.kernels import intrinsics  # noqa: F401  loads the BLAS of the kernels, so that it is limited too
 
 
 def one_thread() -> threadpool_limits:

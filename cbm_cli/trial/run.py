@@ -6,12 +6,11 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  the BLAS of np.dot in kernels: loaded before threads are limited
-from threadpoolctl import threadpool_limits
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.machines.annealing import LONGEST_CALL, Stopped
+from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.results.outcome import best_of, better, validation_metric
 from cbm_cli.trial.early_stopping import converged
@@ -53,7 +52,7 @@ def run_trial(
     Outcome, or Progress where ``should_pause`` said so: a trial that goes on from there, in this process
     or in another, ends in the same bytes as one that was never stopped.
     """
-    with threadpool_limits(1):
+    with one_thread():
         return _Course(trial, data, recorders).run(since, report, should_pause, should_stop or should_pause)
 
 
