@@ -1,6 +1,7 @@
 """How kernels are compiled, and where the machine code is cached."""
 
 import atexit
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -15,10 +16,11 @@ from cbm_cli.kernels import source_hash
 # LLVM keeps to half of the widest registers of some processors; with all of them sigmoids take a quarter less
 # time. This is set before anything is compiled.
 if numba.config.CPU_NAME is None and numba.config.CPU_FEATURES is None:
-    features = llvmlite.binding.get_host_cpu_features()
-    if features.get("avx512f"):
-        numba.config.CPU_NAME = llvmlite.binding.get_host_cpu_name()
-        numba.config.CPU_FEATURES = f"{features.flatten()},-prefer-256-bit"
+    with contextlib.suppress(RuntimeError):  # the processor is not known
+        features = llvmlite.binding.get_host_cpu_features()
+        if features.get("avx512f"):
+            numba.config.CPU_NAME = llvmlite.binding.get_host_cpu_name()
+            numba.config.CPU_FEATURES = f"{features.flatten()},-prefer-256-bit"
 
 
 def _is_used(folder: Path) -> bool:
