@@ -138,7 +138,7 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Report:
     elif agenda.done:
         note(f"{agenda.done} of {agenda.total} trials are done; {len(agenda.jobs)} to run.")
     if agenda.jobs and not scheduler:
-        compile_kernels(agenda, lambda: note("Compiling the kernels (once for this version, about 20 s) ..."))
+        compile_kernels(agenda, lambda: note("Compiling the kernels (once for this version, about 40 s) ..."))
     with Progress(agenda) as progress:
         try:
             return run_agenda(
