@@ -83,7 +83,7 @@ _NARROW_ROW, _NARROW_UNIT, _NARROW_TABLE_ROW, _NARROW_TABLE_BUILD = 35.0, 1.2, 6
 
 
 class Bits(NamedTuple):
-    """A binary matrix (R, K), packed; of any work arrays it is the only one whose content lasts."""
+    """A binary matrix (R, K), packed, and work arrays of its products."""
 
     words: NDArray[np.uint16]  # (K / 16, R): units 16 q, ..., 16 q + 15 of row r
     on: NDArray[np.uint8]  # (K / _TILE, R, _LIST): units that are on, counted within the tile, in fours
@@ -101,7 +101,7 @@ def make_bits(rows: int, units: int) -> Bits:
 
 
 def bits_for(rows: int, units: int, columns: int) -> Bits:
-    """The same for products with a matrix (units, columns) by `binary_product`, which may need less room."""
+    """Allocate what `binary_product` needs of it for a matrix (units, columns), which may be less."""
     if worth_packing(rows, units, columns):
         return make_bits(rows, units)
     return _allocated(0, 0, 0, [16 * units, 0, 16, 0]) if rows * units <= _SMALL_WORK else _NO_BITS
