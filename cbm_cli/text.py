@@ -1,0 +1,40 @@
+"""Words that every room uses in its messages: choices, counts, durations, settings."""
+
+import math
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Any
+
+
+def did_you_mean(word: str, known: Collection[str]) -> str:
+    """Return ``; did you mean NAME?``, or ``; there are A, B, ...`` where no known name is close."""
+    close = get_close_matches(word[:80], known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: ``1 trial``, ``7,200 trials``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in the units of everyday: ``12 s``, ``3 min 20 s``, ``2 h 05 min``, ``4 days``."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 1:
+        return f"{rest} s"
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    if minutes < 72 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes // (24 * 60):,} days"
+
+
+def text_of(value: Any) -> str:
+    """Return a setting as text: ``''`` for a missing value, 0.1 as ``0.1``, 16 and 16.0 as ``16``."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else f"{value:.12g}"
+    return str(value)
