@@ -19,9 +19,9 @@ from cbm_cli.machines.annealing import (
     walk,
 )
 from cbm_cli.machines.samples import exact_samples
+from tests.builders import GRID, cbm
 from tests.oracles import joint, log_likelihoods, log_z, random_machine, states, uniform, wide
 from tests.oracles import walk as kernel_walk
-from tests.test_run import GRID, cbm
 from tests.test_sampling import deviations
 
 

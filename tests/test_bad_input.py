@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cbm_cli.cli import main
-from tests.test_run import GRID, files
+from tests.builders import GRID, files
 
 
 @pytest.fixture(autouse=True)

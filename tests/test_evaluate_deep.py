@@ -10,10 +10,10 @@ import pytest
 
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.likelihood import Method
+from tests.builders import cbm
 from tests.oracles import log_z, random_machine
 from tests.test_auto_encoder import cost_of
 from tests.test_deep import THREE, TWO, brute_log_likelihoods, flattened, layered, visible_rows
-from tests.test_run import cbm
 
 DEPTHS = pytest.mark.parametrize("layers", [TWO, THREE])
 

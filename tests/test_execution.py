@@ -19,7 +19,7 @@ from cbm_cli.execution.engines import in_process, on_cluster, on_local_workers
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash
 from cbm_cli.results import Outcome
-from tests.test_run import GRID, cbm, files
+from tests.builders import GRID, cbm, files
 
 SETTINGS = Settings(
     data={"name": "bars-and-stripes", "size": 2},

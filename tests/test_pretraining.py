@@ -17,8 +17,8 @@ from cbm_cli.results import Progress, Store
 from cbm_cli.trial import run as trial_run
 from cbm_cli.trial.pretraining import Pretraining
 from cbm_cli.trial.run import run_trial
+from tests.builders import cbm, files, summary
 from tests.oracles import Trainer, plan
-from tests.test_run import cbm, files, summary
 
 ROWS = (np.random.default_rng(3).random((24, 5)) < [0.9, 0.7, 0.5, 0.3, 0.1]).astype(np.uint8)
 DATA = Dataset("five", ROWS)

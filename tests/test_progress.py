@@ -7,7 +7,7 @@ import pytest
 
 from cbm_cli.cli.progress import Progress
 from cbm_cli.grid.settings import Settings
-from tests.test_run import cbm
+from tests.builders import cbm
 
 MODELS = {
     "rbm": {"model": {"kind": "rbm", "hidden": 3}, "offsets": "dd", "sampler": "CD-1"},

@@ -17,9 +17,9 @@ from cbm_cli.trial import run as trial_run
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.recorders import Context, Recording, record
 from cbm_cli.trial.run import run_trial
+from tests.builders import GRID, cbm, files, summary
 from tests.oracles import advance, copied, learn, log_likelihoods, plan, random_state, states
 from tests.test_recorders import example_of_the_docs
-from tests.test_run import GRID, cbm, files, summary
 
 ROWS = states(5)[[1, 2, 4, 8, 16, 17, 30]].astype(np.uint8)
 MARKS = np.array([0, 3, 7, 8, 19])

@@ -13,7 +13,7 @@ from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Outcome, Progress, Store
 from cbm_cli.trial import run as trial_run
 from cbm_cli.trial.run import run_trial
-from tests.test_run import GRID, cbm, files
+from tests.builders import GRID, cbm, files
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 THREE_PARTS = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())

@@ -13,27 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from cbm_cli import reference as ref
-from cbm_cli.cli import main
 from cbm_cli.grid.settings import Settings
+from tests.builders import GRID, cbm, files, summary
 from tests.oracles import exactly, log_likelihoods, wide
-
-GRID = """
-defaults: {trials: 2, seed: 5}
-experiments:
-  bars:
-    data: {name: bars-and-stripes, size: 2}
-    model: {kind: rbm, hidden: 3}
-    offsets: [00, dd^b_s]
-    sampler: [CD-1, PT_4]
-    learning_rate: 0.1
-    updates: 100
-    batch: full
-    evaluate: {method: exact, every: 20}
-    table: {scale: total}
-"""
 
 
 @pytest.fixture
@@ -41,27 +25,6 @@ def grid(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
     return tmp_path
-
-
-def cbm(*arguments, code=0):
-    result = CliRunner().invoke(main, [*map(str, arguments)])
-    assert result.exit_code == code, result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def files(folder, *suffixes):
-    """Content of all files with these endings, by path."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(Path(folder).rglob("*"))
-        if path.suffix in suffixes
-    }
-
-
-def summary(folder, experiment="bars"):
-    with open(Path(folder) / experiment / "summary.csv", newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):

@@ -14,7 +14,7 @@ from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.trial.run import run_trial
 from cbm_cli.trial.start_from import start_from_machine
-from tests.test_run import cbm, files
+from tests.builders import cbm, files
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 DATA = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
