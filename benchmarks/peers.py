@@ -14,7 +14,7 @@ import numpy as np
 from timing import Work
 
 from cbm_cli.datasets import Dataset
-from cbm_cli.machines.annealing import Plain, log_z_of_base, schedule
+from cbm_cli.machines.estimates import Plain, log_z_of_base, schedule
 
 RATE, BATCH = 0.01, 100
 

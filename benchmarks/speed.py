@@ -33,10 +33,10 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
-from cbm_cli.machines.annealing import ais, base_rate
+from cbm_cli.machines.estimates import ais, base_rate
 from cbm_cli.machines.files import Layered
 from cbm_cli.trial.learner import Learner
-from cbm_cli.trial.run import run_trial
+from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import machine_at
 
 Row = tuple[str, str, dict[str, Work]]  # title, reach, works; the first of them is cbm's

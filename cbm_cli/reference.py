@@ -27,6 +27,7 @@ their uniform numbers u: a unit is on where u < p. A deep machine is flattened i
 of its even layers side by side, h those of its odd layers.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,48 +35,60 @@ from numpy.typing import NDArray
 from scipy.special import expit as sigmoid
 from scipy.special import logit, logsumexp, xlog1py, xlogy
 
+Array = NDArray[np.float64]
+Number = float | Array  # a number, or one for every unit
+Theta = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,)
+Offsets = tuple[Array, Array]  # mu (N,), lam (M,)
+Gains = tuple[float, float]  # factors of what goes up to h and down to x
+Pairs = Sequence[tuple[Theta, Offsets]]  # neighbouring layers of an auto encoder, from the bottom
+
 # --- The machine: distributions and likelihoods ---
 
 
-def energy(x, h, W, b, c, mu=0.0, lam=0.0):
+def energy(x: Array, h: Array, W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Array:
     """E(x, h) of each row (R,), Eq. (4); a plain machine has no offsets."""
     return -(x - mu) @ b - (h - lam) @ c - np.sum((x - mu) @ W * (h - lam), axis=-1)
 
 
-def visible_mean(h, W, b, lam=0.0, beta=1.0):
+def visible_mean(h: Array, W: Array, b: Array, lam: Number = 0.0, beta: Number = 1.0) -> Array:
     """p(x_i = 1 | h), (R, M) -> (R, N), Eq. (5), at inverse temperature beta: a number or (R, 1)."""
     return sigmoid(beta * ((h - lam) @ W.T + b))
 
 
-def hidden_mean(x, W, c, mu=0.0, beta=1.0):
+def hidden_mean(x: Array, W: Array, c: Array, mu: Number = 0.0, beta: Number = 1.0) -> Array:
     """p(h_j = 1 | x), (R, N) -> (R, M), Eq. (6), at inverse temperature beta: a number or (R, 1)."""
     return sigmoid(beta * ((x - mu) @ W + c))
 
 
-def free_energy(x, W, b, c, mu=0.0, lam=0.0):
+def free_energy(x: Array, W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Array:
     """-log sum_h exp(-E(x, h)) of each row (R,); its negative is the unnormalised log p(x)."""
     a = (x - mu) @ W + c  # the sum over h_j = 0, 1 is exp((0 - lam) a) + exp((1 - lam) a)
     return -(x - mu) @ b - np.sum(np.logaddexp(0, a) - lam * a, axis=-1)
 
 
-def states(n):
+def states(n: int) -> Array:
     """All states of n binary units in the order of binary numbers, (2^n, n)."""
     return ((np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1).astype(float)
 
 
-def log_partition(W, b, c, mu=0.0, lam=0.0):
-    """log Z, by the sum over all states of the smaller side."""
+def log_partition(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> float:
+    """log Z of the energy (4), by the sum over all states of the smaller side.
+
+    For centered parameters and offsets this is log Z of the centered energy, which is 0 at the offsets. The
+    plain machine of the same distribution (`transform` to offsets of 0) has an energy that is smaller by
+    mu'b + lam'c - mu'W lam, and a log Z that is larger by as much. ``cbm evaluate`` prints both.
+    """
     if len(b) > len(c):
         W, b, c, mu, lam = W.T, c, b, lam, mu
     return logsumexp(-free_energy(states(len(b)), W, b, c, mu, lam))
 
 
-def log_likelihood(x, W, b, c, mu=0.0, lam=0.0):
+def log_likelihood(x: Array, W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Array:
     """log p(x) of each row (R,)."""
     return -free_energy(x, W, b, c, mu, lam) - log_partition(W, b, c, mu, lam)
 
 
-def flip(theta, offsets, f, g):
+def flip(theta: Theta, offsets: Offsets, f: Array, g: Array) -> tuple[Theta, Offsets]:
     """Parameters and offsets for the states with x_i (f_i = 1) and h_j (g_j = 1) flipped, Eqs. (20)-(22)."""
     (W, b, c), (mu, lam), sign_x, sign_h = theta, offsets, (-1.0) ** f, (-1.0) ** g
     flipped = np.where(f == 1, 1 - mu, mu), np.where(g == 1, 1 - lam, lam)
@@ -85,7 +98,7 @@ def flip(theta, offsets, f, g):
 # --- Expectations <.>_d and <.>_m, and the gradients made of them ---
 
 
-class Phase(NamedTuple):
+class Ensemble(NamedTuple):
     """Rows that stand for the data or for the model: <f> is the sum of p f(x, h) over the rows."""
 
     x: NDArray[np.float64]  # (R, N)
@@ -93,57 +106,61 @@ class Phase(NamedTuple):
     p: NDArray[np.float64]  # (R,) adds up to one
 
 
-def batch(x, h):
+Sampler = Callable[..., Ensemble]  # the model phase, from the data phase and a machine
+Estimator = Callable[[Ensemble, Ensemble], Offsets]  # new offsets, from the data and the model phase
+
+
+def batch(x: Array, h: Array) -> Ensemble:
     """The phase of equally weighted rows."""
-    return Phase(x, h, np.full(len(x), 1 / len(x)))
+    return Ensemble(x, h, np.full(len(x), 1 / len(x)))
 
 
-def model_phase(W, b, c, mu=0.0, lam=0.0):
+def model_phase(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Ensemble:
     """The exact model phase: all visible states with p(x), hidden means given them."""
     x = states(len(b))
-    return Phase(x, hidden_mean(x, W, c, mu), np.exp(log_likelihood(x, W, b, c, mu, lam)))
+    return Ensemble(x, hidden_mean(x, W, c, mu), np.exp(log_likelihood(x, W, b, c, mu, lam)))
 
 
-def joint_phase(W, b, c, mu=0.0, lam=0.0):
+def joint_phase(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Ensemble:
     """All pairs of states (x, h) with p(x, h), those of h running fastest."""
     x, h = np.repeat(states(len(b)), 2 ** len(c), axis=0), np.tile(states(len(c)), (2 ** len(b), 1))
-    return Phase(x, h, np.exp(-energy(x, h, W, b, c, mu, lam) - log_partition(W, b, c, mu, lam)))
+    return Ensemble(x, h, np.exp(-energy(x, h, W, b, c, mu, lam) - log_partition(W, b, c, mu, lam)))
 
 
-def correlation(phase, mu=0.0, lam=0.0):
+def correlation(phase: Ensemble, mu: Number = 0.0, lam: Number = 0.0) -> Array:
     """<(x - mu)(h - lam)'>, (N, M)."""
     return ((phase.x - mu) * phase.p[:, None]).T @ (phase.h - lam)
 
 
-def gradient(data, model, mu=0.0, lam=0.0):
+def gradient(data: Ensemble, model: Ensemble, mu: Number = 0.0, lam: Number = 0.0) -> Theta:
     """The log-likelihood gradient of the centered machine, Eqs. (7)-(9); the standard one without offsets."""
     dW = correlation(data, mu, lam) - correlation(model, mu, lam)
     return dW, data.p @ data.x - model.p @ model.x, data.p @ data.h - model.p @ model.h
 
 
-def centered_gradient(data, model, mu, lam):
+def centered_gradient(data: Ensemble, model: Ensemble, mu: Array, lam: Array) -> Theta:
     """The centered gradient of the plain machine, Eqs. (13)-(15)."""
     return plain_step(gradient(data, model, mu, lam), mu, lam)  # (13) is (7)
 
 
-def plain_step(step, mu, lam, gains=(1.0, 1.0)):
-    """The step of the plain parameters that a step of the centered ones amounts to, Eqs. (14), (15).
+def plain_step(step: Theta, mu: Array, lam: Array, gains: Gains = (1.0, 1.0)) -> Theta:
+    """The step of the plain parameters for a step of the centered ones, Eqs. (14), (15).
 
-    Whatever moves W (decay, missing connections) is part of the step that comes in. ``gains`` multiply
-    what goes up to h and down to x: 2 where layer-wise pre-training doubles it, else 1.
+    The step of W includes everything that moves W: decay, missing connections. ``gains`` multiply the inputs
+    of h and of x: 2 if layer-wise pre-training doubles them, else 1.
     """
     (dW, dx, dh), (up, down) = step, gains
     return dW, dx - down * dW @ lam, dh - up * dW.T @ mu
 
 
-def enhanced_gradient(data, model):
+def enhanced_gradient(data: Ensemble, model: Ensemble) -> Theta:
     """The enhanced gradient of Cho, Raiko & Ilin 2011, Eqs. (1)-(3)."""
     x_d, h_d, x_m, h_m = data.p @ data.x, data.p @ data.h, model.p @ model.x, model.p @ model.h
     dW = correlation(data, x_d, h_d) - correlation(model, x_m, h_m)
     return dW, x_d - x_m - dW @ (h_d + h_m) / 2, h_d - h_m - dW.T @ (x_d + x_m) / 2
 
 
-def fisher(phase):
+def fisher(phase: Ensemble) -> Array:
     """The covariance (P, P) of (x h' row by row, x, h) in a phase.
 
     The Fisher matrix of p(x, h), as the paper prints it, for the `joint_phase`; that of p(x), as it defines
@@ -155,7 +172,7 @@ def fisher(phase):
     return (s * p[:, None]).T @ s
 
 
-def natural_gradient(standard, F, damping=0.0):
+def natural_gradient(standard: Theta, F: Array, damping: float = 0.0) -> Theta:
     """(F + damping I)^-1 times the gradient (Amari 1998), the shortest step where F is singular.
 
     F is a `fisher` matrix, or its diagonal as a matrix for the diagonal approximation.
@@ -168,7 +185,7 @@ def natural_gradient(standard, F, damping=0.0):
 
 # --- Offsets ---
 
-# The shares of data mean, model mean, constant and uniform noise that each letter of a scheme stands for.
+# Shares of data mean, model mean, constant and uniform noise, by letter of a scheme.
 LETTERS = {
     "0": (0, 0, 0, 0),
     "d": (1, 0, 0, 0),
@@ -179,18 +196,18 @@ LETTERS = {
 }
 
 
-def offset_target(shares, data_mean, model_mean, noise):
+def offset_target(shares: Sequence[Number], data_mean: Number, model_mean: Number, noise: Number) -> Number:
     """The new offset of each unit, (units,); shares are (4,) of a letter or (4, units)."""
     return shares[0] * data_mean + shares[1] * model_mean + shares[2] + shares[3] * noise
 
 
-def moving_average(old, new, nu):
+def moving_average(old: Number, new: Number, nu: Number) -> Number:
     """Move an offset by the sliding factor nu towards its target; 1 is no average."""
     return (1 - nu) * old + nu * new
 
 
-def transform(theta, old, new):
-    """The parameters for other offsets, such that p(x, h) stays the same, Eqs. (10)-(12)."""
+def transform(theta: Theta, old: Offsets, new: Offsets) -> Theta:
+    """The parameters for other offsets that leave p(x, h) as it is, Eqs. (10)-(12)."""
     (W, b, c), (mu, lam), (mu_new, lam_new) = theta, old, new
     return W, b + W @ (lam_new - lam), c + W.T @ (mu_new - mu)
 
@@ -198,7 +215,15 @@ def transform(theta, old, new):
 # --- Both algorithms ---
 
 
-def algorithm_1(theta, offsets, batches, sample, estimate, rates, before=True):
+def algorithm_1(
+    theta: Theta,
+    offsets: Offsets,
+    batches: Iterable[Array],
+    sample: Sampler,
+    estimate: Estimator,
+    rates: tuple[float, Number, Number],
+    before: bool = True,
+) -> tuple[Theta, Offsets]:
     """Train a centered machine: Algorithm 1. Arguments as in `algorithm_2`, theta as in the energy (4)."""
     eta, nu_mu, nu_lam = rates
     for x_d in batches:
@@ -215,7 +240,15 @@ def algorithm_1(theta, offsets, batches, sample, estimate, rates, before=True):
     return theta, offsets
 
 
-def algorithm_2(theta, offsets, batches, sample, estimate, rates, before=True):
+def algorithm_2(
+    theta: Theta,
+    offsets: Offsets,
+    batches: Iterable[Array],
+    sample: Sampler,
+    estimate: Estimator,
+    rates: tuple[float, Number, Number],
+    before: bool = True,
+) -> tuple[Theta, Offsets]:
     """Train a plain machine with the centered gradient: Algorithm 2, the one that the kernels follow.
 
     Parameters
@@ -253,7 +286,7 @@ def algorithm_2(theta, offsets, batches, sample, estimate, rates, before=True):
     return (W, b, c), (mu, lam)
 
 
-def inverse_sigmoid(mean):
+def inverse_sigmoid(mean: Array) -> Array:
     """Biases of a machine without weights that has these means, Eq. (17)."""
     return logit(mean)
 
@@ -261,12 +294,12 @@ def inverse_sigmoid(mean):
 # --- Steps ---
 
 
-def ascend(theta, direction, eta):
+def ascend(theta: Theta, direction: Theta, eta: float) -> Theta:
     """A step of length eta along a direction."""
     return tuple(parameter + eta * d for parameter, d in zip(theta, direction, strict=True))
 
 
-def accumulate(old, direction, rate, kept):
+def accumulate(old: Theta, direction: Theta, rate: float, kept: float) -> Theta:
     """kept * old + rate * direction: the velocity of momentum, or FPCD's fast weights.
 
     Momentum adds the velocity to theta. FPCD adds the fast weights to theta for its chains alone (Tieleman &
@@ -275,26 +308,26 @@ def accumulate(old, direction, rate, kept):
     return tuple(kept * o + rate * d for o, d in zip(old, direction, strict=True))
 
 
-def rescale(direction, other):
+def rescale(direction: Theta, other: Theta) -> Theta:
     """The direction with the Euclidean norm of another, over all parameters."""
     norm, target = (np.sqrt(sum(np.sum(d**2) for d in each)) for each in (direction, other))
     return tuple(d * target / norm for d in direction)
 
 
-def weight_decay(W, l1, l2):
-    """What decay adds to the gradient of W: the gradient of -l1 sum |w| - l2/2 sum w^2.
+def weight_decay(W: Array, l1: float, l2: float) -> Array:
+    """The decay term of the gradient of W: the gradient of -l1 sum |w| - l2/2 sum w^2.
 
-    Add it before `plain_step`: the biases of the centered machine then stay while its weights decay.
+    Add it before `plain_step`: the weights of the centered machine then decay, and its biases do not change.
     """
     return -l1 * np.sign(W) - l2 * W
 
 
-def decayed_rate(update, start, decay, every):
+def decayed_rate(update: int, start: float, decay: float, every: int) -> float:
     """The learning rate start * decay^floor(update / every)."""
     return start * decay ** (update // every)
 
 
-def stepped_rate(update, steps):
+def stepped_rate(update: int, steps: Sequence[tuple[int, float]]) -> float:
     """The learning rate of the last of the steps ((first update, rate), ...) that has begun."""
     return [rate for first, rate in steps if first <= update][-1]
 
@@ -302,12 +335,14 @@ def stepped_rate(update, steps):
 # --- Samplers ---
 
 
-def draw(p, u):
+def draw(p: Array, u: Array) -> Array:
     """States of units: on where u < p."""
     return (u < p).astype(float)
 
 
-def sweep(h, theta, u_x, u_h, beta=1.0, gains=(1.0, 1.0)):
+def sweep(
+    h: Array, theta: Theta, u_x: Array, u_h: Array, beta: Number = 1.0, gains: Gains = (1.0, 1.0)
+) -> tuple[Array, Array]:
     """One Gibbs sweep of chains that carry h (K, M): x given h, then h given x; returns both.
 
     CD starts at hidden states drawn from the data's hidden means, PCD where the last update ended. ``gains``
@@ -318,7 +353,7 @@ def sweep(h, theta, u_x, u_h, beta=1.0, gains=(1.0, 1.0)):
     return x, draw(hidden_mean(x, up * W, c, beta=beta), u_h)
 
 
-def swap(x, h, theta, beta, u, parity):
+def swap(x: Array, h: Array, theta: Theta, beta: Array, u: Array, parity: int) -> tuple[Array, Array]:
     """Exchange the states of neighbours (k, k + 1), k = parity, parity + 2, ..., of one ladder of chains.
 
     With the Metropolis probability min(1, exp((beta_k - beta_{k+1}) (E_k - E_{k+1}))); beta, u are (K,).
@@ -330,12 +365,19 @@ def swap(x, h, theta, beta, u, parity):
     return x[order], h[order]
 
 
-def parities(swaps, number):
+def parities(swaps: str, number: int) -> tuple[int, ...]:
     """Which rounds of swaps follow sweep ``number``: even and odd pairs in turn ("alternate"), or "both"."""
     return (number % 2,) if swaps == "alternate" else (0, 1)
 
 
-def tempered_sweep(h, theta, beta, u, u_swap, rounds):
+def tempered_sweep(
+    h: Array,
+    theta: Theta,
+    beta: Array,
+    u: Iterable[tuple[Array, Array]],
+    u_swap: Array,
+    rounds: Iterable[int],
+) -> tuple[Array, Array]:
     """k Gibbs sweeps of a ladder (K, M) at inverse temperatures beta (K,), then rounds of swaps.
 
     u holds k pairs (u_x, u_h), ``rounds`` the `parities`; at beta = 1 the samples are the model's.
@@ -347,13 +389,13 @@ def tempered_sweep(h, theta, beta, u, u_swap, rounds):
     return x, h
 
 
-def annealed(theta, base, beta):
+def annealed(theta: Theta, base: Array, beta: float) -> Theta:
     """The machine at beta between independent units with biases ``base`` (0) and theta (1)."""
     W, b, c = theta
     return beta * W, (1 - beta) * base + beta * b, beta * c
 
 
-def ais_step(x, here, there, u_h, u_x):
+def ais_step(x: Array, here: Theta, there: Theta, u_h: Array, u_x: Array) -> tuple[Array, Array]:
     """One step of annealed importance sampling between two `annealed` machines.
 
     Returns x (R, N) after a sweep, h then x, that leaves ``here`` invariant, and what the step adds to each
@@ -368,7 +410,9 @@ def ais_step(x, here, there, u_h, u_x):
 # --- Deep machines, flattened ---
 
 
-def mean_field(x, start, theta, tolerance=1e-4, rounds=100):
+def mean_field(
+    x: Array, start: Array, theta: Theta, tolerance: float = 1e-4, rounds: int = 100
+) -> tuple[Array, Array, int]:
     """Mean-field posterior of the hidden layers given the visible layer x (R, n).
 
     Each round sets the even layers, then the odd ones, to their best response to each other; it is the last
@@ -393,12 +437,12 @@ def mean_field(x, start, theta, tolerance=1e-4, rounds=100):
     return even, odd, rounds + 1
 
 
-def entropy(p):
+def entropy(p: Array) -> Array:
     """Entropy of independent units with means p (R, units), (R,)."""
     return -np.sum(xlogy(p, p) + xlog1py(1 - p, -p), axis=-1)
 
 
-def lower_bound(x, even, odd, theta):
+def lower_bound(x: Array, even: Array, odd: Array, theta: Theta) -> Array:
     """The variational bound of log p(x), (R,): <-E> under the factorial posterior, plus its entropy, - log Z.
 
     The energy is linear in every unit, so that its expectation is the energy of the means.
@@ -417,7 +461,9 @@ ACTIVATIONS = {
 }
 
 
-def auto_encode(x, pairs, encoder="sigmoid", decoder="sigmoid"):
+def auto_encode(
+    x: Array, pairs: Pairs, encoder: str = "sigmoid", decoder: str = "sigmoid"
+) -> tuple[list[Array], list[Array]]:
     """Layers y_0 = x, ..., y_L of the encoder and z_0, ..., z_L = y_L of the decoder, section 4.1.
 
     ``pairs`` are (theta, offsets) of neighbouring layers, from the bottom: y_{l+1} = f((y_l - mu) W + c) and
@@ -433,13 +479,15 @@ def auto_encode(x, pairs, encoder="sigmoid", decoder="sigmoid"):
     return y, z
 
 
-def reconstruction_cost(x, z, loss="cross-entropy"):
+def reconstruction_cost(x: Array, z: Array, loss: str = "cross-entropy") -> float:
     """Mean over rows of the squared error or of the cross entropy, summed over units."""
     per_unit = (x - z) ** 2 if loss == "squared" else -xlogy(x, z) - xlog1py(1 - x, -z)
     return per_unit.sum(axis=1).mean()
 
 
-def back_propagate(x, pairs, encoder="sigmoid", decoder="sigmoid", loss="cross-entropy"):
+def back_propagate(
+    x: Array, pairs: Pairs, encoder: str = "sigmoid", decoder: str = "sigmoid", loss: str = "cross-entropy"
+) -> list[Theta]:
     """Gradients of the cost with respect to W, b, c of every pair, the offsets held still.
 
     A delta is the derivative of the cost with respect to what goes into an activation. Cross entropy is for

@@ -206,7 +206,7 @@ def all_states(machine):
     weight, weighted_h = np.empty(len(found.x), np.float32), np.empty_like(found.h)
     weigh_all_states(kernel_machine(*machine), found, weight, weighted_h)
     np.testing.assert_array_equal(weighted_h, weight[:, None] * found.h)
-    return ref.Phase(found.x, found.h, -weight)
+    return ref.Ensemble(found.x, found.h, -weight)
 
 
 def log_z(machine):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
-from cbm_cli.machines.annealing import (
+from cbm_cli.machines.estimates import (
     Stopped,
     ais,
     base_rate,

@@ -13,13 +13,13 @@ from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import machine_of, pairs_of
-from cbm_cli.machines.annealing import Stopped
+from cbm_cli.machines.estimates import Stopped
 from cbm_cli.results import Progress, Store
-from cbm_cli.trial import run as trial_run
+from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.early_stopping import converged
 from cbm_cli.trial.learner import Learner
-from cbm_cli.trial.run import run_trial
+from cbm_cli.trial.loop import run_trial
 from tests.oracles import copied, epoch_order, learn_auto_encoder, noises, rate_of, summed_costs, wide
 
 ROWS = (np.random.default_rng(7).random((64, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
@@ -328,7 +328,7 @@ def in_pieces(trial, store, chance):
 
 @pytest.mark.parametrize("hidden", [3, (4, 3)])
 def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, hidden):
-    monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
+    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
     scheme = "d" + "r" * np.size(hidden) + "^b_s"
     trial = Trial("test", settings(hidden, scheme, batch=7), 0, 1)
     whole = run_trial(trial, DATA)

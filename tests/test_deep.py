@@ -7,7 +7,7 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.errors import CbmError
-from cbm_cli.machines.annealing import Stopped
+from cbm_cli.machines.estimates import Stopped
 from cbm_cli.machines.bounds import lower_bounds, posterior_of, tightening
 from cbm_cli.machines.files import Flat
 from cbm_cli.machines.likelihood import (

@@ -10,7 +10,7 @@ from cbm_cli.datasets import load
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import Layout
 from cbm_cli.machines.files import Flat
-from cbm_cli.trial.run import run_trial
+from cbm_cli.trial.loop import run_trial
 from tests.oracles import Trainer, copied, joint, learn, make_state, mix, plan, states
 from tests.test_deep import (
     DEPTHS,

@@ -112,7 +112,7 @@ def test_a_deep_machine_of_one_hidden_layer_is_an_rbm():
     deep = known("--exact")
     save((5, 4), kind="rbm")
     assert deep == known("--exact")
-    assert [*deep] == ["method", "log_z", "log_likelihood"]
+    assert [*deep] == ["method", "log_z", "log_z_energy", "log_z_centered", "log_likelihood"]
 
 
 def test_people_are_shown_likelihood_bounds_and_estimate():

@@ -14,9 +14,9 @@ from cbm_cli.execution import run as execution_run
 from cbm_cli.grid import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Progress, Store
-from cbm_cli.trial import run as trial_run
-from cbm_cli.trial.pretraining import Pretraining
-from cbm_cli.trial.run import run_trial
+from cbm_cli.trial import loop as trial_loop
+from cbm_cli.trial.pretraining import LayerTraining
+from cbm_cli.trial.loop import run_trial
 from tests.builders import cbm, files, summary
 from tests.oracles import Trainer, plan
 
@@ -41,7 +41,7 @@ def settings(hidden=(4, 3), **changes):
 
 def pretrained(its):
     """The pre-training, and where the trial stands at its end."""
-    pretraining, now = Pretraining(its, DATA, seed=7), Progress(None)
+    pretraining, now = LayerTraining(its, DATA, seed=7), Progress(None)
     now.state = pretraining.first_state(now)
     while not pretraining.is_done(now):
         pretraining.advance(now, 10)
@@ -94,7 +94,7 @@ def grey(means):
 @HIDDEN
 def test_a_layer_learns_from_the_mean_activity_of_the_one_below(hidden):
     """Seen in the biases that its RBM starts with: the inverse sigmoid of the mean of its data."""
-    pretraining, now = Pretraining(settings(hidden), DATA, seed=7), Progress(None)
+    pretraining, now = LayerTraining(settings(hidden), DATA, seed=7), Progress(None)
     now.state, x = pretraining.first_state(now), ROWS.astype(float)
     for k in range(len(hidden)):
         mean = np.clip(x.mean(axis=0), 0.001, 0.999)
@@ -113,7 +113,7 @@ def test_a_layer_learns_from_the_mean_activity_of_the_one_below(hidden):
 def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden):
     """Against the reference of the training loop: up in the first RBM, down in the last one."""
     its = settings(hidden, pretraining={"epochs": 5, "offsets": "dd^b", "batch": "full"})
-    pretraining, now = Pretraining(its, DATA, seed=7), Progress(None)
+    pretraining, now = LayerTraining(its, DATA, seed=7), Progress(None)
     now.state, x = pretraining.first_state(now), ROWS.astype(float)
     for k, (n, m) in enumerate(itertools.pairwise((5, *hidden))):
         doubled = {"to_hidden": 2.0 if k == 0 else 1.0}
@@ -134,7 +134,7 @@ def test_training_starts_from_the_pretrained_machine_and_its_offsets():
     trial = Trial("test", its, 0, 1)
     outcome = run_trial(trial, DATA)
     end = Progress(None, stage=2, pretrained=outcome.pretrained)
-    weights, biases, offsets = Pretraining(its, DATA, trial.seed).machine(end)[1:4]
+    weights, biases, offsets = LayerTraining(its, DATA, trial.seed).machine(end)[1:4]
     centered = [bias.astype(float) for bias in biases]
     for k, W in enumerate(weights):
         assert np.abs(W).max() > 0.1
@@ -168,7 +168,7 @@ def test_layers_without_offsets_lose_those_of_pretraining_and_nobody_elses():
 @pytest.mark.parametrize("chance", [0.2, 0.6])
 @pytest.mark.parametrize("changes", [{}, {"hidden": (4, 3, 2), "sampler": "CD-1", "data_phase": "gibbs-2"}])
 def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
-    monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)
+    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)
     trial, store = Trial("test", settings(**changes), 0, 1), Store(tmp_path)
     whole, dice = run_trial(trial, DATA), random.Random(str(changes) + str(chance))
     result, stages = run_trial(trial, DATA, should_pause=lambda: dice.random() < chance), set()
@@ -253,7 +253,7 @@ def test_a_run_that_was_stopped_between_two_layers_goes_on_there(folder, monkeyp
 
     def stopped_after_a_layer(jobs, listen, stopping):
         pretraining, now = (
-            Pretraining(jobs[0].trial.settings, jobs[0].data, jobs[0].trial.seed),
+            LayerTraining(jobs[0].trial.settings, jobs[0].data, jobs[0].trial.seed),
             Progress(None),
         )
         now.state = pretraining.first_state(now)

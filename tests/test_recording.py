@@ -13,10 +13,10 @@ from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial import recorders
-from cbm_cli.trial import run as trial_run
+from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.recorders import Context, Recording, record
-from cbm_cli.trial.run import run_trial
+from cbm_cli.trial.loop import run_trial
 from tests.builders import GRID, cbm, files, summary
 from tests.oracles import advance, copied, learn, log_likelihoods, plan, random_state, states
 from tests.test_recorders import example_of_the_docs
@@ -178,7 +178,7 @@ def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
     its = settings({"what": "weight_norms+bias_norms+offset_error+mine.py:together"} | when)
     mine = {"mine.py:together": together}
     whole, store, dice = run(its, recorders=mine), Store(tmp_path), random.Random(str(when))
-    monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
+    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
     stopping, stops = {"recorders": mine, "should_pause": lambda: dice.random() < 0.3}, 0
     result = run(its, **stopping)
     while isinstance(result, Progress):
@@ -194,7 +194,7 @@ def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
 def test_long_calls_record_the_same_as_short_ones(monkeypatch):
     its = settings({"what": "weight_norms", "every": 1})
     short = run(its)
-    monkeypatch.setattr(trial_run, "LONGEST_CALL", 1e9)
+    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 1e9)
     assert run(its).records.tobytes() == short.records.tobytes()
 
 

@@ -11,8 +11,8 @@ from cbm_cli.datasets import Dataset, load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Outcome, Progress, Store
-from cbm_cli.trial import run as trial_run
-from cbm_cli.trial.run import run_trial
+from cbm_cli.trial import loop as trial_loop
+from cbm_cli.trial.loop import run_trial
 from tests.builders import GRID, cbm, files
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
@@ -47,10 +47,10 @@ AIS = {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10
 
 def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     """A stretch that is shorter than an evaluation still gets somewhere: each one adds a row or updates."""
-    from cbm_cli.machines import annealing
+    from cbm_cli.machines import estimates
 
-    monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)
-    monkeypatch.setattr(annealing, "LONGEST_CALL", 0.0)  # dozens of calls an evaluation
+    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)
+    monkeypatch.setattr(estimates, "LONGEST_CALL", 0.0)  # dozens of calls an evaluation
     trial = Trial("test", settings(**AIS), 0, 1)
     result, stretches = None, 0
     while not isinstance(result, Outcome):
@@ -68,7 +68,7 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     [*itertools.product([{}, {"sampler": "CD-1"}], [0.1, 0.3, 0.7]), (AIS, 0.1), (AIS, 0.3)],
 )
 def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
-    monkeypatch.setattr(trial_run, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
+    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
     trial = Trial("test", settings(**changes), 0, 1)
     whole = run_trial(trial, THREE_PARTS)
     store, dice, stops = Store(tmp_path / "test"), random.Random(str(changes) + str(chance)), 0

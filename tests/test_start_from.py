@@ -12,7 +12,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid import Settings, Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store, read_progress
-from cbm_cli.trial.run import run_trial
+from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start_from import start_from_machine
 from tests.builders import cbm, files
 

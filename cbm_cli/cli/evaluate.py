@@ -158,7 +158,10 @@ def _quantity(words: str, its: dict[str, Any], unit: str = "nats ") -> list[str]
 
 def _shown_log_z(answer: dict[str, Any]) -> list[str]:
     error = answer.get("log_z_standard_error")
-    lines = [f"log Z           {answer['log_z']:.6f}" + (f" ± {error:.6f}" if error is not None else "")]
+    spread = f" ± {error:.6f}" if error is not None else ""
+    lines = [f"log Z           {answer['log_z']:.6f}{spread} (plain energy, without offsets)"]
+    if answer["log_z_centered"] != answer["log_z"]:
+        lines.append(f"                {answer['log_z_centered']:.6f}{spread} (centered energy of the file)")
     if "log_z_interval" in answer:
         low, high = answer["log_z_interval"]
         lines.append(f"                {low:.6f} to {high:.6f} (± 3 standard errors of the mean weight)")

@@ -1,4 +1,4 @@
-"""``cbm sample``: what a machine believes in."""
+"""``cbm sample``: draw samples from a machine."""
 
 from pathlib import Path
 
@@ -16,33 +16,35 @@ from cbm_cli.errors import CbmError
 @click.option("--png", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw the samples.")
 @click.option("-n", "--count", type=click.IntRange(1, 10**9), default=100, show_default=True, help="Samples.")
 @click.option(
-    "--sampler", default="PT_10", show_default=True, metavar="gibbs|PT_c", help="PT_c has c temperatures."
+    "--sampler", default="PT_10", show_default=True, metavar="gibbs|PT_c", help="PT_c: c temperatures."
 )
 @click.option(
     "--steps",
     type=click.IntRange(1),
     default=1000,
     show_default=True,
-    help="Sweeps of a chain before each of its samples, the first included.",
+    help="Sweeps of a chain before each of its samples.",
 )
 @click.option(
     "--chains",
     type=click.IntRange(1),
     default=100,
     show_default=True,
-    help="Chains that the samples are taken from in turn, or as many as there are samples.",
+    help="Chains, at most as many as samples; they give samples in turn.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=1, show_default=True)
 @click.option(
     "--data",
     "source",
     metavar="NAME|FILE",
-    help="Start the chains at rows of data; default: at random states.",
+    help="Start the chains at rows of data; default: random states.",
 )
-@click.option("--means", is_flag=True, help="Draw p(x = 1 | h) in place of states.")
-@click.option("--shape", metavar="HxW", help="Size of a picture; default: a square, else a line a sample.")
+@click.option("--means", is_flag=True, help="Draw p(x = 1 | h) instead of states.")
 @click.option(
-    "--by-columns", is_flag=True, help="Units go down the columns of a picture, as in caltech101-silhouettes."
+    "--shape", metavar="HxW", help="Size of a picture; default: square if possible, else one line per sample."
+)
+@click.option(
+    "--by-columns", is_flag=True, help="Fill pictures column by column, as caltech101-silhouettes is stored."
 )
 def sample(
     model: Path,
@@ -58,11 +60,11 @@ def sample(
     shape: str | None,
     by_columns: bool,
 ) -> None:
-    """Draw samples of a machine, by Gibbs sampling or parallel tempering.
+    """Draw samples from a machine, by Gibbs sampling or parallel tempering.
 
-    MODEL.npz is a Boltzmann machine of any depth in the documented form. The samples go to an NPZ file of
-    the arrays samples, means and hidden, to a picture, or both. Same seed, same bytes. Of a deep machine
-    samples and means are of the visible layer, hidden of the odd layers side by side (1, 3, ...).
+    MODEL.npz is a Boltzmann machine of any depth in the documented form. Samples go to an NPZ file with the
+    arrays samples, means and hidden, to a picture, or both; the same seed gives the same bytes. For a deep
+    machine, samples and means are the visible layer, hidden the odd layers (1, 3, ...) side by side.
     """
     _check_files(model, output, png)
 
@@ -77,8 +79,7 @@ def sample(
     n_visible = machine.sizes[0]
     size = parse_shape(shape, n_visible)
     start = load_rows(source, width=n_visible) if source else None
-    how = {"chains": chains, "steps": steps, "seed": seed, "start": start}
-    found = draw(flatten(machine), parsed, count, **how)
+    found = draw(flatten(machine), parsed, count, chains=chains, steps=steps, seed=seed, start=start)
     if output:
         write_samples(output, found)
         note(f"wrote {output}: {count} samples")
@@ -88,11 +89,11 @@ def sample(
 
 
 def _check_files(model: Path, output: Path | None, png: Path | None) -> None:
-    """Raise CbmError where there is nothing to write, or something that should not be written over."""
+    """Raise CbmError if there is nothing to write, or if the machine would be overwritten."""
     if not output and not png:
         raise CbmError("nothing to write; name a file: -o FILE.npz, --png FILE.png, or both")
     for option, path, suffix in (("-o", output, ".npz"), ("--png", png, ".png")):
         if path and path.suffix.lower() != suffix:
             raise CbmError(f"{option} {path}: the suffix must be {suffix}")
     if output and output.resolve() == model.resolve():
-        raise CbmError(f"-o {output}: is the machine itself; choose another name")
+        raise CbmError(f"-o {output}: is the machine itself; choose another file")

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.jobs import Job
 from cbm_cli.results import Outcome, Progress
+from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compiled
-from cbm_cli.trial.run import run_trial
 
 if TYPE_CHECKING:
     from distributed import Client, Future

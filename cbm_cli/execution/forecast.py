@@ -14,7 +14,7 @@ from cbm_cli.kernels.compiling import CACHE
 from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.kernels.training import make_updates
 from cbm_cli.trial.learner import Learner
-from cbm_cli.trial.run import run_trial
+from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import updates_of
 
 _TOY = {"name": "bars-and-stripes", "size": 2}

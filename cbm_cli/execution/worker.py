@@ -13,8 +13,8 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash
 from cbm_cli.results import Outcome, Progress
+from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compiled
-from cbm_cli.trial.run import run_trial
 
 REPORT_EVERY = 1.0  # seconds
 STRETCH = 30.0  # seconds after which a trial comes back to be saved

@@ -1,16 +1,17 @@
-"""Mean field of a flattened Boltzmann machine, and the lower bounds of the log-likelihood that it gives."""
+"""Mean field of a flattened Boltzmann machine, and the lower bounds of its log-likelihood."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr, expit
+from scipy.special import expit
 
 from cbm_cli.kernels.machine import Array, Machine
 from cbm_cli.kernels.mean_field import conjugate_gap, hear_visible, make_deep, mean_field
 from cbm_cli.machines.files import Flat
+from cbm_cli.reference import energy, entropy
 
-TOLERANCE = 1e-4  # mean field has converged where a round changes no mean by as much
+TOLERANCE = 1e-4  # mean field has converged if a round changes no mean by as much
 ROUNDS = 100  # of mean field, at most
 
 Values = NDArray[np.float64]
@@ -25,7 +26,7 @@ class Posterior(NamedTuple):
 
 
 def posterior_of(machine: Flat, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS) -> Posterior:
-    """The mean-field posterior of the rows x (n, n_0) float32; the exact posterior of an RBM."""
+    """The mean-field posterior of the rows x (n, n_0) float32; it is exact for an RBM."""
     n_visible, c = machine.sizes[0], machine.c
     work = make_deep(len(x), n_visible, len(machine.start), len(c))
     work.visible[:], work.even[:] = x, machine.start
@@ -39,47 +40,31 @@ def posterior_of(machine: Flat, x: Array, tolerance: float = TOLERANCE, rounds: 
     W, b = machine.W[n_visible:], machine.b[n_visible:]
     next_deep = expit(work.odd @ W.T + b)
     next_odd = expit(work.from_visible + next_deep @ W + c)
-    change = np.maximum(np.abs(next_deep - work.even).max(axis=1), np.abs(next_odd - work.odd).max(axis=1))
+    change = np.abs(np.hstack([next_deep - work.even, next_odd - work.odd])).max(axis=1)
     return Posterior(work.even, work.odd, int((change >= tolerance).sum()))
 
 
 def lower_bounds(machine: Flat, x: Array, posterior: Posterior) -> Values:
-    """Variational bounds (n,) of log p(v) + log Z: minus the expected energy plus the posterior's entropy.
-
-    Salakhutdinov & Hinton 2009. The energy is linear in every unit, so that its expectation under
-    a factorial posterior is the energy of the means.
-    """
+    """Variational bounds (n,) of log p(v) + log Z (Salakhutdinov & Hinton 2009); `reference.lower_bound`."""
+    deep, odd = (means.astype(np.float64) for means in posterior[:2])
     W, b, c = (array.astype(np.float64) for array in machine.plain)
-    even, odd = np.hstack([x, posterior.deep]).astype(np.float64), posterior.odd.astype(np.float64)
-    minus_energy = even @ b + ((even @ W + c) * odd).sum(axis=1)
-    return minus_energy + entropy(posterior.deep) + entropy(odd)
-
-
-def entropy(means: NDArray) -> Values:
-    """Entropy in nats of independent binary units, summed over each row of their means (n, units)."""
-    means = means.astype(np.float64)
-    return (entr(means) + entr(1 - means)).sum(axis=1)
+    return entropy(deep) + entropy(odd) - energy(np.hstack([x, deep]), odd, W, b, c)
 
 
 def tightening(
     machine: Flat, posterior: Posterior, samples: int, random: np.random.Generator
 ) -> tuple[Values, Values]:
-    """How much tighter the bound of each row is with the deep layers summed out: mean and standard error.
+    """Return how much the bound of each row gains if the deep layers are summed out: mean, standard error.
 
     The posterior q of the odd layers alone bounds log p(v) too, by E_q[log sum_deep exp(-E)] + H(q), which
-    is tight if p(odd | v) is factorial, whatever p(deep | odd) is. With two hidden layers the last one is
-    what is summed out. The bound exceeds the mean-field one by E_q[KL(q(deep) || p(deep | odd))]: the
-    expectation over the odd units is estimated by samples, each of them non-negative.
-
-    Returns
-    -------
-    gain, error : (n,), (n,)
-        In nats.
+    is tight if p(odd | v) is factorial, whatever p(deep | odd) is. With two hidden layers, the last one is
+    summed out. The bound exceeds the mean-field one by E_q[KL(q(deep) || p(deep | odd))]; the expectation
+    over the odd units is estimated by samples, each of them non-negative. Both results are (n,), in nats.
     """
     W, b = machine.W[machine.sizes[0] :], machine.b[machine.sizes[0] :]
     gains = np.empty((samples, len(posterior.odd)))
     for gain in gains:
         odd = (random.random(posterior.odd.shape, np.float32) < posterior.odd).astype(np.float32)
         conjugate_gap(odd @ W.T, b, posterior.deep, gain)  # (n, M') @ (M', E)
-    gains -= entropy(posterior.deep)
+    gains -= entropy(posterior.deep.astype(np.float64))
     return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(samples)

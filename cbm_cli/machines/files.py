@@ -1,8 +1,8 @@
-"""Machines of every kind: what they are, and their files in the documented form (docs/formats.md)."""
+"""Machines of every kind, and their files in the documented form (docs/formats.md)."""
 
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError
-from cbm_cli.kernels.machine import Layout
+from cbm_cli.kernels.machine import Layout, Machine
+from cbm_cli.kernels.plan import LINEAR, RELU, SIGMOID, TANH
 
 KINDS = ("rbm", "dbm", "auto-encoder")
-_ACTIVATIONS = ("sigmoid", "tanh", "relu", "linear")
-_TEXTS = {"encoder": _ACTIVATIONS, "decoder": _ACTIVATIONS, "loss": ("cross-entropy", "squared")}
+ACTIVATIONS = {"sigmoid": SIGMOID, "tanh": TANH, "relu": RELU, "linear": LINEAR}
+_TEXTS = {"encoder": (*ACTIVATIONS,), "decoder": (*ACTIVATIONS,), "loss": ("cross-entropy", "squared")}
 
 Arrays = Mapping[str, NDArray]
 Vectors = tuple[NDArray, ...]
@@ -31,10 +32,10 @@ class Layered(NamedTuple):
     kind: str  # one of KINDS
     weights: Vectors  # L arrays W_l (n_l, n_{l+1})
     biases: Vectors  # L + 1 arrays b_l (n_l,)
-    offsets: Vectors  # L + 1 arrays (n_l,): of the machine that was trained; mean field starts there
+    offsets: Vectors  # L + 1 arrays (n_l,) of the machine that was trained; mean field starts there
     decoder_biases: Vectors = ()  # L - 1 arrays d_l (n_l,) of the inner layers of an auto encoder
     decoder_offsets: Vectors = ()  # L - 1 arrays (n_l,)
-    encoder: str = "sigmoid"  # f, g and the loss that an auto encoder was trained to lower
+    encoder: str = "sigmoid"  # f, g and the loss of an auto encoder
     decoder: str = "sigmoid"
     loss: str = "cross-entropy"
 
@@ -42,6 +43,16 @@ class Layered(NamedTuple):
     def sizes(self) -> tuple[int, ...]:
         """Units of the layers n_0, ..., n_L."""
         return tuple(map(len, self.biases))
+
+    @property
+    def offset_energy(self) -> float:
+        """Energy of the offsets as states.
+
+        The documented, centered energy is E(x) - E(offsets), so that its log Z is larger by E(offsets).
+        """
+        linear = sum(o @ b for o, b in zip(self.offsets, self.biases, strict=True))
+        pairs = zip(self.weights, pairwise(self.offsets), strict=True)
+        return -float(linear + sum(low @ W @ high for W, (low, high) in pairs))
 
     def recentered(self, sign: int) -> "Layered":
         """The same machine with other biases: -1 from centered to plain ones, 1 from plain to centered ones.
@@ -85,12 +96,35 @@ class Flat(NamedTuple):
 
 
 def flatten(machine: Layered, dtype: type = np.float32) -> Flat:
-    """The RBM that a Boltzmann machine of any depth is, in C-contiguous arrays of ``dtype``."""
+    """The Boltzmann machine as an RBM, in C-contiguous arrays of ``dtype``."""
     layout = Layout(machine.sizes)
     even, odd = (layout.side(machine.biases, odd=odd) for odd in (False, True))
-    arrays = layout.flat_weights(machine.weights), even, odd
-    start = np.concatenate([np.zeros(0), *machine.offsets[2::2]])
-    return Flat(*(np.ascontiguousarray(a, dtype=dtype) for a in (*arrays, start)), machine.sizes)
+    arrays = layout.flat_weights(machine.weights), even, odd, np.concatenate([[], *machine.offsets[2::2]])
+    return Flat(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), machine.sizes)
+
+
+def sides_of(lower: Sequence[NDArray], upper: Sequence[NDArray], kind: str) -> tuple[NDArray, NDArray]:
+    """Put arrays (..., n_l) of layers side by side, as x and h of the kernels hold them.
+
+    ``lower`` are of layers at the bottom of a pair, ``upper`` of layers at the top: even and odd layers of a
+    Boltzmann machine; all layers but the last, and all but the first, of an auto encoder, whose inner layers
+    are on both sides.
+    """
+    chosen = (lower[:-1], upper[1:]) if kind == "auto-encoder" else (lower[0::2], upper[1::2])
+    return tuple(np.concatenate(layers, axis=-1) for layers in chosen)
+
+
+def kernel_arrays(machine: Layered) -> Machine:
+    """The machine as training holds it, see `kernels.machine.State`, in the type of its arrays."""
+    kind, encoder = machine.kind, machine.kind == "auto-encoder"
+    down, given = machine.biases, machine.offsets  # biases and offsets on the way down
+    if encoder:
+        down = *down[:1], *machine.decoder_biases, down[-1]
+        given = *given[:1], *machine.decoder_offsets, given[-1]
+    (b, c), (mu, lam) = sides_of(down, machine.biases, kind), sides_of(machine.offsets, given, kind)
+    if encoder:
+        return Machine(np.concatenate([block.ravel() for block in machine.weights]), b, c, mu, lam)
+    return Machine(Layout(machine.sizes).flat_weights(machine.weights), b, c, mu, lam)
 
 
 def machine_arrays(machine: Layered) -> dict[str, NDArray]:
@@ -118,39 +152,34 @@ def read_machine(path: Path) -> Layered:
     Raises
     ------
     CbmError
-        For a file that is missing, is no NPZ, is of no known kind, holds pickled, missing, non-numeric or
-        non-finite arrays, or arrays whose shapes do not fit together.
+        The file is missing, not an NPZ, of an unknown kind, or holds pickled, missing, non-numeric or
+        non-finite arrays, or arrays of shapes that do not fit together.
     """
     arrays = _read_arrays(path)
     kind = str(arrays.get("kind", "rbm"))
     if kind not in KINDS:
         raise CbmError(f"{path}: is a machine of kind {kind}; cbm knows {', '.join(KINDS)}")
-    depth = _depth(path, kind, arrays)
-    weights = tuple(_numbers(path, name, arrays[name]) for name in _names("weights", range(depth)))
-    biases = tuple(_numbers(path, name, arrays[name]) for name in _names("biases", range(depth + 1)))
+    depth, encoder = _depth(path, kind, arrays), kind == "auto-encoder"
+    weights, biases = (
+        tuple(_numbers(path, key, arrays[key]) for key in _names(name, range(count)))
+        for name, count in (("weights", depth), ("biases", depth + 1))
+    )
     _check_shapes(path, weights, biases)
 
     def vectors(name: str, layers: range) -> Vectors:
-        """One array for each layer, zeros where the file has none."""
+        """One array for each layer, zeros if the file has none."""
         found = []
-        for layer, key in zip(layers, _names(name, layers), strict=True):
-            like = biases[layer]
-            found.append(_numbers(path, key, arrays.get(key, np.zeros_like(like))))
-            if found[-1].shape != like.shape:
-                raise CbmError(f"{path}: {key} has shape {found[-1].shape}; expected {like.shape}")
+        for bias, key in zip(biases[layers.start : layers.stop], _names(name, layers), strict=True):
+            found.append(_numbers(path, key, arrays.get(key, np.zeros_like(bias))))
+            if found[-1].shape != bias.shape:
+                raise CbmError(f"{path}: {key} has shape {found[-1].shape}; expected {bias.shape}")
         return tuple(found)
 
-    inner = range(1, depth) if kind == "auto-encoder" else range(0)
-    machine = Layered(
-        kind,
-        weights,
-        biases,
-        vectors("offsets", range(depth + 1)),
-        vectors("decoder_biases", inner),
-        vectors("decoder_offsets", inner),
-        **(_texts(path, arrays) if kind == "auto-encoder" else {}),
-    )
-    return machine.recentered(-1)
+    inner = range(1, depth) if encoder else range(0)
+    offsets = vectors("offsets", range(depth + 1))
+    decoders = vectors("decoder_biases", inner), vectors("decoder_offsets", inner)
+    texts = _texts(path, arrays) if encoder else {}
+    return Layered(kind, weights, biases, offsets, *decoders, **texts).recentered(-1)
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray]:
@@ -164,7 +193,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray]:
 
 
 def _depth(path: Path, kind: str, arrays: Arrays) -> int:
-    """Number of hidden layers, after checking that all their weights and biases are there."""
+    """Number of hidden layers; CbmError if some of their weights or biases are missing."""
     found = [int(name.removeprefix("weights_")) for name in arrays if re.fullmatch(r"weights_\d{1,3}", name)]
     depth = max(found, default=0) + 1
     needed = [*_names("weights", range(depth)), *_names("biases", range(depth + 1))]
@@ -193,7 +222,7 @@ def _numbers(path: Path, name: str, array: NDArray) -> NDArray[np.float64]:
 def _check_shapes(path: Path, weights: Vectors, biases: Vectors) -> None:
     sizes = [bias.shape for bias in biases]
     if all(len(size) == 1 and size > (0,) for size in sizes) and all(
-        W.shape == below + above for W, (below, above) in zip(weights, pairwise(sizes), strict=True)
+        W.shape == low + high for W, (low, high) in zip(weights, pairwise(sizes), strict=True)
     ):
         return
     named = {"weights": weights, "biases": biases}
@@ -206,7 +235,7 @@ def _check_shapes(path: Path, weights: Vectors, biases: Vectors) -> None:
 
 
 def _texts(path: Path, arrays: Arrays) -> dict[str, str]:
-    """Activations and loss of an auto encoder, the first known ones where the file does not say."""
+    """Activations and loss of an auto encoder; the first known ones by default."""
     texts = {name: str(arrays.get(name, known[0])) for name, known in _TEXTS.items()}
     for name, text in texts.items():
         if text not in _TEXTS[name]:

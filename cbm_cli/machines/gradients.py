@@ -1,8 +1,8 @@
 """Gradients of restricted Boltzmann machines in float64: standard, centered and natural.
 
-Expectations are exact, for machines that can be enumerated, except where a model phase is given. Functions
-take one plain machine W (N, M), b (N,), c (M,) or a stack of them, with axes in front that are kept, written
-(..., N, M). Gradients are of the mean log-likelihood of the rows, in nats.
+Expectations are exact sums over all states unless a model phase is given. Functions take one plain machine
+W (N, M), b (N,), c (M,) or a stack of machines, with axes in front that are kept, written (..., N, M).
+Gradients are of the mean log-likelihood of the rows, in nats.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,16 +16,17 @@ from scipy.linalg.lapack import dpotrs, dpstrf
 from scipy.special import expit, logsumexp
 
 from cbm_cli.machines.limits import check_fisher
+from cbm_cli.reference import Ensemble
 
 Wide = NDArray[np.float64]
 
-BLOCK = 4096  # states of one side, or rows of data, that are looked at together
-_FLAT = 1e-12  # a pivot this small beside the largest variance is zero: nothing moves along it
-_LEAST = 1e-6  # a variance this small is nothing but the rounding of float32 means near 1
+BLOCK = 4096  # states of one side, or rows of data, in one product
+_FLAT = 1e-12  # a pivot this small relative to the largest variance counts as zero: nothing moves along it
+_LEAST = 1e-6  # smaller variances are rounding of float32 means near 1
 
 
 class ByParameter(NamedTuple):
-    """A number for each parameter: a gradient, or the expectations <x h'>, <x>, <h> that it is made of."""
+    """One number per parameter: a gradient, or the expectations <x h'>, <x>, <h>."""
 
     W: Wide  # (..., N, M)
     b: Wide  # (..., N)
@@ -43,7 +44,7 @@ class ByParameter(NamedTuple):
 
 
 def states(width: int, first: int = 0, last: int | None = None) -> Wide:
-    """States number first, ..., last - 1 of ``width`` binary units, by default all: (last - first, width)."""
+    """States number first, ..., last - 1 of ``width`` binary units, by default all; unit 0 is the lowest."""
     numbers = np.arange(first, 2**width if last is None else last)
     return ((numbers[:, None] >> np.arange(width)) & 1).astype(np.float64)
 
@@ -100,7 +101,7 @@ def data_moments(W: Wide, c: Wide, rows: NDArray, unit: float = 1.0) -> ByParame
 
 
 def mean_over_rows(sums: Callable[[Wide], Wide], rows: NDArray, unit: float = 1.0) -> Wide:
-    """Mean over rows (n, N) times ``unit`` of what ``sums`` adds up over blocks (R, N) of them."""
+    """Mean over rows (n, N) times ``unit`` of a quantity that ``sums`` adds up over blocks (R, N)."""
     blocks = (unit * rows[first : first + BLOCK].astype(np.float64) for first in range(0, len(rows), BLOCK))
     return sum(sums(x) for x in blocks) / len(rows)
 
@@ -112,33 +113,26 @@ def standard_gradient(W: Wide, b: Wide, c: Wide, rows: NDArray, unit: float = 1.
 
 
 def centered(gradient: ByParameter, mu: Wide, lam: Wide) -> ByParameter:
-    """The centered gradient from the standard one, as a change of the plain parameters.
+    """The centered gradient from the standard one, as a change of the plain parameters, Eqs. (13)-(15).
 
-    <(x - mu)(h - lam)'>_d - <(x - mu)(h - lam)'>_m multiplied out, since constants cancel; Eqs. (cgradW),
-    (cgradb), (cgradc). Offsets are mu (..., N) and lam (..., M).
+    <(x - mu)(h - lam)'>_d - <(x - mu)(h - lam)'>_m is multiplied out, since constants cancel; mu (..., N),
+    lam (..., M).
     """
     W, b, c = gradient
     W = W - mu[..., :, None] * c[..., None, :] - b[..., :, None] * lam[..., None, :]
     return ByParameter(W, b - (W @ lam[..., None])[..., 0], c - (mu[..., None, :] @ W)[..., 0, :])
 
 
-def centered_gradient(
-    W: Wide, b: Wide, c: Wide, rows: NDArray, mu: Wide, lam: Wide, unit: float = 1.0
-) -> ByParameter:
-    """The exact centered gradient of the mean log-likelihood, as a change of the plain parameters."""
-    return centered(standard_gradient(W, b, c, rows, unit), mu, lam)
-
-
 # Fisher matrices
 
 
 def joint_features(W: Wide, b: Wide, c: Wide) -> tuple[Wide, Wide]:
-    """Probabilities p(x, h) (..., S) of all joint states, and s = (x h', x, h) of each of them, (P, S).
+    """Probabilities p(x, h) (..., S) of all joint states, and s = (x h', x, h) of each, (P, S).
 
     CbmError for more than 2^16 joint states.
     """
     n, m = W.shape[-2:]
-    check_fisher("gradient", "joint", 0.0, n, m, "take estimate: samples")
+    check_fisher("gradient", "joint", 0.0, n, m, "use estimate: samples")
     features = _joint_features(n, m)
     return _softmax(ByParameter(W, b, c).flat() @ features), features  # -E = theta's
 
@@ -150,12 +144,12 @@ def _joint_features(n: int, m: int) -> Wide:
 
 
 def marginal_features(W: Wide, b: Wide, c: Wide) -> tuple[Wide, Wide]:
-    """Probabilities p(x) (..., S) of all visible states, and E[s | x] given each of them, (..., P, S).
+    """Probabilities p(x) (..., S) of all visible states, and E[s | x] given each, (..., P, S).
 
-    CbmError for more than 2^16 joint states: there are then too many parameters too.
+    CbmError for more than 2^16 joint states, which have too many parameters too.
     """
     n, m = W.shape[-2:]
-    check_fisher("gradient", "marginal", 1.0, n, m, "take estimate: samples")
+    check_fisher("gradient", "marginal", 1.0, n, m, "use estimate: samples")
     x = states(n)
     h = hidden_mean(W, c, x).swapaxes(-1, -2)  # (..., M, 2^N)
     xh = (x.T[:, None, :] * h[..., None, :, :]).reshape(*h.shape[:-2], n * m, -1)
@@ -180,17 +174,10 @@ def covariance(p: Wide, features: Wide) -> Wide:
 def fisher_matrix(fisher: str, W: Wide, b: Wide, c: Wide) -> Wide:
     """The Fisher matrix (..., P, P), by the sum over all states (Amari 1998).
 
-    Parameters
-    ----------
-    fisher : str
-        joint: of p(x, h), the covariance of s = (x h' row by row, x, h), as the paper prints it; of full rank
-        for finite parameters. marginal: of p(x), the covariance of E[s | x], as it is defined; its rank is at
-        most 2^N - 1. diagonal: that of the joint one.
-
-    Raises
-    ------
-    CbmError
-        For more than 2^16 joint states, unless the matrix is diagonal.
+    ``fisher`` is joint: of p(x, h), the covariance of s = (x h' row by row, x, h), as the paper prints it, of
+    full rank for finite parameters; marginal: of p(x), the covariance of E[s | x], as it is defined, of rank
+    2^N - 1 at most; or diagonal: the diagonal of the joint one. CbmError for more than 2^16 joint states,
+    unless it is diagonal.
     """
     if fisher == "diagonal":
         p = exact_moments(W, b, c).flat()
@@ -206,10 +193,7 @@ def natural_gradient(
 ) -> ByParameter:
     """The solution d of (F + damping I) d = gradient; NaN for machines with a singular matrix.
 
-    Raises
-    ------
-    CbmError
-        For more than 2^16 joint states, unless the matrix is diagonal.
+    Raises CbmError as `fisher_matrix` does.
     """
     F = fisher_matrix(fisher, W, b, c)
     size = F.shape[-1]
@@ -222,10 +206,10 @@ def natural_gradient(
 
 
 def _is_singular(F: Wide) -> bool:
-    """Whether any pivot of a matrix (P, P) is nothing but rounding.
+    """Whether any pivot of a matrix (P, P) is rounding noise.
 
-    The k-th pivot over F_kk is the share of feature k that the features before it do not explain: unlike
-    a condition number it does not depend on the scale of the features.
+    The k-th pivot over F_kk is the share of feature k that earlier features do not explain. Unlike a
+    condition number, it does not depend on the scale of the features.
     """
     try:
         pivots = np.diagonal(np.linalg.cholesky(F)) ** 2
@@ -234,19 +218,11 @@ def _is_singular(F: Wide) -> bool:
     return not (pivots > len(F) * np.finfo(np.float64).eps * np.diagonal(F)).all()
 
 
-class Phase(NamedTuple):
-    """Rows that stand for the model's distribution: samples, or all states of the smaller side."""
-
-    x: NDArray  # (R, N)
-    h: NDArray  # (R, M) means given x, or states
-    weight: NDArray  # (R,) sums to 1
-
-
 @dataclass(frozen=True)
 class Direction:
-    """The direction of an update that is not simply the centered gradient.
+    """The direction of an update other than the centered gradient; call it once per update.
 
-    Call it once per update. A natural direction is F^-1 times the standard gradient for every offset scheme.
+    A natural direction is F^-1 times the standard gradient for every offset scheme.
     """
 
     fisher: str | None = None  # joint, marginal or diagonal; None: the centered gradient
@@ -261,29 +237,25 @@ class Direction:
         machine: Sequence[NDArray],
         gradient: Sequence[NDArray],
         offsets: Sequence[NDArray],
-        model: Phase,
+        model: Ensemble,
         data: NDArray | None = None,
         u: NDArray | None = None,
         decay: NDArray | float = 0.0,
     ) -> ByParameter:
-        """The direction as a change of the plain parameters.
+        """The direction as a change of the plain parameters (W, b, c).
 
         Parameters
         ----------
-        machine : (W, b, c)
-            Plain: (N, M), (N,), (M,).
         gradient : (W, b, c)
-            <x h'>_d - <x h'>_m, <x>_d - <x>_m and <h>_d - <h>_m; W with weight decay added.
+            <x h'>_d - <x h'>_m, <x>_d - <x>_m and <h>_d - <h>_m; W includes weight decay.
         offsets : (mu, lam)
-            Of the centered gradient: (N,), (M,).
-        model : Phase
-            Of the gradient's model phase.
+            Of the centered gradient.
         data : (B, N), optional
-            Rows of the gradient's data phase, where its model phase is exact.
+            Rows of the gradient's data phase, if its model phase is exact.
         u : (R, M), optional
-            Uniform numbers that hidden states are drawn with, for a joint F of samples.
+            Uniform numbers to draw hidden states, for a joint F of samples.
         decay : (N, M), optional
-            What weight decay has added to W of the gradient.
+            The part of W of the gradient that is weight decay.
         """
         gradient = ByParameter(*(array.astype(np.float64) for array in gradient))
         if self.fisher is None:
@@ -310,11 +282,11 @@ class Direction:
         data: NDArray | None,
         decay: NDArray | float,
     ) -> tuple[ByParameter, ByParameter]:
-        """Solve with the exact F; with data, by the exact gradient, which is returned too."""
+        """The exact gradient, if data are given, and the solution with the exact F."""
         W, b, c = (array.astype(np.float64) for array in machine)
         p, features = FEATURES[self.fisher](W, b, c)
         if data is not None:
-            # Near the data small pivots meet small gradients: in float32 their ratio would be noise.
+            # Close to the data small pivots meet small gradients: their ratio would be noise in float32.
             x, h = data.astype(np.float64), hidden_mean(W, c, data)
             data_means = ByParameter(x.T @ h, x.sum(axis=0), h.sum(axis=0)).flat() / len(x)
             gradient = gradient.shaped(data_means - features @ p)
@@ -323,20 +295,19 @@ class Direction:
         F.flat[:: len(F) + 1] += self.damping
         return gradient, gradient.shaped(solve(F, gradient.flat()))
 
-    def _over_variances(self, gradient: ByParameter, model: Phase) -> ByParameter:
+    def _over_variances(self, gradient: ByParameter, model: Ensemble) -> ByParameter:
         """Divide each component by the variance m (1 - m) of its binary feature, plus damping."""
-        x, h, weight = model
-        means = ByParameter(x.T @ (weight[:, None] * h), weight @ x, weight @ h).flat().astype(np.float64)
+        x, h, p = model
+        means = ByParameter(x.T @ (p[:, None] * h), p @ x, p @ h).flat().astype(np.float64)
         variances, vector = means * (1 - means) + self.damping, gradient.flat()
-        # Where there is no variance the gradient is rounding, too.
-        out = np.zeros_like(vector)
+        out = np.zeros_like(vector)  # without variance, the gradient is rounding noise too
         return gradient.shaped(np.divide(vector, variances, out=out, where=variances > _LEAST))
 
-    def _of_samples(self, gradient: ByParameter, model: Phase, u: NDArray | None) -> ByParameter:
+    def _of_samples(self, gradient: ByParameter, model: Ensemble, u: NDArray | None) -> ByParameter:
         """Solve by conjugate gradients: F is applied to vectors and never formed.
 
-        Vectors are laid out as s = (x, 1)(h, 1)' of one sample: c below W, b beside it, and 0 in the corner.
-        Products are in the samples' own precision.
+        Vectors have the layout of s = (x, 1)(h, 1)' of one sample: c below W, b beside it, 0 in the corner.
+        Products keep the precision of the samples.
         """
         h = (u < model.h).astype(model.x.dtype) if self.fisher == "joint" else model.h
         x1, h1 = (np.pad(rows, ((0, 0), (0, 1)), constant_values=1) for rows in (model.x, h))
@@ -345,7 +316,7 @@ class Direction:
         def times_fisher(vector: Wide) -> Wide:
             V = vector.reshape(shape)
             along = np.einsum("rj,rj->r", x1 @ V.astype(x1.dtype), h1, dtype=np.float64)  # s'v, (R,)
-            along = model.weight * (along - model.weight @ along)
+            along = model.p * (along - model.p @ along)
             image = x1.T @ (along[:, None] * h1).astype(x1.dtype) + self.damping * V
             image[-1, -1] = 0
             return image.ravel()
@@ -358,8 +329,8 @@ class Direction:
 def solve(F: Wide, gradient: Wide) -> Wide:
     """Solve F d = gradient for a covariance F (P, P), with d = 0 along pivots that vanish.
 
-    Close to the data a machine has fewer directions than parameters. Cholesky decomposition with pivoting
-    takes the parameters of the largest remaining variance first, and leaves out what they determine.
+    Close to the data a machine has fewer directions than parameters. The pivoted Cholesky decomposition takes
+    parameters in the order of their remaining variance, and leaves out those that others determine.
     """
     factor, order, rank, _ = dpstrf(F, tol=_FLAT * F.diagonal().max())  # F[order][:, order] = U'U
     kept = order[:rank] - 1
@@ -371,10 +342,9 @@ def solve(F: Wide, gradient: Wide) -> Wide:
 def conjugate_gradients(
     times_matrix: Callable[[Wide], Wide], vector: Wide, iterations: int, tolerance: float = 1e-6
 ) -> Wide:
-    """Solve A y = vector for a positive definite A, which is only applied to vectors (P,).
+    """Solve A y = vector for a positive definite A (Hestenes & Stiefel 1952); A is applied to vectors (P,).
 
-    It ends after so many iterations, or where the residual is as short as ``tolerance`` times the vector
-    (Hestenes & Stiefel 1952).
+    Stops after ``iterations``, or if the residual is as short as ``tolerance`` times the vector.
     """
     solution, residual, search = np.zeros_like(vector), vector.copy(), vector
     size = start = residual @ residual

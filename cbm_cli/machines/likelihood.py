@@ -1,24 +1,27 @@
-"""How likely machines find data: exact, bounded or estimated log-likelihoods; costs of auto encoders.
+"""Exact, bounded or estimated log-likelihoods of Boltzmann machines, and costs of auto encoders.
 
 All Boltzmann machines are evaluated in one way, because an RBM is a deep machine without deep units: its
-mean-field posterior is exact, and the lower bound that it gives is the log-likelihood itself.
+mean-field posterior is exact, and its lower bound is the log-likelihood itself.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.kernels.machine import Array, Rows
+from cbm_cli.kernels.auto_encoder import summed_cost
+from cbm_cli.kernels.machine import Array, Rows, State
+from cbm_cli.kernels.plan import Plan, plain_plan
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines import streams
-from cbm_cli.machines.annealing import (
+from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, Values, lower_bounds, posterior_of, tightening
+from cbm_cli.machines.estimates import (
     RUNS,
     TEMPERATURES,
+    ShouldStop,
     Stopped,
     ais,
     base_rate,
@@ -26,18 +29,15 @@ from cbm_cli.machines.annealing import (
     raise_bounds,
     reverse_ais,
 )
-from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, Values, lower_bounds, posterior_of, tightening
-from cbm_cli.machines.features import ACTIVATIONS, encoded
-from cbm_cli.machines.files import Flat, Layered, flatten
+from cbm_cli.machines.files import ACTIVATIONS, Flat, Layered, flatten, kernel_arrays
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.machines.samples import exact_samples
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size")  # columns of annealing
-_DEEP_ROWS, _ENCODER_ROWS = 200, 1_000  # a block: enough for fast products, few to wait for the slowest row
+_DEEP_ROWS, _ENCODER_ROWS = 200, 250  # a block: enough for fast products, few enough to stay near the cache
 
 Answer = dict[str, Any]  # as cbm evaluate --json prints it
-ShouldStop = Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,9 @@ class Parts(NamedTuple):
 
 
 def parts_of(data: Dataset, method: Method, names: Sequence[str] | None = None) -> Parts:
-    """The parts of a data set, by default all of them, as a method evaluates them."""
-    rows = {
-        name: fixed_rows(part, method.rows)
-        for name, part in data.parts.items()
-        if names is None or name in names
-    }
+    """The parts of a data set, by default all, as a method evaluates them."""
+    chosen = data.parts if names is None else {name: data.parts[name] for name in data.parts if name in names}
+    rows = {name: fixed_rows(part, method.rows) for name, part in chosen.items()}
     if method.base == "uniform":
         return Parts(rows, 1 / data.levels, np.zeros(data.width, np.float32))
     mean = data.train.mean(axis=0, dtype=np.float64) / data.levels
@@ -82,7 +79,7 @@ def parts_of(data: Dataset, method: Method, names: Sequence[str] | None = None) 
 
 
 def fixed_rows(rows: Rows, count: int | None) -> Rows:
-    """A subsample of ``count`` rows, the same in every trial; all rows where there are no more."""
+    """A subsample of ``count`` rows, the same in every trial; all rows if there are no more."""
     if count is None or count >= len(rows):
         return rows
     order = streams.generator(0, streams.SUBSAMPLE).permutation(len(rows))
@@ -98,24 +95,22 @@ def evaluate(
     place: str = "evaluate",
     should_stop: ShouldStop = never,
 ) -> tuple[Answer, dict[str, Answer]]:
-    """Evaluate a machine of any kind, given by layers or flattened, on the rows of each part.
+    """Evaluate a machine of any kind, layered or flattened, on the rows of each part.
 
-    Parameters
-    ----------
-    place : str
-        Of the machine or the method, for errors.
+    Errors name ``place``: the machine's file, or where the method was chosen.
 
     Returns
     -------
     common : dict
-        What holds for the machine: the method, log Z and, where it is an estimate, its errors.
+        The method, log Z of the plain energy and, if it is an estimate, its errors; for a layered machine
+        also log Z of the centered energy, which the file documents.
     by_part : dict of dict
         For each part the log-likelihood, its bounds or the cost: mappings of mean, total (nats) and n.
 
     Raises
     ------
     CbmError
-        For rows of another width, an exact sum of too many states, or a method for other kinds of machines.
+        Rows of another width, an exact sum of too many states, or a method for other kinds of machines.
     Stopped
     """
     n, width = machine.sizes[0], len(parts.base)
@@ -124,14 +119,16 @@ def evaluate(
     if isinstance(machine, Layered):
         if machine.kind == "auto-encoder":
             return _costs_of(machine, parts, method, place)
-        machine = flatten(machine)
+        common, by_part = evaluate(flatten(machine), parts, method, place, should_stop)
+        if "log_z" in common:
+            centered = common["log_z"] + machine.offset_energy
+            common = common | {"log_z_energy": "plain", "log_z_centered": centered}
+        return common, by_part
     if method.name == "raise":
         return _raised(machine, parts, method, place, should_stop)
     common = _normalised(machine, parts, method, place, should_stop)
-    return common, {
-        part: _given_log_z(machine, rows, parts.unit, common["log_z"], method, should_stop)
-        for part, rows in parts.rows.items()
-    }
+    given = common["log_z"], method, should_stop
+    return common, {part: _given_log_z(machine, x, parts.unit, *given) for part, x in parts.rows.items()}
 
 
 def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ...]:
@@ -148,11 +145,15 @@ def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ..
 
 
 def values(common: Answer, by_part: Mapping[str, Answer]) -> dict[str, float]:
-    """What `evaluate` returned by the names of `columns`."""
+    """The results of `evaluate` by the names of `columns`."""
     found = {name: common[name] for name in OF_MACHINE if name in common}
+    found["mean_field_unsettled"] = 0
     for part, answer in by_part.items():
-        found |= {f"{part}_{name}": its["mean"] for name, its in answer.items() if isinstance(its, dict)}
-    found["mean_field_unsettled"] = sum(answer.get("mean_field_unsettled", 0) for answer in by_part.values())
+        for name, quantity in answer.items():
+            if isinstance(quantity, dict):
+                found[f"{part}_{name}"] = quantity["mean"]
+            else:
+                found[name] += quantity  # rows, over all parts
     return found
 
 
@@ -164,7 +165,7 @@ def _over(mean: float, n: int) -> Answer:
 
 
 def _normalised(machine: Flat, parts: Parts, method: Method, place: str, should_stop: ShouldStop) -> Answer:
-    """log Z, exact or by annealing, and how far to trust it."""
+    """log Z, exact or by annealing, with its errors."""
     if method.name != "ais":
         rows = max(map(len, parts.rows.values()), default=1)
         remedy = "use --ais (annealed importance sampling) to estimate it"
@@ -216,7 +217,7 @@ def _raised(
 def _given_log_z(
     machine: Flat, rows: Rows, unit: float, log_z: float, method: Method, should_stop: ShouldStop
 ) -> Answer:
-    """The log-likelihood of the rows and its bounds."""
+    """The log-likelihood of the rows, and its bounds."""
     if not machine.is_deep:
         mean = mean_log_likelihood(*machine.plain, rows, np.float32(unit), log_z)
         return {"log_likelihood": _over(mean, len(rows))}
@@ -238,8 +239,8 @@ def _given_log_z(
 def exact_scores(machine: Flat, rows: Rows, unit: float = 1.0, should_stop: ShouldStop = never) -> Values:
     """log p(v) + log Z of each row (n, n_0) in nats: log of the sum over all hidden states.
 
-    With its visible units given, a deep machine is an RBM of its deep and odd units: the sum over hidden
-    states is a partition function too.
+    Given its visible units, a deep machine is an RBM of its deep and odd units: the sum over hidden states is
+    a partition function too.
     """
     n_visible = machine.sizes[0]
     W, b, c = (array.astype(np.float64) for array in machine.plain)
@@ -254,7 +255,7 @@ class Bounds(NamedTuple):
     """Lower bounds of log p(v) + log Z of n rows, in nats."""
 
     lower: Values  # (n,) the mean-field bound
-    gain: Values  # (n,) what the tighter bound adds, at least 0; zeros unless there are two hidden layers
+    gain: Values  # (n,) of the tighter bound, at least 0; zeros unless there are two hidden layers
     gain_error: Values  # (n,) standard error of the gain
     unsettled: int  # rows whose mean field did not converge
 
@@ -262,7 +263,7 @@ class Bounds(NamedTuple):
 def bounds_of(
     machine: Flat, rows: Rows, unit: float, method: Method, should_stop: ShouldStop = never
 ) -> Bounds:
-    """Bound log p(v) + log Z of the rows (n, n_0) from below, block by block; Stopped where asked to stop."""
+    """Bound log p(v) + log Z of the rows (n, n_0) from below, block by block; may raise Stopped."""
     random = streams.generator(method.seed, streams.BOUNDS)
     blocks = []
     for x in _blocks(rows, unit, should_stop):
@@ -288,27 +289,30 @@ def _blocks(rows: Rows, unit: float, should_stop: ShouldStop) -> Iterator[Array]
 def _costs_of(machine: Layered, parts: Parts, method: Method, place: str) -> tuple[Answer, dict[str, Answer]]:
     if method.name:
         raise CbmError(
-            f"{place}: an auto encoder has no normalised likelihood for --{method.name} to find; it is "
-            f"judged by its cost: remove --{method.name}"
+            f"{place}: an auto encoder has no normalised likelihood for --{method.name}, only a cost; "
+            f"remove --{method.name}"
         )
     if machine.loss == "cross-entropy" and machine.decoder != "sigmoid":
-        raise CbmError(
-            f"{place}: its loss, the cross entropy, needs a sigmoid decoder, not {machine.decoder}"
-        )
-    by_part = {}
-    for part, rows in parts.rows.items():
-        blocks = (rows[i : i + _ENCODER_ROWS] * parts.unit for i in range(0, len(rows), _ENCODER_ROWS))
-        mean = sum(float(costs(machine, x).sum()) for x in blocks) / len(rows)
-        by_part[part] = {"cost": _over(mean, len(rows))}
+        raise CbmError(f"{place}: the cross entropy needs a sigmoid decoder, not {machine.decoder}")
+    arrays = [np.ascontiguousarray(array, np.float32) for array in kernel_arrays(machine)]
+    state = State(*arrays, *[np.zeros(0, np.float32)] * (len(State._fields) - len(arrays)))
+    kinds = {name: ACTIVATIONS[getattr(machine, name)] for name in ("encoder", "decoder")}
+    plan = plain_plan(len(state.b), len(state.c), 0, 1)
+    plan = plan._replace(unit=np.float32(parts.unit), squared=machine.loss == "squared", **kinds)
+    by_part = {
+        part: {"cost": _over(mean_cost(state, machine.sizes, rows, plan), len(rows))}
+        for part, rows in parts.rows.items()
+    }
     return {"method": "cost", "loss": machine.loss}, by_part
 
 
-def costs(machine: Layered, x: NDArray) -> NDArray:
-    """Loss (n,) of the rows x (n, n_0) of an auto encoder: cross entropy in nats, or squared error."""
-    y, decode = encoded(machine, x)[-1], ACTIVATIONS[machine.decoder]
-    for W, b in zip(machine.weights[:0:-1], machine.decoder_biases[::-1], strict=True):
-        y = decode(y @ W.T + b)  # (n, n_{l+1}) @ (n_{l+1}, n_l)
-    activation = y @ machine.weights[0].T + machine.biases[0]
-    if machine.loss == "cross-entropy":
-        return (np.logaddexp(0, activation) - x * activation).sum(axis=1)
-    return ((x - decode(activation)) ** 2).sum(axis=1)
+def mean_cost(
+    state: State, sizes: Sequence[int], rows: Rows, plan: Plan, should_stop: ShouldStop = never
+) -> float:
+    """Mean cost of the rows: cross entropy in nats, or squared error, summed over units; or Stopped."""
+    total = 0.0
+    for first in range(0, len(rows), _ENCODER_ROWS):
+        if should_stop():
+            raise Stopped
+        total += summed_cost(state, sizes, rows[first : first + _ENCODER_ROWS], plan)
+    return total / len(rows)

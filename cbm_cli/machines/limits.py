@@ -1,4 +1,4 @@
-"""Sums over too many states, refused before anything runs."""
+"""Limits on sums over all states, checked before anything runs."""
 
 from functools import cache
 
@@ -8,57 +8,51 @@ LIKELIHOOD_BITS = 30  # an exact likelihood sums at most 2^30 states
 PHASE_BITS = 16  # an exact model phase keeps all states of the smaller side in memory
 FISHER_BITS = 16  # an exact Fisher matrix sums all joint states
 RECORDER_BITS = 20  # a recorder sums the states of the smaller side at every record
-_NANOSECONDS = 0.8  # one factor of the exact partition function, measured (docs/benchmarks.md)
+_SECONDS = 0.8e-9  # one factor of the exact partition function, measured (docs/benchmarks.md)
 
 
 @cache  # training asks at every evaluation
 def check_likelihood(sizes: tuple[int, ...], rows: int, place: str, remedy: str) -> None:
-    """Refuse exact likelihoods that would sum more than 2^30 states.
+    """Raise CbmError for an exact likelihood that would sum more than 2^30 states.
 
     Parameters
     ----------
     sizes : tuple of int
-        Units of the layers n_0, ..., n_L. With two hidden layers or more there is a sum for each row too,
-        over the hidden states.
+        Units of the layers n_0, ..., n_L. With two hidden layers or more, each row needs a sum over the
+        hidden states.
     rows : int
-        Rows whose likelihood is wanted.
+        Number of rows to evaluate.
     place, remedy : str
-        Where the method was chosen, and what to choose in its place.
-
-    Raises
-    ------
-    CbmError
+        Where the method was chosen, and what to choose instead.
     """
     even, odd = sum(sizes[::2]), sum(sizes[1::2])
     for n, count in ((even, 1), (even - sizes[0], rows)):
         bits = min(n, odd)
         if count << bits > 1 << LIKELIHOOD_BITS:
             each = f" for each of {count:,} rows" if count > 1 else ""
-            seconds = count * 2.0 ** min(bits, 900) * max(n, odd) * _NANOSECONDS * 1e-9
-            cost = f"{each}, about {_duration(seconds)} each time"
+            took = _rough_duration(count * 2.0 ** min(bits, 900) * max(n, odd) * _SECONDS)
             remedy += ", or evaluate fewer rows" if count > 1 else ""
-            raise _too_many(f"{place}: an exact likelihood", (n, odd), bits, LIKELIHOOD_BITS, remedy, cost)
+            raise _too_many(
+                f"{place}: an exact likelihood",
+                (n, odd),
+                bits,
+                LIKELIHOOD_BITS,
+                remedy,
+                f"{each}, about {took} each time",
+            )
 
 
 def check_smaller_side(what: str, n: int, m: int, limit: int, remedy: str) -> None:
-    """Raise CbmError where the smaller side of n x m units has more than 2^limit states."""
+    """Raise CbmError if the smaller side of n x m units has more than 2^limit states."""
     if min(n, m) > limit:
         raise _too_many(what, (n, m), min(n, m), limit, remedy)
 
 
 def check_fisher(place: str, fisher: str, damping: float, n: int, m: int, remedy: str) -> None:
-    """Raise CbmError for an exact Fisher matrix of too many joint states, or one that is singular.
+    """Raise CbmError for an exact Fisher matrix (joint, marginal or diagonal) that is too large or singular.
 
-    Parameters
-    ----------
-    place, remedy : str
-        Where the matrix is wanted, and what to do where it has too many states.
-    fisher : str
-        joint, marginal or diagonal; the diagonal one is never refused.
-    damping : float
-        What is added to its diagonal.
-    n, m : int
-        Visible and hidden units.
+    A matrix is too large if it sums more than 2^16 joint states of n visible and m hidden units; a diagonal
+    one never is. ``damping`` is added to its diagonal.
     """
     if fisher == "diagonal":
         return
@@ -80,7 +74,8 @@ def _too_many(
     )
 
 
-def _duration(seconds: float) -> str:
+def _rough_duration(seconds: float) -> str:
+    """Seconds in their largest unit; sums over all states can take more years than `text.duration` shows."""
     for unit, size in (("years", 3.156e7), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= size:
             return f"{seconds / size:,.0f} {unit}" if seconds < 1e6 * size else f"{seconds / size:.0e} {unit}"

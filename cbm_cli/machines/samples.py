@@ -1,4 +1,4 @@
-"""Samples of a Boltzmann machine: exact ones, or of chains by Gibbs sampling or parallel tempering."""
+"""Samples of a Boltzmann machine: exact, or from chains by Gibbs sampling or parallel tempering."""
 
 import io
 import re
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.samplers import Sampler
@@ -17,8 +17,9 @@ from cbm_cli.kernels.random import SAMPLER
 from cbm_cli.kernels.sampling import draw_samples, make_chains
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import Flat
-from cbm_cli.machines.gradients import free_energy, hidden_mean, states
+from cbm_cli.machines.gradients import states
 from cbm_cli.machines.threads import one_thread
+from cbm_cli.reference import free_energy, visible_mean
 from cbm_cli.results.files import write_atomically
 
 
@@ -27,7 +28,7 @@ class Samples(NamedTuple):
 
     samples: Rows  # (n, n_0)
     means: Array  # (n, n_0) p(x = 1 | hidden)
-    hidden: Rows  # (n, M') of a deep machine the odd layers side by side
+    hidden: Rows  # (n, M'); in a deep machine the odd layers side by side
 
 
 def exact_samples(machine: tuple[Array, Array, Array], count: int, seed: int) -> Array:
@@ -36,17 +37,16 @@ def exact_samples(machine: tuple[Array, Array, Array], count: int, seed: int) ->
     random = streams.generator(seed, streams.EXACT_SAMPLES)
     few, many, across = (c, b, W.T) if len(c) <= len(b) else (b, c, W)
     listed = states(len(few))
-    scores = np.concatenate([-free_energy(across, few, many, part) for part in np.array_split(listed, 64)])
-    p = np.exp(scores - scores.max())
-    drawn = listed[random.choice(len(p), size=count, p=p / p.sum())]
+    scores = np.concatenate([-free_energy(part, across, few, many) for part in np.array_split(listed, 64)])
+    drawn = listed[random.choice(len(listed), size=count, p=softmax(scores))]
     if len(c) > len(b):
         return drawn.astype(np.float32)
-    means = hidden_mean(W.T, b, drawn)
+    means = visible_mean(drawn, W, b)
     return (random.random(means.shape) < means).astype(np.float32)
 
 
 def parse_sampler(text: str) -> Sampler:
-    """Read ``gibbs``, ``PT_c`` or ``PT_c-k``; raise CbmError for the rest."""
+    """Read ``gibbs``, ``PT_c`` or ``PT_c-k``; raise CbmError for anything else."""
     if text == "gibbs":
         return Sampler()
     if not re.fullmatch(r"PT_\d{1,6}(-\d{1,6})?", text):
@@ -64,10 +64,10 @@ def draw(
     seed: int,
     start: tuple[Rows, float] | None = None,
 ) -> Samples:
-    """Draw samples from chains that run side by side; same arguments, same bytes.
+    """Draw samples from chains that run side by side; the same arguments give the same bytes.
 
     Before each sample a chain makes ``steps`` sweeps. It then gives h from p(h | x), the means p(x = 1 | h),
-    and a sample of them; the chain itself goes on from x. Sample i is of chain i % chains; those of different
+    and a sample of them; the chain itself continues from x. Sample i comes from chain i % chains; different
     chains are independent.
 
     Parameters
@@ -76,13 +76,8 @@ def draw(
         From `parse_sampler`; a tempered ladder counts as one chain.
     start : (rows, unit), optional
         Rows (n, n_0) uint8 and the value of one level, as from ``load_rows``. Chains start at a random choice
-        of them, grey values taken as probabilities, other units of x as fair coins; by default at random
-        hidden states.
-
-    Raises
-    ------
-    CbmError
-        Rows of another width than the machine, or samples that do not fit into memory.
+        of them, with grey values as probabilities and other units of x as fair coins; by default at random
+        hidden states. CbmError for rows of another width than the machine.
     """
     W, b, c = machine.plain
     chains, random = min(chains, count), streams.generator(seed, streams.SAMPLES)
@@ -93,7 +88,9 @@ def draw(
         h[:] = _first_states(machine, start, chains, random)[:, None]
         plain = Machine(W, b, c, np.zeros_like(b), np.zeros_like(c))
         with one_thread():
-            found = _room(count, machine.sizes[0], len(c))
+            shape = count, machine.sizes[0]
+            hidden = np.empty((count, len(c)), np.uint8)
+            found = Samples(np.empty(shape, np.uint8), np.empty(shape, np.float32), hidden)
             return _collect(plain, h.reshape(-1, len(c)), plan, found, steps, random)
     except MemoryError:
         raise CbmError(
@@ -124,29 +121,19 @@ def _first_states(
     return (random.random((chains, len(c))) < p).astype(np.float32)
 
 
-def _room(n: int, visible: int, hidden: int) -> Samples:
-    types = np.uint8, np.float32, np.uint8
-    return Samples(*(np.empty((n, m), t) for m, t in zip((visible, visible, hidden), types, strict=True)))
-
-
 def _collect(
     machine: Machine, h: Array, plan: Plan, found: Samples, steps: int, random: np.random.Generator
 ) -> Samples:
-    """Sweep the chains and read them out until the room for samples is full."""
+    """Sweep the chains and read samples from them until ``found`` is full."""
     (n, m), count = machine.W.shape, len(found.samples)
     x, to_h = np.empty((plan.batch, n), np.float32), np.empty((plan.batch, m), np.float32)
     ladders = make_chains(h, plan, x, to_h)
     for turn, first in enumerate(range(0, count, plan.batch)):
         for sweep in range(turn * steps, (turn + 1) * steps):
             draw_samples(machine, ladders, plan, SAMPLER, sweep, x, to_h)
-        out = Samples(*(array[first : first + len(x)] for array in found))
-        _read_out(machine, x[: count - first], random, out)
+        samples, means, hidden = (array[first : first + len(x)] for array in found)
+        known = samples.shape[1]  # a deep machine has more units on the side of x
+        hidden[:] = random.random(hidden.shape) < expit(x[: count - first] @ machine.W + machine.c)
+        means[:] = expit(hidden @ machine.W[:known].T + machine.b[:known])
+        samples[:] = random.random(samples.shape) < means
     return found
-
-
-def _read_out(machine: Machine, x: Array, random: np.random.Generator, out: Samples) -> None:
-    """Fill ``out`` with one Gibbs step from x (n, N), of which out may have the first units alone."""
-    n_visible = out.samples.shape[1]
-    out.hidden[:] = random.random(out.hidden.shape) < expit(x @ machine.W + machine.c)
-    out.means[:] = expit(out.hidden @ machine.W[:n_visible].T + machine.b[:n_visible])
-    out.samples[:] = random.random(out.samples.shape) < out.means

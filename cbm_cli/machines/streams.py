@@ -1,7 +1,7 @@
-"""The streams of random numbers that NumPy draws from one seed, by purpose.
+"""Streams of random numbers that NumPy draws from one seed, by purpose.
 
-A stream is a Philox generator with the key (seed, number of the stream). Compiled kernels have sites in their
-place, see `cbm_cli.kernels.random`.
+A stream is a Philox generator with the key (seed, number of the stream). Compiled kernels use sites instead,
+see `cbm_cli.kernels.random`.
 """
 
 import numpy as np
@@ -18,6 +18,6 @@ HELD_OUT = 9  # rows that a classifier is tested on
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:
-    """Return the generator of one stream; same seed (64 bits) and stream, same numbers."""
+    """Return the generator of a stream; the same seed (64 bits) and stream give the same numbers."""
     key = np.array([seed, stream], np.uint64)  # a list would become floats for seeds from 2^63 on
     return np.random.Generator(np.random.Philox(key=key))

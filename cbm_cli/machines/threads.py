@@ -6,5 +6,5 @@ from cbm_cli.kernels import intrinsics  # noqa: F401  loads the BLAS of the kern
 
 
 def one_thread() -> threadpool_limits:
-    """A context in which BLAS uses one thread: sums of the same order everywhere, and same bytes."""
+    """Return a context in which BLAS uses one thread, so that sums have the same bytes everywhere."""
     return threadpool_limits(1)

@@ -1,58 +1,81 @@
 """Checks of settings against a data set, before anything is trained."""
 
+import numpy as np
+
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels.machine import Layout
 from cbm_cli.machines import limits
-from cbm_cli.trial.early_stopping import check_validation
 from cbm_cli.trial.pretraining import pretraining_facts
 from cbm_cli.trial.recorders import check_recorders
 from cbm_cli.trial.start import batch_rows, layout_of
 
 
 def check(settings: Settings, data: Dataset) -> None:
-    """Raise CbmError where settings ask for what this data set cannot give."""
-    _check_batch("batch", settings.batch, data)
+    """Raise CbmError if settings ask for something that this data set cannot give."""
+    for field, batch in (("batch", settings.batch), ("pretraining: batch", settings.pretraining.batch)):
+        n = len(data.train)
+        if isinstance(batch, int) and batch > n:
+            raise CbmError(f"{field}: {batch} rows, but {data.name} has {n}; write a smaller number, or full")
+    _check_rates(settings)
     if settings.model.kind == "auto-encoder":
-        check_validation(settings, data)
+        _check_validation(settings, data)
         return
-    _check_batch("pretraining: batch", settings.pretraining.batch or "full", data)
-    pretraining_facts(settings)  # complains of a sampler that cannot pre-train
-    layout = layout_of(settings, data)
-    if settings.evaluation == "exact":
-        _check_exact_evaluation(settings, data, layout)
-    _check_exact_phases(settings, layout)
-    gradient, sides = settings.gradient, (layout.width, layout.height)
-    if gradient.kind == "natural" and gradient.estimate == "exact":
-        remedy = "write estimate: samples"
-        limits.check_fisher("gradient", gradient.fisher, gradient.added_damping, *sides, remedy)
+    pretraining_facts(settings)  # raises for a sampler that cannot pre-train
+    _check_sums(settings, data)
     check_recorders(settings, data)
     rows = batch_rows(settings, data)
     if rows % settings.ladders:
         raise CbmError(f"ladders: {settings.ladders} ladders do not divide the batch of {rows} rows")
 
 
-def _check_batch(field: str, batch: int | str, data: Dataset) -> None:
-    n = len(data.train)
-    if batch != "full" and batch > n:
-        raise CbmError(f"{field}: {batch} rows, but {data.name} has {n}; write a smaller number, or full")
+def _check_rates(settings: Settings) -> None:
+    """Raise CbmError for numbers that are not finite in the float32 of training."""
+    rates = [rate for _, rate in settings.learning_rate.pieces(lambda text: 1, 2)]
+    numbers = {
+        "learning_rate": max(rates),
+        "pretraining: learning_rate": settings.pretraining.learning_rate,
+        "fast_learning_rate": settings.fast_rate,
+        "weight_scale": settings.weight_scale,
+        "weight_decay: l1": settings.weight_decay.l1,
+        "weight_decay: l2": settings.weight_decay.l2,
+    }
+    largest = float(np.finfo(np.float32).max)
+    for field, number in numbers.items():
+        if number and number > largest:
+            raise CbmError(f"{field}: must be at most {largest:.1e}, the largest float32, not {number:g}")
 
 
-def _check_exact_evaluation(settings: Settings, data: Dataset, layout: Layout) -> None:
-    rows = max(len(part) for part in data.parts.values())
-    rows = min(rows, settings.evaluate.rows or rows)
-    remedy = "use method: ais (annealed importance sampling, AIS) to estimate it"
-    limits.check_likelihood(layout.sizes, rows, "evaluate", remedy)
+def _check_validation(settings: Settings, data: Dataset) -> None:
+    """Raise CbmError if early stopping has no validation part to watch, or if it is not evaluated."""
+    if "valid" not in data.parts:
+        raise CbmError(
+            f"early_stopping: {data.name} has no validation part to watch; make one of its last training "
+            "rows by hold_out, as in data: {name: mnist, hold_out: 10000}"
+        )
+    parts = settings.evaluate.parts
+    if parts and "valid" not in parts.split("+"):
+        raise CbmError(
+            f"early_stopping: evaluate.parts: {parts} leaves out the validation part; write {parts}+valid"
+        )
 
 
-def _check_exact_phases(settings: Settings, layout: Layout) -> None:
-    asked = {
+def _check_sums(settings: Settings, data: Dataset) -> None:
+    """Raise CbmError for exact evaluations, phases and Fisher matrices of too many states."""
+    layout, gradient = layout_of(settings, data), settings.gradient
+    sides = layout.width, layout.height
+    if settings.evaluation == "exact":
+        rows = max(len(part) for part in data.parts.values())
+        remedy = "use method: ais (annealed importance sampling, AIS) to estimate it"
+        limits.check_likelihood(layout.sizes, min(rows, settings.evaluate.rows or rows), "evaluate", remedy)
+    exact = {
         "sampler": settings.parsed_sampler.exact,
         "gradient_from": settings.gradient_from == "exact",
         "offsets_from": settings.offsets_from == "exact",
     }
-    for field, exact in asked.items():
-        if exact:
-            what, remedy = f"{field}: exact", "use samples, as PT_10 or PCD-1 draw them"
-            limits.check_smaller_side(what, layout.width, layout.height, limits.PHASE_BITS, remedy)
+    for field in (field for field, chosen in exact.items() if chosen):
+        remedy = "use samples, as PT_10 or PCD-1 draw them"
+        limits.check_smaller_side(f"{field}: exact", *sides, limits.PHASE_BITS, remedy)
+    if gradient.kind == "natural" and gradient.estimate == "exact":
+        remedy = "write estimate: samples"
+        limits.check_fisher("gradient", gradient.fisher, gradient.added_damping, *sides, remedy)

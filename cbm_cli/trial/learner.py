@@ -1,4 +1,4 @@
-"""What the one training loop drives: a machine of any kind that starts, learns, is evaluated and written."""
+"""The training of one machine of any kind: start, updates, evaluation, machine file."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,23 +10,21 @@ from numpy.typing import NDArray
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels import training
-from cbm_cli.kernels.auto_encoder import EncoderTraining, summed_cost
+from cbm_cli.kernels.auto_encoder import EncoderTraining
 from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.kernels.random import FISHER, fill_uniform
 from cbm_cli.kernels.step import add, fade, rate_at
-from cbm_cli.machines.annealing import Stopped
 from cbm_cli.machines.files import Flat, Layered, machine_arrays
-from cbm_cli.machines.gradients import Direction, Phase
-from cbm_cli.machines.likelihood import columns, evaluate, values
-from cbm_cli.trial.evaluation import evaluated_parts, method_of, seed_at
+from cbm_cli.machines.gradients import Direction
+from cbm_cli.machines.likelihood import Method, columns, evaluate, mean_cost, parts_of, values
+from cbm_cli.reference import Ensemble
 from cbm_cli.trial.start import first_machine, layout_of, machine_at, make_plan, state_of
 
 ROUNDS = ("mean_field_rounds", "mean_field_failures")
-_ROWS = 250  # of an auto encoder evaluated at a time: few enough to stay near the cache
 
 
 class Learner:
-    """The training of one machine; all that changes in training is in the state."""
+    """The training of one machine; everything that changes in training is in the state."""
 
     def __init__(self, settings: Settings, data: Dataset, seed: int) -> None:
         self.settings, self.data, self.seed = settings, data, seed
@@ -34,16 +32,16 @@ class Learner:
         self.plan = make_plan(settings, data, seed)
         self.direction = _direction_of(settings)
         self._training: training.Training | EncoderTraining | None = None
-        self.method, self.parts = method_of(settings), evaluated_parts(settings, data)
-        self.encodes = settings.model.kind == "auto-encoder"
+        self.method, names = _method_of(settings), settings.evaluate.parts
+        self.parts = parts_of(data, self.method, names.split("+") if names else None)
+        self.encodes, self.counted = settings.model.kind == "auto-encoder", ()
         if self.encodes:
-            self.measured = (
-                tuple(f"{part}_cost" for part in self.parts.rows) if self.method.name == "cost" else ()
-            )
+            of_parts = self.parts.rows if self.method.name == "cost" else ()
+            self.measured = tuple(f"{part}_cost" for part in of_parts)
         else:
             self.measured = columns(self.method, self.sizes, self.parts)
-        mean_field = settings.model.kind == "dbm" and settings.data_phase == "mean-field"
-        self.counted = ROUNDS if mean_field else ()
+        if settings.model.kind == "dbm" and settings.data_phase == "mean-field":
+            self.counted = ROUNDS
         self.columns = (*self.measured, *self.counted)  # names of the values of an evaluation
 
     def start(self) -> State:
@@ -51,34 +49,33 @@ class Learner:
         return self.start_from(first_machine(self.settings, self.data, self.seed))
 
     def start_from(self, machine: Layered) -> State:
-        """The state before the first update around a machine."""
-        return state_of(machine, self.settings, self.plan, self.seed)
+        """The state before the first update of a machine."""
+        return state_of(machine, self.plan, self.seed)
 
     def advance(self, state: State, trail: Trail, first: int, last: int) -> None:
         """Make the updates first, ..., last - 1 in one call of a kernel; the state changes in place."""
         if self._training is None or self._training.state is not state:
-            direct, rows = self._direct if self.direction else None, self.data.train
             if self.encodes:
-                self._training = EncoderTraining(state, self.sizes, rows, self.plan)
+                self._training = EncoderTraining(state, self.sizes, self.data.train, self.plan)
             else:
-                self._training = training.Training(state, rows, self.plan, direct)
+                direct = self._direct if self.direction else None
+                self._training = training.Training(state, self.data.train, self.plan, direct)
         self._training(trail, first, last)
 
     def _direct(self, work: training.Workspace, update: int) -> None:
-        """Make the step of an update along a natural gradient, or along one of another length."""
+        """Make the step of an update along a natural gradient, or along a rescaled one."""
         plan, machine, model = self.plan, work.machine, work.model.phase
         gradient, decay = work.gradient[:3], 0.0
         if plan.l1 or plan.l2:
             decay = -(plan.l1 * np.sign(machine.W) + plan.l2 * machine.W)
             gradient = gradient[0] + decay, *gradient[1:]
-        weight = -model.weight
+        p = -model.weight
         h = work.model.states.h if plan.exact else model.h / model.weight[:, None]
         u = np.empty(h.size + -h.size % 4, np.float32)
         fill_uniform(u, plan.seed, update, FISHER, 0)
-        phase, data = Phase(model.x, h, weight), work.data.x if plan.exact else None
-        found = self.direction(
-            machine[:3], gradient, machine[3:], phase, data, u[: h.size].reshape(h.shape), decay
-        )
+        u, data = u[: h.size].reshape(h.shape), work.data.x if plan.exact else None
+        rows = Ensemble(model.x, h, p)
+        found = self.direction(machine[:3], gradient, machine[3:], rows, data, u, decay)
         to = work.velocity if plan.momentum else machine
         if plan.momentum:
             fade(to, plan.momentum)
@@ -88,15 +85,17 @@ class Learner:
             add(to, machine)
 
     def evaluate(self, state: State, update: int, should_stop: Callable[[], bool]) -> list[float]:
-        """The values of ``columns``; Stopped where a long evaluation was asked to stop."""
+        """The values of ``columns``; raises Stopped if a long evaluation was asked to stop."""
         if self.encodes:
-            return [self._cost(state, part, should_stop) for part in self.parts.rows if self.measured]
+            rows = self.parts.rows.values() if self.measured else ()
+            return [mean_cost(state, self.sizes, x, self.plan, should_stop) for x in rows]
         found: dict[str, Any] = {}
         if self.measured:
-            machine = Flat(*state[:3], state.mu[self.data.width :], self.sizes)
             method = self.method
             if method.name == "ais":
-                method = replace(method, seed=seed_at(self.seed, update))
+                seed = np.random.SeedSequence([self.seed, update]).generate_state(1, np.uint64)[0]
+                method = replace(method, seed=int(seed))
+            machine = Flat(*state[:3], state.mu[self.sizes[0] :], self.sizes)
             found = values(*evaluate(machine, self.parts, method, should_stop=should_stop))
         if self.counted:
             rounds, batches, failures = map(float, state.rounds)
@@ -108,26 +107,27 @@ class Learner:
         """The arrays of a machine file."""
         return machine_arrays(machine_at(state, self.settings, self.sizes))
 
-    def _cost(self, state: State, part: str, should_stop: Callable[[], bool]) -> float:
-        """Mean cost of a part: cross entropy in nats, or squared error, summed over the units of a row."""
-        rows, total = self.parts.rows[part], 0.0
-        for first in range(0, len(rows), _ROWS):
-            if should_stop():
-                raise Stopped
-            total += summed_cost(state, self.sizes, rows[first : first + _ROWS], self.plan)
-        return total / len(rows)
+
+def _method_of(settings: Settings) -> Method:
+    """The evaluation that settings ask for."""
+    how = settings.evaluate
+    return Method(
+        settings.evaluation,
+        temperatures=settings.temperatures,
+        runs=how.runs,
+        base=how.base,
+        rows=how.rows,
+        tolerance=settings.mean_field.tolerance,
+        rounds=settings.mean_field.rounds,
+        checked=False,
+    )
 
 
 def _direction_of(settings: Settings) -> Direction | None:
-    """Another direction or length of updates than the centered gradient's."""
+    """The direction of updates if it is not simply the centered gradient."""
     how = settings.gradient
     if how.kind != "natural" and how.scale_to == "none":
         return None
     fisher = how.fisher if how.kind == "natural" else None
     sampled = how.estimate == "samples"
     return Direction(fisher, sampled, how.added_damping, how.iterations, how.scale_to, how.scale_of)
-
-
-def is_finite(state: State) -> bool:
-    """Whether all numbers of a state are."""
-    return all(np.isfinite(array).all() for array in state)

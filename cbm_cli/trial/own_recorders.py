@@ -1,4 +1,4 @@
-"""Recorders of the user: functions of Python files, sent to the workers as text."""
+"""Recorders of the user: functions in Python files, sent to the workers as text."""
 
 import traceback
 from collections.abc import Iterator, Mapping
@@ -9,24 +9,21 @@ from types import ModuleType
 import numpy as np
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.wording import did_you_mean
 from cbm_cli.kernels.machine import Trail
+from cbm_cli.text import did_you_mean
 from cbm_cli.trial.recorders import Columns, Context, Recorder
 
 
 def load_recorder(name: str, folder: Path) -> str:
-    """Return the text of the file of ``file.py:function``, relative to the grid's folder.
+    """Return the text of the file in ``file.py:function``, relative to the grid's folder.
 
-    Raises
-    ------
-    CbmError
-        If the file cannot be read or run, or has no such function.
+    Raises CbmError if the file cannot be read or run, or has no such function.
     """
     path = folder / name.rpartition(":")[0]
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is no text in UTF-8"
+        reason = getattr(error, "strerror", None) or "is not UTF-8 text"
         raise CbmError(f"record: {path}: {reason}; paths are relative to the grid's folder") from None
     compile_recorder(name, source)
     return source
@@ -38,13 +35,10 @@ def compiled(sources: Mapping[str, str]) -> dict[str, Recorder]:
 
 
 def compile_recorder(name: str, source: str) -> Recorder:
-    """Make the recorder ``file.py:function`` from the text of the file, run in a module of its own.
+    """Make the recorder ``file.py:function`` from the text of the file, run in its own module.
 
-    Raises
-    ------
-    CbmError
-        If the text cannot be run or has no such function. The recorder raises it if the function fails or
-        returns anything but columns (T,) of numbers by name.
+    Raises CbmError if the text cannot be run or has no such function. The recorder raises it if the function
+    fails or does not return columns (T,) of numbers by name.
     """
     file, _, function = name.rpartition(":")
     module = ModuleType(Path(file).stem)

@@ -1,9 +1,9 @@
 """Greedy layer-wise pre-training of deep Boltzmann machines by RBMs (Salakhutdinov & Hinton 2009).
 
-Layer l + 1 is the hidden layer of an RBM on the mean activity of layer l. In the deep machine an inner
-layer hears from both sides, in its RBM from one; so the first RBM's bottom-up and the last one's top-down
-activations are doubled while they train, and the weights of those between are halved afterwards. An inner
-layer gets the mean of the two biases that its RBMs have found, an offset from the RBM below it.
+Layer l + 1 is the hidden layer of an RBM on the mean activity of layer l. An inner layer of the deep machine
+has neighbours on both sides, in its RBM on one side only. So the bottom-up activations of the first RBM and
+the top-down activations of the last one are doubled in training, and the weights in between are halved
+afterwards. An inner layer gets the mean of the two biases from its RBMs, and the offset from the RBM below.
 """
 
 from typing import NamedTuple
@@ -35,8 +35,8 @@ class Stage(NamedTuple):
     updates: int
 
 
-class Pretraining:
-    """The stages before the training of a deep machine; none where there is no pre-training."""
+class LayerTraining:
+    """The stages before the training of a deep machine; none without pre-training."""
 
     def __init__(self, settings: Settings, data: Dataset, seed: int) -> None:
         self.settings, self.data, self.seed = settings, data, seed
@@ -52,10 +52,10 @@ class Pretraining:
         """The state before the first update of the stage."""
         stage = self._stage_of(now)
         machine = first_machine(stage.settings, stage.data, stage.seed)
-        return state_of(machine, stage.settings, stage.plan, stage.seed)
+        return state_of(machine, stage.plan, stage.seed)
 
     def advance(self, now: Progress, at_once: int) -> None:
-        """Make up to ``at_once`` updates; at the end of a layer, keep it and turn to the next one."""
+        """Make up to ``at_once`` updates; at the end of a layer, keep it and start the next one."""
         stage = self._stage_of(now)
         stop = min(stage.updates, now.update + at_once)
         train(now.state, stage.data.train, stage.plan, empty_trail(*now.state.W.shape), now.update, stop)
@@ -69,7 +69,7 @@ class Pretraining:
             now.state = self.first_state(now)
 
     def machine(self, now: Progress) -> Layered:
-        """The deep machine that the layers make."""
+        """The deep machine, made of the layers."""
         found, last = now.pretrained, self.stages - 1
         weights = [found[f"W_{k}"] * (1 if k in (0, last) else 0.5) for k in range(self.stages)]
         inner = [(found[f"c_{k}"] + found[f"b_{k + 1}"]) / 2 for k in range(last)]
@@ -81,27 +81,21 @@ class Pretraining:
 
     def _stage_of(self, now: Progress) -> Stage:
         if self._stage is None or self._stage[0] != now.stage:
-            self._stage = now.stage, self._make_stage(now)
+            k = now.stage
+            settings, data = _settings_of(self.settings, k, self.sizes[k + 1]), self._data_of(now)
+            seed = int(np.random.SeedSequence([self.seed, 100 + k]).generate_state(1, np.uint64)[0])
+            plan = make_plan(settings, data, seed)._replace(**self._gains(k))
+            self._stage = k, Stage(settings, data, plan, seed, total_updates(settings, data))
         return self._stage[1]
-
-    def _make_stage(self, now: Progress) -> Stage:
-        k = now.stage
-        settings, data = _settings_of(self.settings, k, self.sizes[k + 1]), self._data_of(now)
-        seed = int(np.random.SeedSequence([self.seed, 100 + k]).generate_state(1, np.uint64)[0])
-        plan = make_plan(settings, data, seed)._replace(**self._gains(k))
-        return Stage(settings, data, plan, seed, total_updates(settings, data))
 
     def _gains(self, k: int) -> dict[str, np.float32]:
         """Factors of activations in the RBM of layer k: 2 where the deep machine adds a second side."""
         twice = np.float32(2 if self.settings.pretraining.doubling else 1)
-        once = np.float32(1)
-        return {
-            "to_hidden": twice if k == 0 else once,
-            "to_visible": twice if k == self.stages - 1 else once,
-        }
+        ends = {"to_hidden": k == 0, "to_visible": k == self.stages - 1}
+        return {name: twice if end else np.float32(1) for name, end in ends.items()}
 
     def _data_of(self, now: Progress) -> Dataset:
-        """The data, or the mean activity of the last layer that is pre-trained."""
+        """The data, or the mean activity of the last pre-trained layer."""
         if now.stage == 0:
             return Dataset(self.data.name, self.data.train, levels=self.data.levels)
         rows, levels = self.data.train, self.data.levels
@@ -116,7 +110,7 @@ class Pretraining:
 
 
 def pretraining_facts(settings: Settings) -> dict | None:
-    """All settings that decide what pre-training finds, beside data and seed; None where there is none."""
+    """All settings that the result of pre-training depends on, besides data and seed; None without it."""
     if not settings.pretraining.epochs:
         return None
     layers = settings.model.layers - 1
@@ -128,7 +122,7 @@ def pretraining_facts(settings: Settings) -> dict | None:
 
 
 def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
-    """Settings of the RBM between two layers: what pre-training does not give is as in the training."""
+    """Settings of the RBM between two layers; by default those of the training."""
     how, scheme = settings.pretraining, Scheme.parse(settings.offsets)
     letters = Scheme(scheme.letters[layer : layer + 2], scheme.before, scheme.sliding)
     sliding = settings.sliding_factor
@@ -139,8 +133,8 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
     sampler, batch = how.sampler or settings.sampler, how.batch or settings.batch
     if "PT" in sampler or sampler == "exact":
         raise CbmError(
-            f"pretraining: {sampler} has no place for doubled activations; give pretraining a sampler, "
-            "such as sampler: PCD-1"
+            f"pretraining: {sampler} cannot double activations; give pretraining another sampler, such as "
+            "sampler: PCD-1"
         )
     return Settings(
         data=settings.data,

@@ -1,7 +1,7 @@
 """Recorders: quantities measured along a training, chosen by name in the grid.
 
 A recorder is a function of a stack of snapshots and a context. ``docs/recorders.md`` says what each one
-measures and why. Shapes below are for T snapshots of a machine of N visible and M hidden units.
+measures and why. Shapes are for T snapshots of a machine of N visible and M hidden units.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,15 +35,15 @@ from cbm_cli.machines.gradients import (
 from cbm_cli.results import Progress
 from cbm_cli.trial.start import updates_of
 
-EXTREME = 0.05  # an extreme unit is on, or off, less often than this
-SCRATCH = 2**17  # numbers that a piece of a stack needs at once: a megabyte, near the cache
+EXTREME = 0.05  # an extreme unit is on, or off, less often
+SCRATCH = 2**17  # numbers in memory for a piece of a stack: a megabyte, near the cache
 GROUP_BYTES = 32_000_000  # of the snapshots that are recorded together
 _TAKEN = ("update", "epoch")  # columns of every file of records
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a recorder may read besides the snapshots."""
+    """The context that a recorder may read besides the snapshots."""
 
     data: Dataset
     settings: Settings
@@ -61,9 +61,9 @@ Recorder = Callable[[Trail, Context], Columns]
 
 
 def in_pieces(scratch: Callable[[int, int, int], int]) -> Callable[[Recorder], Recorder]:
-    """Call a recorder on pieces of the stack, so that its memory does not grow with the stack.
+    """Decorate a recorder to process pieces of the stack, so that its memory does not grow with the stack.
 
-    ``scratch(N, M, rows)`` is about how many numbers it needs at once for one snapshot.
+    ``scratch(N, M, rows)`` is about how many numbers it keeps in memory for one snapshot.
     """
 
     def decorate(recorder: Recorder) -> Recorder:
@@ -81,18 +81,13 @@ def in_pieces(scratch: Callable[[int, int, int], int]) -> Callable[[Recorder], R
 
 
 def rows_scratch(n: int, m: int, rows: int) -> int:
-    """Numbers that a mean over the rows of the data needs at once."""
+    """Numbers in memory for a mean over the rows of the data."""
     return min(rows, BLOCK) * (n + m) + n * m
 
 
 def states_scratch(n: int, m: int, rows: int) -> int:
-    """Numbers that an exact gradient needs at once."""
+    """Numbers in memory for an exact gradient."""
     return min(2 ** min(n, m), BLOCK) * max(n, m) + rows_scratch(n, m, rows)
-
-
-def fisher_scratch(n: int, m: int, rows: int) -> int:
-    """Numbers that an exact Fisher matrix needs at once."""
-    return 2 ** (n + m) * (n * m + n + m)
 
 
 # Recorders, in the order of RECORDERS
@@ -139,10 +134,9 @@ def offset_error(snapshots: Trail, context: Context) -> Columns:
 
     Data means are over all training rows, model means over all states.
     """
-    letters = Scheme.parse(context.settings.offsets).letters
-    W, b, c = wide(snapshots)
+    letters, (W, b, c) = Scheme.parse(context.settings.offsets).letters, wide(snapshots)
     data = _data_means(W, c, context)
-    model = exact_moments(W, b, c)[1:] if _has_model_means(letters) else (0.0, 0.0)
+    model = exact_moments(W, b, c)[1:] if _needs_model(context.settings) else (0.0, 0.0)
     columns = {}
     for side, k in (("visible", 0), ("hidden", 1)):
         of_data, of_model, half, noise = LETTERS[letters[k]]
@@ -152,7 +146,7 @@ def offset_error(snapshots: Trail, context: Context) -> Columns:
     return columns
 
 
-@in_pieces(fisher_scratch)
+@in_pieces(lambda n, m, rows: 2 ** (n + m) * (n * m + n + m))
 def gradient_angles(snapshots: Trail, context: Context) -> Columns:
     """Angles in degrees of the exact natural gradient to the exact standard and centered ones."""
     standard, along_offsets = _exact_gradients(snapshots, context)
@@ -177,7 +171,7 @@ def gradient_norms(snapshots: Trail, context: Context) -> Columns:
 def hidden_activity(snapshots: Trail, context: Context) -> Columns:
     """Mean of the hidden units' activities over the training rows, and the share outside [0.05, 0.95]."""
     W, _, c = wide(snapshots)
-    activity = _hidden_activities(W, c, context)
+    _, activity = _data_means(W, c, context)
     extreme = (activity < EXTREME) | (activity > 1 - EXTREME)
     return {"hidden_activity_mean": activity.mean(axis=1), "hidden_activity_extreme": extreme.mean(axis=1)}
 
@@ -215,24 +209,20 @@ def wide(snapshots: Trail) -> tuple[Wide, Wide, Wide]:
     return W, b, c
 
 
-def _hidden_activities(W: Wide, c: Wide, context: Context) -> Wide:
-    """<h>_d (T, M): the mean of E[h | x] over all training rows."""
-    rows, unit = context.data.train, context.unit
-    return mean_over_rows(lambda x: hidden_mean(W, c, x).sum(axis=1), rows, unit)
-
-
 def _data_means(W: Wide, c: Wide, context: Context) -> tuple[Wide, Wide]:
-    """<x>_d (N,) and <h>_d (T, M)."""
-    x_mean = context.unit * context.data.train.mean(axis=0, dtype=np.float64)
-    return x_mean, _hidden_activities(W, c, context)
+    """<x>_d (N,) and <h>_d (T, M), over all training rows."""
+    rows, unit = context.data.train, context.unit
+    x_mean = unit * rows.mean(axis=0, dtype=np.float64)
+    return x_mean, mean_over_rows(lambda x: hidden_mean(W, c, x).sum(axis=1), rows, unit)
 
 
-def _has_model_means(letters: str) -> bool:
-    return any(LETTERS[letter][1] for letter in letters)
+def _needs_model(settings: Settings) -> bool:
+    """Whether the offsets of a scheme contain means of the model."""
+    return any(LETTERS[letter][1] for letter in Scheme.parse(settings.offsets).letters)
 
 
 def _exact_gradients(snapshots: Trail, context: Context) -> tuple[ByParameter, ByParameter]:
-    """The standard gradient and the centered one, which takes the data means where all offsets are zero."""
+    """The standard and the centered gradient; offsets that are all zero are replaced by the data means."""
     W, b, c = wide(snapshots)
     mu, lam = snapshots.mu.astype(np.float64), snapshots.lam.astype(np.float64)
     standard = standard_gradient(W, b, c, context.data.train, context.unit)
@@ -244,13 +234,13 @@ def _exact_gradients(snapshots: Trail, context: Context) -> tuple[ByParameter, B
 
 
 def _fisher_of(settings: Settings) -> tuple[str, float]:
-    """Fisher matrix of recorders and its damping: those of a natural training, else joint and 0."""
+    """Fisher matrix of recorders and its damping, from a natural training; else joint and 0."""
     gradient = settings.gradient
     return (gradient.fisher, gradient.added_damping) if gradient.kind == "natural" else ("joint", 0.0)
 
 
 def _angle(one: ByParameter, other: ByParameter) -> Wide:
-    """Angle in degrees between two updates of all parameters (T,); NaN where one of them is zero."""
+    """Angle in degrees between two updates of all parameters (T,); NaN if one of them is zero."""
     u, v = one.flat(), other.flat()
     with np.errstate(invalid="ignore", divide="ignore"):
         cosine = (u * v).sum(axis=1) / (_norm(u) * _norm(v))
@@ -265,14 +255,9 @@ def _norm(vectors: Wide) -> Wide:
 
 
 def check_recorders(settings: Settings, data: Dataset) -> None:
-    """Check that the recorders of an RBM suit its size, its scheme and the data set.
+    """Raise CbmError for recorders of an RBM that do not suit its size, its scheme or the data set.
 
     The user's own recorders are not checked.
-
-    Raises
-    ------
-    CbmError
-        For a hidden unit or a part of the data that does not exist, and for sums over too many states.
     """
     names, n = settings.record.names, data.width
     m = settings.model.hidden_layers(n)[0]
@@ -281,15 +266,15 @@ def check_recorders(settings: Settings, data: Dataset) -> None:
             if unit >= m:
                 raise CbmError(f"record: units: there is no hidden unit {unit}; they are 0 to {m - 1}")
     if "free_energy_gap" in names and data.valid is None:
-        raise CbmError("record: free_energy_gap needs a validation part, which this data set does not have")
+        raise CbmError("record: free_energy_gap needs a validation part; this data set has none")
     if "gradient_angles" in names:
-        limits.check_fisher("record: gradient_angles", *_fisher_of(settings), n, m, "leave it out")
+        limits.check_fisher("record: gradient_angles", *_fisher_of(settings), n, m, "remove it")
     summing = {"log_likelihood", "gradient_norms", "gradient_angles"}
-    if _has_model_means(Scheme.parse(settings.offsets).letters):
+    if _needs_model(settings):
         summing.add("offset_error")
     for name in names:
         if name in summing:
-            limits.check_smaller_side(f"record: {name}", n, m, limits.RECORDER_BITS, "leave it out")
+            limits.check_smaller_side(f"record: {name}", n, m, limits.RECORDER_BITS, "remove it")
 
 
 def record(
@@ -298,26 +283,11 @@ def record(
     context: Context,
     own: Mapping[str, Recorder] | None = None,
 ) -> Columns:
-    """Return the columns of the named recorders, in the order of the names.
+    """Return the columns (T,) of the named recorders, in the order of the names.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Keys of ``RECORDERS`` or of ``own``.
-    snapshots : Trail
-    context : Context
-    own : mapping, optional
-        The user's recorders by name; see `compile_recorder`.
-
-    Returns
-    -------
-    dict
-        Column name -> (T,) float64; NaN in all columns for a snapshot that is not finite.
-
-    Raises
-    ------
-    CbmError
-        If two recorders return a column of the same name, or a recorder of the user fails.
+    ``own`` holds the user's recorders by name, see `compile_recorder`. All columns are NaN for a snapshot
+    that is not finite. Raises CbmError if two recorders return a column of the same name, or if a recorder of
+    the user fails.
     """
     recorders = {**_FUNCTIONS, **(own or {})}
     arrays = snapshots[1:]
@@ -331,7 +301,7 @@ def record(
         found = recorders[name](snapshots, context)
         for column in found:
             if column in columns or column in _TAKEN:
-                raise CbmError(f"record: {name} gives a column {column}, which is there already; rename it")
+                raise CbmError(f"record: {name} returns a column {column}, which exists already; rename it")
         columns |= found
     return {column: np.where(finite, values, np.nan) for column, values in columns.items()}
 
@@ -339,8 +309,8 @@ def record(
 class Recording:
     """The records of one trial.
 
-    Snapshots become records in groups of a fixed size, counted from the start of the trial: fast, and the
-    same bytes wherever the trial was stopped.
+    Snapshots become records in groups of a fixed size, counted from the start of the trial. This is fast, and
+    gives the same bytes wherever the trial was stopped.
     """
 
     def __init__(
@@ -353,9 +323,9 @@ class Recording:
         self.group = max(1, min(1000, GROUP_BYTES // (4 * (n + 1) * (m + 1))))
 
     def trail(self, first: int, last: int) -> tuple[Trail, int]:
-        """Return room for the snapshots of updates first, ..., last - 1 and the end of the stretch.
+        """Return an empty trail for updates first, ..., last - 1, and the end of the stretch.
 
-        The stretch ends early where it would have more snapshots than a group.
+        The stretch ends early if it would have more snapshots than a group.
         """
         start, stop = np.searchsorted(self.marks, (first, last))
         if stop - start > self.group:
@@ -363,7 +333,7 @@ class Recording:
         return empty_trail(*self.shape, self.marks[start:stop]), last
 
     def keep(self, now: Progress, trail: Trail) -> None:
-        """Add snapshots to the pending ones, and compute the records of whole groups."""
+        """Add snapshots to the pending ones, and record whole groups."""
         if not len(trail.update):
             return
         pending = trail._asdict()
@@ -391,7 +361,7 @@ class Recording:
 
 
 def _marks(settings: Settings, data: Dataset, last: int) -> NDArray[np.int64]:
-    """Updates to record, in order: every so many, those of the windows, and the last one."""
+    """Updates to record, in order: at regular intervals, in windows, and the last one."""
     how = settings.record
     if not how.names:
         return np.empty(0, np.int64)

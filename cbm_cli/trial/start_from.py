@@ -16,14 +16,9 @@ from cbm_cli.trial.start import make_plan, state_of
 def start_from_machine(settings: Settings, data: Dataset, seed: int, machine: Layered) -> State:
     """Return the state before the first update of a training that starts from a machine.
 
-    Weights, plain biases and offsets are the machine's, so that it is the same function under every scheme;
-    offsets of the letter 0 are 0, and those of a fixed visible layer (``sliding_factor: {visible: 0}``) the
-    data mean. Chains, fast weights and all else start afresh.
-
-    Parameters
-    ----------
-    machine : Layered
-        As `read_machine` returns it; `check_machine` says whether it fits.
+    Weights, plain biases and offsets are those of the machine, so that it is the same function under every
+    scheme; offsets of the letter 0 are 0, and offsets of a fixed visible layer (``sliding_factor: {visible:
+    0}``) the data mean. Chains, fast weights and everything else start anew. Call `check_machine` first.
     """
     letters = Scheme.parse(settings.offsets).letters
     offsets = [o * (letter != "0") for o, letter in zip(machine.offsets, letters, strict=True)]
@@ -31,11 +26,11 @@ def start_from_machine(settings: Settings, data: Dataset, seed: int, machine: La
         offsets[0] = data.train.mean(axis=0, dtype=np.float64) / data.levels
     inner = [o * (letter != "0") for o, letter in zip(machine.decoder_offsets, letters[1:-1], strict=False)]
     machine = machine._replace(offsets=tuple(offsets), decoder_offsets=tuple(inner))
-    return state_of(machine, settings, make_plan(settings, data, seed), seed)
+    return state_of(machine, make_plan(settings, data, seed), seed)
 
 
 def check_machine(settings: Settings, data: Dataset, machine: Layered, path: Path) -> None:
-    """Raise CbmError for a machine of another kind, shape or activation than the settings ask for."""
+    """Raise CbmError for a machine of another kind, shape or activation than in the settings."""
     model = settings.model
     if machine.kind != model.kind:
         raise CbmError(f"{path}: is a machine of kind {machine.kind}; the model is of kind {model.kind}")

@@ -15,7 +15,7 @@ from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results import Outcome
-from cbm_cli.trial.run import run_trial
+from cbm_cli.trial.loop import run_trial
 
 FILE = Path(__file__).with_name("values.npz")
 SHORT, LONG = 20, 200  # updates

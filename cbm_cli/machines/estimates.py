@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from cbm_cli.kernels.annealing import anneal, make_walks
 from cbm_cli.kernels.machine import Array
 from cbm_cli.machines import streams
-from cbm_cli.machines.gradients import free_energy
+from cbm_cli.reference import free_energy
 
 # Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500, 4,000 and 10,000.
 SCHEDULE = ((0.0, 0.5, 500 / 14_500), (0.5, 0.9, 4_000 / 14_500), (0.9, 1.0, 10_000 / 14_500))
@@ -22,6 +23,7 @@ FEWEST_EFFECTIVE = 0.1  # share of the runs: an estimate that rests on fewer is 
 LONGEST_CALL = 0.5  # seconds of one call of the kernel
 
 Plain = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,), float32
+ShouldStop = Callable[[], bool]
 
 
 class Stopped(Exception):
@@ -51,17 +53,16 @@ class Estimate:
 
 def schedule(temperatures: int = TEMPERATURES) -> Array:
     """Inverse temperatures from 0 to 1, spaced as in Salakhutdinov & Murray 2008."""
-    counts = [max(1, round(share * temperatures)) for _, _, share in SCHEDULE]
     parts = [
-        np.linspace(low, high, n, endpoint=False) for (low, high, _), n in zip(SCHEDULE, counts, strict=True)
+        np.linspace(low, high, max(1, round(share * temperatures)), endpoint=False)
+        for low, high, share in SCHEDULE
     ]
     return np.concatenate([*parts, [1.0]]).astype(np.float32)
 
 
 def base_rate(mean: NDArray[np.float64], rows: int) -> Array:
     """Biases of the base-rate machine: the logit of the training mean, smoothed by one row of halves."""
-    smooth = (mean * rows + 0.5) / (rows + 1)
-    return np.log(smooth / (1 - smooth)).astype(np.float32)
+    return logit((mean * rows + 0.5) / (rows + 1)).astype(np.float32)
 
 
 def summarise(log_weights: NDArray[np.float64], log_z_base: float, sign: int = 1) -> Estimate:
@@ -88,24 +89,15 @@ def ais(
     seed: int,
     temperatures: int = TEMPERATURES,
     runs: int = RUNS,
-    should_stop: Callable[[], bool] = never,
+    should_stop: ShouldStop = never,
 ) -> Estimate:
     """Estimate log Z by annealed importance sampling from the base upwards.
 
-    Parameters
-    ----------
-    machine : Plain
-    base : (N,) float32
-        Visible biases of the base; zeros for the uniform base.
-    seed : int
-        64 bits; same seed, same estimate.
-
-    Raises
-    ------
-    Stopped
+    ``base`` are visible biases (N,); zeros for the uniform base. The same seed (64 bits) gives the same
+    estimate. Raises Stopped.
     """
     start = streams.generator(seed, streams.AIS_START).random((runs, len(base)))
-    x = (start < 1 / (1 + np.exp(-base.astype(np.float64)))).astype(np.float32)
+    x = (start < expit(base.astype(np.float64))).astype(np.float32)
     log_weights = walk(machine, base, x, schedule(temperatures), seed, should_stop)
     return summarise(log_weights, log_z_of_base(base, machine[0].shape[1]))
 
@@ -115,8 +107,8 @@ def reverse_ais(
 ) -> Estimate:
     """Estimate log Z from exact samples x (R, N) of the machine downwards.
 
-    The mean of the reverse weights estimates Z_base / Z: where AIS tends to fall short of log Z, this
-    tends to exceed it.
+    The mean of the reverse weights estimates Z_base / Z: AIS tends to fall short of log Z, this tends to
+    exceed it.
     """
     log_weights = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed)
     return summarise(log_weights, log_z_of_base(base, machine[0].shape[1]), sign=-1)
@@ -128,7 +120,7 @@ def raise_bounds(
     rows: Array,
     seed: int,
     temperatures: int = TEMPERATURES,
-    should_stop: Callable[[], bool] = never,
+    should_stop: ShouldStop = never,
 ) -> NDArray[np.float64]:
     """Stochastic lower bound of log p of each row (R, N) under the annealing model (RAISE).
 
@@ -138,7 +130,7 @@ def raise_bounds(
     W, b, c = (array.astype(np.float64) for array in machine)
     x, betas = rows.astype(np.float32), schedule(temperatures)[::-1].copy()
     log_weights = walk(machine, base, x, betas, seed, should_stop)
-    return -free_energy(W, b, c, x) - log_z_of_base(base, len(c)) + log_weights
+    return -free_energy(x, W, b, c) - log_z_of_base(base, len(c)) + log_weights
 
 
 def walk(
@@ -147,7 +139,7 @@ def walk(
     x: Array,
     betas: Array,
     seed: int,
-    should_stop: Callable[[], bool] = never,
+    should_stop: ShouldStop = never,
 ) -> NDArray[np.float64]:
     """Log weights (R,) of walks along ``betas`` from the states x (R, N), in short calls of the kernel."""
     walks, step, at_once = make_walks(machine, base, x), 0, 1

@@ -3,19 +3,19 @@
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Trial
-from cbm_cli.machines.annealing import LONGEST_CALL, Stopped
+from cbm_cli.kernels.machine import State
+from cbm_cli.machines.estimates import LONGEST_CALL, Stopped
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.results.outcome import best_of, better, validation_metric
 from cbm_cli.trial.early_stopping import converged
-from cbm_cli.trial.learner import Learner, is_finite
-from cbm_cli.trial.pretraining import Pretraining
+from cbm_cli.trial.learner import Learner
+from cbm_cli.trial.pretraining import LayerTraining
 from cbm_cli.trial.recorders import Recorder, Recording
 from cbm_cli.trial.start import total_updates, updates_of
 
@@ -29,40 +29,39 @@ def run_trial(
     recorders: Mapping[str, Recorder] = MappingProxyType({}),
     should_stop: Callable[[], bool] | None = None,
 ) -> Outcome | Progress:
-    """Train and evaluate one machine, from where it stands to its end.
+    """Train and evaluate one machine to the end of its trial, or until it is paused.
 
     Parameters
     ----------
-    trial : Trial
-    data : Dataset
     since : Progress, optional
-        Where an earlier call left off; by default the trial starts. Changed in place.
+        From an earlier call that was paused; by default the trial starts. Changed in place.
     report : callable
-        Told the update and the latest value (nats per sample) after every call of the kernel.
+        Gets the update and the latest value (nats per sample) after every call of the kernel.
     should_pause : callable
-        Asked between two calls of a kernel, which last at most about half a second.
+        Called between two calls of a kernel, which last at most about half a second.
     recorders : dict
-        A user's own, by the name that the settings have for them.
+        The user's recorders, by their names in the settings.
     should_stop : callable, optional
-        Asked within a long evaluation, which then begins anew when the trial goes on; a pause waits for
-        its end. Default: ``should_pause``.
+        Called within a long evaluation, which starts again when the trial resumes; a pause waits for its end.
+        Default: ``should_pause``.
 
     Returns
     -------
-    Outcome, or Progress where ``should_pause`` said so: a trial that goes on from there, in this process
-    or in another, ends in the same bytes as one that was never stopped.
+    Outcome, or Progress if paused
+        A trial that resumes from there, in this process or another, ends in the same bytes as one that was
+        never stopped.
     """
     with one_thread():
         return _Course(trial, data, recorders).run(since, report, should_pause, should_stop or should_pause)
 
 
 class _Course:
-    """The way of one trial: pre-training, then updates and the stations at which it is evaluated."""
+    """The course of one trial: pre-training, then updates and the stations at which it is evaluated."""
 
     def __init__(self, trial: Trial, data: Dataset, recorders: Mapping[str, Recorder]) -> None:
         self.settings, self.data = trial.settings, data
         self.learner = Learner(self.settings, data, trial.seed)
-        self.pretraining = Pretraining(self.settings, data, trial.seed)
+        self.pretraining = LayerTraining(self.settings, data, trial.seed)
         self.columns = ("update", "epoch", *self.learner.columns)
         self.watched = validation_metric(self.columns)
         last = total_updates(self.settings, data)
@@ -103,13 +102,13 @@ class _Course:
         now.seconds = earlier + time.perf_counter() - began
         return now
 
-    def _first_state(self, now: Progress) -> Any:
+    def _first_state(self, now: Progress) -> State:
         """The state before the first update, of pre-training or after it."""
         if not self.pretraining.is_done(now):
             return self.pretraining.first_state(now)
-        return (
-            self.learner.start_from(self.pretraining.machine(now)) if now.pretrained else self.learner.start()
-        )
+        if now.pretrained:
+            return self.learner.start_from(self.pretraining.machine(now))
+        return self.learner.start()
 
     def _pretrain(self, now: Progress) -> None:
         self._in_time(lambda: self.pretraining.advance(now, self.at_once), self.at_once)
@@ -125,7 +124,7 @@ class _Course:
         now.update = stop
 
     def _in_time(self, call: Callable[[], None], updates: int) -> None:
-        """Make a call of so many updates, and learn from it how many fit into a call."""
+        """Make a call of so many updates, and adapt how many updates the next call makes."""
         began = time.perf_counter()
         call()
         seconds = time.perf_counter() - began
@@ -135,8 +134,8 @@ class _Course:
             self.at_once //= 2
 
     def _evaluate(self, now: Progress, should_stop: Callable[[], bool]) -> bool:
-        """Add a row to the curve; whether all parameters are finite."""
-        finite = is_finite(now.state)
+        """Add a row to the curve; return whether all parameters are finite."""
+        finite = all(np.isfinite(array).all() for array in now.state)
         values = [np.nan] * len(self.learner.columns)
         if finite:
             values = self.learner.evaluate(now.state, now.update, should_stop)
@@ -146,16 +145,16 @@ class _Course:
         return finite
 
     def _watched(self, now: Progress) -> list[float]:
-        """The validation metric of all evaluations but that of the start."""
+        """The validation metric of all evaluations after the start."""
         return [row[self.columns.index(self.watched)] for row in now.curve[1:]] if self.watched else []
 
     def _best_so_far(self, now: Progress) -> bool:
-        """Whether the last row is the best of the validation part, the start left out."""
+        """Whether the last row is the best on the validation part, after the start."""
         values = np.array(self._watched(now))
         return values.size > 0 and best_of(values, better(self.watched)) == values.size - 1
 
     def _converged(self, now: Progress) -> int | None:
-        """Epoch of the lowest validation cost, once early stopping finds that the machine has converged."""
+        """Epoch of the lowest validation cost once early stopping finds that training has converged."""
         if self.settings.model.kind != "auto-encoder":
             return None
         how = self.settings.early_stopping
