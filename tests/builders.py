@@ -1,11 +1,19 @@
 """Grids, result folders and machines that several test files build, and the command line as a function."""
 
 import csv
+import itertools
+import json
+import random
 from pathlib import Path
 
+import numpy as np
 from click.testing import CliRunner
 
 from cbm_cli.cli import main
+from cbm_cli.datasets import Dataset
+from cbm_cli.grid.settings import Settings
+from cbm_cli.reference import states
+from cbm_cli.results import Outcome, Progress
 
 GRID = """
 defaults: {trials: 2, seed: 5}
@@ -44,3 +52,135 @@ def summary(folder, experiment="bars"):
     """Rows of an experiment's summary.csv."""
     with open(Path(folder) / experiment / "summary.csv", newline="") as stream:
         return list(csv.DictReader(stream))
+
+
+# Machines of several layers: weights, biases and offsets of the centered energy, layer after layer
+
+RBM, TWO, THREE, FOUR = (4, 3), (5, 4, 3), (4, 3, 3, 2), (3, 2, 3, 2, 2)  # layers, the visible one first
+
+
+def layered(layers, seed, scale=1.0):
+    """Weights, biases and offsets of every layer, of the centered energy."""
+    rng = np.random.default_rng(seed)
+    weights = [scale * rng.standard_normal(shape) for shape in itertools.pairwise(layers)]
+    return weights, [scale * rng.standard_normal(n) for n in layers], [rng.random(n) for n in layers]
+
+
+def layered_energy(machine, layer_states):
+    """The centered energy, term by term."""
+    weights, biases, offsets = machine
+    x = [
+        [state - offset for state, offset in zip(*layer, strict=True)]
+        for layer in zip(layer_states, offsets, strict=True)
+    ]
+    energy = 0.0
+    for layer, bias in enumerate(biases):
+        energy -= sum(x[layer][i] * bias[i] for i in range(len(bias)))
+    for layer, W in enumerate(weights):
+        n, m = W.shape
+        energy -= sum(x[layer][i] * W[i, j] * x[layer + 1][j] for i in range(n) for j in range(m))
+    return energy
+
+
+def machine_file(machine, kind="dbm", **changes):
+    """Arrays of a machine file; ``changes`` replace arrays, or remove them where they are None."""
+    named = zip(("weights", "biases", "offsets"), machine, strict=True)
+    arrays = {f"{name}_{layer}": array for name, of in named for layer, array in enumerate(of)}
+    arrays = {"kind": np.array(kind)} | arrays | changes
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def visible_rows(layers):
+    """All states of the visible layer."""
+    return states(layers[0]).astype(np.uint8)
+
+
+def split(state, layers):
+    """The states of the layers, from those of all units in a row."""
+    return np.split(state, np.cumsum(layers)[:-1])
+
+
+def brute_log_likelihoods(machine, layers):
+    """log p of every visible state, by the energies of all states of all layers."""
+    weight = np.exp([-layered_energy(machine, split(state, layers)) for state in states(sum(layers))])
+    return np.log(weight.reshape(2 ** layers[0], -1).sum(axis=1) / weight.sum())
+
+
+def flipped(machine, choice):
+    """The machine in which the chosen units (booleans by layer) have the opposite meaning."""
+    weights, biases, offsets = machine
+    signs = [np.where(chosen, -1.0, 1.0) for chosen in choice]
+    return (
+        [W * np.outer(*pair) for W, pair in zip(weights, itertools.pairwise(signs), strict=True)],
+        [bias * sign for bias, sign in zip(biases, signs, strict=True)],
+        [np.where(chosen, 1 - o, o) for chosen, o in zip(choice, offsets, strict=True)],
+    )
+
+
+def evaluate_file(*arguments, code=0):
+    """Run ``cbm evaluate m.npz`` on rows.npy; return what it prints, or its answer with --json."""
+    result = cbm("evaluate", "m.npz", "--data", "rows.npy", *arguments, code=code)
+    if code:
+        return result.stderr
+    return json.loads(result.stdout) if "--json" in arguments else result.stdout
+
+
+# Trainings
+
+
+def coins(units, rows=13):
+    """Data of independent units."""
+    rng = np.random.default_rng(5)
+    train = (rng.random((rows, units)) < rng.random(units)).astype(np.uint8)
+    return Dataset("coins", train, train)
+
+
+def rbm_settings(**changes):
+    """Settings of a short training of an RBM on data that a test brings."""
+    base = {
+        "data": {"name": "mnist"},  # its name; the rows are others
+        "model": {"kind": "rbm", "hidden": 3},
+        "offsets": "dd^b",
+        "sampler": "PCD-1",
+        "learning_rate": 0.1,
+        "updates": 10,
+    }
+    return Settings(**base | changes)
+
+
+def finish_in_pieces(run, store, chance, seed):
+    """Run a trial that is stopped again and again and read back from its file; return it and its stops."""
+    dice, stops, result = random.Random(seed), [], None
+    while not isinstance(result, Outcome):
+        result = run(result, lambda: dice.random() < chance)
+        if isinstance(result, Progress):
+            stops.append((result.stage, result.update))
+            store.write_progress("run", 0, result)
+            result = store.progress("run", 0)
+    return result, stops
+
+
+FIXED = {"visible": 0, "hidden": 0.3}
+# Ways to step, in settings and in the plan of the reference; epochs have 3 batches
+STEPS = {
+    "momentum": ({"momentum": 0.8}, {"momentum": 0.8}),
+    "l1": ({"weight_decay": {"l1": 0.05}}, {"l1": 0.05}),
+    "l2": ({"weight_decay": {"l2": 0.2}}, {"l2": 0.2}),
+    "momentum and decay": (
+        {"momentum": 0.8, "weight_decay": {"l1": 0.03, "l2": 0.1}},
+        {"momentum": 0.8, "l1": 0.03, "l2": 0.1},
+    ),
+    "decaying rate": (
+        {"learning_rate": {"start": 0.2, "decay": 0.5, "every": "5 updates"}},
+        {"learning_rate": [(k, 0.2 * 0.5 ** (k // 5)) for k in (0, 5, 10)]},
+    ),
+    "rates in steps": (
+        {"learning_rate": {"start": 0.2, "steps": "0.02 from 1 epoch + 0.3 from 3 epochs"}},
+        {"learning_rate": [(0, 0.2), (3, 0.02), (9, 0.3)]},
+    ),
+    "momentum while rates change": (
+        {"momentum": 0.5, "learning_rate": {"start": 0.2, "steps": "0.05 from 4 updates"}},
+        {"momentum": 0.5, "learning_rate": [(0, 0.2), (4, 0.05)]},
+    ),
+    "order of the file": ({"shuffle": False}, {"shuffled": False}),
+}

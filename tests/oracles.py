@@ -18,6 +18,7 @@ from cbm_cli.kernels.states import log_partition, make_all_states, mean_log_like
 from cbm_cli.kernels.training import train
 from cbm_cli.kernels.units import mean_of_units, sample_units
 from cbm_cli.machines.files import Flat
+from cbm_cli.machines.likelihood import exact_scores
 from cbm_cli.reference import sigmoid, states  # noqa: F401
 
 # Distributions in the form that the tests ask for
@@ -50,6 +51,13 @@ def moments(phase):
     return ref.correlation(phase), phase.p @ phase.x, phase.p @ phase.h
 
 
+def deviations(x, p):
+    """Frequency of every state of the rows x against its probability, in standard errors."""
+    index = (x @ 2.0 ** np.arange(x.shape[1])[::-1]).astype(int)
+    frequency = np.bincount(index, minlength=len(p)) / len(x)
+    return np.abs(frequency - p) / np.sqrt(p * (1 - p) / len(x))
+
+
 # States and plans of the kernels
 
 
@@ -63,6 +71,27 @@ def rbm(W, b, c):
     """A machine file's view of a machine of one hidden layer, float32."""
     arrays = (np.ascontiguousarray(array, dtype=np.float32) for array in (W, b, c))
     return Flat(*arrays, np.zeros(0, np.float32), (len(b), len(c)))
+
+
+def flattened(machine, dtype=np.float32):
+    """A machine of `builders.layered` without offsets, even layers beside even ones."""
+    weights, biases, offsets = machine
+    layers = [len(bias) for bias in biases]
+    plain = [np.array(bias) for bias in biases]
+    for at, W in enumerate(weights):
+        plain[at] -= W @ offsets[at + 1]
+        plain[at + 1] -= offsets[at] @ W
+    blocks = [[np.zeros((n, m)) for m in layers[1::2]] for n in layers[::2]]
+    for at, W in enumerate(weights):
+        blocks[(at + 1) // 2][at // 2] = W if at % 2 == 0 else W.T
+    start = np.concatenate([[], *offsets[2::2]])
+    arrays = np.block(blocks), np.concatenate(plain[::2]), np.concatenate(plain[1::2]), start
+    return Flat(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), tuple(layers))
+
+
+def exact_log_likelihoods(machine, rows, unit=1.0):
+    """log p of every row of a flattened machine."""
+    return exact_scores(machine, rows, unit) - log_z(machine.plain)
 
 
 def make_state(machine, offsets, its, rng):
@@ -247,6 +276,13 @@ def epoch_order(count, seed, epoch, shuffled=True):
 def summed_costs(state, sizes, rows, plan):
     """Sum over the rows of an auto encoder's loss."""
     return summed_cost(state, sizes, rows, plan)
+
+
+def batch_of(rows, its, update, shuffled=True):
+    """The rows of an update."""
+    batches = len(rows) // its.batch
+    order, k = epoch_order(len(rows), int(its.seed), update // batches, shuffled), update % batches
+    return rows[order[k * its.batch : (k + 1) * its.batch]]
 
 
 # Random numbers of the kernels

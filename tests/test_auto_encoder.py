@@ -1,7 +1,7 @@
 """Auto encoders against the back-propagation of the reference, on their machine files."""
 
-import random
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,30 +14,37 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import machine_of, pairs_of
 from cbm_cli.machines.estimates import Stopped
-from cbm_cli.results import Progress, Store
+from cbm_cli.results import Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.early_stopping import converged
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
-from tests.oracles import copied, epoch_order, learn_auto_encoder, noises, rate_of, summed_costs, wide
+from tests.builders import FIXED, STEPS, coins, evaluate_file, finish_in_pieces
+from tests.oracles import (
+    batch_of,
+    copied,
+    epoch_order,
+    learn_auto_encoder,
+    noises,
+    plan,
+    rate_of,
+    summed_costs,
+    wide,
+)
 
 ROWS = (np.random.default_rng(7).random((64, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
+
+
 DATA = Dataset("coins", ROWS[:40].copy(), ROWS[40:54].copy(), ROWS[54:].copy())
 
 
 def settings(hidden=3, scheme=None, encoder="sigmoid", decoder="sigmoid", loss="cross-entropy", **changes):
-    layers = 2 if np.isscalar(hidden) else 1 + len(hidden)
+    kinds = {"encoder": encoder, "decoder": decoder, "loss": loss}
     base = {
         "data": {"name": "mnist"},  # its name; the tests bring the rows
-        "model": {
-            "kind": "auto-encoder",
-            "hidden": hidden,
-            "encoder": encoder,
-            "decoder": decoder,
-            "loss": loss,
-        },
-        "offsets": scheme or "d" * layers,
+        "model": {"kind": "auto-encoder", "hidden": hidden} | kinds,
+        "offsets": scheme or "d" * (1 + np.size(hidden)),
         "learning_rate": 0.2,
         "epochs": 10,
         "batch": "full",
@@ -104,64 +111,94 @@ def moved_offsets(pairs, y, z, learner, update):
     ]
 
 
-def reference_update(pairs, rows, learner, file, update):
-    """Algorithm 1 with back-propagation: move the offsets, reparameterise, and step down the cost."""
-    x, kinds = np.asarray(rows, dtype=float), kinds_of(file)
-    new = moved_offsets(pairs, *ref.auto_encode(x, pairs, *kinds), learner, update)
-
-    def reparameterised(pairs):
-        return [(ref.transform(*pair, moved), moved) for pair, moved in zip(pairs, new, strict=True)]
-
-    if learner.plan.offsets.before:
-        pairs = reparameterised(pairs)
-    gradients = ref.back_propagate(x, pairs, *kinds, str(file["loss"]))
-    eta = rate_of(learner.plan, update)
-    pairs = [
-        (ref.ascend(theta, gradient, -eta), offsets)
-        for (theta, offsets), gradient in zip(pairs, gradients, strict=True)
-    ]
-    return pairs if learner.plan.offsets.before else reparameterised(pairs)
+def plain_pairs(state, sizes):
+    """(theta, offsets) of neighbouring layers, without offsets in the biases."""
+    return [(wide(pair[:3]), wide(pair[3:])) for pair in pairs_of(machine_of(state), sizes)]
 
 
-def same_pairs(found, expected, atol):
-    for one, other in zip(found, expected, strict=True):
-        for array, wanted in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
-            np.testing.assert_allclose(array, wanted, atol=atol)
+def reference_descent(pairs, velocity, x, learner, its, update):
+    """Move the offsets and descend the cost in the plain parameters, with momentum and weight decay."""
+    model, before = learner.settings.model, learner.plan.offsets.before
+    kinds, now = (model.encoder, model.decoder), [offsets for _, offsets in pairs]
+
+    def centered(offsets):
+        return [
+            (ref.transform(theta, [0 * offset for offset in to], to), to)
+            for (theta, _), to in zip(pairs, offsets, strict=True)
+        ]
+
+    new = moved_offsets(pairs, *ref.auto_encode(x, centered(now), *kinds), learner, update)
+    used = new if before else now
+    gradients, thetas = ref.back_propagate(x, centered(used), *kinds, model.loss), []
+    for k, ((theta, _), (dW, db, dc)) in enumerate(zip(pairs, gradients, strict=True)):
+        dW = dW - ref.weight_decay(theta[0], float(its.l1), float(its.l2))
+        step = ref.plain_step((dW, db, dc), *used[k])
+        velocity[k] = ref.accumulate(velocity[k], step, -rate_of(its, update), float(its.momentum))
+        thetas.append(ref.ascend(theta, velocity[k], 1))
+    return [*zip(thetas, new, strict=True)]
 
 
-SIX_UPDATES = [
+def assert_descends(learner, state, its, updates, shuffled=False):
+    """Train, and by the reference too; compare all parameters and offsets after every update."""
+    pairs, unit = plain_pairs(state, learner.sizes), 1 / learner.data.levels
+    velocity = [tuple(np.zeros_like(array) for array in theta) for theta, _ in pairs]
+    for update in range(updates):
+        x = unit * batch_of(learner.data.train, its, update, shuffled)
+        pairs = reference_descent(pairs, velocity, x, learner, its, update)
+        learn_auto_encoder(state, learner.sizes, learner.data.train, learner.plan, update, update + 1)
+        for one, other in zip(plain_pairs(state, learner.sizes), pairs, strict=True):
+            for array, wanted in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
+                np.testing.assert_allclose(array, wanted, atol=5e-5)  # float32 against float64
+
+
+MOMENTUM = STEPS["momentum and decay"]
+SLIDING = {"sliding_factor": {"visible": 0.3, "hidden": 0.1}}
+KINDS = [
     {},
     {"scheme": "00"},
     {"scheme": "d0"},
     {"scheme": "0d^l"},
-    {"scheme": "dh^l_s", "sliding_factor": {"visible": 0.3, "hidden": 0.1}},
-    {"scheme": "rr^b_s", "sliding_factor": {"visible": 0.3, "hidden": 0.1}},
+    {"scheme": "dh^l_s", **SLIDING},
+    {"scheme": "rr^b_s", **SLIDING},
     {"loss": "squared"},
     {"encoder": "tanh", "decoder": "linear", "loss": "squared", "scheme": "dd^l"},
     {"encoder": "relu", "decoder": "tanh", "loss": "squared"},
     {"encoder": "linear", "decoder": "relu", "loss": "squared"},
     {"encoder": "tanh"},
     {"hidden": (4, 3)},
-    {"hidden": (4, 3), "scheme": "0rd^b_s", "sliding_factor": {"visible": 0.3, "hidden": 0.1}},
-    {"hidden": (4, 3), "scheme": "ddd^l_s", "sliding_factor": {"visible": 0.3, "hidden": 0.1}},
+    {"hidden": (4, 3), "scheme": "0rd^b_s", **SLIDING},
+    {"hidden": (4, 3), "scheme": "ddd^l_s", **SLIDING},
     {"hidden": (4, 3), "encoder": "tanh", "decoder": "sigmoid", "loss": "squared"},
     {"hidden": (5, 2, 3), "scheme": "dhrd", "encoder": "relu"},
 ]
+OPTIONS = STEPS | {
+    "fixed visible offsets": ({"sliding_factor": FIXED}, {}),
+    "two hidden layers": ({"hidden": (4, 3), "sliding_factor": FIXED} | MOMENTUM[0], MOMENTUM[1]),
+    "squared errors": (
+        {"encoder": "tanh", "decoder": "linear", "loss": "squared"} | MOMENTUM[0],
+        MOMENTUM[1],
+    ),
+}
 
 
-@pytest.mark.parametrize("changes", SIX_UPDATES, ids=lambda changes: "-".join(map(str, changes.values())))
+@pytest.mark.parametrize("changes", KINDS, ids=lambda changes: "-".join(map(str, changes.values())))
 def test_training_descends_the_gradient_of_the_reference(changes):
     learner = Learner(settings(**changes), DATA, 3)
-    state = random_state(learner, seed=1)
-    file = learner.machine(state)
-    pairs = reference_pairs(file)
-    for update in range(6):
-        pairs = reference_update(pairs, DATA.train, learner, file, update)
-    learn_auto_encoder(state, learner.sizes, DATA.train, learner.plan, 0, 6)
-    same_pairs(reference_pairs(learner.machine(state)), pairs, atol=5e-5)  # float32 against float64
+    its = plan(1, 1, len(DATA.train), learning_rate=0.2)
+    assert_descends(learner, random_state(learner, seed=1), its, updates=6)
 
 
-@pytest.mark.parametrize("changes", SIX_UPDATES, ids=lambda changes: "-".join(map(str, changes.values())))
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_of_training_are_those_of_the_reference(name):
+    given, followed = OPTIONS[name]
+    scheme = "d" * (1 + np.size(given.get("hidden", 3))) + "^b_s"
+    options = {"scheme": scheme, "sliding_factor": {"visible": 0.2, "hidden": 0.3}, "batch": 4} | given
+    learner = Learner(settings(**options), coins(6), 2024)
+    its = plan(1, 1, 4, **{"learning_rate": 0.2} | followed)
+    assert_descends(learner, learner.start(), its, updates=12, shuffled=followed.get("shuffled", True))
+
+
+@pytest.mark.parametrize("changes", KINDS, ids=lambda changes: "-".join(map(str, changes.values())))
 def test_the_mean_cost_is_that_of_the_machine_file(changes):
     learner = Learner(settings(**changes), DATA, 3)
     state = random_state(learner, seed=2)
@@ -169,11 +206,16 @@ def test_the_mean_cost_is_that_of_the_machine_file(changes):
     assert learner.columns == ("train_cost", "valid_cost", "test_cost")
     expected = [cost_of(learner.machine(state), rows) for rows in DATA.parts.values()]
     np.testing.assert_allclose(values, expected, rtol=1e-6)
-    many = np.tile(DATA.train, (60, 1))  # 2,400 rows, more than are evaluated at a time
-    learner = Learner(settings(**changes), Dataset("many", many, DATA.valid), 3)
-    assert learner.evaluate(state, 0, lambda: False)[0] == pytest.approx(values[0], rel=1e-6)
+
+
+def test_many_rows_are_evaluated_in_pieces_that_can_be_stopped():
+    learner = Learner(settings(), Dataset("many", np.tile(DATA.train, (60, 1)), DATA.valid), 3)
+    state = random_state(learner, seed=2)
+    expected = cost_of(learner.machine(state), DATA.train)
+    assert learner.evaluate(state, 0, lambda: False)[0] == pytest.approx(expected, rel=1e-6)
+    asked = iter([False, True])
     with pytest.raises(Stopped):
-        learner.evaluate(state, 0, lambda: True)
+        learner.evaluate(state, 0, lambda: next(asked))
 
 
 def test_the_cost_of_saturated_units_is_finite():
@@ -188,11 +230,9 @@ def test_grey_values_are_probabilities():
     grey = Dataset("grey", DATA.train * 51, DATA.valid, levels=255)
     learner = Learner(settings(), grey, 3)
     state = random_state(learner, seed=2)
-    file, x = learner.machine(state), grey.train / 255
-    assert learner.evaluate(state, 0, lambda: False)[0] == pytest.approx(cost_of(file, x))
-    expected = reference_update(reference_pairs(file), x, learner, file, 0)
-    learn_auto_encoder(state, learner.sizes, grey.train, learner.plan, 0, 1)
-    same_pairs(reference_pairs(learner.machine(state)), expected, atol=1e-5)
+    expected = cost_of(learner.machine(state), grey.train / 255)
+    assert learner.evaluate(state, 0, lambda: False)[0] == pytest.approx(expected)
+    assert_descends(learner, state, plan(1, 1, len(DATA.train), learning_rate=0.2), updates=1)
 
 
 @pytest.mark.parametrize("hidden", [3, (4, 3), (5, 4, 3)])
@@ -314,26 +354,18 @@ def test_normal_auto_encoders_do(hidden, loss):
     assert np.abs(costs[:, 0] / costs[:, 1] - 1).max() > 1e-3  # fifty times the tolerance above
 
 
-def in_pieces(trial, store, chance):
-    """Run a trial that is stopped again and again, and read back from its file each time."""
-    dice, stops, result = random.Random(chance), 0, None
-    while not hasattr(result, "machine"):
-        result = run_trial(trial, DATA, result, should_pause=lambda: dice.random() < chance)
-        if isinstance(result, Progress) and result.update:
-            stops += 1
-            store.write_progress("run", 0, result)
-            result = store.progress("run", 0)
-    return result, stops
-
-
 @pytest.mark.parametrize("hidden", [3, (4, 3)])
 def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, hidden):
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
     scheme = "d" + "r" * np.size(hidden) + "^b_s"
     trial = Trial("test", settings(hidden, scheme, batch=7), 0, 1)
     whole = run_trial(trial, DATA)
-    pieces, stops = in_pieces(trial, Store(tmp_path), 0.2)
-    assert stops > 2
+
+    def stretch(since, should_pause):
+        return run_trial(trial, DATA, since, should_pause=should_pause)
+
+    pieces, stops = finish_in_pieces(stretch, Store(tmp_path), 0.2, seed=1)
+    assert len(stops) > 2
     assert pieces.curve.tobytes() == whole.curve.tobytes()
     for mine, yours in ((pieces.machine, whole.machine), (pieces.best_machine, whole.best_machine)):
         assert {name: a.tobytes() for name, a in mine.items()} == {n: a.tobytes() for n, a in yours.items()}
@@ -429,3 +461,59 @@ experiments:
         row = curve[1 + curve[1:, 3].argmin()] if part == 4 else curve[-1]
         with np.load(file) as arrays:
             assert cost_of(dict(arrays), DATA.test) == pytest.approx(row[4], rel=1e-6)
+
+
+def encoder(sizes, seed=1, **changes):
+    """Arrays of an auto encoder's file with offsets, saved in m.npz, and rows in rows.npy."""
+    rng = np.random.default_rng(seed)
+    arrays = {f"weights_{i}": rng.standard_normal(shape) for i, shape in enumerate(pairwise(sizes))}
+    for name in ("biases", "offsets", "decoder_biases", "decoder_offsets"):
+        inner = name.startswith("decoder")
+        layers = [*enumerate(sizes)][1:-1] if inner else enumerate(sizes)
+        arrays |= {f"{name}_{i}": rng.standard_normal(n) for i, n in layers}
+    texts = {"kind": "auto-encoder", "encoder": "sigmoid", "decoder": "sigmoid", "loss": "cross-entropy"}
+    arrays |= {name: np.array(text) for name, text in (texts | changes).items()}
+    np.savez("m.npz", **arrays)
+    rows = (rng.random((1_003, sizes[0])) < 0.4).astype(np.uint8)
+    np.save("rows.npy", rows)
+    return arrays, rows
+
+
+@pytest.mark.parametrize(
+    ("sizes", "texts", "words"),
+    [
+        ((6, 3), {}, "cross entropy"),
+        ((6, 4, 2), {"encoder": "tanh"}, "cross entropy"),
+        ((6, 4, 3, 2), {"encoder": "relu", "decoder": "linear", "loss": "squared"}, "squared error"),
+        ((6, 4, 2), {"loss": "squared"}, "squared error"),
+    ],
+)
+def test_an_auto_encoder_is_judged_by_its_cost(tmp_path, monkeypatch, sizes, texts, words):
+    monkeypatch.chdir(tmp_path)
+    arrays, rows = encoder(sizes, **texts)
+    expected = cost_of(arrays, rows)
+    found = evaluate_file("--json")
+    assert found["method"] == "cost"
+    assert found["loss"] == texts.get("loss", "cross-entropy")
+    assert found["cost"]["mean"] == pytest.approx(expected, rel=1e-6)
+    assert found["cost"]["total"] == pytest.approx(1_003 * expected, rel=1e-6)
+    assert found["cost"]["n"] == 1_003
+    assert evaluate_file("--rows", 50, "--json")["cost"]["n"] == 50
+    text = evaluate_file()
+    shown = re.match(rf"{words} +(\S+) (nats )?per row \(1003 rows\)\n", text)[1]
+    assert float(shown) == pytest.approx(found["cost"]["mean"], abs=1e-6)
+    assert ("nats" in text) == (words == "cross entropy")
+
+
+@pytest.mark.parametrize("method", ["exact", "ais", "raise"])
+def test_an_auto_encoder_has_no_likelihood(tmp_path, monkeypatch, method):
+    monkeypatch.chdir(tmp_path)
+    encoder((6, 3))
+    said = evaluate_file(f"--{method}", code=2)
+    assert re.search(rf"m.npz: an auto encoder has no normalised likelihood.* cost; remove --{method}", said)
+
+
+def test_a_cross_entropy_of_outputs_beyond_0_and_1_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    encoder((6, 3), decoder="linear")
+    assert "m.npz: the cross entropy needs a sigmoid decoder, not linear" in evaluate_file(code=2)

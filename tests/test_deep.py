@@ -1,91 +1,91 @@
 """Deep machines against sums over all states of their layers, written out layer by layer."""
 
-import itertools
+import json
+import re
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.special import logsumexp
 
 from cbm_cli import reference as ref
 from cbm_cli.errors import CbmError
-from cbm_cli.machines.estimates import Stopped
+from cbm_cli.kernels.machine import Layout
 from cbm_cli.machines.bounds import lower_bounds, posterior_of, tightening
-from cbm_cli.machines.files import Flat
+from cbm_cli.machines.estimates import Stopped
+from cbm_cli.machines.files import Flat, read_machine
 from cbm_cli.machines.likelihood import (
     Method,
     Parts,
     bounds_of,
     columns,
     evaluate,
-    exact_scores,
     values,
 )
 from cbm_cli.machines.limits import check_likelihood
-from tests.oracles import field_of, log_z, random_machine, rbm, states, wide
+from tests.builders import (
+    FOUR,
+    RBM,
+    THREE,
+    TWO,
+    brute_log_likelihoods,
+    cbm,
+    evaluate_file,
+    flipped,
+    layered,
+    layered_energy,
+    machine_file,
+    split,
+    visible_rows,
+)
+from tests.oracles import exact_log_likelihoods, field_of, flattened, log_z, random_machine, rbm, states, wide
 
-TWO, THREE, FOUR = (5, 4, 3), (4, 3, 3, 2), (3, 2, 3, 2, 2)  # layers, the visible one first
+# Layers side by side
+
 DEPTHS = pytest.mark.parametrize("layers", [TWO, THREE, FOUR])
+TWO_OR_THREE = pytest.mark.parametrize("layers", [TWO, THREE])
 
 
-def layered(layers, seed, scale=1.0):
-    """Weights, biases and offsets of every layer, of the centered energy."""
-    rng = np.random.default_rng(seed)
-    weights = [scale * rng.standard_normal(shape) for shape in itertools.pairwise(layers)]
-    return weights, [scale * rng.standard_normal(n) for n in layers], [rng.random(n) for n in layers]
+@pytest.mark.parametrize("layers", [(4, 3), TWO, THREE, FOUR])
+def test_a_flat_machine_has_the_energies_of_its_layers(layers):
+    """Layers and sides are inverse to each other, and so are weights and flat weights."""
+    weights, biases, _ = layered(layers, seed=2)
+    layout, rng = Layout(layers), np.random.default_rng(3)
+    values = [rng.random((3, size)) for size in layers]
+    x, h = layout.side(values, odd=False), layout.side(values, odd=True)
+    assert (x.shape[1], h.shape[1]) == (layout.width, layout.height)
+    W, sides = layout.flat_weights(weights), layout.layers(x, h)
+    for found, expected in zip([*sides, *layout.weights(W)], [*values, *weights], strict=True):
+        np.testing.assert_array_equal(found, expected)
+    plain = weights, biases, [np.zeros(size) for size in layers]
+    expected = [layered_energy(plain, [value[r] for value in values]) for r in range(3)]
+    b, c = (layout.side(biases, odd=odd) for odd in (False, True))
+    np.testing.assert_allclose(ref.energy(x, h, W, b, c), expected, atol=1e-12)
 
 
-def layered_energy(machine, layer_states):
-    """The centered energy, term by term."""
-    weights, biases, offsets = machine
-    x = [
-        [state - offset for state, offset in zip(*layer, strict=True)]
-        for layer in zip(layer_states, offsets, strict=True)
-    ]
-    energy = 0.0
-    for layer, bias in enumerate(biases):
-        energy -= sum(x[layer][i] * bias[i] for i in range(len(bias)))
-    for layer, W in enumerate(weights):
-        n, m = W.shape
-        energy -= sum(x[layer][i] * W[i, j] * x[layer + 1][j] for i in range(n) for j in range(m))
-    return energy
+@pytest.mark.parametrize("layers", [(4, 3), TWO, THREE, FOUR])
+def test_units_are_connected_with_those_of_neighbouring_layers(layers):
+    layout = Layout(layers)
+    even, odd = (layout.side([np.full(n, k) for k, n in enumerate(layers)], odd=odd) for odd in (False, True))
+    connected, spans = np.abs(even[:, None] - odd) == 1, layout.spans()
+    units = np.arange(layout.height)
+    np.testing.assert_array_equal((units >= spans[:, :1]) & (units < spans[:, 1:]), connected)
+    np.testing.assert_array_equal(layout.flat_weights(layered(layers, seed=1)[0]) != 0, connected)
 
 
-def all_states(layers):
-    """Every state of every layer: (states, units), layer after layer."""
-    return states(sum(layers))
+@DEPTHS
+def test_a_step_of_the_centered_layers_is_the_plain_step_of_the_flattened_machine(layers):
+    machine, (dW, db, _) = layered(layers, seed=12), layered(layers, seed=13)
+    moved = [[a + d for a, d in zip(*pair, strict=True)] for pair in zip(machine[:2], (dW, db), strict=True)]
+    ends = [flattened(each, float).plain for each in (machine, (*moved, machine[2]))]
+    layout = Layout(layers)
+    step = layout.flat_weights(dW), *(layout.side(db, odd=odd) for odd in (False, True))
+    expected = ref.plain_step(step, *(layout.side(machine[2], odd=odd) for odd in (False, True)))
+    for before, after, change in zip(*ends, expected, strict=True):
+        np.testing.assert_allclose(after - before, change, atol=1e-12)
 
 
-def split(state, layers):
-    return np.split(state, np.cumsum(layers)[:-1])
-
-
-def flattened(machine, dtype=np.float32):
-    """The same machine without offsets, even layers beside even ones."""
-    weights, biases, offsets = machine
-    layers = [len(bias) for bias in biases]
-    plain = [np.array(bias) for bias in biases]
-    for at, W in enumerate(weights):
-        plain[at] -= W @ offsets[at + 1]
-        plain[at + 1] -= offsets[at] @ W
-    blocks = [[np.zeros((n, m)) for m in layers[1::2]] for n in layers[::2]]
-    for at, W in enumerate(weights):
-        blocks[(at + 1) // 2][at // 2] = W if at % 2 == 0 else W.T
-    start = np.concatenate(offsets[2::2])
-    arrays = np.block(blocks), np.concatenate(plain[::2]), np.concatenate(plain[1::2]), start
-    return Flat(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), tuple(layers))
-
-
-def exact_log_likelihoods(machine, rows, unit=1.0):
-    return exact_scores(machine, rows, unit) - log_z(machine.plain)
-
-
-def visible_rows(layers):
-    return states(layers[0]).astype(np.uint8)
-
-
-def brute_log_likelihoods(machine, layers):
-    """log p of every visible state, by the energies of all states of all layers."""
-    weight = np.exp([-layered_energy(machine, split(state, layers)) for state in all_states(layers)])
-    return np.log(weight.reshape(2 ** layers[0], -1).sum(axis=1) / weight.sum())
+# Mean field
 
 
 @pytest.mark.parametrize(("even_units", "odd_units", "scale"), [(5, 6, 1.0), (40, 70, 0.1), (1, 1, 3.0)])
@@ -109,52 +109,10 @@ def test_mean_field_makes_the_rounds_of_the_reference(rounds):
 
 
 @DEPTHS
-def test_the_flattened_machine_has_the_layered_energy_up_to_a_constant(layers):
-    machine = layered(layers, seed=1)
-    flat = flattened(machine, np.float64)
-    differences = []
-    for state in all_states(layers)[::3]:
-        parts = split(state, layers)
-        x, h = np.concatenate(parts[::2]), np.concatenate(parts[1::2])
-        differences.append(layered_energy(machine, parts) + x @ flat.b + h @ flat.c + x @ flat.W @ h)
-    assert np.ptp(differences) < 1e-12
-
-
-@DEPTHS
 def test_the_exact_likelihood_is_the_sum_over_all_layers(layers):
     machine = layered(layers, seed=2)
     found = exact_log_likelihoods(flattened(machine, np.float64), visible_rows(layers))
     np.testing.assert_allclose(found, brute_log_likelihoods(machine, layers), atol=1e-11)
-
-
-@DEPTHS
-def test_the_gradient_is_the_data_phase_less_the_model_phase(layers):
-    """Both phases from exact posteriors, by finite differences of the likelihood of one row."""
-    weights, biases, offsets = layered(layers, seed=3)
-    row, step = visible_rows(layers)[[5]], 1e-5
-    everything = all_states(layers)
-    p = np.exp([-layered_energy((weights, biases, offsets), split(state, layers)) for state in everything])
-    posterior = p * (everything[:, : layers[0]] == row).all(axis=1)
-    parts = np.split(everything, np.cumsum(layers)[:-1], axis=1)
-    centered = [part - offset for part, offset in zip(parts, offsets, strict=True)]
-    phases = posterior / posterior.sum() - p / p.sum()
-
-    def likelihood():
-        return exact_log_likelihoods(flattened((weights, biases, offsets), np.float64), row)[0]
-
-    def slope(array, at):
-        ends, value = [], array[at]
-        for array[at] in (value + step, value - step):
-            ends.append(likelihood())
-        array[at] = value
-        return (ends[0] - ends[1]) / (2 * step)
-
-    for W, below, above in zip(weights, centered[:-1], centered[1:], strict=True):
-        expected = np.einsum("s,si,sj->ij", phases, below, above)
-        found = [[slope(W, (i, j)) for j in range(W.shape[1])] for i in range(W.shape[0])]
-        np.testing.assert_allclose(found, expected, atol=1e-8)
-    for bias, layer in zip(biases, centered, strict=True):
-        np.testing.assert_allclose([slope(bias, i) for i in range(len(bias))], phases @ layer, atol=1e-8)
 
 
 def expectation_over(means, function):
@@ -203,17 +161,6 @@ def test_bounds_are_tight_where_the_posterior_is_factorial():
     assert bounds.unsettled == 0
 
 
-def flipped(machine, choice):
-    """The machine whose ``choice`` (booleans by layer) of units has the opposite meaning."""
-    weights, biases, offsets = machine
-    signs = [np.where(chosen, -1.0, 1.0) for chosen in choice]
-    return (
-        [W * np.outer(*pair) for W, pair in zip(weights, itertools.pairwise(signs), strict=True)],
-        [bias * sign for bias, sign in zip(biases, signs, strict=True)],
-        [np.where(chosen, 1 - o, o) for chosen, o in zip(choice, offsets, strict=True)],
-    )
-
-
 @pytest.mark.parametrize("layer", range(4))
 def test_flipping_units_of_any_layer_changes_no_likelihood_and_no_bound(layer):
     """The paper's theorem: x to 1 - x and mu to 1 - mu leave the distribution, whatever the layer."""
@@ -221,15 +168,12 @@ def test_flipping_units_of_any_layer_changes_no_likelihood_and_no_bound(layer):
     choice = [rng.random(n) < 0.5 if at == layer else np.zeros(n, bool) for at, n in enumerate(THREE)]
     choice[layer][0] = True
     rows = visible_rows(THREE)
-    flat, other = flattened(machine), flattened(flipped(machine, choice))
-    other_rows = np.where(choice[0], 1 - rows, rows).astype(np.uint8)
-    exact, other_exact = exact_log_likelihoods(flat, rows), exact_log_likelihoods(other, other_rows)
-    np.testing.assert_allclose(other_exact, exact, atol=1e-5)  # the parameters are float32
-    lower, other_lower = (
-        bounds_of(m, r, 1.0, Method(tolerance=1e-6)).lower - log_z(m.plain)
-        for m, r in ((flat, rows), (other, other_rows))
-    )
-    np.testing.assert_allclose(other_lower, lower, atol=1e-5)
+    pairs = (machine, rows), (flipped(machine, choice), np.where(choice[0], 1 - rows, rows).astype(np.uint8))
+    found = [(flattened(m), r) for m, r in pairs]
+    one, other = (exact_log_likelihoods(*pair) for pair in found)
+    np.testing.assert_allclose(other, one, atol=1e-5)  # the parameters are float32
+    one, other = (bounds_of(m, r, 1.0, Method(tolerance=1e-6)).lower - log_z(m.plain) for m, r in found)
+    np.testing.assert_allclose(other, one, atol=1e-5)
 
 
 @pytest.mark.parametrize("layers", [TWO, THREE])
@@ -335,7 +279,7 @@ def test_mean_field_starts_at_the_offsets():
 
 def test_grey_values_enter_the_energy_as_they_are():
     machine, grey = layered(THREE, seed=13), np.uint8([[0, 51, 204, 255]])
-    energies = [layered_energy(machine, split(state, THREE)) for state in all_states(THREE)]
+    energies = [layered_energy(machine, split(state, THREE)) for state in states(sum(THREE))]
     hidden = states(sum(THREE[1:]))
     given = [layered_energy(machine, [grey[0] / 255, *split(state, THREE[1:])]) for state in hidden]
     expected = np.log(np.exp(np.negative(given)).sum() / np.exp(np.negative(energies)).sum())
@@ -394,3 +338,224 @@ def test_the_largest_sums_are_not_refused():
     parts = Parts({"train": np.zeros((300, 30), np.uint8)}, 1.0, np.zeros(30, np.float32))
     with pytest.raises(CbmError, match="for each of 300 rows"):
         evaluate(flat, parts, Method())
+
+
+# The command
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def save(layers, seed=1, kind="dbm", **changes):
+    """A random machine with offsets in m.npz, and a choice of rows, some of them twice, in rows.npy."""
+    machine = layered(layers, seed)
+    np.savez("m.npz", **machine_file(machine, kind, **changes))
+    chosen = np.random.default_rng(seed).integers(0, 2 ** layers[0], 23)
+    np.save("rows.npy", visible_rows(layers)[chosen])
+    return machine, chosen
+
+
+def known(*arguments):
+    return evaluate_file(*arguments, "--json")
+
+
+@TWO_OR_THREE
+@pytest.mark.usefixtures("folder")
+def test_the_exact_likelihood_of_a_deep_machine_is_the_sum_over_all_its_states(layers):
+    machine, chosen = save(layers)
+    expected = brute_log_likelihoods(machine, layers)[chosen]
+    found = known("--exact")
+    assert found == known()  # what is done where no method is named
+    assert found["method"] == "exact"
+    assert found["log_z"] == pytest.approx(log_z(flattened(machine).plain), abs=1e-5)
+    likelihood, bound = found["log_likelihood"], found["lower_bound"]
+    assert likelihood["mean"] == pytest.approx(expected.mean(), abs=1e-5)
+    for quantity in (likelihood, bound):
+        assert quantity["n"] == 23
+        assert quantity["total"] == pytest.approx(23 * quantity["mean"])
+    assert bound["mean"] < likelihood["mean"]
+    assert ("tighter_bound" in found) == (layers == TWO)
+    if layers == TWO:
+        tighter = found["tighter_bound"]
+        assert bound["mean"] < tighter["mean"] < likelihood["mean"] + 4 * tighter["standard_error"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_bounds_meet_the_likelihood_where_mean_field_is_exact():
+    save(TWO, weights_1=np.zeros((4, 3)))
+    found = known("--exact")
+    for bound in ("lower_bound", "tighter_bound"):
+        assert found[bound]["mean"] == pytest.approx(found["log_likelihood"]["mean"], abs=1e-5)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_standard_error_of_the_tighter_bound_is_its_spread_over_seeds():
+    save(TWO, seed=4)
+    found = [known("--seed", seed)["tighter_bound"] for seed in range(40)]
+    spread = np.std([bound["mean"] for bound in found], ddof=1)
+    error = np.mean([bound["standard_error"] for bound in found])
+    assert abs(spread / error - 1) < 4 / np.sqrt(2 * 39)  # in standard errors of a standard deviation
+
+
+@pytest.mark.parametrize("base", ["base-rate", "uniform"])
+@TWO_OR_THREE
+@pytest.mark.usefixtures("folder")
+def test_annealing_finds_log_z_within_its_error_and_bounds_with_it(layers, base):
+    save(layers, seed=2)
+    exact, found = known("--exact"), known("--ais", "--temperatures", 1000, "--base", base)
+    assert found["method"] == "ais"
+    assert "log_likelihood" not in found
+    error = found["log_z_standard_error"]
+    assert 0 < error < 0.1
+    assert abs(found["log_z"] - exact["log_z"]) < 5 * error
+    assert abs(found["reverse_log_z"] - exact["log_z"]) < 5 * found["reverse_log_z_standard_error"]
+    low, high = found["log_z_interval"]
+    assert low < found["log_z"] < high
+    for bound in [name for name in exact if name.endswith("bound")]:
+        difference = found[bound]["mean"] - exact[bound]["mean"]
+        assert difference == pytest.approx(exact["log_z"] - found["log_z"], abs=1e-9)
+        assert found[bound]["n"] == 23
+
+
+@pytest.mark.usefixtures("folder")
+def test_deep_machines_are_annealed_in_twice_as_many_steps():
+    steps = {}
+    for layers in (TWO, THREE, TWO[:2]):
+        save(layers)
+        steps[layers] = Method().steps(read_machine("m.npz").sizes)
+        assert Method(temperatures=77).steps(read_machine("m.npz").sizes) == 77
+    assert steps == {TWO: 29_000, THREE: 29_000, TWO[:2]: 14_500}
+
+
+@pytest.mark.usefixtures("folder")
+def test_people_are_shown_likelihood_bounds_and_estimate():
+    save(TWO)
+    number = r"(-?\d+\.\d{6})"
+    for method, lines in (
+        ("--exact", ["log Z", "log-likelihood", "lower bound", "tighter bound"]),
+        ("--ais", ["log Z", "reverse log Z", "lower bound", "tighter bound"]),
+    ):
+        options = (method, "--temperatures", 200)
+        text, answer = evaluate_file(*options), known(*options)
+        shown = dict(re.findall(rf"^([a-z][\w -]*?) +{number}", text, re.MULTILINE | re.IGNORECASE))
+        assert [*shown] == lines
+        for words, value in shown.items():
+            its = answer[words.lower().replace(" ", "_").replace("-", "_")]
+            assert float(value) == pytest.approx(its["mean"] if isinstance(its, dict) else its, abs=1e-6)
+        error = re.search(rf"tighter bound .* ± {number} nats per row \(23 rows\)", text)[1]
+        assert float(error) == pytest.approx(answer["tighter_bound"]["standard_error"], abs=1e-6)
+        for words, key in (("plain energy", "log_z"), ("centered energy", "log_z_centered")):
+            found = re.search(rf"{number}( ± \S+)? \({words}", text)[1]
+            assert float(found) == pytest.approx(answer[key], abs=1e-6)
+
+
+@pytest.mark.parametrize("layers", [RBM, TWO, THREE])
+@pytest.mark.parametrize("centered", [True, False])
+@pytest.mark.usefixtures("folder")
+def test_log_z_belongs_to_the_plain_energy_or_to_the_documented_one(layers, centered):
+    changes = {} if centered else {f"offsets_{k}": np.zeros(n) for k, n in enumerate(layers)}
+    weights, biases, offsets = save(layers, kind="rbm" if layers == RBM else "dbm", **changes)[0]
+    machine = weights, biases, offsets if centered else [0 * o for o in offsets]
+    energies = [layered_energy(machine, split(state, layers)) for state in states(sum(layers))]
+    found = known("--exact")
+    assert found["log_z_energy"] == "plain"
+    assert found["log_z_centered"] == pytest.approx(logsumexp(np.negative(energies)), abs=1e-5)
+    W, b, c = flattened(machine, float).plain
+    assert found["log_z"] == pytest.approx(ref.log_partition(W, b, c), abs=1e-5)
+    assert (found["log_z"] == found["log_z_centered"]) == (not centered)
+    assert ("centered energy" in evaluate_file("--exact")) == centered
+    if layers == RBM:
+        (W,), (b, c), (mu, lam) = machine
+        assert ref.log_partition(W, b, c, mu, lam) == pytest.approx(found["log_z_centered"], abs=1e-5)
+        difference = mu @ b + lam @ c - mu @ W @ lam
+        assert found["log_z"] - found["log_z_centered"] == pytest.approx(difference, abs=1e-5)
+    annealed = known("--ais", "--temperatures", 50, "--runs", 5)
+    same = found["log_z_centered"] - found["log_z"]
+    assert annealed["log_z_centered"] - annealed["log_z"] == pytest.approx(same, abs=1e-9)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_deep_machine_of_one_hidden_layer_is_an_rbm():
+    save((5, 4))
+    deep = known("--exact")
+    save((5, 4), kind="rbm")
+    assert deep == known("--exact")
+    assert [*deep] == ["method", "log_z", "log_z_energy", "log_z_centered", "log_likelihood"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_rows_whose_mean_field_did_not_settle_are_told():
+    # m = 2 p - 1 of both units follows m <- tanh(m): at this critical weight it falls like sqrt(3 / 4n).
+    arrays = {"offsets_1": np.zeros(1), "offsets_2": np.ones(1), "weights_0": np.zeros((4, 1))}
+    biases = {"biases_1": np.array([2.0]), "biases_2": np.array([-2.0])}  # plain ones: -2 and -2
+    save((4, 1, 1), weights_1=np.full((1, 1), 4.0), **arrays, **biases)
+    result = cbm("evaluate", "m.npz", "--data", "rows.npy", "--json")
+    assert json.loads(result.stdout)["mean_field_unsettled"] == 23
+    assert "mean field has not settled for 23 rows" in result.stderr
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_a_deep_machine_cannot_be_asked_is_refused():
+    save(TWO)
+    assert "--raise anneals from rows of data" in evaluate_file("--raise", code=2)
+    said = cbm("evaluate", "m.npz", "--data", "bars-and-stripes:size=3", code=2).stderr
+    assert "m.npz: has 5 visible units; the data has 9 columns" in said
+    assert "--data" in cbm("evaluate", "m.npz", code=2).stderr
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_exact_likelihood_of_too_many_states_is_refused():
+    sizes = 5, 26, 26
+    W, b, c = random_machine(31, 26, seed=1)
+    arrays = {"weights_0": W[:5], "weights_1": W[5:].T, "biases_0": b[:5], "biases_1": c, "biases_2": b[5:]}
+    np.savez("m.npz", kind=np.array("dbm"), **arrays)
+    np.save("rows.npy", np.zeros((17, sizes[0]), np.uint8))
+    said = evaluate_file("--exact", code=2)  # 17 rows of 2^26 states each are more than 2^30
+    assert "for each of 17 rows" in said
+    assert "use --ais (annealed importance sampling) to estimate it, or evaluate fewer rows" in said
+
+
+GRID = """
+defaults: {trials: 2, seed: 5, data: {path: coins.npz}, offsets: ddd^b_s, batch: 10, learning_rate: 0.2}
+experiments:
+  deep:
+    model: {kind: dbm, hidden: [[4, 3]]}
+    sampler: PCD-1
+    epochs: 20
+    evaluate: {method: exact, every: 20 epochs}
+  encoder:
+    model: {kind: auto-encoder, hidden: [[4, 3]]}
+    epochs: 2
+"""
+
+
+@pytest.mark.usefixtures("folder")
+def test_finished_trials_gain_likelihood_bounds_and_estimates():
+    rng = np.random.default_rng(3)
+    rows = (rng.random((60, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
+    np.savez("coins.npz", train=rows[:40], valid=rows[40:])
+    with open("grid.yaml", "w") as file:
+        file.write(GRID)
+    cbm("run", "grid.yaml", "deep", "encoder", "-j", 0, "--no-table")
+    before = {name: pd.read_csv(f"results/{name}/summary.csv") for name in ("deep", "encoder")}
+    exact = cbm("evaluate", "results/")
+    cbm("evaluate", "results", "deep", "--ais", "--temperatures", 500)
+    after = {name: pd.read_csv(f"results/{name}/summary.csv") for name in before}
+    pd.testing.assert_frame_equal(after["encoder"], before["encoder"])
+    assert "encoder: 2 trials of auto encoders have no normalised likelihood; their costs" in exact.stderr
+    assert len(exact.stdout.splitlines()) == 2
+    deep = after["deep"]
+    pd.testing.assert_frame_equal(deep[before["deep"].columns], before["deep"])
+    for part in ("train", "valid"):
+        its = {name: deep[f"{part}_{name}"] for name in ("lower_bound_ais", "log_likelihood_exact")}
+        np.testing.assert_allclose(its["log_likelihood_exact"], deep[f"{part}_log_likelihood_final"])
+        for bound in ("lower_bound", "tighter_bound"):
+            difference = deep[f"{part}_{bound}_ais"] - deep[f"{part}_{bound}_exact"]
+            np.testing.assert_allclose(difference, deep["exact_log_z"] - deep["ais_log_z"], atol=1e-9)
+        assert (deep[f"{part}_lower_bound_exact"] <= its["log_likelihood_exact"]).all()
+        assert (deep[f"{part}_tighter_bound_standard_error_ais"] > 0).all()
+    assert ((deep["ais_log_z"] - deep["exact_log_z"]).abs() < 5 * deep["ais_log_z_standard_error"]).all()
+    shown = cbm("table", "results", "deep", "--metric", "valid_lower_bound_ais").stdout
+    assert f"{deep['valid_lower_bound_ais'].mean():.2f}" in shown

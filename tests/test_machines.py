@@ -1,23 +1,24 @@
-"""Machine files of every kind, and deep machines as RBMs, against energies written out layer by layer."""
+"""Machine files of every kind, against energies written out layer by layer."""
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from cbm_cli import reference as ref
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import Settings
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
 from cbm_cli.trial.learner import Learner
+from tests.builders import layered_energy, machine_file, rbm_settings, split
 from tests.oracles import states
 
 ONE, TWO, THREE, FOUR = (4, 3), (3, 4, 2), (3, 2, 3, 2), (2, 3, 2, 2, 1)
 DEEP = pytest.mark.parametrize("sizes", [TWO, THREE, FOUR])
-ENCODERS = pytest.mark.parametrize("sizes", [ONE, TWO, FOUR])
+NAMES = ("weights", "biases", "offsets", "decoder_biases", "decoder_offsets")
 
 
-def layered(sizes, kind="dbm", seed=1, dtype=np.float64):
+def random_layers(sizes, kind="dbm", seed=1, dtype=np.float64):
     """A random machine with offsets."""
     rng = np.random.default_rng(seed)
 
@@ -36,14 +37,20 @@ def layered(sizes, kind="dbm", seed=1, dtype=np.float64):
 
 
 def file_of(sizes, kind, seed=1):
-    """Arrays of a machine file, drawn as they are: centered parameters and offsets."""
-    machine = layered(sizes, kind, seed)
-    numbered = [("weights", 0), ("biases", 0), ("offsets", 0), ("decoder_biases", 1), ("decoder_offsets", 1)]
-    return {"kind": np.array(kind)} | {
+    """Arrays of a machine file with centered parameters."""
+    machine = random_layers(sizes, kind, seed)
+    inner = {
         f"{name}_{layer}": array
-        for name, first in numbered
-        for layer, array in enumerate(getattr(machine, name), first)
+        for name in NAMES[3:]
+        for layer, array in enumerate(getattr(machine, name), 1)
     }
+    return machine_file(machine[1:4], kind, **inner)
+
+
+def assert_same_bits(found, expected):
+    for name in NAMES:
+        for a, b in zip(getattr(found, name), getattr(expected, name), strict=True):
+            np.testing.assert_array_equal(a.astype(np.float32), b)
 
 
 def saved(path, arrays):
@@ -51,53 +58,49 @@ def saved(path, arrays):
     return path
 
 
-def energy(file, its):
-    """The documented energy of the states of all layers, term by term."""
-    x = [[a - o for a, o in zip(state, file[f"offsets_{i}"], strict=True)] for i, state in enumerate(its)]
-    terms = [a * b for i, layer in enumerate(x) for a, b in zip(layer, file[f"biases_{i}"], strict=True)]
-    for i, W in ((i, file[f"weights_{i}"]) for i in range(len(x) - 1)):
-        terms += [x[i][j] * W[j, k] * x[i + 1][k] for j in range(W.shape[0]) for k in range(W.shape[1])]
-    return -sum(terms)
-
-
-def split(state, sizes):
-    return np.split(state, np.cumsum(sizes)[:-1])
-
-
 @pytest.mark.parametrize(("sizes", "kind"), [(ONE, "rbm"), (TWO, "dbm"), (THREE, "dbm"), (FOUR, "dbm")])
-def test_a_flattened_file_has_the_documented_energy_up_to_a_constant(sizes, kind, tmp_path):
+def test_a_flattened_file_has_the_documented_energy_less_that_of_the_offsets(sizes, kind, tmp_path):
     file = file_of(sizes, kind)
-    W, b, c = flatten(read_machine(saved(tmp_path / "m.npz", file)), np.float64).plain
+    read = read_machine(saved(tmp_path / "m.npz", file))
+    W, b, c = flatten(read, np.float64).plain
+    layers = range(len(sizes))
+    machine = (
+        [file[f"weights_{k}"] for k in layers[:-1]],
+        *([file[f"{n}_{k}"] for k in layers] for n in NAMES[1:3]),
+    )
     differences = []
     for state in states(sum(sizes)):
-        its = split(state, sizes)
-        x, h = np.concatenate(its[::2]), np.concatenate(its[1::2])
-        differences.append(energy(file, its) + x @ b + c @ h + x @ W @ h)
-    np.testing.assert_allclose(differences, differences[0], rtol=0, atol=1e-12)
+        by_layer = split(state, sizes)
+        x, h = np.concatenate(by_layer[::2]), np.concatenate(by_layer[1::2])
+        differences.append(layered_energy(machine, by_layer) - ref.energy(x, h, W, b, c))
+    np.testing.assert_allclose(differences, -read.offset_energy, rtol=0, atol=1e-12)
 
 
-@DEEP
-def test_layers_that_are_not_neighbours_are_not_connected(sizes):
-    W = flatten(layered(sizes)).W
-    assert np.count_nonzero(W) == sum(n * m for n, m in pairwise(sizes))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "kind"),
-    [(ONE, "rbm"), (TWO, "dbm"), (FOUR, "dbm"), (ONE, "auto-encoder"), (FOUR, "auto-encoder")],
-)
+@pytest.mark.parametrize("kind", ["boltzmann", "auto-encoder"])
+@pytest.mark.parametrize("sizes", [ONE, TWO, FOUR])
 def test_what_is_written_is_read_back_to_the_last_bit(sizes, kind, tmp_path):
-    machine = layered(sizes, kind, dtype=np.float32)._replace(decoder="linear", loss="squared")
+    """By itself, and by a trial that starts from it before its first update."""
+    kind = ("rbm" if sizes == ONE else "dbm") if kind == "boltzmann" else kind
+    texts = {"encoder": "tanh", "decoder": "linear", "loss": "squared"} if kind == "auto-encoder" else {}
+    machine = random_layers(sizes, kind, dtype=np.float32)._replace(**texts)
     arrays = machine_arrays(machine)
     assert arrays["weights_0"].dtype == arrays["offsets_0"].dtype == np.float32
     assert arrays["biases_0"].dtype == np.float64
-    back = read_machine(saved(tmp_path / "m.npz", arrays))
-    assert back.kind == kind
-    assert back.sizes == sizes
-    assert (kind == "auto-encoder") == (back.loss == "squared") == ("decoder" in arrays)
-    for name in ("weights", "biases", "offsets", "decoder_biases", "decoder_offsets"):
-        for a, b in zip(getattr(back, name), getattr(machine, name), strict=True):
-            np.testing.assert_array_equal(a.astype(np.float32), b)
+    assert ("decoder" in arrays) == (kind == "auto-encoder")
+    its = rbm_settings(
+        model={"kind": kind, "hidden": list(sizes[1:])} | texts,
+        offsets="d" * len(sizes),
+        sampler=None if texts else "PCD-1",
+        updates=None,
+        epochs=1,
+        batch="full",
+    )
+    rows = np.eye(4, sizes[0], dtype=np.uint8)
+    learner = Learner(its, Dataset("rows", rows, rows), 1)
+    for written in (arrays, learner.machine(learner.start_from(machine))):
+        back = read_machine(saved(tmp_path / "m.npz", written))
+        assert (back.kind, back.sizes, *back[6:]) == (kind, sizes, *machine[6:])
+        assert_same_bits(back, machine)
 
 
 @DEEP
@@ -110,63 +113,20 @@ def test_a_file_is_written_as_it_was_read(sizes, tmp_path):
                 np.testing.assert_allclose(written[name], array, rtol=0, atol=1e-12)
 
 
-@ENCODERS
+@pytest.mark.parametrize("sizes", [ONE, TWO, FOUR])
 def test_an_auto_encoder_without_offsets_computes_what_its_file_says(sizes, tmp_path):
     file = file_of(sizes, "auto-encoder")
     machine = read_machine(saved(tmp_path / "m.npz", file))
     depth, rng = len(sizes) - 1, np.random.default_rng(5)
     for at, W in enumerate(machine.weights):
         y = rng.random(sizes[at])
-        up = [
-            sum((y[i] - file[f"offsets_{at}"][i]) * W[i, j] for i in range(len(y)))
-            + file[f"biases_{at + 1}"][j]
-            for j in range(sizes[at + 1])
-        ]
+        up = (y - file[f"offsets_{at}"]) @ W + file[f"biases_{at + 1}"]
         np.testing.assert_allclose(y @ W + machine.biases[at + 1], up, rtol=0, atol=1e-12)
         y = rng.random(sizes[at + 1])
         offsets = file[f"offsets_{depth}" if at + 1 == depth else f"decoder_offsets_{at + 1}"]
-        bias = file[f"decoder_biases_{at}" if at else "biases_0"]
-        down = [sum((y[j] - offsets[j]) * W[i, j] for j in range(len(y))) + bias[i] for i in range(sizes[at])]
+        down = (y - offsets) @ W.T + file[f"decoder_biases_{at}" if at else "biases_0"]
         plain = (machine.biases[0], *machine.decoder_biases)[at]
         np.testing.assert_allclose(y @ W.T + plain, down, rtol=0, atol=1e-12)
-
-
-def read_back(machine, path, **changes):
-    """The machine that a trial which starts from another writes before its first update."""
-    kind = {"kind": machine.kind, "hidden": list(machine.sizes[1:])}
-    rows = np.eye(4, machine.sizes[0], dtype=np.uint8)
-    its = Settings(
-        data={"name": "mnist"},  # its name; the rows are others
-        model=kind | {name: getattr(machine, name) for name in changes},
-        offsets="d" * len(machine.sizes),
-        learning_rate=0.1,
-        epochs=1,
-        batch="full",
-        **({} if changes else {"sampler": "PCD-1"}),
-    )
-    learner = Learner(its, Dataset("rows", rows, rows), 1)
-    return read_machine(saved(path, learner.machine(learner.start_from(machine))))
-
-
-@pytest.mark.parametrize("sizes", [ONE, TWO, FOUR])
-def test_what_a_boltzmann_machines_trial_writes_is_read_back_to_the_last_bit(sizes, tmp_path):
-    machine = layered(sizes, "rbm" if sizes == ONE else "dbm", dtype=np.float32)
-    back = read_back(machine, tmp_path / "m.npz")
-    assert back.kind == machine.kind
-    for name in ("weights", "biases", "offsets"):
-        for a, b in zip(getattr(back, name), getattr(machine, name), strict=True):
-            np.testing.assert_array_equal(a.astype(np.float32), b)
-
-
-@ENCODERS
-def test_what_an_auto_encoders_trial_writes_is_read_back_to_the_last_bit(sizes, tmp_path):
-    texts = {"encoder": "tanh", "decoder": "linear", "loss": "squared"}
-    machine = layered(sizes, "auto-encoder", dtype=np.float32)._replace(**texts)
-    back = read_back(machine, tmp_path / "m.npz", **texts)
-    assert (back.kind, *back[6:]) == ("auto-encoder", "tanh", "linear", "squared")
-    for name in ("weights", "biases", "offsets", "decoder_biases", "decoder_offsets"):
-        for a, b in zip(getattr(back, name), getattr(machine, name), strict=True):
-            np.testing.assert_array_equal(a.astype(np.float32), b)
 
 
 def test_a_file_that_names_no_kind_is_an_rbm_and_offsets_may_be_missing(tmp_path):

@@ -1,7 +1,6 @@
-"""Layer-wise pre-training: what is handed on from layer to layer, what becomes of it, and who shares it."""
+"""Layer-wise pre-training: what layers learn, the deep machine made of them, and who shares them."""
 
 import itertools
-import random
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +14,14 @@ from cbm_cli.grid import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial import loop as trial_loop
-from cbm_cli.trial.pretraining import LayerTraining
 from cbm_cli.trial.loop import run_trial
-from tests.builders import cbm, files, summary
+from cbm_cli.trial.pretraining import LayerTraining
+from tests.builders import cbm, files, finish_in_pieces, summary
 from tests.oracles import Trainer, plan
 
 ROWS = (np.random.default_rng(3).random((24, 5)) < [0.9, 0.7, 0.5, 0.3, 0.1]).astype(np.uint8)
+
+
 DATA = Dataset("five", ROWS)
 
 
@@ -169,19 +170,17 @@ def test_layers_without_offsets_lose_those_of_pretraining_and_nobody_elses():
 @pytest.mark.parametrize("changes", [{}, {"hidden": (4, 3, 2), "sampler": "CD-1", "data_phase": "gibbs-2"}])
 def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)
-    trial, store = Trial("test", settings(**changes), 0, 1), Store(tmp_path)
-    whole, dice = run_trial(trial, DATA), random.Random(str(changes) + str(chance))
-    result, stages = run_trial(trial, DATA, should_pause=lambda: dice.random() < chance), set()
-    while isinstance(result, Progress):
-        stages.add(result.stage)
-        store.write_progress("run", 0, result)
-        result = run_trial(trial, DATA, store.progress("run", 0), should_pause=lambda: dice.random() < chance)
-    assert len(stages) > 2  # stopped in every layer, and after them
+    trial = Trial("test", settings(**changes), 0, 1)
+    whole = run_trial(trial, DATA)
+
+    def stretch(since, should_pause):
+        return run_trial(trial, DATA, since, should_pause=should_pause)
+
+    result, stops = finish_in_pieces(stretch, Store(tmp_path), chance, str(changes) + str(chance))
+    assert len({stage for stage, _ in stops}) > 2  # stopped in every layer, and after them
     assert result.curve.tobytes() == whole.curve.tobytes()
     for one, other in ((result.machine, whole.machine), (result.pretrained, whole.pretrained)):
-        assert {name: a.tobytes() for name, a in one.items()} == {
-            name: a.tobytes() for name, a in other.items()
-        }
+        assert {name: a.tobytes() for name, a in one.items()} == {n: a.tobytes() for n, a in other.items()}
     assert sorted(whole.pretrained)[:2] == ["W_0", "W_1"]
 
 
@@ -215,8 +214,8 @@ def run(text, out, *options, code=0, jobs=0):
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(folder, monkeypatch, jobs):
     calls = []
-    advance = Pretraining.advance
-    monkeypatch.setattr(Pretraining, "advance", lambda *args: calls.append(args[0].seed) or advance(*args))
+    advance = LayerTraining.advance
+    monkeypatch.setattr(LayerTraining, "advance", lambda *args: calls.append(args[0].seed) or advance(*args))
     shared = GRID.replace("learning_rate: 0.1", "learning_rate: [0.1, 0.05]").replace(
         "offsets: ddd^b", "offsets: ['000', ddd^b]", 1
     )
@@ -242,7 +241,7 @@ def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(folder, monkey
 
 def test_pretrained_layers_of_an_earlier_run_are_used(folder, monkeypatch):
     run(GRID, "out")
-    monkeypatch.setattr(Pretraining, "advance", lambda *args: pytest.fail("layers are trained again"))
+    monkeypatch.setattr(LayerTraining, "advance", lambda *args: pytest.fail("layers are trained again"))
     run(GRID.replace("learning_rate: 0.1", "learning_rate: 0.03"), "out")
     assert {row["learning_rate"] for row in summary("out", "deep")} == {"0.03"}
 
@@ -304,10 +303,8 @@ def test_the_folder_of_layers_stands_in_the_docs():
 @pytest.mark.parametrize("option", [(), ("--dry-run",)])
 def test_a_sampler_that_cannot_double_activations_is_refused(folder, sampler, option):
     error = run(GRID.replace("PCD-1", sampler), "out", *option, code=2).stderr
-    assert error == (
-        f"Error: deep: pretraining: {sampler} has no place for doubled activations; give pretraining a "
-        "sampler, such as sampler: PCD-1\n"
-    )
+    for words in ("deep: pretraining: ", sampler, "sampler: PCD-1"):
+        assert words in error
     assert not Path("out").exists()
 
 

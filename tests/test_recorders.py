@@ -1,5 +1,7 @@
-"""Exact gradients, Fisher matrices and recorders against plain sums, finite differences and theorems."""
+"""Recorders against the reference, and records of a training: the same bytes however it ran."""
 
+import csv
+import itertools
 import re
 from dataclasses import replace
 from math import acos, degrees, sqrt
@@ -8,259 +10,38 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cbm_cli.datasets import Dataset
-from cbm_cli.datasets.toys import bars_and_stripes
+from cbm_cli import reference as ref
+from cbm_cli.datasets import Dataset, load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid import RECORDERS
-from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels.machine import Trail
-from cbm_cli.machines import gradients
-from cbm_cli.machines.gradients import (
-    ByParameter,
-    centered_gradient,
-    data_moments,
-    exact_moments,
-    fisher_matrix,
-    free_energy,
-    log_partition,
-    natural_gradient,
-    standard_gradient,
-)
+from cbm_cli.grid.settings import Trial
+from cbm_cli.kernels.machine import Trail, empty_trail
+from cbm_cli.results import Store
+from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial import recorders
+from cbm_cli.trial.learner import Learner
+from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder, load_recorder
-from cbm_cli.trial.recorders import Context, check_recorders, record
-from tests.oracles import joint, log_likelihoods, random_machine, sigmoid, states
+from cbm_cli.trial.recorders import Context, Recording, check_recorders, record
+from tests.builders import GRID, cbm, files, finish_in_pieces, rbm_settings, summary
+from tests.oracles import (
+    advance,
+    copied,
+    flat,
+    joint,
+    learn,
+    log_likelihoods,
+    moments,
+    plan,
+    random_state,
+    sigmoid,
+)
 
-SHAPES = [(3, 2), (2, 4), (4, 4), (1, 1)]
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "recorders.md"
-
-
-def machine(n, m, seed=0):
-    return tuple(array.astype(float) for array in random_machine(n, m, seed))
 
 
 def some_rows(n, seed=0):
     return np.random.default_rng(seed).integers(0, 2, (7, n)).astype(np.uint8)
-
-
-def split(theta, n, m):
-    return theta[: n * m].reshape(n, m), theta[n * m : n * m + n], theta[n * m + n :]
-
-
-def jacobian(function, theta, step=1e-5):
-    """Derivatives of function(theta) (S,) by central differences: (S, P)."""
-    shifts = step * np.eye(theta.size)
-    return np.stack([(function(theta + e) - function(theta - e)) / (2 * step) for e in shifts], axis=-1)
-
-
-def flat(W, b, c):
-    return np.concatenate([W.ravel(), b, c])
-
-
-# Expectations and gradients
-
-
-@pytest.mark.parametrize("block", [4096, 3])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_moments_of_the_model_are_sums_over_all_states(shape, block, monkeypatch):
-    monkeypatch.setattr(gradients, "BLOCK", block)
-    W, b, c = machine(*shape)
-    p, log_z = joint(W, b, c)
-    x, h = states(shape[0]), states(shape[1])
-    found = exact_moments(W, b, c)
-    np.testing.assert_allclose(found.W, x.T @ p @ h, atol=1e-13)
-    np.testing.assert_allclose(found.b, p.sum(axis=1) @ x, atol=1e-13)
-    np.testing.assert_allclose(found.c, p.sum(axis=0) @ h, atol=1e-13)
-    assert log_partition(W, b, c) == pytest.approx(log_z, rel=1e-13)
-
-
-@pytest.mark.parametrize("block", [4096, 3])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_standard_gradient_is_that_of_the_log_likelihood(shape, block, monkeypatch):
-    monkeypatch.setattr(gradients, "BLOCK", block)
-    theta, rows = flat(*machine(*shape)), some_rows(shape[0])
-    slope = jacobian(lambda t: log_likelihoods(*split(t, *shape), rows).mean(keepdims=True), theta)
-    found = standard_gradient(*split(theta, *shape), rows)
-    np.testing.assert_allclose(found.flat(), slope[0], atol=1e-9)
-
-
-def test_moments_of_grey_rows_are_means_of_their_values():
-    W, _, c = machine(3, 2)
-    grey = np.array([[0, 51, 255], [102, 0, 204]], dtype=np.uint8)
-    x = grey / 255
-    h = sigmoid(x @ W + c)
-    found = data_moments(W, c, grey, 1 / 255)
-    np.testing.assert_allclose(found.W, x.T @ h / 2)
-    np.testing.assert_allclose(found.b, x.mean(axis=0))
-    np.testing.assert_allclose(found.c, h.mean(axis=0))
-
-
-def centered_parameters(theta, shape, mu, lam):
-    W, b, c = split(theta, *shape)
-    return flat(W, b + W @ lam, c + W.T @ mu)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_centered_gradient_is_a_step_of_the_centered_machine(shape):
-    """Algorithm 1: reparameterise, climb the likelihood of the centered machine, reparameterise back."""
-    W, b, c = machine(*shape)
-    rng = np.random.default_rng(1)
-    mu, lam, rows = rng.random(shape[0]), rng.random(shape[1]), some_rows(shape[0])
-
-    def log_p_of_rows(theta):
-        p = joint(*split(theta, *shape), mu, lam)[0].sum(axis=1)
-        index = {tuple(x): i for i, x in enumerate(states(shape[0]))}
-        return np.log(p[[index[tuple(row)] for row in rows.astype(float)]]).mean(keepdims=True)
-
-    slope = jacobian(log_p_of_rows, centered_parameters(flat(W, b, c), shape, mu, lam))[0]
-    dW, db, dc = split(slope, *shape)
-    found = centered_gradient(W, b, c, rows, mu, lam)
-    np.testing.assert_allclose(found.W, dW, atol=1e-9)
-    np.testing.assert_allclose(found.b, db - dW @ lam, atol=1e-9)
-    np.testing.assert_allclose(found.c, dc - dW.T @ mu, atol=1e-9)
-
-
-# Fisher matrices and the natural gradient
-
-
-def log_joint(theta, shape, mu=0.0, lam=0.0):
-    return np.log(joint(*split(theta, *shape), mu, lam)[0]).ravel()
-
-
-def log_marginal(theta, shape, mu=0.0, lam=0.0):
-    return np.log(joint(*split(theta, *shape), mu, lam)[0].sum(axis=1))
-
-
-def fisher_by_scores(log_p, theta, *rest):
-    """Expected outer product of the scores, which are finite differences of log p."""
-    scores = jacobian(lambda t: log_p(t, *rest), theta)
-    return scores.T @ (np.exp(log_p(theta, *rest))[:, None] * scores)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(
-    ("fisher", "log_p"),
-    [("joint", log_joint), ("marginal", log_marginal)],
-    ids=["joint", "marginal"],
-)
-def test_fisher_matrices_are_outer_products_of_scores(shape, fisher, log_p):
-    theta = flat(*machine(*shape))
-    found = fisher_matrix(fisher, *split(theta, *shape))
-    np.testing.assert_allclose(found, fisher_by_scores(log_p, theta, shape), atol=1e-9)
-
-
-def test_the_diagonal_fisher_matrix_is_the_diagonal_of_the_joint_one():
-    W, b, c = machine(4, 3)
-    diagonal, joint = (fisher_matrix(fisher, W, b, c) for fisher in ("diagonal", "joint"))
-    np.testing.assert_allclose(diagonal, np.diag(np.diag(joint)), atol=1e-14)
-
-
-def test_rank_of_the_marginal_fisher_matrix_is_the_number_of_states_less_one():
-    assert np.linalg.matrix_rank(fisher_matrix("marginal", *machine(4, 4))) == 15
-    assert np.linalg.matrix_rank(fisher_matrix("joint", *machine(4, 4))) == 24
-
-
-@pytest.mark.parametrize(
-    ("fisher", "log_p", "shape"), [("joint", log_joint, (3, 3)), ("marginal", log_marginal, (4, 1))]
-)
-def test_the_natural_gradient_does_not_see_the_parametrisation(fisher, log_p, shape):
-    """Found in the centered machine's parameters, it changes all probabilities in the same way."""
-    theta, rows = flat(*machine(*shape)), some_rows(shape[0])
-    rng = np.random.default_rng(2)
-    mu, lam = rng.random(shape[0]), rng.random(shape[1])
-    theta_c = centered_parameters(theta, shape, mu, lam)
-    scores_c = jacobian(lambda t: log_marginal(t, shape, mu, lam), theta_c)
-    index = rows.astype(int) @ (1 << np.arange(shape[0])[::-1])
-    natural_c = np.linalg.solve(
-        fisher_by_scores(log_p, theta_c, shape, mu, lam), scores_c[index].mean(axis=0)
-    )
-    plain = split(theta, *shape)
-    natural = natural_gradient(*plain, standard_gradient(*plain, rows), fisher).flat()
-    change = jacobian(lambda t: log_joint(t, shape), theta) @ natural
-    change_c = jacobian(lambda t: log_joint(t, shape, mu, lam), theta_c) @ natural_c
-    assert np.abs(change).max() > 0.1
-    np.testing.assert_allclose(change, change_c, atol=1e-7 * np.abs(change).max())
-
-
-def test_the_natural_gradient_of_one_free_unit_is_a_newton_step():
-    """1x1 units, no weight: h tells nothing of x, and only b has to move, by (d - p) / (p (1 - p)).
-
-    By hand: with q = sigmoid(c), the gradient is (d - p) (q, 1, 0), which is (d - p) / (p (1 - p)) times the
-    column of F that belongs to b, (cov(xh, x), var(x), cov(h, x)) = p (1 - p) (q, 1, 0).
-    """
-    b, c = np.array([-0.4]), np.array([0.9])
-    rows = np.array([[1], [1], [1], [0]], dtype=np.uint8)
-    p, d = sigmoid(-0.4), 0.75
-    plain = np.zeros((1, 1)), b, c
-    found = natural_gradient(*plain, standard_gradient(*plain, rows))
-    np.testing.assert_allclose(found.flat(), [0, (d - p) / (p * (1 - p)), 0], atol=1e-12)
-
-
-def test_damping_is_added_to_the_diagonal():
-    plain, rows = machine(3, 2), some_rows(3)
-    gradient = standard_gradient(*plain, rows)
-    for fisher in ("joint", "marginal", "diagonal"):
-        found = natural_gradient(*plain, gradient, fisher, damping=0.3).flat()
-        image = fisher_matrix(fisher, *plain) @ found + 0.3 * found
-        np.testing.assert_allclose(image, gradient.flat(), atol=1e-12)
-
-
-def test_a_singular_fisher_matrix_has_no_natural_gradient_and_its_neighbours_have_theirs():
-    rows, plain = some_rows(4), machine(4, 4)
-    stuck = plain[0], np.array([800.0, 0, 0, 0]), plain[2]
-    stack = [np.stack(arrays) for arrays in zip(plain, stuck, plain, strict=True)]
-    for fisher in ("joint", "diagonal"):
-        found = natural_gradient(*stack, standard_gradient(*stack, rows), fisher).flat()
-        alone = natural_gradient(*plain, standard_gradient(*plain, rows), fisher).flat()
-        assert np.isnan(found[1]).all()
-        np.testing.assert_allclose(found[[0, 2]], [alone, alone], rtol=1e-9)
-        assert np.isnan(natural_gradient(*stuck, standard_gradient(*stuck, rows), fisher).flat()).all()
-    assert np.isnan(natural_gradient(*plain, standard_gradient(*plain, rows), "marginal").flat()).all()
-
-
-def test_a_badly_scaled_but_regular_fisher_matrix_is_inverted():
-    """Variances of units far apart are no reason to refuse: the step of b is the one of a single unit."""
-    b = np.array([0.0, -14.0])
-    plain = np.zeros((2, 1)), b, np.zeros(1)
-    found = natural_gradient(*plain, standard_gradient(*plain, some_rows(2)))
-    p, d = sigmoid(b), some_rows(2).mean(axis=0)
-    np.testing.assert_allclose(found.b, (d - p) / (p * (1 - p)), rtol=1e-6)
-
-
-def test_a_fisher_matrix_of_too_many_states_is_refused_with_their_number():
-    for fisher in ("joint", "marginal"):
-        with pytest.raises(CbmError, match=r"2\^17 states of 10x7 units.*estimate: samples"):
-            fisher_matrix(fisher, *machine(10, 7))
-
-
-def test_the_natural_gradient_learns_the_bars_in_thirty_updates():
-    """Figure 13 (a): at rate 1.0 it is there within 30 updates, from small weights, in every trial."""
-    rows = bars_and_stripes(2).train
-    trials, rng = 5, np.random.default_rng(0)
-    W, b, c = 0.01 * rng.standard_normal((trials, 4, 4)), np.zeros((trials, 4)), np.zeros((trials, 4))
-    for _ in range(30):
-        step = natural_gradient(W, b, c, standard_gradient(W, b, c, rows))
-        W, b, c = W + step.W, b + step.b, c + step.c
-    total = -free_energy(W, b, c, rows.astype(float)).sum(axis=1) - len(rows) * log_partition(W, b, c)
-    assert (total > -13.86 - 0.5).all()
-    assert (total < 8 * bars_and_stripes(2).upper_bound).all()
-
-
-# Recorders
-
-
-def settings_of(offsets="aa^b", hidden=3, **changes):
-    """Settings of a training whose recorders look at its scheme, its model and its gradient."""
-    fields = {
-        "data": {"name": "mnist"},
-        "model": {"kind": "rbm", "hidden": hidden},
-        "offsets": offsets,
-        "sampler": "PCD-1",
-        "learning_rate": 0.1,
-        "updates": 10,
-        "evaluate": {"method": "none"},
-    }
-    return Settings(**fields | changes)
 
 
 def stack(n=4, m=3, T=5, seed=3):
@@ -271,10 +52,11 @@ def stack(n=4, m=3, T=5, seed=3):
     return Trail(np.arange(T), *parameters, *offsets)
 
 
-def context_of(snapshots, units=(0, 2), **settings):
-    n = snapshots.b.shape[1]
+def context_of(snapshots, units=(0, 2), offsets="aa^b", **settings):
+    n, m = snapshots.W.shape[1:]
     data = Dataset("rows", some_rows(n), valid=some_rows(n, seed=1))
-    return Context(data, settings_of(hidden=snapshots.c.shape[1], **settings), units, seed=1)
+    its = rbm_settings(model={"kind": "rbm", "hidden": m}, offsets=offsets, **settings)
+    return Context(data, its, units, seed=1)
 
 
 def one_by_one(snapshots):
@@ -282,20 +64,16 @@ def one_by_one(snapshots):
     return zip(*(array.astype(float) for array in snapshots[1:]), strict=True)
 
 
-def recorded(name, snapshots, context):
-    return record([name], snapshots, context)
-
-
 @pytest.mark.parametrize("levels", [1, 255])
 def test_log_likelihood_is_the_mean_over_the_training_rows(levels):
     snapshots = stack()
     context = context_of(snapshots)
     context = replace(context, data=replace(context.data, levels=levels))
-    found = recorded("log_likelihood", snapshots, context)["log_likelihood"]
-    x = context.data.train / levels
+    found = record(["log_likelihood"], snapshots, context)["log_likelihood"]
     for value, (W, b, c, *_) in zip(found, one_by_one(snapshots), strict=True):
-        expected = (x @ b + np.log1p(np.exp(x @ W + c)).sum(axis=1)).mean() - joint(W, b, c)[1]
-        assert value == pytest.approx(expected, abs=2e-6)
+        assert value == pytest.approx(
+            ref.log_likelihood(context.data.train / levels, W, b, c).mean(), abs=2e-6
+        )
 
 
 def test_norms_are_roots_of_sums_of_squares():
@@ -320,14 +98,15 @@ def test_norms_are_roots_of_sums_of_squares():
 
 def test_centered_biases_are_those_of_a_machine_of_the_same_distribution():
     W, b, c, mu, lam = next(one_by_one(stack()))
-    plain, _ = joint(W, b, c)
-    with_offsets, _ = joint(*split(centered_parameters(flat(W, b, c), (4, 3), mu, lam), 4, 3), mu, lam)
-    np.testing.assert_allclose(plain, with_offsets, atol=1e-14)
+    theta = ref.transform((W, b, c), (0 * mu, 0 * lam), (mu, lam))
+    np.testing.assert_allclose(joint(*theta, mu, lam)[0], joint(W, b, c)[0], atol=1e-14)
+    found = record(["bias_norms"], stack(), context_of(stack()))
+    assert found["centered_hidden_bias_norm"][0] == pytest.approx(np.linalg.norm(theta[2]))
 
 
 def test_offset_values_are_those_of_the_chosen_units():
     snapshots = stack()
-    found = recorded("offset_values", snapshots, context_of(snapshots, units=(2, 0)))
+    found = record(["offset_values"], snapshots, context_of(snapshots, units=(2, 0)))
     assert list(found) == ["lam_2", "lam_0"]
     np.testing.assert_array_equal(found["lam_2"], snapshots.lam[:, 2].astype(float))
 
@@ -336,32 +115,25 @@ def test_offset_values_are_those_of_the_chosen_units():
 def test_offset_error_is_the_distance_to_the_offsets_of_the_scheme(scheme):
     snapshots = stack()
     context = context_of(snapshots, offsets=scheme)
-    found = recorded("offset_error", snapshots, context)
-    x = context.data.train.astype(float)
+    found = record(["offset_error"], snapshots, context)
     for t, (W, b, c, mu, lam) in enumerate(one_by_one(snapshots)):
-        p, _ = joint(W, b, c)
-        data = x.mean(axis=0), sigmoid(x @ W + c).mean(axis=0)
-        model = p.sum(axis=1) @ states(4), p.sum(axis=0) @ states(3)
-        for name, letter, at, offset in (("visible", scheme[0], 0, mu), ("hidden", scheme[1], 1, lam)):
-            target = {"d": data[at], "m": model[at], "a": (data[at] + model[at]) / 2, "0": 0.0}
-            expected = np.abs(offset - target.get(letter, 0.5)).mean()
-            assert found[f"{name}_offset_error"][t] == pytest.approx(expected, rel=1e-10)
+        means = [moments(phase)[1:] for phase in phases(W, b, c, context.data.train)]
+        for name, letter, side, offset in (("visible", scheme[0], 0, mu), ("hidden", scheme[1], 1, lam)):
+            target = ref.offset_target(ref.LETTERS[letter], means[0][side], means[1][side], 0.5)
+            assert found[f"{name}_offset_error"][t] == pytest.approx(
+                np.abs(offset - target).mean(), rel=1e-10
+            )
 
 
-def gradients_by_sums(W, b, c, mu, lam, rows):
-    """The standard and the centered gradient, each from its own averages over rows and all states."""
-    p, _ = joint(W, b, c)
-    x, h = states(len(b)), states(len(c))
-    data_h = sigmoid(rows @ W + c)
+def phases(W, b, c, rows):
+    """The phases of the data and of the model, by the reference."""
+    return ref.batch(rows, ref.hidden_mean(rows, W, c)), ref.model_phase(W, b, c)
 
-    def contrast(mu, lam):
-        data = (rows - mu).T @ (data_h - lam) / len(rows)
-        return data - (x - mu).T @ p @ (h - lam)
 
-    db = rows.mean(axis=0) - p.sum(axis=1) @ x
-    dc = data_h.mean(axis=0) - p.sum(axis=0) @ h
-    dW = contrast(mu, lam)
-    return flat(contrast(0, 0), db, dc), flat(dW, db - dW @ lam, dc - dW.T @ mu)
+def both_gradients(W, b, c, mu, lam, rows):
+    """The standard and the centered gradient."""
+    both = phases(W, b, c, rows)
+    return flat(*ref.gradient(*both)), flat(*ref.centered_gradient(*both, mu, lam))
 
 
 def angle_by_cosines(u, v):
@@ -373,29 +145,29 @@ def angle_by_cosines(u, v):
 def test_gradient_norms_are_those_of_the_gradients():
     snapshots = stack()
     context = context_of(snapshots)
-    found = recorded("gradient_norms", snapshots, context)
+    found = record(["gradient_norms"], snapshots, context)
     for t, arrays in enumerate(one_by_one(snapshots)):
-        standard, centered = gradients_by_sums(*arrays, context.data.train.astype(float))
+        standard, centered = both_gradients(*arrays, context.data.train)
         assert found["standard_gradient_norm"][t] == pytest.approx(sqrt(sum(standard**2)), rel=1e-9)
         assert found["centered_gradient_norm"][t] == pytest.approx(sqrt(sum(centered**2)), rel=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("gradient", "log_p", "damping"),
+    ("gradient", "phase", "damping"),
     [
-        ({}, log_joint, 0.0),
-        ({"kind": "centered", "scale_to": "standard"}, log_joint, 0.0),
-        ({"kind": "natural", "fisher": "marginal", "damping": 0.05}, log_marginal, 0.05),
+        ({}, ref.joint_phase, 0.0),
+        ({"kind": "centered", "scale_to": "standard"}, ref.joint_phase, 0.0),
+        ({"kind": "natural", "fisher": "marginal", "damping": 0.05}, ref.model_phase, 0.05),
     ],
     ids=["default", "centered", "natural"],
 )
-def test_gradient_angles_obey_the_law_of_cosines(gradient, log_p, damping):
+def test_gradient_angles_obey_the_law_of_cosines(gradient, phase, damping):
     snapshots = stack()
     context = context_of(snapshots, gradient=gradient)
-    found = recorded("gradient_angles", snapshots, context)
+    found = record(["gradient_angles"], snapshots, context)
     for t, arrays in enumerate(one_by_one(snapshots)):
-        standard, centered = gradients_by_sums(*arrays, context.data.train.astype(float))
-        F = fisher_by_scores(log_p, flat(*arrays[:3]), (4, 3))
+        standard, centered = both_gradients(*arrays, context.data.train)
+        F = ref.fisher(phase(*arrays[:3]))
         natural = np.linalg.inv(F + damping * np.eye(len(F))) @ standard
         for name, other in (("standard", standard), ("centered", centered)):
             expected = angle_by_cosines(natural, other)
@@ -411,7 +183,7 @@ def test_without_offsets_the_centered_gradient_takes_the_data_means():
     means = snapshots._replace(mu=np.tile(x.mean(axis=0), (5, 1)), lam=data_h)
     bare = snapshots._replace(mu=0 * snapshots.mu, lam=0 * snapshots.lam)
     for name in ("gradient_angles", "gradient_norms"):
-        found, expected = recorded(name, bare, context), recorded(name, means, context)
+        found, expected = record([name], bare, context), record([name], means, context)
         for column in found:
             np.testing.assert_allclose(found[column], expected[column], rtol=1e-12)
 
@@ -419,41 +191,37 @@ def test_without_offsets_the_centered_gradient_takes_the_data_means():
 def test_a_singular_fisher_matrix_leaves_the_angles_of_its_snapshot_empty():
     snapshots = stack()
     snapshots.b[2, 0] = 800
-    found = recorded("gradient_angles", snapshots, context_of(snapshots))
+    found = record(["gradient_angles"], snapshots, context_of(snapshots))
     for values in found.values():
         np.testing.assert_array_equal(np.isnan(values), [False, False, True, False, False])
 
 
 def test_hidden_activity_tells_idle_and_busy_units():
     snapshots = stack()
-    snapshots.c[0] = [-9, 9, 0]
-    snapshots.W[0] = 0
+    snapshots.c[0], snapshots.W[0] = [-9, 9, 0], 0
     context = context_of(snapshots)
-    found = recorded("hidden_activity", snapshots, context)
+    found = record(["hidden_activity"], snapshots, context)
     assert found["hidden_activity_extreme"][0] == pytest.approx(2 / 3)
     for t, (W, _, c, *_) in enumerate(one_by_one(snapshots)):
-        activity = [np.mean([sigmoid(sum(x * W[:, j]) + c[j]) for x in context.data.train]) for j in range(3)]
+        activity = ref.hidden_mean(context.data.train, W, c).mean(axis=0)
         share = sum(a < 0.05 or a > 0.95 for a in activity) / 3
-        assert found["hidden_activity_mean"][t] == pytest.approx(np.mean(activity))
+        assert found["hidden_activity_mean"][t] == pytest.approx(activity.mean())
         assert found["hidden_activity_extreme"][t] == pytest.approx(share)
 
 
 def test_reconstruction_error_is_the_mean_square_over_rows_and_units():
     snapshots = stack()
     context = context_of(snapshots)
-    found = recorded("reconstruction_error", snapshots, context)["reconstruction_error"]
-    for value, (W, b, c, *_) in zip(found, one_by_one(snapshots), strict=True):
-        errors = []
-        for x in context.data.train.astype(float):
-            h = [sigmoid(sum(x * W[:, j]) + c[j]) for j in range(3)]
-            errors += [(x[i] - sigmoid(sum(W[i] * h) + b[i])) ** 2 for i in range(4)]
-        assert value == pytest.approx(np.mean(errors))
+    found, x = record(["reconstruction_error"], snapshots, context), context.data.train
+    for value, (W, b, c, *_) in zip(found["reconstruction_error"], one_by_one(snapshots), strict=True):
+        back = ref.visible_mean(ref.hidden_mean(x, W, c), W, b)
+        assert value == pytest.approx(np.mean((x - back) ** 2))
 
 
 def test_free_energy_gap_is_the_difference_of_the_likelihoods():
     snapshots = stack()
     context = context_of(snapshots)
-    found = recorded("free_energy_gap", snapshots, context)["free_energy_gap"]
+    found = record(["free_energy_gap"], snapshots, context)["free_energy_gap"]
     for value, (W, b, c, *_) in zip(found, one_by_one(snapshots), strict=True):
         train, valid = (
             log_likelihoods(W, b, c, part).mean() for part in (context.data.train, context.data.valid)
@@ -478,11 +246,9 @@ def test_a_stack_is_recorded_like_its_snapshots_one_by_one(scratch, monkeypatch)
 
 
 def test_columns_come_in_the_order_of_the_names_and_stand_in_the_docs():
-    snapshots = stack()
     names = list(RECORDERS)[::-1]
-    found = list(record(names, snapshots, context_of(snapshots)))
-    assert found[0] == "free_energy_gap"
-    assert found[-1] == "log_likelihood"
+    found = list(record(names, stack(), context_of(stack())))
+    assert (found[0], found[-1]) == ("free_energy_gap", "log_likelihood")
     text = DOCS.read_text(encoding="utf-8")
     for word in [*names, *(column for column in found if not column.startswith("lam_"))]:
         assert f"`{word}`" in text
@@ -511,11 +277,12 @@ def test_recording_changes_no_snapshot():
 # What does not fit
 
 
-def check(names, width=4, parts=("train",), units="0", **settings):
+def check(names, width=4, hidden=3, parts=("train",), units="0", **settings):
     """Check recorders against settings and a data set of this width, as before a training."""
     what = {"record": {"what": "+".join(names), "units": units}} if names else {}
-    rows = np.zeros((2, width), np.uint8)
-    check_recorders(settings_of(**settings, **what), Dataset("rows", **dict.fromkeys(parts, rows)))
+    rows, model = np.zeros((2, width), np.uint8), {"model": {"kind": "rbm", "hidden": hidden}}
+    its = rbm_settings(**model | {"offsets": "aa^b", "evaluate": {"method": "none"}} | settings | what)
+    check_recorders(its, Dataset("rows", **dict.fromkeys(parts, rows)))
 
 
 @pytest.mark.parametrize(
@@ -554,40 +321,32 @@ def example_of_the_docs():
     return source
 
 
-def test_the_example_of_the_docs_runs_and_measures_cosines(tmp_path):
+def test_the_example_of_the_docs_is_short_and_measures_cosines(tmp_path):
+    code = [line for line in example_of_the_docs().splitlines() if line.strip()]
+    assert len(code) <= 10
     (tmp_path / "mine.py").write_text(example_of_the_docs(), encoding="utf-8")
-    name = "mine.py:filter_cosine"
+    name, snapshots = "mine.py:filter_cosine", stack()
     own = {name: compile_recorder(name, load_recorder(name, tmp_path))}
-    snapshots = stack()
     found = record(["weight_norms", name], snapshots, context_of(snapshots), own)
     assert list(found)[-1] == "filter_cosine"
     for value, (W, *_) in zip(found["filter_cosine"], one_by_one(snapshots), strict=True):
-        pairs = [(0, 1), (0, 2), (1, 2)]
-        cosines = [abs(W[:, i] @ W[:, j]) / sqrt((W[:, i] @ W[:, i]) * (W[:, j] @ W[:, j])) for i, j in pairs]
-        assert value == pytest.approx(np.mean(cosines), rel=1e-6)
-
-
-def test_the_example_of_the_docs_is_a_function_of_ten_lines():
-    code = [line for line in example_of_the_docs().splitlines() if line.strip()]
-    assert len(code) <= 10
+        unit = W / np.linalg.norm(W, axis=0)
+        assert value == pytest.approx(np.abs(unit.T @ unit)[np.triu_indices(3, 1)].mean(), rel=1e-6)
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("def other(snapshots, context): ...", "mine.py has no function f; there are: other"),
+        ("def other(snapshots, context): ...", "mine.py has no function f.*other"),
         ("x = 1\ny = 1 /", "mine.py, line 2: SyntaxError"),
         ("import no_such_module", "mine.py, line 1: ModuleNotFoundError"),
+        (None, r"mine\.py: No such file.*relative to the grid's folder"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_when_it_is_loaded(tmp_path, source, message):
-    (tmp_path / "mine.py").write_text(source, encoding="utf-8")
+    if source:
+        (tmp_path / "mine.py").write_text(source, encoding="utf-8")
     with pytest.raises(CbmError, match=message):
-        load_recorder("mine.py:f", tmp_path)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(CbmError, match=r"mine\.py: No such file.*relative to the grid's folder"):
         load_recorder("mine.py:f", tmp_path)
 
 
@@ -599,11 +358,11 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         ("return {'a': snapshots.update[1:]}", r"mine.py, f: a has the shape \(4,\); .* \(5,\)"),
         ("return [1]", "mine.py, in f: AttributeError"),
         ("return {'a': ['x'] * 5}", "mine.py, in f: ValueError: could not convert"),
-        ("return {'update': snapshots.update}", "a column update, which is there already"),
-        ("return {'weight_norm': snapshots.update}", "a column weight_norm, which is there already"),
+        ("return {'update': snapshots.update}", "mine.py:f .* column update.*rename"),
+        ("return {'weight_norm': snapshots.update}", "mine.py:f .* column weight_norm.*rename"),
     ],
 )
-def test_a_function_that_fails_is_told_with_file_and_name(body, message):
+def test_a_function_that_fails_is_named_with_file_and_line(body, message):
     own = {"mine.py:f": compile_recorder("mine.py:f", f"def f(snapshots, context):\n    {body}\n")}
     snapshots = stack()
     with pytest.raises(CbmError, match=message):
@@ -611,16 +370,289 @@ def test_a_function_that_fails_is_told_with_file_and_name(body, message):
 
 
 def test_each_file_runs_in_a_module_of_its_own():
-    one = compile_recorder("one.py:f", "k = 1\ndef f(s, c): return {'one': k + 0 * s.update}")
-    two = compile_recorder("two.py:f", "k = 2\ndef f(s, c): return {'two': k + 0 * s.update}")
-    snapshots = stack()
-    found = record(
-        ["one.py:f", "two.py:f"], snapshots, context_of(snapshots), {"one.py:f": one, "two.py:f": two}
-    )
-    assert (found["one"][0], found["two"][0]) == (1, 2)
+    own = {
+        f"{k}.py:f": compile_recorder(
+            f"{k}.py:f", f"k = {k}\ndef f(s, c): return {{'c{k}': k + 0 * s.update}}"
+        )
+        for k in (1, 2)
+    }
+    found = record([*own], stack(), context_of(stack()), own)
+    assert (found["c1"][0], found["c2"][0]) == (1, 2)
 
 
-def test_shapes_survive_flattening():
-    gradient = ByParameter(*(np.random.default_rng(0).random(s) for s in ((2, 3, 2), (2, 3), (2, 2))))
-    for array, back in zip(gradient, gradient.shaped(gradient.flat()), strict=True):
-        np.testing.assert_array_equal(array, back)
+MARKS = np.array([0, 3, 7, 8, 19])
+
+
+# Trails
+
+
+@pytest.mark.parametrize("order", ["b", "l"], ids=["before", "later"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"sampler": "exact"}, {"sampler": "PT_3"}, {"gradient": {"scale_to": "standard"}}],
+    ids=["PCD-1", "exact", "PT_3", "scaled"],
+)
+def test_snapshots_are_the_states_that_stopping_finds(changes, order):
+    learner = Learner(settings({}, offsets=f"am^{order}_s", **changes), DATA, 1)
+    state = random_state(*learner.sizes, learner.plan, seed=1)
+    trail, start = empty_trail(*learner.sizes, MARKS), copied(state)
+    advance(learner, state, 0, 20, trail)
+    for k, mark in enumerate(MARKS):
+        stopped = copied(start)
+        advance(learner, stopped, 0, mark)
+        for name in "Wbc":
+            np.testing.assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))
+        if order == "b":
+            advance(learner, stopped, mark, mark + 1)  # offsets that have moved before this step
+        for name in ("mu", "lam"):
+            np.testing.assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))
+
+
+def test_a_trail_changes_no_training_and_is_filled_piece_by_piece():
+    its = plan(4, 3, len(DATA.train))
+    bare, whole, pieces = (random_state(4, 3, its, seed=1) for _ in range(3))
+    trail, seen = empty_trail(4, 3, MARKS), []
+    learn(bare, DATA.train, its, 0, 20)
+    learn(whole, DATA.train, its, 0, 20, trail)
+    for first, last in itertools.pairwise([0, 1, 7, 8, 20]):
+        part = empty_trail(4, 3, MARKS[(first <= MARKS) & (last > MARKS)])
+        learn(pieces, DATA.train, its, first, last, part)
+        seen.append(part)
+    for one, other, third in zip(bare, whole, pieces, strict=True):
+        assert one.tobytes() == other.tobytes() == third.tobytes()
+    for together, *parts in zip(trail, *seen, strict=True):
+        np.testing.assert_array_equal(np.concatenate(parts), together)
+
+
+# Records of a trial
+DATA = load("bars-and-stripes", size=2)
+
+
+def settings(record, **changes):
+    base = {"offsets": "aa^b_s", "updates": 60, "batch": 4, "evaluate": {"every": 20}, "record": record}
+    return rbm_settings(**{"data": {"name": "bars-and-stripes", "size": 2}} | base | changes)
+
+
+def run(its, **options):
+    return run_trial(Trial("test", its, 0, 1), DATA, **options)
+
+
+WHEN = [
+    ({}, [0, 20, 40, 60]),
+    ({"every": 25}, [0, 25, 50, 60]),
+    ({"every": "2 epochs"}, range(0, 61, 4)),
+    ({"window": "7-11"}, [0, 7, 8, 9, 10, 11, 20, 40, 60]),
+    ({"window": "0-2+58-90"}, [0, 1, 2, 20, 40, 58, 59, 60]),
+    ({"every": 1}, range(61)),
+]
+
+
+@pytest.mark.parametrize(("when", "updates"), WHEN)
+def test_records_are_of_the_updates_asked_for_and_of_the_end(when, updates):
+    outcome = run(settings({"what": "weight_norms"} | when))
+    assert outcome.recorded == ("update", "weight_norm", "weight_row_norm", "weight_column_norm")
+    assert outcome.records[:, 0].tolist() == list(updates)
+
+
+def test_a_record_is_that_of_the_machine_that_stopping_finds():
+    names = ("log_likelihood", "bias_norms", "offset_error", "gradient_norms")
+    its = settings({"what": "+".join(names), "every": 13})
+    learner = Learner(its, DATA, Trial("test", its, 0, 1).seed)
+    outcome = run(its)
+    for row in outcome.records[:-1]:
+        state, update = learner.start(), int(row[0])
+        trail = empty_trail(4, 3, np.array([update]))
+        learn(state, DATA.train, learner.plan, 0, update)
+        machine = copied(state)[:3]
+        learn(state, DATA.train, learner.plan, update, update + 1, trail)
+        found = record(names, trail, Context(DATA, its, (), 0))
+        np.testing.assert_allclose(row[1:], [values[0] for values in found.values()], rtol=1e-12)
+        assert row[1] == pytest.approx(log_likelihoods(*machine, DATA.train).mean(), abs=2e-6)
+
+
+def test_the_recorded_likelihood_is_the_curves():
+    outcome = run(settings({"what": "log_likelihood"}))
+    np.testing.assert_array_equal(outcome.records, outcome.curve[:, [0, 2]])
+    assert outcome.summary()["log_likelihood_final"] == outcome.curve[-1, 2]
+
+
+def test_a_training_is_the_same_with_recorders_and_without():
+    bare = run(settings({}))
+    assert (bare.recorded, bare.records) == ((), None)
+    recorded = run(settings({"what": "weight_norms+offset_error", "every": 1}))
+    assert recorded.curve.tobytes() == bare.curve.tobytes()
+    for name, array in bare.machine.items():
+        assert array.tobytes() == recorded.machine[name].tobytes()
+
+
+def test_a_recorder_that_writes_into_its_snapshots_changes_no_machine():
+    def careless(snapshots, context):
+        snapshots.W[:] = 0
+        return {"nothing": np.zeros(len(snapshots.update))}
+
+    found = run(settings({"what": "mine.py:careless"}), recorders={"mine.py:careless": careless})
+    for name, array in run(settings({})).machine.items():
+        assert array.tobytes() == found.machine[name].tobytes()
+
+
+def together(snapshots, context):
+    """How many snapshots a recorder saw at once: what rounding may depend on."""
+    return {"together": np.full(len(snapshots.update), float(len(snapshots.update)))}
+
+
+def test_a_stretch_has_no_more_snapshots_than_a_group(monkeypatch):
+    monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4 * 3)
+    its = settings({"what": "weight_norms", "window": "7-17"})
+    records = Recording(its, DATA, 1, {}, 60)
+    first, seen = 0, []
+    while first < 60:
+        trail, last = records.trail(first, 60)
+        assert trail.W.shape == (len(trail.update), 4, 3)
+        assert len(trail.update) <= 3
+        assert ((trail.update >= first) & (trail.update < last)).all()
+        seen += trail.update.tolist()
+        first = last
+    assert seen == [0, *range(7, 18), 20, 40]
+
+
+@pytest.mark.parametrize("when", [when for when, _ in WHEN])
+@pytest.mark.parametrize("bytes_of_a_group", [4 * 5 * 4 * 3, 32_000_000])  # three snapshots, or all
+def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
+    tmp_path, monkeypatch, when, bytes_of_a_group
+):
+    monkeypatch.setattr(recorders, "GROUP_BYTES", bytes_of_a_group)
+    its = settings({"what": "weight_norms+bias_norms+offset_error+mine.py:together"} | when)
+    mine = {"mine.py:together": together}
+    whole = run(its, recorders=mine)
+    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
+
+    def stretch(since, should_pause):
+        return run(its, since=since, recorders=mine, should_pause=should_pause)
+
+    result, stops = finish_in_pieces(stretch, Store(tmp_path), 0.3, str(when))
+    assert len(stops) > 3
+    assert result.recorded == whole.recorded
+    assert result.records.tobytes() == whole.records.tobytes()
+    assert result.curve.tobytes() == whole.curve.tobytes()
+    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 1e9)  # and the longest
+    assert run(its, recorders=mine).records.tobytes() == whole.records.tobytes()
+
+
+def test_what_diverged_has_no_values_and_ends_the_records():
+    outcome = run(settings({"what": "weight_norms", "every": 1}, weight_decay={"l2": 1e4}))
+    assert outcome.diverged == 20
+    assert outcome.records[:, 0].tolist() == list(range(20))
+    assert np.isfinite(outcome.records[0]).all()
+    assert np.isnan(outcome.records[15:, 1:]).all()
+
+
+# From end to end
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(example_of_the_docs())
+    return tmp_path
+
+
+def write_grid(what="weight_norms+mine.py:filter_cosine", more=""):
+    record = f"    record: {{what: {what}, every: 10, window: 41-43}}\n{more}"
+    Path("grid.yaml").write_text(GRID.replace("    table:", f"{record}    table:"))
+
+
+def records_of(path):
+    with open(path, newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_ones_own_recorder_is_recorded_here_and_on_workers(folder):
+    write_grid()
+    cbm("run", "grid.yaml", "-o", "here", "-j", 0, "--no-table")
+    cbm("run", "grid.yaml", "-o", "there", "-j", 1, "--no-table")
+    here, there = files("here", ".csv", ".npz"), files("there", ".csv", ".npz")
+    for found in (here, there):
+        found.pop("bars/summary.csv")  # it has the seconds
+    assert here == there
+    paths = sorted(Path("here").rglob("*.records.csv"))
+    assert len(paths) == 8
+    for path in paths:
+        rows = records_of(path)
+        assert [int(row["update"]) for row in rows] == [*range(0, 41, 10), 41, 42, 43, *range(50, 101, 10)]
+        assert list(rows[0])[1:] == ["weight_norm", "weight_row_norm", "weight_column_norm", "filter_cosine"]
+        with np.load(path.with_name(path.name.replace(".records.csv", ".npz"))) as machine:
+            W = machine["weights_0"].astype(float)
+        unit = W / np.linalg.norm(W, axis=0)
+        cosines = np.abs(unit.T @ unit)[np.triu_indices(3, 1)]
+        assert float(rows[-1]["filter_cosine"]) == pytest.approx(cosines.mean(), rel=1e-6)
+        assert float(rows[-1]["weight_norm"]) == pytest.approx(np.linalg.norm(W), rel=1e-6)
+    assert all(float(row["filter_cosine_final"]) > 0 for row in summary("here"))
+    assert "All 8 trials are done" in cbm("run", "grid.yaml", "-o", "here", "-j", 0).stderr
+
+
+def test_another_recorder_in_the_same_file_is_run_afresh(folder):
+    write_grid()
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    text = Path("mine.py").read_text()
+    Path("mine.py").write_text(text.replace('{"filter_cosine": (', '{"filter_cosine": 1 + ('))
+    assert "nothing to run" not in cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
+    assert all(float(row["filter_cosine_final"]) > 1 for row in summary("out"))
+
+
+@pytest.mark.parametrize(
+    ("what", "source", "words"),
+    [
+        ("mine.py:cosine", None, "mine.py has no function cosine"),
+        ("other.py:f", None, "other.py: No such file or directory"),
+        ("mine.py:f", "def f(s, c:\n", "mine.py, line 1: SyntaxError"),
+        ("weight_norm", None, "did you mean weight_norms"),
+        ("mine.py", None, "file.py:function"),
+    ],
+)
+def test_a_recorder_that_cannot_be_is_refused_before_anything_runs(folder, what, source, words):
+    write_grid(what)
+    if source:
+        Path("mine.py").write_text(source)
+    assert words in cbm("run", "grid.yaml", "-o", "out", "-j", 0, code=2).stderr
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_a_recorder_that_fails_fails_its_trials_with_file_and_line(folder, jobs):
+    write_grid("mine.py:f")
+    Path("mine.py").write_text("def f(snapshots, context):\n    return {'mine': 1 / 0}\n")
+    result = cbm("run", "grid.yaml", "-o", "out", "-j", jobs, "--no-table", code=1)
+    assert "8 trials failed" in result.stderr
+    assert "record: mine.py, line 2, in f: ZeroDivisionError: division by zero" in result.stderr
+    assert not list(Path("out").rglob("trial-*.csv"))
+    assert "ZeroDivisionError" in next(Path("out").rglob("*.error.txt")).read_text()
+
+
+def test_a_column_that_two_recorders_return_fails_the_trials(folder):
+    write_grid("weight_norms+mine.py:f")
+    Path("mine.py").write_text("def f(s, c):\n    return {'weight_norm': 1.0 * s.update}\n")
+    result = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table", code=1)
+    assert re.search(r"mine.py:f .* column weight_norm.*rename", result.stderr)
+
+
+def test_a_copied_trial_brings_its_records(folder):
+    write_grid()
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    Path("grid.yaml").write_text(Path("grid.yaml").read_text().replace("bars:", "bars-again:"))
+    assert "All 8 trials are done" in cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
+    one, other = files("out/bars/trials", ".csv"), files("out/bars-again/trials", ".csv")
+    assert one == other
+    assert sum(name.endswith(".records.csv") for name in other) == 8
+
+
+def test_every_kind_of_file_stands_in_the_docs(folder):
+    write_grid()
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    docs = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
+    text = docs.read_text(encoding="utf-8")
+    trials = Path("out").glob("*/trials/*/*-000*")
+    kinds = {path.name.replace("-000", "-007") for path in trials}
+    assert "ends/<run-id without length>/trial-007-2000.npz " in text
+    assert kinds == {"trial-007.csv", "trial-007.npz", "trial-007.json", "trial-007.records.csv"}
+    for kind in kinds:
+        assert f"trials/<run-id>/{kind} " in text

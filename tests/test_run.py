@@ -139,12 +139,27 @@ def test_a_damaged_trial_is_named_and_run_again_and_no_other(grid, damage):
 
 
 def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
-    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", "learning_rate=1e39")
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", "weight_decay={l2: 1e4}")
     for row in summary("out"):
         assert row["diverged"] == "20"  # beyond the range of float32; seen at the first evaluation
         assert row["train_log_likelihood_max"] == "-inf"
         assert row["train_log_likelihood_final"] == ""
     assert "diverged" in cbm("table", "out", "bars").stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ("learning_rate=1e39", "learning_rate"),
+        ("learning_rate={start: 0.1, steps: 1e39 from 5 updates}", "learning_rate"),
+        ("weight_decay={l2: 1e39}", "weight_decay: l2"),
+        ("weight_scale=1e39", "weight_scale"),
+    ],
+)
+def test_numbers_beyond_float32_are_refused_before_training(grid, change, field):
+    error = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", change, code=2).stderr
+    assert f"{field}: must be at most 3.4e+38, the largest float32, not 1e+39" in error
+    assert not Path("out").exists()
 
 
 def test_evaluation_can_be_left_out(grid):

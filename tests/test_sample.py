@@ -1,18 +1,17 @@
-"""``cbm sample``: samples have the machine's distribution, files the form that is documented."""
+"""``cbm sample``: samples have the distribution of the machine, files the documented form."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from matplotlib.image import imread
 from scipy.stats import chi2
 
-from cbm_cli.cli import main
+from cbm_cli import reference as ref
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.tiles import GAP, parse_shape, tile, write_tile
+from tests.builders import cbm, layered, layered_energy, machine_file, split
 from tests.oracles import joint, random_machine, rbm, sigmoid, states
-from tests.test_deep import all_states, layered, layered_energy, split
 
 
 @pytest.fixture(autouse=True)
@@ -120,15 +119,12 @@ def test_a_picture_is_square_where_it_can_be():
 
 def save(**changes):
     its = machine()
-    arrays = {"weights_0": its.W, "biases_0": its.b, "biases_1": its.c} | changes
-    np.savez("m.npz", **arrays)
+    np.savez("m.npz", **{"weights_0": its.W, "biases_0": its.b, "biases_1": its.c} | changes)
 
 
 def sample(*arguments, code=0):
-    """Run cbm sample m.npz; check its exit code; return what it says on stderr."""
-    result = CliRunner().invoke(main, ["sample", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit)
+    """Run cbm sample; return what it says on stderr."""
+    result = cbm("sample", *arguments, code=code)
     assert result.stdout == ""
     return result.stderr
 
@@ -153,26 +149,22 @@ def test_samples_of_a_file_with_offsets_are_those_of_the_centered_machine():
 @pytest.mark.parametrize("data", [(), ("--data", "rows.npy")])
 def test_samples_of_a_deep_machine_are_its_visible_and_odd_layers(sizes, data):
     machine = layered(sizes, seed=3)
-    arrays = zip(("weights", "biases", "offsets"), machine, strict=True)
-    named = {f"{name}_{layer}": array for name, of in arrays for layer, array in enumerate(of)}
-    np.savez("deep.npz", kind=np.array("dbm"), **named)
+    np.savez("deep.npz", **machine_file(machine))
     np.save("rows.npy", states(3).astype(np.uint8))
     options = ("--sampler", "PT_4", "--steps", 60, "--chains", 20_000, "-n", 20_000, *data)
     sample("deep.npz", *options, "-o", "s.npz")
     with np.load("s.npz") as file:
         found = dict(file)
     p: dict = {}
-    for state in all_states(sizes):
+    for state in states(sum(sizes)):
         parts = split(state, sizes)
         kept = tuple(np.concatenate([parts[0], *parts[1::2]]))
         p[kept] = p.get(kept, 0) + np.exp(-layered_energy(machine, parts))
-    both = np.hstack([found["samples"], found["hidden"]])
-    its = np.array([p[state] for state in sorted(p)])
+    both, weight = np.hstack([found["samples"], found["hidden"]]), np.array([p[state] for state in sorted(p)])
     assert both.shape == (20_000, 3 + sum(sizes[1::2]))
-    assert p_value(both, its / its.sum()) > 1e-4
-    first = found["hidden"][:, : sizes[1]]
-    weights, biases, offsets = machine
-    expected = sigmoid((first - offsets[1]) @ weights[0].T + biases[0])
+    assert p_value(both, weight / weight.sum()) > 1e-4
+    W, b, lam = machine[0][0], machine[1][0], machine[2][1]
+    expected = ref.visible_mean(found["hidden"][:, : sizes[1]], W, b, lam)
     np.testing.assert_allclose(found["means"], expected, rtol=0, atol=1e-6)
 
 
@@ -229,18 +221,13 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(arguments, words):
     ("changes", "words"),
     [
         ({"biases_0": np.zeros(3)}, "do not fit"),
-        ({"weights_0": np.full((4, 3), np.inf)}, "NaN or infinite"),
-        ({"biases_1": np.array([None] * 3)}, "not a machine file"),
-        ({"kind": np.array("gmm")}, "gmm"),
         ({"kind": np.array("auto-encoder")}, "an auto encoder has no distribution to draw from"),
+        (None, "no such file"),
     ],
 )
-def test_a_foreign_machine_file_is_refused(changes, words):
-    save(**changes)
+def test_a_machine_file_that_cannot_be_sampled_is_refused(changes, words):
+    if changes:
+        save(**changes)
     message = sample("m.npz", "-o", "s.npz", code=2)
-    assert "m.npz" in message
+    assert "m.npz: " in message
     assert words in message
-
-
-def test_a_machine_that_is_not_there_is_named():
-    assert "none.npz: no such file" in sample("none.npz", "-o", "s.npz", code=2)

@@ -1,4 +1,4 @@
-"""The training loop against the reference: Algorithm 2, flips, the enhanced gradient, samplers."""
+"""The training loop against the reference: Algorithm 2, flips, the enhanced gradient, samplers, options."""
 
 import itertools
 
@@ -6,36 +6,63 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
+from cbm_cli.datasets import load
+from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.kernels.machine import Layout
+from cbm_cli.machines.files import Flat
+from cbm_cli.trial.learner import Learner
+from cbm_cli.trial.loop import run_trial
+from tests.builders import (
+    FIXED,
+    FOUR,
+    STEPS,
+    THREE,
+    TWO,
+    brute_log_likelihoods,
+    coins,
+    flipped,
+    layered,
+    rbm_settings,
+    visible_rows,
+)
 from tests.oracles import (
     Trainer,
+    advance,
+    batch_of,
+    copied,
+    exact_log_likelihoods,
     exactly,
     flat,
+    flattened,
+    joint,
     learn,
     log_likelihoods,
+    make_state,
     mean_log_p,
     mirrored,
+    mix,
     plan,
     random_state,
     states,
     wide,
 )
 
-ROWS = states(5)[[1, 2, 4, 8, 16, 17, 30]].astype(np.uint8)
+FIVE = states(5)[[1, 2, 4, 8, 16, 17, 30]].astype(np.uint8)
 
 
 def exact_plan(scheme="dd", **changes):
-    return plan(5, 3, len(ROWS), scheme, exact=True, **changes)
+    return plan(5, 3, len(FIVE), scheme, exact=True, **changes)
 
 
 def test_the_plain_gradient_is_the_derivative_of_the_log_likelihood():
     its = exact_plan("00", learning_rate=1e-2)
     state = random_state(5, 3, its, seed=1)._replace(mu=np.zeros(5, np.float32), lam=np.zeros(3, np.float32))
     before = flat(*state[:3])
-    learn(state, ROWS, its, 0, 1)
+    learn(state, FIVE, its, 0, 1)
     step = (flat(*state[:3]) - before) / 1e-2
 
     def likelihood(theta):
-        return log_likelihoods(theta[:15].reshape(5, 3), theta[15:20], theta[20:], ROWS).mean()
+        return log_likelihoods(theta[:15].reshape(5, 3), theta[15:20], theta[20:], FIVE).mean()
 
     for k, unit in enumerate(np.eye(len(before))):
         slope = (likelihood(before + 1e-5 * unit) - likelihood(before - 1e-5 * unit)) / 2e-5
@@ -48,8 +75,8 @@ def test_the_plain_gradient_is_the_derivative_of_the_log_likelihood():
 def test_exact_updates_are_those_of_algorithm_2(scheme, sliding, before):
     its = exact_plan(scheme, before=before, sliding=(sliding, sliding / 2))
     state = random_state(5, 3, its, seed=2)
-    theta, offsets = exactly(ref.algorithm_2, wide(state[:3]), wide(state[3:5]), ROWS, its, 20)
-    learn(state, ROWS, its, 0, 20)
+    theta, offsets = exactly(ref.algorithm_2, wide(state[:3]), wide(state[3:5]), FIVE, its, 20)
+    learn(state, FIVE, its, 0, 20)
     np.testing.assert_allclose(flat(*state[:3]), flat(*theta), atol=3e-5)  # float32 against float64
     for found, expected in zip(state[3:5], offsets, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -68,7 +95,7 @@ def test_a_whole_training_does_not_notice_flipped_data_and_offsets(scheme):
     its = exact_plan(scheme, learning_rate=0.3, sliding=(1, 0.1))
     state = random_state(5, 3, its, seed=5, scale=0.3)
     mirror = mirrored(state)
-    np.testing.assert_allclose(curve(state, ROWS, its), curve(mirror, 1 - ROWS, its), atol=2e-5)
+    np.testing.assert_allclose(curve(state, FIVE, its), curve(mirror, 1 - FIVE, its), atol=2e-5)
 
 
 @pytest.mark.parametrize("scheme", ["00", "0d"])
@@ -76,7 +103,7 @@ def test_a_machine_without_visible_offsets_does_notice(scheme):
     its = exact_plan(scheme, learning_rate=0.3)
     state = random_state(5, 3, its, seed=5, scale=0.3)._replace(mu=np.zeros(5, np.float32))
     mirror = mirrored(state)._replace(mu=np.zeros(5, np.float32))
-    difference = curve(state, ROWS, its) - curve(mirror, 1 - ROWS, its)
+    difference = curve(state, FIVE, its) - curve(mirror, 1 - FIVE, its)
     assert np.abs(difference).max() > 1e-3  # fifty times the tolerance above
 
 
@@ -85,14 +112,23 @@ def test_aa_is_the_enhanced_gradient_and_dm_and_md_share_its_weight_step(scheme)
     its = exact_plan(scheme)
     state = random_state(5, 3, its, seed=8)
     W, b, c = wide(state[:3])
-    enhanced = ref.enhanced_gradient(ref.batch(ROWS, ref.hidden_mean(ROWS, W, c)), ref.model_phase(W, b, c))
-    learn(state, ROWS, its, 0, 1)
+    enhanced = ref.enhanced_gradient(ref.batch(FIVE, ref.hidden_mean(FIVE, W, c)), ref.model_phase(W, b, c))
+    learn(state, FIVE, its, 0, 1)
     same = slice(None) if scheme == "aa" else slice(0, W.size)
     step = (flat(*state[:3]) - flat(W, b, c)) / 0.1
     np.testing.assert_allclose(step[same], flat(*enhanced)[same], atol=2e-5)
 
 
-SAMPLED = {
+def assert_cut_anywhere(start, rows, its):
+    whole, pieces = start(), start()
+    learn(whole, rows, its, 0, 60)
+    for first, last in itertools.pairwise([0, 1, 2, 7, 8, 33, 59, 60]):
+        learn(pieces, rows, its, first, last)
+    for one, other in zip(whole, pieces, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+CUTS = {
     "CD-1": {"restart": True},
     "PCD-2": {"steps": 2},
     "PT_4": {"ladders": 1, "temperatures": 4},
@@ -101,18 +137,12 @@ SAMPLED = {
 }
 
 
-@pytest.mark.parametrize("sampler", SAMPLED)
+@pytest.mark.parametrize("sampler", CUTS)
 @pytest.mark.parametrize("letters", ["dd", "ar"])
 def test_training_can_be_cut_anywhere(sampler, letters):
     rows = np.random.default_rng(4).integers(0, 2, (23, 6)).astype(np.uint8)
-    its = plan(6, 3, 4, letters, batches=5, shuffled=True, **SAMPLED[sampler])
-    whole, pieces = random_state(6, 3, its, seed=1), random_state(6, 3, its, seed=1)
-    learn(whole, rows, its, 0, 60)
-    cuts = [0, 1, 2, 7, 8, 33, 59, 60]
-    for first, last in itertools.pairwise(cuts):
-        learn(pieces, rows, its, first, last)
-    for one, other in zip(whole, pieces, strict=True):
-        assert one.tobytes() == other.tobytes()
+    its = plan(6, 3, 4, letters, batches=5, shuffled=True, **CUTS[sampler])
+    assert_cut_anywhere(lambda: random_state(6, 3, its, seed=1), rows, its)
 
 
 def test_an_epoch_shows_every_row_once():
@@ -130,8 +160,8 @@ def test_an_epoch_shows_every_row_once():
 def test_a_moving_average_that_slides_by_one_is_none():
     its = exact_plan("dd")
     state = random_state(5, 3, its, seed=9)
-    learn(state, ROWS, its, 0, 1)
-    np.testing.assert_allclose(state.mu, ROWS.mean(axis=0), atol=1e-6)
+    learn(state, FIVE, its, 0, 1)
+    np.testing.assert_allclose(state.mu, FIVE.mean(axis=0), atol=1e-6)
 
 
 SAMPLERS = {
@@ -152,11 +182,315 @@ def test_sampled_updates_are_those_of_the_reference(changes):
     state = random_state(5, 3, its, seed=12)
     trainer = Trainer(state, its)
     for update in range(12):
-        trainer.update(ROWS, update)
-    learn(state, ROWS, its, 0, 12)
-    assert (state.h == trainer.h).all()
+        trainer.update(FIVE, update)
+    learn(state, FIVE, its, 0, 12)
+    assert_same_state(state, trainer)
+
+
+def assert_same_state(state, trainer):
+    its = trainer.its
+    if not its.exact:
+        np.testing.assert_array_equal(state.h, trainer.h)
     np.testing.assert_allclose(flat(*state[:3]), flat(*trainer.theta), atol=3e-5)
-    if its.fast_rate:
-        fast = state.fast_W, state.fast_b, state.fast_c
-        np.testing.assert_allclose(flat(*fast), flat(*trainer.fast), atol=3e-5)
-    assert bool(state.fast_W.size) == bool(its.fast_rate)
+    for found, expected in zip(state[3:5], trainer.offsets, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    for kind, wanted in {"velocity": its.momentum > 0, "fast": its.fast_rate > 0}.items():
+        found = [getattr(state, f"{kind}_{parameter}") for parameter in "Wbc"]
+        assert all(bool(array.size) == wanted for array in found)
+        if wanted:
+            np.testing.assert_allclose(flat(*found), flat(*getattr(trainer, kind)), atol=3e-5)
+
+
+# Deep machines
+
+DEEP_ROWS = {TWO: visible_rows(TWO)[[1, 4, 7, 12, 17, 22, 30]]}
+DEEP_ROWS |= {layers: visible_rows(layers)[[1, 3, 4, 6]] for layers in (THREE, FOUR)}
+
+
+def deep_plan(layers, batch, scheme=None, **changes):
+    layout, letters = Layout(layers), scheme or "d" * len(layers)
+    mixes = [mix(letter, size) for letter, size in zip(letters, layers, strict=True)]
+    sides = [layout.side(mixes, odd=odd) for odd in (False, True)]
+    exactly = {"tolerance": 1e-7, "rounds": 1000, "spans": layout.spans(), "visible": layers[0]}
+    return plan(layout.width, layout.height, batch, sides, **exactly | changes)
+
+
+def deep_state(layers, its, seed, scale=1.0, machine=None):
+    weights, biases, offsets = machine or layered(layers, seed, scale)
+    layout, flat = Layout(layers), flattened((weights, biases, offsets))
+    sides = [layout.side(offsets, odd=odd) for odd in (False, True)]
+    return make_state(flat.plain, sides, its, np.random.default_rng(seed + 1))
+
+
+def neighbours(layers):
+    """Units of x and h in neighbouring layers."""
+    even = np.repeat(np.arange(0, len(layers), 2), layers[0::2])
+    odd = np.repeat(np.arange(1, len(layers), 2), layers[1::2])
+    return np.abs(even[:, None] - odd) == 1
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"exact": True}, {"restart": True}, {"ladders": 1, "temperatures": 3}]
+)
+@pytest.mark.parametrize("layers", [THREE, FOUR])
+def test_layers_that_are_not_neighbours_stay_unconnected(layers, changes):
+    its = deep_plan(layers, 4, "a" * len(layers), **changes)
+    state = deep_state(layers, its, seed=4)
+    apart, before = ~neighbours(layers), state.W.copy()
+    learn(state, DEEP_ROWS[layers], its, 0, 50)
+    assert apart.any()
+    assert (state.W[apart] == 0).all()
+    assert (state.W[~apart] != before[~apart]).all()
+
+
+# Updates
+WAYS = {
+    "PCD-1": {},
+    "PCD-2": {"steps": 2},
+    "CD-1": {"restart": True},
+    "PT_3": {"ladders": 1, "temperatures": 3},
+    "exact": {"exact": True},
+    "gibbs-1": {"gibbs": 1},
+    "gibbs-3": {"gibbs": 3},
+}
+
+
+@pytest.mark.parametrize("letter", "0da")
+@pytest.mark.parametrize("changes", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("layers", [TWO, THREE, FOUR])
+def test_updates_of_deep_machines_are_those_of_the_reference(layers, changes, letter):
+    its = deep_plan(layers, len(DEEP_ROWS[layers]), letter * len(layers), **changes)
+    state = deep_state(layers, its, seed=5, scale=0.7)
+    trainer = Trainer(state, its)
+    np.testing.assert_array_equal(trainer.connected, neighbours(layers))
+    for update in range(4):
+        trainer.update(DEEP_ROWS[layers], update)
+        learn(state, DEEP_ROWS[layers], its, update, update + 1)
+        assert_same_state(state, trainer)
+    assert state.rounds[1:].tolist() == [0 if its.gibbs else 4, 0]
+
+
+@pytest.mark.parametrize("changes", [{}, {"gibbs": 2}, {"ladders": 1, "temperatures": 3}])
+def test_training_of_a_deep_machine_can_be_cut_anywhere(changes):
+    rows = np.resize(visible_rows(THREE), (23, THREE[0]))
+    its = deep_plan(THREE, 4, "dada", batches=5, shuffled=True, **changes)
+    assert_cut_anywhere(lambda: deep_state(THREE, its, seed=6), rows, its)
+
+
+def test_mean_field_that_does_not_converge_is_counted():
+    its = deep_plan(TWO, len(DEEP_ROWS[TWO]), rounds=2, tolerance=1e-9)
+    state = deep_state(TWO, its, seed=7)
+    learn(state, DEEP_ROWS[TWO], its, 0, 5)
+    assert state.rounds.tolist() == [10, 5, 5]
+
+
+# Flips
+
+
+def distribution(state, n_visible):
+    """log p of every visible state."""
+    sizes = n_visible, len(state.c), len(state.b) - n_visible
+    flat = Flat(state.W, state.b, state.c, state.mu[n_visible:], sizes)
+    return exact_log_likelihoods(flat, states(n_visible).astype(np.uint8))
+
+
+def course(layers, machine, rows, scheme, updates=25):
+    """log p of all visible states after every update, with exact model phases."""
+    its = deep_plan(layers, len(rows), scheme, exact=True, learning_rate=0.3)
+    state = deep_state(layers, its, seed=8, machine=machine)
+    found = []
+    for update in range(updates):
+        learn(state, rows, its, update, update + 1)
+        found.append(distribution(state, layers[0]))
+    return np.array(found)
+
+
+def whole_layer(layers, layer):
+    return [np.full(size, at == layer) for at, size in enumerate(layers)]
+
+
+def flipped_course(layers, machine, layer, scheme):
+    """The course of the machine with a layer flipped, shown as the same visible states."""
+    choice, rows = whole_layer(layers, layer), DEEP_ROWS[layers]
+    other = course(layers, flipped(machine, choice), 1 - rows if layer == 0 else rows, scheme)
+    return other[:, ::-1] if layer == 0 else other  # states come in the order of their numbers
+
+
+@pytest.mark.parametrize(
+    ("layers", "layer", "scheme"),
+    [*itertools.product([TWO], range(3), ["ddd", "aaa", "mmm"]), *[(THREE, k, "dddd") for k in range(4)]],
+)
+def test_training_with_offsets_does_not_notice_a_flip_of_any_layer(layers, layer, scheme):
+    machine = layered(layers, seed=9, scale=0.3)
+    plain = course(layers, machine, DEEP_ROWS[layers], scheme)
+    assert np.abs(plain[-1] - plain[0]).max() > 0.2
+    np.testing.assert_allclose(flipped_course(layers, machine, layer, scheme), plain, atol=2e-4)
+
+
+@pytest.mark.parametrize("layer", range(3))
+def test_training_without_offsets_does_notice_a_flip(layer):
+    weights, biases, _ = layered(TWO, seed=9, scale=0.3)
+    machine = weights, biases, [np.zeros(size) for size in TWO]
+    choice = whole_layer(TWO, layer)
+    signed, other_biases, ones = flipped(machine, choice)
+    plain = [bias.copy() for bias in other_biases]
+    for at, W in enumerate(signed):  # the same distribution with offsets of zero again
+        plain[at] -= W @ ones[at + 1]
+        plain[at + 1] -= ones[at] @ W
+    rows = 1 - DEEP_ROWS[TWO] if layer == 0 else DEEP_ROWS[TWO]
+    one = course(TWO, machine, DEEP_ROWS[TWO], "000")
+    other = course(TWO, (signed, plain, machine[2]), rows, "000")
+    other = other[:, ::-1] if layer == 0 else other
+    assert np.abs(other - one).max() > 5e-3  # 25 times the tolerance above
+
+
+# Gibbs steps in the data phase
+
+
+@pytest.mark.parametrize("layers", [TWO, THREE])
+def test_many_gibbs_steps_draw_from_the_exact_posterior(layers):
+    """Means and correlations of 40,000 chains given one row, within 4.5 standard errors."""
+    batch, row = 40_000, visible_rows(layers)[[5]]
+    its = deep_plan(layers, batch, "0" * len(layers), gibbs=60, exact=True, learning_rate=1)
+    state = deep_state(layers, its, seed=11)
+    state.mu[:], state.lam[:] = 0, 0
+    W, b, c = (array.astype(float) for array in state[:3])
+    x = states(len(b))
+    p, _ = joint(W, b, c)
+    posterior = p * (x[:, : layers[0]] == row).all(axis=1)[:, None]
+    posterior /= posterior.sum()
+    before = copied(state)
+    learn(state, np.tile(row, (batch, 1)), its, 0, 1)
+    step = [after.astype(float) - then for after, then in zip(state[:3], before[:3], strict=True)]
+    connected = neighbours(layers)
+
+    def expectations(p):
+        return (x.T @ p @ states(len(c)))[connected], p.sum(axis=1) @ x, p.sum(axis=0) @ states(len(c))
+
+    found = step[0][connected], step[1], step[2]
+    for moved, given, model in zip(found, expectations(posterior), expectations(p), strict=True):
+        error = np.sqrt(given * (1 - given) / batch)
+        assert (np.abs(moved - (given - model)) < 4.5 * error + 1e-3).all()  # float32 sums of 40,000 rows
+
+
+# From end to end
+
+
+@pytest.mark.parametrize("changes", [{}, {"data_phase": "gibbs-2"}, {"sampler": "PT_3"}, {"sampler": "CD-1"}])
+@pytest.mark.parametrize("hidden", [(4, 3), (3, 3, 2), (3, 2, 2, 2)])
+def test_the_machine_of_a_trial_has_the_likelihood_that_its_curve_ends_with(hidden, changes):
+    layers = 4, *hidden
+    its = {
+        "data": {"name": "bars-and-stripes", "size": 2},
+        "model": {"kind": "dbm", "hidden": list(hidden)},
+        "offsets": "d" * len(layers) + "^b_s",
+        "sampler": "PCD-1",
+        "learning_rate": 0.1,
+        "updates": 40,
+        "batch": 4,
+        "evaluate": {"every": 20},
+    }
+    bars = load("bars-and-stripes", size=2)
+    outcome = run_trial(Trial("test", Settings(**its | changes), 0, 1), bars)
+    assert str(outcome.machine["kind"]) == "dbm"
+    machine = [
+        [outcome.machine[f"{name}_{k}"].astype(float) for k in range(count)]
+        for name, count in (("weights", len(hidden)), ("biases", len(layers)), ("offsets", len(layers)))
+    ]
+    index = bars.train.astype(int) @ (1 << np.arange(4)[::-1])
+    expected = brute_log_likelihoods(machine, layers)[index].mean()
+    assert outcome.columns[2] == "train_log_likelihood"
+    assert outcome.curve[-1, 2] == pytest.approx(expected, abs=1e-5)
+    fields = outcome.columns[3:]
+    assert fields == (() if "data_phase" in changes else ("mean_field_rounds", "mean_field_failures"))
+    if fields:
+        assert np.isnan(outcome.curve[0, 3])
+        assert (outcome.curve[1:, 3] >= 1).all()
+        assert (outcome.curve[:, 4] == 0).all()
+
+
+# As users write it
+
+SIX, BATCH, SEED, UPDATES = (6, 3), 4, 2024, 12  # 13 rows are 3 batches of an epoch; the last row is dropped
+FAST = {"fast_rate": 0.3, "fast_decay": 0.9}
+
+
+KNOBS = STEPS | {
+    "fewer chains": ({"chains": 3}, {"samples": 3, "ladders": 3}),
+    "more chains": ({"chains": 9, "sampler": "PCD-2"}, {"samples": 9, "ladders": 9, "steps": 2}),
+    "swaps of all neighbours": (
+        {"sampler": "PT_5", "swaps": "both"},
+        {"ladders": 1, "temperatures": 5, "swap_both": True},
+    ),
+    "swaps of all neighbours in two ladders": (
+        {"sampler": "PT_4-2", "swaps": "both", "ladders": 2},
+        {"ladders": 2, "temperatures": 4, "steps": 2, "swap_both": True},
+    ),
+    "fixed visible offsets": ({"sliding_factor": FIXED}, {"factors": FIXED}),
+    "everything with fast weights": (
+        {"sampler": "FPCD-1", "fast_learning_rate": 0.3, "fast_decay": 0.9, "chains": 6, "shuffle": False}
+        | STEPS["momentum and decay"][0],
+        FAST | {"samples": 6, "ladders": 6, "shuffled": False} | STEPS["momentum and decay"][1],
+    ),
+    "everything with tempering": (
+        {"sampler": "PT_3", "swaps": "both", "sliding_factor": FIXED} | STEPS["momentum and decay"][0],
+        {"ladders": 1, "temperatures": 3, "swap_both": True, "factors": FIXED}
+        | STEPS["momentum and decay"][1],
+    ),
+}
+
+
+def learner_of(layers, **changes):
+    its = {
+        "model": {"kind": "rbm" if len(layers) == 2 else "dbm", "hidden": list(layers[1:])},
+        "offsets": f"{'dam'[: len(layers)]:a<{len(layers)}}^b_s",
+        "sliding_factor": {"visible": 0.2, "hidden": 0.3},
+        "weight_scale": 0.7,
+        "updates": UPDATES,
+        "batch": BATCH,
+    }
+    if len(layers) > 2:
+        its["mean_field"] = {"tolerance": 1e-7, "rounds": 1000}
+    return Learner(rbm_settings(**its | changes), coins(layers[0]), SEED)
+
+
+def plan_of(layers, factors=None, **changes):
+    """The plan that the reference follows, put together without the settings."""
+    factors = factors or {"visible": 0.2, "hidden": 0.3}
+    by_layer = [np.full(n, factors["hidden" if k else "visible"]) for k, n in enumerate(layers)]
+    sliding = [np.concatenate(by_layer[k::2]) for k in (0, 1)]
+    scheme = f"{'dam'[: len(layers)]:a<{len(layers)}}"
+    return deep_plan(layers, BATCH, scheme, sliding=sliding, **changes)
+
+
+@pytest.mark.parametrize(
+    ("layers", "name"),
+    [(layers, name) for layers in (SIX, TWO, THREE) for name in KNOBS if layers == SIX or "fast" not in name],
+)
+def test_boltzmann_machines_learn_as_in_the_reference(layers, name):
+    given, followed = KNOBS[name]
+    learner, its = learner_of(layers, **given), plan_of(layers, **followed)
+    state, shuffled = learner.start(), followed.get("shuffled", True)
+    trainer = Trainer(state, its)
+    for update in range(UPDATES):
+        trainer.update(batch_of(learner.data.train, its, update, shuffled), update)
+        advance(learner, state, update, update + 1)
+        assert_same_state(state, trainer)
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_every_one_of_them_changes_the_training(name):
+    plain, changed = learner_of(SIX), learner_of(SIX, **KNOBS[name][0])
+    ends = []
+    for learner in (plain, changed):
+        ends.append(learner.start())
+        advance(learner, ends[-1], 0, UPDATES)
+    assert np.abs(ends[0].W - ends[1].W).max() > 1e-3  # 30 times the tolerance above
+
+
+def test_fixed_visible_offsets_are_the_mean_of_the_whole_training_part():
+    learner = learner_of(SIX, sliding_factor=FIXED, offsets="d0^b_s")
+    state = learner.start()
+    advance(learner, state, 0, UPDATES)
+    np.testing.assert_allclose(state.mu, learner.data.train.mean(axis=0), atol=1e-7)
+    assert not state.lam.any()

@@ -1,4 +1,4 @@
-"""Natural and rescaled steps of the training loop against the reference and hand-worked cases."""
+"""Exact gradients and Fisher matrices, and natural and rescaled steps of training, against the reference."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,20 @@ import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets import Dataset
 from cbm_cli.datasets.toys import bars_and_stripes
-from cbm_cli.grid.settings import Settings
+from cbm_cli.errors import CbmError
+from cbm_cli.machines import gradients
+from cbm_cli.machines.gradients import (
+    ByParameter,
+    centered,
+    data_moments,
+    exact_moments,
+    fisher_matrix,
+    log_partition,
+    natural_gradient,
+    standard_gradient,
+)
 from cbm_cli.trial.learner import Learner
+from tests.builders import rbm_settings
 from tests.oracles import (
     advance,
     copied,
@@ -15,6 +27,7 @@ from tests.oracles import (
     log_likelihoods,
     mirrored,
     moments,
+    random_machine,
     random_state,
     sigmoid,
     states,
@@ -23,35 +36,147 @@ from tests.oracles import (
 )
 from tests.oracles import reference_sweeps as swept
 
-N, M = 4, 3
-ROWS = states(N)[[1, 2, 4, 7, 8, 11, 14]].astype(np.uint8)
+SHAPES = [(3, 2), (2, 4), (4, 4), (1, 1)]
+
+
+def machine(n, m, seed=0):
+    return wide(random_machine(n, m, seed))
+
+
+def some_rows(n, seed=0):
+    return np.random.default_rng(seed).integers(0, 2, (7, n)).astype(np.uint8)
+
+
+def phases(machine, rows):
+    """The phases of the data and of the model, by the reference."""
+    W, _, c = machine
+    return ref.batch(rows, ref.hidden_mean(rows, W, c)), ref.model_phase(*machine)
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+# Exact expectations and gradients
+
+
+@pytest.mark.parametrize("block", [4096, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_exact_expectations_and_gradients_are_those_of_the_reference(shape, block, monkeypatch):
+    monkeypatch.setattr(gradients, "BLOCK", block)
+    plain, rows, rng = machine(*shape), some_rows(shape[0]), np.random.default_rng(1)
+    data, model = phases(plain, rows)
+    assert_same(exact_moments(*plain), moments(model))
+    assert_same(data_moments(plain[0], plain[2], rows), moments(data))
+    assert log_partition(*plain) == pytest.approx(ref.log_partition(*plain), rel=1e-13)
+    standard = standard_gradient(*plain, rows)
+    assert_same(standard, ref.gradient(data, model))
+    offsets = rng.random(shape[0]), rng.random(shape[1])
+    assert_same(centered(standard, *offsets), ref.centered_gradient(data, model, *offsets))
+
+
+def test_a_stack_of_machines_has_the_gradients_of_each():
+    machines, rows, rng = [machine(4, 3, seed) for seed in range(3)], some_rows(4), np.random.default_rng(2)
+    stacked = [np.stack(arrays) for arrays in zip(*machines, strict=True)]
+    mu, lam = rng.random((3, 4)), rng.random((3, 3))
+    found = centered(standard_gradient(*stacked, rows), mu, lam)
+    for k, plain in enumerate(machines):
+        expected = ref.centered_gradient(*phases(plain, rows), mu[k], lam[k])
+        assert_same((array[k] for array in found), expected)
+
+
+def test_moments_of_grey_rows_are_means_of_their_values():
+    W, _, c = machine(3, 2)
+    grey = np.array([[0, 51, 255], [102, 0, 204]], dtype=np.uint8)
+    x = grey / 255
+    assert_same(data_moments(W, c, grey, 1 / 255), moments(ref.batch(x, ref.hidden_mean(x, W, c))))
+
+
+# Exact Fisher matrices
+
+
 FISHERS = {
     "joint": lambda *machine: ref.fisher(ref.joint_phase(*machine)),
     "marginal": lambda *machine: ref.fisher(ref.model_phase(*machine)),
     "diagonal": lambda *machine: np.diag(np.diag(ref.fisher(ref.joint_phase(*machine)))),
 }
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("fisher", FISHERS)
+def test_fisher_matrices_and_natural_gradients_are_those_of_the_reference(shape, fisher):
+    plain, rows = machine(*shape), some_rows(shape[0])
+    F, gradient = FISHERS[fisher](*plain), ref.gradient(*phases(plain, rows))
+    np.testing.assert_allclose(fisher_matrix(fisher, *plain), F, atol=1e-13)
+    for damping in (0.0, 0.3) if fisher != "marginal" else (0.3,):
+        found = natural_gradient(*plain, standard_gradient(*plain, rows), fisher, damping)
+        np.testing.assert_allclose(
+            found.flat(), flat(*ref.natural_gradient(gradient, F, damping)), rtol=1e-7, atol=1e-12
+        )
+
+
+def test_rank_of_the_marginal_fisher_matrix_is_the_number_of_states_less_one():
+    assert np.linalg.matrix_rank(fisher_matrix("marginal", *machine(4, 4))) == 15
+    assert np.linalg.matrix_rank(fisher_matrix("joint", *machine(4, 4))) == 24
+
+
+def test_a_singular_fisher_matrix_has_no_natural_gradient_and_its_neighbours_have_theirs():
+    rows, plain = some_rows(4), machine(4, 4)
+    stuck = plain[0], np.array([800.0, 0, 0, 0]), plain[2]
+    stack = [np.stack(arrays) for arrays in zip(plain, stuck, plain, strict=True)]
+    for fisher in ("joint", "diagonal"):
+        found = natural_gradient(*stack, standard_gradient(*stack, rows), fisher).flat()
+        alone = natural_gradient(*plain, standard_gradient(*plain, rows), fisher).flat()
+        assert np.isnan(found[1]).all()
+        np.testing.assert_allclose(found[[0, 2]], [alone, alone], rtol=1e-9)
+        assert np.isnan(natural_gradient(*stuck, standard_gradient(*stuck, rows), fisher).flat()).all()
+    assert np.isnan(natural_gradient(*plain, standard_gradient(*plain, rows), "marginal").flat()).all()
+
+
+def test_a_badly_scaled_but_regular_fisher_matrix_is_inverted():
+    """Variances of units far apart are no reason to refuse: the step of b is the one of a single unit."""
+    b = np.array([0.0, -14.0])
+    plain = np.zeros((2, 1)), b, np.zeros(1)
+    found = natural_gradient(*plain, standard_gradient(*plain, some_rows(2)))
+    p, d = sigmoid(b), some_rows(2).mean(axis=0)
+    np.testing.assert_allclose(found.b, (d - p) / (p * (1 - p)), rtol=1e-6)
+
+
+def test_a_fisher_matrix_of_too_many_states_is_refused_with_their_number():
+    for fisher in ("joint", "marginal"):
+        with pytest.raises(CbmError, match=r"2\^17 states of 10x7 units.*estimate: samples"):
+            fisher_matrix(fisher, *machine(10, 7))
+
+
+def test_shapes_survive_flattening():
+    gradient = ByParameter(*(np.random.default_rng(0).random(s) for s in ((2, 3, 2), (2, 3), (2, 2))))
+    for array, back in zip(gradient, gradient.shaped(gradient.flat()), strict=True):
+        np.testing.assert_array_equal(array, back)
+
+
+N, M = 4, 3
+
+
+ROWS = states(N)[[1, 2, 4, 7, 8, 11, 14]].astype(np.uint8)
+
+
 DAMPING = {"joint": 0.0, "marginal": 0.01, "diagonal": 0.0}
 
 
 def natural(fisher, rows=ROWS, hidden=M, exact=False, others=None, **changes):
-    """A learner along a natural gradient, or along the centered one where ``fisher`` is None.
+    """A learner along a natural gradient, or along the centered one if ``fisher`` is None.
 
     Changes are of the gradient, ``others`` of other settings.
     """
     gradient = {"kind": "centered"}
     if fisher:
         gradient = {"kind": "natural", "fisher": fisher, "damping": DAMPING[fisher]}
-    its = {
-        "data": {"name": "mnist"},  # its name; the rows are others
-        "model": {"kind": "rbm", "hidden": hidden},
-        "offsets": "dd^b",
-        "sampler": "exact" if exact else "PCD-1",
-        "gradient": gradient | changes,
-        "learning_rate": 1.0,
-        "updates": 1,
-        "batch": "full",
-    }
-    return Learner(Settings(**its | (others or {})), Dataset("rows", rows), 2024)
+    its = {"sampler": "exact"} if exact else {}
+    its |= {"model": {"kind": "rbm", "hidden": hidden}, "learning_rate": 1.0, "updates": 1, "batch": "full"}
+    return Learner(
+        rbm_settings(**its | {"gradient": gradient | changes} | (others or {})), Dataset("rows", rows), 2024
+    )
 
 
 def random_start(way, seed, scale=0.7):
@@ -165,8 +290,6 @@ def test_the_sampled_diagonal_has_the_variances_of_the_samples():
 
 
 # What holds for all of them
-
-
 WAYS = {
     "joint": {"exact": True},
     "marginal": {"exact": True},
