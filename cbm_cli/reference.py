@@ -253,8 +253,6 @@ def algorithm_2(
 
     Parameters
     ----------
-    theta, offsets
-        (W, b, c) and (mu, lam) at the start.
     batches : iterable of (B, N)
         Data of each update.
     sample : function
@@ -265,10 +263,6 @@ def algorithm_2(
         (eta, nu_mu, nu_lam): learning rate and sliding factors.
     before : bool
         Offsets move before the gradient step (^b), or after it (^l).
-
-    Returns
-    -------
-    theta, offsets
     """
     (W, b, c), (mu, lam), (eta, nu_mu, nu_lam) = theta, offsets, rates
     for x_d in batches:

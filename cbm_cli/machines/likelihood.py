@@ -109,9 +109,8 @@ def evaluate(
 
     Raises
     ------
-    CbmError
+    CbmError, Stopped
         Rows of another width, an exact sum of too many states, or a method for other kinds of machines.
-    Stopped
     """
     n, width = machine.sizes[0], len(parts.base)
     if n != width:

@@ -70,14 +70,9 @@ def draw(
     and a sample of them; the chain itself continues from x. Sample i comes from chain i % chains; different
     chains are independent.
 
-    Parameters
-    ----------
-    sampler : Sampler
-        From `parse_sampler`; a tempered ladder counts as one chain.
-    start : (rows, unit), optional
-        Rows (n, n_0) uint8 and the value of one level, as from ``load_rows``. Chains start at a random choice
-        of them, with grey values as probabilities and other units of x as fair coins; by default at random
-        hidden states. CbmError for rows of another width than the machine.
+    A tempered ladder counts as one chain. ``start`` are rows (n, n_0) uint8 and the value of one level, as
+    from ``load_rows``: chains start at a random choice of them, with grey values as probabilities and other
+    units of x as fair coins; by default at random hidden states. CbmError for rows of another width.
     """
     W, b, c = machine.plain
     chains, random = min(chains, count), streams.generator(seed, streams.SAMPLES)
