@@ -187,9 +187,13 @@ def test_effective_runs_and_doubts():
     assert odd.effective_sample_size == pytest.approx(1)
     assert odd.doubtful
     assert odd.interval[0] == -np.inf
+    for runs, doubtful in ((4, True), (5, False)):  # of 50, a tenth of which must carry the weight
+        log_weights = np.where(np.arange(50) < runs, 0.0, -100.0)
+        assert summarise(log_weights, 0.0).doubtful == doubtful
     w = np.array([1.0, 2, 3, 4])
     found = summarise(np.log(w), 0.0)
     assert found.log_z == pytest.approx(np.log(2.5))
+    assert found.effective_sample_size == pytest.approx(100 / 30)
     assert found.standard_error == pytest.approx(w.std(ddof=1) / 2 / 2.5)
     back = summarise(np.log(w), 0.0, sign=-1)
     assert back.log_z == pytest.approx(-np.log(2.5))

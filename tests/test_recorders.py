@@ -628,13 +628,6 @@ def test_a_recorder_that_fails_fails_its_trials_with_file_and_line(folder, jobs)
     assert "ZeroDivisionError" in next(Path("out").rglob("*.error.txt")).read_text()
 
 
-def test_a_column_that_two_recorders_return_fails_the_trials(folder):
-    write_grid("weight_norms+mine.py:f")
-    Path("mine.py").write_text("def f(s, c):\n    return {'weight_norm': 1.0 * s.update}\n")
-    result = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table", code=1)
-    assert re.search(r"mine.py:f .* column weight_norm.*rename", result.stderr)
-
-
 def test_a_copied_trial_brings_its_records(folder):
     write_grid()
     cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
