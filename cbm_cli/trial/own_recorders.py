@@ -9,8 +9,8 @@ from types import ModuleType
 import numpy as np
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.wording import did_you_mean
 from cbm_cli.kernels.machine import Trail
+from cbm_cli.text import did_you_mean
 from cbm_cli.trial.recorders import Columns, Context, Recorder
 
 
