@@ -79,11 +79,8 @@ def _mapping(name: str, parts: dict[str, Schema]) -> Schema:
 
 def _experiment() -> Schema:
     table = _properties(TableSpec)
-    columns = sorted(
-        {*COLUMNS, *(path for path in PATHS if "." in path)} - {f"data.{one}" for one in OF_FILES}
-    )
     for name in ("rows", "columns", "groups"):
-        table[name] = _about(table[name]["description"], _axis({"enum": columns}))
+        table[name] = _about(table[name]["description"], _ref("column.axis"))
     tie = _list({"enum": list(Settings.model_fields)})
     change = _object({"if": _ref("condition"), "set": _ref("set")}, "if", "set")
     return _object(

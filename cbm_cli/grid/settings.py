@@ -272,7 +272,7 @@ def _unused_by_offsets(settings: Settings) -> Iterator[tuple[str, str]]:
         if not scheme.sliding:
             yield (
                 f"sliding_factor.{side}",
-                f"is for schemes with _s, as in dd^b_s, not for {settings.offsets}",
+                f"is for schemes with _s, as in dd^b_s; the offsets are {settings.offsets}",
             )
         elif set(letters) <= set(constant):
             yield (
@@ -419,12 +419,12 @@ class Experiment:
     def located(self, cell: Settings, error: CbmError, fallback: str = "") -> str:
         """Return an error's message after the place of the field at fault: ``grid.yaml:9:5: toy.batch: ...``.
 
-        The field is the error's ``field``, what stands before the message's first colon, or ``fallback``;
-        a field that the grid leaves out has the place of the experiment.
+        The field is what stands before the message's first colon, or ``fallback``, or the error's ``field``
+        (within ``fallback``). A field that the grid leaves out has the place of the experiment.
         """
         places, message = self.places.get(cell, {}), str(error)
+        path = ".".join(filter(None, (fallback, getattr(error, "field", ""))))
         before, _, rest = message.partition(": ")
-        path = getattr(error, "field", "") or fallback
         if before.partition(".")[0] in Settings.model_fields and rest:
             path, message = before, rest
         place = places.get(path) or places.get(path.partition(".")[0]) or places.get("")

@@ -14,10 +14,11 @@ from cbm_cli.trial.start import batch_rows, layout_of
 def check(settings: Settings, data: Dataset) -> None:
     """Raise CbmError where settings ask for what this data set cannot give."""
     _check_batch("batch", settings.batch, data)
+    _check_parts(settings, data)
     if settings.model.kind == "auto-encoder":
         check_validation(settings, data)
         return
-    _check_batch("pretraining: batch", settings.pretraining.batch or "full", data)
+    _check_batch("pretraining.batch", settings.pretraining.batch or "full", data)
     pretraining_facts(settings)  # complains of a sampler that cannot pre-train
     layout = layout_of(settings, data)
     if settings.evaluation == "exact":
@@ -37,6 +38,14 @@ def _check_batch(field: str, batch: int | str, data: Dataset) -> None:
     n = len(data.train)
     if batch != "full" and batch > n:
         raise CbmError(f"{field}: {batch} rows, but {data.name} has {n}; write a smaller number, or full")
+
+
+def _check_parts(settings: Settings, data: Dataset) -> None:
+    asked = settings.evaluate.parts.split("+") if settings.evaluate.parts else []
+    missing = " or ".join(part for part in asked if part not in data.parts)
+    if missing:
+        present = "+".join(data.parts)
+        raise CbmError(f"evaluate.parts: {data.name} has no {missing} part; write parts: {present}")
 
 
 def _check_exact_evaluation(settings: Settings, data: Dataset, layout: Layout) -> None:
