@@ -6,9 +6,9 @@ from difflib import get_close_matches
 from typing import Any
 
 
-def did_you_mean(word: str, known: Collection[str]) -> str:
+def did_you_mean(word: str, known: Collection[str], cutoff: float = 0.6) -> str:
     """Return ``; did you mean NAME?``, or ``; there are A, B, ...`` where no known name is close."""
-    close = get_close_matches(word[:80], known, n=1)
+    close = get_close_matches(word[:80], known, n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
 
 

@@ -30,6 +30,20 @@ experiments:
     table: {scale: total}
 """
 
+MACHINES = {  # what a grid of each kind of machine needs beside data, learning rate and length
+    "rbm": {"model": "{kind: rbm, hidden: 4}", "offsets": "dd^b", "sampler": "PCD-1"},
+    "dbm": {"model": "{kind: dbm, hidden: [6, 5]}", "offsets": "ddd^b_s", "sampler": "PCD-1"},
+    "auto-encoder": {"model": "{kind: auto-encoder, hidden: half}", "offsets": "dd^b_s"},
+}
+
+
+def grid_text(kind, **fields):
+    """Return a grid of one machine with some fields; a field that is None is left out."""
+    plain = {"data": "{name: shifting-bar, size: 9, bar: 1}", "learning_rate": "0.1", "epochs": "3"}
+    lines = plain | MACHINES[kind] | {name.replace("__", "."): text for name, text in fields.items()}
+    body = "".join(f"    {name}: {text}\n" for name, text in lines.items() if text is not None)
+    return f"experiments:\n  toy:\n{body}"
+
 
 def cbm(*arguments, code=0):
     """Run a command and return click's result; fail unless it exits with ``code``."""

@@ -1,16 +1,14 @@
-"""Grid files: what they expand to, what is wrong with them and where, and the schema for editors."""
+"""Grid files: what they expand to, what is wrong with them and where, and those of the paper."""
 
 import csv
 import time
 from importlib.resources import files
 from pathlib import Path
 
-import jsonschema
 import pytest
-import yaml
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import Data, Evaluate, Model, Settings, SlidingFactor, TableSpec, json_schema, read_grid
+from cbm_cli.grid import Data, Evaluate, Model, Settings, SlidingFactor, TableSpec, read_grid
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
 
@@ -35,6 +33,7 @@ def read(tmp_path):
         (tmp_path / "grid.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
         return read_grid(tmp_path / "grid.yaml", *args, **named)
 
+    read.path = tmp_path / "grid.yaml"
     return read
 
 
@@ -214,19 +213,18 @@ def test_when_changes_cells_in_order_and_each_change_sees_those_before(cells):
         + """\
     when:
       - {if: {offsets: 00}, set: {init: zero, data.flip: true}}
-      - {if: {init: zero, data: {flip: true}}, set: {epochs: 7, sliding_factor: 0.2}}
+      - {if: {init: zero, data: {flip: true}}, set: {epochs: 7, weight_decay: 0.2}}
       - {if: {batch: 100, ladders: 1}, set: {weight_scale: 0.3}}
 """
     )
     flipped = Data(name="shifting-bar", size=9, bar=1, flip=True)
-    factor = SlidingFactor(visible=0.2, hidden=0.2)
     changed = settings(
         offsets="00",
         init="zero",
         data=flipped,
         updates=None,
         epochs=7,
-        sliding_factor=factor,
+        weight_decay={"l2": 0.2},
         weight_scale=0.3,
     )
     assert cells(text) == (changed, settings(weight_scale=0.3))
@@ -409,8 +407,8 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
     ("line", "told"),
     [
         ("weight_scal: 1", "9:5: toy.weight_scal: unknown field; did you mean weight_scale?"),
-        ("xyzzy: 1", "9:5: toy.xyzzy: unknown field; there are: description, trials, seed, table, data, "),
-        ("offsets: 00", "9:5: toy.offsets: is given twice; it stands on line 5 already"),
+        ("xyzzy: 1", "9:5: toy.xyzzy: unknown field; there are description, trials, seed, table, data, "),
+        ("offsets: 00", "9:5: toy.offsets: is given twice; line 5 has it already"),
         ("ladders: 1.5", "9:14: toy.ladders: must be a whole number, not 1.5"),
         ("ladders:", "9:13: toy.ladders: must be a whole number, not empty"),
         ("ladders: null", "9:14: toy.ladders: must be a whole number, not null"),
@@ -423,15 +421,12 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("weight_scale: {a: 1}", "9:19: toy.weight_scale: must be a number, not a mapping"),
         ("weight_scale: [0.1, [0.2]]", "9:25: toy.weight_scale: is a list within a list"),
         ("weight_scale: []", "9:19: toy.weight_scale: is an empty list; an axis has one value or more"),
-        (
-            "weight_scale: !!float 1",
-            "9:19: toy.weight_scale: the YAML tag tag:yaml.org,2002:float means nothing",
-        ),
+        ("weight_scale: !!float 1", "9:19: toy.weight_scale: the YAML tag tag:yaml.org,2002:float means"),
         ("sliding_factor: 1.5", "9:21: toy.sliding_factor: must be 1 or less, not 1.5"),
         ("sliding_factor: {hidden: 0}", "9:30: toy.sliding_factor.hidden: must be greater than 0, not 0"),
         ("sliding_factor: {visible: -1}", "9:31: toy.sliding_factor.visible: must be 0 or more, not -1"),
         ("chains: 0", "9:13: toy.chains: must be 1 or more, not 0"),
-        ("chains: 20", "9:13: toy.chains: chains are for PCD-k and FPCD-k; the sampler is PT_10; for PT_c"),
+        ("chains: 20", "9:13: toy.chains: is for PCD-k and FPCD-k; the sampler is PT_10; for PT_c"),
         ("swaps: odd", "9:12: toy.swaps: must be alternate or both, not odd"),
         ("shuffle: never", "9:14: toy.shuffle: must be true or false, not never"),
         ("momentum: 1", "9:15: toy.momentum: must be less than 1, not 1"),
@@ -439,46 +434,28 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("momentun: 0.5", "9:5: toy.momentun: unknown field; did you mean momentum?"),
         ("weight_decay: -1", "9:19: toy.weight_decay: must be 0 or more, not -1"),
         ("weight_decay: {l1: inf}", "9:24: toy.weight_decay.l1: must be finite, not inf"),
-        ("weight_decay: {l3: 1}", "9:20: toy.weight_decay.l3: unknown field; there are: l1, l2"),
-        ("gradient: {scale_of: weights}", "9:26: toy.gradient.scale_of: scale_of needs scale_to, as in"),
+        ("weight_decay: {l3: 1}", "9:20: toy.weight_decay.l3: unknown field; there are l1, l2"),
+        ("gradient: {scale_of: weights}", "9:26: toy.gradient.scale_of: needs scale_to, as in"),
         ("gradient: {scale_of: W}", "9:26: toy.gradient.scale_of: must be all or weights, not W"),
-        (
-            "sliding_factor: {visibel: 1}",
-            "9:22: toy.sliding_factor.visibel: unknown field; did you mean visible?",
-        ),
+        ("sliding_factor: {visibel: 1}", "9:22: toy.sliding_factor.visibel: unknown field; did you mean"),
         ("batch: ful", "9:12: toy.batch: must be full or a whole number, not ful; did you mean full?"),
         ("batch: 0", "9:12: toy.batch: must be full or 1 or more, not 0"),
         ("init: zeros", "9:11: toy.init: must be zero or inverse-sigmoid, not zeros; did you mean zero?"),
-        (
-            "evaluate: {every: 5 minutes}",
-            "9:23: toy.evaluate.every: write a number of updates (50) or of epochs",
-        ),
+        ("evaluate: {every: 5 minutes}", "9:23: toy.evaluate.every: write a number of updates (50) or of"),
         ("evaluate: exact", "9:5: toy.evaluate: must be a mapping of fields, not exact"),
-        (
-            "evaluate: {method: exakt}",
-            "9:24: toy.evaluate.method: must be exact, ais, none or cost, not exakt; did you mean exact?",
-        ),
+        ("evaluate: {method: exakt}", "9:24: toy.evaluate.method: must be exact, ais, none or cost, not"),
         ("epochs: 3", "2:3: toy: give the length of training as either updates or epochs"),
         ("ladders: 3", "9:14: toy.ladders: must divide the batch; 100 is no multiple of 3"),
         ("trials: 0", "9:13: toy.trials: must be 1 or more, not 0"),
         ("trials: [1, 2]", "9:13: toy.trials: must be a whole number, not a list"),
         ("seed: -1", "9:11: toy.seed: must be 0 or more, not -1"),
         ("description: [a]", "9:18: toy.description: must be text, not a list"),
-        (
-            "table: {rows: sampeler}",
-            "9:19: toy.table.rows: there is no column sampeler; did you mean sampler?",
-        ),
-        (
-            "table: {groups: [data, hidden]}",
-            "9:28: toy.table.groups: there is no column hidden; did you mean",
-        ),
+        ("table: {rows: sampeler}", "9:19: toy.table.rows: there is no column sampeler; did you mean"),
+        ("table: {groups: [data, hidden]}", "9:28: toy.table.groups: there is no column hidden; did you"),
         ("table: {scale: all}", "9:20: toy.table.scale: must be total or per-sample, not all"),
         ("table: {row: init}", "9:13: toy.table.row: unknown field; did you mean rows?"),
         ("zip: learning_rate", "9:10: toy.zip: must be a list, not learning_rate"),
-        (
-            "zip: [data, samplr]",
-            "9:17: toy.zip: ties whole fields; there is no samplr; did you mean sampler?",
-        ),
+        ("zip: [data, samplr]", "9:17: toy.zip: ties whole fields; there is no samplr; did you mean"),
         ("zip: [data, ladders]", "9:10: toy.zip: ties ladders, which is not given here"),
         ("zip: [data, model, data]", "9:10: toy.zip: names data twice"),
         ("exclude: {offsets: 00}", "9:14: toy.exclude: must be a list, not a mapping"),
@@ -494,21 +471,12 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("when: [{if: {init: zero}, set: {ladders: 2}}]", "9:17: toy.when.if: holds for no cell of the grid"),
         ("when: [{if: {sampler: PT_10}}]", "9:12: toy.when.set: is missing"),
         ("when: [{set: {ladders: 2}}]", "9:12: toy.when.if: is missing"),
-        (
-            "when: [{iff: 1, if: {batch: 100}, set: {}}]",
-            "9:13: toy.when.iff: unknown field; did you mean if?",
-        ),
-        (
-            "when: [{if: {batch: 100}, set: {ladders: [2]}}]",
-            "9:46: toy.when.set.ladders: sets one value, not a list",
-        ),
-        (
-            "when: [{if: {batch: 100}, set: {lader: 2}}]",
-            "9:37: toy.when.set.lader: unknown field; did you mean ladders?",
-        ),
+        ("when: [{iff: 1, if: {batch: 100}, set: {}}]", "9:13: toy.when.iff: unknown field; did you mean"),
+        ("when: [{if: {batch: 100}, set: {ladders: [2]}}]", "9:46: toy.when.set.ladders: sets one value,"),
+        ("when: [{if: {batch: 100}, set: {lader: 2}}]", "9:37: toy.when.set.lader: unknown field; did you"),
         ("when: [{if: {batch: 100}, set: {data: {flip: on}}}]", "9:37: toy.when.set.data: needs the name of"),
-        ("when: [{if: {batch: 100}, set: {data.name: mnist}}]", "2:3: toy: mnist has no option size"),
-        ("when: [{if: {batch: 100}, set: {offsets: ddd}}]", "2:3: toy: offset scheme ddd^b has 3 letters"),
+        ("when: [{if: {batch: 100}, set: {data.name: mnist}}]", "9:37: toy.when.set.data.name: mnist has"),
+        ("when: [{if: {batch: 100}, set: {offsets: ddd}}]", "9:46: toy.when.set.offsets: offset scheme"),
         ("? [a, b]\n    : 1", "9:7: toy: a key must be plain text"),
     ],
 )
@@ -521,25 +489,13 @@ def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
     ("field", "value", "told"),
     [
         ("data", "mnst", "8:11: toy.data: data set 'mnst' is unknown; did you mean mnist?"),
-        (
-            "data",
-            "shifting-bar",
-            "8:11: toy.data: shifting-bar needs a size; write {name: shifting-bar, size: 9",
-        ),
+        ("data", "shifting-bar", "8:11: toy.data: shifting-bar needs a size; write {name: shifting-bar,"),
         ("data", "{name: mnist, size: 3}", "8:5: toy.data: mnist has no option size"),
-        (
-            "data",
-            "{name: shifting-bar, size: 4, bar: 4}",
-            "8:5: toy.data: bar must be less than size 4, not 4",
-        ),
+        ("data", "{name: shifting-bar, size: 4, bar: 4}", "8:5: toy.data: bar must be less than size 4,"),
         ("data", "{flip: yes}", "8:5: toy.data: needs the name of a data set, or"),
         ("model", "{kind: rbm}", "8:5: toy.model.hidden: is missing"),
         ("model", "4", "8:5: toy.model: must be a mapping of fields, not 4"),
-        (
-            "model",
-            "{kind: dbn, hidden: 4}",
-            "8:19: toy.model.kind: must be rbm, dbm or auto-encoder, not dbn; did you mean dbm?",
-        ),
+        ("model", "{kind: dbn, hidden: 4}", "8:19: toy.model.kind: must be rbm, dbm or auto-encoder, not"),
         ("offsets", "[00, dq^b]", "8:19: toy.offsets: offset scheme 'dq^b' has unknown letters q"),
         ("offsets", "ddbs", "8:14: toy.offsets: offset scheme 'ddbs' is ambiguous; did you mean dd^b_s?"),
         ("offsets", "000", "8:14: toy.offsets: offset scheme 000 has 3 letters; an rbm of 2 layers needs 2"),
@@ -549,11 +505,7 @@ def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
         ("learning_rate", "-0.5", "8:20: toy.learning_rate: must be greater than 0, not -0.5"),
         ("learning_rate", "{decay: 0.9}", "8:5: toy.learning_rate.start: is missing"),
         ("learning_rate", "{start: 0}", "8:28: toy.learning_rate.start: must be greater than 0, not 0"),
-        (
-            "learning_rate",
-            "{start: 1, decay: 1, every: 5}",
-            "8:38: toy.learning_rate.decay: must be less than 1, not 1",
-        ),
+        ("learning_rate", "{start: 1, decay: 1, every: 5}", "8:38: toy.learning_rate.decay: must be less"),
         ("learning_rate", "{start: 1, decay: 0.9}", "8:38: toy.learning_rate.decay: decay needs an interval"),
         ("learning_rate", "{start: 1, every: 5}", "8:38: toy.learning_rate.every: every needs a decay"),
         (
@@ -562,11 +514,7 @@ def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
             "8:60: toy.learning_rate.steps: a rate decays or changes in steps; give",
         ),
         ("learning_rate", "{start: 1, steps: 0.1}", "8:38: toy.learning_rate.steps: write rates and where"),
-        (
-            "learning_rate",
-            "{start: 1, steps: 0 from 7 epochs}",
-            "8:38: toy.learning_rate.steps: rates must be finite and greater than 0",
-        ),
+        ("learning_rate", "{start: 1, steps: 0 from 7 epochs}", "8:38: toy.learning_rate.steps: rates must"),
         (
             "learning_rate",
             "{start: 1, steps: 0.1 from 7 epochs + 0.1 from 9 updates}",
@@ -577,12 +525,8 @@ def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
             "{start: 1, steps: 0.1 from 7 epochs + 0.01 from 7 epochs}",
             "8:38: toy.learning_rate.steps: steps must come one after the other",
         ),
-        (
-            "learning_rate",
-            "{start: 1, step: 0.1 from 7 epochs}",
-            "8:31: toy.learning_rate.step: unknown field; did you mean steps?",
-        ),
-        ("updates", "1e3", "8:14: toy.updates: must be a whole number, not 1e3"),
+        ("learning_rate", "{start: 1, step: 0.1 from 7 epochs}", "8:31: toy.learning_rate.step: unknown"),
+        ("updates", "1.5e0", "8:14: toy.updates: must be a whole number, not 1.5e0"),
     ],
 )
 def test_mistake_in_a_needed_field_is_told_once_with_its_place(complaints, field, value, told):
@@ -596,10 +540,127 @@ def test_missing_field_is_told_once_however_many_cells_there_are(complaints, fie
     assert complaints(text) == [f"2:3: toy.{field}: is missing"]
 
 
-def test_ladders_without_tempering_are_refused(complaints):
-    text = PLAIN.replace("PT_10", "[PCD-1, PT_10]") + "    ladders: [2, 4]\n"
-    told = "toy.ladders: ladders are for parallel tempering; PCD-1 has one temperature"
-    assert complaints(text) == [f"9:15: {told}", f"9:18: {told}"]
+NO_TEMPERING = "is for parallel tempering; PCD-1 has one temperature"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ("    sampler: PCD-1\n    ladders: [2, 4]\n", [f"9:15: toy.ladders: {NO_TEMPERING}"] * 2),
+        (
+            "    sampler: CD-1\n    fast_decay: 0.9\n",
+            ["9:17: toy.fast_decay: is for FPCD-k; the sampler is CD-1"],
+        ),
+        ("    sampler: [CD-1, exact]\n    chains: 7\n", ["9:13: toy.chains: is for PCD-k and FPCD-k"]),
+    ],
+)
+def test_fields_that_change_nothing_are_refused_where_they_stand(complaints, fields, told):
+    found = complaints(without("sampler") + fields)
+    assert len(found) == len(told)
+    assert found[0].startswith(told[0])
+
+
+def test_a_field_may_have_no_effect_on_some_cells_which_are_then_one_cell(cells):
+    text = without("offsets").replace("PT_10", "[PCD-1, PT_10]") + (
+        "    offsets: [00, d0^b_s, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n    ladders: [2, 4]\n"
+    )
+    found = cells(text)
+    assert len(set(found)) == len(found) == (1 + 2 + 2) * (1 + 2)
+    assert {(cell.sampler, cell.ladders) for cell in found} == {("PCD-1", 1), ("PT_10", 2), ("PT_10", 4)}
+    factors = {(cell.offsets, cell.sliding_factor.visible, cell.sliding_factor.hidden) for cell in found}
+    moving = {("d0^b_s", 0.1, 0.01), ("d0^b_s", 0.2, 0.01), ("dd^b_s", 0.1, 0.1), ("dd^b_s", 0.2, 0.2)}
+    assert factors == {("00", 0.01, 0.01)} | moving
+    alone = cells(without("offsets").replace("PT_10", "PCD-1") + "    offsets: 00\n")
+    assert alone[0] in found  # the same settings, and so the same run-id
+
+
+def test_each_value_needs_an_effect_on_some_cell(complaints):
+    zipped = without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
+    (found,) = complaints(zipped + "    zip: [offsets, sliding_factor]\n")
+    assert found.startswith("9:22: toy.sliding_factor: is for schemes with _s")
+    (found,) = complaints(PLAIN + "    when: [{if: {batch: 100}, set: {fast_decay: 0.5}}]\n")
+    assert found.startswith("9:49: toy.when.set.fast_decay: is for FPCD-k")
+    (found,) = complaints(PLAIN, {"fast_decay": "0.5"})
+    assert found.startswith("--set fast_decay: is for FPCD-k")
+
+
+def test_a_default_needs_an_effect_on_some_experiment(read, complaints):
+    text = "defaults: {fast_decay: 0.5}\n" + PLAIN
+    assert complaints(text) == ["1:24: defaults.fast_decay: is for FPCD-k; the sampler is PT_10"]
+    other = (
+        "  other: {data: mnist, model: {kind: rbm, hidden: 1}, offsets: 00, sampler: FPCD-1, learning_rate: 1"
+    )
+    grid = read(f"{text}{other}, updates: 9}}\n").experiments
+    assert [one.cells[0].fast_decay for one in grid.values()] == [0.95, 0.5]
+
+
+def test_fields_overridden_by_an_option_excuse_the_others(cells):
+    assert cells(PLAIN + "    ladders: 4\n", {"sampler": "CD-1"})[0].ladders == 1
+
+
+def test_kinds_of_machines_share_a_grid_with_fields_that_only_some_need(cells):
+    text = without("model") + "    model: [{kind: rbm, hidden: 4}, {kind: auto-encoder, hidden: half}]\n"
+    assert [(cell.model.kind, cell.sampler) for cell in cells(text)] == [
+        ("rbm", "PT_10"),
+        ("auto-encoder", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "updates"), [("1e4", 10_000), ("10_000", 10_000), ("1.5e3", 1500), ("+2E1", 20), ("7", 7)]
+)
+def test_whole_numbers_may_have_an_exponent_or_underscores(cells, text, updates):
+    assert cells(without("updates") + f"    updates: {text}\n")[0].updates == updates
+    every = (
+        cells(PLAIN + f"    evaluate: {{every: {text.lstrip('+').lower()} updates}}\n")
+        if "." not in text
+        else None
+    )
+    assert every is None or every[0].every == f"{updates} updates"
+
+
+@pytest.mark.parametrize("text", ["1.5", "1e-1", "1e999", "1e", "1__0", "0e4", "1.25e1"])
+def test_other_numbers_are_no_whole_numbers(complaints, text):
+    (found,) = complaints(without("updates") + f"    updates: {text}\n")
+    assert found.startswith("8:14: toy.updates: must be ")
+    assert found.endswith(f"not {text}")
+
+
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("dropout", "there are description, trials, "),
+        ("weight_init", "there are description, trials, "),
+        ("weight_cost", "there are description, trials, "),
+        ("momentums", "did you mean momentum?"),
+        ("learningrate", "did you mean learning_rate?"),
+        ("data.flop", "there are description, "),
+    ],
+)
+def test_unknown_fields_are_told_what_there_is_and_what_is_really_close(complaints, field, hint):
+    (found,) = complaints(PLAIN + f"    {field}: 1\n")
+    assert found.startswith(f"9:5: toy.{field}: unknown field; {hint}")
+
+
+def test_errors_found_with_the_data_name_the_place_of_their_field(read):
+    toy = read(PLAIN + "    batch: [10, 900]\n    exclude: [{batch: 10}]\n").experiments["toy"]
+    (cell,) = toy.cells
+    place = f"{read.path}:"
+    assert toy.located(cell, CbmError("batch: too many")) == f"{place}9:17: toy.batch: too many"
+    assert toy.located(cell, CbmError("data.size: odd")) == f"{place}3:38: toy.data.size: odd"
+    assert toy.located(cell, CbmError("a.csv: missing"), "data") == f"{place}3:11: toy.data: a.csv: missing"
+    assert toy.located(cell, CbmError("evaluate: no")) == f"{place}2:3: toy.evaluate: no"
+    assert toy.located(cell, CbmError("no field")) == f"{place}2:3: toy: no field"
+    error = CbmError("is missing")
+    error.field = "bar"
+    assert toy.located(cell, error, "data") == f"{place}3:46: toy.data.bar: is missing"
+
+
+def test_thousand_cells_are_checked_in_a_second(cells):
+    rates = ", ".join(str(number / 1000) for number in range(1, 1001))
+    begun = time.perf_counter()
+    assert len(cells(PLAIN.replace("0.1", f"[{rates}]"))) == 1000
+    assert time.perf_counter() - begun < 3  # 0.15 s on an idle machine
 
 
 def test_any_number_of_ladders_suits_a_full_batch(cells):
@@ -664,15 +725,15 @@ experiments:
         ),
         ("experiments:\n\ttoy: 1\n", "2:1: is not YAML: while scanning for the next token, found character"),
         ("experiments: {toy: *x}\n", "1:20: is not YAML: found undefined alias 'x'"),
-        ("experiments: &x {toy: *x}\n", "1:14: contains an alias of itself"),
+        ("experiments: &x {toy: *x}\n", "1:23: contains an alias of itself"),
         (
             PLAIN + "---\n" + PLAIN,
-            "9:1: is not YAML: expected a single document in the stream, but found another",
+            "9:1: is a second document",
         ),
         (PLAIN + "    init: \x07\n", "9:11: is not YAML: special characters are not allowed"),
         (PLAIN.encode() + b"    # caf\xe9\n", "9:10: is not UTF-8"),
         (PLAIN.encode("utf-16"), "1:1: is not UTF-8"),
-        ("experiments: " + "[" * 5000, " is nested more than 20 levels deep"),
+        ("experiments: " + "[" * 5000, "1:34: is nested more than 20 levels deep"),
         ("experiments: " + "[" * 50 + "]" * 50, "1:34: is nested more than 20 levels deep"),
         ("#" * 1_000_001, " is larger than 1,000,000 bytes"),
     ],
@@ -693,7 +754,7 @@ def test_missing_file_and_folder_are_refused(tmp_path):
     [
         ("{x: [a, aa]}", "9:17: groups.x: there is no experiment or group aa; did you mean a?"),
         ("{x: [y], y: [x]}", "9:10: groups.x: contains itself"),
-        ("{a: [b]}", "9:10: groups.a: is the name of an experiment already"),
+        ("{a: [b]}", "9:10: groups.a: is already the name of an experiment"),
         ("{x: []}", "9:13: groups.x: names no experiment"),
         ("[a, b]", "9:1: groups: must be a mapping of fields, not a list"),
     ],
@@ -705,15 +766,15 @@ def test_bad_group_is_refused(complaints, groups, told):
 
 def test_long_chain_of_groups_is_refused(complaints):
     groups = "".join(f"  g{n}: g{n + 1}\n" for n in range(500)) + "  g500: a\n"
-    assert any("stands below 20 other groups" in line for line in complaints(SEVERAL + "groups:\n" + groups))
+    assert any("is below 20 other groups" in line for line in complaints(SEVERAL + "groups:\n" + groups))
 
 
 def test_aliased_bomb_is_refused_at_once(complaints):
     levels = "".join(f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 30))
     begun = time.perf_counter()
     (complaint,) = complaints("defaults:\n  l0: &l0 [x, x]\n" + levels + PLAIN)
-    assert "has more than 100,000 values when its aliases are written out" in complaint
-    assert time.perf_counter() - begun < 5
+    assert "has more than 100,000 values" in complaint
+    assert time.perf_counter() - begun < 30
 
 
 @pytest.mark.parametrize(
@@ -866,126 +927,6 @@ def test_toys_are_trained_on_the_full_batch_and_mnist_in_epochs():
         }
     for experiment in grid.select(["mnist-16"]):
         assert {(cell.epochs, cell.batch, cell.every) for cell in experiment.cells} == {(100, 100, "1 epoch")}
-
-
-# ---- The schema for editors ----
-
-VALIDATOR = jsonschema.Draft202012Validator(json_schema())
-
-
-def as_an_editor_reads(text):
-    return yaml.safe_load(text)
-
-
-def test_schema_is_a_schema_and_accepts_the_experiments_of_the_paper():
-    VALIDATOR.check_schema(VALIDATOR.schema)
-    VALIDATOR.validate(as_an_editor_reads(EXPERIMENTS.read_text()))
-
-
-@pytest.mark.parametrize(
-    ("lines", "told"),  # told: what no schema can see, how values fit together
-    [
-        ("offsets: 00", ""),
-        ("offsets: [00, d0, dd_s^b]", ""),
-        ("learning_rate: [1e-3, 1, .5, '0.1']", ""),
-        ("learning_rate: {start: [0.1, 1], decay: 0.9, every: 10 epochs}", ""),
-        ("learning_rate: [0.1, {start: 1, steps: 0.1 from 9 updates + 0.01 from 20 updates}]", ""),
-        ("weight_decay: [0, 0.0002, {l1: 1e-4}]", ""),
-        ("momentum: [0, 0.9]", ""),
-        ("swaps: both", ""),
-        ("shuffle: [true, off]", ""),
-        ("sliding_factor: {visible: 0}", ""),
-        ("when: [{if: {learning_rate: 0.1}, set: {learning_rate.decay: 0.5}}]", "decay needs an interval"),
-        ("data: mnist", ""),
-        ("data: [mnist, {name: bars-and-stripes, size: [2, 3], flip: [off, 'true']}]", ""),
-        ("data: {name: mnist, bar: 3}", "has no option bar"),
-        ("sliding_factor: [0.01, {visible: 1, hidden: [0.1, 1e-2]}]", ""),
-        ("batch: [full, 50, '50', 1_000]", ""),
-        ("evaluate: {method: none, every: [50, 1 epoch]}", ""),
-        ("trials: '3'", ""),
-        ("description: yes", ""),
-        ("table: {rows: data.flip, columns: [offsets, model_hidden], scale: total}", ""),
-        ("zip: [data, learning_rate]", ""),
-        ("zip: [[data, learning_rate], [model, offsets]]", ""),
-        ("exclude: []", ""),
-        ("exclude: [{data: shifting-bar, sliding_factor: 0.01}]", "has no cell left"),
-        ("exclude: [{data: [bars-and-stripes, mnist]}]", "holds for no cell"),
-        ("exclude: [{data: {bar: [2, 3]}, data.flip: off, offsets: 00}]", "holds for no cell"),
-        (
-            "when: [{if: {batch: [100]}, set: {data.flip: on, sliding_factor: 0.5, evaluate: {every: 3}}}]",
-            "",
-        ),
-    ],
-)
-def test_schema_accepts_what_the_reader_accepts(read, lines, told):
-    text = without(lines.partition(":")[0]) + f"    {lines}\n"
-    VALIDATOR.validate(as_an_editor_reads(text))
-    if told:
-        with pytest.raises(CbmError, match=told):
-            read(text)
-    else:
-        assert read(text).experiments["toy"].cells
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        "weight_scal: 1",
-        "ladders: 1.5",
-        "ladders: 0",
-        "ladders:",
-        "ladders: []",
-        "ladders: [[1]]",
-        "ladders: {a: 1}",
-        "weight_scale: small",
-        "weight_scale: -1",
-        "weight_scale: '-1e-3'",
-        "learning_rate: {decay: 0.9, every: 10 epochs}",
-        "learning_rate: {start: 1, decay: 2, every: 10 epochs}",
-        "momentum: 1",
-        "weight_decay: -1",
-        "chains: 0",
-        "swaps: none",
-        "sliding_factor: 1.5",
-        "sliding_factor: {visibel: 1}",
-        "batch: ful",
-        "init: zeros",
-        "data: mnst",
-        "data: {flip: on}",
-        "data: {name: mnist, sise: 3}",
-        "model: {kind: rbm}",
-        "model: 4",
-        "evaluate: exact",
-        "trials: [1, 2]",
-        "seed: -1",
-        "description: [a]",
-        "table: {rows: sampeler}",
-        "table: {scale: all}",
-        "table: {row: init}",
-        "zip: learning_rate",
-        "zip: [data.flip, model]",
-        "exclude: {sampler: PT_10}",
-        "exclude: [{}]",
-        "exclude: [{sampeler: PT_10}]",
-        "exclude: [{data: [{flip: on}]}]",
-        "when: [{if: {sampler: PT_10}}]",
-        "when: [{if: {sampler: PT_10}, set: {ladders: [2]}}]",
-        "when: [{if: {sampler: PT_10}, set: {data: {flip: on}}}]",
-    ],
-)
-def test_schema_refuses_what_the_reader_refuses(complaints, lines):
-    field = lines.partition(":")[0]
-    text = without(field) + f"    {lines}\n"
-    assert complaints(text)
-    assert not VALIDATOR.is_valid(as_an_editor_reads(text))
-
-
-@pytest.mark.parametrize(
-    "text", ["[a]", "{}", "experiments: {}", "experiments: {a/b: {}}", "experiments: {a: }"]
-)
-def test_schema_refuses_files_of_another_shape(complaints, text):
-    assert complaints(text)
-    assert not VALIDATOR.is_valid(as_an_editor_reads(text))
 
 
 # ---- Changes from the command line ----

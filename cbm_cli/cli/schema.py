@@ -10,4 +10,4 @@ def schema() -> None:
 
     from cbm_cli.grid import json_schema
 
-    click.echo(json.dumps(json_schema(), indent=2))
+    click.echo(json.dumps(json_schema(), indent=1))

@@ -159,8 +159,7 @@ def make_agenda(
     """
     if root.exists() and not root.is_dir():
         raise CbmError(f"{root}: is a file; choose another folder with -o")
-    datasets = {cell.data: None for experiment in experiments for cell in experiment.cells}
-    datasets = {data: load(**data.model_dump(), folder=folder) for data in datasets}
+    datasets = _load(experiments, folder)
     names = Names(datasets, root, folder)
     _check_cells(experiments, names)
     agenda = Agenda(
@@ -178,6 +177,24 @@ def make_agenda(
     return agenda
 
 
+def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset]:
+    """Load the data sets of all cells; CbmError for all that cannot be loaded, at once."""
+    datasets: dict[Data, Dataset | None] = {}
+    problems: list[str] = []
+    for experiment in experiments:
+        for cell in experiment.cells:
+            if cell.data in datasets:
+                continue
+            try:
+                datasets[cell.data] = load(**cell.data.model_dump(), folder=folder)
+            except CbmError as error:
+                datasets[cell.data] = None
+                problems.append(experiment.located(cell, error, "data"))
+    if problems:
+        raise CbmError("\n".join(problems))
+    return datasets
+
+
 def _check_cells(experiments: Sequence[Experiment], names: Names) -> None:
     problems: dict[str, None] = {}
     for experiment in experiments:
@@ -190,7 +207,7 @@ def _check_cells(experiments: Sequence[Experiment], names: Names) -> None:
                     start.check(data, experiment.trials)
                 names.run_id(experiment, cell)
             except CbmError as error:
-                problems[f"{experiment.name}: {error}"] = None
+                problems[experiment.located(cell, error)] = None
     if problems:
         raise CbmError("\n".join(problems))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.measuring import RECORDERS
+from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.machines.files import Layered, read_machine
 from cbm_cli.results import Progress, Store, run_id

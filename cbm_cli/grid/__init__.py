@@ -1,21 +1,22 @@
 """Grid files: YAML text to validated, frozen experiments."""
 
 from cbm_cli.grid.data import Data
-from cbm_cli.grid.learning import (
+from cbm_cli.grid.names import Sampler, Scheme
+from cbm_cli.grid.parts import (
+    RECORDERS,
     EarlyStopping,
+    Evaluate,
     Gradient,
     LearningRate,
     MeanField,
+    Model,
     Pretraining,
+    Record,
     SlidingFactor,
     StartFrom,
     WeightDecay,
 )
-from cbm_cli.grid.machine import Model
-from cbm_cli.grid.measuring import RECORDERS, Evaluate, Record
-from cbm_cli.grid.offsets import Scheme
-from cbm_cli.grid.reading import Grid, read_grid
-from cbm_cli.grid.samplers import Sampler
+from cbm_cli.grid.read import Grid, read_grid
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import Experiment, Settings, TableSpec, Trial
 

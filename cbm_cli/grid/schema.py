@@ -4,25 +4,24 @@ Editors read a file by YAML's rules: ``offsets: 00`` reaches them as the number 
 text may be a number here, and a number may be text that reads as one.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 
 from cbm_cli import datasets
-from cbm_cli.grid.data import OF_FILES, Data
-from cbm_cli.grid.fields import INNER, NESTED, SHORT
-from cbm_cli.grid.reading import COLUMNS, NAME, Head
-from cbm_cli.grid.settings import Settings, TableSpec
+from cbm_cli.grid.data import OF_FILES
+from cbm_cli.grid.expand import PATHS, SHORT
+from cbm_cli.grid.read import COLUMNS, NAME, Head
+from cbm_cli.grid.settings import NESTED, Settings, TableSpec
 
 Schema = dict[str, Any]
 
 _TEXT = {"type": ["string", "number", "boolean"]}
-_READS_AS = {
-    "integer": {"type": "string", "pattern": r"^\s*\+?[0-9][0-9_]*\s*$"},
-    "number": {"type": "string", "pattern": r"^\s*\+?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"},
-    "boolean": {"enum": ["true", "false", "yes", "no", "on", "off"]},
+_NUMBERS = {  # how text reads as a number
+    "integer": r"^\s*\+?([0-9][0-9_]*|[0-9_]*\.?[0-9]+[eE]\+?[0-9]+)\s*$",
+    "number": r"^\s*\+?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$",
 }
+_TRUTH = {"enum": [True, False, "true", "false", "yes", "no", "on", "off"]}
 
 
 def json_schema() -> Schema:
@@ -32,128 +31,130 @@ def json_schema() -> Schema:
     but not how fields fit together.
     """
     names = _axis(_TEXT)
-    experiment = {"$ref": "#/$defs/experiment"}
-    named = {"type": "object", "additionalProperties": False, "minProperties": 1}
+    experiment = _ref("experiment")
     sections = {
-        "defaults": {**experiment, "description": "Fields of all experiments that do not give their own"},
-        "default": {**names, "description": "Experiments or groups that a bare `cbm run FILE` runs"},
-        "groups": {"type": "object", "additionalProperties": names, "description": "Several under one name"},
-        "experiments": {**named, "patternProperties": {f"^{NAME}$": experiment}},
+        "defaults": _about("Fields of all experiments that do not give their own", experiment),
+        "default": _about("Experiments or groups that a bare `cbm run FILE` runs", names),
+        "groups": _about(
+            "Several experiments under one name", {"type": "object", "additionalProperties": names}
+        ),
+        "experiments": {
+            "description": "The experiments by name",
+            "type": "object",
+            "patternProperties": {f"^{NAME}$": experiment},
+            "additionalProperties": False,
+            "minProperties": 1,
+        },
     }
-    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Experiment grid of cbm"}
-    definitions = {
-        "experiment": _object(_experiment()),
-        "condition": _condition(),
-        "assignment": _assignment(),
-    }
-    return about | _object(sections, required=["experiments"]) | {"$defs": definitions}
-
-
-def _experiment() -> dict[str, Schema]:
-    condition, assignment = {"$ref": "#/$defs/condition"}, {"$ref": "#/$defs/assignment"}
-    change = _object({"if": condition, "set": assignment}, required=["if", "set"])
-    tie = _list({"enum": list(Settings.model_fields)})
     return {
-        **{name: _loose(schema) for name, schema in _properties(Head).items()},
-        "table": _table(),
-        **{name: _axis(schema) for name, schema in _settings(_axis).items()},
-        "zip": {"anyOf": [tie, _list(tie)], "description": "Axes that advance together"},
-        "exclude": {**_list(condition), "description": "Cells to leave out"},
-        "when": {**_list(change), "description": "Fields to set for some cells"},
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Experiment grid of cbm",
+        **_object(sections, "experiments"),
+        "$defs": _values()
+        | _columns()
+        | {"experiment": _experiment(), "condition": _condition(), "set": _assignment()},
     }
+
+
+def _values() -> dict[str, Schema]:
+    """Return the schema of one value of each setting, dotted where nested, and of each nested mapping."""
+    values = {name: one for name, one in _properties(Settings).items() if name not in NESTED}
+    for name, model in NESTED.items():
+        values |= {f"{name}.{part}": one for part, one in _properties(model).items()}
+    values["data.name"] = {"description": values["data.name"]["description"], "enum": datasets.names()}
+    for name, model in NESTED.items():
+        values[name] = _mapping(name, {part: _ref(f"{name}.{part}.axis") for part in model.model_fields})
+    return values | {f"{path}.axis": _axis(_ref(path)) for path in PATHS}
+
+
+def _mapping(name: str, parts: dict[str, Schema]) -> Schema:
+    """Return a nested setting from its parts, in the long form and in the short one if there is one."""
+    required = [part for part, info in NESTED[name].model_fields.items() if info.is_required()]
+    forms = [_object(parts, *required)]
+    if name == "data":  # a known name, or files under any name
+        named = {part: one for part, one in parts.items() if part not in OF_FILES}
+        forms = [_object(named, "name"), _object(parts | {"name": _TEXT}, "path")]
+    return {"anyOf": forms + [_ref(f"{name}.{part}") for part in SHORT.get(name, ())[:1]]}
+
+
+def _experiment() -> Schema:
+    table = _properties(TableSpec)
+    for name in ("rows", "columns", "groups"):
+        table[name] = _about(table[name]["description"], _ref("column.axis"))
+    tie = _list({"enum": list(Settings.model_fields)})
+    change = _object({"if": _ref("condition"), "set": _ref("set")}, "if", "set")
+    return _object(
+        _properties(Head)
+        | {"table": _about(Head.model_fields["table"].description, _object(table))}
+        | {
+            name: _about(info.description, _ref(f"{name}.axis"))
+            for name, info in Settings.model_fields.items()
+        }
+        | {
+            "zip": _about("Axes that advance together", {"anyOf": [tie, _list(tie)]}),
+            "exclude": _about("Cells to leave out", _list(_ref("condition"))),
+            "when": _about("Fields to set for some cells", _list(change)),
+        }
+    )
+
+
+def _columns() -> dict[str, Schema]:
+    """Return the schema of the names that a table knows, dotted or not."""
+    names = {*COLUMNS, *(path for path in PATHS if "." in path)} - {f"data.{one}" for one in OF_FILES}
+    return {"column": {"enum": sorted(names)}, "column.axis": _axis(_ref("column"))}
 
 
 def _condition() -> Schema:
-    tests = {
-        name: _axis(_loose(schema)) for name, schema in _properties(Settings).items() if name not in NESTED
-    }
+    tests = {path: _ref(f"{path}.axis") for path in PATHS}
     for name, model in NESTED.items():
-        parts = _object({part: _axis(schema) for part, schema in _parts(model).items()})
-        tests[name] = {"anyOf": [parts, *(_axis(short) for short in _short(name))]}
-    dotted = {path: _axis(schema) for path, schema in _dotted().items()}
-    return _object(tests | dotted, minProperties=1)
+        parts = _object({part: tests[f"{name}.{part}"] for part in model.model_fields})
+        tests[name] = {"anyOf": [parts, *(tests[f"{name}.{part}"] for part in SHORT.get(name, ())[:1])]}
+    return _object(tests) | {"minProperties": 1}
 
 
 def _assignment() -> Schema:
-    return _object(_settings(lambda part: part) | _dotted())
-
-
-def _settings(each: Callable[[Schema], Schema]) -> dict[str, Schema]:
-    """Return the schema of one value of every setting; ``each`` part of a nested one may be an axis."""
-    schemas = {name: _loose(schema) for name, schema in _properties(Settings).items()}
+    values = {path: _ref(path) for path in PATHS}
     for name, model in NESTED.items():
-        parts = {part: each(schema) for part, schema in _parts(model).items()}
-        schemas[name] = {"anyOf": [*_long(model, parts), *_short(name)]}
-    return schemas
-
-
-def _long(model: type[BaseModel], parts: dict[str, Schema]) -> list[Schema]:
-    """Return the schema of a mapping; ``data:`` has two forms, a name of those known and files."""
-    if model is not Data:
-        return [_object(parts, _required(model))]
-    named = {name: part for name, part in parts.items() if name not in OF_FILES}
-    return [_object(named, ["name"]), _object(parts | {"name": _TEXT}, ["path"])]
-
-
-def _short(name: str) -> list[Schema]:
-    """Return the schema of the short form of a nested setting, if it has one."""
-    return [_parts(NESTED[name])[part] for part in SHORT.get(name, ())[:1]]
-
-
-def _dotted() -> dict[str, Schema]:
-    parts = {name: _parts(model) for name, model in NESTED.items()}
-    return {f"{name}.{part}": schema for name in parts for part, schema in parts[name].items()}
-
-
-def _parts(model: type[BaseModel]) -> dict[str, Schema]:
-    parts = {name: _loose(schema) for name, schema in _properties(model).items()}
-    if model is Data:
-        parts["name"] |= {"type": "string", "enum": datasets.names()}
-    return parts
-
-
-def _table() -> Schema:
-    names = _axis({"enum": sorted({*COLUMNS, *INNER} - {f"data.{field}" for field in OF_FILES})})
-    parts = _properties(TableSpec)
-    return _object({name: names if "items" in part else _loose(part) for name, part in parts.items()})
+        values[name] = _mapping(name, {part: _ref(f"{name}.{part}") for part in model.model_fields})
+    return _object(values)
 
 
 def _properties(model: type[BaseModel]) -> dict[str, Schema]:
-    return model.model_json_schema()["properties"]
-
-
-def _required(model: type[BaseModel]) -> list[str]:
-    return model.model_json_schema().get("required", [])
+    return {name: _loose(schema) for name, schema in model.model_json_schema()["properties"].items()}
 
 
 def _loose(schema: Schema) -> Schema:
     """Accept a scalar in its other spellings; drop the titles, defaults and nulls that pydantic adds."""
     schema = {key: value for key, value in schema.items() if key not in ("title", "default")}
-    if "anyOf" in schema:
-        schema["anyOf"] = [_loose(one) for one in schema["anyOf"] if one != {"type": "null"}]
-        return schema
     kind = schema.get("type")
-    if kind == "array":
-        return schema | {"items": _loose(schema["items"])}
+    if "anyOf" in schema:
+        choices = [_loose(one) for one in schema.pop("anyOf") if one != {"type": "null"}]
+        return {**choices[0], **schema} if len(choices) == 1 else {"anyOf": choices, **schema}
+    if kind == "boolean":
+        return {key: value for key, value in schema.items() if key != "type"} | _TRUTH
     if kind == "string" and not {"enum", "const", "pattern"} & schema.keys():
         return schema | _TEXT
-    if kind in _READS_AS:
-        return _described([schema, _READS_AS[kind]], schema.pop("description", None))
+    if kind in ("integer", "number"):
+        return schema | {"type": [kind, "string"], "pattern": _NUMBERS[kind]}
     return schema
 
 
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
+
+
 def _axis(schema: Schema) -> Schema:
-    return _described([schema, _list(schema, minItems=1)], schema.get("description"))
+    return {"anyOf": [schema, _list(schema) | {"minItems": 1}]}
 
 
-def _described(choices: list[Schema], description: str | None) -> Schema:
-    return {"anyOf": choices} | ({"description": description} if description else {})
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
 
 
-def _list(items: Schema, **more: Any) -> Schema:
-    return {"type": "array", "items": items, **more}
+def _about(description: str | None, schema: Schema) -> Schema:
+    return {"description": description, **schema}
 
 
-def _object(properties: dict[str, Schema], required: Sequence[str] = (), **more: Any) -> Schema:
-    shape = {"type": "object", "properties": properties, "additionalProperties": False, **more}
-    return shape | ({"required": list(required)} if required else {})
+def _object(properties: dict[str, Schema], *required: str) -> Schema:
+    shape = {"type": "object", "properties": properties, "additionalProperties": False}
+    return shape | ({"required": [*required]} if required else {})

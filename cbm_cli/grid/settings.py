@@ -1,98 +1,135 @@
 """The settings of one cell of a grid, validated and frozen; trials repeat a cell with other seeds."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from cbm_cli.errors import CbmError
 from cbm_cli.grid.data import Data
-from cbm_cli.grid.fitting import check_fit
-from cbm_cli.grid.learning import (
-    DataPhase,
+from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
+from cbm_cli.grid.parts import (
     EarlyStopping,
+    Evaluate,
     Gradient,
     LearningRate,
     MeanField,
+    Model,
     Pretraining,
+    Record,
     SlidingFactor,
     StartFrom,
     WeightDecay,
 )
-from cbm_cli.grid.machine import Model
-from cbm_cli.grid.measuring import Evaluate, Record
-from cbm_cli.grid.samplers import BACK_PROPAGATION, Sampler
-from cbm_cli.grid.values import EVERY_FIELD, Count, Frozen, OffsetText, Positive, SamplerText, Share
+from cbm_cli.grid.values import (
+    EVERY_FIELD,
+    Count,
+    Frozen,
+    Misfit,
+    OffsetText,
+    Positive,
+    SamplerText,
+    Share,
+    text_of_form,
+)
+from cbm_cli.grid.yaml_places import Place
 
 
 class Settings(Frozen):
-    """Everything that one trial needs to know but its seed."""
+    """Everything that one trial needs to know except its seed."""
 
     since_0_2 = frozenset({"chains", "swaps", "shuffle", "momentum", "weight_decay", "start_from"})
 
-    data: Data
-    model: Model
-    offsets: OffsetText
-    sampler: SamplerText | None = Field(None, description="Of the model phase; auto encoders have none")
-    learning_rate: LearningRate
-    fast_learning_rate: Positive | None = Field(
-        None, description="FPCD: of the fast weights; default: the learning rate of the first update"
+    data: Data = Field(description="A data set by name, or files of your own")
+    model: Model = Field(description="The machine: its kind and its hidden units")
+    offsets: OffsetText = Field(description="Offset scheme, one letter per layer: dd^b_s, aa^b, d0, 00")
+    sampler: SamplerText | None = Field(
+        None, description="CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact; auto encoders have none"
     )
-    fast_decay: Share = Field(0.95, description="FPCD: what an update leaves")
-    momentum: Share = Field(0.0, description="What an update keeps of the step before it")
-    weight_decay: WeightDecay = WeightDecay()
-    ladders: Count = Field(1, description="Independent tempered ladders (PT); must divide the batch")
+    learning_rate: LearningRate = Field(description="A number, or a rate that decays or changes in steps")
+    fast_learning_rate: Positive | None = Field(
+        None, description="FPCD: rate of the fast weights; default: the learning rate of the first update"
+    )
+    fast_decay: Share = Field(0.95, description="FPCD: share of the fast weights that an update leaves")
+    momentum: Share = Field(0.0, description="Share of the last step that is added to the next one")
+    weight_decay: WeightDecay = Field(WeightDecay(), description="Shrinks the weights; a number is l2")
+    ladders: Count = Field(1, description="PT: independent tempered ladders; must divide the batch")
     chains: Count | None = Field(
         None, description="PCD-k and FPCD-k: persistent chains; default: as many as rows of a batch"
     )
     swaps: Literal["alternate", "both"] = Field(
         "alternate", description="PT: neighbours of even and odd temperatures in turn, or both in every round"
     )
-    sliding_factor: SlidingFactor = SlidingFactor()
-    gradient: Gradient = Gradient()
+    sliding_factor: SlidingFactor = Field(
+        SlidingFactor(), description="Schemes with _s: weight of the newest mean in the moving average"
+    )
+    gradient: Gradient = Field(Gradient(), description="Direction of an update; a word is its kind")
     gradient_from: Literal["samples", "exact"] = Field(
         "samples", description="Model phase of the gradient: the sampler's, or over all states"
     )
     offsets_from: Literal["same", "independent", "exact", "random"] = Field(
         "same", description="Means of the offsets: the gradient's, a second sampler's, exact, or random"
     )
-    data_phase: DataPhase = "mean-field"
-    mean_field: MeanField = MeanField()
-    pretraining: Pretraining = Pretraining()
-    early_stopping: EarlyStopping = EarlyStopping()
-    start_from: StartFrom = StartFrom()
+    data_phase: text_of_form(
+        r"mean-field|gibbs-0*([1-9]\d*)",
+        "write mean-field, or gibbs-k with k sweeps of 1 or more, as in gibbs-5",
+        lambda match: f"gibbs-{match[1]}" if match[1] else match[0],
+    ) = Field("mean-field", description="DBM: mean-field, or gibbs-k with k sweeps")
+    mean_field: MeanField = Field(MeanField(), description="DBM: when the mean field has converged")
+    pretraining: Pretraining = Field(Pretraining(), description="DBM: layer-wise training; epochs, or fields")
+    early_stopping: EarlyStopping = Field(EarlyStopping(), description="Auto encoder: when to stop")
+    start_from: StartFrom = Field(StartFrom(), description="Machine files or an experiment to start from")
     init: Literal["zero", "inverse-sigmoid"] = Field("inverse-sigmoid", description="Initial visible biases")
     weight_scale: Positive = Field(0.01, description="Standard deviation of the initial weights")
     updates: Count | None = Field(None, description="Length of training in updates (or give epochs)")
     epochs: Count | None = Field(None, description="Length of training in epochs (or give updates)")
     batch: Literal["full"] | Count = Field(100, description="Rows of a mini-batch, or full")
     shuffle: bool = Field(True, description="Rows of the mini-batches come in a new order in every epoch")
-    evaluate: Evaluate = Evaluate()
-    record: Record = Record()
+    evaluate: Evaluate = Field(Evaluate(), description="What is evaluated during training, and how often")
+    record: Record = Field(Record(), description="What is recorded beside the evaluations")
 
     @model_validator(mode="after")
-    def _fit_together(self) -> "Settings":
-        check_fit(self)
+    def _check(self) -> "Settings":
+        for path, reason in self.unused().items():
+            if not path.startswith("sliding_factor"):  # pre-training hands it to layers that do not slide
+                raise Misfit(path, f"{path} {reason}")
+        self.check()
         return self
 
-    @property
-    def every(self) -> str:
-        """Evaluation interval, such as ``50 updates`` or ``1 epoch``."""
-        return self.evaluate.every or ("50 updates" if self.updates else "1 epoch")
+    def check(self) -> None:
+        """Raise Misfit, or ValueError where no field is to blame, for settings that contradict each other."""
+        if (self.updates is None) == (self.epochs is None):
+            raise ValueError("give the length of training as either updates or epochs")
+        for check in (_check_scheme, _check_sampler, _check_gradient, _check_evaluation):
+            check(self)
+
+    def unused(self) -> dict[str, str]:
+        """Return the given fields, dotted where nested, that change nothing here, and why."""
+        return {path: reason for path, reason in _unused(self) if self.value(path) != default_of(path)}
+
+    def without_unused(self) -> "Settings":
+        """Return the same settings with the defaults of all fields that change nothing."""
+        update: dict[str, Any] = {}
+        for path in self.unused():
+            name, _, inner = path.partition(".")
+            whole = update.get(name, getattr(self, name))
+            update[name] = whole.model_copy(update={inner: default_of(path)}) if inner else default_of(path)
+        return self.model_copy(update=update) if update else self
+
+    def value(self, path: str) -> Any:
+        """Return the value of a field, dotted where nested."""
+        name, _, inner = path.partition(".")
+        return getattr(getattr(self, name), inner) if inner else getattr(self, name)
 
     @property
-    def evaluation(self) -> str:
-        """What is measured: ``exact``, ``ais``, ``cost`` or ``none``."""
-        return self.evaluate.method or ("cost" if self.model.kind == "auto-encoder" else "exact")
-
-    @property
-    def temperatures(self) -> int:
-        """Inverse temperatures of AIS."""
-        return self.evaluate.temperatures or (29_000 if self.model.kind == "dbm" else 14_500)
+    def scheme(self) -> Scheme:
+        """The offset scheme, parsed."""
+        return Scheme.parse(self.offsets)
 
     @property
     def parsed_sampler(self) -> Sampler:
-        """The sampler; one of default values where there is none."""
+        """The sampler, parsed; one with default values where there is none."""
         return Sampler.parse(self.sampler) if self.sampler else Sampler()
 
     @property
@@ -101,24 +138,226 @@ class Settings(Frozen):
         return self.sampler or BACK_PROPAGATION
 
     @property
+    def every(self) -> str:
+        """Evaluation interval, such as ``50 updates`` or ``1 epoch``."""
+        return self.evaluate.every or ("50 updates" if self.updates else "1 epoch")
+
+    @property
+    def evaluation(self) -> str:
+        """What is evaluated: ``exact``, ``ais``, ``cost`` or ``none``."""
+        return self.evaluate.method or ("cost" if self.model.kind == "auto-encoder" else "exact")
+
+    @property
+    def temperatures(self) -> int:
+        """Inverse temperatures of AIS."""
+        return self.evaluate.temperatures or (29_000 if self.model.kind == "dbm" else 14_500)
+
+    @property
     def fast_rate(self) -> float:
         """Learning rate of the fast weights; 0 where the sampler has none."""
         return (self.fast_learning_rate or self.learning_rate.start) if self.parsed_sampler.fast else 0.0
 
     def row(self) -> dict[str, Any]:
-        """Every setting as one flat row of plain values: the columns of ``summary.csv``."""
+        """Return every setting as one flat row of plain values: the columns of ``summary.csv``."""
         flat: dict[str, Any] = {"data": self.data.title}
-        for field, value in self.model_dump(context=EVERY_FIELD).items():
+        for name, value in self.model_dump(context=EVERY_FIELD).items():
             if isinstance(value, dict):
-                flat |= {f"{field}_{name}": inner for name, inner in value.items()}
+                flat |= {f"{name}_{inner}": part for inner, part in value.items()}
             else:
-                flat[field] = value
+                flat[name] = value
         return flat | {
             "sampler": self.sampler_name,
             "evaluate_method": self.evaluation,
             "evaluate_every": self.every,
             "evaluate_temperatures": self.temperatures,
         }
+
+
+NESTED: dict[str, type[Frozen]] = {
+    name: info.annotation
+    for name, info in Settings.model_fields.items()
+    if isinstance(info.annotation, type) and issubclass(info.annotation, Frozen)
+}
+
+
+def default_of(path: str) -> Any:
+    """Return the default of a field, dotted where nested."""
+    name, _, inner = path.partition(".")
+    return NESTED[name].default_of(inner) if inner else Settings.default_of(name)
+
+
+# Fields that some kinds of machines cannot use: the kinds that can, and what to call them.
+_KINDS = {
+    **dict.fromkeys(
+        ("data_phase", "mean_field"),
+        (("dbm",), "the mean field of DBMs; the hidden means of others are exact"),
+    ),
+    "pretraining": (("dbm",), "the layers of DBMs; there is nothing to pre-train in one layer"),
+    "early_stopping": (("auto-encoder",), "auto encoders; other machines have no cost to watch"),
+    **dict.fromkeys(("model.encoder", "model.decoder", "model.loss"), (("auto-encoder",), "auto encoders")),
+    **dict.fromkeys(("gradient_from", "offsets_from", "record"), (("rbm",), "RBMs")),
+    "gradient": (("rbm", "dbm"), "Boltzmann machines; an auto encoder descends its cost"),
+    **dict.fromkeys(
+        ("sampler", "ladders", "chains", "swaps", "fast_learning_rate", "fast_decay"),
+        (("rbm", "dbm"), "Boltzmann machines; an auto encoder learns by back-propagation"),
+    ),
+}
+
+
+def _unused(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the fields, given or not, that change nothing in a cell, and why."""
+    kind = settings.model.kind
+    for path, (kinds, users) in _KINDS.items():
+        if kind not in kinds:
+            yield path, f"is for {users}; the model is of kind {kind}"
+    if kind != "auto-encoder":
+        yield from _unused_by_sampler(settings)
+    yield from _unused_by_offsets(settings)
+    gradient, record, start = settings.gradient, settings.record, settings.start_from
+    if gradient.kind != "natural":
+        for name in ("fisher", "estimate", "damping", "iterations"):
+            yield f"gradient.{name}", "is for the natural gradient; write kind: natural"
+    elif gradient.estimate == "exact":
+        yield "gradient.iterations", "is for a Fisher matrix from samples; write estimate: samples"
+    if gradient.scale_to == "none":
+        yield "gradient.scale_of", "needs scale_to, as in scale_to: standard"
+    if not record.what:
+        for name in ("every", "window"):
+            yield f"record.{name}", "needs something to record, as in what: weight_norms"
+    if "offset_values" not in record.names:
+        yield "record.units", "is for the recorder offset_values, which is not recorded"
+    if not settings.pretraining.epochs:
+        for name in Pretraining.model_fields:
+            if name != "epochs":
+                yield f"pretraining.{name}", "needs epochs of pre-training, as in epochs: 200"
+    if not start.experiment:
+        yield "start_from.machine", "chooses one of an experiment's two machines; give experiment"
+    if start.path:
+        for name in ("init", "weight_scale"):
+            yield name, f"is for fresh machines; these start from {start.path}"
+    if settings.batch == (settings.pretraining.batch or "full") == "full":
+        yield "shuffle", "is for mini-batches; a full batch has all rows in every update"
+    if settings.evaluation != "ais":
+        for name in ("temperatures", "runs", "base"):
+            yield f"evaluate.{name}", f"is for method: ais; the method is {settings.evaluation}"
+    if settings.evaluation == "none":
+        yield "evaluate.rows", "is for evaluations; the method is none"
+
+
+def _unused_by_sampler(settings: Settings) -> Iterator[tuple[str, str]]:
+    sampler, name = settings.parsed_sampler, settings.sampler_name
+    if not sampler.fast:
+        for path in ("fast_learning_rate", "fast_decay"):
+            yield path, f"is for FPCD-k; the sampler is {name}"
+    if sampler.temperatures == 1:
+        yield "swaps", f"is for parallel tempering; {name} has one temperature"
+        yield "ladders", f"is for parallel tempering; {name} has one temperature"
+    if sampler.restart or sampler.exact or sampler.temperatures > 1:
+        remedy = "; for PT_c write ladders" if sampler.temperatures > 1 else ""
+        yield "chains", f"is for PCD-k and FPCD-k; the sampler is {name}{remedy}"
+    if sampler.exact:
+        yield "gradient_from", "is exact already, by the sampler"
+
+
+def _unused_by_offsets(settings: Settings) -> Iterator[tuple[str, str]]:
+    scheme, layers = settings.scheme, settings.pretraining
+    if set(scheme.letters) == {"0"}:
+        yield "offsets_from", f"has no effect: the offsets of {settings.offsets} stay at zero"
+    if layers.epochs and layers.offsets and "_s" in layers.offsets and not layers.sliding_factor:
+        return  # the layers of a pre-training use both factors
+    constant = "0" if settings.start_from.path or settings.start_from.experiment else "0h"
+    if settings.offsets_from == "random":
+        constant = "0"
+    for side, letters in (("visible", scheme.letters[:1]), ("hidden", scheme.letters[1:])):
+        if not scheme.sliding:
+            yield (
+                f"sliding_factor.{side}",
+                f"is for schemes with _s, as in dd^b_s; the offsets are {settings.offsets}",
+            )
+        elif set(letters) <= set(constant):
+            yield (
+                f"sliding_factor.{side}",
+                f"has no effect: the {side} offsets of {settings.offsets} are constant",
+            )
+
+
+def _check_scheme(settings: Settings) -> None:
+    model, letters = settings.model, settings.scheme.letters
+    if len(letters) != model.layers:
+        raise Misfit(
+            "offsets",
+            f"offset scheme {settings.offsets} has {len(letters)} letter{'s' * (len(letters) > 1)}; "
+            f"{_a(model.kind)} of {model.layers} layers needs {model.layers}",
+        )
+    if settings.sliding_factor.visible == 0 and settings.scheme.sliding and letters[0] != "d":
+        raise Misfit(
+            "sliding_factor.visible",
+            f"0 keeps visible offsets of the letter d at the data mean; in {settings.offsets} they have the "
+            f"letter {letters[0]}: give more than 0",
+        )
+    if model.kind == "auto-encoder" and set(letters) & set("ma"):
+        raise Misfit(
+            "offsets",
+            f"offset scheme {settings.offsets} uses the model mean (m, a); auto encoders have none: "
+            "write 0, d, h or r",
+        )
+
+
+def _check_sampler(settings: Settings) -> None:
+    kind, start, layers = settings.model.kind, settings.start_from, settings.pretraining
+    if kind != "auto-encoder" and settings.sampler is None:
+        raise Misfit("sampler", "is missing")
+    if kind == "dbm" and settings.parsed_sampler.fast:
+        raise Misfit("sampler", f"{settings.sampler} is for RBMs; for a dbm write PCD-k, CD-k or PT_c")
+    for batch in (settings.batch, layers.batch or settings.batch):
+        if batch != "full" and batch % settings.ladders:
+            raise Misfit("ladders", f"must divide the batch; {batch} is no multiple of {settings.ladders}")
+    if (start.path or start.experiment) and layers.epochs:
+        raise Misfit("pretraining", "the layers are those of start_from; remove pretraining or start_from")
+
+
+def _check_gradient(settings: Settings) -> None:
+    gradient, letters = settings.gradient, set(settings.scheme.letters)
+    if settings.model.kind == "dbm" and (gradient.kind == "natural" or gradient.scale_to != "none"):
+        raise Misfit("gradient", "the natural gradient and scale_to are for RBMs; the model is of kind dbm")
+    for kind, letter, meaning in (("standard", "0", "without offsets"), ("enhanced", "a", "centered by a")):
+        if gradient.kind == kind and letters != {letter}:
+            remedy = f"write offsets: {letter * settings.model.layers}, or gradient: centered"
+            raise Misfit(
+                "gradient", f"the {kind} gradient is the one {meaning}, not {settings.offsets}; {remedy}"
+            )
+    if gradient.estimate == "samples" and (
+        settings.parsed_sampler.exact or settings.gradient_from == "exact"
+    ):
+        raise Misfit(
+            "gradient",
+            "estimate: samples takes the Fisher matrix of the model phase's samples, and an exact phase has "
+            "none; write estimate: exact",
+        )
+    if gradient.scale_to == "centered" and letters == {"0"}:
+        raise Misfit(
+            "gradient",
+            f"scale_to: centered needs offsets; without any, as in {settings.offsets}, the centered gradient "
+            "is the standard one: write scale_to: standard",
+        )
+
+
+def _check_evaluation(settings: Settings) -> None:
+    kind, method = settings.model.kind, settings.evaluate.method
+    if kind == "auto-encoder" and method in ("exact", "ais"):
+        raise Misfit(
+            "evaluate",
+            f"method {method} estimates a likelihood, and an auto encoder has no normalised likelihood; "
+            "it is judged by its cost: write method: cost",
+        )
+    if kind != "auto-encoder" and method == "cost":
+        raise Misfit(
+            "evaluate", f"method cost is for auto encoders; {_a(kind)} has a likelihood: exact or ais"
+        )
+
+
+def _a(kind: str) -> str:
+    return f"{'a' if kind == 'dbm' else 'an'} {kind}"
 
 
 @dataclass(frozen=True)
@@ -144,14 +383,14 @@ class Trial:
 class TableSpec(Frozen):
     """How ``cbm table`` lays an experiment out: names of columns of ``summary.csv``."""
 
-    rows: tuple[str, ...] = ("sampler", "learning_rate")
-    columns: tuple[str, ...] = ("offsets",)
-    groups: tuple[str, ...] = ("data",)
+    rows: tuple[str, ...] = Field(("sampler", "learning_rate"), description="Settings shown as rows")
+    columns: tuple[str, ...] = Field(("offsets",), description="Settings shown as columns")
+    groups: tuple[str, ...] = Field(("data",), description="Settings shown as groups of rows")
     scale: Literal["total", "per-sample"] = Field(
         "per-sample", description="Log-likelihood summed over the rows, or their mean"
     )
     metric: str | None = Field(
-        None, description="What the cells show; default: log-likelihood, cost or lower bound, as there is"
+        None, description="What is shown; default: log-likelihood, cost or lower bound, whichever there is"
     )
     statistic: Literal["max", "final", "best-valid"] = Field(
         "max", description="Best value over training, last value, or value at the best validation"
@@ -169,9 +408,25 @@ class Experiment:
     cells: tuple[Settings, ...]
     table: TableSpec
     sources: tuple["Experiment", ...] = ()  # the experiments that trials of this one start from
+    places: Mapping[Settings, Mapping[str, Place]] = field(default_factory=dict, compare=False, repr=False)
 
     def __iter__(self) -> Iterator[Trial]:
         """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even cells."""
         for number in range(self.trials):
             for settings in self.cells:
                 yield Trial(self.name, settings, number, self.seed)
+
+    def located(self, cell: Settings, error: CbmError, fallback: str = "") -> str:
+        """Return an error's message after the place of the field at fault: ``grid.yaml:9:5: toy.batch: ...``.
+
+        The field is what stands before the message's first colon, or ``fallback``, or the error's ``field``
+        (within ``fallback``). A field that the grid leaves out has the place of the experiment.
+        """
+        places, message = self.places.get(cell, {}), str(error)
+        path = ".".join(filter(None, (fallback, getattr(error, "field", ""))))
+        before, _, rest = message.partition(": ")
+        if before.partition(".")[0] in Settings.model_fields and rest:
+            path, message = before, rest
+        place = places.get(path) or places.get(path.partition(".")[0]) or places.get("")
+        label = f"{self.name}.{path}" if path else self.name
+        return f"{place}: {label}: {message}" if place else f"{label}: {message}"

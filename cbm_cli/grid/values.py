@@ -1,10 +1,10 @@
-"""The kinds of values that settings are made of, and how their texts are read."""
+"""The base class of all settings, and the kinds of values that settings are made of."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -15,8 +15,7 @@ from pydantic import (
 )
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.offsets import Scheme
-from cbm_cli.grid.samplers import Sampler
+from cbm_cli.grid.names import SAMPLER_PATTERN, SCHEME_PATTERN, Sampler, Scheme
 
 EVERY_FIELD = "every field"  # context of a dump that omits nothing
 
@@ -42,48 +41,91 @@ class Frozen(BaseModel):
 
 
 class Misfit(ValueError):
-    """A value that does not go with the others; ``field`` is the one to look at first."""
+    """A value that contradicts another one; ``field`` is the one to look at first, dotted where nested."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
 
 
-def _canonical(kind: type[Scheme] | type[Sampler]) -> AfterValidator:
-    def parse(text: str) -> str:
+def text_of_form(
+    pattern: str, remedy: str, canonical: Callable[[re.Match], str] = lambda match: match[0], **numbers: int
+) -> Any:
+    """Return the type of a text of a given form.
+
+    Parameters
+    ----------
+    pattern : str
+        Regular expression of the whole text without the spaces around it; editors check it, too.
+    remedy : str
+        What to write instead of anything else.
+    canonical : callable, optional
+        From the match to the canonical spelling; raises ValueError where the form alone is not enough.
+    **numbers : int
+        ``minimum`` and ``maximum`` of the numbers that YAML may make of such a text.
+    """
+
+    def parse(given: object) -> str:
+        match = re.fullmatch(pattern, str(given).strip())
+        if match is None:
+            raise ValueError(remedy)
+        return canonical(match)
+
+    return _text(parse, pattern, numbers)
+
+
+def _name(kind: type[Scheme] | type[Sampler], pattern: str, **numbers: int) -> Any:
+    def parse(given: object) -> str:
         try:
-            return str(kind.parse(text))
+            return str(kind.parse(str(given)))
         except CbmError as error:
             raise ValueError(str(error)) from None
 
-    return AfterValidator(parse)
+    return _text(parse, pattern, numbers)
 
 
-def _every(text: object) -> str:
-    match = re.fullmatch(r"(\d+)\s*(updates?|epochs?)?", str(text).strip())
-    if match is None or int(match[1]) < 1:
-        raise ValueError("write a number of updates (50) or of epochs (1 epoch)")
-    unit = (match[2] or "update").rstrip("s")
-    return f"{match[1]} {unit}" + ("s" if int(match[1]) > 1 else "")
+def _text(parse: Callable[[object], str], pattern: str, numbers: dict[str, int]) -> Any:
+    schema = {"type": ["string", "integer"] if numbers else "string", "pattern": rf"^\s*({pattern})\s*$"}
+    return Annotated[str, BeforeValidator(parse), Field(json_schema_extra=schema | numbers)]
 
 
-def _parts(text: object) -> str:
-    known, asked = ("train", "valid", "test"), str(text).split("+")
-    if not set(asked) <= set(known):
-        raise ValueError("write parts as train, test or train+valid+test")
-    return "+".join(part for part in known if part in asked)
+def _whole(given: object) -> object:
+    """Read ``1e4`` as 10000; YAML 1.1 and pydantic take it for text."""
+    if isinstance(given, str) and re.fullmatch(r"\s*\+?[\d_]*\.?\d*[eE]\+?\d+\s*", given):
+        number = float(given)
+        return int(number) if number.is_integer() else given
+    return given
 
 
-OffsetText = Annotated[str, _canonical(Scheme), Field(description="Offset scheme: dd^b_s, aa^b, d0, 00, ...")]
-SamplerText = Annotated[
-    str, _canonical(Sampler), Field(description="CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact")
-]
-Interval = Annotated[str, BeforeValidator(_every), Field(description="Updates (50) or epochs (1 epoch)")]
-Parts = Annotated[str, BeforeValidator(_parts)]
-FileName = Annotated[str, Field(min_length=1)]
+def whole(minimum: int) -> Any:
+    """Return the type of a whole number from ``minimum`` on."""
+    return Annotated[int, Field(ge=minimum), BeforeValidator(_whole)]
+
+
+def _interval(match: re.Match) -> str:
+    count, unit = int(_whole(match[1])), (match[2] or "update").rstrip("s")
+    return f"{count} {unit}{'s' * (count > 1)}"
+
+
+def _parts(match: re.Match) -> str:
+    return "+".join(part for part in ("train", "valid", "test") if part in match[0].split("+"))
+
+
+Count = whole(1)
+WholeNumber = whole(0)
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(gt=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-WholeNumber = Annotated[int, Field(ge=0)]
+FileName = Annotated[str, Field(min_length=1)]
+OffsetText = _name(Scheme, SCHEME_PATTERN, minimum=0, maximum=0)  # YAML takes 00 for the number 0
+SamplerText = _name(Sampler, SAMPLER_PATTERN)
+Interval = text_of_form(
+    r"(0*[1-9](?:_?\d)*(?:[eE]\+?\d\d?)?)\s*(updates?|epochs?)?",
+    "write a number of updates (50) or of epochs (1 epoch)",
+    _interval,
+    minimum=1,
+)
+Parts = text_of_form(
+    r"(train|valid|test)(\+(train|valid|test))*", "write parts as train, test or train+valid+test", _parts
+)

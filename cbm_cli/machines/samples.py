@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.samplers import Sampler
+from cbm_cli.grid.names import Sampler
 from cbm_cli.kernels.machine import Array, Machine, Rows
 from cbm_cli.kernels.plan import Plan, plain_plan
 from cbm_cli.kernels.random import SAMPLER

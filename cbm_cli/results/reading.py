@@ -6,8 +6,7 @@ from typing import Any
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.grid.offsets import Scheme
-from cbm_cli.grid.samplers import BACK_PROPAGATION, Sampler
+from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
 from cbm_cli.results.store import Store
 
 

@@ -13,11 +13,16 @@ from cbm_cli.trial.start import batch_rows, layout_of
 
 def check(settings: Settings, data: Dataset) -> None:
     """Raise CbmError if settings ask for something that this data set cannot give."""
-    for field, batch in (("batch", settings.batch), ("pretraining: batch", settings.pretraining.batch)):
+    for field, batch in (("batch", settings.batch), ("pretraining.batch", settings.pretraining.batch)):
         n = len(data.train)
         if isinstance(batch, int) and batch > n:
             raise CbmError(f"{field}: {batch} rows, but {data.name} has {n}; write a smaller number, or full")
     _check_rates(settings)
+    asked = settings.evaluate.parts.split("+") if settings.evaluate.parts else []
+    missing = " or ".join(part for part in asked if part not in data.parts)
+    if missing:
+        present = "+".join(data.parts)
+        raise CbmError(f"evaluate.parts: {data.name} has no {missing} part; write parts: {present}")
     if settings.model.kind == "auto-encoder":
         _check_validation(settings, data)
         return
@@ -34,11 +39,11 @@ def _check_rates(settings: Settings) -> None:
     rates = [rate for _, rate in settings.learning_rate.pieces(lambda text: 1, 2)]
     numbers = {
         "learning_rate": max(rates),
-        "pretraining: learning_rate": settings.pretraining.learning_rate,
+        "pretraining.learning_rate": settings.pretraining.learning_rate,
         "fast_learning_rate": settings.fast_rate,
         "weight_scale": settings.weight_scale,
-        "weight_decay: l1": settings.weight_decay.l1,
-        "weight_decay: l2": settings.weight_decay.l2,
+        "weight_decay.l1": settings.weight_decay.l1,
+        "weight_decay.l2": settings.weight_decay.l2,
     }
     largest = float(np.finfo(np.float32).max)
     for field, number in numbers.items():

@@ -13,7 +13,7 @@ from scipy.special import expit
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.offsets import Scheme
+from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.plan import Plan

@@ -14,8 +14,8 @@ from scipy.special import expit
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.measuring import RECORDERS
-from cbm_cli.grid.offsets import LETTERS, Scheme
+from cbm_cli.grid.names import LETTERS, Scheme
+from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import Trail, empty_trail, machine_of
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood

@@ -6,7 +6,7 @@ import numpy as np
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.offsets import Scheme
+from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import State
 from cbm_cli.machines.files import Layered

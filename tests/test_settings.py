@@ -1,52 +1,39 @@
-"""Grids of deep machines and auto encoders, gradients and recorders: what they mean, what is refused."""
+"""Settings of all kinds of machines: what they mean, what contradicts, what has no effect."""
 
 import csv
 import json
 from importlib.resources import files
 
-import jsonschema
+import numpy as np
 import pytest
-import yaml
 
 from cbm_cli.errors import CbmError
+from cbm_cli.execution.jobs import Job
 from cbm_cli.grid import (
     RECORDERS,
     EarlyStopping,
     Gradient,
+    LearningRate,
     MeanField,
     Model,
     Pretraining,
     Record,
-    json_schema,
+    Settings,
+    Trial,
+    WeightDecay,
     read_grid,
 )
-from cbm_cli.results.identity import run_id
+from cbm_cli.results import run_id
 from cbm_cli.results.reading import label
-
-VALIDATOR = jsonschema.Draft202012Validator(json_schema())
-MACHINES = {
-    "rbm": {"model": "{kind: rbm, hidden: 4}", "offsets": "dd^b", "sampler": "PCD-1"},
-    "dbm": {"model": "{kind: dbm, hidden: [6, 5]}", "offsets": "ddd^b_s", "sampler": "PCD-1"},
-    "auto-encoder": {"model": "{kind: auto-encoder, hidden: half}", "offsets": "dd^b_s"},
-}
-
-
-def grid_text(kind, **fields):
-    """Return a grid of one machine; a field that is None is left out."""
-    plain = {"data": "{name: shifting-bar, size: 9, bar: 1}", "learning_rate": "0.1", "epochs": "3"}
-    lines = plain | MACHINES[kind] | {name.replace("__", "."): text for name, text in fields.items()}
-    body = "".join(f"    {name}: {text}\n" for name, text in lines.items() if text is not None)
-    return f"experiments:\n  toy:\n{body}"
+from tests.builders import MACHINES, grid_text
 
 
 @pytest.fixture
 def cells(tmp_path):
-    """Return a function from a kind of machine and fields to cells; editors must accept the grid, too."""
+    """Return a function from a kind of machine and fields to cells."""
 
     def cells(kind, overrides=None, **fields):
-        text = grid_text(kind, **fields)
-        VALIDATOR.validate(yaml.safe_load(text))
-        (tmp_path / "grid.yaml").write_text(text)
+        (tmp_path / "grid.yaml").write_text(grid_text(kind, **fields))
         return read_grid(tmp_path / "grid.yaml", overrides or {}).experiments["toy"].cells
 
     return cells
@@ -125,10 +112,7 @@ def test_layers_above_nine_visible_units(model, layers, sizes):
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        (
-            "{kind: dbm, hidden: 500}",
-            "toy.model.hidden: a dbm with one hidden layer is an RBM; write kind: rbm",
-        ),
+        ("{kind: dbm, hidden: 500}", "toy.model.hidden: a dbm with one hidden layer is an RBM; write kind:"),
         ("{kind: dbm, hidden: [500]}", "toy.model.hidden: a dbm with one hidden layer is an RBM"),
         ("{kind: dbm, hidden: [500, 0]}", "toy.model.hidden: must be whole numbers of 1 or more"),
         ("{kind: dbm, hidden: [500, -2]}", "toy.model.hidden: must be whole numbers of 1 or more"),
@@ -141,25 +125,14 @@ def test_layers_above_nine_visible_units(model, layers, sizes):
         ("{kind: dbm, hidden: half}", "toy.model.hidden: half is for auto encoders"),
         ("{kind: rbm, hidden: half}", "toy.model.hidden: half is for auto encoders"),
         ("{kind: rbm, hidden: 0}", "toy.model.hidden: must be whole numbers of 1 or more"),
-        (
-            "{kind: rbm, hidden:}",
-            "toy.model.hidden: must be whole numbers of 1 or more, one a hidden layer, "
-            "as in 500 or 500-500, not empty",
-        ),
+        ("{kind: rbm, hidden:}", "toy.model.hidden: must be whole numbers of 1 or more, one per hidden"),
         ("{kind: rbm, hidden: 5-5}", "toy.model.hidden: an rbm has one hidden layer, not 5-5; a dbm has"),
         ("{kind: rbm, hidden: [[5, 5]]}", "toy.model.hidden: is a list within a list"),
         ("{kind: auto-encoder, hidden: [half, 5]}", "toy.model.hidden: must be whole numbers of 1 or more"),
-        (
-            "{kind: [rbm, dbm], hidden: [4, 8]}",
-            "toy.model.hidden: is an axis or layers, depending on the kind",
-        ),
-        ("{kind: rbm, hidden: 4, encoder: tanh}", "toy.model.encoder: encoder is for auto encoders"),
-        ("{kind: rbm, hidden: 4, loss: squared}", "toy.model.loss: loss is for auto encoders"),
-        (
-            "{kind: auto-encoder, hidden: 4, decoder: relu}",
-            "toy.model.decoder: the cross entropy needs outputs within (0, 1), where the data lie, and so "
-            "decoder: sigmoid; with relu write loss: squared",
-        ),
+        ("{kind: [rbm, dbm], hidden: [4, 8]}", "toy.model.hidden: is an axis or layers, depending on the"),
+        ("{kind: rbm, hidden: 4, encoder: tanh}", "toy.model.encoder: is for auto encoders"),
+        ("{kind: rbm, hidden: 4, loss: squared}", "toy.model.loss: is for auto encoders"),
+        ("{kind: auto-encoder, hidden: 4, decoder: relu}", "toy.model.decoder: the cross entropy needs"),
     ],
 )
 def test_machines_that_make_no_sense_are_refused(complaint, model, told):
@@ -183,16 +156,8 @@ def test_activations_of_auto_encoders(cells):
         ("dbm", "dd", "offset scheme dd^b has 2 letters; a dbm of 3 layers needs 3"),
         ("dbm", "0000", "offset scheme 0000 has 4 letters; a dbm of 3 layers needs 3"),
         ("auto-encoder", "000", "offset scheme 000 has 3 letters; an auto-encoder of 2 layers needs 2"),
-        (
-            "auto-encoder",
-            "dm",
-            "offset scheme dm^b takes the model mean (m, a), which an auto encoder has not",
-        ),
-        (
-            "auto-encoder",
-            "aa",
-            "offset scheme aa^b takes the model mean (m, a), which an auto encoder has not",
-        ),
+        ("auto-encoder", "dm", "offset scheme dm^b uses the model mean (m, a); auto encoders have none"),
+        ("auto-encoder", "aa", "offset scheme aa^b uses the model mean (m, a); auto encoders have none"),
     ],
 )
 def test_schemes_that_do_not_fit_are_refused(complaint, kind, offsets, told):
@@ -211,79 +176,38 @@ def test_auto_encoders_take_the_letters_that_need_no_model(cells):
     [
         ("rbm", "sampler", None, "is missing"),
         ("dbm", "sampler", None, "is missing"),
-        (
-            "auto-encoder",
-            "sampler",
-            "CD-1",
-            "sampler is for Boltzmann machines; an auto encoder learns by back-",
-        ),
-        ("auto-encoder", "ladders", "2", "ladders is for Boltzmann machines"),
-        (
-            "auto-encoder",
-            "fast_learning_rate",
-            "0.1",
-            "fast_learning_rate is for FPCD-k; the sampler is back-",
-        ),
+        ("auto-encoder", "sampler", "CD-1", "is for Boltzmann machines; an auto encoder learns by back-"),
+        ("auto-encoder", "ladders", "2", "is for Boltzmann machines"),
+        ("auto-encoder", "fast_learning_rate", "0.1", "is for Boltzmann machines"),
         ("dbm", "sampler", "FPCD-1", "FPCD-1 is for RBMs; for a dbm write PCD-k, CD-k or PT_c"),
-        ("rbm", "data_phase", "gibbs-2", "data_phase is for the mean field of DBMs"),
+        ("rbm", "data_phase", "gibbs-2", "is for the mean field of DBMs"),
         ("dbm", "data_phase", "gibbs-0", "write mean-field, or gibbs-k"),
         ("dbm", "data_phase", "mean", "write mean-field, or gibbs-k"),
-        ("rbm", "mean_field", "{rounds: 3}", "mean_field is for the mean field of DBMs"),
-        ("auto-encoder", "mean_field", "{rounds: 3}", "mean_field is for the mean field of DBMs"),
-        ("rbm", "pretraining", "200", "pretraining is for the layers of DBMs; there is nothing to pre-train"),
-        ("auto-encoder", "pretraining", "{epochs: 2}", "pretraining is for the layers of DBMs"),
-        ("rbm", "early_stopping", "{look_ahead: 2}", "early_stopping is for auto encoders"),
-        ("dbm", "early_stopping", "{tolerance: 0}", "early_stopping is for auto encoders"),
-        (
-            "auto-encoder",
-            "gradient",
-            "natural",
-            "gradient is for Boltzmann machines; an auto encoder descends",
-        ),
+        ("rbm", "mean_field", "{rounds: 3}", "is for the mean field of DBMs"),
+        ("auto-encoder", "mean_field", "{rounds: 3}", "is for the mean field of DBMs"),
+        ("rbm", "pretraining", "200", "is for the layers of DBMs; there is nothing to pre-train"),
+        ("auto-encoder", "pretraining", "{epochs: 2}", "is for the layers of DBMs"),
+        ("rbm", "early_stopping", "{look_ahead: 2}", "is for auto encoders"),
+        ("dbm", "early_stopping", "{tolerance: 0}", "is for auto encoders"),
+        ("auto-encoder", "gradient", "natural", "is for Boltzmann machines; an auto encoder descends"),
         ("dbm", "gradient", "natural", "the natural gradient and scale_to are for RBMs"),
         ("dbm", "gradient", "{scale_to: standard}", "the natural gradient and scale_to are for RBMs"),
-        (
-            "rbm",
-            "gradient",
-            "standard",
-            "the standard gradient is the one without offsets, not dd^b; write "
-            "offsets: 00, or gradient: centered",
-        ),
-        (
-            "dbm",
-            "gradient",
-            "enhanced",
-            "the enhanced gradient is the one centered by a, not ddd^b_s; write "
-            "offsets: aaa, or gradient: centered",
-        ),
-        ("dbm", "gradient_from", "exact", "gradient_from is for RBMs"),
-        ("auto-encoder", "offsets_from", "exact", "offsets_from is for RBMs"),
-        (
-            "auto-encoder",
-            "evaluate",
-            "{method: ais}",
-            "method ais estimates a likelihood, and an auto encoder "
-            "has no normalised likelihood; it is judged by its cost",
-        ),
-        (
-            "auto-encoder",
-            "evaluate",
-            "{method: exact}",
-            "method exact estimates a likelihood, and an auto enc",
-        ),
+        ("rbm", "gradient", "standard", "the standard gradient is the one without offsets, not dd^b; write"),
+        ("dbm", "gradient", "enhanced", "the enhanced gradient is the one centered by a, not ddd^b_s;"),
+        ("dbm", "gradient_from", "exact", "is for RBMs"),
+        ("auto-encoder", "offsets_from", "exact", "is for RBMs"),
+        ("auto-encoder", "evaluate", "{method: ais}", "method ais estimates a likelihood, and an auto"),
+        ("auto-encoder", "evaluate", "{method: exact}", "method exact estimates a likelihood, and an auto"),
         ("rbm", "evaluate", "{method: cost}", "method cost is for auto encoders; an rbm has a likelihood"),
         ("dbm", "evaluate", "{method: cost}", "method cost is for auto encoders; a dbm has a likelihood"),
-        ("dbm", "record", "free_energy_gap", "record is for RBMs; the model is of kind dbm"),
-        (
-            "auto-encoder",
-            "record",
-            "weight_norms+log_likelihood",
-            "record is for RBMs; the model is of kind auto-encoder",
-        ),
+        ("dbm", "record", "free_energy_gap", "is for RBMs; the model is of kind dbm"),
+        ("auto-encoder", "record", "weight_norms+log_likelihood", "is for RBMs; the model is of kind"),
     ],
 )
 def test_what_belongs_to_another_machine_is_refused_by_its_field(complaint, kind, field, value, told):
-    assert complaint(kind, **{field: value}).startswith(f"toy.{field}: {told}")
+    found = complaint(kind, **{field: value})
+    assert found.startswith(f"toy.{field}")
+    assert f": {told}" in found
 
 
 @pytest.mark.parametrize("kind", MACHINES)
@@ -335,11 +259,8 @@ def test_pretraining_is_an_axis_by_its_epochs(cells):
     ("pretraining", "told"),
     [
         ("-1", ": must be 0 or more, not -1"),
-        ("{learning_rate: 0.1}", ".learning_rate: learning_rate needs epochs of pre-training"),
-        (
-            "{epochs: 2, offsets: ddd}",
-            ".offsets: offset scheme ddd^b has 3 letters; layers are pre-trained as",
-        ),
+        ("{learning_rate: 0.1}", ".learning_rate: needs epochs of pre-training"),
+        ("{epochs: 2, offsets: ddd}", ".offsets: offset scheme ddd^b has 3 letters; layers are pre-trained"),
         ("{epochs: 2, sampler: FPCD-1}", ".sampler: layers are pre-trained without fast weights"),
         ("{epochs: 2, sampler: PCD}", ".sampler: sampler 'PCD' is unknown"),
         ("{epoch: 2}", ".epoch: unknown field; did you mean epochs?"),
@@ -394,11 +315,11 @@ def test_gradients_go_with_their_schemes(cells):
     ("gradient", "told"),
     [
         ("natrual", ": must be centered, standard, enhanced or natural, not natrual; did you mean natural?"),
-        ("{fisher: marginal}", ".fisher: fisher is for the natural gradient; write kind: natural"),
-        ("{estimate: samples}", ".estimate: estimate is for the natural gradient"),
-        ("{damping: 0}", ".damping: damping is for the natural gradient"),
-        ("{kind: centered, iterations: 3}", ".iterations: iterations is for the natural gradient"),
-        ("{kind: natural, iterations: 3}", ".iterations: iterations are for a Fisher matrix from samples"),
+        ("{fisher: marginal}", ".fisher: is for the natural gradient; write kind: natural"),
+        ("{estimate: samples}", ".estimate: is for the natural gradient"),
+        ("{damping: 0}", ".damping: is for the natural gradient"),
+        ("{kind: centered, iterations: 3}", ".iterations: is for the natural gradient"),
+        ("{kind: natural, iterations: 3}", ".iterations: is for a Fisher matrix from samples"),
         ("{kind: natural, damping: -1}", ".damping: must be 0 or more, not -1"),
         ("{kind: natural, damping: inf}", ".damping: must be finite, not inf"),
     ],
@@ -418,7 +339,7 @@ def test_sources_of_gradient_and_offsets_combine_freely(cells):
 
 
 def test_offsets_that_stay_at_zero_are_not_drawn_at_random(complaint):
-    told = "toy.offsets_from: the offsets of 00 stay at zero; leave offsets_from out"
+    told = "toy.offsets_from: has no effect: the offsets of 00 stay at zero"
     assert complaint("rbm", offsets="00", offsets_from="random") == told
 
 
@@ -448,16 +369,16 @@ def test_every_recorder_can_be_chosen_for_an_rbm(cells):
     ("record", "told"),
     [
         ("weight_norm", ": there is no recorder weight_norm; did you mean weight_norms?"),
-        ("xyzzy", ": there is no recorder xyzzy; there are: log_likelihood, weight_norms, "),
+        ("xyzzy", ": there is no recorder xyzzy; there are log_likelihood, weight_norms, "),
         ("weight_norms+", ": there is no recorder without a name"),
         ("own.py", ": there is no recorder own.py; a recorder of your own is written file.py:function"),
         ("own.py:2f", ": there is no recorder own.py:2f; a recorder of your own"),
-        ("{every: 5}", ".every: every needs something to record, as in what: weight_norms"),
-        ("{window: 1-2}", ".window: window needs something to record"),
+        ("{every: 5}", ".every: needs something to record, as in what: weight_norms"),
+        ("{window: 1-2}", ".window: needs something to record"),
         ("{what: bias_norms, window: 20-10}", ".window: write the first and the last update of a window"),
         ("{what: bias_norms, window: 10}", ".window: write the first and the last update of a window"),
         ("{what: bias_norms, window: 1-2+}", ".window: write the first and the last update of a window"),
-        ("{what: bias_norms, units: 3}", ".units: units are for the recorder offset_values"),
+        ("{what: bias_norms, units: 3}", ".units: is for the recorder offset_values"),
         ("{what: offset_values, units: -3}", ".units: write the numbers of hidden units, from 0"),
         ("{what: bias_norms, every: often}", ".every: write a number of updates (50) or of epochs"),
     ],
@@ -519,29 +440,6 @@ def test_run_ids_name_layers_and_tell_settings_apart(cells):
     assert len({run_id(cell, 1, "") for cell in recorded}) == 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "field", "value"),
-    [
-        ("dbm", "model", "{kind: dbm, hidden: [500, 0]}"),
-        ("dbm", "model", "{kind: dbm, hidden: 500-}"),
-        ("dbm", "model", "{kind: dbm, hidden: []}"),
-        ("auto-encoder", "model", "{kind: auto-encoder, hidden: quarter}"),
-        ("auto-encoder", "model", "{kind: auto-encoder, hidden: 4, encoder: step}"),
-        ("rbm", "gradient", "natrual"),
-        ("rbm", "gradient", "{kind: natural, damping: -1}"),
-        ("rbm", "gradient_from", "sample"),
-        ("rbm", "offsets_from", "other"),
-        ("dbm", "pretraining", "{epoch: 3}"),
-        ("dbm", "pretraining", "-1"),
-        ("dbm", "mean_field", "{rounds: 0}"),
-        ("rbm", "record", "{wat: bias_norms}"),
-    ],
-)
-def test_schema_refuses_what_the_reader_refuses(complaint, kind, field, value):
-    assert complaint(kind, **{field: value})
-    assert not VALIDATOR.is_valid(yaml.safe_load(grid_text(kind, **{field: value})))
-
-
 def test_columns_of_deep_tables_exist(cells):
     (one,) = cells("dbm", table="{rows: [data, pretraining.epochs], columns: offsets, groups: model.hidden}")
     assert one.row()["pretraining_epochs"] == 0
@@ -554,3 +452,168 @@ def test_every_published_size_of_a_hidden_layer_can_be_written(cells):
     assert published
     for kind, hidden in published:
         Model(kind=kind, hidden=hidden.replace("x", "-"))
+
+
+PLAIN = {
+    "data": {"name": "bars-and-stripes", "size": 2},
+    "model": {"kind": "rbm", "hidden": 3},
+    "offsets": "dd^b_s",
+    "sampler": "PCD-1",
+    "learning_rate": 0.1,
+    "updates": 60,
+}
+DECAYING = "{start: 0.1, decay: 0.5, every: 10 epochs}"
+STEPPED = "{start: 0.1, steps: 0.01 from 100 epochs + 1e-3 from 0200 epoch}"
+
+
+def updates_of(interval):
+    """Return the updates of an interval where an epoch has 7."""
+    number, unit = interval.split()
+    return int(number) * (7 if unit.startswith("epoch") else 1)
+
+
+# ---- The learning rate ----
+
+
+def test_a_plain_learning_rate_is_what_it_was():
+    rate = Settings(**PLAIN).learning_rate
+    assert rate == LearningRate(start=0.1)
+    assert (str(rate), rate.slug, rate.constant) == ("0.1", "0.1", True)
+    assert rate.pieces(updates_of, 60) == [(0, 0.1)]
+    assert Settings(**PLAIN).row()["learning_rate"] == 0.1
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_a_rate_that_decays_has_a_piece_in_each_interval(cells, kind):
+    (cell,) = cells(kind, learning_rate=DECAYING)
+    rate = cell.learning_rate
+    assert str(rate) == cell.row()["learning_rate"] == "0.1 x 0.5 every 10 epochs"
+    assert rate.slug == "0.1-x-0.5-every-10-epochs"
+    assert rate.pieces(updates_of, 71) == [(0, 0.1), (70, 0.05)]
+    firsts, rates = zip(*rate.pieces(updates_of, 281), strict=True)
+    assert firsts == (0, 70, 140, 210, 280)
+    np.testing.assert_allclose(rates, [0.1, 0.05, 0.025, 0.0125, 0.00625])
+
+
+def test_steps_are_pieces_and_a_longer_training_begins_with_the_same_ones(cells):
+    (cell,) = cells("rbm", learning_rate=STEPPED)
+    rate = cell.learning_rate
+    assert str(rate) == "0.1, 0.01 from 100 epochs, 0.001 from 200 epochs"
+    assert rate.slug == "0.1-0.01-from-100-epochs-0.001-from-200-epochs"
+    assert rate.pieces(updates_of, 5000) == [(0, 0.1), (700, 0.01), (1400, 0.001)]
+    assert rate.pieces(updates_of, 700) == [(0, 0.1)]
+
+
+def test_the_name_of_a_run_tells_rates_apart_to_the_last_digit():
+    rates = ({"start": 0.12345678, "decay": decay, "every": 9} for decay in (0.12345678, 0.12345679))
+    one, other = (run_id(Settings(**PLAIN | {"learning_rate": rate}), 1, "digest") for rate in rates)
+    assert one != other
+    assert "0.12345678-x-0.12345678-every-9-updates" in one
+    settings = Settings(**PLAIN | {"learning_rate": {"start": 1, "decay": 0.5, "every": 9}})
+    assert " 1 x 0.5 every 9 updates trial 0" in Job(Trial("toy", settings, 0, 1), "id", None, ()).title
+
+
+def test_parts_of_a_rate_are_axes_and_can_be_asked_for_and_set(cells):
+    found = cells(
+        "rbm",
+        learning_rate="{start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}",
+        exclude="[{learning_rate.start: 0.1, learning_rate.decay: 0.9}]",
+        when="[{if: {learning_rate: 0.2}, set: {learning_rate.every: 5}}]",
+    )
+    assert [str(cell.learning_rate) for cell in found] == [
+        "0.1 x 0.5 every 10 epochs",
+        "0.2 x 0.5 every 5 updates",
+        "0.2 x 0.9 every 5 updates",
+    ]
+    (cell,) = cells("rbm", {"learning_rate.start": "0.3"}, learning_rate=DECAYING)
+    assert str(cell.learning_rate) == "0.3 x 0.5 every 10 epochs"
+
+
+def test_fast_weights_learn_at_the_rate_of_the_first_update(cells):
+    (cell,) = cells("rbm", sampler="FPCD-1", learning_rate=DECAYING)
+    assert cell.fast_rate == 0.1
+
+
+# ---- Momentum, decay, chains, swaps, batches ----
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_momentum_and_weight_decay_are_for_all_machines(cells, kind):
+    (cell,) = cells(kind, momentum="0.9", weight_decay="0.0002")
+    assert (cell.momentum, cell.weight_decay) == (0.9, WeightDecay(l1=0, l2=0.0002))
+    (cell,) = cells(kind, weight_decay="{l1: 1e-4}")
+    assert cell.row()["weight_decay_l1"] == 1e-4
+    assert cell.row()["weight_decay_l2"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "told"),
+    [
+        ("rbm", {"sampler": "CD-1", "chains": "5"}, "chains: is for PCD-k and FPCD-k; the sampler is CD"),
+        ("rbm", {"sampler": "exact", "chains": "5"}, "chains: is for PCD-k and FPCD-k"),
+        ("dbm", {"sampler": "PT_4", "chains": "5"}, "chains: is for PCD-k and FPCD-k; the sampler is PT_4"),
+        ("auto-encoder", {"chains": "5"}, "chains: is for Boltzmann machines"),
+        ("rbm", {"swaps": "both"}, "swaps: is for parallel tempering; PCD-1 has one temperature"),
+        ("auto-encoder", {"swaps": "both"}, "swaps: is for Boltzmann machines"),
+        ("rbm", {"shuffle": "false", "batch": "full"}, "shuffle: is for mini-batches"),
+        ("auto-encoder", {"shuffle": "false", "batch": "full"}, "shuffle: is for mini-batches"),
+        ("rbm", {"fast_decay": "0.9"}, "fast_decay: is for FPCD-k; the sampler is PCD-1"),
+        ("auto-encoder", {"fast_decay": "0.9"}, "fast_decay: is for Boltzmann"),
+        ("dbm", {"pretraining": "{doubling: false}"}, "pretraining.doubling: needs epochs of pre-"),
+        ("rbm", {"sliding_factor": "0.1"}, "sliding_factor: is for schemes with _s"),
+        ("rbm", {"sliding_factor": "{visible: 0}", "offsets": "aa^b_s"}, "sliding_factor.visible: 0 keeps"),
+        (
+            "dbm",
+            {"sliding_factor": "{visible: 0}", "offsets": "0dd^b_s"},
+            "sliding_factor.visible: has no effect",
+        ),
+    ],
+)
+def test_what_would_have_no_effect_is_refused_by_its_field(complaint, kind, fields, told):
+    assert complaint(kind, **fields).startswith(f"toy.{told}")
+
+
+def test_what_has_an_effect_is_taken(cells):
+    assert [cell.chains for cell in cells("rbm", sampler="[PCD-1, FPCD-2]", chains="5")] == [5, 5]
+    assert cells("dbm", chains="[5, 200]")[1].chains == 200
+    assert cells("dbm", sampler="PT_4", swaps="both")[0].swaps == "both"
+    assert not cells("rbm", shuffle="false")[0].shuffle
+    assert cells("rbm", shuffle="true", batch="full")[0].shuffle
+    layers = "{epochs: 2, doubling: [true, false], batch: 10}"
+    assert [cell.pretraining.doubling for cell in cells("dbm", pretraining=layers)] == [True, False]
+    assert not cells("dbm", pretraining=layers, shuffle="false", batch="full")[0].shuffle
+    assert cells("rbm", gradient="{scale_to: standard, scale_of: weights}")[0].gradient.scale_of == "weights"
+    assert cells("rbm", sampler="FPCD-1", fast_decay="0.9")[0].fast_decay == 0.9
+
+
+def test_a_sliding_factor_may_stand_beside_schemes_that_do_not_slide(cells):
+    found = cells("rbm", offsets="[00, dd^b, d0^b_s, dd^b_s]", sliding_factor="{visible: 0, hidden: 0.1}")
+    factors = [(cell.sliding_factor.visible, cell.sliding_factor.hidden) for cell in found]
+    assert factors == [(0.01, 0.01), (0.01, 0.01), (0, 0.01), (0, 0.1)]
+    assert cells("rbm", sliding_factor="0.01")  # the default may be spelled out
+    layers = "{epochs: 2, offsets: dd^b_s}"
+    assert cells("dbm", offsets="ddd^b", sliding_factor="0.1", pretraining=layers)
+    assert cells("rbm", {"offsets": "00"}, offsets="dd^b_s", sliding_factor="0.1")  # by --set
+
+
+def test_new_fields_at_their_defaults_leave_run_ids_alone():
+    spelled = {
+        "momentum": 0,
+        "weight_decay": {"l1": 0, "l2": 0},
+        "chains": None,
+        "swaps": "alternate",
+        "shuffle": True,
+        "gradient": {"scale_of": "all"},
+        "pretraining": {"doubling": True},
+    }
+    plain = Settings(**PLAIN)
+    assert Settings(**PLAIN | spelled).model_dump() == plain.model_dump()
+    assert not {"momentum", "weight_decay", "chains", "swaps", "shuffle"} & plain.model_dump().keys()
+    changes = [{"momentum": 0.5}, {"weight_decay": {"l1": 0.1}}, {"chains": 7}, {"shuffle": False}]
+    changes.append({"sampler": "PT_3", "swaps": "both"})
+    assert len({run_id(Settings(**PLAIN | change), 1, "digest") for change in [{}, *changes]}) == 6
+
+
+def test_bad_values_are_refused_wherever_settings_are_made():
+    with pytest.raises(ValueError, match="must"):
+        Settings(**PLAIN | {"learning_rate": {"start": 1, "steps": "0.1 from 5 epochs + 1 from 2 epochs"}})

@@ -1,0 +1,124 @@
+"""The names of offset schemes (``dd^b_s``) and samplers (``PT_10``), parsed into numbers and printed back."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from cbm_cli.errors import CbmError
+
+# A letter is a weight for (data mean, model mean, the constant 1/2, uniform noise).
+LETTERS: dict[str, tuple[float, float, float, float]] = {
+    "0": (0.0, 0.0, 0.0, 0.0),
+    "d": (1.0, 0.0, 0.0, 0.0),
+    "m": (0.0, 1.0, 0.0, 0.0),
+    "a": (0.5, 0.5, 0.0, 0.0),
+    "h": (0.0, 0.0, 1.0, 0.0),
+    "r": (0.0, 0.0, 0.0, 1.0),
+}
+SCHEME_PATTERN = r"[0dmahr]+(\^[bl](_s)?|_s(\^[bl])?)?"
+SAMPLER_PATTERN = r"(CD|PCD|FPCD)-(\d+)|PT_(\d+)(?:-(\d+))?|exact"
+BACK_PROPAGATION = "back-propagation"  # shown instead of a sampler for auto encoders
+_MEANINGS = "0 none, d data mean, m model mean, a their average, h one half, r random"
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Where the offsets of each layer come from, and when they are updated."""
+
+    letters: str  # one of 0dmahr per layer, visible layer first
+    before: bool = True  # offsets are updated before the gradient step (^b) rather than later (^l)
+    sliding: bool = False  # offsets are a moving average (_s) rather than the mean of the current batch
+
+    @classmethod
+    @cache
+    def parse(cls, text: str) -> "Scheme":
+        """Read ``dd^b_s``, ``dd_s^b``, ``aa^b``, ``d0`` and the like; raise CbmError for anything else."""
+        text = text.strip()
+        if re.fullmatch(SCHEME_PATTERN, text) is None:
+            raise CbmError(_complaint(text))
+        letters = re.split(r"[\^_]", text)[0]
+        return cls(letters, before="^l" not in text, sliding="_s" in text)
+
+    def __str__(self) -> str:
+        """Canonical spelling: letters, then ``^b`` or ``^l``, then ``_s``; bare when neither matters."""
+        return self.letters + ("" if self._constant else f"^{self._order}") + ("_s" if self.sliding else "")
+
+    def latex(self) -> str:
+        """The scheme as the paper prints it, for math mode: ``dd^{b}_{s}``."""
+        if self._constant and not self.sliding:
+            return rf"\mathit{{{self.letters}}}"
+        return self.letters + f"^{{{self._order}}}" + ("_{s}" if self.sliding else "")
+
+    def unicode(self) -> str:
+        """The scheme with raised and lowered letters, for terminals and HTML: ``ddᵇₛ``."""
+        raised = "" if self._constant else {"b": "ᵇ", "l": "ˡ"}[self._order]
+        return self.letters + raised + ("ₛ" if self.sliding else "")
+
+    @property
+    def _order(self) -> str:
+        return "b" if self.before else "l"
+
+    @property
+    def _constant(self) -> bool:
+        """Whether the name leaves the order out: the paper writes 00, d0, 0d without ``^b``."""
+        return self.before and not self.sliding and set(self.letters) <= set("0dh") and "0" in self.letters
+
+
+def _complaint(text: str) -> str:
+    short = re.fullmatch(r"([0dmahr]{2,}?)([bl])(s?)|([0dmahr]{2,}?)(s)", text)
+    if short:
+        letters, order, sliding = short[1] or short[4], short[2] or "b", short[3] or short[5]
+        meant = f"{letters}^{order}{'_s' if sliding else ''}"
+        return f"offset scheme {text!r} is ambiguous; did you mean {meant}?"
+    unknown = sorted(set(re.split(r"[\^_\s]", text)[0]) - set(LETTERS))
+    found = f" has unknown letters {' '.join(unknown)}" if unknown else " cannot be read"
+    remedy = f"write one letter per layer ({_MEANINGS}), then ^b or ^l and _s, as in dd^b_s"
+    return f"offset scheme {text!r}{found}; {remedy}"
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How the negative phase is drawn."""
+
+    steps: int = 1  # Gibbs sweeps per update (CD-k, PCD-k) or between two rounds of swaps (PT_c-k)
+    temperatures: int = 1  # chains of a tempered ladder; 1 for CD and PCD
+    restart: bool = False  # chains restart at the batch in every update (CD)
+    exact: bool = False  # all states of the smaller side, weighted by their probability
+    fast: bool = False  # chains see fast weights on top of the regular ones (FPCD, Tieleman & Hinton 2009)
+
+    @classmethod
+    @cache
+    def parse(cls, text: str) -> "Sampler":
+        """Read ``CD-k``, ``PCD-k``, ``FPCD-k``, ``PT_c``, ``PT_c-k`` or ``exact``; CbmError for the rest."""
+        text = text.strip()
+        match = re.fullmatch(SAMPLER_PATTERN, text)
+        if match is None:
+            raise CbmError(
+                f"sampler {text!r} is unknown; write CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact, as in PCD-1 "
+                "or PT_10"
+            )
+        kind, steps, temperatures = match[1], int(match[2] or match[4] or 1), int(match[3] or 1)
+        if steps < 1:
+            raise CbmError(f"sampler {text!r} makes no step; k must be 1 or more")
+        if match[3] and temperatures < 2:
+            raise CbmError(
+                f"sampler {text!r}: parallel tempering needs 2 or more temperatures; PCD-{steps} has one"
+            )
+        return cls(steps, temperatures, kind == "CD", text == "exact", kind == "FPCD")
+
+    def __str__(self) -> str:
+        """Canonical spelling."""
+        if self.exact:
+            return "exact"
+        if self.temperatures > 1:
+            return f"PT_{self.temperatures}" + (f"-{self.steps}" if self.steps > 1 else "")
+        return f"{'CD' if self.restart else 'FPCD' if self.fast else 'PCD'}-{self.steps}"
+
+    def latex(self) -> str:
+        r"""The sampler as the paper prints it: ``PT$_{10}$``."""
+        return re.sub(r"_(\d+)", r"$_{\1}$", str(self))
+
+    def unicode(self) -> str:
+        """The sampler with lowered digits, for terminals and HTML: ``PT₁₀``."""
+        lowered = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+        return re.sub(r"_(\d+)", lambda match: match[1].translate(lowered), str(self))

@@ -1,0 +1,434 @@
+"""The nested settings of a cell: its machine, how it learns, and what is measured."""
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+    field_serializer,
+    model_serializer,
+    model_validator,
+)
+
+from cbm_cli.grid.names import Scheme
+from cbm_cli.grid.values import (
+    Count,
+    FileName,
+    Fraction,
+    Frozen,
+    Interval,
+    Misfit,
+    NotNegative,
+    OffsetText,
+    Parts,
+    Positive,
+    SamplerText,
+    WholeNumber,
+    text_of_form,
+    whole,
+)
+from cbm_cli.text import did_you_mean
+
+RECORDERS = (  # names of functions in trial/recorders.py
+    "log_likelihood",
+    "weight_norms",
+    "bias_norms",
+    "offset_values",
+    "offset_error",
+    "gradient_angles",
+    "gradient_norms",
+    "hidden_activity",
+    "reconstruction_error",
+    "free_energy_gap",
+)
+OWN_RECORDER = r".+\.py:[A-Za-z_]\w*"  # file.py:function
+
+# The machine
+
+
+def _sizes(value: object) -> int | tuple[int, ...] | Literal["half"]:
+    """Read ``500``, ``500-500``, a list of numbers, or ``half``."""
+    text = "-".join(map(str, value)) if isinstance(value, list | tuple) else str(value).strip()
+    if text == "half":
+        return "half"
+    try:
+        sizes = tuple(map(int, text.split("-")))
+    except ValueError:
+        sizes = (0,)
+    if min(sizes) < 1:
+        shown = "a mapping" if isinstance(value, dict) else text[:60] or "empty"
+        raise ValueError(
+            f"must be whole numbers of 1 or more, one per hidden layer, as in 500 or 500-500, not {shown}"
+        )
+    return sizes if len(sizes) > 1 else sizes[0]
+
+
+_ONE_LAYER = [{"type": "integer", "minimum": 1}, {"const": "half"}]
+_LAYERS = {"type": "string", "pattern": r"^\s*[0-9][0-9_]*(-[0-9][0-9_]*)*\s*$"}
+Sizes = Annotated[
+    int | tuple[int, ...] | Literal["half"],
+    BeforeValidator(_sizes),
+    WithJsonSchema(
+        {"anyOf": [*_ONE_LAYER, _LAYERS, {"type": "array", "items": {"anyOf": _ONE_LAYER}, "minItems": 1}]}
+    ),
+]
+Activation = Literal["sigmoid", "tanh", "relu", "linear"]
+
+
+class Model(Frozen):
+    """The machine."""
+
+    kind: Literal["rbm", "dbm", "auto-encoder"] = Field(description="Kind of machine")
+    hidden: Sizes = Field(
+        description="Hidden units; of several layers [500, 500] or 500-500; auto encoders: also half"
+    )
+    encoder: Activation = Field("sigmoid", description="Auto encoder: activation of hidden units")
+    decoder: Activation = Field("sigmoid", description="Auto encoder: activation of the reconstruction")
+    loss: Literal["cross-entropy", "squared"] = Field("cross-entropy", description="Auto encoder: its cost")
+
+    @model_validator(mode="after")
+    def _check(self) -> "Model":
+        if self.hidden == "half" and self.kind != "auto-encoder":
+            raise Misfit("hidden", f"half is for auto encoders; give the {self.kind} a number of units")
+        if self.kind == "rbm" and self.layers > 2:
+            raise Misfit("hidden", f"an rbm has one hidden layer, not {self.size}; a dbm has several")
+        if self.kind == "dbm" and self.layers == 2:
+            raise Misfit(
+                "hidden",
+                f"a dbm with one hidden layer is an RBM; write kind: rbm, or two layers as in "
+                f"[{self.hidden}, {self.hidden}]",
+            )
+        if self.kind == "auto-encoder" and self.loss == "cross-entropy" and self.decoder != "sigmoid":
+            raise Misfit(
+                "decoder",
+                "the cross entropy needs outputs within (0, 1), where the data lie, and so decoder: sigmoid; "
+                f"with {self.decoder} write loss: squared",
+            )
+        return self
+
+    @field_serializer("hidden")
+    def _plain(self, hidden: int | tuple[int, ...] | str) -> int | str:
+        return self.size if isinstance(hidden, tuple) else hidden
+
+    @property
+    def size(self) -> str:
+        """Hidden units as text: ``500``, ``500-500`` or ``half``."""
+        return "-".join(map(str, self.hidden)) if isinstance(self.hidden, tuple) else str(self.hidden)
+
+    @property
+    def layers(self) -> int:
+        """Layers of units, the visible one included; a scheme has one letter for each."""
+        return 1 + (len(self.hidden) if isinstance(self.hidden, tuple) else 1)
+
+    def hidden_layers(self, width: int) -> tuple[int, ...]:
+        """Units of each hidden layer above ``width`` visible ones; half of an odd width rounds down."""
+        if self.hidden == "half":
+            return (max(1, width // 2),)
+        return self.hidden if isinstance(self.hidden, tuple) else (self.hidden,)
+
+
+# Learning
+
+
+def _steps(match: re.Match) -> str:
+    """Return the canonical text of steps: ``0.01 from 100 epochs + 0.001 from 200 epochs``."""
+    steps = [re.fullmatch(_STEP, step.strip()) for step in re.split(r"\s\+\s", match[0])]
+    rates, firsts = [float(step[1]) for step in steps], [int(step[2]) for step in steps]
+    if not all(0 < rate < float("inf") for rate in rates):
+        raise ValueError("rates must be finite and greater than 0")
+    if len({step[3] for step in steps}) > 1:
+        raise ValueError("count all steps in updates, or all in epochs")
+    if any(first >= second for first, second in pairwise([0, *firsts])):
+        raise ValueError("steps must come one after the other, each 1 or more after the one before")
+    units = [step[3] + "s" * (first > 1) for step, first in zip(steps, firsts, strict=True)]
+    return " + ".join(
+        f"{_exact(rate)} from {first} {unit}" for rate, first, unit in zip(rates, firsts, units, strict=True)
+    )
+
+
+def _exact(number: float) -> str:
+    """Return the shortest text that reads as the number, without ``.0``."""
+    return f"{number:g}" if float(f"{number:g}") == number else repr(number)
+
+
+_STEP = r"([0-9.][0-9.eE_+-]*)\s+from\s+(\d+)\s+(update|epoch)s?"
+Steps = text_of_form(
+    rf"{_STEP}(?:\s+\+\s+{_STEP})*",
+    "write rates and where they begin, as in 0.01 from 100 epochs + 0.001 from 200 epochs",
+    _steps,
+)
+
+
+class LearningRate(Frozen):
+    """The learning rate: a number, a rate that decays, or one that changes in steps.
+
+    As text: the number, ``0.1 x 0.9 every 10 epochs``, or ``0.1, 0.01 from 100 epochs``.
+    """
+
+    start: Positive = Field(description="Learning rate of the first update")
+    decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="Factor on the rate after every interval"
+    )
+    every: Interval | None = Field(None, description="Interval of the decay: 500 updates or 10 epochs")
+    steps: Steps | None = Field(None, description="Later rates: 0.01 from 100 epochs + 0.001 from 200 epochs")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_number(cls, given: Any) -> Any:
+        return given if isinstance(given, dict | LearningRate) else {"start": given}
+
+    @model_validator(mode="after")
+    def _check(self) -> "LearningRate":
+        if self.decay and not self.every:
+            raise Misfit("decay", "decay needs an interval, as in every: 10 epochs")
+        if self.every and not self.decay:
+            raise Misfit("every", "every needs a decay, as in decay: 0.9")
+        if self.steps and self.decay:
+            raise Misfit("steps", "a rate decays or changes in steps; give decay and every, or steps")
+        return self
+
+    @model_serializer
+    def _dump(self) -> float | str:
+        return self.start if self.constant else str(self)
+
+    def __str__(self) -> str:
+        """The rate as tables show it."""
+        if self.constant:
+            return f"{self.start:g}"
+        if self.decay:
+            return f"{_exact(self.start)} x {_exact(self.decay)} every {self.every}"
+        return f"{_exact(self.start)}, {self.steps.replace(' + ', ', ')}"
+
+    @property
+    def constant(self) -> bool:
+        """Whether all updates have the same rate."""
+        return not (self.decay or self.steps)
+
+    @property
+    def slug(self) -> str:
+        """The text as part of a folder's name: ``0.1-x-0.9-every-10-epochs``."""
+        return str(self).replace(",", "").replace(" ", "-")
+
+    def pieces(self, updates_of: Callable[[str], int], total: int) -> list[tuple[int, float]]:
+        """Return the first update and the rate of each stretch of constant rate in ``total`` updates.
+
+        Parameters
+        ----------
+        updates_of : callable
+            From the text of an interval, such as ``10 epochs``, to its number of updates.
+        total : int
+            Updates of the training; a longer training begins with the same pieces.
+        """
+        pieces = [(0, self.start)]
+        if self.decay:
+            firsts = range(0, total, updates_of(self.every))
+            pieces = [(first, self.start * self.decay**k) for k, first in enumerate(firsts)]
+        for step in self.steps.split(" + ") if self.steps else ():
+            rate, interval = step.split(" from ")
+            pieces.append((updates_of(interval), float(rate)))
+        return [piece for piece in pieces if piece[0] < total]
+
+
+class SlidingFactor(Frozen):
+    """Weight of the newest mean in the moving average of ``_s`` schemes; a number is for both sides."""
+
+    visible: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.01, description="0: visible offsets of the letter d stay at the mean of the whole training part"
+    )
+    hidden: Fraction = Field(0.01, description="Of hidden offsets")
+
+
+class WeightDecay(Frozen):
+    """Taken from W in every update: learning_rate * (l2 W + l1 sign W); a number is l2."""
+
+    l1: NotNegative = Field(0.0, description="Share of the signs of the weights")
+    l2: NotNegative = Field(0.0, description="Share of the weights")
+
+
+class Gradient(Frozen):
+    """The direction of an update."""
+
+    since_0_2 = frozenset({"scale_of"})
+
+    kind: Literal["centered", "standard", "enhanced", "natural"] = Field(
+        "centered", description="centered: by the offset scheme; standard: of 00; enhanced: of aa"
+    )
+    fisher: Literal["joint", "marginal", "diagonal"] = Field(
+        "joint", description="natural: covariance of (x h, x, h), of its mean given x, or its diagonal"
+    )
+    estimate: Literal["exact", "samples"] = Field(
+        "exact", description="natural: the Fisher matrix over all states, or from samples"
+    )
+    damping: NotNegative | None = Field(
+        None, description="natural: added to the diagonal; default: 0, or 0.01 from samples"
+    )
+    iterations: Count = Field(10, description="natural from samples: steps of conjugate gradients")
+    scale_to: Literal["none", "standard", "centered"] = Field(
+        "none", description="Rescale the update to the length of this gradient"
+    )
+    scale_of: Literal["all", "weights"] = Field(
+        "all", description="With scale_to: length over all components, or over the weights alone"
+    )
+
+    @property
+    def added_damping(self) -> float:
+        """What is added to the diagonal of the Fisher matrix."""
+        if self.damping is not None:
+            return self.damping
+        return 0.01 if self.estimate == "samples" else 0.0
+
+
+class MeanField(Frozen):
+    """When the mean field of a DBM has converged."""
+
+    tolerance: Positive = Field(1e-4, description="Largest change of a mean in the last round")
+    rounds: Count = Field(100, description="Maximum number of rounds")
+
+
+class EarlyStopping(Frozen):
+    """When an auto encoder stops, by its cost on the validation part."""
+
+    look_ahead: Count = Field(5, description="Stop after this many epochs in a row without improvement")
+    tolerance: NotNegative = Field(
+        1e-5, description="An improvement is a decrease by more than this from one epoch to the next"
+    )
+
+
+class Pretraining(Frozen):
+    """Layer-wise training of a DBM before the training proper; fields not given are as there."""
+
+    since_0_2 = frozenset({"doubling"})
+
+    epochs: WholeNumber = Field(0, description="Length in epochs; 0: none")
+    learning_rate: Positive | None = Field(None, description="Default: the first rate of the training")
+    offsets: OffsetText | None = Field(None, description="Two letters, for every layer")
+    sampler: SamplerText | None = Field(None, description="CD-k or PCD-k; default: as in the training")
+    batch: Literal["full"] | Count | None = Field(None, description="Default: as in the training")
+    sliding_factor: Fraction | None = Field(None, description="Default: as in the training")
+    doubling: bool = Field(True, description="Double the activations that have one side of two")
+
+    @model_validator(mode="after")
+    def _check(self) -> "Pretraining":
+        letters = len(Scheme.parse(self.offsets).letters) if self.offsets else 2
+        if letters != 2:
+            raise Misfit(
+                "offsets",
+                f"offset scheme {self.offsets} has {letters} letter{'s' * (letters > 1)}; "
+                "layers are pre-trained as RBMs, which need 2",
+            )
+        if self.sampler and self.sampler.startswith("FPCD"):
+            raise Misfit("sampler", "layers are pre-trained without fast weights; write PCD-k or CD-k")
+        return self
+
+
+def _file_of_trial(text: str) -> str:
+    if re.search(r"[{}]", re.sub(r"\{trial(:0\d)?d?\}", "", text)):
+        raise ValueError("only {trial} and {trial:03d} are known, as in start/trial-{trial:03d}.npz")
+    return text
+
+
+class StartFrom(Frozen):
+    """The machines that trials start from: files, or the finished trials of another experiment."""
+
+    path: Annotated[FileName, AfterValidator(_file_of_trial)] | None = Field(
+        None, description="A machine file; {trial:03d} stands for the number of the trial"
+    )
+    experiment: str | None = Field(
+        None, description="An experiment of this grid: its trials of the same number"
+    )
+    machine: Literal["final", "best-valid"] = Field(
+        "final", description="With experiment: the last machine, or the best on the validation part"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> "StartFrom":
+        if self.path and self.experiment:
+            raise Misfit("path", "trials start from files or from an experiment; give path or experiment")
+        return self
+
+    def file_of(self, number: int) -> str:
+        """Return the path of a trial's machine file."""
+        return self.path.format(trial=number)
+
+
+# Measuring
+
+
+def _recorders(match: re.Match) -> str:
+    names = [name.strip() for name in match[0].split("+")]
+    for name in names:
+        if name not in RECORDERS and not re.fullmatch(OWN_RECORDER, name):
+            own = "; a recorder of your own is written file.py:function" if ".py" in name else ""
+            raise ValueError(
+                f"there is no recorder {name or 'without a name'}{own or did_you_mean(name, RECORDERS)}"
+            )
+    return "+".join(dict.fromkeys(names))
+
+
+def _windows(match: re.Match) -> str:
+    windows = [tuple(map(int, window.split("-"))) for window in match[0].split("+")]
+    if any(first >= last for first, last in windows):
+        raise ValueError(_WINDOW)
+    return "+".join(f"{first}-{last}" for first, last in windows)
+
+
+_WINDOW = "write the first and the last update of a window, as in 1000-1100 or 0-100+500-600"
+_RECORDER = "|".join((*RECORDERS, OWN_RECORDER))
+_SPAN = r"\s*\d+\s*-\s*\d+\s*"
+
+
+class Evaluate(Frozen):
+    """What is evaluated during training, and how often."""
+
+    method: Literal["exact", "ais", "none", "cost"] | None = Field(
+        None, description="Exact likelihood, AIS, cost (auto encoders) or none; default: exact, or cost"
+    )
+    every: Interval | None = Field(None, description="Default: 50 updates, or 1 epoch where epochs are given")
+    parts: Parts | None = Field(None, description="Evaluated parts, such as train+test; default: all")
+    rows: Count | None = Field(None, description="Evaluate a fixed subsample of this many rows of each part")
+    temperatures: whole(3) | None = Field(
+        None, description="AIS: inverse temperatures; default: 14,500, for a DBM 29,000"
+    )
+    runs: whole(2) = Field(100, description="AIS: independent runs")
+    base: Literal["base-rate", "uniform"] = Field("base-rate", description="AIS: the machine it starts from")
+
+
+class Record(Frozen):
+    """What is recorded beside the evaluations."""
+
+    what: text_of_form(".*", "", _recorders) | None = Field(
+        None,
+        description="Recorders joined by +, such as weight_norms+offset_error, or file.py:function",
+        json_schema_extra={"pattern": rf"^\s*({_RECORDER})(\s*\+\s*({_RECORDER}))*\s*$"},
+    )
+    every: Interval | None = Field(None, description="Default: at every evaluation")
+    window: text_of_form(rf"{_SPAN}(\+{_SPAN})*", _WINDOW, _windows) | None = Field(
+        None, description="Record every update from the first to the last: 1000-1100, 0-100+5000-5100"
+    )
+    units: text_of_form(
+        r"\d+(\s*\+\s*\d+)*",
+        "write the numbers of hidden units, from 0, as in 0 or 0+3",
+        lambda match: "+".join(dict.fromkeys(str(int(unit)) for unit in match[0].split("+"))),
+        minimum=0,
+    ) = Field("0", description="offset_values: numbers of hidden units, 0+3")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the recorders; the user's own are ``file.py:function``."""
+        return tuple(self.what.split("+")) if self.what else ()
+
+    @property
+    def windows(self) -> tuple[tuple[int, int], ...]:
+        """First and last update of each window."""
+        spans = self.window.split("+") if self.window else ()
+        return tuple(tuple(map(int, span.split("-"))) for span in spans)
+
+    @property
+    def unit_numbers(self) -> tuple[int, ...]:
+        """Hidden units of which offsets are recorded, from 0."""
+        return tuple(map(int, self.units.split("+")))

@@ -1,0 +1,335 @@
+"""From a grid file to experiments; everything that is wrong with the file is reported at once."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic import Field, ValidationError
+
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.data import Data
+from cbm_cli.grid.expand import (
+    FIELDS,
+    INSTEAD,
+    PATHS,
+    Cell,
+    Effects,
+    Rules,
+    check_ties,
+    expand,
+    read_choices,
+    read_rules,
+    report,
+    with_field,
+)
+from cbm_cli.grid.parts import Model
+from cbm_cli.grid.settings import Experiment, Settings, TableSpec
+from cbm_cli.grid.values import Count, Frozen, WholeNumber
+from cbm_cli.grid.yaml_places import (
+    MAX_DEPTH,
+    Fields,
+    Items,
+    Mark,
+    Place,
+    Problems,
+    Text,
+    Value,
+    fields_of,
+    load,
+    marked,
+    parse,
+    shown,
+    unknown,
+)
+from cbm_cli.text import did_you_mean
+
+SECTIONS = ("defaults", "default", "groups", "experiments")
+RULES = ("zip", "exclude", "when")
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"  # also the name of a folder
+_EXAMPLE = Settings(
+    data=Data(name="mnist"),
+    model=Model(kind="rbm", hidden=1),
+    offsets="00",
+    sampler="CD-1",
+    learning_rate=1,
+    epochs=1,
+)
+COLUMNS = ("experiment", *_EXAMPLE.row())
+
+
+class Head(Frozen):
+    """What an experiment says beside its settings."""
+
+    description: str = Field("", description="One sentence: what to look for")
+    trials: Count = Field(25, description="Runs of each cell, each with its own seed")
+    seed: WholeNumber = Field(1, description="What the seeds of the trials are made from")
+    table: TableSpec = Field(TableSpec(), description="How cbm table lays the experiment out")
+
+
+KNOWN = (*Head.model_fields, *FIELDS, *RULES)
+SETTABLE = ("trials", "seed", *PATHS)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A grid file."""
+
+    path: Path
+    experiments: dict[str, Experiment]  # in the order of the file
+    groups: dict[str, tuple[str, ...]]  # names of experiments; groups within groups are resolved
+    default: tuple[str, ...]  # experiments that run where none is named: those under default:, or all
+
+    def select(self, names: Sequence[str] = ()) -> list[Experiment]:
+        """Return the named experiments, those of named groups, or the default ones, each once.
+
+        Raises
+        ------
+        CbmError
+            A name is neither an experiment nor a group of the file.
+        """
+        known = [*self.experiments, *self.groups]
+        for name in names:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                lines = [f"{self.path}: there is no experiment {name!r}{hint if 'mean' in hint else ''}"]
+                lines += [f"experiments: {', '.join(self.experiments)}"]
+                raise CbmError("\n".join(lines + [f"groups: {', '.join(self.groups)}"] * bool(self.groups)))
+        wanted = [one for name in names for one in self.groups.get(name, (name,))] or self.default
+        return [self.experiments[name] for name in dict.fromkeys(wanted)]
+
+
+def read_grid(
+    path: Path,
+    overrides: Mapping[str, str] = MappingProxyType({}),
+    trials: int | None = None,
+    selected: Sequence[str] = (),
+) -> Grid:
+    """Read, validate and expand a grid file.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        YAML file.
+    overrides : mapping of str to str
+        New values of fields, dotted where nested (``data.flip``), as YAML text: ``0.05``, or ``[0.1, 0.05]``
+        for an axis. An overridden field leaves its ``zip``, and ``exclude`` and ``when`` may then match no
+        cell.
+    trials : int, optional
+        Runs of each cell instead of the number in the file.
+    selected : sequence of str
+        Experiments and groups that the overrides are for; default: those under ``default:``, or all.
+
+    Raises
+    ------
+    CbmError
+        One line for each problem: ``file:line:column: experiment.field: problem; remedy``.
+    """
+    problems, effects = Problems(), {}
+    root = load(Path(path), problems)
+    sections = fields_of(root, SECTIONS, problems)
+    changes = _overrides(overrides, trials, problems)
+    defaults = fields_of(sections["defaults"], KNOWN, problems) if "defaults" in sections else {}
+    values = _experiments(root, sections, problems)
+    names = _Names(tuple(values), sections.get("groups"), problems)
+    default = names.resolve(sections["default"]) if "default" in sections else tuple(values)
+    groups = {name: names.group(name) for name in names.groups}
+    changed = {one for name in selected for one in groups.get(name, (name,))} or {*default}
+    experiments = {
+        name: _experiment(name, value, defaults, changes if name in changed else {}, effects, problems)
+        for name, value in values.items()
+    }
+    _check_starts(experiments, values, problems)
+    whole = not problems.count  # only then all experiments that use a default or an override are known
+    for mark, reason in effects.items():
+        if reason and (whole or mark.label.startswith("experiments.")):
+            problems.add(mark, reason)
+    problems.raise_any()
+    experiments = {name: _with_sources(experiments, name) for name in experiments}
+    return Grid(Path(path), experiments, groups, default)
+
+
+def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Value]:
+    changes: dict[str, Value] = {}
+    for field, text in overrides.items():
+        place = Place(f"--set {field}")
+        if field in SETTABLE:
+            changes[field] = parse(text, place.source, problems)
+        else:
+            problems.add(Mark(place, place, ""), f"unknown field{unknown(field, SETTABLE)}")
+    if trials is not None:
+        changes["trials"] = marked(Text(trials), Mark(Place("--trials"), Place("--trials"), ""))
+    return changes
+
+
+def _experiments(root: Value, sections: Mapping[str, Value], problems: Problems) -> dict[str, Value]:
+    """Return the experiments by name."""
+    value = sections.get("experiments", root)
+    if not isinstance(root, dict):
+        return {}
+    if value is root or not isinstance(value, dict) or not value:
+        mark = value.mark._replace(label="experiments")
+        problems.add(mark, "must name at least one, as in experiments: {first: {data: mnist}}", at_key=True)
+        return {}
+    for name, child in value.items():
+        if not re.fullmatch(NAME, name):
+            remedy = "use up to 100 of A-Z a-z 0-9 _ . + -, a letter or digit first"
+            problems.add(child.mark, f"cannot name an experiment, or a folder; {remedy}", at_key=True)
+    return value
+
+
+def _experiment(
+    name: str,
+    value: Value,
+    defaults: Mapping[str, Value],
+    changes: Mapping[str, Value],
+    effects: Effects,
+    problems: Problems,
+) -> Experiment:
+    """Read one experiment; after problems it has no cells."""
+    before = problems.count
+    own = fields_of(value, KNOWN, problems)
+    taken = {*own, *(INSTEAD[field] for field in own if field in INSTEAD)}  # epochs replace default updates
+    given = own | {field: default for field, default in defaults.items() if field not in taken}
+    for path, change in changes.items():
+        given = with_field(given, path, change)
+    head = _head({field: given[field] for field in Head.model_fields if field in given}, value, problems)
+    rules = read_rules(given, problems)
+    for tie in rules.ties:
+        tie.fields = [field for field in tie.fields if field not in changes]
+    choices = read_choices({field: one for field, one in given.items() if field in FIELDS}, problems)
+    if problems.count == before:
+        check_ties(rules.ties, choices, problems)
+    cells: dict[Settings, Cell] = {}
+    found: Effects = {}
+    if problems.count == before:
+        cells = expand(choices, rules, value, found, problems)
+    overridden = bool(PATHS.keys() & changes.keys())
+    if problems.count == before:
+        if not overridden:
+            _check_matched(rules, own, problems)
+        for mark, reason in found.items():
+            if not overridden or mark.place.source.startswith("--"):  # others are meant for other values
+                effects[mark] = effects.get(mark, reason) and reason
+    places = {settings: _places(cell, value) for settings, cell in cells.items()}
+    return Experiment(name, head.description, head.trials, head.seed, (*cells,), head.table, (), places)
+
+
+def _places(cell: Cell, experiment: Value) -> dict[str, Place]:
+    places = {"": experiment.mark.key}
+    for name, choice in cell.items():
+        places |= {name: choice.source.mark.place} | {path: mark.place for path, mark in choice.marks}
+    return places
+
+
+def _head(fields: Mapping[str, Value], experiment: Value, problems: Problems) -> Head:
+    given = marked(Fields(fields), experiment.mark)
+    if "table" in fields:
+        given["table"] = _table(fields["table"], problems)
+    try:
+        return Head.model_validate(given)
+    except ValidationError as error:
+        report(error, given, problems)
+        return Head()
+
+
+def _table(value: Value, problems: Problems) -> Fields:
+    """Return ``table:`` with single names as lists, after looking the names up."""
+    table = fields_of(value, TableSpec.model_fields, problems)
+    for name in {"rows", "columns", "groups"} & table.keys():
+        items = table[name] if isinstance(table[name], list) else [table[name]]
+        table[name] = marked(Items(shown(item).replace(".", "_") for item in items), table[name].mark)
+        for item, column in zip(items, table[name], strict=True):
+            if column not in COLUMNS:
+                problems.add(item.mark, f"there is no column {shown(item)}{did_you_mean(column, COLUMNS)}")
+    return table
+
+
+def _check_matched(rules: Rules, own: Mapping[str, Value], problems: Problems) -> None:
+    """A condition that never holds is a typo, unless it comes from the defaults and is meant for others."""
+    conditions = {"exclude": rules.exclude, "when": [condition for condition, _ in rules.when]}
+    for condition in [one for rule, ones in conditions.items() if rule in own for one in ones]:
+        if not condition.matched:
+            problems.add(condition.mark, "holds for no cell of the grid")
+
+
+def _check_starts(
+    experiments: Mapping[str, Experiment], values: Mapping[str, Value], problems: Problems
+) -> None:
+    """Add a problem for each experiment that starts from one that is missing, or in the end from itself."""
+    for name, experiment in experiments.items():
+        for source in _names_of_sources(experiment):
+            value = values[name].get("start_from", values[name])
+            value = value.get("experiment", value) if isinstance(value, dict) else value
+            if source not in experiments:
+                problems.add(
+                    value.mark, f"there is no experiment {source}{did_you_mean(source, experiments)}"
+                )
+            elif name in _all_sources(experiments, source):
+                problems.add(value.mark, f"starts from {source}, which starts from {name} in the end")
+
+
+def _names_of_sources(experiment: Experiment) -> list[str]:
+    names = dict.fromkeys(cell.start_from.experiment for cell in experiment.cells)
+    return [name for name in names if name]
+
+
+def _all_sources(experiments: Mapping[str, Experiment], name: str) -> set[str]:
+    """Return an experiment, those that it starts from, and so on."""
+    found, waiting = set(), [name]
+    while waiting:
+        one = waiting.pop()
+        if one in experiments and one not in found:
+            found.add(one)
+            waiting += _names_of_sources(experiments[one])
+    return found
+
+
+def _with_sources(experiments: Mapping[str, Experiment], name: str) -> Experiment:
+    sources = (_with_sources(experiments, source) for source in _names_of_sources(experiments[name]))
+    return replace(experiments[name], sources=tuple(sources))
+
+
+class _Names:
+    """Resolves names of experiments and groups, each group once, however they nest."""
+
+    def __init__(self, experiments: tuple[str, ...], groups: Value | None, problems: Problems) -> None:
+        self.experiments = experiments
+        self.problems = problems
+        self.groups = {} if groups is None else fields_of(groups, groups, problems)
+        self.resolved: dict[str, tuple[str, ...]] = {}
+        self.open: list[str] = []
+        for name, value in self.groups.items():
+            if name in self.experiments:
+                problems.add(value.mark, "is already the name of an experiment", at_key=True)
+
+    def resolve(self, value: Value) -> tuple[str, ...]:
+        """Return the experiments that a name, or a list of names, stands for."""
+        items = value if isinstance(value, list) else [value]
+        if not items:
+            self.problems.add(value.mark, "names no experiment")
+        found: dict[str, None] = {}
+        for item in items:
+            name = shown(item)
+            if name in self.groups and name not in self.experiments:
+                found |= dict.fromkeys(self.group(name))
+            elif name in self.experiments:
+                found[name] = None
+            else:
+                hint = did_you_mean(name, [*self.experiments, *self.groups])
+                self.problems.add(item.mark, f"there is no experiment or group {name}{hint}")
+        return tuple(found)
+
+    def group(self, name: str) -> tuple[str, ...]:
+        """Return the experiments of a group."""
+        value = self.groups[name]
+        if name in self.open or len(self.open) > MAX_DEPTH:
+            problem = "contains itself" if name in self.open else f"is below {MAX_DEPTH} other groups"
+            self.problems.add(value.mark, problem, at_key=True)
+            return ()
+        if name not in self.resolved:
+            self.open.append(name)
+            self.resolved[name] = self.resolve(value)
+            self.open.pop()
+        return self.resolved[name]

@@ -1,0 +1,215 @@
+"""The JSON schema of grids, beside the reader: what one accepts or refuses, the other does, too."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from cbm_cli.errors import CbmError
+from cbm_cli.grid import json_schema, read_grid
+from tests.builders import MACHINES, cbm, grid_text
+
+EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
+
+
+def toy(line):
+    """Return a grid with one line that may replace another."""
+    field, _, value = line.partition(": ")
+    fields = {"offsets": "dd^b_s", "sampler": "PT_10", "epochs": None, "updates": "100"}
+    return grid_text("rbm", **fields | {field.removesuffix(":"): value})
+
+
+def is_valid(text):
+    """Whether an editor, which reads a file by YAML's rules, finds nothing to mark."""
+    return VALIDATOR.is_valid(yaml.safe_load(text))
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that reads the text of a grid file."""
+
+    def read(text):
+        (tmp_path / "grid.yaml").write_text(text)
+        return read_grid(tmp_path / "grid.yaml")
+
+    return read
+
+
+def test_command_prints_the_schema_in_less_than_100_kb():
+    printed = cbm("schema").stdout
+    assert json.loads(printed) == json_schema()
+    assert len(printed) < 100_000
+    VALIDATOR.check_schema(json_schema())
+
+
+def test_experiments_of_the_paper_are_accepted_and_name_their_schema():
+    text = EXPERIMENTS.read_text()
+    VALIDATOR.validate(yaml.safe_load(text))
+    assert "# yaml-language-server: $schema=" in text
+
+
+def test_every_field_has_a_description_for_hovering():
+    schema = json_schema()
+    assert all(one["description"] for one in schema["properties"].values())
+    assert all(one["description"] for one in schema["$defs"]["experiment"]["properties"].values())
+    parts = {name: one for name, one in schema["$defs"].items() if "." in name and not name.endswith(".axis")}
+    assert len(parts) > 40
+    assert all(one.get("description") for one in parts.values())
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),  # told: what no schema can see, how values fit together
+    [
+        ("offsets: 00", ""),
+        ("offsets: [00, d0, dd_s^b]", ""),
+        ("learning_rate: [1e-3, 1, .5, '0.1']", ""),
+        ("learning_rate: {start: [0.1, 1], decay: 0.9, every: 10 epochs}", ""),
+        ("learning_rate: [0.1, {start: 1, steps: 0.1 from 9 updates + 0.01 from 20 updates}]", ""),
+        ("weight_decay: [0, 0.0002, {l1: 1e-4}]", ""),
+        ("momentum: [0, 0.9]", ""),
+        ("swaps: both", ""),
+        ("shuffle: [true, off]", ""),
+        ("sliding_factor: {visible: 0}", ""),
+        ("when: [{if: {learning_rate: 0.1}, set: {learning_rate.decay: 0.5}}]", "decay needs an interval"),
+        ("data: mnist", ""),
+        ("data: [mnist, {name: bars-and-stripes, size: [2, 3], flip: [off, 'true']}]", ""),
+        ("data: {name: mnist, bar: 3}", "has no option bar"),
+        ("sliding_factor: [0.01, {visible: 1, hidden: [0.1, 1e-2]}]", ""),
+        ("batch: [full, 50, '50', 1_000]", ""),
+        ("evaluate: {method: none, every: [50, 1 epoch]}", ""),
+        ("trials: '3'", ""),
+        ("description: yes", ""),
+        ("table: {rows: data.flip, columns: [offsets, model_hidden], scale: total}", ""),
+        ("zip: [data, learning_rate]", ""),
+        ("zip: [[data, learning_rate], [model, offsets]]", ""),
+        ("exclude: []", ""),
+        ("exclude: [{data: shifting-bar, sliding_factor: 0.01}]", "has no cell left"),
+        ("exclude: [{data: [bars-and-stripes, mnist]}]", "holds for no cell"),
+        ("exclude: [{data: {bar: [2, 3]}, data.flip: off, offsets: 00}]", "holds for no cell"),
+        ("when: [{if: {batch: [100]}, set: {data.flip: on, sliding_factor: 0.5, evaluate: {every: 3}}}]", ""),
+    ],
+)
+def test_schema_accepts_what_the_reader_accepts(read, line, told):
+    VALIDATOR.validate(yaml.safe_load(toy(line)))
+    if told:
+        with pytest.raises(CbmError, match=told):
+            read(toy(line))
+    else:
+        assert read(toy(line)).experiments["toy"].cells
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "weight_scal: 1",
+        "ladders: 1.5",
+        "ladders: 0",
+        "ladders:",
+        "ladders: []",
+        "ladders: [[1]]",
+        "ladders: {a: 1}",
+        "weight_scale: small",
+        "weight_scale: -1",
+        "weight_scale: '-1e-3'",
+        "learning_rate: {decay: 0.9, every: 10 epochs}",
+        "learning_rate: {start: 1, decay: 2, every: 10 epochs}",
+        "momentum: 1",
+        "weight_decay: -1",
+        "chains: 0",
+        "swaps: none",
+        "sliding_factor: 1.5",
+        "sliding_factor: {visibel: 1}",
+        "batch: ful",
+        "init: zeros",
+        "data: mnst",
+        "data: {flip: on}",
+        "data: {name: mnist, sise: 3}",
+        "model: {kind: rbm}",
+        "model: 4",
+        "evaluate: exact",
+        "trials: [1, 2]",
+        "seed: -1",
+        "description: [a]",
+        "table: {rows: sampeler}",
+        "table: {scale: all}",
+        "table: {row: init}",
+        "zip: learning_rate",
+        "zip: [data.flip, model]",
+        "exclude: {sampler: PT_10}",
+        "exclude: [{}]",
+        "exclude: [{sampeler: PT_10}]",
+        "exclude: [{data: [{flip: on}]}]",
+        "when: [{if: {sampler: PT_10}}]",
+        "when: [{if: {sampler: PT_10}, set: {ladders: [2]}}]",
+        "when: [{if: {sampler: PT_10}, set: {data: {flip: on}}}]",
+    ],
+)
+def test_schema_refuses_what_the_reader_refuses(read, line):
+    with pytest.raises(CbmError):
+        read(toy(line))
+    assert not is_valid(toy(line))
+
+
+@pytest.mark.parametrize(
+    "text", ["[a]", "{}", "experiments: {}", "experiments: {a/b: {}}", "experiments: {a: }"]
+)
+def test_schema_refuses_files_of_another_shape(read, text):
+    with pytest.raises(CbmError):
+        read(text)
+    assert not is_valid(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("dbm", "model", "{kind: dbm, hidden: [500, 0]}"),
+        ("dbm", "model", "{kind: dbm, hidden: 500-}"),
+        ("dbm", "model", "{kind: dbm, hidden: []}"),
+        ("auto-encoder", "model", "{kind: auto-encoder, hidden: quarter}"),
+        ("auto-encoder", "model", "{kind: auto-encoder, hidden: 4, encoder: step}"),
+        ("rbm", "sampler", "PCD1"),
+        ("rbm", "sampler", "PT-10"),
+        ("rbm", "offsets", "dd^s_b"),
+        ("rbm", "offsets", "[00, dx]"),
+        ("rbm", "evaluate", "{every: 5 minutes}"),
+        ("rbm", "evaluate", "{parts: train+tset}"),
+        ("rbm", "record", "weight_norm"),
+        ("rbm", "record", "{what: weight_norms, window: 10}"),
+        ("rbm", "learning_rate", "{start: 1, steps: 0.1}"),
+        ("dbm", "data_phase", "gibbs-0"),
+        ("rbm", "gradient", "natrual"),
+        ("rbm", "gradient", "{kind: natural, damping: -1}"),
+        ("rbm", "gradient_from", "sample"),
+        ("rbm", "offsets_from", "other"),
+        ("dbm", "pretraining", "{epoch: 3}"),
+        ("dbm", "pretraining", "-1"),
+        ("dbm", "mean_field", "{rounds: 0}"),
+        ("rbm", "record", "{wat: bias_norms}"),
+    ],
+)
+def test_schema_refuses_bad_values_of_each_kind_of_machine(read, kind, field, value):
+    with pytest.raises(CbmError):
+        read(grid_text(kind, **{field: value}))
+    assert not is_valid(grid_text(kind, **{field: value}))
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"updates": "1e4", "epochs": None, "learning_rate": "1e-2", "batch": "1_0", "chains": None},
+        {"evaluate": "{every: 1e1 updates}", "data_phase": "mean-field", "offsets_from": "same"},
+        {
+            "pretraining": "{epochs: 0}",
+            "mean_field": "{rounds: 100, tolerance: 1e-4}",
+            "gradient": "centered",
+        },
+    ],
+)
+def test_schema_accepts_grids_of_all_kinds(read, kind, fields):
+    text = grid_text(kind, **fields)
+    VALIDATOR.validate(yaml.safe_load(text))
+    assert read(text).experiments["toy"].cells
