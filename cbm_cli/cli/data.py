@@ -46,7 +46,7 @@ def list_(as_json: bool) -> None:
     missing = [entry.source.name for entry in entries if entry.state == "missing"]
     if missing:
         note(
-            f"\nMissing: {' '.join(missing)}. `cbm data fetch NAME` gets them; `cbm data info NAME` says more."
+            f"\nMissing: {' '.join(missing)}. `cbm data fetch NAME` gets one, `cbm data info NAME` says more."
         )
 
 

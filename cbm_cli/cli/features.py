@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cbm_cli.datasets import Dataset
-    from cbm_cli.machines.representations import Features
     from cbm_cli.machines.files import Layered
+    from cbm_cli.machines.representations import Features
 
 _COLUMNS = {  # facts of a layer: heading and format in the table
     "layer": ("layer", "{}"),

@@ -61,9 +61,7 @@ def load(
     return dataset
 
 
-def load_source(
-    source: str, width: int | None = None, test: str | None = None, option: str = "--data"
-) -> Dataset:
+def load_source(source: str, width: int | None = None, test: str | None = None) -> Dataset:
     """Return all parts of the data set that a command line names.
 
     Parameters
@@ -83,19 +81,17 @@ def load_source(
         name, _, text = source.partition(":")
         given = {"name": name}
         if name not in SOURCES:
-            raise DataError(
-                f"{option} {source}: no such file or data set; data sets are {', '.join(SOURCES)}"
-            )
+            raise DataError(f"--data {source}: no such file or data set; data sets are {', '.join(SOURCES)}")
     for item in filter(None, text.split(",")):
         field, equals, given[field] = item.partition("=")
         if not equals:
             raise DataError(
-                f"{option} {source}: cannot read {item!r}; write it as in shifting-bar:size=9,bar=1"
+                f"--data {source}: cannot read {item!r}; write it as in shifting-bar:size=9,bar=1"
             )
     try:
         spec = make_spec(**given | ({"test": test} if test else {}))
     except DataError as error:
-        raise DataError(f"{option} {source}: {error}", error.field) from None
+        raise DataError(f"--data {source}: {error}", error.field) from None
     return _load(spec, "", width)
 
 
@@ -117,9 +113,11 @@ def available(data: DataSpec, folder: str | Path = "") -> str:
     if data.path is None:
         source = SOURCES[data.name]
         try:
-            return "" if not source.forms or source.locate() else ""
+            if source.forms:
+                source.locate()
         except DataError as error:
             return str(error)
+        return ""
     files = [Path(folder, path).expanduser() for path in (data.path, data.valid, data.test) if path]
     missing = [str(file) for file in files if not file.is_file()]
     return f"{data.title}: no file {' or '.join(missing)}" if missing else ""
@@ -172,7 +170,7 @@ def _published(spec: DataSpec) -> Dataset:
 
 
 def _divided(source: Source, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the published parts, cut from a larger one if need be; DataError if a size is not as published."""
+    """Return the published parts, cut from a larger one if need be; DataError if their sizes are wrong."""
     if source.divide:
         whole = rows.pop(source.divide)
         if source.shuffle is not None:
@@ -184,8 +182,8 @@ def _divided(source: Source, rows: dict[str, np.ndarray]) -> dict[str, np.ndarra
         if rows[part].shape != (count, source.width):
             found, columns = rows[part].shape
             raise DataError(
-                f"{source.name}: {part} has {found:,} rows of {columns} here, but {count:,} rows of {source.width} as "
-                f"published; `cbm data verify {source.name}` names the file that is wrong",
+                f"{source.name}: {part} has {found:,} rows of {columns} here, but {count:,} rows of "
+                f"{source.width} as published; `cbm data verify {source.name}` names the file that is wrong",
                 "name",
             )
     return {part: rows[part] for part in PARTS if part in rows}

@@ -39,9 +39,7 @@ class Dataset:
     train: np.ndarray  # uint8, (rows, width), C-contiguous
     valid: np.ndarray | None = None  # like train, where the data set has such a part
     test: np.ndarray | None = None
-    levels: int = (
-        1  # value of a unit that is surely on; 1: values are 0 or 1; 255: v is the probability v / 255
-    )
+    levels: int = 1  # a unit that is surely on: 1 (values are 0 or 1) or 255 (v is the probability v / 255)
     upper_bound: float | None = None  # best log-likelihood of any model on train, nats per row, where known
     image: Image | None = None  # how to draw a row; training does not see it
 

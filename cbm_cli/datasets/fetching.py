@@ -1,7 +1,7 @@
 """Downloads of published files, and their checksums.
 
-A download goes to a hidden file beside its place, resumes where it broke off, in this call or the next, and takes
-its place only with the right checksum. Checksums are of the content after gunzip, because mirrors pack files or not.
+Interrupted downloads resume, in this call or the next. They go to a hidden file, which gets its name only with the
+right checksum. Checksums are of the content after gunzip, because some mirrors pack files and others do not.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from cbm_cli.datasets.dataset import DataError
 from cbm_cli.datasets.formats import unpacked
 from cbm_cli.datasets.sources import SOURCES, File, Source, find, home
 
-MIRROR = "CBM_DATA_MIRROR"  # environment variable: address of a folder with the files in the folders of sources.yaml
+MIRROR = "CBM_DATA_MIRROR"  # environment variable: address of a folder of data
 TRIES = 5  # downloads from one address that may break off, each after some bytes
 TIMEOUT = 30.0  # seconds without a byte after which a connection counts as broken
 
@@ -101,7 +101,8 @@ def fetch(name: str, to: str | Path | None = None, show: Show | None = None) -> 
     problems = []
     for form in forms:
         try:
-            return folder, any([_fetch_file(file, _urls(file, source), folder, show) for file in form])
+            fetched = [_fetch_file(file, _urls(file, source), folder, show) for file in form]
+            return folder, any(fetched)
         except _Unfetched as problem:
             problems.append(str(problem))
         except OSError as error:

@@ -160,8 +160,8 @@ def _mat(content: bytes) -> _Arrays:
 
 
 def _idx(content: bytes) -> np.ndarray:
-    """Return the array of an IDX file: two zeros, 8 (bytes), number of dimensions, sizes, values (Y. LeCun)."""
-    kind, dimensions = content[2:4]
+    """Return the array of an IDX file: two zeros, 8 (bytes), number of dimensions, sizes, values."""
+    kind, dimensions = content[2:4].ljust(2, b"\0")
     start = 4 + 4 * dimensions
     if kind != 8 or not 1 <= dimensions <= 3 or len(content) < start:
         raise ValueError("expected unsigned bytes in 1 to 3 dimensions")
@@ -229,7 +229,7 @@ def _columns(path: Path, text: str) -> Table:
     """Return the numbers of text in columns, without the column names that a first line may have."""
     first, line = next(_lines(text), (0, ""))
     delimiter = next((mark for mark in ",;" if mark in line), None)
-    skipped = first if _are_names(path, line.split(delimiter)) else 0
+    skipped = first if line and _are_names(path, line.split(delimiter)) else 0
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # no rows: `table_of` says so
@@ -242,7 +242,7 @@ def _columns(path: Path, text: str) -> Table:
 
 
 def _are_names(path: Path, fields: list[str]) -> bool:
-    """Whether the first line of a file has column names: words, or the numbers 0, 1, 2, ... of its columns."""
+    """Whether the first line of a file has column names: words, or the numbers 0, 1, 2 and so on."""
     names = [field.strip().strip("\"'") for field in fields]
     unnamed, *others = names
     words = all(name and not _NUMBER.fullmatch(name) for name in others)
@@ -310,7 +310,7 @@ def _indexed(where: str, items: list[str]) -> dict[int, float]:
 
 
 def _lines_of_labels(path: Path, content: bytes) -> np.ndarray:
-    """Return one label per line, as numbers where all are; a first line of a name above numbers is skipped."""
+    """Return one label per line, as numbers where all are; a name above numbers is skipped."""
     lines = [line.strip() for line in _decoded(path, content).splitlines() if line.strip()]
     for number, line in enumerate(lines, 1):
         if "," in line or ";" in line:

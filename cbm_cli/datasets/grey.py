@@ -55,7 +55,7 @@ def binarised(
     Parameters
     ----------
     binarise : {'threshold', 'sample', 'none'}
-        ``threshold``: on where v / scale > threshold. ``sample``: on with probability v / scale, drawn once for all,
+        ``threshold``: on where v / scale > threshold. ``sample``: on with probability v / scale, drawn once,
         the same in every process. ``none``: v / scale in steps of 1/255.
     """
     rng = np.random.Generator(np.random.Philox(key=SAMPLE_KEY))
@@ -127,7 +127,8 @@ def _widened(tables: _Tables, width: int) -> _Tables:
     for part, (where, table) in tables.items():
         if table.values.shape[1] != columns:
             raise DataError(
-                f"{where}: has {table.values.shape[1]} columns, {first} has {columns}; all parts need the same number",
+                f"{where}: has {table.values.shape[1]} columns, {first} has {columns}; "
+                "all parts need the same number",
                 part,
             )
     return tables
@@ -145,8 +146,8 @@ def _binarised(spec: DataSpec, tables: _Tables) -> dict[str, np.ndarray]:
         by = f"threshold {spec.threshold:g}" if spec.binarise == "threshold" else f"binarise {spec.binarise}"
         low, high = table.values.min(), table.values.max()
         raise DataError(
-            f"{where}: {by} turns all values, {low:g} to {high:g}, into {train.max()}; choose a threshold between "
-            "them, in the file's units (1 or more) or as a share of scale",
+            f"{where}: {by} turns all values, {low:g} to {high:g}, into {train.max()}; choose a threshold "
+            "between them, in the file's units (1 or more) or as a share of scale",
             "threshold" if spec.binarise == "threshold" else "binarise",
         )
     return units
@@ -164,8 +165,8 @@ def _scale_of(tables: _Tables) -> float:
     if all(part.dtype == np.uint8 for part in values) and (top > 127 or tables["train"][1].image):
         return 255.0
     raise DataError(
-        f"{tables['train'][0]}: values reach {top:g}, on an unknown scale; add scale: {top:g} (or 255, if they are "
-        f"bytes), or a threshold in the file's units, such as threshold: {max(1, top // 2):g}",
+        f"{tables['train'][0]}: values reach {top:g}, on an unknown scale; add scale: {top:g} (255 for bytes), or a "
+        f"threshold in the file's units, such as threshold: {max(1, top // 2):g}",
         "scale",
     )
 

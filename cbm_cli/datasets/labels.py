@@ -26,8 +26,8 @@ def load_labels(
     rows : dict
         Number of rows by part.
     files : str, optional
-        ``TRAIN,TEST`` or ``FILE``: text or NPY, one label per row, or IDX; a single FILE may have the labels of
-        all parts (NPZ or MAT, arrays ``train_labels`` or ``train`` and so on).
+        ``TRAIN,TEST`` or ``FILE``: text or NPY, one label per row, or IDX; a single FILE may have the labels
+        of all parts (NPZ or MAT, arrays ``train_labels`` or ``train`` and so on).
     test : str, optional
         A file with the labels of the test part.
 
@@ -53,7 +53,7 @@ def load_labels(
         where, labels = found[part]
         if len(labels) != rows[part]:
             raise DataError(
-                f"{where}: has {len(labels):,} labels, the {part} part {rows[part]:,} rows; it needs one per row"
+                f"{where}: has {len(labels):,} labels, the {part} part {rows[part]:,} rows; each needs one"
             )
     return {part: found[part][1] for part in rows if part in found}
 

@@ -1,4 +1,4 @@
-"""The data sets that cbm knows, from sources.yaml: what they are, and where the files of published ones are."""
+"""The data sets that cbm knows, read from sources.yaml, and where the files of published ones are."""
 
 import os
 from dataclasses import dataclass, field
@@ -60,8 +60,8 @@ class Source:
     def folders(self) -> list[Path]:
         """Folders in which the files are looked for, first choice first.
 
-        ``CBM_DATA_DIR`` and the user's cache count three times each: a folder called like the set, the folder that
-        `cbm data fetch` fills, and the folder itself.
+        ``CBM_DATA_DIR`` and the user's cache count three times each: a folder with the set's name, the folder
+        that `cbm data fetch` fills, and the folder itself.
         """
         roots = [Path(root).expanduser() for root in (os.environ.get(VARIABLE), _cache()) if root]
         inside = (self.name, self.folder, "") if self.forms else ()
@@ -86,8 +86,8 @@ class Source:
             text = f"{self.name}: {begun} has no {words}; {get}, or put it there."
         else:
             tried = "".join(f"  {folder}\n" for folder in self.folders)
-            text = f"{self.name}: found no {words} in any of\n{tried}{get}; or put it into one of these folders, "
-            text += f"or name its folder in {VARIABLE}."
+            text = f"{self.name}: found no {words} in any of\n{tried}"
+            text += f"{get}; or put it into one of these folders, or name its folder in {VARIABLE}."
         if self.stand_in:
             text += f"\n{self.stand_in} is a substitute: {SOURCES[self.stand_in].remark}"
         return text

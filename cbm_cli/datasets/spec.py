@@ -40,7 +40,7 @@ class DataSpec(BaseModel):
     )
     threshold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         0.5,
-        description="Values above it are on: a share of the scale, or from 1 on a value in the file's units",
+        description="Values above it are on; below 1: a share of the scale, else in the file's units",
     )
     path: _FileName | None = Field(None, description="A file of rows; NPZ and MAT may hold all parts")
     valid: _FileName | None = Field(None, description="With path: a file of rows for validation")
@@ -48,7 +48,7 @@ class DataSpec(BaseModel):
     drop_last: bool = Field(False, description="With path: the last column is not a unit (AMAT: a label)")
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         None,
-        description="With path: the value that is surely on, such as 16 or 255; values are divided by it",
+        description="With path: the value that is surely on, as 16 or 255; values are divided by it",
     )
     hold_out: _Count | None = Field(None, description="Rows from the end of train that become the valid part")
 
@@ -73,19 +73,16 @@ class DataSpec(BaseModel):
         else:
             self._check_files()
         if self.binarise != "threshold" and self._is_given("threshold"):
+            title, remedy = self.name or title_of(self.path), "remove one of them"
             raise DataError(
-                f"{self.name or title_of(self.path)}: threshold has no effect where binarise is {self.binarise}; "
-                "remove one of them",
-                "threshold",
+                f"{title}: threshold has no effect where binarise is {self.binarise}; {remedy}", "threshold"
             )
         return self
 
     def _check_named(self) -> None:
         name = self.name
         if name is None:
-            raise DataError(
-                "needs the name of a data set, or the path of a file, as in {path: rows.csv}", "name"
-            )
+            raise DataError("needs the name of a data set, or the path of a file, as in {path: rows.csv}")
         if name not in SOURCES:
             hint = did_you_mean(name, SOURCES)
             hint += f"; for a file write {{path: {name}}}" if Path(name).suffix and "mean" not in hint else ""

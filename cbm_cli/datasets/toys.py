@@ -8,10 +8,10 @@ from cbm_cli.datasets.dataset import Dataset, Image
 
 
 def bars_and_stripes(size: int) -> Dataset:
-    """Return all patterns of D x D pixels (``size`` is D) with uniform rows, or with uniform columns (MacKay 2003).
+    """Return all patterns of D x D pixels with uniform rows, or with uniform columns (MacKay 2003).
 
-    The 2^D patterns of rows come first, then those of columns: 2^(D+1) rows in all, the two uniform patterns
-    among them twice. The best model gives these 2 / 2^(D+1) and every other one half as much.
+    ``size`` is D. The 2^D patterns with uniform rows come first, then those with uniform columns: 2^(D+1) in
+    all, the two uniform patterns twice. The best model gives these 2 / 2^(D+1) and every other one half as much.
     """
     bits = ((np.arange(2**size)[:, None] >> np.arange(size)) & 1).astype(np.uint8)  # (2^D, D)
     rows = np.concatenate([np.repeat(bits, size, axis=1), np.tile(bits, (1, size))])

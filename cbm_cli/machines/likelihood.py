@@ -27,9 +27,9 @@ from cbm_cli.machines.annealing import (
     reverse_ais,
 )
 from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, Values, lower_bounds, posterior_of, tightening
-from cbm_cli.machines.features import ACTIVATIONS, encoded
 from cbm_cli.machines.files import Flat, Layered, flatten
 from cbm_cli.machines.limits import check_likelihood
+from cbm_cli.machines.representations import ACTIVATIONS, encoded
 from cbm_cli.machines.samples import exact_samples
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
