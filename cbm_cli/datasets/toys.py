@@ -11,7 +11,7 @@ def bars_and_stripes(size: int) -> Dataset:
     """Return all patterns of D x D pixels with uniform rows, or with uniform columns (MacKay 2003).
 
     ``size`` is D. The 2^D patterns with uniform rows come first, then those with uniform columns: 2^(D+1) in
-    all, the two uniform patterns twice. The best model gives these 2 / 2^(D+1) and every other one half as much.
+    all, the two uniform patterns twice. The best model gives these 2 / 2^(D+1), every other one half of it.
     """
     bits = ((np.arange(2**size)[:, None] >> np.arange(size)) & 1).astype(np.uint8)  # (2^D, D)
     rows = np.concatenate([np.repeat(bits, size, axis=1), np.tile(bits, (1, size))])
