@@ -1,9 +1,11 @@
 """Grids, result folders and machines that several test files build, and the command line as a function."""
 
 import csv
+import io
 import itertools
 import json
 import random
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -198,3 +200,20 @@ STEPS = {
     ),
     "order of the file": ({"shuffle": False}, {"shuffled": False}),
 }
+
+
+def idx(array):
+    """Content of an IDX file of bytes."""
+    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def lines(rows, separator=",", end="\n"):
+    """Content of a text file of numbers."""
+    return "".join(separator.join(map(str, row)) + end for row in rows.tolist()).encode()
+
+
+def arrays(*alone, **named):
+    """Content of an NPY file of one array, or of an NPZ file of named arrays."""
+    stream = io.BytesIO()
+    np.save(stream, *alone) if alone else np.savez(stream, **named)
+    return stream.getvalue()

@@ -19,8 +19,8 @@ from cbm_cli.datasets import Dataset, Image, load, load_labels
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import classify
 from cbm_cli.machines.classify import accuracy
-from cbm_cli.machines.features import chosen, filters, hidden_means, represent, unbalanced
 from cbm_cli.machines.files import read_machine
+from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
 from cbm_cli.report.features import normalised, write_activity_curves, write_filter_tile
 from tests.oracles import joint, sigmoid, states
 

@@ -318,6 +318,6 @@ def test_tempering_after_pretraining_by_another_sampler_is_fine(folder):
 
 def test_a_batch_of_pretraining_larger_than_the_data_names_both(folder):
     error = run(GRID.replace("offsets: dd^b}", "offsets: dd^b, batch: 9}"), "out", code=2).stderr
-    assert "pretraining: batch: 9 rows, but bars-and-stripes" in error
+    assert "pretraining.batch: 9 rows, but bars-and-stripes" in error
     assert "has 8" in error
     assert not Path("out").exists()

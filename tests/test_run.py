@@ -152,7 +152,7 @@ def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
     [
         ("learning_rate=1e39", "learning_rate"),
         ("learning_rate={start: 0.1, steps: 1e39 from 5 updates}", "learning_rate"),
-        ("weight_decay={l2: 1e39}", "weight_decay: l2"),
+        ("weight_decay={l2: 1e39}", "weight_decay.l2"),
         ("weight_scale=1e39", "weight_scale"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,18 +14,14 @@ from cbm_cli.cli.common import note
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rich.progress import Progress
-
-    from cbm_cli.datasets import Checked, Entry
+    from cbm_cli.datasets import Entry, Source
 
 _COLUMNS = ("write in a grid", "rows x width", "ones", "where", "about")
 
 
 @click.group()
 def data() -> None:
-    """Look at the data sets, and get them."""
+    """List, download and verify data sets."""
 
 
 @data.command("list")
@@ -42,27 +39,34 @@ def list_(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([_record(entry) for entry in entries], indent=2))
         return
-    _print_table(_COLUMNS, (_row(entry) for entry in entries))
-    missing = [entry for entry in entries if entry.problem and not entry.folder]
+    _print_table([_COLUMNS, *map(_row, entries)])
     for entry in entries:
-        if entry.problem and entry.folder:
+        if entry.state == "damaged":
             note(f"\n{entry.problem}")
+    missing = [entry.source.name for entry in entries if entry.state == "missing"]
     if missing:
-        names = " ".join(entry.name for entry in missing)
-        note(f"\nMissing: {names}. `cbm data fetch NAME` gets them; `cbm data info NAME` says more.")
+        note(
+            f"\nMissing: {' '.join(missing)}. `cbm data fetch NAME` gets one, `cbm data info NAME` says more."
+        )
 
 
 @data.command()
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(name: str, as_json: bool) -> None:
-    """Say what a data set is, whom to cite, which files it is read from and where they are."""
-    from cbm_cli.datasets import catalogue, check_files
+    """Describe a data set: its size, whom to cite, its files and where they are."""
+    from cbm_cli.datasets import catalogue
 
-    _check_name(name)
-    entry = next(entry for entry in catalogue() if entry.name == name)
-    files = check_files(name) if entry.looked_in else []
-    record = _record(entry) | _about(name) | {"files": [_file_record(file) for file in files]}
+    source = _source(name)
+    (entry,) = catalogue(name)
+    record = _record(entry)
+    if source.forms:
+        record |= {field: getattr(source, field) for field in ("home", "cite", "licence", "remark")}
+    record["files"] = [
+        {"name": file.stem, "path": file.path and str(file.path)}
+        | {"expected": file.expected, "verdict": file.verdict}
+        for file in entry.files
+    ]
     if as_json:
         click.echo(json.dumps(record, indent=2))
         return
@@ -73,21 +77,22 @@ def info(name: str, as_json: bool) -> None:
 @data.command()
 @click.argument("name", required=False)
 def verify(name: str | None) -> None:
-    """Compare the files that are here with their published checksums; exit 1 if one is wrong.
+    """Say which data sets are ok, missing or damaged, by the checksums of their files.
 
-    Of a data set that is named, all files must be here.
+    Exits with 1 if a file is wrong, or if the data set that is named is not complete.
     """
-    from cbm_cli.datasets import PUBLISHED, check_files
+    from cbm_cli.datasets import SOURCES, catalogue
 
     if name:
-        _check_published(name)
-    files = [(one, file) for one in ([name] if name else PUBLISHED) for file in check_files(one)]
-    wrong = False
-    for one, file in files:
-        if name or file.path:
-            click.echo(f"{one}: {file.path or file.stem}: {_verdict(file)}")
-            wrong |= not file.good
-    if wrong:
+        _published(name)
+    bad = False
+    for entry in catalogue(*([name] if name else [one for one, source in SOURCES.items() if source.forms])):
+        click.echo(f"{entry.source.name}: {entry.state}")
+        if name or any(file.path for file in entry.files):
+            for file in entry.files:
+                click.echo(f"  {file.path or file.stem}: {file.verdict}")
+        bad |= any(file.path and not file.good for file in entry.files) or bool(name and entry.state != "ok")
+    if bad:
         raise SystemExit(1)
 
 
@@ -95,17 +100,17 @@ def verify(name: str | None) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME|all...")
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Folder of data to put it into.")
 def fetch(names: tuple[str, ...], to: Path | None) -> None:
-    """Get published data sets; what is here and right is not fetched again.
+    """Download published data sets; files that are here and right are not downloaded again.
 
-    Files go to the folder named by the environment variable CBM_DATA_DIR, or to the user's cache. What
-    breaks off goes on when the command is run again. CBM_DATA_MIRROR names the address of a folder with
-    the files, to use in place of the published ones.
+    Files go to the folder named by the environment variable CBM_DATA_DIR, or to the user's cache.
+    Interrupted downloads resume when the command is run again. CBM_DATA_MIRROR names the address of a folder
+    with the files, to use instead of the published addresses.
     """
     from cbm_cli.datasets import fetchable
 
     wanted = list(dict.fromkeys(one for name in names for one in (fetchable() if name == "all" else [name])))
     for name in wanted:
-        _check_published(name)
+        _published(name)
     problems = _fetch_all(wanted, to)
     if problems:
         raise CbmError("\n".join(problems))
@@ -114,7 +119,7 @@ def fetch(names: tuple[str, ...], to: Path | None) -> None:
 
 
 def _fetch_all(names: Sequence[str], to: Path | None) -> list[str]:
-    """Fetch data sets and return what went wrong; one that fails does not keep the others from coming."""
+    """Download data sets and return what went wrong; one that fails does not stop the others."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -123,9 +128,14 @@ def _fetch_all(names: Sequence[str], to: Path | None) -> list[str]:
     problems = []
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+
+        def show(file: str, done: int, total: int | None):
+            task = progress.add_task(file, completed=done, total=total)
+            return lambda size: progress.advance(task, size)
+
         for name in names:
             try:
-                folder, fetched = fetch(name, to, lambda file: _Bar(progress, file))
+                folder, fetched = fetch(name, to, show)
                 text = f"{name}: {'fetched into' if fetched else 'is here already:'} {folder}"
                 progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
             except CbmError as error:
@@ -133,141 +143,80 @@ def _fetch_all(names: Sequence[str], to: Path | None) -> list[str]:
     return problems
 
 
-class _Bar:
-    """A file's progress, in the form that pooch tells it in."""
+def _source(name: str) -> Source:
+    """Return a data set's record; CbmError, with a hint, if there is no such set."""
+    from cbm_cli.datasets import SOURCES
+    from cbm_cli.text import did_you_mean
 
-    def __init__(self, progress: Progress, name: str) -> None:
-        self.progress = progress
-        self.task = progress.add_task(name, total=None)
-
-    @property
-    def total(self) -> float | None:
-        return self.progress.tasks[self.task].total
-
-    @total.setter
-    def total(self, size: int) -> None:
-        self.progress.update(self.task, total=size or None)
-
-    def update(self, size: int) -> None:
-        self.progress.advance(self.task, size)
-
-    def reset(self) -> None:
-        self.progress.update(self.task, completed=0)
-
-    def close(self) -> None:
-        self.progress.stop_task(self.task)
+    if name not in SOURCES:
+        raise CbmError(f"data set {name!r} is unknown{did_you_mean(name, SOURCES)}")
+    return SOURCES[name]
 
 
-def _check_name(name: str) -> None:
-    """Raise CbmError, with a hint, unless there is such a data set."""
-    from difflib import get_close_matches
-
-    from cbm_cli.datasets import names
-
-    if name not in names():
-        close = get_close_matches(name, names(), n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names())}"
-        raise CbmError(f"data set {name!r} is unknown; {hint}")
-
-
-def _check_published(name: str) -> None:
-    from cbm_cli.datasets import PUBLISHED
-
-    _check_name(name)
-    if name not in PUBLISHED:
+def _published(name: str) -> None:
+    if not _source(name).forms:
         raise CbmError(f"{name} is generated; it has no files")
 
 
 def _record(entry: Entry) -> dict:
+    source = entry.source
     return {
-        "name": entry.name,
-        "description": entry.description,
-        "source": entry.source,
-        "options": entry.options,
-        "example": entry.example,
+        "name": source.name,
+        "description": source.description,
+        "source": source.source,
+        "options": (*source.takes, "flip"),
+        "example": source.example,
         "rows": entry.rows,
         "width": entry.width,
         "ones": entry.ones,
-        "present": entry.present,
+        "present": entry.problem is None,
+        "state": entry.state,
         "folder": entry.folder and str(entry.folder),
-        "looked_in": [str(folder) for folder in entry.looked_in],
+        "looked_in": [str(folder) for folder in source.folders],
         "problem": entry.problem,
     }
 
 
-def _about(name: str) -> dict:
-    from cbm_cli.datasets import PUBLISHED
-
-    known = PUBLISHED.get(name)
-    fields = ("home", "cite", "licence", "remark")
-    return {field: getattr(known, field) for field in fields} if known else {}
-
-
-def _file_record(file: Checked) -> dict:
-    return {
-        "name": file.stem,
-        "path": file.path and str(file.path),
-        "expected": file.expected,
-        "verdict": _verdict(file),
-    }
-
-
-def _verdict(file: Checked) -> str:
-    if file.path is None:
-        return "missing"
-    return "ok" if file.good else file.problem or f"wrong: expected {file.expected}, found {file.found}"
-
-
 def _lines(record: dict) -> Iterable[tuple[str, str]]:
     """Yield what `cbm data info` prints, as label and text."""
+    from cbm_cli.datasets import written
+
     yield "name", record["name"]
     yield "about", record["description"]
-    yield "in a grid", f"data: {_written(record['example'])}"
+    yield "in a grid", f"data: {written(record['example'])}"
     for part, rows in record["rows"].items():
         yield part, f"{rows:,} rows of {record['width']}"
     yield "ones", "not known without the files" if record["ones"] is None else f"{record['ones']:.2%}"
-    for label in ("source", "home", "cite", "licence", "remark"):
+    for label in ("source", "home", "cite", "licence", "remark", "state"):
         if record.get(label):
             yield label, record[label]
     for file in record["files"]:
         yield "file", f"{file['path'] or file['name']}: {file['verdict']}"
-    if record["looked_in"] and not record["present"]:
+    if record["state"] == "missing":
         yield "looked in", ", ".join(record["looked_in"])
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
+    from cbm_cli.datasets import written
+
     rows = " + ".join(f"{count:,}" for count in entry.rows.values())
     ones = "?" if entry.ones is None else f"{entry.ones:.1%}"
-    return _written(entry.example), f"{rows} x {entry.width}", ones, _where(entry), entry.description
+    where = str(entry.folder) if entry.state == "ok" else entry.state
+    return written(entry.source.example), f"{rows} x {entry.width}", ones, where, entry.source.description
 
 
-def _written(example: dict) -> str:
-    name, *options = (f"{key}: {value}" for key, value in example.items())
-    return f"{{{', '.join((name, *options))}}}" if options else example["name"]
-
-
-def _where(entry: Entry) -> str:
-    if not entry.looked_in:
-        return "generated"
-    if entry.present:
-        return str(entry.folder)
-    return "damaged" if entry.folder else "missing"
-
-
-def _print_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """Print a table to stdout: drawn where it is a terminal, columns parted by spaces elsewhere."""
-    rows = [*rows]
+def _print_table(lines: list[tuple[str, ...]]) -> None:
+    """Print a table to stdout, its first line the column names: drawn on a terminal, else plain columns."""
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.markup import escape
         from rich.table import Table
 
-        table = Table(*columns)
-        for row in rows:
+        table = Table(*lines[0])
+        for row in lines[1:]:
             table.add_row(*map(escape, row))
         Console().print(table)
         return
-    widths = [max(len(line[column]) for line in (columns, *rows)) for column in range(len(columns))]
-    for line in (columns, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -1,4 +1,4 @@
-"""``cbm features``: what a machine has learned, and what it makes of data."""
+"""``cbm features``: what a machine has learned, and how it represents data."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cbm_cli.datasets import Dataset
-    from cbm_cli.machines.features import Features
     from cbm_cli.machines.files import Layered
+    from cbm_cli.machines.representations import Features
 
-_COLUMNS = {  # what is known of a layer: heading and form in the table
+_COLUMNS = {  # facts of a layer: heading and format in the table
     "layer": ("layer", "{}"),
     "units": ("units", "{}"),
     "mean_activity": ("mean activity", "{:.4f}"),
     "unbalanced": ("outside [0.05, 0.95]", "{:.1%}"),
     "train_accuracy": ("train accuracy", "{:.4f}"),
     "test_accuracy": ("test accuracy", "{:.4f}"),
+    "held_out_accuracy": ("held-out accuracy", "{:.4f}"),
 }
 
 
@@ -39,6 +40,7 @@ class _Count(click.ParamType):
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.npz")
 @click.option("--data", "source", metavar="NAME|FILE", help="Rows: a data set's name, or a file.")
+@click.option("--test", metavar="FILE", help="With --data FILE: a file with the rows of the test part.")
 @click.option(
     "-o",
     "--output",
@@ -50,7 +52,11 @@ class _Count(click.ParamType):
     "--filters", "count", type=_Count(), default=100, show_default=True, help="Filters of a layer to draw."
 )
 @click.option(
-    "--seed", type=click.IntRange(0, 2**63 - 1), default=1, show_default=True, help="Of that choice."
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=1,
+    show_default=True,
+    help="Of the filters drawn and the rows held out.",
 )
 @click.option(
     "--shape", metavar="HxW", help="Size of a filter; default: the data's, else a square or a line."
@@ -67,12 +73,14 @@ class _Count(click.ParamType):
 @click.option(
     "--labels",
     metavar="FILE[,FILE]",
-    help="Labels of train and test, one a row; default: the data set's own.",
+    help="Labels of train (and test), one per row; default: the data set's own.",
 )
+@click.option("--test-labels", metavar="FILE", help="Labels of the test part.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def features(
     model: Path,
     source: str | None,
+    test: str | None,
     output: Path | None,
     count: int | str,
     seed: int,
@@ -81,50 +89,59 @@ def features(
     formats: tuple[str, ...],
     classify: bool,
     labels: str | None,
+    test_labels: str | None,
     as_json: bool,
 ) -> None:
-    """Write filters, hidden activity and representations of a machine of any kind.
+    """Write filters, hidden activities and representations of a machine of any kind.
 
     Filters of every hidden layer go to filters.npz and, projected to the visible units, to
     filters-LAYER.png. With --data, activity.csv and activity.png have the mean activity of every hidden
     unit given the training part, in decreasing order. docs/features.md describes all files.
     """
-    _check(source, formats, classify, labels)
+    needing = {
+        "--test": test,
+        "--representations": formats,
+        "--classify": classify,
+        "--labels": labels,
+        "--test-labels": test_labels,
+    }
+    for option, given in needing.items():
+        if given and not source:
+            raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE")
+    if (labels or test_labels) and not classify and "npz" not in formats:
+        raise CbmError("--labels are for --classify, or to be written with --representations npz")
     folder = _folder(model, output)
 
-    from cbm_cli.datasets import load_source
-    from cbm_cli.machines.features import features_of
+    from cbm_cli.datasets import load_labels, load_source
+    from cbm_cli.machines.classify import check_classifier
     from cbm_cli.machines.files import read_machine
+    from cbm_cli.machines.representations import features_of
 
     machine = read_machine(model)
-    data = load_source(source, machine.sizes[0]) if source else None
+    data = load_source(source, machine.sizes[0], test) if source else None
     size, by_columns = _picture(shape, by_columns, machine, data)
-    known = _labels(source, data, labels, classify)
+    known = {}
+    if classify or labels or test_labels:
+        known = load_labels(
+            source, {name: len(rows) for name, rows in data.parts.items()}, labels, test_labels
+        )
+    if classify:
+        check_classifier(known)
     layers = [{"layer": layer, "units": n} for layer, n in enumerate(machine.sizes)]
+    answer = {"model": str(model), "kind": machine.kind, "layers": layers if classify else layers[1:]}
     found = features_of(machine, data) if data else None
     if classify:
-        _classify(layers, data, found, known, seed)
+        answer["tested_on"] = _classify(layers, data, found, known, seed)
     files = _write_filters(folder, machine, count, seed, size, by_columns)
     if found:
         files += _write_activity(folder, machine, found, layers)
         files += _write_representations(folder, found, formats, known)
-    answer = {"model": str(model), "kind": machine.kind, "layers": layers if classify else layers[1:]}
-    answer |= {"unsettled": found.unsettled} if found else {}
+        answer["unsettled"] = found.unsettled
     _show(answer | {"files": [str(file) for file in files]}, as_json)
 
 
-def _check(source: str | None, formats: tuple[str, ...], classify: bool, labels: str | None) -> None:
-    """Raise CbmError where options ask for what others do not give."""
-    options = {"--representations": formats, "--classify": classify, "--labels": labels}
-    for option, given in options.items():
-        if given and not source:
-            raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE")
-    if labels and not classify and "npz" not in formats:
-        raise CbmError("--labels are for --classify, or to be written with --representations npz")
-
-
 def _folder(model: Path, output: Path | None) -> Path:
-    """Where to write; CbmError where that would write over the machine."""
+    """Return where to write; CbmError if that overwrites the machine."""
     folder = output or Path(f"{model.stem}-features")
     if model.resolve().parent == folder.resolve() and re.fullmatch(r"filters|layer-\d+", model.stem):
         raise CbmError(f"-o {folder}: {model.name} there is the machine itself; choose another folder")
@@ -134,7 +151,7 @@ def _folder(model: Path, output: Path | None) -> Path:
 def _picture(
     shape: str | None, by_columns: bool, machine: Layered, data: Dataset | None
 ) -> tuple[tuple[int, int], bool]:
-    """Height and width of a filter, and whether units go down its columns: as asked for, else the data's."""
+    """Return height and width of a filter, and whether units go down its columns; default: as in the data."""
     from cbm_cli.report.tiles import parse_shape
 
     if shape is None and data is not None and data.image:
@@ -142,41 +159,32 @@ def _picture(
     return parse_shape(shape, machine.sizes[0]), by_columns
 
 
-def _labels(
-    source: str | None, data: Dataset | None, files: str | None, classify: bool
-) -> dict[str, NDArray]:
-    from cbm_cli.datasets import load_labels
-    from cbm_cli.machines.classify import check_classifier
-
-    if not (classify or files):
-        return {}
-    labels = load_labels(source, {part: len(rows) for part, rows in data.parts.items()}, files)
-    if classify:
-        check_classifier(labels)
-    return labels
-
-
 def _classify(
     layers: list[dict[str, Any]], data: Dataset, found: Features, labels: dict[str, NDArray], seed: int
-) -> None:
-    """Add accuracies to what is known of the layers."""
+) -> str:
+    """Add accuracies to the facts of the layers, and return on which rows the classifier was tested."""
     from cbm_cli.machines.classify import ITERATIONS, accuracy
 
-    if "test" not in labels:
-        note("no test part: the classifier is tested on a random fifth of the rows, which it does not see")
+    held_out = "test" not in labels
+    tested_on = (
+        "a random fifth of the training rows, held out from the classifier" if held_out else "the test part"
+    )
+    note(f"the classifier is tested on {tested_on}")
     for layer in layers:
         at = layer["layer"]
         rows = {part: hidden[at - 1] for part, hidden in found.parts.items()} if at else data.parts
         scores = accuracy(rows, labels, seed)
-        layer |= {"train_accuracy": scores.train, "test_accuracy": scores.test}
+        layer["train_accuracy"] = scores.train
+        layer["held_out_accuracy" if held_out else "test_accuracy"] = scores.test
         if not scores.settled:
             note(f"warning: layer {at}: the classifier did not converge within {ITERATIONS} iterations")
+    return tested_on
 
 
 def _write_filters(
     folder: Path, machine: Layered, count: int | str, seed: int, size: tuple[int, int], by_columns: bool
 ) -> list[Path]:
-    from cbm_cli.machines.features import chosen, filters, write_filters
+    from cbm_cli.machines.representations import chosen, filters, write_filters
     from cbm_cli.report.features import write_filter_tile
     from cbm_cli.report.tiles import MOST
 
@@ -195,9 +203,9 @@ def _write_filters(
 def _write_activity(
     folder: Path, machine: Layered, found: Features, layers: list[dict[str, Any]]
 ) -> list[Path]:
-    """Write the mean activity given the training part, and add its summary to what is known of the layers."""
+    """Write the mean activity given the training part, and add its summary to the facts of the layers."""
     from cbm_cli.machines.bounds import ROUNDS
-    from cbm_cli.machines.features import (
+    from cbm_cli.machines.representations import (
         BALANCED,
         has_probabilities,
         mean_activity,
@@ -221,7 +229,7 @@ def _write_activity(
 def _write_representations(
     folder: Path, found: Features, formats: tuple[str, ...], labels: dict[str, NDArray]
 ) -> list[Path]:
-    from cbm_cli.machines.features import write_csv, write_npz
+    from cbm_cli.machines.representations import write_csv, write_npz
 
     files = write_npz(folder, found, labels) if "npz" in formats else []
     return files + (write_csv(folder, found) if "csv" in formats else [])

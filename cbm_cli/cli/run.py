@@ -131,12 +131,15 @@ def _describe(agenda: Agenda, workers: int) -> None:
 
 def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Report:
     from cbm_cli.cli.progress import Progress
+    from cbm_cli.datasets import describe
     from cbm_cli.execution import compile_kernels, run_agenda
 
     if not agenda.jobs:
         note(f"All {agenda.total} trials are done; nothing to run.")
     elif agenda.done:
         note(f"{agenda.done} of {agenda.total} trials are done; {len(agenda.jobs)} to run.")
+    for data, dataset in agenda.datasets.items() if agenda.jobs else ():
+        note(describe(data, dataset))
     if agenda.jobs and not scheduler:
         compile_kernels(agenda, lambda: note("Compiling the kernels (once for this version, about 40 s) ..."))
     with Progress(agenda) as progress:

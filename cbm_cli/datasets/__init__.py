@@ -1,23 +1,35 @@
 """Data sets, as read-only rows of bytes: toys generated, published ones and a user's own read from files."""
 
-from cbm_cli.datasets.catalogue import Entry, catalogue, check, flipped, load, names
-from cbm_cli.datasets.dataset import Dataset, Image
-from cbm_cli.datasets.fetching import Checked, check_files, fetch, fetchable
+from cbm_cli.datasets.catalogue import (
+    Entry,
+    available,
+    catalogue,
+    describe,
+    flipped,
+    load,
+    load_rows,
+    load_source,
+    names,
+)
+from cbm_cli.datasets.dataset import DataError, Dataset, Image
+from cbm_cli.datasets.fetching import Checked, fetch, fetchable
 from cbm_cli.datasets.labels import load_labels
-from cbm_cli.datasets.own import title_of
-from cbm_cli.datasets.rows import load_rows, load_source
-from cbm_cli.datasets.sources import PUBLISHED, Published
+from cbm_cli.datasets.sources import SOURCES, Source
+from cbm_cli.datasets.spec import OF_FILES, DataSpec, written
 
 __all__ = [
-    "PUBLISHED",
+    "OF_FILES",
+    "SOURCES",
     "Checked",
+    "DataError",
+    "DataSpec",
     "Dataset",
     "Entry",
     "Image",
-    "Published",
+    "Source",
+    "available",
     "catalogue",
-    "check",
-    "check_files",
+    "describe",
     "fetch",
     "fetchable",
     "flipped",
@@ -26,5 +38,5 @@ __all__ = [
     "load_rows",
     "load_source",
     "names",
-    "title_of",
+    "written",
 ]

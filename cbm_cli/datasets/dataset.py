@@ -7,51 +7,41 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from cbm_cli.errors import CbmError
+
+PARTS = ("train", "valid", "test")
+
+
+class DataError(CbmError, ValueError):
+    """Data that cannot be used; ``field`` is the field of ``data:`` to look at, where one is at fault."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+    def __reduce__(self) -> tuple:
+        return DataError, (str(self), self.field)
+
 
 class Image(NamedTuple):
-    """How a row is a picture: its size, and whether the row goes through it line by line or down its columns.
-
-    ``order`` is NumPy's: ``C`` for line by line, ``F`` for column by column.
-    """
+    """How a row is a picture."""
 
     height: int
     width: int
-    order: Literal["C", "F"] = "C"
-
-    def upright(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows (n, height * width) as pictures (n, height, width), each the right way up."""
-        if self.order == "C":
-            return rows.reshape(-1, self.height, self.width)
-        return rows.reshape(-1, self.width, self.height).transpose(0, 2, 1)
+    order: Literal["C", "F"] = "C"  # NumPy's: C for line by line, F for column by column
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set, ready for training: read-only and the same bytes wherever it is loaded.
+    """A data set, ready for training: read-only and the same bytes wherever it is loaded."""
 
-    Attributes
-    ----------
-    name : str
-        As in tables: ``flipped-shifting-bar`` for a flipped ``shifting-bar``.
-    train : numpy.ndarray
-        uint8, (rows, width), C-contiguous.
-    valid, test : numpy.ndarray or None
-        Like ``train``, where the data set has such a part.
-    levels : int
-        The value of a unit that is surely on. 1: values are 0 or 1. 255: v is the probability v / 255.
-    upper_bound : float or None
-        The best log-likelihood that any model can reach on ``train``, in nats per row, where it is known.
-    image : Image or None
-        How to draw a row, where rows are pictures; training does not see it.
-    """
-
-    name: str
-    train: np.ndarray
-    valid: np.ndarray | None = None
+    name: str  # as in tables: flipped-shifting-bar for a flipped shifting-bar
+    train: np.ndarray  # uint8, (rows, width), C-contiguous
+    valid: np.ndarray | None = None  # like train, where the data set has such a part
     test: np.ndarray | None = None
-    levels: int = 1
-    upper_bound: float | None = None
-    image: Image | None = None
+    levels: int = 1  # a unit that is surely on: 1 (values are 0 or 1) or 255 (v is the probability v / 255)
+    upper_bound: float | None = None  # best log-likelihood of any model on train, nats per row, where known
+    image: Image | None = None  # how to draw a row; training does not see it
 
     def __post_init__(self) -> None:
         for part in self.parts.values():
@@ -67,8 +57,7 @@ class Dataset:
     @property
     def parts(self) -> dict[str, np.ndarray]:
         """The parts that exist, by name: ``train``, ``valid``, ``test``."""
-        named = {"train": self.train, "valid": self.valid, "test": self.test}
-        return {name: part for name, part in named.items() if part is not None}
+        return {name: part for name in PARTS if (part := getattr(self, name)) is not None}
 
     @property
     def width(self) -> int:

@@ -1,26 +1,32 @@
-"""Fetching published files: from several mirrors, resumed where they broke off, and put in place whole."""
+"""Downloads of published files, and their checksums.
 
+Interrupted downloads resume, in this call or the next. They go to a hidden file, which gets its name only with
+the right checksum. Checksums are of the content after gunzip, because some mirrors pack files, others do not.
+"""
+
+import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from cbm_cli.datasets.packing import checksum, unpacked
-from cbm_cli.datasets.places import find, folders, home
-from cbm_cli.datasets.sources import PUBLISHED, File, Published
-from cbm_cli.errors import CbmError
+from cbm_cli.datasets.dataset import DataError
+from cbm_cli.datasets.formats import unpacked
+from cbm_cli.datasets.sources import SOURCES, File, Source, find, home
 
-MIRROR = "CBM_DATA_MIRROR"
-"""Environment variable: the address of a folder with the files, in folders as `Published.folder` says."""
-TRIES = 5
-"""Connections to one mirror that may break off, each after some bytes, before the next mirror is tried."""
-TIMEOUT = 30.0
-"""Seconds without a byte after which a connection counts as broken."""
+MIRROR = "CBM_DATA_MIRROR"  # environment variable: address of a folder of data
+TRIES = 5  # downloads from one address that may break off, each after some bytes
+TIMEOUT = 30.0  # seconds without a byte after which a connection counts as broken
 
-Show = Callable[[str], Any]
-"""File name -> what pooch takes for a progress bar: ``total``, ``update(n)``, ``reset()``, ``close()``."""
+
+class Show(Protocol):
+    """Makes a progress bar for a file."""
+
+    def __call__(self, name: str, done: int, total: int | None) -> Callable[[int], None]:
+        """Return a function that takes the number of bytes that have come since the last call."""
 
 
 class _Unfetched(Exception):
@@ -29,142 +35,123 @@ class _Unfetched(Exception):
 
 @dataclass(frozen=True)
 class Checked:
-    """A file of a data set here: where it is, and its checksum beside the one that is right.
-
-    ``found`` is None for a file that is not there, or, with ``problem``, one that cannot be read.
-    """
+    """A file of a data set, compared with its checksum."""
 
     stem: str
-    path: Path | None
+    path: Path | None  # None: not here
     expected: str
-    found: str | None = None
-    problem: str | None = None
+    found: str = ""  # its checksum, or why it has none
 
     @property
     def good(self) -> bool:
-        """Whether it is there and right."""
+        """Whether it is here and right."""
         return self.found == self.expected
+
+    @property
+    def verdict(self) -> str:
+        """``ok``, ``missing``, or what is wrong."""
+        if self.path is None or self.good:
+            return "ok" if self.good else "missing"
+        return f"wrong: expected {self.expected}, found {self.found}"
 
 
 def fetchable() -> list[str]:
-    """Return the data sets that some address is known for."""
-    return [name for name in PUBLISHED if any(_complete(PUBLISHED[name], form) for form in _forms(name))]
+    """Return the data sets that an address is known for."""
+    return [name for name, source in SOURCES.items() if _forms(source)]
 
 
-def check_files(name: str, data_dir: str | Path | None = None) -> list[Checked]:
-    """Return the files of a data set, each with its checksum where it is found.
-
-    Files of a form that is not in use (an NPZ where the text files are) are left out.
-    """
-    published = PUBLISHED[name]
-    places = folders(name, data_dir, published.folder)
-    forms = [[_checked(file, places) for file in _files(form)] for form in published.forms]
-    used = [form for form in forms if any(one.path for one in form)]
-    return [one for form in used or forms[:1] for one in form]
+def check_files(name: str) -> list[Checked]:
+    """Return the files that a data set is, or would be, read from, compared with their checksums."""
+    source = SOURCES[name]
+    try:
+        return [_check(file, path) for file, path in source.locate().items()]
+    except DataError:
+        forms = [[_check_in(file, *source.folders) for file in form] for form in source.forms]
+        return next((form for form in forms if any(file.path for file in form)), forms[0])
 
 
 def fetch(name: str, to: str | Path | None = None, show: Show | None = None) -> tuple[Path, bool]:
-    """Fetch the files of a published data set, unless they are there and right.
-
-    A file that breaks off is gone on with, here or in the next call. Its checksum is checked before it
-    takes its place; until then what was there before stays.
+    """Download the files of a published data set, unless they are here and right.
 
     Parameters
     ----------
     to : path, optional
-        Folder of data to put them into; default: that of ``CBM_DATA_DIR``, or the user's cache.
-    show : callable, optional
-        Makes a progress bar for a file.
+        Folder of data to put them into; default: the one in ``CBM_DATA_DIR``, or the user's cache.
 
     Returns
     -------
     (pathlib.Path, bool)
-        The folder of its files, and whether anything had to be fetched.
+        The folder of its files, and whether anything was downloaded.
 
     Raises
     ------
-    CbmError
+    DataError
         One line: why, which files to get by hand from where, and into which folder to put them.
     """
-    here = None if to else _complete_folder(name)
-    if here:
-        return here, False
-    published = PUBLISHED[name]
-    folder = Path(to or home()).expanduser() / published.folder
-    forms = [form for form in _forms(name) if _complete(published, form)]
+    source = SOURCES[name]
+    if not to:
+        for place in source.folders:
+            if any(all(_check_in(file, place).good for file in form) for form in source.forms):
+                return place, False
+    folder = Path(to or home()).expanduser() / source.folder
+    forms = _forms(source)
     if not forms:
-        stems = " and ".join(file.stem + ".gz" for file in published.files)
-        raise CbmError(f"{name}: has no published address; put {stems} into {folder}, or set {MIRROR}")
+        stems = " and ".join(f"{file.stem}.gz" for form in source.forms for file in form)
+        raise DataError(f"{name}: has no published address; put {stems} into {folder}, or set {MIRROR}")
     problems = []
     for form in forms:
         try:
-            fetched = [_fetch_file(file, _urls(file, published), folder, show) for file in _files(form)]
+            fetched = [_fetch_file(file, _urls(file, source), folder, show) for file in form]
             return folder, any(fetched)
         except _Unfetched as problem:
             problems.append(str(problem))
         except OSError as error:
-            raise CbmError(f"{folder}: cannot write: {error.strerror}; choose another with --to") from None
-    raise CbmError(f"{name}: {'; '.join(problems)}. {_by_hand(forms[0], published, folder)}")
+            raise DataError(f"{folder}: cannot write: {error.strerror}; choose another with --to") from None
+    wanted = [_urls(file, source)[0] for file in forms[0] if not _check_in(file, folder).good]
+    by_hand = f"By hand: get {' and '.join(wanted)} and put into {folder}"
+    raise DataError(f"{name}: {'; '.join(problems)}. {by_hand}")
 
 
-def _forms(name: str) -> tuple[dict[str, File], ...]:
-    return PUBLISHED[name].forms
+def _forms(source: Source) -> list[tuple[File, ...]]:
+    """Return the forms of a data set that can be downloaded."""
+    return [form for form in source.forms if all(_urls(file, source) for file in form)]
 
 
-def _files(form: dict[str, File]) -> Iterable[File]:
-    return dict.fromkeys(form.values())
-
-
-def _complete(published: Published, form: dict[str, File]) -> bool:
-    return all(_urls(file, published) for file in _files(form))
-
-
-def _urls(file: File, published: Published) -> tuple[str, ...]:
+def _urls(file: File, source: Source) -> tuple[str, ...]:
     """Return where to ask for a file, best first; on the mirror alone, packed or plain, where one is set."""
     mirror = os.environ.get(MIRROR)
     if not mirror:
         return file.urls
-    base = f"{mirror.rstrip('/')}/{published.folder}/{file.stem}"
+    base = f"{mirror.rstrip('/')}/{source.folder}/{file.stem}"
     return (base,) if file.stem.endswith((".mat", ".npz")) else (f"{base}.gz", base)
 
 
-def _by_hand(form: dict[str, File], published: Published, folder: Path) -> str:
-    missing = [file for file in _files(form) if not _checked(file, [folder]).good]
-    return f"By hand: get {' and '.join(_urls(file, published)[0] for file in missing)} and put into {folder}"
+def _check_in(file: File, *folders: Path) -> Checked:
+    return _check(file, next(filter(None, (find(folder, file.stem) for folder in folders)), None))
 
 
-def _complete_folder(name: str) -> Path | None:
-    places = folders(name, None, PUBLISHED[name].folder)
-    for folder in places:
-        for form in _forms(name):
-            if all(_checked(file, [folder]).good for file in _files(form)):
-                return folder
-    return None
-
-
-def _checked(file: File, places: list[Path]) -> Checked:
-    path = next(filter(None, (find(place, file.stem) for place in places)), None)
+def _check(file: File, path: Path | None) -> Checked:
     if path is None:
         return Checked(file.stem, None, file.checksums[0])
     try:
-        expected, found = _compared(path, file)
-    except CbmError as error:
-        return Checked(file.stem, path, file.checksums[0], problem=str(error))
-    return Checked(file.stem, path, expected, found)
+        content = unpacked(path)
+    except DataError as error:
+        return Checked(file.stem, path, file.checksums[0], str(error))
+    found = {expected: _checksum(content, expected) for expected in file.checksums}
+    right = next((one for one in found if found[one] == one), file.checksums[0])
+    return Checked(file.stem, path, right, found[right])
 
 
-def _compared(path: Path, file: File) -> tuple[str, str]:
-    """Return the checksum that is right and the one that was found; equal if any right one was found."""
-    content = unpacked(path)
-    found = {expected: checksum(content, expected) for expected in file.checksums}
-    right = [expected for expected in found if found[expected] == expected]
-    expected = (right or file.checksums)[0]
-    return expected, found[expected]
+def _checksum(content: bytes, like: str) -> str:
+    """Return the checksum of some content, of the kind that ``like`` is: ``sha256:`` or ``git:``."""
+    if like.startswith("git:"):
+        return "git:" + hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
-def _fetch_file(file: File, urls: Iterable[str], folder: Path, show: Show | None) -> bool:
-    """Fetch a file from the first address that has it; False if it is there and right."""
-    if _checked(file, [folder]).good:
+def _fetch_file(file: File, urls: tuple[str, ...], folder: Path, show: Show | None) -> bool:
+    """Download a file from the first address that has it; False if it is here and right."""
+    if _check_in(file, folder).good:
         return False
     folder.mkdir(parents=True, exist_ok=True)
     problems = []
@@ -175,77 +162,60 @@ def _fetch_file(file: File, urls: Iterable[str], folder: Path, show: Show | None
             _download(url, part, file, show)
         except _Unfetched as problem:
             problems.append(str(problem))
-            if part.exists() and not part.stat().st_size:
-                part.unlink()
             continue
         os.replace(part, target)
-        _remove_twin(target, file)
+        for twin in (folder / file.stem, folder / f"{file.stem}.gz"):
+            if twin != target:
+                twin.unlink(missing_ok=True)  # a wrong one, packed otherwise, might be read first
         return True
     raise _Unfetched("; ".join(problems))
 
 
-def _remove_twin(target: Path, file: File) -> None:
-    """Remove a wrong file that is the same but packed, or not packed, and would be read first."""
-    other = find(target.parent, file.stem)
-    if other != target and not _checked(file, [target.parent]).good:
-        other.unlink()
-
-
 def _download(url: str, part: Path, file: File, show: Show | None) -> None:
-    """Fill ``part`` until it is right, and on disk; what breaks off stays in it for another time."""
+    """Fill ``part`` until its checksum is right; what breaks off stays for another time."""
     for _ in range(TRIES):
         begun = part.stat().st_size if part.exists() else 0
         whole = _append(url, part, file.stem, show)
-        expected, found = _part_compared(part, file)
-        if found == expected:
+        checked = _check(file, part if part.exists() else None)
+        if checked.good:
             return
-        if not whole:
-            if part.stat().st_size != begun:
-                continue
+        if whole:
+            part.unlink()
+            if not begun:  # else it resumed something from elsewhere: once more from the start
+                raise _Unfetched(
+                    f"{url} has the wrong checksum: expected {checked.expected}, found {checked.found}"
+                )
+        elif not part.exists() or part.stat().st_size == begun:
             raise _Unfetched(
                 f"{urlsplit(url).netloc or url} cannot be reached or sends nothing of {file.stem}"
             )
-        part.unlink()
-        if not begun:  # else what it went on with may have come from elsewhere: once more from the start
-            raise _Unfetched(f"{url} has the wrong checksum: expected {expected}, found {found}")
     raise _Unfetched(f"{url} broke off {TRIES} times")
 
 
-def _part_compared(part: Path, file: File) -> tuple[str, str]:
-    try:
-        return _compared(part, file)
-    except CbmError:
-        return file.checksums[0], "a damaged gzip file"
-
-
 def _append(url: str, part: Path, name: str, show: Show | None) -> bool:
-    """Go on with ``part`` where it ends, or start it anew; False where the connection broke off."""
-    import pooch
+    """Download the rest of ``part``, or all of it where the server cannot resume; False if it breaks off."""
     import requests
 
-    with part.open("ab") as stream:
-
-        def start_anew(response: requests.Response, **_: Any) -> None:
-            if response.status_code in (requests.codes.ok, requests.codes.range_not_satisfiable):
-                stream.truncate(0)  # the server sends all of it, or what is here is longer than it
-
-        headers = {"Range": f"bytes={stream.tell()}-", "Accept-Encoding": "identity"}
-        download = pooch.HTTPDownloader(
-            progressbar=show(name) if show else False,
-            chunk_size=1 << 14,
-            timeout=TIMEOUT,
-            headers=headers if stream.tell() else {"Accept-Encoding": "identity"},
-            hooks={"response": start_anew},
-        )
-        try:
-            download(url, stream, None)
-        except requests.HTTPError as error:
-            if error.response.status_code == requests.codes.range_not_satisfiable:
-                return False
-            raise _Unfetched(f"{url} answers {error.response.status_code}") from None
-        except requests.RequestException:
-            return False
-        finally:
+    begun = part.stat().st_size if part.exists() else 0
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={begun}-"} if begun else {})
+    with (
+        suppress(requests.RequestException),
+        requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response,
+    ):
+        if response.status_code == requests.codes.range_not_satisfiable:  # what is here is as long, or longer
+            return True
+        if not response.ok:
+            raise _Unfetched(f"{url} answers {response.status_code}")
+        resumed = response.status_code == requests.codes.partial_content
+        length = response.headers.get("Content-Length")
+        done = begun if resumed else 0
+        advance = show(name, done, done + int(length) if length else None) if show else None
+        with part.open("ab" if resumed else "wb") as stream:
+            for block in response.iter_content(1 << 14):
+                stream.write(block)
+                if advance:
+                    advance(len(block))
             stream.flush()
             os.fsync(stream.fileno())
-    return True
+        return True
+    return False

@@ -1,43 +1,181 @@
-"""What becomes of grey values: units are binary, or probabilities in steps of 1/255."""
+"""A user's own files as rows of bytes, and what becomes of grey values: binary units, or probabilities."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
-from cbm_cli.errors import CbmError
+from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
+from cbm_cli.datasets.formats import Table, read_tables, table_of
+from cbm_cli.datasets.spec import DataSpec, title_of
 
-BINARISE = ("threshold", "sample", "none", "refuse")
-SAMPLE_KEY = 1
-"""Key of the Philox generator that ``binarise: sample`` draws from."""
+SAMPLE_KEY = 1  # key of the Philox generator that ``binarise: sample`` draws from
 
-
-def check_threshold(title: str, threshold: float) -> None:
-    """Raise CbmError unless the threshold is one that separates grey values."""
-    if not 0 <= threshold < 1:
-        raise CbmError(f"{title}: threshold {threshold} is out of range; it is 0 or more and below 1")
+_Tables = dict[str, tuple[str, Table]]  # part -> where its rows come from, the rows
 
 
-def binarised(parts: dict[str, np.ndarray], binarise: str, threshold: float) -> dict[str, np.ndarray]:
-    """Return the grey values of all parts as uint8.
+def read_own(spec: DataSpec, folder: str | Path = "", width: int | None = None) -> Dataset:
+    """Return the data set of a user's files.
 
     Parameters
     ----------
-    parts : dict of str to numpy.ndarray
-        uint8, of which 255 is on; or floats from 0 to 1.
+    folder : path
+        What the paths are relative to.
+    width : int, optional
+        Columns that are expected; LIBSVM files may have fewer.
+
+    Raises
+    ------
+    DataError
+        Files that are missing, damaged or of no known format; parts that differ in width; grey values without
+        `binarise`, or on an unknown scale.
+    """
+    tables = _widened(_read(spec, folder), width or 0)
+    parts = {part: table.values for part, (_, table) in tables.items()}
+    binary = all(values.dtype == np.uint8 and values.max() <= 1 for values in parts.values())
+    kept = binary and spec.scale in (None, 1) and spec.threshold < 1
+    if not kept:
+        if spec.binarise == "refuse":
+            _refuse(
+                tables,
+                lambda values: values > 1 if binary else (values != 0) & (values != 1),
+                _GREY,
+                "binarise",
+            )
+        parts = _binarised(spec, tables)
+    levels = 255 if spec.binarise == "none" and not kept else 1
+    return Dataset(spec.name or title_of(spec.path), **parts, levels=levels, image=tables["train"][1].image)
+
+
+def binarised(
+    parts: dict[str, np.ndarray], binarise: str, threshold: float, scale: float
+) -> dict[str, np.ndarray]:
+    """Return the grey values v of all parts as uint8.
+
+    Parameters
+    ----------
     binarise : {'threshold', 'sample', 'none'}
-        ``threshold``: on where the value (of 255: v / 255) > threshold. ``sample``: on with that
-        probability, drawn once for all, the same in every process. ``none``: in steps of 1/255.
+        ``threshold``: on where v / scale > threshold. ``sample``: on with probability v / scale, drawn once,
+        the same in every process. ``none``: v / scale in steps of 1/255.
     """
     rng = np.random.Generator(np.random.Philox(key=SAMPLE_KEY))
-    return {part: _binarised(grey, binarise, threshold, rng) for part, grey in parts.items()}
+    return {part: _units(values, binarise, threshold, scale, rng) for part, values in parts.items()}
 
 
-def _binarised(grey: np.ndarray, binarise: str, threshold: float, rng: np.random.Generator) -> np.ndarray:
-    in_bytes = grey.dtype == np.uint8
+def _units(
+    values: np.ndarray, binarise: str, threshold: float, scale: float, rng: np.random.Generator
+) -> np.ndarray:
+    in_bytes = values.dtype == np.uint8
     if binarise == "none":
-        return grey if in_bytes else np.rint(grey * 255).astype(np.uint8)
-    if binarise == "sample":  # a number of 0 ... 254 is below v with probability v / 255 exactly
-        draws = rng.integers(0, 255, grey.shape, np.uint8) if in_bytes else rng.random(grey.shape)
-        return (draws < grey).view(np.uint8)
+        return values if in_bytes and scale == 255 else np.rint(values / scale * 255).astype(np.uint8)
+    if binarise == "sample":
+        if in_bytes and scale == 255:  # a number of 0 ... 254 is below v with probability v / 255 exactly
+            return (rng.integers(0, 255, values.shape, np.uint8) < values).view(np.uint8)
+        return (rng.random(values.shape) < values / scale).view(np.uint8)
     if in_bytes:
-        lowest_on = np.count_nonzero(np.arange(256) / 255 <= threshold)
-        return (grey >= lowest_on).view(np.uint8)
-    return (grey > threshold).view(np.uint8)
+        lowest_on = np.count_nonzero(np.arange(256) / scale <= threshold)
+        return (values >= lowest_on).view(np.uint8)
+    return (values / scale > threshold).view(np.uint8)
+
+
+def _read(spec: DataSpec, folder: str | Path) -> _Tables:
+    tables: _Tables = {}
+    for part, option in zip(PARTS, ("path", "valid", "test"), strict=True):
+        name = getattr(spec, option)
+        if name is None:
+            continue
+        path = Path(folder, name).expanduser()
+        try:
+            found_in_file = _parts(path, part)
+            for found, table in found_in_file.items():
+                if found in tables:
+                    where = tables[found][0]
+                    raise DataError(f"{path}: the {found} part is in {where} already; remove one of them")
+                label = f"{path} ({found})" if len(found_in_file) > 1 else str(path)
+                tables[found] = label, _without_last(label, table) if spec.drop_last else table
+        except DataError as error:
+            raise DataError(str(error), error.field or option) from None
+    return tables
+
+
+def _parts(path: Path, part: str) -> dict[str, Table]:
+    """Return the tables of a part's file; the file of the training part may hold other parts too."""
+    found = read_tables(path)
+    if "" in found:
+        return {part: found[""]}
+    if part not in found:
+        raise DataError(f"{path}: has no {part} part; it has {', '.join(found)}")
+    return found if part == "train" else {part: found[part]}
+
+
+def _without_last(where: str, table: Table) -> Table:
+    if table.sparse:
+        raise DataError(f"{where}: LIBSVM keeps labels apart from the columns; remove drop_last", "drop_last")
+    if table.values.shape[1] < 2:
+        raise DataError(f"{where}: has a single column; drop_last leaves nothing", "drop_last")
+    return table_of(where, table.values[:, :-1])
+
+
+def _widened(tables: _Tables, width: int) -> _Tables:
+    """Fill sparse tables up with columns of zeros, and refuse parts of different widths."""
+    width = max(width, *(table.values.shape[1] for _, table in tables.values()))
+    for part, (where, table) in tables.items():
+        missing = width - table.values.shape[1]
+        if table.sparse and missing:
+            tables[part] = where, Table(np.pad(table.values, ((0, 0), (0, missing))), sparse=True)
+    first, columns = tables["train"][0], tables["train"][1].values.shape[1]
+    for part, (where, table) in tables.items():
+        if table.values.shape[1] != columns:
+            raise DataError(
+                f"{where}: has {table.values.shape[1]} columns, {first} has {columns}; "
+                "all parts need the same number",
+                part,
+            )
+    return tables
+
+
+def _binarised(spec: DataSpec, tables: _Tables) -> dict[str, np.ndarray]:
+    own_units = spec.binarise == "threshold" and (spec.threshold >= 1 or spec.threshold == 0)
+    scale = 1.0 if own_units else spec.scale or _scale_of(tables)
+    if not own_units:
+        _refuse(tables, lambda values: (values < 0) | (values > scale), f"values are 0 to {scale:g}", "scale")
+    parts = {part: table.values for part, (_, table) in tables.items()}
+    units = binarised(parts, spec.binarise, spec.threshold, scale)
+    train, (where, table) = units["train"], tables["train"]
+    if train.min() == train.max() and table.values.min() < table.values.max():
+        by = f"threshold {spec.threshold:g}" if spec.binarise == "threshold" else f"binarise {spec.binarise}"
+        low, high = table.values.min(), table.values.max()
+        raise DataError(
+            f"{where}: {by} turns all values, {low:g} to {high:g}, into {train.max()}; choose a threshold "
+            "between them, in the file's units (1 or more) or as a share of scale",
+            "threshold" if spec.binarise == "threshold" else "binarise",
+        )
+    return units
+
+
+_GREY = "expected 0 or 1 (binarise: threshold, sample or none decides what becomes of grey values)"
+
+
+def _scale_of(tables: _Tables) -> float:
+    """Return the value that is surely on, if the files leave no doubt: 1 for shares, 255 for bytes."""
+    values = [table.values for _, table in tables.values()]
+    top = max(part.max() for part in values)
+    if top <= 1:
+        return 1.0
+    if all(part.dtype == np.uint8 for part in values) and (top > 127 or tables["train"][1].image):
+        return 255.0
+    raise DataError(
+        f"{tables['train'][0]}: values reach {top:g}, on an unknown scale; add scale: {top:g} (255 for bytes), "
+        f"or a threshold in the file's units, such as threshold: {max(1, top // 2):g}",
+        "scale",
+    )
+
+
+def _refuse(tables: _Tables, flaw: Callable[[np.ndarray], np.ndarray], remedy: str, field: str) -> None:
+    """Raise DataError for the first value with a flaw."""
+    for where, table in tables.values():
+        odd = flaw(table.values)
+        if odd.any():
+            row, column = np.argwhere(odd)[0]
+            value = table.values[row, column]
+            raise DataError(f"{where}: row {row + 1}, column {column + 1} is {value:g}; {remedy}", field)

@@ -1,4 +1,4 @@
-"""How well a linear classifier tells classes apart by a representation of the data."""
+"""The accuracy of a linear classifier on a representation of the data."""
 
 import importlib.util
 import warnings
@@ -12,31 +12,31 @@ from cbm_cli.errors import CbmError
 from cbm_cli.machines import streams
 
 ITERATIONS = 500
-_MOST_CLASSES = 1_000  # more are numbers of another meaning
+_MOST_CLASSES = 1_000  # more are numbers with another meaning
 
 
 class Accuracy(NamedTuple):
-    """How a classifier does."""
+    """Shares of rows that are classified correctly."""
 
-    train: float  # share of the rows that are classified right
-    test: float
+    train: float  # of the rows that the classifier has learned from
+    test: float  # of the test part, or of the rows held out
     settled: bool  # the fit converged
 
 
 def check_classifier(labels: Mapping[str, NDArray]) -> None:
-    """Raise CbmError where scikit-learn is missing, or the labels of the training part are no classes."""
+    """Raise CbmError where scikit-learn is missing, or the labels of the training part are not classes."""
     if importlib.util.find_spec("sklearn") is None:
         raise CbmError("--classify needs scikit-learn; install it with: pip install 'cbm[classify]'")
     classes = len(np.unique(labels["train"]))
     if not 1 < classes <= _MOST_CLASSES:
         raise CbmError(
-            f"--classify: the labels of the train part tell {classes:,} classes apart; "
+            f"--classify: the labels of the train part have {classes:,} class{'es' * (classes != 1)}; "
             f"expected 2 to {_MOST_CLASSES:,}"
         )
 
 
 def accuracy(parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: int) -> Accuracy:
-    """Learn to classify the training part and test on the test part, or on a random fifth held out.
+    """Fit a classifier to the training part and test it on the test part, or on a random fifth held out.
 
     Multinomial logistic regression with an L2 penalty (C = 1) on features of mean 0 and variance 1.
 
@@ -47,7 +47,7 @@ def accuracy(parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: 
     labels : dict
         Labels (n,) of ``train``, and of ``test`` where there is such a part.
     seed : int
-        Of the fifth that is held out where there is not: the same rows for every representation.
+        Of the fifth held out where there is no test part: the same rows for every representation.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -70,7 +70,7 @@ def accuracy(parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: 
 def _divided(
     parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: int
 ) -> list[tuple[NDArray, NDArray]]:
-    """Rows and labels to learn from, and to test on."""
+    """Return the rows and labels to learn from, and those to test on."""
     if "test" in labels:
         return [(parts[part], labels[part]) for part in ("train", "test")]
     rows = streams.generator(seed, streams.HELD_OUT).permutation(len(labels["train"]))

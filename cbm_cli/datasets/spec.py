@@ -1,0 +1,165 @@
+"""What ``data:`` says of a data set: a name, or files, with the options that go with it."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from cbm_cli.datasets.dataset import DataError
+from cbm_cli.datasets.sources import SOURCES
+from cbm_cli.text import did_you_mean
+
+OF_FILES = ("path", "valid", "test", "drop_last", "scale")  # fields that are for files
+
+_Count = Annotated[int, Field(ge=1)]
+_FileName = Annotated[str, Field(min_length=1)]
+
+
+class DataSpec(BaseModel):
+    """A data set by name, or one read from files, with the options that go with it.
+
+    Paths stay as they are written, relative to a folder that the reader knows.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str | None = Field(None, description="A data set; with path: what to call it, default: the file's")
+    size: _Count | None = Field(None, description="Bars & Stripes: side; Shifting Bar: number of pixels")
+    bar: _Count | None = Field(None, description="Shifting Bar: pixels that are on")
+    flip: bool = Field(False, description="Exchange zeros and ones")
+    binarise: Literal["threshold", "sample", "none", "refuse"] = Field(
+        "threshold", description="What becomes of grey values; in files they are an error unless this is set"
+    )
+    threshold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.5,
+        description="Values above it are on; below 1: a share of the scale, else in the file's units",
+    )
+    path: _FileName | None = Field(None, description="A file of rows; NPZ and MAT may hold all parts")
+    valid: _FileName | None = Field(None, description="With path: a file of rows for validation")
+    test: _FileName | None = Field(None, description="With path: a file of rows for testing")
+    drop_last: bool = Field(False, description="With path: the last column is not a unit (AMAT: a label)")
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None,
+        description="With path: the value that is surely on, as 16 or 255; values are divided by it",
+    )
+    hold_out: _Count | None = Field(None, description="Rows from the end of train that become the valid part")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_grey_files(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("path") and "binarise" not in given:
+            return given | {"binarise": "threshold" if "threshold" in given else "refuse"}
+        return given
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the fields of files for named data sets, and newer fields that are not used."""
+        unused = () if self.path else OF_FILES
+        unused += tuple(name for name in ("scale", "hold_out") if getattr(self, name) is None)
+        return {field: value for field, value in dump(self).items() if field not in unused}
+
+    @model_validator(mode="after")
+    def _check_options(self) -> "DataSpec":
+        if self.path is None:
+            self._check_named()
+        else:
+            self._check_files()
+        if self.binarise != "threshold" and self._is_given("threshold"):
+            title, remedy = self.name or title_of(self.path), "remove one of them"
+            raise DataError(
+                f"{title}: threshold has no effect where binarise is {self.binarise}; {remedy}", "threshold"
+            )
+        return self
+
+    def _check_named(self) -> None:
+        name = self.name
+        if name is None:
+            raise DataError("needs the name of a data set, or the path of a file, as in {path: rows.csv}")
+        if name not in SOURCES:
+            hint = did_you_mean(name, SOURCES)
+            hint += f"; for a file write {{path: {name}}}" if Path(name).suffix and "mean" not in hint else ""
+            raise DataError(f"data set {name!r} is unknown{hint}", "name")
+        source = SOURCES[name]
+        for option in ("size", "bar", "binarise", "threshold", *OF_FILES):
+            if option in source.options:
+                self._check_range(option, **source.options[option])
+            elif option not in source.takes and self._is_given(option):
+                own = "; that is for files of your own, beside path" if option in OF_FILES else ""
+                takes = own or f"; it takes {', '.join((*source.takes, 'flip'))}"
+                raise DataError(f"{name} has no option {option}{takes}", option)
+        if self.bar and self.bar >= self.size:
+            raise DataError(f"bar must be less than size {self.size}, not {self.bar}", "bar")
+        if self.threshold >= 1:
+            raise DataError(
+                f"{name}: threshold {self.threshold:g} is out of range; it must be below 1", "threshold"
+            )
+        if self.binarise == "refuse" and source.grey:
+            raise DataError(
+                f"{name}: binarise refuse is for files; write threshold, sample or none", "binarise"
+            )
+
+    def _check_range(self, option: str, example: int, least: int, most: int) -> None:
+        value = getattr(self, option)
+        if value is None:
+            raise DataError(
+                f"{self.name} needs a {option}; write {written(SOURCES[self.name].example)}", option
+            )
+        if not least <= value <= most:
+            raise DataError(f"{self.name}: {option} {value} is out of range; it is {least} to {most}", option)
+
+    def _check_files(self) -> None:
+        title = self.name or title_of(self.path)
+        if title in SOURCES:
+            remedy = "choose another name" if self.name else "add a name of your own, as in name: my-data"
+            raise DataError(f"{title} is the name of a data set that cbm knows; {remedy}", "name")
+        for option in ("size", "bar"):
+            if self._is_given(option):
+                takes = "valid, test, drop_last, binarise, threshold, scale, flip, hold_out"
+                raise DataError(
+                    f"{title} is read from a file and has no option {option}; it takes {takes}", option
+                )
+
+    def _is_given(self, option: str) -> bool:
+        return getattr(self, option) != DataSpec.model_fields[option].default
+
+    @property
+    def title(self) -> str:
+        """Name in tables: ``flipped-shifting-bar`` for a flipped ``shifting-bar``."""
+        name = self.name or title_of(self.path)
+        return f"flipped-{name}" if self.flip else name
+
+
+def make_spec(**options: Any) -> DataSpec:
+    """Return a validated `DataSpec`; DataError, naming the field, for options that do not fit."""
+    try:
+        return DataSpec(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, DataError):
+            raise cause from None
+        field = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            raise DataError(
+                f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}", field
+            ) from None
+        raise DataError(f"{field} {first['input']!r}: {first['msg'].lower()}", field) from None
+
+
+def title_of(path: str) -> str:
+    """Return what a data set from a file is called: the file's name without folder and endings."""
+    return Path(path.removesuffix(".gz")).stem
+
+
+def written(example: dict[str, Any]) -> str:
+    """Return how a grid writes a data set: ``mnist``, or ``{name: bars-and-stripes, size: 3}``."""
+    name, *options = (f"{option}: {value}" for option, value in example.items())
+    return f"{{{', '.join((name, *options))}}}" if options else example["name"]
