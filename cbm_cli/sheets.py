@@ -240,7 +240,7 @@ def _latex(document: Document, _: int | None) -> str:
 
 
 def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
-    """Write a sheet with decimal points under each other: a number has one column up to its point, one behind."""
+    """Write a sheet with aligned decimal points: a number has one column before its point, one after."""
     rows = [row for group in sheet.groups for row in group.rows]
     valued = [any(isinstance(row[i], Value) for row in rows) for i in range(len(sheet.header))]
     spreads = [_spread_width(row[i] for row in rows) for i in range(len(sheet.header))]

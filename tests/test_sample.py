@@ -10,7 +10,7 @@ from scipy.stats import chi2
 
 from cbm_cli.cli import main
 from cbm_cli.machines.samples import draw, parse_sampler
-from cbm_cli.report.tiles import GAP, parse_shape, tile, write_tile
+from cbm_cli.report.pictures import GAP, parse_shape, tile, write_tile
 from tests.oracles import joint, random_machine, rbm, sigmoid, states
 from tests.test_deep import all_states, layered, layered_energy, split
 

@@ -123,7 +123,7 @@ class Measured:
 
 
 def statistic_column(columns: Container[str], metric: Metric, statistic: str) -> str:
-    """Return the column of ``summary.csv`` with a statistic of a metric: the best of a cost is its minimum."""
+    """Return the column of ``summary.csv`` with a statistic; the best of a cost is its minimum."""
     if f"{metric.column}_final" not in columns:
         return metric.column
     endings = {"max": "min" if metric.better < 0 else "max", "final": "final", "best-valid": "best_valid"}
@@ -139,7 +139,7 @@ class Marking(NamedTuple):
     correction: str | None = None  # or holm, over the comparisons within a row
 
 
-def mark_row(cells: Sequence[Cell | None], marking: Marking = Marking()) -> list[Cell | None]:
+def mark_row(cells: Sequence[Cell | None], marking: Marking) -> list[Cell | None]:
     """Mark the best of a row and every cell that is not significantly different from it.
 
     A cell with a trial that never had a finite value comes after all cells without one. Bold says of every

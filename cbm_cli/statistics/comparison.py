@@ -101,7 +101,7 @@ class Comparison:
         return lines
 
     def _within(self, cells: pd.DataFrame, aside: str, words: str) -> str:
-        """Count the values within two standard errors, each run once, and how many chance would leave there."""
+        """Count the values within two standard errors, each run once, beside what chance allows."""
         z, published = (f"{aside}_z", f"published_{aside}") if aside else ("z", "published_mean")
         cells = cells[cells[z].notna()].drop_duplicates(["run_id", "split", published])
         chance = self.chances.loc[cells.index, z]
@@ -125,13 +125,13 @@ class Comparison:
         )
         least = self.chances.min().min()
         yield (
-            "z: difference, obtained less published, in standard errors; these include both spreads and the "
-            f"rounding of the published value. Published {behind} have no spread: the obtained one is used for "
-            f"both. ! marks more than {LIMIT:g} standard errors: of right values 5% are expected to have it, "
+            "z: difference, obtained less published, in standard errors; these include both spreads and "
+            f"the rounding of the published value. Published {behind} have no spread: the obtained one is "
+            f"used for both. ! marks more than {LIMIT:g} standard errors: of right values 5% have it, "
             f"and more of them with few trials, here up to {1 - least:.0%}."
         )
         if "dbm" in self.kinds:
-            yield "DBMs: the published value is compared with the mean-field lower bound of the log-likelihood."
+            yield "DBMs: obtained is the mean-field lower bound of the log-likelihood."
         if epochs:
             yield (
                 "Auto encoders: the lowest cost of the part during training, and the epochs to convergence, "
@@ -245,7 +245,7 @@ def _z(z: float) -> str:
 
 
 def published_cells() -> pd.DataFrame:
-    """Return all published cells as text, once for each reading of their sampler: PCD-1 is also read as PCD-2."""
+    """Return the published cells as text, once for each reading of the sampler: PCD-1 is also PCD-2."""
     with PUBLISHED_RESULTS.open(encoding="utf-8") as file:
         table = pd.read_csv(file, dtype=str, keep_default_na=False)
     table = table.assign(line=table.index, reading=table["sampler"])
@@ -270,7 +270,7 @@ def match(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     of ``summary.csv`` as text; those that are missing were written by a version that had one choice only.
     """
     identity = pd.DataFrame(
-        {ours: runs[name] if name in runs else "" for name, ours in IDENTITY.items()}, index=runs.index
+        {ours: runs.get(name, "") for name, ours in IDENTITY.items()}, index=runs.index
     ).replace("", "0")  # older results do not tell of pre-training: there was none
     merged = published.merge(identity.assign(run=runs.index), on=[*identity])
     settings = runs.to_dict("index")
@@ -391,7 +391,7 @@ def _compared(
 
 
 def _best_z(published: Mapping[str, str], cell: Cell) -> tuple[float, float]:
-    """Obtained less published best in standard errors, and its chance; one trial borrows the published spread."""
+    """Compare best values in standard errors; a single trial borrows the published spread."""
     n, n_published = int(np.isfinite([*cell.values.values()]).sum()), int(published["trials"])
     spread = float(published["std"])
     parts = [(cell.std if n > 1 else spread) ** 2 / n, spread**2 / n_published]

@@ -34,14 +34,14 @@ def telling_apart(
     cells: Sequence[Settings], columns: Iterable[str], candidates: Iterable[str]
 ) -> tuple[str, ...]:
     """Return the candidates that, one after another, tell more cells apart than the columns do."""
-    known, added = [*columns], []
+    keys, added = [key_of(cell, columns) for cell in cells], []
     for column in candidates:
-        if column in known or column == "run_id":
-            continue
-        before = len({key_of(cell, known) for cell in cells})
-        if len({key_of(cell, [*known, column]) for cell in cells}) > before:
-            known.append(column)
+        wider = [(*key, text_of(cell[column])) for key, cell in zip(keys, cells, strict=True)]
+        if column != "run_id" and len({*wider}) > len({*keys}):
+            keys = wider
             added.append(column)
+        if len({*keys}) == len(cells):
+            break
     return tuple(added)
 
 

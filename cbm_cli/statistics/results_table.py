@@ -108,7 +108,7 @@ class ResultsTable:
         }
 
     def _formats(self) -> tuple[str, str, str]:
-        """Format mean, spread and aside with the digits asked for, or as many as show every marked difference."""
+        """Return formats of mean, spread and aside; their digits show every marked difference."""
         kind, fewest = {"epochs": ("f", 5), "final": ("f", 2)}.get(self.aside, ("g", 4))
         if self.evaluated:
             kind, fewest = "f", 2
@@ -150,7 +150,7 @@ class ResultsTable:
         return Value(number, spread, behind if self.aside else "", ", ".join(flags), cell.mark)
 
     def notes(self) -> list[str]:
-        """Return the caption: what is shown over how many trials, the test, what is incomplete or diverged."""
+        """Return the caption: what is shown, the test, and what is incomplete or diverged."""
         missing = sum(not cell.complete for cell in self.cells)
         diverged = sum(cell.diverged for cell in self.cells)
         incomplete = (
@@ -158,8 +158,8 @@ class ResultsTable:
             f"{'lacks' if missing == 1 else 'lack'} trials, shown as [n=done/planned]."
         )
         odd = (
-            f"{count(diverged, 'trial')} diverged: counted in the cell, left out of its means where not finite, "
-            "last in the test."
+            f"{count(diverged, 'trial')} diverged: counted in the cell, left out of its means where not "
+            "finite, last in the test."
         )
         left = f"Left out: {count(self.left_out, 'trial')} of runs that the experiment no longer asks for."
         notes = [self._what(), " ".join(self._marks()), incomplete * bool(missing), odd * bool(diverged)]
@@ -206,19 +206,19 @@ class ResultsTable:
             )
             if test == "signed-rank" and 2 * least.smallest_p >= alpha:
                 yield (
-                    f"With {count(least.n_pairs, pairs)} a difference is significant only where all pairs agree "
-                    "in direction."
+                    f"With {count(least.n_pairs, pairs)} a difference is significant only where all pairs "
+                    "agree in direction."
                 )
         weak = [cell.against_best for cell in self.cells if cell.against_best and not cell.claimed]
         weak = [one for one in weak if not one.powered(alpha)]
         if weak:
             least = max(weak, key=lambda it: it.smallest_p)
-            why = f"smallest possible p with {count(least.n_pairs, pairs)}: {least.smallest_p:.2g}, α = {alpha:g}"
+            why = f"smallest possible p with {count(least.n_pairs, pairs)}: {least.smallest_p:.2g}"
             if least.smallest_p < alpha:
                 why = f"fewer than {count(FEWEST_PAIRS, pairs)}"
             yield (
                 f"Underlined: best of a row with too few {pairs}s for the test to find any difference "
-                f"({why}); no significance is claimed."
+                f"({why}, α = {alpha:g}); no significance is claimed."
             )
         if not better:
             yield (
@@ -339,7 +339,7 @@ _NONE = pd.Series([], dtype=int).to_numpy()
 def _arranged(
     cells: Sequence[Settings], layout: TableLayout
 ) -> tuple[tuple[Settings, ...], list[list[list[Settings | None]]]]:
-    """Return the first cell of each column, and the cells by group, row and column; CbmError for two in one place."""
+    """Return the first cell of each column, and the cells by group, row and column."""
     places: dict[tuple[str, ...], Settings] = {}
     for cell in cells:
         twin = places.setdefault(key_of(cell, layout.axes), cell)
