@@ -108,7 +108,7 @@ class Comparison:
         spread = math.sqrt((chance * (1 - chance)).sum())
         return (
             f"{(cells[z].abs() <= LIMIT).sum()} of {len(cells)} published {words} within {LIMIT:g} standard "
-            f"errors (by chance {chance.sum():.1f} ± {spread:.1f} would be, if all were right)"
+            f"errors (expected if all were right: {chance.sum():.1f} ± {spread:.1f})"
         )
 
     def notes(self) -> list[str]:
