@@ -21,7 +21,7 @@ from cbm_cli.machines import classify
 from cbm_cli.machines.classify import accuracy
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
-from cbm_cli.report.features import normalised, write_activity_curves, write_filter_tile
+from cbm_cli.report.pictures import normalised, write_activity_curves, write_filter_tile
 from tests.oracles import joint, sigmoid, states
 
 RBM, DEEP, DEEPER = (4, 3), (4, 3, 2), (4, 3, 3, 2)

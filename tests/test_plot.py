@@ -5,13 +5,12 @@ from math import nan
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
-from cbm_cli.cli import main
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report import plot_curves
 from cbm_cli.report.curves import COLOURS, curves_figure
 from cbm_cli.results import Results
+from tests.builders import cbm
 
 UPDATES = np.arange(0, 1001, 50)
 
@@ -81,11 +80,11 @@ def legend(figure):
 
 
 def caption(figure):
-    return figure.legends[0].get_title().get_text()
+    return figure.legends[0].get_title().get_text().replace("\n", " ")
 
 
 def test_one_panel_per_sampler_and_rate_and_one_line_per_scheme():
-    figure = curves_figure(HandMade(grid()), "e", {})
+    figure = curves_figure(HandMade(grid()), "e")
     assert [axes.get_title() for axes in visible(figure)] == [
         r"CD-1, $\eta$ = 0.1",
         r"CD-1, $\eta$ = 0.05",
@@ -97,7 +96,7 @@ def test_one_panel_per_sampler_and_rate_and_one_line_per_scheme():
 
 
 def test_line_is_the_mean_and_band_the_quartiles_in_the_scale_of_the_table():
-    (axes,) = visible(curves_figure(HandMade([cell()]), "e", {}))
+    (axes,) = visible(curves_figure(HandMade([cell()]), "e"))
     base = np.array([rising()(update, 0) for update in UPDATES])
     (line,) = means(axes)
     np.testing.assert_allclose(line.get_ydata(), 16 * (base + 0.25))  # mean of 0, 0.1, 0.2, 0.7
@@ -105,12 +104,12 @@ def test_line_is_the_mean_and_band_the_quartiles_in_the_scale_of_the_table():
     last = band.get_paths()[0].vertices
     last = last[last[:, 0] == 1000][:, 1]
     np.testing.assert_allclose((last.min(), last.max()), 16 * (base[-1] + np.array([0.075, 0.325])))
-    (axes,) = visible(curves_figure(HandMade([cell()], scale="per-sample"), "e", {}))
+    (axes,) = visible(curves_figure(HandMade([cell()], scale="per-sample"), "e"))
     np.testing.assert_allclose(means(axes)[0].get_ydata(), base + 0.25)
 
 
 def test_upper_bound_is_a_dashed_line_within_the_axes():
-    figure = curves_figure(HandMade([cell()], bounds={"bars-and-stripes": -2.6}), "e", {})
+    figure = curves_figure(HandMade([cell()], bounds={"bars-and-stripes": -2.6}), "e")
     (axes,) = visible(figure)
     (bound,) = [line for line in axes.lines if line not in means(axes)]
     np.testing.assert_allclose(bound.get_ydata(), 16 * -2.6)
@@ -123,29 +122,37 @@ def test_a_diverging_curve_does_not_flatten_the_others():
         return rising()(update, trial) - max(0, update - 500) ** 2 / 100
 
     calm = [cell(scheme) for scheme in ("dd^b", "d0", "00")]
-    figure = curves_figure(HandMade([*calm, cell("aa^b", values=diverging)]), "e", {})
+    figure = curves_figure(HandMade([*calm, cell("aa^b", values=diverging)]), "e")
     low, high = visible(figure)[0].get_ylim()
     assert 16 * diverging(1000, 0) < 10 * low  # far below what is shown
     assert high - low < 16 * 10
     assert "y axis cut" in caption(figure)
     straight = cell(values=lambda update, trial: update / 1000 - trial)
-    assert "y axis cut" not in caption(curves_figure(HandMade([straight]), "e", {}))
+    assert "y axis cut" not in caption(curves_figure(HandMade([straight]), "e"))
 
 
 def test_diverged_trials_are_said_and_their_curve_goes_on_with_the_others():
     def stopping(update, trial):
         return nan if trial == 3 and update > 500 else -4.0 - trial
 
-    figure = curves_figure(HandMade([cell(values=stopping)]), "e", {})
+    figure = curves_figure(HandMade([cell(values=stopping)], diverged=[3]), "e")
     (line,) = means(visible(figure)[0])
     assert line.get_ydata()[0] == pytest.approx(16 * -5.5)
     assert line.get_ydata()[-1] == pytest.approx(16 * -5.0)
     assert "1 diverged" in caption(figure)
+    assert "without a value" not in caption(figure)
+
+
+def test_a_trial_at_the_optimum_has_no_angle_and_did_not_diverge():
+    angle = {"angle_natural_centered": lambda update, trial: nan if trial == 3 and update > 500 else 10.0}
+    figure = curves_figure(HandMade([cell()], records=angle), "e", metric="angle_natural_centered")
+    assert "diverged" not in caption(figure)
+    assert "1 trial without a value at some updates" in caption(figure)
 
 
 def test_a_scheme_keeps_its_colour_and_its_variants_differ_by_dashes():
-    one = curves_figure(HandMade([cell("dd^l_s"), cell("dd^b_s"), cell("00")]), "e", {})
-    other = curves_figure(HandMade([cell("aa^b"), cell("dd^l_s")]), "e", {})
+    one = curves_figure(HandMade([cell("dd^l_s"), cell("dd^b_s"), cell("00")]), "e")
+    other = curves_figure(HandMade([cell("aa^b"), cell("dd^l_s")]), "e")
     first, second, normal = means(visible(one)[0])
     assert first.get_color() == second.get_color() == COLOURS["dd"]
     assert first.get_linestyle() != second.get_linestyle()
@@ -160,7 +167,7 @@ def test_settings_that_follow_from_the_panel_make_no_panels_of_their_own():
         for d, r, f in (("bars-and-stripes", 0.1, False), ("flipped-shifting-bar", 0.2, True))
         for o, i in (("00", "zero"), ("aa^b", "inverse-sigmoid"))
     ]
-    figure = curves_figure(HandMade(cells), "e", {})
+    figure = curves_figure(HandMade(cells), "e")
     assert [axes.get_title() for axes in visible(figure)] == ["bars-and-stripes", "flipped-shifting-bar"]
 
 
@@ -171,7 +178,7 @@ def test_schemes_are_lines_and_data_sets_panels_where_the_table_has_schemes_in_i
         for o in ("00", "aa^b")
     ]
     layout = {"rows": ["offsets"], "columns": ["sampler", "learning_rate"]}
-    figure = curves_figure(HandMade(cells, **layout), "e", {})
+    figure = curves_figure(HandMade(cells, **layout), "e")
     assert [axes.get_title() for axes in visible(figure)] == ["bars", "shifting"]
     assert [len(means(axes)) for axes in visible(figure)] == [2, 2]
     assert legend(figure) == [r"$\mathit{00}$", "$aa^{b}$"]
@@ -180,50 +187,62 @@ def test_schemes_are_lines_and_data_sets_panels_where_the_table_has_schemes_in_i
 def test_rows_are_lines_where_no_column_of_the_table_varies():
     cells = [cell(learning_rate=r, gradient=g) for g in ("natural", "standard") for r in (0.1, 1.0)]
     layout = {"rows": ["gradient", "learning_rate"], "columns": ["sampler"]}
-    figure = curves_figure(HandMade(cells, **layout), "e", {})
+    figure = curves_figure(HandMade(cells, **layout), "e")
     assert [len(means(axes)) for axes in visible(figure)] == [4]
     assert legend(figure)[0] == r"gradient natural, $\eta$ = 0.1"
 
 
-@pytest.mark.parametrize("count", [3, 11])
-def test_legend_lies_within_the_figure(count):
-    schemes = ["dd^b", "aa^b", "mm^b", "dm^b", "md^b", "d0", "m0^b", "0d", "0m^b", "hh^b", "rr^b"][:count]
-    figure = curves_figure(HandMade([cell(o) for o in schemes], bounds={"bars-and-stripes": -2.6}), "e", {})
+@pytest.mark.parametrize("number", [1, 3, 4, 11])
+@pytest.mark.parametrize("long", [False, True])
+def test_legend_and_caption_lie_within_the_figure(number, long):
+    schemes = ["dd^b", "aa^b", "mm^b", "dm^b", "md^b", "d0", "m0^b", "0d", "0m^b", "hh^b", "rr^b"][:number]
+    more = {"gradient_scale_to": "standard", "gradient_kind": "natural"} if long else {}
+    cells = [cell(o, **more) for o in schemes]
+    columns = ["offsets", *more]
+    results = HandMade(
+        cells, bounds={"bars-and-stripes": -2.6}, diverged=[0], lengths={1: 5}, columns=columns
+    )
+    figure = curves_figure(results, "e")
     figure.draw_without_rendering()
-    box, whole = figure.legends[0].get_window_extent(), figure.bbox
-    assert whole.x0 <= box.x0 < box.x1 <= whole.x1
-    assert len({line.get_color() for line in means(visible(figure)[0])}) == count
+    boxes = [figure.legends[0].get_window_extent(), figure.legends[0].get_title().get_window_extent()]
+    for box in boxes:
+        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= box.y0
+    assert len({line.get_color() for line in visible(figure)[0].lines[:-1]}) == number
 
 
 def test_select_keeps_what_it_names():
-    figure = curves_figure(HandMade(grid()), "e", {"learning_rate": "0.05", "sampler": "PT_10"})
+    figure = curves_figure(HandMade(grid()), "e", [("learning_rate", "0.05"), ("sampler", "PT_10")])
     assert [axes.get_title() for axes in visible(figure)] == [""]
+    rates = HandMade(grid(rates=(0.1, 0.05, 0.01), model_hidden=4))
+    figure = curves_figure(rates, "e", [("learning_rate", "0.05"), ("hidden", "4"), ("learning_rate", "0.1")])
+    assert [axes.get_title().split()[-1] for axes in visible(figure)] == ["0.1", "0.05"] * 2
 
 
 @pytest.mark.parametrize(
-    ("select", "message"),
+    ("select", "words"),
     [
-        ({"sampler": "PCD-1"}, "--select sampler=PCD-1: no such value; there are CD-1, PT_10"),
-        ({"smapler": "CD-1"}, "--select smapler: no such column; did you mean sampler?"),
+        ([("sampler", "PCD-1")], "--select sampler=PCD-1: no such value; there are CD-1, PT_10"),
+        ([("sampler", "CD-1"), ("sampler", "x")], "--select sampler=x: no such value"),
+        ([("smapler", "CD-1")], "--select smapler: no such column; did you mean sampler"),
     ],
 )
-def test_what_cannot_be_selected_is_said(select, message):
-    with pytest.raises(CbmError) as error:
+def test_what_cannot_be_selected_is_said(select, words):
+    with pytest.raises(CbmError, match=words):
         curves_figure(HandMade(grid()), "e", select)
-    assert str(error.value) == message
 
 
 def test_too_many_panels_name_the_way_out():
     results = HandMade(grid(rates=[0.01 * i for i in range(1, 14)]))
     with pytest.raises(CbmError, match=r"26 panels are too many .* --select sampler=CD-1"):
-        curves_figure(results, "e", {})
+        curves_figure(results, "e")
 
 
 def test_nothing_to_draw_is_said():
     with pytest.raises(IncompleteError, match="no finished trial"):
-        curves_figure(HandMade([cell()], trials=0), "e", {})
+        curves_figure(HandMade([cell()], trials=0), "e")
     with pytest.raises(IncompleteError, match="hold no test_log_likelihood"):
-        curves_figure(HandMade([cell()], metric="test_log_likelihood"), "e", {})
+        curves_figure(HandMade([cell()], metric="test_log_likelihood"), "e")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +264,7 @@ def test_what_was_recorded_is_drawn_as_mean_and_standard_deviation_in_no_scale()
     results = HandMade(
         [cell()], records={"hidden_offset_error": offset_error}, bounds={"bars-and-stripes": 0}
     )
-    figure = curves_figure(results, "e", {}, "hidden_offset_error")
+    figure = curves_figure(results, "e", [], "hidden_offset_error")
     (axes,) = visible(figure)
     (line,) = axes.lines  # and no upper bound
     np.testing.assert_allclose(line.get_ydata(), 3 + UPDATES / 1000)
@@ -257,27 +276,27 @@ def test_what_was_recorded_is_drawn_as_mean_and_standard_deviation_in_no_scale()
     assert figure.get_supylabel() == "hidden offset error"
     assert "band: standard deviation over trials" in caption(figure)
     angles = HandMade([cell()], records={"angle_natural_standard": offset_error})
-    figure = curves_figure(angles, "e", {}, "angle_natural_standard")
+    figure = curves_figure(angles, "e", [], "angle_natural_standard")
     assert figure.get_supylabel() == "angle natural standard (degrees)"
 
 
 def test_a_record_is_shown_whole_however_far_a_method_goes():
     norms = {"weight_norm": lambda update, trial: 1.0 if update < 1000 else 1000.0}
-    figure = curves_figure(HandMade([cell()], records=norms), "e", {}, "weight_norm")
+    figure = curves_figure(HandMade([cell()], records=norms), "e", [], "weight_norm")
     assert visible(figure)[0].get_ylim()[1] > 1000
     assert "cut" not in caption(figure)
 
 
 def test_a_column_of_the_curve_may_be_named():
     results = HandMade([cell()], records={"weight_norm": offset_error})
-    figure = curves_figure(results, "e", {}, "train_log_likelihood")
+    figure = curves_figure(results, "e", [], "train_log_likelihood")
     assert figure.get_supylabel() == "train log-likelihood (total)"
 
 
 def test_a_metric_that_is_not_there_lists_those_that_are():
     results = HandMade([cell()], records={"weight_norm": offset_error})
     with pytest.raises(CbmError) as error:
-        curves_figure(results, "e", {}, "weight_norms")
+        curves_figure(results, "e", [], "weight_norms")
     assert str(error.value) == (
         "--metric weight_norms: no column of the curves or the records; "
         "there are train_log_likelihood, weight_norm"
@@ -291,7 +310,7 @@ def falling(update, trial):
 def test_a_cost_is_the_default_of_its_kind_and_cut_above():
     results = HandMade([cell("00", values=falling)], scale="per-sample", metric="test_cost")
     results.table["metric"] = None
-    figure = curves_figure(results, "e", {})
+    figure = curves_figure(results, "e")
     assert figure.get_supylabel() == "test cost (per sample)"
     low, high = visible(figure)[0].get_ylim()
     assert low < 0.575  # where the band ends, at the first quartile
@@ -301,12 +320,12 @@ def test_a_cost_is_the_default_of_its_kind_and_cut_above():
 
 def test_trials_that_stopped_early_keep_their_last_value():
     results = HandMade([cell(values=lambda update, trial: update * (trial + 1))], lengths={0: 11, 3: 6})
-    figure = curves_figure(results, "e", {})
+    figure = curves_figure(results, "e")
     (line,) = means(visible(figure)[0])
     assert line.get_ydata()[-1] == pytest.approx(16 * (500 + 2000 + 3000 + 4 * 250) / 4)
     assert "2 stopped before the others, held at the last value" in caption(figure)
     lost = HandMade([cell(values=falling)], lengths={0: 11}, diverged=[0])
-    figure = curves_figure(lost, "e", {})
+    figure = curves_figure(lost, "e")
     (line,) = means(visible(figure)[0])
     assert line.get_ydata()[-1] == pytest.approx(16 * falling(1000, 2))  # the mean of trials 1, 2 and 3
     assert "1 diverged" in caption(figure)
@@ -314,7 +333,7 @@ def test_trials_that_stopped_early_keep_their_last_value():
 
 
 def test_a_deep_scheme_looks_like_that_of_two_layers():
-    figure = curves_figure(HandMade([cell("000"), cell("ddd^b_s"), cell("aad^b")]), "e", {})
+    figure = curves_figure(HandMade([cell("000"), cell("ddd^b_s"), cell("aad^b")]), "e")
     normal, centered, other = means(visible(figure)[0])
     assert (normal.get_color(), centered.get_color()) == (COLOURS["00"], COLOURS["dd"])
     assert other.get_color() not in (COLOURS["00"], COLOURS["dd"], COLOURS["aa"])
@@ -323,27 +342,24 @@ def test_a_deep_scheme_looks_like_that_of_two_layers():
 def test_records_come_from_the_files_of_a_real_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "g.yaml").write_text(GRID)
-    done = CliRunner().invoke(main, ["run", "g.yaml", "-j", "0"])
-    assert done.exit_code == 0, done.output
+    done = cbm("run", "g.yaml", "-j", "0")
     assert "norms: no table: nothing was evaluated" in done.output
     store = Results(tmp_path / "results").store("norms")
     records = store.records(store.manifest()["cells"][0]["run_id"], 0)
-    assert records.columns.tolist() == [
-        "update",
-        "weight_norm",
-        "weight_row_norm",
-        "weight_column_norm",
-    ]
+    assert records.columns.tolist() == ["update", "weight_norm", "weight_row_norm", "weight_column_norm"]
     assert records["update"].tolist() == [0, 10, 20, 30, 40]
-    for metric, code in (("weight_norm", 0), ("train_cost", 2)):
-        words = ["plot", "curves", "norms", "--metric", metric, "-o", "norms.png"]
-        done = CliRunner().invoke(main, words)
-        assert done.exit_code == code, done.output
+    words = ["plot", "curves", "norms", "-o", "norms.png", "--metric"]
+    done = cbm(*words, "train_cost", code=2)
     assert "there are weight_norm, weight_row_norm, weight_column_norm" in done.output
+    assert "--metric: given 2 times" in cbm(*words, "weight_norm", "--metric", "a", code=2).output
+    assert (
+        "--select data: write SETTING=VALUE" in cbm(*words, "weight_norm", "--select", "data", code=2).output
+    )
+    selects = ["--select", "hidden=2", "--select", "sampler=CD-1"]
+    cbm(*words, "weight_norm", *selects)
     assert (tmp_path / "norms.png").read_bytes().startswith(b"\x89PNG")
-    done = CliRunner().invoke(main, ["table", "results", "norms", "--metric", "weight_norm"])
-    final = records["weight_norm"].iloc[-1]
-    assert f" {final:.4g} ± –" in done.output
+    done = cbm("table", "results", "norms", "--metric", "weight_norm")
+    assert f" {records['weight_norm'].iloc[-1]:.4g} ± –" in done.output
 
 
 GRID = """
@@ -364,7 +380,7 @@ experiments:
 
 def test_nothing_finite_is_said():
     with pytest.raises(IncompleteError, match="train_log_likelihood has no finite value to draw"):
-        curves_figure(HandMade([cell(values=lambda update, trial: nan)]), "e", {})
+        curves_figure(HandMade([cell(values=lambda update, trial: nan)]), "e")
 
 
 def test_unknown_suffix_and_missing_folder_are_said(tmp_path):

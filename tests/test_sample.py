@@ -9,7 +9,7 @@ from scipy.stats import chi2
 
 from cbm_cli import reference as ref
 from cbm_cli.machines.samples import draw, parse_sampler
-from cbm_cli.report.tiles import GAP, parse_shape, tile, write_tile
+from cbm_cli.report.pictures import GAP, parse_shape, tile, write_tile
 from tests.builders import cbm, layered, layered_energy, machine_file, split
 from tests.oracles import joint, random_machine, rbm, sigmoid, states
 

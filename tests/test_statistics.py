@@ -1,26 +1,33 @@
-"""Wilcoxon tests, Holm's correction and the marks of a row, against plain Python."""
+"""Wilcoxon tests, Holm's correction and the marks of a row, against plain Python and SciPy."""
 
-from dataclasses import replace
 from itertools import combinations, product
 from math import inf, nan, sqrt
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from cbm_cli.results import Metric, default_metric
-from cbm_cli.statistics.cells import Cell, cell_of, mark_row
-from cbm_cli.statistics.values import text_of
-from cbm_cli.statistics.wilcoxon import finite_ranks, holm, rank_sum, signed_rank
+from cbm_cli.statistics.cells import Cell, Marking, Measured, mark_row
+from cbm_cli.statistics.wilcoxon import EXACT, finite_ranks, holm, rank_sum, signed_rank
+from cbm_cli.text import text_of
 
 
-def series(*values, trials=None):
-    return pd.Series(values, index=range(len(values)) if trials is None else trials, dtype=float)
+def sample(*values):
+    return dict(enumerate(map(float, values)))
 
 
-def cell(*values, planned=0, finals=None, trials=None):
-    maxima = series(*values, trials=trials)
-    return Cell({}, planned, maxima, maxima if finals is None else series(*finals))
+def cell(*values):
+    return Cell({}, 0, sample(*values))
+
+
+def marked(cells, **marking):
+    """best, bold and underlined of each cell, as initials."""
+    letters = zip(["best", "bold", "underlined"], "Bbu", strict=True)
+    letters = [*letters]
+    row = mark_row(cells, Marking(**marking))
+    return ["".join(letter for name, letter in letters if getattr(one, name)) if one else None for one in row]
 
 
 def average_ranks(values):
@@ -31,10 +38,9 @@ def average_ranks(values):
 def exact_signed_rank(differences):
     """Two-sided p-value by flipping every sign in turn."""
     ranks = average_ranks([abs(d) for d in differences])
-    total = sum(ranks)
 
     def distance(signs):
-        return abs(sum(r for r, s in zip(ranks, signs, strict=True) if s > 0) - total / 2)
+        return abs(sum(r for r, s in zip(ranks, signs, strict=True) if s > 0) - sum(ranks) / 2)
 
     seen = distance(differences)
     flips = list(product([-1, 1], repeat=len(ranks)))
@@ -52,54 +58,58 @@ def exact_rank_sum(x, y):
 
 @pytest.mark.parametrize("n", [1, 2, 5, 6, 8, 11])
 @pytest.mark.parametrize("shift", [0.0, 1.0])
-def test_signed_rank_p_value_is_that_of_all_sign_flips(n, shift):
+@pytest.mark.parametrize("decimals", [None, 0])  # rounded: with ties
+def test_signed_rank_is_all_sign_flips(n, shift, decimals):
     rng = np.random.default_rng(n)
     x, y = rng.normal(shift, 1, n), rng.normal(0, 1, n)
-    expected = exact_signed_rank(list(x - y))
-    assert signed_rank(series(*x), series(*y)).p_value == pytest.approx(expected, rel=1e-12)
+    difference = x - y if decimals is None else np.where(np.abs(x - y) < 0.5, 0.75, np.round(x - y))
+    found = signed_rank(sample(*difference), sample(*[0] * n))
+    assert found.p_value == pytest.approx(exact_signed_rank(list(difference)), rel=1e-12)
+    ranks, total = average_ranks(list(np.abs(difference))), n * (n + 1) / 2
+    assert found.effect_size == pytest.approx(np.sum(np.sign(difference) * ranks) / total)
 
 
-def test_tied_differences_are_still_exact_for_few_pairs():
-    x, y = [3, 1, 4, 1, 5, 9, 2], [2, 2, 2, 2, 3, 3, 3]
-    expected = exact_signed_rank([a - b for a, b in zip(x, y, strict=True)])
-    assert signed_rank(series(*x), series(*y)).p_value == pytest.approx(expected, rel=1e-12)
+@pytest.mark.parametrize("n", [6, 13, 14, 25, EXACT, EXACT + 1, 200])
+def test_signed_rank_is_scipys(n):
+    difference = np.random.default_rng(n).normal(0.3, 1, n)
+    expected = stats.wilcoxon(difference, method="exact" if n <= EXACT else "approx")
+    assert signed_rank(sample(*difference), sample(*[0] * n)).p_value == pytest.approx(expected.pvalue)
 
 
-def test_zero_differences_do_not_count_as_evidence():
-    x, y = [0.0] * 20 + [1, 2, 3, 4, 5], [0.0] * 25
-    outcome = signed_rank(series(*x), series(*y))
-    assert outcome.p_value == pytest.approx(2 / 2**5)  # five of one sign: not significant
-    assert outcome.n_pairs == 25
+@pytest.mark.parametrize("n", range(1, 12))
+def test_the_smallest_p_is_the_end_of_the_exact_null_distribution(n):
+    ahead = signed_rank(sample(*range(1, n + 1)), sample(*[0] * n))
+    assert ahead.smallest_p == ahead.p_value == stats.wilcoxon(np.arange(1, n + 1), method="exact").pvalue
+    both = rank_sum(sample(*range(n, 2 * n)), sample(*range(n)))
+    exact = stats.mannwhitneyu(np.arange(n, 2 * n), np.arange(n), method="exact").pvalue
+    assert both.smallest_p == pytest.approx(exact)
+    assert ahead.powered(0.05) == (n >= 6)
 
 
-def test_all_differences_zero_gives_p_one():
-    outcome = signed_rank(series(*[-28.28] * 25), series(*[-28.28] * 25))
-    assert (outcome.p_value, outcome.effect_size, outcome.n_pairs) == (1.0, 0.0, 25)
+def test_zero_differences_are_no_evidence():
+    found = signed_rank(sample(*[0] * 20, 1, 2, 3, 4, 5), sample(*[0] * 25))
+    assert found.p_value == pytest.approx(2 / 2**5)  # five of one sign: not significant
+    assert found.n_pairs == 25
+    same = signed_rank(sample(*[-28.28] * 25), sample(*[-28.28] * 25))
+    assert (same.p_value, same.effect_size, same.n_pairs) == (1.0, 0.0, 25)
 
 
 def test_pairs_are_matched_by_trial_number_not_by_position():
-    best = series(10, 20, 30, 40, 50, 60, 70, trials=[0, 1, 2, 3, 4, 5, 6])
-    other = series(69, 59, 49, 39, 29, 19, 0, trials=[6, 5, 4, 3, 2, 1, 99])
-    outcome = signed_rank(best, other)
-    assert outcome.n_pairs == 6
-    assert outcome.p_value == pytest.approx(2 / 2**6)
-    assert outcome.effect_size == 1.0
-
-
-def test_effect_size_of_signed_rank_by_hand():
-    # differences 3, -1, 2: ranks 3, 1, 2; (3 + 2 - 1) / 6
-    assert signed_rank(series(3, 0, 2), series(0, 1, 0)).effect_size == pytest.approx(4 / 6)
+    best = dict(zip(range(7), (10, 20, 30, 40, 50, 60, 70), strict=True))
+    other = dict(zip([6, 5, 4, 3, 2, 1, 99], (69, 59, 49, 39, 29, 19, 0), strict=True))
+    found = signed_rank(best, other)
+    assert (found.n_pairs, found.p_value, found.effect_size) == (6, 2 / 2**6, 1.0)
 
 
 @pytest.mark.parametrize(("n", "m"), [(3, 4), (6, 5), (7, 7)])
-def test_rank_sum_p_value_is_that_of_all_relabellings(n, m):
+def test_rank_sum_is_all_relabellings(n, m):
     rng = np.random.default_rng(n)
     x, y = rng.normal(0.7, 1, n), rng.normal(0, 1, m)
-    outcome = rank_sum(series(*x), series(*y))
-    assert outcome.p_value == pytest.approx(exact_rank_sum(list(x), list(y)), rel=1e-12)
+    found = rank_sum(sample(*x), sample(*y))
+    assert found.p_value == pytest.approx(exact_rank_sum(list(x), list(y)), rel=1e-12)
     higher = sum(a > b for a in x for b in y)
-    assert outcome.effect_size == pytest.approx((higher - (n * m - higher)) / (n * m))
-    assert outcome.n_pairs == min(n, m)
+    assert found.effect_size == pytest.approx((higher - (n * m - higher)) / (n * m))
+    assert found.n_pairs == min(n, m)
 
 
 def test_diverged_trials_rank_below_everything_finite():
@@ -108,19 +118,18 @@ def test_diverged_trials_rank_below_everything_finite():
     assert x[2] - y[2] > max(abs(a - b) for a in (x[1], x[2]) for b in (x[1], x[2], y[1]))
 
 
-def test_two_diverged_trials_are_a_zero_difference():
-    all_diverged = signed_rank(series(-inf, nan), series(nan, -inf))
-    assert all_diverged.p_value == 1.0
-    best, other = series(1, 2, 3, 4, 5, 6, nan), series(0, 0, 0, 0, 0, 0, -inf)
-    assert signed_rank(best, other).p_value == pytest.approx(2 / 2**6)
+def test_two_diverged_trials_are_no_pair_that_could_differ():
+    assert signed_rank(sample(-inf, nan), sample(nan, -inf)).p_value == 1.0
+    found = signed_rank(sample(1, 2, 3, 4, 5, 6, nan), sample(0, 0, 0, 0, 0, 0, -inf))
+    assert found.p_value == found.smallest_p == 2 / 2**6
+    best, other = mark_row([cell(*range(5), nan), cell(*range(5, 10), nan)], Marking())
+    assert other.underlined  # six pairs, of which only five could have found a difference
+    assert not best.claimed
 
 
 def test_a_method_that_always_diverges_is_significantly_worse():
-    best, other = mark_row([cell(*range(8)), cell(*[nan] * 8)])
-    assert best.best
-    assert best.bold
-    assert not other.bold
-    assert other.against_best.p_value == pytest.approx(2 / 2**8)
+    assert marked([cell(*range(8)), cell(*[nan] * 8)]) == ["Bb", ""]
+    assert mark_row([cell(*range(8)), cell(*[nan] * 8)], Marking())[1].against_best.p_value == 2 / 2**8
 
 
 def test_holm_by_hand():
@@ -130,78 +139,73 @@ def test_holm_by_hand():
     assert holm([]) == []
 
 
-def test_bold_marks_of_a_hand_made_row():
-    base = [-50.0, -51, -52, -53, -54, -55, -56, -57]
-    equal = [v + d for v, d in zip(base, [-1, 1, -2, 2, -3, 3, -4, 3.5], strict=True)]
-    worse = [v - 1 - i / 10 for i, v in enumerate(base)]
-    marked = mark_row([cell(*worse), None, cell(*base), cell(*equal)])
-    assert [c and (c.best, c.bold, c.underlined) for c in marked] == [
-        (False, False, False),
-        None,
-        (True, True, False),
-        (False, True, False),
-    ]
-    assert marked[0].against_best.p_value == pytest.approx(2 / 2**8)
-    assert marked[2].against_best is None
+BASE = [-50.0, -51, -52, -53, -54, -55, -56, -57]
+EQUAL = [v + d for v, d in zip(BASE, [-1, 1, -2, 2, -3, 3, -4, 3.5], strict=True)]
+WORSE = [v - 1 - i / 10 for i, v in enumerate(BASE)]
+
+
+def ahead(n, *leads):
+    """A cell of n trials, and one for each lead that is below it in every pair."""
+    return [cell(*range(n)), *(cell(*(i - 1 - i * k / 10 for i in range(n))) for k in leads)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "marking", "marks"),
+    [
+        ([cell(*WORSE), None, cell(*BASE), cell(*EQUAL)], {}, ["", None, "Bb", "b"]),
+        (ahead(8, 1, 2), {"correction": "holm"}, ["Bb", "", ""]),  # 2 / 256 each, doubled: 0.016
+        ([cell(*BASE), cell(*EQUAL), cell(*WORSE)], {"alpha": 1e-3}, ["Bu", "", ""]),  # 2 / 256 > alpha
+        (ahead(6, 1), {}, ["Bb", ""]),  # 2 / 64 = 0.031
+        (ahead(6, 1), {"alpha": 0.03}, ["Bu", ""]),  # no difference could have been found
+        (ahead(6, 1, 2), {"correction": "holm"}, ["Bu", "", ""]),  # doubled: 0.0625
+        (ahead(6, 1, 2), {"test": "rank-sum", "correction": "holm"}, ["Bb", "b", "b"]),
+        ([cell(1, 2, 3, 4, 5), cell(2, 3, 4, 5, 6)], {}, ["", "Bu"]),  # fewer than six pairs
+        ([cell(1, 2, 3, 4, 5), cell(12, 13, 14, 15, 16)], {"test": "rank-sum"}, ["", "Bu"]),
+        ([cell(10, -inf, 10, 10, 10, 10), cell(1, 2, 3, 4, 5, 6)], {}, ["b", "Bb"]),  # lucky, steady
+        ([cell(*range(6)), None, cell()], {}, ["", None, ""]),  # one cell with trials
+        ([cell(*range(8)), cell(*range(10, 18))], {"better": 0}, ["", ""]),
+        ([cell(*range(8)), cell(*range(10, 18))], {"better": -1}, ["Bb", ""]),
+    ],
+)
+def test_marks_of_hand_made_rows(cells, marking, marks):
+    assert marked(cells, **marking) == marks
 
 
 def test_holm_can_make_a_cell_bold_again():
-    base = [float(i) for i in range(6)]
-    worse = [cell(*(v - 1 - i * k / 10 for i, v in enumerate(base))) for k in (1, 2)]
-    plain = mark_row([cell(*base), *worse])
-    held = mark_row([cell(*base), *worse], correction="holm")
-    assert [c.bold for c in plain] == [True, False, False]  # 2 / 64 = 0.031 each
-    assert [c.bold for c in held] == [True, True, True]  # doubled: 0.0625
-    assert held[1].against_best.p_value == pytest.approx(4 / 64)
-
-
-def test_alpha_is_the_level_of_the_marks():
-    row = [cell(*range(6)), cell(*(i - 1 - i / 10 for i in range(6)))]
-    assert [c.bold for c in mark_row(row, alpha=0.03)] == [True, True]
-    assert [c.bold for c in mark_row(row, alpha=0.04)] == [True, False]
-
-
-def test_fewer_than_six_pairs_underline_the_best_and_claim_nothing():
-    marked = mark_row([cell(1, 2, 3, 4, 5), cell(2, 3, 4, 5, 6)])
-    assert [(c.bold, c.underlined, c.against_best) for c in marked] == [
-        (False, False, None),
-        (False, True, None),
-    ]
-
-
-def test_a_cell_with_a_trial_without_a_value_is_not_the_best():
-    lucky, steady = mark_row([cell(10, -inf, 10, 10, 10, 10), cell(1, 2, 3, 4, 5, 6)])
-    assert not lucky.best
-    assert steady.best
-
-
-def test_a_row_of_one_cell_has_no_best():
-    assert not mark_row([cell(1, 2, 3, 4, 5, 6), None, cell()])[0].best
-
-
-def test_cell_sums_up_a_hand_made_run():
-    frame = pd.DataFrame(
-        {
-            "trial": [0, 1, 2, 3],
-            "n_train": 16,
-            "train_log_likelihood_max": [-1.0, -2.0, -4.0, -inf],
-            "train_log_likelihood_final": [-2.0, -3.0, -7.0, nan],
-            "train_log_likelihood_max_update": [50, 100, 150, 100],
-            "diverged": [nan, nan, nan, 150.0],
-        }
+    close = cell(*(i - 1 if i else 0.5 for i in range(8)))  # ahead of the best in the pair that differs least
+    plain, held = (
+        mark_row([*ahead(8), close, close], Marking(alpha=0.02, correction=c)) for c in (None, "holm")
     )
-    total = cell_of(frame, "train_log_likelihood", "total", {}, planned=25)
-    assert (total.n, total.planned, total.complete, total.diverged) == (4, 25, False, 1)
-    assert total.mean == pytest.approx(-7 / 3 * 16)
-    squares = [(v + 7 / 3) ** 2 for v in (-1, -2, -4)]
-    assert total.std == pytest.approx(16 * sqrt(sum(squares) / 2))
-    assert total.final_mean == pytest.approx(-4 * 16)
-    assert total.best_update == 100
-    per_sample = cell_of(frame, "train_log_likelihood", "per-sample", {})
-    assert per_sample.mean == pytest.approx(-7 / 3)
+    assert [(one.bold, one.against_best and one.against_best.p_value) for one in plain] == [
+        (True, None),
+        (False, 4 / 2**8),
+        (False, 4 / 2**8),
+    ]
+    assert [one.bold for one in held] == [True, True, True]
+    assert (held[1].against_best.p_value, held[1].against_best.smallest_p) == (8 / 2**8, 4 / 2**8)
 
 
+def test_marks_of_costs_are_those_of_the_same_values_turned_around():
+    rng = np.random.default_rng(3)
+    for shift in (0.0, 0.5, 2.0):
+        gains = [rng.normal(k * shift, 1, 9) for k in range(4)]
+        gains[1][0] = -inf  # diverged
+        for test, correction in product(("signed-rank", "rank-sum"), (None, "holm")):
+            marks = marked([cell(*g) for g in gains], test=test, correction=correction)
+            assert marks == marked([cell(*-g) for g in gains], better=-1, test=test, correction=correction)
+            assert "Bb" in marks
+
+
+FRAME = {
+    "trial": [0, 1, 2, 3],
+    "n_train": 16,
+    "train_log_likelihood_max": [-1.0, -2.0, -4.0, -inf],
+    "train_log_likelihood_final": [-2.0, -3.0, -7.0, nan],
+    "train_log_likelihood_max_update": [50, 100, 150, 100],
+    "diverged": [nan, nan, nan, 150.0],
+}
 COSTS = {
+    "trial": [0, 1, 2, 3],
     "n_test": 10,
     "test_cost_min": [2.0, 3.0, inf, 4.0],
     "test_cost_final": [2.5, 3.5, nan, 4.5],
@@ -213,41 +217,36 @@ COSTS = {
 }
 
 
+def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0):
+    measured = Measured.of(pd.DataFrame(columns), metric, scale, statistic)
+    return measured.cell(np.arange(len(measured.trial)), {}, planned)
+
+
+def test_cell_sums_up_a_hand_made_run():
+    total = cell_of(FRAME, "train_log_likelihood", "total", planned=25)
+    assert (total.n, total.planned, total.complete, total.diverged) == (4, 25, False, 1)
+    assert total.mean == pytest.approx(-7 / 3 * 16)
+    assert total.std == pytest.approx(16 * sqrt(sum((v + 7 / 3) ** 2 for v in (-1, -2, -4)) / 2))
+    assert np.nanmean(total.finals) == pytest.approx(-4 * 16)
+    assert total.best_update == 100
+    assert cell_of(FRAME, "train_log_likelihood").mean == pytest.approx(-7 / 3)
+    assert np.isnan(cell(-3.0).std)
+
+
 def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():
-    cell = cell_of(pd.DataFrame({"trial": [0, 1, 2, 3]} | COSTS), "test_cost", "per-sample", {}, planned=4)
-    assert (cell.better, cell.mean, cell.diverged, cell.best_update) == (-1, 3.0, 1, 175)
-    assert cell.epochs.to_dict() == {0: 20, 1: 40, 3: 30}  # trial 1 did not converge in its 40 epochs
-    assert cell.long()["epochs_to_convergence"] == 30
-    frame = pd.DataFrame({"trial": [0, 1, 2, 3]} | COSTS)
-    valid = cell_of(frame, "test_cost", "total", {}, statistic="best-valid")
-    assert valid.values.tolist() == [22, 32, 90, 42]
+    found = cell_of(COSTS, "test_cost", planned=4)
+    assert (found.mean, found.diverged, found.best_update) == (3.0, 1, 175)
+    assert found.epochs.tolist() == [20, 40, 30]  # trial 1 did not converge in its 40 epochs
+    valid = cell_of(COSTS, "test_cost", "total", "best-valid")
+    assert [*valid.values.values()] == [22, 32, 90, 42]
 
 
 def test_trials_without_the_metric_are_left_out_and_none_is_planned_where_none_has_it():
-    frame = pd.DataFrame({"trial": [0, 1, 2], "diverged": nan, "test_log_likelihood_ais": [-3.0, nan, -5.0]})
-    some = cell_of(frame, "test_log_likelihood_ais", "per-sample", {}, planned=3)
-    assert (some.n, some.planned, some.mean, some.diverged) == (2, 3, -4.0, 0)
-    none = cell_of(frame.assign(test_log_likelihood_ais=nan), "test_log_likelihood_ais", "per-sample", {}, 3)
+    frame = {"trial": [0, 1, 2], "diverged": nan, "test_log_likelihood_ais": [-3.0, nan, -5.0]}
+    some = cell_of(frame, "test_log_likelihood_ais", planned=3)
+    assert (some.values, some.planned, some.mean, some.diverged) == ({0: -3, 2: -5}, 3, -4.0, 0)
+    none = cell_of(frame | {"test_log_likelihood_ais": nan}, "test_log_likelihood_ais", planned=3)
     assert (none.n, none.planned, none.complete) == (0, 0, True)
-
-
-def test_marks_of_costs_are_those_of_the_same_values_turned_around():
-    rng = np.random.default_rng(3)
-    for shift in (0.0, 0.5, 2.0):
-        gains = [rng.normal(k * shift, 1, 9) for k in range(4)]
-        gains[1][0] = -inf  # diverged
-        for test, correction in product(("signed-rank", "rank-sum"), (None, "holm")):
-            marked = mark_row([cell(*g) for g in gains], test, 0.05, correction)
-            turned = mark_row([replace(cell(*-g), better=-1) for g in gains], test, 0.05, correction)
-            assert [(c.best, c.bold, c.against_best) for c in marked] == [
-                (c.best, c.bold, c.against_best) for c in turned
-            ]
-            assert any(c.bold for c in marked)
-
-
-def test_nothing_is_marked_where_neither_more_nor_less_is_better():
-    row = [replace(cell(*range(8)), better=0), replace(cell(*range(10, 18)), better=0)]
-    assert not any(c.best or c.bold or c.underlined for c in mark_row(row))
 
 
 @pytest.mark.parametrize(
@@ -280,12 +279,8 @@ def test_a_column_says_what_it_measures(column, part, sign, name):
         (["weight_norm"], None),
     ],
 )
-def test_the_metric_by_default_is_that_of_the_kind_of_machine(there, shown):
+def test_the_default_metric_depends_on_the_kind_of_machine(there, shown):
     assert default_metric(there) == shown
-
-
-def test_std_of_one_trial_is_unknown():
-    assert np.isnan(cell(-3.0).std)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""Tables: what is in them, and their whole text in every format."""
+"""Tables: their contents, the whole text in every format, and the command."""
 
 import io
 import json
+import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -9,10 +10,13 @@ from math import nan
 
 import pandas as pd
 import pytest
-from rich.console import Console
 
+from cbm_cli.cli.table import table as command
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.statistics import build_table, render
+from cbm_cli.sheets import Document, Group, Label, Sheet, Value
+from cbm_cli.statistics import build_table
+from cbm_cli.statistics.wilcoxon import TESTS
+from tests.builders import GRID, cbm
 
 TABLE = {
     "rows": ["sampler", "learning_rate"],
@@ -50,7 +54,26 @@ def finished(cell, maxima, finals=-9.0, diverged=None):
 
 
 def manifest(cells, trials=6, **table):
-    return {"description": "A small table.", "trials": trials, "table": TABLE | table, "cells": cells}
+    return {
+        "experiment": "small",
+        "description": "A small table.",
+        "trials": trials,
+        "table": TABLE | table,
+        "cells": cells,
+    }
+
+
+def build(runs, trials=6, frame=None, **choices):
+    """A table of cells with their maxima, in order; what is not a choice of build_table goes to the manifest."""
+    table = {name: choices.pop(name) for name in [*choices] if name in ("scale", "table_metric")}
+    table = {name.removeprefix("table_"): value for name, value in table.items()}
+    rows = [row for cell, maxima in runs for row in finished(cell, maxima, diverged=700)]
+    frame = pd.DataFrame(rows) if frame is None else frame
+    return build_table(frame, manifest([cell for cell, _ in runs], trials, **table), **choices)
+
+
+def shown(table, format="text", split=None, width=None):
+    return table.document(split).render(format, width)
 
 
 @pytest.fixture
@@ -66,19 +89,22 @@ def small():
         (planned("mnist"), DOWN[:3]),
         (planned("mnist", sampler="CD-1", **scheme), []),
     ]
-    rows = [row for cell, maxima in runs for row in finished(cell, maxima, diverged=700)]
-    return build_table(pd.DataFrame(rows), manifest([cell for cell, _ in runs]))
+    return build(runs)
 
 
 WHAT = (
-    "Maximum log-likelihood during training summed over the train rows: "
-    "mean ± standard deviation (mean of the final values) over 6 trials."
+    "Maximum log-likelihood during training, summed over the train rows: "
+    "mean ± standard deviation (mean of the final values) over 3 to 6 trials."
 )
 RULE = (
-    "the best of a row and all that the test cannot tell from it "
-    "(two-sided Wilcoxon signed-rank test, α = 0.05, no correction)."
+    "best of the row, or not significantly different from it (two-sided Wilcoxon signed-rank test, α = 0.05, "
+    "no correction; smallest possible p with 6 pairs: 0.031). "
+    "With 6 pairs a difference is significant only where all pairs agree in direction."
 )
-FEW = "the best of a row with fewer than 6 pairs, no significance claimed."
+FEW = (
+    "best of a row with too few pairs for the test to find any difference "
+    "(smallest possible p with 3 pairs: 0.25, α = 0.05); no significance is claimed."
+)
 MISSING = "INCOMPLETE: 2 of 7 cells lack trials, shown as [n=done/planned]."
 DIVERGED = "1 trial diverged: counted in the cell, left out of its means where not finite, last in the test."
 NOTES = [WHAT, f"Bold: {RULE} Underlined: {FEW}", MISSING, DIVERGED]
@@ -129,25 +155,29 @@ Bold: {RULE} Underlined: {FEW}
 """
 
 LATEX = r"""% needs \usepackage{booktabs}
+% about 369 pt wide, an article's page 345 pt: --split 1 makes parts that fit
 \begin{table}
 \centering
 \small
-\begin{tabular}{lll}
+\begin{tabular}{lr@{}l@{\;}lr@{}l@{\;}l}
 \toprule
-Algorithm-$\eta$ & $dd^{l}_{s}$ & $\mathit{00}$ \\
+Algorithm-$\eta$ & \multicolumn{3}{c}{$dd^{l}_{s}$} & \multicolumn{3}{c}{$\mathit{00}$} \\
 \midrule
-\multicolumn{3}{l}{\emph{shifting-bar}} \\
-PT$_{10}$-0.1 & $\mathbf{-52.50} \pm 1.87\;(-90.0)$ & $-57.00 \pm 3.74\;(-90.0)$ \\
-CD-1-0.05 & $\mathbf{-52.50} \pm 1.87\;(-90.0)$ & $\mathbf{-52.50} \pm 1.87\;(-90.0)$ \\
+\multicolumn{7}{l}{\emph{shifting-bar}} \\
+PT$_{10}$-0.1 & $\mathbf{-52}$ & $\mathbf{.50}$ & $\pm 1.87\;(-90.0)$ & $-57$ & $.00$ & $\pm 3.74\;(-90.0)$ \\
+CD-1-0.05 & $\mathbf{-52}$ & $\mathbf{.50}$ & $\pm 1.87\;(-90.0)$ & $\mathbf{-52}$ & $\mathbf{.50}$ \
+& $\pm 1.87\;(-90.0)$ \\
 \midrule
-\multicolumn{3}{l}{\emph{mnist}} \\
-PT$_{10}$-0.1 & $-52.00 \pm 1.58\;(-90.0)$ [1 diverged] & $\underline{-54.00} \pm 2.00\;(-90.0)$ [n=3/6] \\
-CD-1-0.1 & \mbox{--} [n=0/6] & \mbox{--} \\
+\multicolumn{7}{l}{\emph{mnist}} \\
+PT$_{10}$-0.1 & $-52$ & $.00$ & $\pm 1.58\;(-90.0)$ [1 diverged] & $\underline{-54}$ & $\underline{.00}$ \
+& $\pm 2.00\;(-90.0)$ [n=3/6] \\
+CD-1-0.1 & \multicolumn{3}{c}{-- [n=0/6]} & \multicolumn{3}{c}{--} \\
 \bottomrule
 \end{tabular}
 \caption{CAPTION}
+\label{tab:small}
 \end{table}
-""".replace(
+""".replace("\\\n&", "&").replace(
     "CAPTION",
     " ".join(["A small table.", *NOTES]).replace("±", r"$\pm$").replace("α", r"$\alpha$"),
 )
@@ -194,11 +224,11 @@ mnist,CD-1,0.1,dd^l_s,0,6,,,,,,,,False,False,False,0
     [("text", TEXT), ("markdown", MARKDOWN), ("latex", LATEX), ("html", HTML), ("csv", CSV)],
 )
 def test_whole_output(small, format, whole):
-    assert render(small, format) == whole
+    assert shown(small, format) == whole
 
 
 def test_json_holds_the_long_form_and_the_caption(small):
-    written = json.loads(render(small, "json"))
+    written = json.loads(shown(small, "json"))
     cells = written.pop("cells")
     assert written == {
         "title": "A small table.",
@@ -217,119 +247,176 @@ def test_json_holds_the_long_form_and_the_caption(small):
 
 
 def test_terminal_gets_bold_and_underline_and_no_stars(small):
-    console = Console(
-        force_terminal=True, color_system="standard", width=200, file=io.StringIO(), no_color=False
-    )
-    text = render(small, "text", console)
+    text = shown(small, width=200)
     assert "\x1b[1m-52.50 ± 1.87 (-90.0)\x1b[0m" in text
     assert "\x1b[4m-54.00 ± 2.00 (-90.0) [n=3/6]\x1b[0m" in text
+    assert "\x1b[33mINCOMPLETE" in text
     assert "ddˡₛ" in text
     assert "*" not in text
-    assert console.file.getvalue() == ""
 
 
-@pytest.mark.parametrize("options", [{"no_color": True, "force_terminal": True}, {"force_terminal": False}])
-def test_no_color_and_non_terminals_get_the_plain_text(small, options):
-    assert render(small, "text", Console(file=io.StringIO(), width=40, **options)) == TEXT
+def lines_of(text):
+    return [re.sub(r"\x1b\[[\d;]*m", "", line) for line in text.splitlines()]
 
 
-def test_latex_is_balanced(small):
-    latex = render(small, "latex")
-    for name in ("table", "tabular"):
-        assert latex.count(f"\\begin{{{name}}}") == latex.count(f"\\end{{{name}}}") == 1
-    assert latex.count("{") == latex.count("}")
-    assert latex.count("$") % 2 == 0
-    lines = [line for line in latex.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
-    assert len(lines) == 5
-    assert {line.count("&") for line in lines} == {2}
+def test_a_narrow_terminal_gets_parts_that_fit():
+    runs = [(planned(offsets=o), UP) for o in ("00", "d0", "aa^b", "dd^b")]
+    lines = lines_of(shown(build(runs), width=70))
+    tables = [line for line in lines if line.startswith(" ")]
+    assert max(map(len, tables)) <= 70
+    assert [line for line in lines if "part" in line] == [f"A small table. (part {i} of 2)" for i in (1, 2)]
+    assert len([line for line in tables if "PT₁₀-0.1" in line]) == 2
+    assert lines_of(shown(build(runs), width=20))[0] == "A small table. (part 1 of 4)"
+
+
+def test_latex_is_balanced_and_every_line_has_all_columns(small):
+    for split in (None, 1, "groups"):
+        latex = shown(small, "latex", split)
+        parts = 1 if split is None else 2
+        for name in ("table", "tabular"):
+            assert latex.count(f"\\begin{{{name}}}") == latex.count(f"\\end{{{name}}}") == parts
+        assert latex.count("{") == latex.count("}")
+        assert latex.count("$") % 2 == 0
+        for tabular in latex.split("\\begin{tabular}")[1:]:
+            spec, _, body = tabular.partition("}\n\\toprule")
+            width = len(re.findall("[lr]", spec.replace("{}", "")))
+            for line in body.splitlines():
+                if line.endswith(r"\\"):
+                    spans = [int(n) for n in re.findall(r"multicolumn\{(\d)\}", line)]
+                    assert line.count(" & ") + 1 + sum(spans) - len(spans) == width
+    assert re.findall(r"label\{(.*)\}", latex) == ["tab:small-1", "tab:small-2"]
+    assert [latex.count(note) for note in ("part 1 of 2", "INCOMPLETE")] == [1, 1]
+
+
+def test_latex_aligns_decimal_points_and_spreads():
+    table = build([(planned(), [-5.0, -25.0, -45.0]), (planned(learning_rate=0.2), [-150.0, -151.0, -152.0])])
+    found = re.findall(r" & \$(.*?)\$ & \$(.*?)\$ & \$(.*?)\$", shown(table, "latex"))
+    assert found == [
+        ("-250", ".00", r"\pm 200.00\;(-90.0)"),
+        ("-1510", ".00", r"\pm \phantom{0}10.00\;(-90.0)"),
+    ]
+
+
+def test_latex_says_when_it_is_wider_than_the_page():
+    runs = [(planned(offsets=o), UP) for o in ("00", "d0", "aa^b", "dd^b")]
+    latex = shown(build(runs), "latex")
+    (most,) = re.findall(r"% about \d+ pt wide.*: --split (\d) ", latex)
+    assert "% about" not in shown(build(runs), "latex", split=int(most))
 
 
 def test_latex_compiles(small, tmp_path):
     if shutil.which("pdflatex") is None:
         pytest.skip("pdflatex is not installed")
-    document = (
-        r"\documentclass{article}\usepackage{booktabs}\begin{document}"
-        + render(small, "latex")
-        + r"\end{document}"
-    )
-    (tmp_path / "table.tex").write_text(document, encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    begin, end = r"\documentclass{article}\usepackage{booktabs}\begin{document}", r"\end{document}"
+    (tmp_path / "table.tex").write_text(begin + shown(small, "latex") + end, encoding="utf-8")
+    call = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_special_characters_are_escaped():
-    cell = planned("a_b & <c>")
+    cell = planned("a_b & <c>|d")
     table = build_table(pd.DataFrame(finished(cell, UP)), manifest([cell]) | {"description": "50 % of a_b^2"})
-    latex, page = render(table, "latex"), render(table, "html")
-    assert r"\emph{a\_b \& $<$c$>$}" in latex
-    assert r"\caption{50 \% of a\_b\textasciicircum{}2. Maximum" in latex
+    assert r"\emph{a\_b \& $<$c$>$|d}" in shown(table, "latex")
+    assert r"\caption{50 \% of a\_b\textasciicircum{}2. Maximum" in shown(table, "latex")
     texts = []
     parser = HTMLParser()
     parser.handle_data = texts.append
-    parser.feed(page)
-    assert "a_b & <c>" in texts
+    parser.feed(shown(table, "html"))
+    assert "a_b & <c>|d" in texts
 
 
-def test_order_is_that_of_the_grid():
+def test_a_sheet_serves_any_list():
+    rows = [[Label.of("mnist"), Label.of("784 | 1")], [Label.of("dna"), Value("180", "2", mark="bold")]]
+    header = [Label.of("name"), Label.of("units")]
+    document = Document([Sheet(header, [Group(None, rows)])], records=[{"name": "a,b", "x": nan, "y": 0.1}])
+    assert document.render() == "\n name    units\n ────────────────\n mnist   784 | 1\n dna     *180 ± 2\n\n"
+    assert document.render("markdown").splitlines()[2:] == [r"| mnist | 784 \| 1 |", "| dna | **180** ± 2 |"]
+    assert document.render("csv") == 'name,x,y\n"a,b",,0.1\n'
+    assert json.loads(document.render("json")) == {"cells": [{"name": "a,b", "x": None, "y": 0.1}]}
+
+
+def test_rows_and_columns_follow_the_grid():
     cells = [planned(learning_rate=r, offsets=o) for r in (0.2, 0.1, 0.05) for o in ("d0", "00", "aa^b")]
     rows = [row for cell in reversed(cells) for row in finished(cell, UP)]
     table = build_table(pd.DataFrame(rows), manifest(cells))
-    assert table.columns == (("d0",), ("00",), ("aa^b",))
-    assert [row.values for row in table.groups[0].rows] == [("PT_10", 0.2), ("PT_10", 0.1), ("PT_10", 0.05)]
+    assert [column["offsets"] for column in table.columns] == ["d0", "00", "aa^b"]
+    assert [row.settings["learning_rate"] for row in table.groups[0]] == [0.2, 0.1, 0.05]
 
 
 def test_25_trials_of_a_paper_table():
     schemes = ["aa^b", "dd^l_s", "d0", "00"]
-    cells = [
-        planned("bars-and-stripes", sampler, rate, scheme)
-        for sampler in ("CD-1", "PCD-1", "PT_10")
+    runs = [
+        (planned("bars", s, rate, scheme), [-5 - schemes.index(scheme) / 10 - t / 100 for t in range(25)])
+        for s in ("CD-1", "PCD-1", "PT_10")
         for rate in (0.1, 0.05, 0.01)
         for scheme in schemes
     ]
-    rows = []
-    for cell in cells:
-        lead = schemes.index(cell["offsets"])
-        rows += finished(cell, [-5 - lead / 10 - trial / 100 for trial in range(25)])
-    table = build_table(pd.DataFrame(rows), manifest(cells, trials=25))
-    long = table.long()
-    assert len(long) == 36
-    assert (long["n"] == 25).all()
+    table = build(runs, trials=25)
+    long = pd.DataFrame(map(table.record, table.cells))
+    assert long["n"].tolist() == [25] * 36
     assert long["bold"].tolist() == [True, False, False, False] * 9
     assert long["p_value"].dropna().max() < 0.001
     assert len(table.notes()) == 2  # nothing incomplete, nothing diverged
+    assert "only where all pairs" not in table.notes()[1]
 
 
-def test_a_setting_that_varies_within_an_asked_for_cell_is_named():
+@pytest.mark.parametrize(
+    ("n", "planned_trials", "words"),
+    [([8, 8], 5, "over 8 trials."), ([8, 6], 8, "over 6 to 8 trials."), ([1, 1], 1, "over 1 trial.")],
+)
+def test_the_caption_says_the_trials_of_the_cells_shown(n, planned_trials, words):
+    runs = [(planned(offsets=o), UP * 2) for o in ("00", "d0")]
+    table = build([(cell, maxima[:k]) for (cell, maxima), k in zip(runs, n, strict=True)], planned_trials)
+    assert table.notes()[0].endswith(words)
+
+
+def test_settings_that_vary_within_a_cell():
+    """In a layout that is asked for, they are named; the default layout shows them in its rows."""
     cells = [planned(), planned() | {"run_id": "other", "model_hidden": 8}]
-    rows = [row for cell in cells for row in finished(cell, UP)]
-    with pytest.raises(CbmError) as error:
-        build_table(pd.DataFrame(rows), manifest(cells), rows=["sampler", "learning_rate"])
-    assert str(error.value) == (
-        "the cell shifting-bar, PT_10, 0.1, 00 would mix runs that differ in model_hidden; "
-        "name it in --rows, --columns or --groups"
-    )
-    table = build_table(pd.DataFrame(rows), manifest(cells), groups=["data", "model_hidden"])
-    assert "shifting-bar, model hidden 8" in render(table)
-
-
-def test_what_varies_within_a_cell_of_the_default_layout_goes_to_the_rows():
+    runs = [(cell, UP) for cell in cells]
+    with pytest.raises(
+        CbmError, match="shifting-bar, PT_10, 0.1, 00 would mix .* model_hidden; name it in --rows"
+    ):
+        build(runs, axes={"rows": ["sampler", "learning_rate"]})
+    assert "shifting-bar, model hidden 8" in shown(build(runs, axes={"groups": ["data", "model_hidden"]}))
     cells = [
         planned(offsets=o, init=i, pretraining_epochs=p, model_hidden=h)
         for p in (0, 200)
         for h in (4, 8)
         for o, i in (("00", "zero"), ("dd^b", "inverse-sigmoid"))  # init follows from offsets: not needed
     ]
-    rows = [row for cell in cells for row in finished(cell, UP)]
-    table = build_table(pd.DataFrame(rows), manifest(cells))
+    table = build([(cell, UP) for cell in cells])
     assert table.layout.rows == ("sampler", "learning_rate", "model_hidden", "pretraining_epochs")
-    lines = [line.split()[0] for line in render(table).splitlines() if line.startswith(" PT")]
+    lines = [line.split()[0] for line in shown(table).splitlines() if line.startswith(" PT")]
     assert lines == ["PT_10-0.1-4-0", "PT_10-0.1-8-0", "PT_10-0.1-4-200", "PT_10-0.1-8-200"]
     assert [cell.n for cell in table.cells] == [6] * 8
 
 
 def test_a_default_layout_that_tells_its_cells_apart_stays_as_it_is(small):
     assert small.layout.rows == ("sampler", "learning_rate")
+
+
+def sliding(visible, hidden, units=4):
+    return planned(sliding_factor_visible=visible, sliding_factor_hidden=hidden, model_hidden=units)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "columns"),
+    [
+        ("hidden", [sliding(0.1, 0.1, 4), sliding(0.1, 0.1, 8)], ("model_hidden",)),
+        ("model.hidden", [sliding(0.1, 0.1, 4), sliding(0.1, 0.1, 8)], ("model_hidden",)),
+        ("sliding_factor", [sliding(0.1, 0.1), sliding(0.5, 0.5)], ("sliding_factor_visible",)),
+        (
+            "sliding_factor",
+            [sliding(0.1, 0.1), sliding(0.1, 0.5), sliding(0.5, 0.5)],
+            ("sliding_factor_visible", "sliding_factor_hidden"),
+        ),
+        ("visible", [sliding(0.1, 0.1), sliding(0.5, 0.1)], ("sliding_factor_visible",)),
+    ],
+)
+def test_the_grids_names_are_columns_too(name, cells, columns):
+    assert build([(cell, UP) for cell in cells], axes={"columns": [name]}).layout.columns == columns
 
 
 # Auto encoders, deep machines, and what was recorded
@@ -357,6 +444,7 @@ def trained(cell, best, epochs=(), **columns):
 
 LOW = [0.5, 0.51, 0.52, 0.53, 0.54, 0.55]
 HIGH = [0.6, 0.62, 0.64, 0.66, 0.68, 0.7]  # above LOW in every pair
+OFFSETS = ["dd^b_s", "00"]
 
 
 def auto_encoders(metric=None, **choices):
@@ -369,11 +457,9 @@ def auto_encoders(metric=None, **choices):
         *trained(cells[2], [*LOW[:5], float("inf")]),
         *trained(cells[3], HIGH),
     ]
-    about = manifest(cells, scale="per-sample", metric=metric)
-    return build_table(pd.DataFrame(rows), about, **choices)
+    return build_table(pd.DataFrame(rows), manifest(cells, scale="per-sample", metric=metric), **choices)
 
 
-OFFSETS = ["dd^b_s", "00"]
 COST_TEXT = """\
 A small table.
 
@@ -383,70 +469,94 @@ A small table.
  back-propagation-0.1   *0.52500 ± 0.0187 (217)                 0.65000 ± 0.0374 (200)
  back-propagation-0.5   *0.52000 ± 0.0158 (200) [1 diverged]   *0.65000 ± 0.0374 (200)
 
-Minimum cost during training per test sample: mean ± standard deviation \
+Minimum cost during training, per test sample: mean ± standard deviation \
 (mean of the epochs to convergence, all epochs where a trial did not converge) over 6 trials.
 """
 
 
 def test_the_lowest_cost_is_the_best_and_the_epochs_to_convergence_stand_beside_it():
     table = auto_encoders()
-    assert render(table).startswith(COST_TEXT)
-    assert "$\\mathbf{0.52500} \\pm 0.0187\\;(217)$" in render(table, "latex")
-    long = table.long()
+    assert shown(table).startswith(COST_TEXT)
+    assert r"$\mathbf{0}$ & $\mathbf{.52500}$ & $\pm 0.0187\;(217)$" in shown(table, "latex")
+    long = pd.DataFrame(map(table.record, table.cells))
     assert long["p_value"].tolist()[1] == pytest.approx(2 / 2**6)
     assert long["epochs_to_convergence"].tolist() == pytest.approx([1300 / 6, 200, 200, 200])
     assert (long["min_update"] == 10).all()
 
 
-def test_statistics_of_a_cost():
-    assert auto_encoders(statistic="final").cells[0].mean == pytest.approx(1.525)
-    valid = auto_encoders(statistic="best-valid")
-    assert valid.cells[0].mean == pytest.approx(1.025)
-    assert valid.notes()[0].startswith("At the best validation value, cost per test sample: mean")
-
-
-def deep(bounds, **more):
-    cell = planned(offsets="000")
-    rows = [
-        {
-            **cell,
-            "trial": trial,
-            "n_test": 10,
-            "diverged": None,
-            "test_lower_bound_max": value,
-            "test_lower_bound_final": value - 1,
-            "test_lower_bound_max_update": 5,
-            **more,
-        }
-        for trial, value in enumerate(bounds)
-    ]
-    return pd.DataFrame(rows), manifest([cell], metric=None)
+@pytest.mark.parametrize(
+    ("statistic", "value", "words"),
+    [
+        ("max", 0.525, "Minimum cost during training, per test sample"),
+        ("final", 1.525, "Final cost, per test sample"),
+        ("best-valid", 1.025, "Cost at the best validation value, per test sample"),
+    ],
+)
+def test_statistics_of_a_cost(statistic, value, words):
+    table = auto_encoders(statistic=statistic)
+    assert table.cells[0].mean == pytest.approx(value)
+    assert table.notes()[0].startswith(f"{words}: mean")
 
 
 def test_the_table_of_a_deep_machine_shows_its_bound():
-    table = build_table(*deep(UP))
+    names = [
+        "test_lower_bound_max",
+        "test_lower_bound_final",
+        "test_lower_bound_max_update",
+        "n_test",
+        "diverged",
+    ]
+    rows = [
+        {**planned(), "trial": i, **dict(zip(names, [v, v - 1, 5, 10, None], strict=True))}
+        for i, v in enumerate(UP)
+    ]
+    table = build([(planned(), [])], frame=pd.DataFrame(rows), table_metric=None)
     assert (table.metric, table.cells[0].mean) == ("test_lower_bound", pytest.approx(-52.5))
-    assert table.notes()[0].startswith(
-        "Maximum lower bound of the log-likelihood during training summed over"
-    )
+    assert table.notes()[0].startswith("Maximum lower bound of the log-likelihood during training, summed")
 
 
-def test_what_was_recorded_has_a_final_value_and_no_marks():
+def with_column(**columns):
+    """Two cells, and more columns: a function of (cell, trial) each."""
     cells = [planned(offsets=o) for o in OFFSETS]
     rows = [
-        row | {"weight_norm_final": base + row["trial"]}
-        for cell, base in zip(cells, (10, 20), strict=True)
+        row | {name: f(i, row["trial"]) for name, f in columns.items()}
+        for i, cell in enumerate(cells)
         for row in finished(cell, UP)
     ]
-    frame = pd.DataFrame(rows)
-    table = build_table(frame, manifest(cells), metric="weight_norm")
-    assert "  12.5 ± 1.9    22.5 ± 1.9\n" in render(table)
-    assert table.notes() == ["Final weight norm: mean ± standard deviation over 6 trials."]
+    return pd.DataFrame(rows), [(cell, UP) for cell in cells]
+
+
+def test_records_have_a_final_value_and_a_test_where_their_best_is_named():
+    frame, runs = with_column(weight_norm_final=lambda cell, trial: 10 + 10 * cell + trial)
+    table = build(runs, frame=frame, metric="weight_norm")
+    assert "  12.5 ± 1.9    22.5 ± 1.9\n" in shown(table)
+    assert table.notes()[0] == "Final weight norm: mean ± standard deviation over 6 trials."
+    assert "No test" in table.notes()[1]
+    assert "--best lowest" in table.notes()[1]
+    for best, text in (
+        ("lowest", " *12.5 ± 1.9    22.5 ± 1.9\n"),
+        ("highest", "  12.5 ± 1.9   *22.5 ± 1.9\n"),
+    ):
+        tested = build(runs, frame=frame, metric="weight_norm", best=best)
+        assert text in shown(tested)
+        assert "Bold: best of the row" in tested.notes()[1]
+        assert [tested.record(c)["p_value"] for c in tested.cells].count(2 / 2**6) == 1
     with pytest.raises(CbmError, match="--statistic max: of weight_norm there is the final value only"):
-        build_table(frame, manifest(cells), metric="weight_norm", statistic="max")
-    bare = frame.filter(regex="^(?!train_)")
+        build(runs, frame=frame, metric="weight_norm", statistic="max")
     with pytest.raises(CbmError, match=r"nothing was evaluated .*; choose --metric: there are weight_norm"):
-        build_table(bare, manifest(cells, metric=None))
+        build(runs, frame=frame.filter(regex="^(?!train_)"), table_metric=None)
+
+
+def test_results_of_cbm_evaluate_are_of_the_final_machine():
+    frame, runs = with_column(train_log_likelihood_ais=lambda cell, trial: -5 - trial / 10)
+    table = build(runs, frame=frame, metric="train_log_likelihood_ais")
+    assert table.notes()[0] == (
+        "Log-likelihood (AIS) of the final machine, summed over the train rows: "
+        "mean ± standard deviation over 6 trials."
+    )
+    assert "*-52.50 ± 1.87   *-52.50 ± 1.87\n" in shown(table)
+    with pytest.raises(CbmError, match="--statistic max: .* of the final machine only"):
+        build(runs, frame=frame, metric="train_log_likelihood_ais", statistic="max")
 
 
 def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
@@ -455,67 +565,109 @@ def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
     table = build_table(frame, manifest(cells, metric=None))
     assert (table.metric, table.layout.rows[-1]) == ("train_log_likelihood", "model_kind")
     assert [cell.n for cell in table.cells] == [6, 0]
-    assert "PT_10-0.1-auto-encoder    –\n" in render(table)
+    assert "PT_10-0.1-auto-encoder    –\n" in shown(table)
     assert "over 6 trials." in table.notes()[0]
     assert not any("INCOMPLETE" in note or "diverged" in note for note in table.notes())
 
 
-def test_what_is_asked_for_leaves_the_default_axes():
-    cells = [planned(sampler=s, offsets=o) for s in ("CD-1", "PCD-1") for o in ("00", "d0")]
-    rows = [row for cell in cells for row in finished(cell, UP)]
-    layout = build_table(pd.DataFrame(rows), manifest(cells), columns=["sampler"], rows=["offsets"]).layout
+@pytest.mark.parametrize(
+    ("digits", "other", "text"),
+    [
+        (None, -0.27004, "*-2.7000 ± 0.0000 (-90.000)   -2.7004 ± 0.0000 (-90.000)"),
+        (None, -0.28, "*-2.70 ± 0.00 (-90.0)   -2.80 ± 0.00 (-90.0)"),
+        (None, -0.27, "*-2.70 ± 0.00 (-90.0)   *-2.70 ± 0.00 (-90.0)"),
+        (1, -0.27004, "*-2.7 ± 0.0 (-90)   -2.7 ± 0.0 (-90)"),
+        (5, -0.28, "*-2.70000 ± 0.00000 (-90.0000)   -2.80000 ± 0.00000 (-90.0000)"),
+    ],
+)
+def test_a_marked_difference_shows_in_the_digits(digits, other, text):
+    runs = [(planned(offsets=o), [v] * 6) for o, v in (("00", -0.27), ("d0", other))]
+    assert text in re.sub(" +-", "   -", shown(build(runs, digits=digits))).replace("  *", "   *").replace(
+        "    ", "   "
+    )
+
+
+def test_settings_asked_for_leave_the_default_axes():
+    runs = [(planned(sampler=s, offsets=o), UP) for s in ("CD-1", "PCD-1") for o in ("00", "d0")]
+    layout = build(runs, axes={"columns": ["sampler"], "rows": ["offsets"]}).layout
     assert (layout.groups, layout.rows, layout.columns) == (("data",), ("offsets",), ("sampler",))
-    layout = build_table(pd.DataFrame(rows), manifest(cells), groups=["sampler"]).layout
-    assert layout.rows == ("learning_rate",)
+    assert build(runs, axes={"groups": ["sampler"]}).layout.rows == ("learning_rate",)
 
 
 def test_per_sample_scale_leaves_the_values():
-    cell = planned()
-    table = build_table(pd.DataFrame(finished(cell, UP)), manifest([cell], scale="per-sample"))
+    table = build([(planned(), UP)], scale="per-sample")
     assert table.cells[0].mean == pytest.approx(-5.25)
     assert "per train sample" in table.notes()[0]
 
 
-def test_trials_of_runs_no_longer_asked_for_are_left_out_and_counted():
-    kept, gone = planned(), planned() | {"run_id": "older"}
-    table = build_table(pd.DataFrame(finished(kept, UP) + finished(gone, DOWN)), manifest([kept]))
+@pytest.mark.parametrize(("number", "words"), [(6, "Left out: 6 trials"), (1, "Left out: 1 trial of")])
+def test_trials_of_runs_no_longer_asked_for_are_left_out_and_counted(number, words):
+    gone = planned() | {"run_id": "older"}
+    frame = pd.DataFrame(finished(planned(), UP) + finished(gone, DOWN[:number]))
+    table = build([(planned(), UP)], frame=frame)
     assert table.cells[0].n == 6
-    assert table.notes()[-1] == "Left out: 6 trials of runs that the experiment no longer asks for."
+    assert words in table.notes()[-1]
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "words"),
     [
         (
-            {"rows": ["sampler", "learnin_rate"]},
-            "--rows learnin_rate: no such column; did you mean learning_rate?",
+            {"axes": {"rows": ["learnin_rate"]}},
+            "--rows learnin_rate: no such column; did you mean learning_rate",
         ),
-        ({"rows": ["data"], "columns": ["data"]}, "data is named in both --rows and --columns; name it once"),
+        (
+            {"axes": {"columns": ["factor"]}},
+            "--columns factor: several columns .* name one of a_factor, b_factor",
+        ),
+        ({"axes": {"rows": ["data"], "columns": ["data"]}}, "data is named in both --rows and --columns"),
         (
             {"metric": "test_log_likelihood"},
-            "no metric test_log_likelihood; did you mean train_log_likelihood?",
+            "no metric test_log_likelihood; did you mean train_log_likelihood",
         ),
-        ({"test": "signed rank"}, "--test signed rank: no such test; did you mean signed-rank?"),
-        ({"correction": "bonferroni"}, "--correction bonferroni: no such correction; there are holm"),
-        ({"alpha": 1.5}, "--alpha 1.5 must lie between 0 and 1"),
+        ({"statistic": "best-valid"}, "--statistic best-valid: .* no validation part"),
     ],
 )
-def test_what_cannot_be_made_is_said(options, message):
-    cell = planned()
-    with pytest.raises(CbmError) as error:
-        build_table(pd.DataFrame(finished(cell, UP)), manifest([cell]), **options)
-    assert message in str(error.value)
+def test_refused_choices_name_the_option_and_the_remedy(options, words):
+    with pytest.raises(CbmError, match=words):
+        build([(planned(a_factor=1, b_factor=2), UP)], **options)
 
 
 def test_no_trials_and_no_evaluation_are_said():
-    cell = planned()
     with pytest.raises(IncompleteError, match="no finished trial"):
-        build_table(pd.DataFrame(), manifest([cell]))
-    bare = pd.DataFrame(finished(cell, UP)).filter(regex="^(?!train_)")
+        build([(planned(), [])])
+    bare = pd.DataFrame(finished(planned(), UP)).filter(regex="^(?!train_)")
     with pytest.raises(CbmError, match="nothing was evaluated"):
-        build_table(bare, manifest([cell]))
+        build([(planned(), UP)], frame=bare)
 
 
-def test_unknown_format_is_said(small):
-    with pytest.raises(CbmError, match="--format markdwn: no such format; did you mean markdown"):
-        render(small, "markdwn")
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("table")
+    (folder / "grid.yaml").write_text(GRID)
+    cbm("run", folder / "grid.yaml", "-o", folder / "results", "-j", "0", "--no-table")
+    return folder / "results"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "shown_words"),
+    [
+        ("--columns sliding_factor --rows offsets,sampler", 0, "sliding factor visible 0.01"),
+        ("--columns hidden --rows offsets,sampler --digits 0", 0, "model hidden 3"),
+        ("--split 1 -f latex", 0, r"\label{tab:bars-2}"),
+        ("--split groups -f markdown", 0, "ddᵇₛ"),
+        ("--split 0", 2, "--split 0: write"),
+        ("--metric a --metric b", 2, "--metric: given 2 times (a, b)"),
+        ("--format markdwn", 2, "'markdown'"),
+        ("--test signed", 2, "'signed-rank'"),
+        ("--alpha 1.5", 2, "0<x<1"),
+        ("--digits -1", 2, "0<=x<=15"),
+    ],
+)
+def test_the_command(results, words, code, shown_words):
+    assert shown_words in cbm("table", results, *words.split(), code=code).output
+
+
+def test_choices_of_the_command_are_those_of_the_tests():
+    choices = {parameter.name: parameter.type for parameter in command.params}
+    assert [*choices["test"].choices] == [*TESTS]

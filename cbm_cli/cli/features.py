@@ -152,7 +152,7 @@ def _picture(
     shape: str | None, by_columns: bool, machine: Layered, data: Dataset | None
 ) -> tuple[tuple[int, int], bool]:
     """Return height and width of a filter, and whether units go down its columns; default: as in the data."""
-    from cbm_cli.report.tiles import parse_shape
+    from cbm_cli.report.pictures import parse_shape
 
     if shape is None and data is not None and data.image:
         return (data.image.height, data.image.width), by_columns or data.image.order == "F"
@@ -185,8 +185,7 @@ def _write_filters(
     folder: Path, machine: Layered, count: int | str, seed: int, size: tuple[int, int], by_columns: bool
 ) -> list[Path]:
     from cbm_cli.machines.representations import chosen, filters, write_filters
-    from cbm_cli.report.features import write_filter_tile
-    from cbm_cli.report.tiles import MOST
+    from cbm_cli.report.pictures import MOST, write_filter_tile
 
     rows = filters(machine)
     drawn = chosen(machine.sizes[1:], MOST if count == "all" else min(count, MOST), seed)
@@ -212,7 +211,7 @@ def _write_activity(
         unbalanced,
         write_activity,
     )
-    from cbm_cli.report.features import write_activity_curves
+    from cbm_cli.report.pictures import write_activity_curves
 
     means, probable = mean_activity(found.parts["train"]), has_probabilities(machine)
     for layer, values in zip(layers[1:], means, strict=True):

@@ -71,7 +71,7 @@ def sample(
     from cbm_cli.datasets import load_rows
     from cbm_cli.machines.files import flatten, read_machine
     from cbm_cli.machines.samples import draw, parse_sampler, write_samples
-    from cbm_cli.report.tiles import MOST, parse_shape, write_tile
+    from cbm_cli.report.pictures import MOST, parse_shape, write_tile
 
     machine, parsed = read_machine(model), parse_sampler(sampler)
     if machine.kind == "auto-encoder":

@@ -2,31 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cbm_cli.cli.common import results_argument
+from cbm_cli.errors import CbmError
+from cbm_cli.sheets import FORMATS
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
+    from cbm_cli.sheets import Document
 
-FORMATS = ["text", "markdown", "latex", "csv", "html", "json"]
+
+def _names(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _parts(_: click.Context, __: click.Parameter, text: str | None) -> int | str | None:
+    if text in (None, "groups"):
+        return text
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise CbmError(f"--split {text}: write the most columns of a part, such as 3, or groups")
+    return int(text)
+
+
+def only_one(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """Refuse an option that is given twice instead of taking the last one."""
+    if len(values) > 1:
+        raise CbmError(f"--{option.name}: given {len(values)} times ({', '.join(values)}); give one")
+    return values[0] if values else None
+
+
+def _axis(name: str, help: str) -> Callable:
+    return click.option(f"--{name}", metavar="SETTINGS", callback=_names, help=help)
 
 
 @click.command()
 @results_argument
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("-f", "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--rows", metavar="COLUMNS", help="Settings that make the rows, parted by commas.")
-@click.option("--columns", metavar="COLUMNS", help="Settings that make the columns.")
-@click.option("--groups", metavar="COLUMNS", help="Settings that part the table.")
-@click.option("--metric", help="What the cells show, such as test_log_likelihood, test_cost or weight_norm.")
+@_axis("rows", "Settings shown as rows, comma-separated, such as sampler,learning_rate or hidden.")
+@_axis("columns", "Settings shown as columns.")
+@_axis("groups", "Settings shown as groups of rows.")
+@click.option(
+    "--metric",
+    multiple=True,
+    callback=only_one,
+    help="What the cells show, such as test_log_likelihood, test_cost or weight_norm.",
+)
 @click.option(
     "--statistic",
     type=click.Choice(["max", "final", "best-valid"]),
     help="Best value over training (max, the default), last value, or value at the best validation.",
+)
+@click.option(
+    "--best",
+    type=click.Choice(["highest", "lowest"]),
+    help="Mark and test this mean of a row; recorded metrics have no best by themselves.",
 )
 @click.option(
     "--test", type=click.Choice(["signed-rank", "rank-sum"]), default="signed-rank", show_default=True
@@ -35,41 +70,59 @@ FORMATS = ["text", "markdown", "latex", "csv", "html", "json"]
     "--alpha", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True
 )
 @click.option("--correction", type=click.Choice(["holm"]), help="Correct for the comparisons in a row.")
+@click.option(
+    "--digits",
+    type=click.IntRange(0, 15),
+    help="Decimals of the means; default: 2, of costs 5, more where a marked difference would not show.",
+)
+@click.option(
+    "--split",
+    metavar="N|groups",
+    callback=_parts,
+    help="Print parts of at most N columns, or one part for each group.",
+)
 def table(
     results: Path,
     experiments: tuple[str, ...],
     format_: str,
-    rows: str | None,
-    columns: str | None,
-    groups: str | None,
+    rows: list[str] | None,
+    columns: list[str] | None,
+    groups: list[str] | None,
+    split: int | str | None,
     **choices: Any,
 ) -> None:
     """Print maximum ± standard deviation (final) of the log-likelihood over trials.
 
-    Of the cost of auto encoders: minimum ± standard deviation (epochs to convergence).
+    For the cost of auto encoders: minimum ± standard deviation (epochs to convergence).
 
-    Bold: the best of a row and all that a Wilcoxon test cannot tell from it; underlined: the best where
-    there are too few trials to claim anything.
+    Bold: best of the row, or not significantly different from it by a Wilcoxon test. Underlined: best of a
+    row with too few trials to claim significance.
     """
     from cbm_cli.results import Results
 
     folder = Results(results)
-    layout = {"rows": _names(rows), "columns": _names(columns), "groups": _names(groups)}
+    axes = {"rows": rows, "columns": columns, "groups": groups}
+    axes = {name: names for name, names in axes.items() if names is not None}
     for experiment in experiments or folder.require_experiments():
-        print_table(folder, experiment, format_, **layout, **choices)
+        print_table(folder, experiment, format_, split, axes=axes, **choices)
 
 
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def print_table(results: Results, experiment: str, format_: str, **choices: Any) -> None:
+def print_table(
+    results: Results, experiment: str, format_: str, split: int | str | None = None, **choices: Any
+) -> None:
     """Print the table of one experiment to stdout."""
-    from rich.console import Console
+    from cbm_cli.statistics import build_table
 
-    from cbm_cli.statistics import build_table, render
+    table = build_table(results.summary(experiment), results.manifest(experiment), **choices)
+    print_document(table.document(split), format_)
 
-    built = build_table(results.summary(experiment), results.manifest(experiment), **choices)
-    console = Console()
-    text = render(built, format_, console if console.is_terminal else None)
-    click.echo(text.rstrip("\n"))
+
+def print_document(document: Document, format_: str) -> None:
+    """Print to stdout: with colours, and as wide as the terminal where it is one."""
+    import os
+    import shutil
+    import sys
+
+    terminal = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    width = shutil.get_terminal_size().columns if terminal else None
+    click.echo(document.render(format_, width), nl=False)

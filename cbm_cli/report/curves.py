@@ -1,6 +1,6 @@
 """Mean learning curves of an experiment's methods, one panel per sampler, data set or other setting."""
 
-import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +11,19 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from cbm_cli.errors import CbmError
-from cbm_cli.report.reading import Curve, Curves, Key, read_curves
-from cbm_cli.results import Metric, Results, label
+from cbm_cli.report.series import Curve, Curves, read_curves
+from cbm_cli.results import Results, label
+from cbm_cli.statistics.layout import Key
+from cbm_cli.text import count
 
 WIDEST = 4  # panels side by side
 _TITLE = 36  # characters that fit above a panel
+_CAPTION = 15  # characters of the caption in an inch
 
 # Okabe & Ito's colours, told apart with every common colour blindness; a scheme keeps its colour in
 # every picture, and its variants (^b, ^l, _s) differ by the dashes.
@@ -38,12 +42,14 @@ OTHER_COLOURS += ["#332288", "#882255", "#999933", "#44AA99", "#AA4499", "#66110
 DASHES: list[Any] = ["-", (0, (7, 3)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2))]
 BOUND = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (2, 2))}
 
-# By suffix, what keeps two pictures of the same results byte for byte the same.
+# Metadata by suffix, so that two pictures of the same results have the same bytes.
 METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     ".svg": {"Date": None},
 }
+
+Look = Mapping[str, Any]  # colour and dashes of one method, in every panel, as Matplotlib names them
 
 
 def plot_curves(
@@ -51,18 +57,17 @@ def plot_curves(
     experiment: str,
     path: Path,
     *,
-    select: Mapping[str, str] | None = None,
+    select: Iterable[tuple[str, str]] = (),
     metric: str | None = None,
 ) -> None:
     """Draw mean learning curves with a band over trials, and write them to a PNG, PDF or SVG file.
 
     Lines are the schemes, or what else the table has in its columns; every other setting that varies makes
-    panels, and so does every data set. The band
-    spans the quartiles over trials, or a standard deviation to both sides where something recorded is
-    drawn. So that a diverging method does not flatten the others, the y axis of all panels of a data set
-    ends at the lower Tukey fence of its mean curves (first quartile less 1.5 interquartile ranges), for
-    costs at the upper one, where that more than halves the range to show; the figure then says so. What
-    was recorded is shown whole.
+    panels, and so does every data set. The band spans the quartiles over trials; for records, the mean ± a
+    standard deviation. So that a diverging method does not flatten the others, the y axis of all panels of a
+    data set ends at the lower Tukey fence of its mean curves (first quartile less 1.5 interquartile ranges),
+    for costs at the upper one, where this more than halves the range to show; the figure then says so.
+    Records are shown whole.
 
     Parameters
     ----------
@@ -70,10 +75,11 @@ def plot_curves(
     experiment : str
     path : Path
         Its suffix decides the format.
-    select : mapping of str to str, optional
-        Draw only cells with these values of some columns, such as ``{"learning_rate": "0.05"}``.
+    select : pairs of column and value, optional
+        Draw only cells with these values, such as ``[("learning_rate", "0.05")]``; several values of one
+        column are alternatives.
     metric : str, optional
-        Column of the curves or of the records; default: that of the table.
+        Column of the curves or of the records; default: as in the table.
 
     Raises
     ------
@@ -84,7 +90,7 @@ def plot_curves(
     """
     if path.suffix.lower() not in METADATA:
         raise CbmError(f"{path}: the suffix must be one of {', '.join(METADATA)}")
-    figure = curves_figure(results, experiment, select or {}, metric)
+    figure = curves_figure(results, experiment, select, metric)
     try:
         with rc_context({"svg.hashsalt": "cbm"}):
             figure.savefig(path, dpi=160, metadata=METADATA[path.suffix.lower()])
@@ -93,13 +99,33 @@ def plot_curves(
 
 
 def curves_figure(
-    results: Results, experiment: str, select: Mapping[str, str], metric: str | None = None
+    results: Results, experiment: str, select: Iterable[tuple[str, str]] = (), metric: str | None = None
 ) -> Figure:
-    """The figure that `plot_curves` writes."""
-    return _figure(read_curves(results, experiment, select, metric))
-
-
-Look = Mapping[str, Any]  # colour and dashes of one method, in every panel, as Matplotlib names them
+    """Return the figure that `plot_curves` writes."""
+    drawn = read_curves(results, experiment, select, metric)
+    curves = drawn.curves
+    keys = _in_order(curve.panel for curve in curves)
+    across = _across(keys)
+    down = -(-len(keys) // across)
+    limits = {data: _limits([c for c in curves if c.data == data]) for data in {c.data for c in curves}}
+    looks = _looks(list(dict.fromkeys(curve.line for curve in curves)), drawn.lines)
+    caption = _caption(curves, next((it.cut for it in limits.values() if it.cut), ""))
+    width, legend = _legend(_handles(curves, drawn.lines, looks), caption, max(0.8 + 2.9 * across, 5.0))
+    entries = -(-len(legend["handles"]) // legend["ncols"])
+    figure = Figure(figsize=(width, 0.9 + 0.2 * entries + 2.5 * down), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False, sharey=len(limits) == 1).ravel()
+    for axes, key in zip(grid, keys, strict=False):
+        shown = [curve for curve in curves if curve.panel == key]
+        _panel(axes, shown, looks, limits[shown[0].data])
+        settings = [*map(_named, drawn.panels, key)]
+        axes.set_title((", " if len(", ".join(settings)) <= _TITLE else ",\n").join(settings), fontsize=10)
+    for axes in grid[len(keys) :]:
+        axes.set_visible(False)
+    for axes in grid[max(0, len(keys) - across) : len(keys)]:
+        axes.set_xlabel("updates", fontsize=10)
+    figure.supylabel(_measure(drawn), fontsize=10)
+    _add_legend(figure, **legend)
+    return figure
 
 
 @dataclass(frozen=True)
@@ -111,39 +137,11 @@ class Limits:
     cut: str = ""
 
 
-def _figure(drawn: Curves) -> Figure:
-    curves, lines = drawn.curves, drawn.lines
-    keys = _in_order(curve.panel for curve in curves)
-    width = _width(keys)
-    height = -(-len(keys) // width)
-    limits = {data: _limits([c for c in curves if c.data == data]) for data in {c.data for c in curves}}
-    looks = _looks(list(dict.fromkeys(curve.line for curve in curves)), lines)
-    handles = _handles(curves, lines, looks)
-    across = max(0.8 + 2.9 * width, 5.0)  # inches
-    columns = _columns(across, [str(handle.get_label()) for handle in handles])
-    entries = -(-len(handles) // columns)
-    figure = Figure(figsize=(across, 0.9 + 0.2 * entries + 2.5 * height), layout="constrained")
-    grid = figure.subplots(height, width, squeeze=False, sharey=len(limits) == 1).ravel()
-    for axes, key in zip(grid, keys, strict=False):
-        shown = [curve for curve in curves if curve.panel == key]
-        _panel(axes, shown, looks, limits[shown[0].data])
-        axes.set_title(_title([*map(_named, drawn.panels, key)]), fontsize=10)
-    for axes in grid[len(keys) :]:
-        axes.set_visible(False)
-    for axes in grid[max(0, len(keys) - width) : len(keys)]:
-        axes.set_xlabel("updates", fontsize=10)
-    figure.supylabel(_measure(drawn.metric, drawn.scale), fontsize=10)
-    caption = _caption(curves, next((it.cut for it in limits.values() if it.cut), ""))
-    _legend(figure, handles, columns, caption)
-    return figure
-
-
-def _measure(metric: Metric, scale: str) -> str:
-    """The y axis in words, with its unit or scale."""
-    unit = (
-        scale.replace("-", " ") if metric.better else "degrees" if metric.column.startswith("angle_") else ""
-    )
-    return metric.column.replace("_", " ").replace("log ", "log-") + f" ({unit})" * bool(unit)
+def _measure(drawn: Curves) -> str:
+    """Return the y axis in words, with its unit or scale."""
+    column, better = drawn.metric.column, drawn.metric.better
+    unit = drawn.scale.replace("-", " ") if better else "degrees" if column.startswith("angle_") else ""
+    return column.replace("_", " ").replace("log ", "log-") + f" ({unit})" * bool(unit)
 
 
 def _panel(axes: Axes, curves: Sequence[Curve], looks: Mapping[Key, Look], limits: Limits) -> None:
@@ -158,19 +156,24 @@ def _panel(axes: Axes, curves: Sequence[Curve], looks: Mapping[Key, Look], limit
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    plain_axes(axes)
+
+
+def plain_axes(axes: Axes) -> None:
+    """Remove the frame above and to the right, and make the ticks small and grey."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8.5, color="#777777")
 
 
 def _in_order(keys: Iterable[Key]) -> list[Key]:
-    """Distinct keys, sorted by where each of their values first appeared, the first column slowest."""
+    """Return distinct keys, sorted by where each of their values first appeared, the first column slowest."""
     keys = list(dict.fromkeys(keys))
     places = [{v: i for i, v in enumerate(dict.fromkeys(values))} for values in zip(*keys, strict=True)]
     return sorted(keys, key=lambda key: [place[v] for place, v in zip(places, key, strict=True)])
 
 
-def _width(keys: Sequence[Key]) -> int:
-    """Panels side by side: the first column's values down or the last one's across where they fit."""
+def _across(keys: Sequence[Key]) -> int:
+    """Return the panels side by side: the first column's values go down, or the last one's across."""
     down, last = len({key[:1] for key in keys}), len({key[-1:] for key in keys})
     for across in (len(keys) // down, last):
         if 1 < across <= WIDEST and len(keys) % across == 0:
@@ -179,7 +182,7 @@ def _width(keys: Sequence[Key]) -> int:
 
 
 def _limits(curves: Sequence[Curve]) -> Limits:
-    """Ends for all curves of a data set; cut where that more than halves what has to be shown."""
+    """Return the ends for all curves of a data set; cut where this more than halves the range to show."""
     means = pd.concat([curve.mean for curve in curves])
     lowest = min(means.min(), *(curve.band[0].min() for curve in curves))
     highest = max(means.max(), *(max(curve.band[1].max(), curve.bound or -np.inf) for curve in curves))
@@ -194,16 +197,16 @@ def _limits(curves: Sequence[Curve]) -> Limits:
 
 
 def _looks(keys: Sequence[Key], lines: Sequence[str]) -> dict[Key, Look]:
-    """A colour for the letters of a scheme, dashes for its variants; colours in turn for other lines."""
+    """Return a colour for the letters of a scheme, and dashes for its variants."""
     if "offsets" not in lines:
-        return {
-            key: {"color": OTHER_COLOURS[i % len(OTHER_COLOURS)], "linestyle": "-"}
-            for i, key in enumerate(keys)
-        }
+        colours = {key: OTHER_COLOURS[i % len(OTHER_COLOURS)] for i, key in enumerate(keys)}
+        return {key: {"color": colour, "linestyle": "-"} for key, colour in colours.items()}
     place = list(lines).index("offsets")
     variants: dict[str, list[Key]] = {}
     for key in keys:
-        variants.setdefault(_letters(key[place]), []).append(key)
+        letters = key[place].partition("^")[0].partition("_")[0]
+        same = len(set(letters)) == 1  # in all layers, so that a DBM's 000 looks like 00
+        variants.setdefault(letters[:2] if same else letters, []).append(key)
     spare = [colour for colour in OTHER_COLOURS if colour not in {COLOURS.get(it) for it in variants}]
     looks = {}
     for letters, family in variants.items():
@@ -214,14 +217,8 @@ def _looks(keys: Sequence[Key], lines: Sequence[str]) -> dict[Key, Look]:
     return looks
 
 
-def _letters(scheme: str) -> str:
-    """Letters of a scheme; two where all layers have the same, for a DBM's 000 to look like 00."""
-    letters = scheme.partition("^")[0].partition("_")[0]
-    return letters[:2] if len(set(letters)) == 1 else letters
-
-
 def _named(column: str, value: str) -> str:
-    """A setting in a title or the legend: methods and data by their label, numbers with their name."""
+    """Return a setting in a title or the legend: methods and data by their label, numbers with their name."""
     if column == "offsets":
         return f"${label(column, value, 'latex')}$"
     if column == "sampler":
@@ -230,13 +227,7 @@ def _named(column: str, value: str) -> str:
     return f"{name} {value}".strip()
 
 
-def _title(settings: Sequence[str]) -> str:
-    """Settings in one line where they fit, else in one each."""
-    return (", " if len(", ".join(settings)) <= _TITLE else ",\n").join(settings)
-
-
 def _handles(curves: Sequence[Curve], lines: Sequence[str], looks: Mapping[Key, Look]) -> list[Line2D]:
-    """What the legend shows."""
     handles = [
         Line2D([], [], **look, linewidth=1.8, label=", ".join(map(_named, lines, key)))
         for key, look in looks.items()
@@ -246,39 +237,51 @@ def _handles(curves: Sequence[Curve], lines: Sequence[str], looks: Mapping[Key, 
     return handles
 
 
-def _columns(width: float, labels: Sequence[str]) -> int:
-    """As many columns of the legend, up to six, as fit into a width in inches."""
-    sizes = [0.85 + 0.085 * len(re.sub(r"[${}^_\\]", "", label)) for label in labels]
-    for columns in range(min(len(labels), 6), 1, -1):
-        entries = -(-len(labels) // columns)  # Matplotlib fills a column after the other
-        if sum(max(sizes[i : i + entries]) for i in range(0, len(sizes), entries)) <= width:
-            return columns
-    return 1
+def _legend(handles: list[Line2D], caption: str, width: float) -> tuple[float, dict[str, Any]]:
+    """Return the width of the figure, and a legend that fits into it with as many columns as it can have.
+
+    Both are measured: a legend that is too wide in one column widens the figure.
+    """
+    lines = caption.splitlines()
+    for ncols in range(min(len(handles), 6), 0, -1):
+        title = "\n".join(part for line in lines for part in textwrap.wrap(line, int(_CAPTION * width)))
+        legend = {"handles": handles, "ncols": ncols, "title": title}
+        figure = Figure(figsize=(width, 3))
+        box = _add_legend(figure, **legend)
+        figure.draw_without_rendering()
+        needed = box.get_window_extent().width / figure.dpi + 0.1  # inches
+        if needed <= width:
+            break
+    return max(width, needed), legend
 
 
-def _legend(figure: Figure, handles: list[Line2D], columns: int, caption: str) -> None:
+def _add_legend(figure: Figure, handles: list[Line2D], ncols: int, title: str) -> Legend:
     legend = figure.legend(
         handles=handles,
-        loc="outside lower center",
-        ncols=columns,
+        loc="outside lower center" if figure.axes else "lower center",
+        ncols=ncols,
         frameon=False,
         handlelength=2.8,
         fontsize=10,
-        title=caption,
+        title=title,
         title_fontsize=8,
     )
     legend.get_title().set(color="#555555", multialignment="center")
+    return legend
 
 
 def _caption(curves: Sequence[Curve], cut: str) -> str:
     counts = sorted({curve.trials.shape[1] for curve in curves})
-    over = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+    few = f"{counts[0]} to " if len(counts) > 1 else ""
     band = "quartiles" if curves[0].metric.better else "standard deviation"
-    caption = f"line: mean over {over} trials; band: {band} over trials"
-    diverged = sum(int(curve.trials.isna().any().sum()) for curve in curves)
+    parts = [f"line: mean over {few}{count(counts[-1], 'trial')}; band: {band} over trials"]
+    diverged = sum(curve.diverged for curve in curves)
     if diverged:
-        caption += f"; {diverged} diverged, from there on left out"
+        parts.append(f"{diverged} diverged, from there on left out")
+    gaps = sum(curve.gaps for curve in curves)
+    if gaps:
+        parts.append(f"{count(gaps, 'trial')} without a value at some updates, left out there")
     stopped = sum(curve.stopped for curve in curves)
     if stopped:
-        caption += f"; {stopped} stopped before the others, held at the last value"
-    return caption + (f"\ny axis cut at the {cut} Tukey fence of the means" if cut else "")
+        parts.append(f"{stopped} stopped before the others, held at the last value")
+    return "; ".join(parts) + (f"\ny axis cut at the {cut} Tukey fence of the means" if cut else "")

@@ -1,8 +1,6 @@
 """Summaries over trials: Wilcoxon tests, tables, comparison with published values."""
 
-from cbm_cli.statistics.compare import Comparison, compare
-from cbm_cli.statistics.compare_rendering import render_comparison
-from cbm_cli.statistics.rendering import render
-from cbm_cli.statistics.table import Table, build_table
+from cbm_cli.statistics.comparison import Comparison, compare
+from cbm_cli.statistics.results_table import ResultsTable, build_table
 
-__all__ = ["Comparison", "Table", "build_table", "compare", "render", "render_comparison"]
+__all__ = ["Comparison", "ResultsTable", "build_table", "compare"]

@@ -2,56 +2,34 @@
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from cbm_cli.results import Metric
-from cbm_cli.statistics.wilcoxon import CORRECTIONS, FEWEST_PAIRS, TESTS, Outcome
+from cbm_cli.statistics.wilcoxon import TESTS, Significance, holm
 
-STATISTICS = ("max", "final", "best-valid")  # max: the best, which is the minimum of a cost
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The trials of one cell of a table.
+    """The trials of one cell of a table."""
 
-    Attributes
-    ----------
-    where : mapping
-        Value of every identifying column.
-    planned : int
-        Trials that the experiment asks for.
-    values, finals : Series
-        Best value over training (or another statistic) and last value of the metric, indexed by trial, in
-        the table's scale.
-    best_update : float
-        Mean update of the best value.
-    diverged : int
-        Trials whose parameters became non-finite, or whose value is.
-    better : int
-        1 where more of the metric is better, -1 where less is, 0 where neither: no best is marked then.
-    epochs : Series
-        Of costs: epochs to convergence, indexed by trial; all epochs of trials that did not converge.
-    against_best : Outcome or None
-        The test against the best of the row; None for the best itself and where nothing is claimed.
-    best, bold, underlined : bool
-        Marks. Bold: the best or not told from it; underlined: the best where nothing is claimed.
-    """
-
-    where: Mapping[str, Any]
-    planned: int
-    values: pd.Series
-    finals: pd.Series
-    best_update: float = np.nan
-    diverged: int = 0
-    better: int = 1
-    epochs: pd.Series = field(default_factory=lambda: pd.Series(dtype=float))
-    against_best: Outcome | None = None
+    where: Mapping[str, Any]  # value of every identifying column
+    planned: int  # trials that the experiment asks for
+    values: dict[int, float]  # by trial: best over training (or another statistic), in the table's scale
+    finals: Values = field(default_factory=lambda: np.empty(0))  # last values, in the same scale
+    best_update: float = np.nan  # mean update of the best value
+    diverged: int = 0  # trials with non-finite parameters or a non-finite value
+    epochs: Values = field(default_factory=lambda: np.empty(0))  # to convergence, or all; of costs
+    against_best: Significance | None = None  # None for the best itself and in rows without one
+    claimed: bool = True  # whether the row has enough pairs to claim significance
     best: bool = False
-    bold: bool = False
-    underlined: bool = False
+    bold: bool = False  # best of the row, or not significantly different from it
+    underlined: bool = False  # best of a row that claims no significance
 
     @property
     def n(self) -> int:
@@ -66,145 +44,132 @@ class Cell:
     @property
     def mean(self) -> float:
         """Mean of the finite values; NaN if there is none."""
-        return _finite(self.values).mean()
+        return mean(np.array([*self.values.values()]))
 
     @property
     def std(self) -> float:
         """Standard deviation (n - 1 in the denominator) of the finite values; NaN for fewer than two."""
-        return _finite(self.values).std(ddof=1)
+        values = finite(np.array([*self.values.values()]))
+        return float(values.std(ddof=1)) if len(values) > 1 else np.nan
 
     @property
-    def final_mean(self) -> float:
-        """Mean of the finite last values; NaN if there is none."""
-        return _finite(self.finals).mean()
-
-    @property
-    def rank(self) -> tuple[bool, float]:
-        """Order within a row, the best last: by mean, where a trial without a finite value is the worst."""
-        return bool(np.isfinite(self.values).all()), self.better * self.mean
-
-    @property
-    def goodness(self) -> pd.Series:
-        """The values, turned so that more is better."""
-        return self.better * self.values
-
-    def long(self) -> dict[str, Any]:
-        """One line of the long form: where the cell is, then everything known about it."""
-        test = self.against_best or Outcome(np.nan, np.nan, 0)
-        return {
-            **self.where,
-            "n": self.n,
-            "n_planned": self.planned,
-            "mean": self.mean,
-            "std": self.std,
-            "final_mean": self.final_mean,
-            **({"epochs_to_convergence": self.epochs.mean()} if self.better < 0 else {}),
-            "min_update" if self.better < 0 else "max_update": self.best_update,
-            "p_value": test.p_value,
-            "effect_size": test.effect_size,
-            "n_pairs": test.n_pairs if self.against_best else None,
-            "best": self.best,
-            "bold": self.bold,
-            "underlined": self.underlined,
-            "diverged": self.diverged,
-        }
+    def mark(self) -> str:
+        """``bold``, ``underline`` or nothing."""
+        return "bold" if self.bold else "underline" if self.underlined else ""
 
 
-def _finite(values: pd.Series) -> pd.Series:
+def finite(values: Values) -> Values:
+    """Return the finite values."""
     return values[np.isfinite(values)]
 
 
-def narrowed(trials: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Rows of ``summary.csv`` with the columns that ``cell_of`` reads: a cell is cheaper to cut."""
-    read = {"run_id", "trial", "diverged", "epochs", "epochs_to_convergence", f"n_{Metric(metric).part}"}
-    return trials[[column for column in trials if column in read or column.startswith(metric)]]
+def mean(values: Values) -> float:
+    """Return the mean of the finite values; NaN if there is none."""
+    values = finite(values)
+    return float(values.mean()) if len(values) else np.nan
 
 
-def cell_of(
-    trials: pd.DataFrame,
-    metric: str,
-    scale: str,
-    where: Mapping[str, Any],
-    planned: int = 0,
-    statistic: str = "max",
-) -> Cell:
-    """Summarise finished trials (rows of ``summary.csv``) into a cell without marks.
+@dataclass(frozen=True)
+class Measured:
+    """One metric of many trials (rows of ``summary.csv``), as arrays in the scale of a table."""
 
-    Nats per sample are multiplied by the number of rows of the metric's part if the scale is ``total``. A
-    metric without statistics of its own (a column that ``cbm evaluate`` added) is taken as it is. Trials in
-    which the metric was not measured are left out: where it is so in all, none is planned.
-    """
-    measure, finished = Metric(metric), trials.set_index("trial")
-    column, final, best = (statistic_column(trials, measure, name) for name in (statistic, "final", "max"))
-    stopped = finished["diverged"].notna() & (finished["diverged"].astype(str) != "")
-    known = finished[column].notna() | stopped
-    trials, stopped = finished[known], stopped[known]
-    rows = trials[f"n_{measure.part}"].astype(float) if scale == "total" and measure.better else 1.0
-    values = trials[column].astype(float) * rows
-    return Cell(
-        where=where,
-        planned=planned if known.any() or finished.empty else 0,
-        values=values,
-        finals=trials[final].astype(float) * rows,
-        best_update=_floats(trials, f"{best}_update").mean(),
-        diverged=int((stopped | ~np.isfinite(values)).sum()),
-        better=measure.better,
-        epochs=_epochs(trials[~stopped]) if measure.better < 0 else pd.Series(dtype=float),
-    )
+    trial: NDArray[np.int64]
+    value: Values  # the statistic that a table shows
+    final: Values
+    best_update: Values
+    epochs: Values  # to convergence; all epochs where a trial did not converge
+    diverged: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, metric: str, scale: str, statistic: str = "max") -> "Measured":
+        """Read a metric from ``summary.csv``.
+
+        Nats per sample are multiplied by the number of rows of the metric's part if the scale is ``total``.
+        A metric without statistics of its own (a column that ``cbm evaluate`` added) is taken as it is.
+        """
+        measure = Metric(metric)
+
+        def numbers(column: str) -> Values:
+            return frame[column].to_numpy(float) if column in frame else np.full(len(frame), np.nan)
+
+        column, final, best = (statistic_column(frame, measure, name) for name in (statistic, "final", "max"))
+        rows = numbers(f"n_{measure.part}") if scale == "total" and measure.better else 1.0
+        converged = numbers("epochs_to_convergence")
+        return cls(
+            frame["trial"].to_numpy(int),
+            numbers(column) * rows,
+            numbers(final) * rows,
+            numbers(f"{best}_update"),
+            np.where(np.isnan(converged), numbers("epochs"), converged),
+            (frame["diverged"].notna() & (frame["diverged"].astype(str) != "")).to_numpy(),
+        )
+
+    def cell(self, rows: NDArray[np.int64], where: Mapping[str, Any], planned: int = 0) -> Cell:
+        """Summarise some trials into a cell without marks.
+
+        Trials in which the metric was not measured are left out; if it was measured in none, none is planned.
+        """
+        known = rows[~np.isnan(self.value[rows]) | self.diverged[rows]]
+        values, stopped = self.value[known], self.diverged[known]
+        return Cell(
+            where=where,
+            planned=planned if len(known) or not len(rows) else 0,
+            values=dict(zip(self.trial[known].tolist(), values.tolist(), strict=True)),
+            finals=self.final[known],
+            best_update=mean(self.best_update[known]),
+            diverged=int((stopped | ~np.isfinite(values)).sum()),
+            epochs=self.epochs[known[~stopped]],
+        )
 
 
 def statistic_column(columns: Container[str], metric: Metric, statistic: str) -> str:
-    """Where ``summary.csv`` has a statistic of a metric: the best of a cost is under ``_min``."""
+    """Return the column of ``summary.csv`` with a statistic; the best of a cost is its minimum."""
     if f"{metric.column}_final" not in columns:
         return metric.column
     endings = {"max": "min" if metric.better < 0 else "max", "final": "final", "best-valid": "best_valid"}
     return f"{metric.column}_{endings[statistic]}"
 
 
-def _floats(trials: pd.DataFrame, column: str) -> pd.Series:
-    """A column of numbers; NaN where the results have none of it."""
-    return trials.get(column, pd.Series(np.nan, trials.index)).astype(float)
+class Marking(NamedTuple):
+    """How the best of a row is found, and what it is tested with."""
+
+    better: int = 1  # 1: the highest mean, -1: the lowest, 0: no best is marked
+    test: str = "signed-rank"
+    alpha: float = 0.05
+    correction: str | None = None  # or holm, over the comparisons within a row
 
 
-def _epochs(trials: pd.DataFrame) -> pd.Series:
-    """Epochs to convergence, or all epochs where a trial did not converge."""
-    return _floats(trials, "epochs_to_convergence").fillna(_floats(trials, "epochs"))
+def mark_row(cells: Sequence[Cell | None], marking: Marking) -> list[Cell | None]:
+    """Mark the best of a row and every cell that is not significantly different from it.
 
-
-def mark_row(
-    cells: Sequence[Cell | None],
-    test: str = "signed-rank",
-    alpha: float = 0.05,
-    correction: str | None = None,
-) -> list[Cell | None]:
-    """Mark the best of a row and all that the test cannot tell from it.
-
-    The best has the highest mean, of costs the lowest; a cell with a trial that never had a finite value
-    comes after all cells without one. Bold says of every cell in the row that it is, or is not, as good as
-    the best: so if one comparison has fewer than 6 pairs, no significance is claimed in the row, and its
-    best is underlined. A row of fewer than two cells with trials has no best, nor has one of a metric of
-    which neither more nor less is better.
+    A cell with a trial that never had a finite value comes after all cells without one. Bold says of every
+    cell in the row whether it is as good as the best: so if one comparison has too few pairs to find any
+    difference, no significance is claimed in the row, and its best is underlined. A row of fewer than two
+    cells with trials has no best.
     """
-    filled = [i for i, cell in enumerate(cells) if cell is not None and cell.n and cell.better]
-    candidates = [i for i in filled if not np.isnan(cells[i].mean)]
-    if len(filled) < 2 or not candidates:
+    better, test, alpha, correction = marking
+    filled = {i: cell for i, cell in enumerate(cells) if cell is not None and cell.n}
+    candidates = [i for i, cell in filled.items() if not np.isnan(cell.mean)]
+    if not better or len(filled) < 2 or not candidates:
         return list(cells)
-    best = max(candidates, key=lambda i: cells[i].rank)
-    outcomes = {i: TESTS[test](cells[best].goodness, cells[i].goodness) for i in filled if i != best}
-    tested = corrected({i: o for i, o in outcomes.items() if o.n_pairs >= FEWEST_PAIRS}, correction)
-    claimed = len(tested) == len(outcomes)
-    marked = list(cells)
-    marked[best] = replace(cells[best], best=True, bold=claimed, underlined=not claimed)
-    for i, outcome in tested.items():
-        marked[i] = replace(cells[i], against_best=outcome, bold=claimed and outcome.p_value >= alpha)
-    return marked
-
-
-def corrected(outcomes: Mapping[int, Outcome], correction: str | None) -> dict[int, Outcome]:
-    """Adjust the p-values of a row's comparisons by ``holm``, or leave them as they are (None)."""
-    if correction is None:
-        return dict(outcomes)
-    p_values = CORRECTIONS[correction]([outcome.p_value for outcome in outcomes.values()])
-    return {
-        i: replace(outcome, p_value=p) for (i, outcome), p in zip(outcomes.items(), p_values, strict=True)
+    best = max(
+        candidates,
+        key=lambda i: (all(map(np.isfinite, filled[i].values.values())), better * filled[i].mean),
+    )
+    goodness = {
+        i: {trial: better * value for trial, value in cell.values.items()} for i, cell in filled.items()
     }
+    found = {i: TESTS[test](goodness[best], goodness[i]) for i in filled if i != best}
+    if correction:
+        adjusted = dict(zip(found, holm([one.p_value for one in found.values()]), strict=True))
+        found = {
+            i: replace(one, p_value=adjusted[i], smallest_p=min(1.0, one.smallest_p * len(found)))
+            for i, one in found.items()
+        }
+    claimed = all(one.powered(alpha) for one in found.values())
+    marked = list(cells)
+    marked[best] = replace(cells[best], best=True, bold=claimed, underlined=not claimed, claimed=claimed)
+    for i, one in found.items():
+        bold = claimed and one.p_value >= alpha
+        marked[i] = replace(cells[i], against_best=one, bold=bold, claimed=claimed)
+    return marked

@@ -1,40 +1,38 @@
-"""Wilcoxon tests between two methods over trials, and Holm's correction over a row of them."""
+"""Wilcoxon tests between two methods over trials, and Holm's correction within a row."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
-from scipy import stats
+from numpy.typing import NDArray
 
 FEWEST_PAIRS = 6  # the smallest n at which a two-sided signed-rank test can reach p < 0.05
+EXACT = 50  # pairs up to which the null distribution is counted out
+
+Sample = Mapping[int, float]  # by trial number
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a test says about the best of a row against another method.
+class Significance:
+    """Result of a test of the best of a row against another method."""
 
-    Attributes
-    ----------
-    p_value : float
-        Two-sided; 1 if all differences are zero, NaN without a pair.
-    effect_size : float
-        Rank-biserial correlation in [-1, 1]; positive where the best is higher.
-    n_pairs : int
-        Pairs matched by trial (signed-rank), or trials of the smaller sample (rank-sum).
-    """
+    p_value: float  # two-sided; 1 if all differences are zero, NaN without a pair
+    effect_size: float  # rank-biserial correlation in [-1, 1]; positive where the best is higher
+    n_pairs: int  # matched by trial (signed-rank), or trials of the smaller sample (rank-sum)
+    smallest_p: float = 1.0  # that so many pairs allow, however different the methods are
 
-    p_value: float
-    effect_size: float
-    n_pairs: int
+    def powered(self, alpha: float) -> bool:
+        """Whether there are enough pairs for the test to find a difference at this level."""
+        return self.n_pairs >= FEWEST_PAIRS and self.smallest_p < alpha
 
 
-def finite_ranks(best: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Replace what is not finite (a diverged trial) so that it ranks below everything finite.
+def finite_ranks(best: NDArray, other: NDArray) -> tuple[NDArray, NDArray]:
+    """Replace non-finite values (diverged trials) so that they rank below everything finite.
 
-    The stand-in lies further below the lowest finite value than the finite values lie apart: the
-    difference between a diverged and a finite trial is then the largest of all, and between two
-    diverged trials it is zero.
+    The substitute lies further below the lowest finite value than the finite values lie apart. So the
+    difference between a diverged and a finite trial is the largest of all, and it is zero between two
+    diverged trials.
     """
     finite = np.concatenate([best, other])
     finite = finite[np.isfinite(finite)]
@@ -43,47 +41,69 @@ def finite_ranks(best: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.nd
     return np.where(np.isfinite(best), best, floor), np.where(np.isfinite(other), other, floor)
 
 
-def signed_rank(best: pd.Series, other: pd.Series) -> Outcome:
-    """Wilcoxon's signed-rank test on pairs matched by trial number (the index of both series).
+def signed_rank(best: Sample, other: Sample) -> Significance:
+    """Wilcoxon's signed-rank test on pairs matched by trial number.
 
-    Trials that only one of the two has are left out. Zero differences are dropped before ranking
-    (Wilcoxon 1945, SciPy's zero_method ``wilcox``): pairs tie exactly where two schemes coincide or
-    both diverge, and a pair without an order is no evidence for either. Dropping them first keeps the
-    exact distribution, where SciPy would otherwise fall back on the normal one.
-    The effect size is the matched-pairs rank-biserial correlation (Kerby 2014).
+    Trials that only one of the two has are left out. Zero differences are dropped before ranking (Wilcoxon
+    1945): pairs tie exactly where two schemes coincide or both diverge, and a pair without an order is no
+    evidence for either. Up to 50 differences the p-value is exact, with ties too. The smallest possible
+    p-value is 2^(1 - n), pairs of two diverged trials not counted. The effect size is the matched-pairs
+    rank-biserial correlation (Kerby 2014).
     """
-    pairs = best.index.intersection(other.index)
-    x, y = finite_ranks(best[pairs].to_numpy(float), other[pairs].to_numpy(float))
+    pairs = sorted(best.keys() & other.keys())
+    raw = [np.array([sample[trial] for trial in pairs], dtype=float) for sample in (best, other)]
+    smallest = 2.0 ** (1 - int(np.isfinite(raw).any(axis=0).sum()))
+    x, y = finite_ranks(*raw)
     difference = (x - y)[x != y]
     if difference.size == 0:
-        return Outcome(1.0 if len(pairs) else np.nan, 0.0, len(pairs))
-    ranks = stats.rankdata(np.abs(difference))
-    effect = float(np.sum(ranks * np.sign(difference)) / ranks.sum())
-    return Outcome(float(stats.wilcoxon(difference, method="auto").pvalue), effect, len(pairs))
+        return Significance(1.0 if pairs else np.nan, 0.0, len(pairs), min(1.0, smallest))
+    _, place, ties = np.unique(np.abs(difference), return_inverse=True, return_counts=True)
+    ranks = (2 * np.cumsum(ties) - ties + 1)[place]  # twice the average ranks: whole numbers
+    above, total = int(ranks[difference > 0].sum()), int(ranks.sum())
+    p_value = _exact_p(ranks, min(above, total - above)) if len(ranks) <= EXACT else _normal_p(difference)
+    return Significance(p_value, (2 * above - total) / total, len(pairs), smallest)
 
 
-def rank_sum(best: pd.Series, other: pd.Series) -> Outcome:
+def _exact_p(ranks: NDArray[np.int64], statistic: int) -> float:
+    """Share of all sign patterns with a rank sum as extreme as the statistic, on either side."""
+    patterns = np.zeros(ranks.sum() + 1)
+    patterns[0] = 1
+    for rank in ranks:
+        patterns[rank:] = patterns[rank:] + patterns[:-rank]
+    return min(1.0, 2 * float(patterns[: statistic + 1].sum()) / 2.0 ** len(ranks))
+
+
+def _normal_p(difference: NDArray) -> float:
+    from scipy import stats
+
+    return float(stats.wilcoxon(difference, method="approx").pvalue)
+
+
+def rank_sum(best: Sample, other: Sample) -> Significance:
     """Wilcoxon's rank-sum test for unpaired samples, as ``scipy.stats.mannwhitneyu``.
 
-    Mann & Whitney's form is taken, and not ``scipy.stats.ranksums``, because it corrects for ties and
-    is exact for small samples. The effect size is the rank-biserial correlation 2 U / (n m) - 1.
+    Mann & Whitney's form corrects for ties and is exact for small samples, unlike ``scipy.stats.ranksums``.
+    The effect size is the rank-biserial correlation 2 U / (n m) - 1.
     """
-    n = min(len(best), len(other))
-    if n == 0:
-        return Outcome(np.nan, 0.0, 0)
-    x, y = finite_ranks(best.to_numpy(float), other.to_numpy(float))
+    from scipy import stats
+
+    n, m = len(best), len(other)
+    if min(n, m) == 0:
+        return Significance(np.nan, 0.0, 0)
+    x, y = finite_ranks(*(np.array([*sample.values()], dtype=float) for sample in (best, other)))
     result = stats.mannwhitneyu(x, y, method="auto")
-    return Outcome(float(result.pvalue), float(2 * result.statistic / (len(x) * len(y)) - 1), n)
+    effect = float(2 * result.statistic / (n * m) - 1)
+    return Significance(float(result.pvalue), effect, min(n, m), 2 / math.comb(n + m, n))
 
 
-TESTS: dict[str, Callable[[pd.Series, pd.Series], Outcome]] = {
+TESTS: dict[str, Callable[[Sample, Sample], Significance]] = {
     "signed-rank": signed_rank,
     "rank-sum": rank_sum,
 }
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's (1979) step-down adjusted p-values, in the order given.
+    """Return Holm's (1979) step-down adjusted p-values, in the order given.
 
     >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
@@ -93,6 +113,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         running = max(running, min(1.0, (len(p_values) - step) * p_values[index]))
         adjusted[index] = running
     return adjusted
-
-
-CORRECTIONS: dict[str, Callable[[Sequence[float]], list[float]]] = {"holm": holm}

@@ -1,0 +1,360 @@
+"""Sheets: headers, groups of rows and notes, printed as text, Markdown, LaTeX, HTML, CSV or JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+FORMATS = ("text", "markdown", "latex", "csv", "html", "json")
+TEXT_WIDTH = 345  # points: \textwidth of LaTeX's article class at 10 pt
+
+_LATEX_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "α": r"$\alpha$",
+    "η": r"$\eta$",
+    "–": "--",
+    "<": "$<$",
+    ">": "$>$",
+    "≤": r"$\le$",
+}
+_LATEX_MARKS = {"": "{}", "bold": r"\mathbf{{{}}}", "underline": r"\underline{{{}}}"}
+_MARKDOWN_MARKS = {"": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
+_HTML_MARKS = {"": "{}", "bold": "<strong>{}</strong>", "underline": "<u>{}</u>"}
+_TEXT_MARKS = {"": " ", "bold": "*", "underline": "_"}
+_ANSI = {"bold": "1", "underline": "4", "italic": "3", "alert": "1;31", "warning": "33"}
+
+
+class Label(NamedTuple):
+    """Words of a header or a row, with a spelling for each kind of output."""
+
+    text: str
+    unicode: str
+    latex: str
+    alert: bool = False  # red on a terminal
+
+    @classmethod
+    def of(cls, text: str, alert: bool = False) -> Label:
+        """Return the label of plain text."""
+        return cls(text, text, latex_escape(text), alert)
+
+    @classmethod
+    def join(cls, labels: Iterable[Label], separator: str) -> Label:
+        """Return one label of several."""
+        spellings = [[label[i] for label in labels] for labels in [[*labels]] for i in range(3)]
+        return cls(*(separator.join(parts) for parts in spellings))
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number with its spread; a mark emphasises the number only, except on a terminal."""
+
+    number: str
+    spread: str = ""
+    aside: str = ""  # in parentheses
+    flags: str = ""  # in brackets
+    mark: str = ""  # bold or underline
+
+    def around(self, number: str) -> str:
+        """Return the whole value with the number spelled as given."""
+        parts = (f" ± {self.spread}", f" ({self.aside})", f" [{self.flags}]")
+        shown = zip(parts, (self.spread, self.aside, self.flags), strict=True)
+        return number + "".join(part for part, known in shown if known)
+
+
+Entry = Label | Value
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows under one sub-heading, which may be empty; the first entry of a row is its label."""
+
+    heading: Label | None
+    rows: Sequence[Sequence[Entry]]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table: a title, a header and groups of rows."""
+
+    header: Sequence[Label]
+    groups: Sequence[Group]
+    title: str = ""
+    name: str = ""  # LaTeX's \label
+    stub: int = 1  # leading columns that every part repeats when the sheet is split
+
+    def columns(self, first: int, last: int) -> Sheet:
+        """Return the stub and some of the columns behind it."""
+
+        def cut(entries: Sequence[Any]) -> list[Any]:
+            return [*entries[: self.stub], *entries[self.stub + first : self.stub + last]]
+
+        groups = [Group(group.heading, [cut(row) for row in group.rows]) for group in self.groups]
+        return replace(self, header=cut(self.header), groups=groups)
+
+    def split(self, most: int) -> list[Sheet]:
+        """Return parts of at most so many columns behind the stub."""
+        width = len(self.header) - self.stub
+        return self._numbered([self.columns(i, i + most) for i in range(0, width, most)])
+
+    def split_groups(self) -> list[Sheet]:
+        """Return one sheet for each group."""
+        return self._numbered([replace(self, groups=[group]) for group in self.groups])
+
+    def _numbered(self, parts: list[Sheet]) -> list[Sheet]:
+        if len(parts) < 2:
+            return [self]
+        of = len(parts)
+        return [
+            replace(
+                part,
+                title=f"{self.title} (part {i} of {of})".strip(),
+                name=f"{self.name}-{i}" if self.name else "",
+            )
+            for i, part in enumerate(parts, 1)
+        ]
+
+
+@dataclass(frozen=True)
+class Document:
+    """Sheets with their notes, and the same content as records for CSV and JSON."""
+
+    sheets: Sequence[Sheet]
+    notes: Sequence[str] = ()
+    summary: Sequence[str] = ()  # lines behind the notes
+    records: Sequence[Mapping[str, Any]] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)  # of JSON, beside the records
+
+    def render(self, format: str = "text", width: int | None = None) -> str:
+        """Return the document in one of `FORMATS`.
+
+        Parameters
+        ----------
+        format : str
+            LaTeX needs the package booktabs. CSV and JSON hold the records.
+        width : int, optional
+            Columns of a terminal: text then has colours, and sheets that are wider are split. Without it,
+            ``*`` and ``_`` stand before marked values.
+        """
+        writers = {"text": _text, "markdown": _markdown, "latex": _latex, "html": _html}
+        if format in writers:
+            return writers[format](self, width)
+        return _csv(self.records) if format == "csv" else _json(self)
+
+
+def latex_escape(text: str) -> str:
+    """Spell plain text so that LaTeX prints it."""
+    return "".join(_LATEX_SPECIAL.get(c, c) for c in text)
+
+
+def _text(document: Document, width: int | None) -> str:
+    coloured = width is not None
+    sheets = [part for sheet in document.sheets for part in (_fitting(sheet, width) if width else [sheet])]
+    notes = [
+        _painted(note, "warning" if coloured and note.startswith("INCOMPLETE") else "")
+        if coloured
+        else note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ")
+        for note in document.notes
+    ]
+    lines = [line for sheet in sheets for line in _text_lines(sheet, coloured)] + notes
+    if document.summary:
+        lines += ["", *(_painted(line, "bold" if coloured else "") for line in document.summary)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _fitting(sheet: Sheet, width: int) -> list[Sheet]:
+    """Return as few parts of a sheet as fit into a width, one column behind the stub at least."""
+    for most in range(len(sheet.header) - sheet.stub, 1, -1):
+        parts = sheet.split(most)
+        if all(sum(_widths(part, True)) + 3 * len(part.header) - 1 <= width for part in parts):
+            return parts
+    return sheet.split(1)
+
+
+def _widths(sheet: Sheet, coloured: bool) -> list[int]:
+    rows = [sheet.header, *(row for group in sheet.groups for row in group.rows)]
+    widths = [max(len(_plain(entry, coloured)) for entry in column) for column in zip(*rows, strict=True)]
+    headings = [len(_plain(group.heading, coloured)) for group in sheet.groups if group.heading]
+    return [max(widths[0], *headings, 0), *widths[1:]]
+
+
+def _plain(entry: Entry, coloured: bool) -> str:
+    if isinstance(entry, Label):
+        return entry.unicode if coloured else entry.text
+    return entry.around(("" if coloured else _TEXT_MARKS[entry.mark]) + entry.number)
+
+
+def _text_lines(sheet: Sheet, coloured: bool) -> list[str]:
+    widths = _widths(sheet, coloured)
+
+    def line(entries: Iterable[Entry]) -> str:
+        cells = []
+        for entry, width in zip(entries, widths, strict=True):
+            text = _plain(entry, coloured)
+            style = "" if not coloured else entry.mark if isinstance(entry, Value) else "alert" * entry.alert
+            cells.append(_painted(text, style) + " " * (width - len(text)))
+        return " " + "   ".join(cells)
+
+    lines = [_painted(sheet.title, "bold" * coloured)] if sheet.title else []
+    lines += ["", line(sheet.header), " " + "─" * (sum(widths) + 3 * (len(widths) - 1))]
+    for i, group in enumerate(sheet.groups):
+        lines += [""] * (i > 0)
+        if group.heading:
+            lines.append(" " + _painted(_plain(group.heading, coloured), "italic" * coloured))
+        lines += [line(row) for row in group.rows]
+    return [*lines, ""]
+
+
+def _painted(text: str, style: str) -> str:
+    return f"\x1b[{_ANSI[style]}m{text}\x1b[0m" if style else text
+
+
+def _markdown(document: Document, _: int | None) -> str:
+    def line(entries: Iterable[Entry]) -> str:
+        cells = (e.unicode if isinstance(e, Label) else e.around(_MARKDOWN_MARKS[e.mark].format(e.number))
+                 for e in entries)  # fmt: skip
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+    blocks = []
+    for sheet in document.sheets:
+        blocks += [f"**{sheet.title}**"] if sheet.title else []
+        for group in sheet.groups:
+            blocks += [group.heading.unicode] if group.heading else []
+            rule = f"| {' | '.join(['---'] * len(sheet.header))} |"
+            blocks.append("\n".join([line(sheet.header), rule, *map(line, group.rows)]))
+    summary = "\n".join(f"- {line}" for line in document.summary)
+    return "\n\n".join([*blocks, *document.notes, *([summary] if summary else [])]) + "\n"
+
+
+def _latex(document: Document, _: int | None) -> str:
+    last = len(document.sheets) - 1
+    tables = [
+        _latex_table(sheet, [*document.notes, *document.summary] if i == last else [])
+        for i, sheet in enumerate(document.sheets)
+    ]
+    return "% needs \\usepackage{booktabs}\n" + "".join(tables)
+
+
+def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
+    """Write a sheet with aligned decimal points: a number has one column before its point, one after."""
+    rows = [row for group in sheet.groups for row in group.rows]
+    valued = [any(isinstance(row[i], Value) for row in rows) for i in range(len(sheet.header))]
+    spreads = [_spread_width(row[i] for row in rows) for i in range(len(sheet.header))]
+    width = sum(3 if it else 1 for it in valued)
+
+    def line(entries: Iterable[Entry]) -> str:
+        cells = (_latex_cell(*it) for it in zip(entries, valued, spreads, strict=True))
+        return " & ".join(cells) + r" \\"
+
+    lines = [line(sheet.header)]
+    for group in sheet.groups:
+        lines.append(r"\midrule")
+        if group.heading:
+            lines.append(rf"\multicolumn{{{width}}}{{l}}{{\emph{{{group.heading.latex}}}}} \\")
+        lines += [line(row) for row in group.rows]
+    title = [sheet.title.rstrip(".") + "."] if sheet.title else []
+    columns = "".join(r"r@{}l@{\;}l" if it else "l" for it in valued)
+    name = f"\\label{{tab:{sheet.name}}}\n" if sheet.name else ""
+    return (
+        f"{_width_warning(sheet)}\\begin{{table}}\n\\centering\n\\small\n"
+        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n"
+        + "\n".join(lines)
+        + "\n\\bottomrule\n\\end{tabular}\n"
+        f"\\caption{{{latex_escape(' '.join([*title, *notes]))}}}\n{name}\\end{{table}}\n"
+    )
+
+
+def _spread_width(entries: Iterable[Entry]) -> tuple[int, int]:
+    """Return the most characters of the spreads and of the asides of a column."""
+    values = [entry for entry in entries if isinstance(entry, Value)]
+    return max((len(v.spread) for v in values), default=0), max((len(v.aside) for v in values), default=0)
+
+
+def _latex_cell(entry: Entry, valued: bool, spread: tuple[int, int]) -> str:
+    if isinstance(entry, Label):
+        return rf"\multicolumn{{3}}{{c}}{{{entry.latex}}}" if valued else entry.latex
+    flags = f" [{latex_escape(entry.flags)}]" if entry.flags else ""
+    if not any(c.isdigit() for c in entry.number):
+        return rf"\multicolumn{{3}}{{c}}{{{latex_escape(entry.number)}{flags}}}"
+    before, point, behind = entry.number.partition(".")
+    number = [_LATEX_MARKS[entry.mark].format(part) if part else "" for part in (before, point + behind)]
+    tail = rf"\pm {_padded(entry.spread, spread[0])}" if entry.spread else ""
+    tail += rf"\;({_padded(entry.aside, spread[1])})" if entry.aside else ""
+    return f"${number[0]}$ & ${number[1]}$ & " + (f"${tail}$" if tail else "") + flags
+
+
+def _padded(text: str, width: int) -> str:
+    """Make room for the digits that wider entries of the column have; a dash stands for a missing number."""
+    missing = width - len(text)
+    room = rf"\phantom{{{'0' * missing}}}" if missing and text != "–" else ""
+    return room + (r"\mbox{--}" if text == "–" else text)
+
+
+def _width_warning(sheet: Sheet) -> str:
+    """Return a LaTeX comment where a sheet is, by its characters, wider than the page."""
+    wide = round(4.6 * sum(_widths(sheet, True)) + 12 * (len(sheet.header) - 1))  # digits and gaps in \small
+    if wide <= TEXT_WIDTH or len(sheet.header) - sheet.stub < 2:
+        return ""
+    most = max(1, (len(sheet.header) - sheet.stub) * TEXT_WIDTH // wide)
+    return f"% about {wide} pt wide, an article's page {TEXT_WIDTH} pt: --split {most} makes parts that fit\n"
+
+
+def _html(document: Document, _: int | None) -> str:
+    from html import escape
+
+    def cell(entry: Entry) -> str:
+        if isinstance(entry, Label):
+            return escape(entry.unicode)
+        number, _, tail = entry.around("\0").partition("\0")
+        return number + _HTML_MARKS[entry.mark].format(escape(entry.number)) + escape(tail)
+
+    def line(entries: Sequence[Entry], tag: str) -> str:
+        first, *rest = map(cell, entries)
+        return f"<tr><th>{first}</th>{''.join(f'<{tag}>{text}</{tag}>' for text in rest)}</tr>"
+
+    parts = []
+    for sheet in document.sheets:
+        whole = f'colspan="{len(sheet.header)}"'
+        parts += ["<table>", *([f"<caption>{escape(sheet.title)}</caption>"] if sheet.title else [])]
+        parts.append(f"<thead>\n{line(sheet.header, 'th')}\n</thead>")
+        for group in sheet.groups:
+            rows = [f"<tr><th {whole}>{cell(group.heading)}</th></tr>"] if group.heading else []
+            rows += [line(row, "td") for row in group.rows]
+            parts.append("<tbody>\n" + "\n".join(rows) + "\n</tbody>")
+        if sheet is document.sheets[-1] and (document.notes or document.summary):
+            notes = "<br>".join(escape(note) for note in [*document.notes, *document.summary])
+            parts.append(f"<tfoot>\n<tr><td {whole}>{notes}</td></tr>\n</tfoot>")
+        parts.append("</table>")
+    return "\n".join(parts) + "\n"
+
+
+def _csv(records: Sequence[Mapping[str, Any]]) -> str:
+    import csv
+    import io
+
+    def spelled(value: Any) -> Any:
+        if isinstance(value, float):
+            return "" if math.isnan(value) else format(value, ".10g")
+        return value
+
+    stream = io.StringIO()
+    if records:
+        writer = csv.DictWriter(stream, [*records[0]], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: spelled(value) for name, value in row.items()} for row in records)
+    return stream.getvalue()
+
+
+def _json(document: Document) -> str:
+    import json
+
+    def plain(value: Any) -> Any:
+        value = value.item() if hasattr(value, "item") else value
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    cells = [{name: plain(value) for name, value in record.items()} for record in document.records]
+    return json.dumps({**document.about, "cells": cells}, indent=2, ensure_ascii=False) + "\n"

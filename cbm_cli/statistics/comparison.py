@@ -1,0 +1,444 @@
+"""Published values beside obtained ones: are they the same within what chance allows?"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cbm_cli.errors import IncompleteError
+from cbm_cli.paper import PUBLISHED_RESULTS, SETTINGS
+from cbm_cli.results import Metric, label
+from cbm_cli.sheets import Document, Entry, Group, Label, Sheet
+from cbm_cli.statistics.cells import Cell, Marking, Measured, finite, mark_row, mean
+from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
+from cbm_cli.text import count, text_of
+
+LIMIT = 2.0  # standard errors
+KINDS = {"rbm": "RBM", "dbm": "DBM", "auto-encoder": "auto encoder"}
+METRICS = {"rbm": "log_likelihood", "dbm": "lower_bound", "auto-encoder": "cost"}  # behind the part's name
+ROW = ["table", "split", "dataset", "hidden", "sampler", "learning_rate", "pretraining_epochs"]
+# Columns of summary.csv and of the published table that a run and a published value have to share.
+IDENTITY = {
+    "data": "dataset",
+    "model_kind": "model",
+    "model_hidden": "hidden",
+    "sampler": "reading",
+    "learning_rate": "learning_rate",
+    "offsets": "offsets",
+    "init": "init",
+    "pretraining_epochs": "pretraining_epochs",
+}
+UNDERLINED = "10"  # trials; too few for the paper's test: only the best of a row is marked
+SMOOTHED = "d0^b_s"  # what the paper prints as d0 where it trains with mini-batches
+MISPRINT = {"table": "standard-methods-bars-mnist", "dataset": "mnist", "sampler": "PT_10", "offsets": "aa^b"}
+PAPER_TABLES = {
+    "standard-methods-bars-mnist": "2",
+    "standard-methods-shifting-bar": "3",
+    "init-00-flipped-shifting-bar": "4",
+    "init-00-mnist": "5",
+    "init-dd-flipped-shifting-bar": "6",
+    "reparameterization-order": "7",
+    "moving-average": "8",
+    "big-rbm-test": "9",
+    "big-rbm-train": "10",
+    "dbm-test": "11",
+    "dbm-train": "12",
+    "auto-encoder": "13",
+}
+HEADER = ["Algorithm-η", "offsets", "published", "obtained", "n", "z"]
+ASIDES = {"final": ".1f", "epochs": ".0f"}  # in the paper's parentheses, and how it is spelled
+ALERT = " !"  # behind what does not agree
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Published cells that were run, each beside what was obtained; see `compare`."""
+
+    # One line for each published cell and sampler it was run with (obtained_sampler: PCD-1 is run as
+    # PCD-1 and as PCD-2), in the published scale.
+    cells: pd.DataFrame
+    chances: (
+        pd.DataFrame
+    )  # by line, the probability that z, final_z and epochs_z of a right value are within LIMIT
+    missing: Mapping[str, int]  # published cells without a comparable trial, by kind of machine
+    departures: Mapping[str, int]  # settings unlike the paper's, and how many matching runs have them
+    not_comparable: int  # runs with such settings
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of machines that were compared."""
+        return [kind for kind in KINDS if (self.cells["model"] == kind).any()]
+
+    def summary(self) -> list[str]:
+        """Count the values and marks that agree, by kind of machine and reading of the published PCD-1."""
+        lines = []
+        for kind in self.kinds:
+            cells = self.cells[self.cells["model"] == kind]
+            name = "" if kind == "rbm" else f"{KINDS[kind][0].upper()}{KINDS[kind][1:]}s: "
+            prefixes = {"PCD-1": name}
+            if (cells["obtained_sampler"] == "PCD-2").any():
+                prefixes["PCD-2"] = f"{name}With PCD-2 instead of PCD-1: "
+            aside = "epochs" if kind == "auto-encoder" else "final"
+            words = {"epochs": "epochs to convergence", "final": "final values"}[aside]
+            read = {
+                prefix: cells[(cells["sampler"] != "PCD-1") | (cells["obtained_sampler"] == pcd)]
+                for pcd, prefix in prefixes.items()
+            }
+            lines += [
+                prefix + self._within(part, aside, words)
+                for prefix, part in read.items()
+                if part[f"{aside}_z"].notna().any()
+            ]
+            lines += [
+                "; ".join([prefix + self._within(part, "", "values"), *_agreeing(part)])
+                for prefix, part in read.items()
+            ]
+        return lines
+
+    def _within(self, cells: pd.DataFrame, aside: str, words: str) -> str:
+        """Count the values within two standard errors, each run once, beside what chance allows."""
+        z, published = (f"{aside}_z", f"published_{aside}") if aside else ("z", "published_mean")
+        cells = cells[cells[z].notna()].drop_duplicates(["run_id", "split", published])
+        chance = self.chances.loc[cells.index, z]
+        spread = math.sqrt((chance * (1 - chance)).sum())
+        return (
+            f"{(cells[z].abs() <= LIMIT).sum()} of {len(cells)} published {words} within {LIMIT:g} standard "
+            f"errors (expected if all were right: {chance.sum():.1f} ± {spread:.1f})"
+        )
+
+    def notes(self) -> list[str]:
+        """Return what was compared with what, and what was left out."""
+        return [*self._compared(), *self._marks(), *self._special(), *self._left_out()]
+
+    def _compared(self) -> Iterator[str]:
+        runs = self.cells.drop_duplicates("run_id")
+        epochs, finals = "auto-encoder" in self.kinds, {"rbm", "dbm"} & {*self.kinds}
+        behind = " and ".join(["final values"] * bool(finals) + ["epochs to convergence"] * epochs)
+        yield (
+            f"Compared: {count(len(runs), 'run')} with {count(int(runs['obtained_n'].sum()), 'trial')}. "
+            "A run that is part of several tables counts once."
+        )
+        least = self.chances.min().min()
+        yield (
+            "z: difference, obtained less published, in standard errors; these include both spreads and "
+            f"the rounding of the published value. Published {behind} have no spread: the obtained one is "
+            f"used for both. ! marks more than {LIMIT:g} standard errors: of right values 5% have it, "
+            f"and more of them with few trials, here up to {1 - least:.0%}."
+        )
+        if "dbm" in self.kinds:
+            yield "DBMs: obtained is the mean-field lower bound of the log-likelihood."
+        if epochs:
+            yield (
+                "Auto encoders: the lowest cost of the part during training, and the epochs to convergence, "
+                "all epochs where a trial did not converge. Published training costs of 5,000 epochs, where "
+                "the test cost had stopped falling before, are compared only with runs that go on as well "
+                "(early_stopping: {look_ahead: 5000})."
+            )
+
+    def _marks(self) -> Iterator[str]:
+        trials = {*self.cells["published_n"].astype(str)}
+        how = []
+        if trials - {UNDERLINED}:
+            how.append(
+                "obtained marks by the signed-rank test (α = 0.05), if the whole row was run with "
+                f"{FEWEST_PAIRS} pairs or more"
+            )
+        if UNDERLINED in trials:
+            how.append(f"where the paper has {UNDERLINED} trials, only the best of a whole row is marked")
+        yield f"bold: whether the cell is marked in its row, published/obtained; {'; '.join(how)}."
+
+    def _special(self) -> Iterator[str]:
+        if (self.cells["obtained_sampler"] == "PCD-2").any():
+            yield "Published PCD-1 is also compared with PCD-2: two sweeps per update fit it better."
+        if (self.cells["offsets"] == SMOOTHED).any():
+            yield (
+                f"Published d0 is compared with {SMOOTHED} where the paper trains with mini-batches: its "
+                "visible offset does not move with the batch."
+            )
+        if (self.cells[list(MISPRINT)] == pd.Series(MISPRINT)).all(axis=1).any():
+            yield "The published bold mark of aa^b, PT_10, MNIST (table 2) is an evident misprint."
+
+    def _left_out(self) -> Iterator[str]:
+        if self.not_comparable:
+            why = ", ".join(f"{name} in {number}" for name, number in self.departures.items())
+            runs = count(self.not_comparable, "run")
+            yield f"Not compared: {runs} with settings other than the paper's ({why})."
+        missing = [f"{count(n, f'{KINDS[kind]} value')}" for kind, n in self.missing.items() if n]
+        if missing:
+            yield f"Published values without a comparable trial here: {', '.join(missing)}."
+
+    def document(self) -> Document:
+        """Return the comparison to print: first as published, then with PCD-2 for the published PCD-1."""
+        parts = ["table", "split", "dataset", "hidden", "pretraining_epochs"]
+        sheets = []
+        for pcd, suffix in (("", ""), ("PCD-2", ", published PCD-1 beside PCD-2")):
+            part = self.cells[(self.cells["obtained_sampler"] == "PCD-2") == bool(pcd)]
+            sheets += [_sheet(section, suffix) for _, section in part.groupby(parts, sort=False)]
+        notes, summary = self.notes(), self.summary()
+        records = self.cells.to_dict("records")
+        return Document(sheets, notes, summary, records, {"summary": summary, "notes": notes})
+
+
+def _agreeing(cells: pd.DataFrame) -> list[str]:
+    tested = cells["published_n"] != int(UNDERLINED)
+    return [
+        f"{int(marks.sum())} of {len(marks)} {what} agree"
+        for what, part in (("significance marks", tested), ("marks of the best", ~tested))
+        if len(marks := cells.loc[part, "marks_agree"].dropna())
+    ]
+
+
+def _sheet(section: pd.DataFrame, suffix: str) -> Sheet:
+    first = section.iloc[0]
+    aside = "epochs" if first["model"] == "auto-encoder" else "final"
+    number = PAPER_TABLES.get(first["table"], first["table"])
+    title = f"Table {number}: {label('data', first['dataset'], 'unicode')}, {first['hidden']} hidden"
+    if aside == "epochs":
+        title += f", {first['split']} cost"
+    elif first["pretraining_epochs"] != "0":
+        title += f", {first['pretraining_epochs']} epochs of pre-training"
+    header = [*HEADER, f"published {aside}", f"obtained {aside}", "difference", "z", "bold"]
+    rows = [_line(cell, aside) for cell in section.to_dict("records")]
+    return Sheet([*map(Label.of, header)], [Group(None, rows)], title + suffix, stub=2)
+
+
+def _line(cell: dict[str, Any], aside: str) -> list[Entry]:
+    sampler, offsets = (
+        [label(column, cell[column], style) for style in ("text", "unicode", "latex")]
+        for column in ("sampler", "offsets")
+    )
+    rate = Label.of(cell["learning_rate"])
+    init = [Label.of(cell["init"])] if cell["table"].startswith("init-") else []
+    decimals = (max(2, _decimals(cell[f"published_{name}"])) for name in ("mean", "std"))
+    digits, spread = (f".{d}f" for d in decimals)
+    words = {True: "yes", False: "no", None: "–"}
+    marks = f"{words[cell['published_bold']]}/{words[cell['obtained_bold']]}"
+    texts = [
+        f"{cell['published_mean']} ± {cell['published_std']}",
+        f"{cell['obtained_mean']:{digits}} ± {_number(cell['obtained_std'], spread)}",
+        str(cell["obtained_n"]) + (f" ({cell['diverged']} diverged)" if cell["diverged"] else ""),
+        _z(cell["z"]),
+        cell[f"published_{aside}"] or "–",
+        _number(cell[f"obtained_{aside}"], ASIDES[aside]),
+        _number(cell[f"{aside}_difference"], f"+z{ASIDES[aside]}"),
+        _z(cell[f"{aside}_z"]),
+        marks + ALERT * (cell["marks_agree"] is False),
+    ]
+    return [
+        Label.join([Label(*sampler), rate], "-"),
+        Label.join([Label(*offsets[:2], f"${offsets[2]}$"), *init], " "),
+        *(Label.of(text, alert=text.endswith(ALERT)) for text in texts),
+    ]
+
+
+def _number(value: float, spec: str) -> str:
+    return "–" if math.isnan(value) else format(value, spec)
+
+
+def _z(z: float) -> str:
+    return _number(z, "+z.1f") + ALERT * (abs(z) > LIMIT)
+
+
+def published_cells() -> pd.DataFrame:
+    """Return the published cells as text, once for each reading of the sampler: PCD-1 is also PCD-2."""
+    with PUBLISHED_RESULTS.open(encoding="utf-8") as file:
+        table = pd.read_csv(file, dtype=str, keep_default_na=False)
+    table = table.assign(line=table.index, reading=table["sampler"])
+    return pd.concat([table, table[table["sampler"] == "PCD-1"].assign(reading="PCD-2")], ignore_index=True)
+
+
+@cache
+def paper_settings() -> dict[str, dict[str, list[str]]]:
+    """Return the values that are allowed for the settings of each kind of published run."""
+    with SETTINGS.open(encoding="utf-8") as file:
+        table = pd.read_csv(file, dtype=str, keep_default_na=False, index_col="setting")
+    return {
+        kind: {name: text.split("|") for name, text in column.items() if text != "*"}
+        for kind, column in table.items()
+    }
+
+
+def match(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Merge published cells with runs that have their machine, data, sampler, offsets and so on.
+
+    The column ``departures`` names the settings of a run that are not the paper's. ``runs`` has the columns
+    of ``summary.csv`` as text; those that are missing were written by a version that had one choice only.
+    """
+    identity = pd.DataFrame(
+        {ours: runs.get(name, "") for name, ours in IDENTITY.items()}, index=runs.index
+    ).replace("", "0")  # older results do not tell of pre-training: there was none
+    merged = published.merge(identity.assign(run=runs.index), on=[*identity])
+    settings = runs.to_dict("index")
+    return merged.assign(
+        departures=[
+            [
+                name
+                for name, allowed in paper_settings()[kind].items()
+                if settings[run].get(name, "") not in allowed
+            ]
+            for kind, run in zip(merged["settings"], merged["run"], strict=True)
+        ]
+    )
+
+
+def compare(frame: pd.DataFrame) -> Comparison:
+    """Match the trials of any number of experiments with the paper's tables.
+
+    A published cell is compared with the run that has its machine, data, sampler, learning rate, offsets,
+    initial biases and epochs of pre-training, and the paper's other settings (length, batch, evaluation
+    interval, one ladder, default weight scale and sliding factors, ...): among several, the one with the
+    most trials. A run that is part of several experiments counts once.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The experiments' ``summary.csv`` files, one under the other.
+
+    Raises
+    ------
+    IncompleteError
+        No trial can be compared with a published value.
+    """
+    if frame.empty:
+        raise IncompleteError("there are no finished trials to compare; start with `cbm run`")
+    frame = frame.drop_duplicates(["run_id", "trial"]).reset_index(drop=True)
+    trials = frame.groupby("run_id", sort=False).indices
+    firsts = frame.drop_duplicates("run_id").set_index("run_id", drop=False).rename_axis(None)
+    runs = firsts.map(text_of).assign(finished={name: len(rows) for name, rows in trials.items()})
+    published = published_cells()
+    published = published[published["model"].isin(frame["model_kind"])]
+    pairs = match(published, runs)
+    reasons = {run: names.iloc[0] for run, names in pairs.groupby("run")["departures"] if all(names)}
+    counts = dict(Counter(name for names in reasons.values() for name in names).most_common())
+    whole = pairs[~pairs["departures"].astype(bool)].assign(n=lambda it: it["run"].map(runs["finished"]))
+    chosen = whole.sort_values("n", ascending=False, kind="stable").drop_duplicates(["line", "reading"])
+    lines = [
+        line
+        for _, row in published.groupby([*ROW, "reading"], sort=False)
+        for line in _compare_row(row, chosen, frame, trials)
+    ]
+    if not lines:
+        why = f" ({', '.join(counts)}: not the paper's)" if counts else ""
+        raise IncompleteError(f"no trial can be compared with a published value{why}; run a paper experiment")
+    cells = pd.DataFrame([line for line, _ in lines])
+    kinds = published.drop_duplicates("line")["model"].value_counts()
+    compared = cells.drop_duplicates([*ROW, "offsets", "init"])["model"].value_counts()
+    missing = kinds.sub(compared, fill_value=0).astype(int)
+    left = {kind: int(missing[kind]) for kind in KINDS if kind in missing}
+    return Comparison(cells, pd.DataFrame([chances for _, chances in lines]), left, counts, len(reasons))
+
+
+def _compare_row(
+    row: pd.DataFrame, chosen: pd.DataFrame, frame: pd.DataFrame, trials: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
+    """Compare one row of a published table, in one reading of its sampler."""
+    first = row.iloc[0]
+    metric = f"{first['split']}_{METRICS[first['model']]}"
+    found = chosen[chosen["line"].isin(row["line"]) & (chosen["reading"] == first["reading"])]
+    if found.empty or f"{metric}_final" not in frame:
+        return
+    measured = Measured.of(frame, metric, first["log_likelihood_scale"])
+    made = {
+        line: cell
+        for line, run in zip(found["line"], found["run"], strict=True)
+        if not math.isnan((cell := measured.cell(trials[run], {"run_id": run})).mean)
+    }
+    cells = [made.get(line) for line in row["line"]]
+    whole = all(cell is not None for cell in cells)
+    if whole:
+        cells = mark_row(cells, Marking(Metric(metric).better))
+    tested = whole and any(cell.best and cell.claimed for cell in cells)
+    for published, cell in zip(row.to_dict("records"), cells, strict=True):
+        if cell is not None:
+            yield _compared(published, cell, whole if published["trials"] == UNDERLINED else tested)
+
+
+def _compared(
+    published: Mapping[str, str], cell: Cell, known: bool
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return one line of a comparison, and its chances; ``known``: whether the marks of its row are."""
+    bold = published["best_in_row"] == "yes"
+    obtained_bold = cell.best if published["trials"] == UNDERLINED else cell.bold
+    z, chance = _best_z(published, cell)
+    final, final_chance = _aside("final", published["final_mean"], cell.finals, published)
+    epochs, epochs_chance = _aside("epochs", published["epochs_to_convergence"], cell.epochs, published)
+    line = {
+        **{name: published[name] for name in ("model", *ROW, "offsets", "init")},
+        "scale": published["log_likelihood_scale"],
+        "obtained_sampler": published["reading"],
+        "run_id": cell.where["run_id"],
+        "published_mean": published["mean"],
+        "published_std": published["std"],
+        "published_n": int(published["trials"]),
+        "obtained_mean": cell.mean,
+        "obtained_std": cell.std,
+        "obtained_n": cell.n,
+        "diverged": cell.diverged,
+        "difference": cell.mean - float(published["mean"]),
+        "z": z,
+        **final,
+        **epochs,
+        "published_bold": bold,
+        "obtained_bold": obtained_bold if known else None,
+        "marks_agree": obtained_bold == bold if known else None,
+    }
+    return line, {"z": chance, "final_z": final_chance, "epochs_z": epochs_chance}
+
+
+def _best_z(published: Mapping[str, str], cell: Cell) -> tuple[float, float]:
+    """Compare best values in standard errors; a single trial borrows the published spread."""
+    n, n_published = int(np.isfinite([*cell.values.values()]).sum()), int(published["trials"])
+    spread = float(published["std"])
+    parts = [(cell.std if n > 1 else spread) ** 2 / n, spread**2 / n_published]
+    # Welch's degrees of freedom; a borrowed spread has the published trials' ones.
+    weights = [parts[0] ** 2 / (n - 1), parts[1] ** 2 / (n_published - 1)] if n > 1 else []
+    freedom = (sum(parts) ** 2 / sum(weights) if sum(weights) else math.inf) if weights else n_published - 1
+    return _in_errors(published["mean"], cell.mean, sum(parts)), within_by_chance(freedom)
+
+
+def _aside(
+    name: str, text: str, values: np.ndarray, published: Mapping[str, str]
+) -> tuple[dict[str, Any], float]:
+    """Compare what the paper has in parentheses, without a spread: the obtained one is used on both sides."""
+    values, mean_of = finite(values), mean(values)
+    z = math.nan
+    if text and len(values) > 1:
+        variance = values.var(ddof=1) * (1 / len(values) + 1 / int(published["trials"]))
+        z = _in_errors(text, mean_of, variance)
+    line = {
+        f"published_{name}": text,
+        f"obtained_{name}": mean_of,
+        f"{name}_difference": mean_of - (float(text) if text else math.nan),
+        f"{name}_z": z,
+    }
+    return line, within_by_chance(len(values) - 1)
+
+
+def _in_errors(published: str, obtained: float, variance: float) -> float:
+    return (obtained - float(published)) / math.sqrt(variance + rounding_variance(published))
+
+
+def _decimals(text: str) -> int:
+    return len(text.partition(".")[2])
+
+
+def rounding_variance(text: str) -> float:
+    """Return the variance that rounding adds to a printed number with d decimals: 10^(-2 d) / 12."""
+    return 10.0 ** (-2 * _decimals(text)) / 12
+
+
+@cache
+def within_by_chance(freedom: float) -> float:
+    """Return the probability that a right value is within `LIMIT` standard errors, by Student's t."""
+    if freedom < 1:
+        return math.nan
+    if math.isinf(freedom):
+        return math.erf(LIMIT / math.sqrt(2))
+    from scipy.special import stdtr
+
+    return float(1 - 2 * stdtr(freedom, -LIMIT))

@@ -1,0 +1,408 @@
+"""The contents of a results table, and the sheet that shows it."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+import pandas as pd
+
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.results import Metric, default_metric, label, measured
+from cbm_cli.sheets import Document, Entry, Group, Label, Sheet, Value
+from cbm_cli.statistics.cells import Cell, Marking, Measured, mark_row, mean, statistic_column
+from cbm_cli.statistics.layout import Settings, TableLayout, columns_named, key_of, telling_apart
+from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
+from cbm_cli.text import count, did_you_mean, text_of
+
+MOST_DIGITS = 9
+METHODS = {"exact": "exact", "ais": "AIS", "raise": "RAISE"}  # endings of what cbm evaluate adds
+CORNERS = {"sampler": Label.of("Algorithm"), "learning_rate": Label.of("η")}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: one cell for each column, None where none is planned."""
+
+    settings: Settings  # of its first cell
+    cells: tuple[Cell | None, ...]
+
+
+@dataclass(frozen=True)
+class ResultsTable:
+    """The contents of a table, independent of its output format; see `build_table`."""
+
+    title: str
+    name: str  # of the experiment
+    layout: TableLayout
+    columns: tuple[Settings, ...]  # settings of the first cell of each column
+    groups: tuple[tuple[Row, ...], ...]
+    metric: str
+    scale: str
+    statistic: str
+    marking: Marking
+    left_out: int = 0  # trials of runs that the experiment no longer asks for
+    evaluated: bool = False  # the metric is of the final machine, by cbm evaluate
+    digits: int | None = None
+    cells: list[Cell] = field(init=False)  # all planned cells, in reading order
+
+    def __post_init__(self) -> None:
+        cells = [c for group in self.groups for row in group for c in row.cells if c is not None]
+        object.__setattr__(self, "cells", cells)
+
+    @property
+    def aside(self) -> str:
+        """Content of the parentheses: ``final``, ``epochs`` (of costs) or nothing."""
+        return "" if self.evaluated else {1: "final", -1: "epochs", 0: ""}[Metric(self.metric).better]
+
+    def document(self, split: int | str | None = None) -> Document:
+        """Return the table to print, in parts of at most ``split`` columns, or by ``groups``."""
+        layout = self.layout
+        corner = [CORNERS.get(axis, Label.of(axis)) for axis in layout.rows]
+        formats = self._formats()
+        sheet = Sheet(
+            header=[Label.join(corner, "-"), *(_heading(layout.columns, one) for one in self.columns)],
+            groups=[
+                Group(
+                    _heading(layout.groups, rows[0].settings) if layout.groups else None,
+                    [
+                        [_row_label(layout.rows, row.settings), *(self._value(c, formats) for c in row.cells)]
+                        for row in rows
+                    ],
+                )
+                for rows in self.groups
+            ],
+            title=self.title,
+            name=self.name,
+        )
+        sheets = (
+            [sheet] if split is None else sheet.split_groups() if split == "groups" else sheet.split(split)
+        )
+        about = {"title": self.title, "metric": self.metric, "scale": self.scale, "test": self.marking.test}
+        about |= {"alpha": self.marking.alpha, "correction": self.marking.correction}
+        about |= {"layout": asdict(layout), "notes": self.notes()}
+        return Document(sheets, self.notes(), records=[*map(self.record, self.cells)], about=about)
+
+    def record(self, cell: Cell) -> dict[str, Any]:
+        """Return everything known about a cell: one line of the long form."""
+        cost = Metric(self.metric).better < 0
+        test = cell.against_best
+        tested = test is not None and test.powered(self.marking.alpha)
+        return {
+            **cell.where,
+            "n": cell.n,
+            "n_planned": cell.planned,
+            "mean": cell.mean,
+            "std": cell.std,
+            "final_mean": mean(cell.finals),
+            **({"epochs_to_convergence": mean(cell.epochs)} if cost else {}),
+            "min_update" if cost else "max_update": cell.best_update,
+            "p_value": test.p_value if tested else None,
+            "effect_size": test.effect_size if tested else None,
+            "n_pairs": test.n_pairs if tested else None,
+            "best": cell.best,
+            "bold": cell.bold,
+            "underlined": cell.underlined,
+            "diverged": cell.diverged,
+        }
+
+    def _formats(self) -> tuple[str, str, str]:
+        """Return formats of mean, spread and aside; their digits show every marked difference."""
+        kind, fewest = {"epochs": ("f", 5), "final": ("f", 2)}.get(self.aside, ("g", 4))
+        if self.evaluated:
+            kind, fewest = "f", 2
+        if self.digits is not None:
+            kind, digits = "f", self.digits
+        else:
+            enough = (d for d in range(fewest, MOST_DIGITS) if self._distinct(f".{d}{kind}"))
+            digits = next(enough, MOST_DIGITS)
+        less = max(digits - (2 if kind == "g" else 1), 0)
+        spread = digits if self.aside != "epochs" and kind == "f" else less
+        return f".{digits}{kind}", f".{spread}{kind}", ".0f" if self.aside == "epochs" else f".{less}f"
+
+    def _distinct(self, spec: str) -> bool:
+        """Whether the best of each row differs, as printed, from every cell without a mark."""
+        rows = ([c for c in row.cells if c and c.n] for rows in self.groups for row in rows)
+        return not any(
+            format(best.mean, spec) == format(cell.mean, spec) and best.mean != cell.mean
+            for row in rows
+            for best in row
+            if best.best
+            for cell in row
+            if not cell.mark
+        )
+
+    def _value(self, cell: Cell | None, formats: tuple[str, str, str]) -> Entry:
+        if cell is None:
+            return Value("–")
+        flags = [] if cell.complete else [f"n={cell.n}/{cell.planned}"]
+        flags += [f"{cell.diverged} diverged"] if cell.diverged else []
+        if math.isnan(cell.mean):
+            return Value("diverged" if cell.n else "–", flags=", ".join(flags))
+        aside = {"final": cell.finals, "epochs": cell.epochs}.get(self.aside)
+        number, spread, behind = (
+            "–" if value is None or math.isnan(value) else format(value, spec)
+            for value, spec in zip(
+                (cell.mean, cell.std, None if aside is None else mean(aside)), formats, strict=True
+            )
+        )
+        return Value(number, spread, behind if self.aside else "", ", ".join(flags), cell.mark)
+
+    def notes(self) -> list[str]:
+        """Return the caption: what is shown, the test, and what is incomplete or diverged."""
+        missing = sum(not cell.complete for cell in self.cells)
+        diverged = sum(cell.diverged for cell in self.cells)
+        incomplete = (
+            f"INCOMPLETE: {missing} of {count(len(self.cells), 'cell')} "
+            f"{'lacks' if missing == 1 else 'lack'} trials, shown as [n=done/planned]."
+        )
+        odd = (
+            f"{count(diverged, 'trial')} diverged: counted in the cell, left out of its means where not "
+            "finite, last in the test."
+        )
+        left = f"Left out: {count(self.left_out, 'trial')} of runs that the experiment no longer asks for."
+        notes = [self._what(), " ".join(self._marks()), incomplete * bool(missing), odd * bool(diverged)]
+        return [note for note in [*notes, left * bool(self.left_out)] if note]
+
+    def _what(self) -> str:
+        metric = Metric(self.metric)
+        if self.evaluated:
+            base, _, method = self.metric.rpartition("_")
+            what = f"{Metric(base).name} ({METHODS[method]}) of the final machine"
+        else:
+            best = "minimum" if metric.better < 0 else "maximum"
+            what = {
+                "max": f"{best} {metric.name} during training",
+                "final": f"final {metric.name}",
+                "best-valid": f"{metric.name} at the best validation value",
+            }[self.statistic]
+        rows = f"summed over the {metric.part} rows" if self.scale == "total" else f"per {metric.part} sample"
+        aside = {
+            "final": " (mean of the final values)",
+            "epochs": " (mean of the epochs to convergence, all epochs where a trial did not converge)",
+            "": "",
+        }[self.aside]
+        numbers = sorted({cell.n for cell in self.cells if cell.n}) or [0]
+        few = f"{numbers[0]} to " if len(numbers) > 1 else ""
+        return (
+            f"{what[0].upper()}{what[1:]}{f', {rows}' if metric.better else ''}: "
+            f"mean ± standard deviation{aside} over {few}{count(numbers[-1], 'trial')}."
+        )
+
+    def _marks(self) -> Iterator[str]:
+        better, test, alpha, correction = self.marking
+        pairs = "pair" if test == "signed-rank" else "trial"
+        tests = [cell.against_best for cell in self.cells if cell.against_best and cell.claimed]
+        if tests:
+            least = max(tests, key=lambda it: it.smallest_p)
+            corrected = (
+                f"{correction.capitalize()} correction within a row" if correction else "no correction"
+            )
+            yield (
+                "Bold: best of the row, or not significantly different from it (two-sided Wilcoxon "
+                f"{test} test, α = {alpha:g}, {corrected}; "
+                f"smallest possible p with {count(least.n_pairs, pairs)}: {least.smallest_p:.2g})."
+            )
+            if test == "signed-rank" and 2 * least.smallest_p >= alpha:
+                yield (
+                    f"With {count(least.n_pairs, pairs)} a difference is significant only where all pairs "
+                    "agree in direction."
+                )
+        weak = [cell.against_best for cell in self.cells if cell.against_best and not cell.claimed]
+        weak = [one for one in weak if not one.powered(alpha)]
+        if weak:
+            least = max(weak, key=lambda it: it.smallest_p)
+            why = f"smallest possible p with {count(least.n_pairs, pairs)}: {least.smallest_p:.2g}"
+            if least.smallest_p < alpha:
+                why = f"fewer than {count(FEWEST_PAIRS, pairs)}"
+            yield (
+                f"Underlined: best of a row with too few {pairs}s for the test to find any difference "
+                f"({why}, α = {alpha:g}); no significance is claimed."
+            )
+        if not better:
+            yield (
+                f"No test: neither more nor less {Metric(self.metric).name} is better; "
+                "--best lowest or --best highest marks and tests the best of a row."
+            )
+
+
+def _spelled(axis: str, value: Any) -> Label:
+    if not isinstance(value, str):
+        return Label.of(text_of(value) or "–")
+    text, unicode, latex = (label(axis, value, style) for style in ("text", "unicode", "latex"))
+    if axis == "offsets":
+        return Label(text, unicode, f"${latex}$")
+    return Label(text, unicode, latex) if axis == "sampler" else Label.of(text)
+
+
+def _row_label(axes: Sequence[str], settings: Settings) -> Label:
+    return Label.join([_spelled(axis, settings[axis]) for axis in axes], "-")
+
+
+def _heading(axes: Sequence[str], settings: Settings) -> Label:
+    """Return the label of a group or a column; a number alone would not say what it counts."""
+    parts = []
+    for axis in axes:
+        name = [] if isinstance(settings[axis], str) else [Label.of(axis.replace("_", " "))]
+        parts.append(Label.join([*name, _spelled(axis, settings[axis])], " "))
+    return Label.join(parts, ", ")
+
+
+def build_table(
+    frame: pd.DataFrame,
+    manifest: Mapping[str, Any],
+    *,
+    axes: Mapping[str, Sequence[str]] | None = None,
+    metric: str | None = None,
+    statistic: str | None = None,
+    best: str | None = None,
+    digits: int | None = None,
+    **marking: Any,
+) -> ResultsTable:
+    """Summarise an experiment's trials into a table with significance marks.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The experiment's ``summary.csv``: one row for each finished trial.
+    manifest : mapping
+        ``experiment``, ``description``, ``trials`` (planned), ``table`` and ``cells`` (settings and
+        ``run_id``). The order of rows, columns and groups is the order of the cells.
+    axes : mapping of {'rows', 'columns', 'groups'} to sequence of str, optional
+        Names of settings, the grid's or those of ``summary.csv``. Default of an axis: the manifest's
+        ``table`` without what another axis names. If no axis is given, the rows also show
+        whatever else varies within a cell.
+    metric : str, optional
+        Such as ``train_log_likelihood``; default: the manifest's, else `default_metric`.
+    statistic : {'max', 'final', 'best-valid'}, optional
+        Best value over training (of a cost the minimum), last value, or value at the best evaluation of the
+        validation part. Recorded metrics and results of ``cbm evaluate`` have the last value only.
+    best : {'highest', 'lowest'}, optional
+        Which mean of a row is the best; default: as the metric says. Recorded metrics have none.
+    digits : int, optional
+        Decimals; default: 2, of costs 5, more where a marked difference would not show.
+    **marking
+        ``test``, ``alpha`` and ``correction`` of `Marking`.
+
+    Raises
+    ------
+    CbmError
+        Unknown column or metric, or a cell of the asked-for axes within which another setting varies.
+    """
+    cells = list({cell["run_id"]: cell for cell in manifest["cells"]}.values())
+    if frame.empty or not cells:
+        raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
+    table = manifest["table"]
+    metric = _metric(frame, metric or table["metric"])
+    evaluated = f"{metric}_final" not in frame and metric in frame
+    statistic = _statistic(frame, metric, evaluated, statistic, table)
+    layout = _layout(table, cells, axes or {})
+    better = {"highest": 1, "lowest": -1, None: Metric(metric).better}[best]
+    columns, groups = _arranged(cells, layout)
+    built = ResultsTable(
+        title=manifest.get("description", ""),
+        name=manifest.get("experiment", ""),
+        layout=layout,
+        columns=columns,
+        groups=(),
+        metric=metric,
+        scale=table["scale"],
+        statistic=statistic,
+        marking=Marking(better, **marking),
+        left_out=int((~frame["run_id"].isin([cell["run_id"] for cell in cells])).sum()),
+        evaluated=evaluated,
+        digits=digits,
+    )
+    values = Measured.of(frame, metric, table["scale"], statistic)
+    trials = frame.groupby("run_id").indices
+
+    def row(planned: Sequence[Settings | None]) -> Row:
+        made = [
+            cell
+            and values.cell(
+                trials.get(cell["run_id"], _NONE),
+                {axis: cell[axis] for axis in layout.axes},
+                manifest["trials"],
+            )
+            for cell in planned
+        ]
+        first = next(cell for cell in planned if cell)
+        return Row(first, tuple(mark_row(made, built.marking)))
+
+    return replace(built, groups=tuple(tuple(map(row, rows)) for rows in groups))
+
+
+_NONE = pd.Series([], dtype=int).to_numpy()
+
+
+def _arranged(
+    cells: Sequence[Settings], layout: TableLayout
+) -> tuple[tuple[Settings, ...], list[list[list[Settings | None]]]]:
+    """Return the first cell of each column, and the cells by group, row and column."""
+    places: dict[tuple[str, ...], Settings] = {}
+    for cell in cells:
+        twin = places.setdefault(key_of(cell, layout.axes), cell)
+        if twin is not cell:
+            varying = [c for c in cell if c != "run_id" and text_of(cell[c]) != text_of(twin[c])]
+            raise CbmError(
+                f"the cell {', '.join(key_of(cell, layout.axes))} would mix runs that differ in "
+                f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows, --columns or --groups"
+            )
+    groups: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {}
+    heads: dict[tuple[str, ...], Settings] = {}
+    for cell in cells:
+        heads.setdefault(key_of(cell, layout.columns), cell)
+        groups.setdefault(key_of(cell, layout.groups), {})[key_of(cell, layout.rows)] = None
+    return tuple(heads.values()), [
+        [[places.get(group + row + head) for head in heads] for row in rows] for group, rows in groups.items()
+    ]
+
+
+def _layout(
+    defaults: Mapping[str, Sequence[str]], cells: Sequence[Settings], asked: Mapping[str, Sequence[str]]
+) -> TableLayout:
+    """Return the asked-for axes, and the default ones without the columns that were asked for elsewhere."""
+    named = {
+        axis: tuple(c for name in names for c in columns_named(name, cells, f"--{axis}"))
+        for axis, names in asked.items()
+    }
+    taken = {column for columns in named.values() for column in columns}
+    axes = {
+        axis: named[axis] if axis in named else tuple(c for c in defaults[axis] if c not in taken)
+        for axis in ("groups", "rows", "columns")
+    }
+    for one, other in combinations(axes, 2):
+        for column in set(axes[one]) & set(axes[other]):
+            raise CbmError(f"{column} is named in both --{one} and --{other}; name it once")
+    layout = TableLayout(**axes)
+    if named:
+        return layout
+    return replace(layout, rows=(*layout.rows, *telling_apart(cells, layout.axes, cells[0])))
+
+
+def _metric(frame: pd.DataFrame, asked: str | None) -> str:
+    """Return the metric that is asked for, else the usual one of the results' kind."""
+    known = measured(frame)
+    metric = asked or default_metric(known)
+    if metric is None or not known:
+        remedy = f"; choose --metric: there are {', '.join(known)}" if known else ""
+        raise CbmError(f"nothing was evaluated (evaluate: method: none){remedy}")
+    if metric not in known:
+        raise CbmError(f"the results hold no metric {metric}{did_you_mean(metric, known)}")
+    return metric
+
+
+def _statistic(
+    frame: pd.DataFrame, metric: str, evaluated: bool, asked: str | None, table: Mapping[str, Any]
+) -> str:
+    """Return the statistic that is asked for, else the usual one of the metric."""
+    recorded = not Metric(metric).better
+    statistic = asked or ("final" if evaluated or recorded else table.get("statistic", "max"))
+    if evaluated and statistic != "final":
+        raise CbmError(f"--statistic {statistic}: {metric} is known of the final machine only; leave it out")
+    if statistic_column(frame, Metric(metric), statistic) not in frame:
+        if statistic == "best-valid":
+            raise CbmError("--statistic best-valid: the data sets have no validation part that was evaluated")
+        raise CbmError(f"--statistic {statistic}: of {metric} there is the final value only; leave it out")
+    return statistic
