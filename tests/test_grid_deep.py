@@ -21,7 +21,7 @@ from cbm_cli.grid import (
     read_grid,
 )
 from cbm_cli.results.identity import run_id
-from cbm_cli.results.reading import label
+from cbm_cli.results import label
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 MACHINES = {

@@ -69,7 +69,8 @@ def print_table(results: Results, experiment: str, format_: str, **choices: Any)
 
     from cbm_cli.statistics import build_table, render
 
-    built = build_table(results.summary(experiment), results.manifest(experiment), **choices)
+    store = results.store(experiment)
+    built = build_table(store.summary(), store.manifest(), **choices)
     console = Console()
     text = render(built, format_, console if console.is_terminal else None)
     click.echo(text.rstrip("\n"))

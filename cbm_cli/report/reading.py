@@ -76,7 +76,7 @@ class Curves:
 
 def read_curves(results: Results, experiment: str, select: Mapping[str, str], metric: str | None) -> Curves:
     """Read what `plot_curves` draws; it lists the errors."""
-    manifest = results.manifest(experiment)
+    manifest = results.store(experiment).manifest()
     cells, table = _selected(manifest["cells"], select), manifest["table"]
     lines, panels = _axes(cells, table)
     count = len({_key(cell, panels) for cell in cells})
@@ -140,8 +140,8 @@ class _Reader:
     """The finished trials of an experiment, and the columns of their curves and records."""
 
     def __init__(self, results: Results, experiment: str) -> None:
-        self.results, self.experiment = results, experiment
-        self.summary = results.summary(experiment)
+        self.store, self.experiment = results.store(experiment), experiment
+        self.summary = self.store.summary()
         if self.summary.empty:
             raise IncompleteError(f"{experiment}: no finished trial yet; start with `cbm run`")
 
@@ -174,8 +174,8 @@ class _Reader:
         return [column for frame in frames for column in frame if column not in ("update", "epoch")]
 
     def _frames(self, cell: Cell, trial: int) -> Iterator[pd.DataFrame]:
-        for read in (self.results.curve, self.results.records):
-            yield read(self.experiment, cell["run_id"], trial)
+        for read in (self.store.curve, self.store.records):
+            yield read(cell["run_id"], trial)
 
     def trials(self, cell: Cell, metric: str) -> tuple[pd.DataFrame, int] | None:
         """The metric by update and trial, and how many trials stopped before others, or None without any.
