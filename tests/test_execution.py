@@ -15,7 +15,8 @@ from cbm_cli import __version__
 from cbm_cli.datasets import load
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import Agenda, Failure, Job, estimate_seconds, forecast
-from cbm_cli.execution.engines import in_process, on_cluster, on_local_workers
+from cbm_cli.execution.cluster import on_cluster
+from cbm_cli.execution.engines import in_process, on_local_workers
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash
 from cbm_cli.results import Outcome

@@ -20,8 +20,8 @@ from cbm_cli.grid import (
     json_schema,
     read_grid,
 )
-from cbm_cli.results.identity import run_id
 from cbm_cli.results import label
+from cbm_cli.results.identity import run_id
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 MACHINES = {

@@ -182,7 +182,7 @@ class Store:
     # Reading
 
     def progress(self, run_id: str, number: int, start: str = "") -> Progress | None:
-        """Return the progress of an unfinished trial that started from ``start``, or None; as `read_progress`."""
+        """Read the progress of an unfinished trial; see `read_progress`."""
         return read_progress(self.path(run_id, number, ".state.npz"), start)
 
     def pretrained(self, pretraining: str, number: int) -> Machine | None:
@@ -222,8 +222,14 @@ class Store:
         ends = (name.removeprefix("trial-").removesuffix(suffix) for name in names if name.endswith(suffix))
         return {int(number) for number in ends if number.isdigit()}  # trial-007.records.csv is not a curve
 
+    def seconds(self, run_id: str) -> list[float]:
+        """Return the times of the finished trials of a run, in all experiments of the results folder."""
+        stores = [Store(folder) for folder in self.folder.parent.glob("*/") if (folder / "trials").is_dir()]
+        rows = (store.row(run_id, number) for store in stores for number in store.finished(run_id))
+        return [row["seconds"] for row in rows if row]
+
     def damaged(self, run_id: str, number: int) -> str | None:
-        """Return what is wrong with the files of a finished trial, or None: a changed curve, a missing file."""
+        """Return what is wrong with the files of a finished trial, or None."""
         curve = self.path(run_id, number, ".csv")
         try:
             record = json.loads(self.path(run_id, number, ".json").read_bytes())
