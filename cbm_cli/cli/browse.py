@@ -56,7 +56,7 @@ def _counts(one: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _results_and(words: tuple[str, ...], usage: str, least: int = 1) -> tuple[Results, str | None]:
-    """Return the results folder, results/ by default, and what is named in it; a folder alone if least is 0."""
+    """Return the results folder, results/ by default, and the name of something in it."""
     from cbm_cli.results import Results
 
     if not least <= len(words) <= 2:

@@ -232,7 +232,8 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
 
         note(
             f"\nInterrupted; {display.done:,} of {count(display.total, 'trial')} finished in "
-            f"this run; the progress of the others is saved. To resume:\n\n  {program()} {shlex.join(sys.argv[1:])}\n"
+            "this run; the progress of the others is saved. To resume:\n\n"
+            f"  {program()} {shlex.join(sys.argv[1:])}\n"
         )
         raise
 
