@@ -41,7 +41,7 @@ def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def program() -> str:
     """Return how the user can run this cbm: ``cbm`` if the shell finds it, else the path that was typed."""
     typed, found = Path(sys.argv[0]), shutil.which("cbm")
-    if typed.name == "__main__.py":
+    if typed.name == "__main__.py" and typed.parent.name == "cli":
         return f"{shlex.quote(sys.executable)} -m cbm_cli.cli"
     if typed.name != "cbm" or (found and typed.exists() and typed.samefile(found)):
         return "cbm"
