@@ -557,9 +557,7 @@ NOTES = [
     "(α = 0.05), if the whole row was run with 6 pairs or more.",
     "Published values without a comparable trial here: 480 RBM values.",
 ]
-FINALS = (
-    "4 of 4 published final values within 2 standard errors (expected if all were right: 3.6 ± 0.6)"
-)
+FINALS = "4 of 4 published final values within 2 standard errors (expected if all were right: 3.6 ± 0.6)"
 MAXIMA = (
     "3 of 4 published values within 2 standard errors (expected if all were right: 3.7 ± 0.5); "
     "2 of 4 significance marks agree"

@@ -1,24 +1,27 @@
 """Trials on workers: a crash takes no other trial down; a cluster started by hand gives the same bytes."""
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 
 from cbm_cli import __version__
 from cbm_cli.datasets import load
 from cbm_cli.errors import CbmError
-from cbm_cli.execution import Agenda, Failure, Job, estimate_seconds, forecast
-from cbm_cli.execution.engines import in_process, on_cluster, on_local_workers
+from cbm_cli.execution import Failure, Job, engines, worker
+from cbm_cli.execution.cluster import on_cluster
+from cbm_cli.execution.engines import in_process, on_local_workers
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash
-from cbm_cli.results import Outcome
+from cbm_cli.results import Outcome, Progress
 from tests.builders import GRID, cbm, files
 
 SETTINGS = Settings(
@@ -75,6 +78,46 @@ def test_trials_that_raise_or_kill_their_worker_fail_alone_on_workers():
     assert results[2].message == "RuntimeError: no seed today"
 
 
+class Waiting(Trial):
+    """A trial that does not look up for a minute."""
+
+    @property
+    def seed(self):
+        time.sleep(60)
+        return 1
+
+
+def test_stopped_workers_return_their_progress_or_are_ended(monkeypatch):
+    monkeypatch.setattr(engines, "PATIENCE", 2.0)
+    long = SETTINGS.model_copy(update={"updates": 10**9})
+    (job, waiting), stopping, news = jobs(Trial, Waiting), Event(), []
+    job = replace(job, trial=replace(job.trial, settings=long))
+    began = time.monotonic()
+    timer = Timer(60, stopping.set)
+    timer.start()
+
+    def hear(run_id, number, update, value):
+        news.append((run_id, number, update))
+        stopping.set()
+
+    results = list(on_local_workers([job, waiting], hear, stopping, 2))
+    timer.cancel()
+    assert [(one.trial.number, type(result)) for one, result in results] == [(0, Progress)]
+    assert news[0][:2] == ("run", 0)
+    assert results[0][1].update >= news[0][2] > 0
+    assert time.monotonic() - began < 60
+
+
+def test_a_long_trial_is_saved_and_continues_on_its_worker(monkeypatch, tmp_path):
+    job = replace(jobs(Trial)[0], trial=Trial("test", SETTINGS.model_copy(update={"updates": 3000}), 0, 1))
+    monkeypatch.setattr(worker, "STRETCH", 0.0)
+    here = [result for _, result in in_process([job], listen, Event())]
+    assert [type(result) for result in here[-2:]] == [Progress, Outcome]
+    monkeypatch.undo()
+    there = endings(on_local_workers([job], listen, Event(), 1))[0]
+    assert here[-1].curve.tobytes() == there.curve.tobytes()
+
+
 def test_a_failed_trial_is_told_and_not_taken_as_done(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
@@ -93,15 +136,8 @@ def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(tmp_path, m
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
     cbm("run", "grid.yaml", "-o", "here", "-j", 0)
-    scheduler = ["dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
-    worker = ["dask_worker", "--nthreads", "1"]
-    started = [start_dask(*command) for command in (scheduler, worker, worker)]
-    try:
-        cbm("run", "grid.yaml", "-o", "there", "--scheduler", address("scheduler.json"))
-    finally:
-        for process in reversed(started):
-            process.terminate()
-            process.wait(20)
+    with dask(tmp_path, workers=2) as scheduler:
+        cbm("run", "grid.yaml", "-o", "there", "--scheduler", scheduler)
     here, there = files("here", ".csv", ".npz"), files("there", ".csv", ".npz")
     for found in (here, there):
         found.pop("bars/summary.csv")  # it has the seconds
@@ -109,18 +145,34 @@ def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(tmp_path, m
     assert len(here) == 24  # of 8 trials: curve, machine, end
 
 
-def start_dask(program, *options):
-    command = [sys.executable, "-m", f"distributed.cli.{program}", *options]
-    command += ["--no-dashboard", "--scheduler-file", "scheduler.json"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+@contextlib.contextmanager
+def dask(folder, workers=1):
+    """A scheduler and workers in processes of their own; the address of the scheduler."""
+    place = folder / "scheduler.json"
+
+    def start(program, *options):
+        command = [sys.executable, "-m", f"distributed.cli.{program}", *options]
+        command += ["--no-dashboard", "--scheduler-file", place]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    started = [start("dask_scheduler", "--host", "127.0.0.1", "--port", "0")]
+    started += [start("dask_worker", "--nthreads", "1") for _ in range(workers)]
+    try:
+        deadline = time.monotonic() + 60
+        while not (place.exists() and place.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        yield json.loads(place.read_text())["address"]
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(20)
 
 
-def address(path):
-    deadline = time.monotonic() + 30
-    while not Path(path).exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(0.2)
-    return json.loads(Path(path).read_text())["address"]
+def test_a_worker_that_dies_on_a_cluster_is_blamed_once_alone(tmp_path):
+    with dask(tmp_path) as scheduler:
+        results = endings(on_cluster(jobs(Trial, Deadly, Raising, Trial), listen, Event(), scheduler))
+    assert [type(results[n]) for n in range(4)] == [Outcome, Failure, Failure, Outcome]
+    assert "worker died" in results[1].message
 
 
 def test_no_scheduler_is_one_clear_error():
@@ -128,36 +180,13 @@ def test_no_scheduler_is_one_clear_error():
         list(on_cluster(jobs(Trial), listen, Event(), "tcp://127.0.0.1:1"))
 
 
-def test_estimate_counts_updates_pretraining_and_evaluations(monkeypatch):
-    timed = {(("rows", 1), ("temperatures", 400)): 4.0, (("temperatures", 3),): 0.5}
-    monkeypatch.setattr(forecast, "compile_kernels", lambda agenda: None)
-    monkeypatch.setattr(forecast, "_update_seconds", lambda job: 0.001)
-    monkeypatch.setattr(
-        forecast, "_seconds_with", lambda job, changes: timed.get(tuple(sorted(changes.items())), 99.0)
-    )
-    deep = Settings(
-        data={"name": "bars-and-stripes", "size": 2},
-        model={"kind": "dbm", "hidden": [3, 2]},
-        offsets="ddd^b",
-        sampler="CD-1",
-        learning_rate=0.1,
-        epochs=300,
-        batch=4,  # of 8 rows: 2 updates an epoch
-        pretraining={"epochs": 200},
-        evaluate={"method": "ais", "every": "100 epochs", "temperatures": 1000},
-    )
-    data = load("bars-and-stripes", size=2)
-    agenda = Agenda([], {}, {}, {}, [Job(Trial("test", deep, n, 1), "run", data, ()) for n in range(3)])
-    one = 0.001 * 2 * (200 + 300) + 4 * (0.5 + 1000 * 4.0 / 400)  # 4 evaluations, at 0, 100, 200 and 300
-    assert estimate_seconds(agenda) == pytest.approx(3 * one)
-
-
 # Versions
 
 
-def test_a_worker_of_another_version_is_refused_by_name(monkeypatch):
+def test_a_worker_of_another_version_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr("cbm_cli.execution.worker.version", lambda: "cbm 9.9")
-    results = endings(on_local_workers(jobs(Trial, Trial), listen, Event(), 1))
+    with dask(tmp_path) as scheduler:
+        results = endings(on_cluster(jobs(Trial, Trial), listen, Event(), scheduler))
     for failure in results.values():
         assert isinstance(failure, Failure)
         assert re.match(

@@ -8,8 +8,8 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.datasets import Dataset
+from cbm_cli.execution import dispatch as execution_run
 from cbm_cli.execution import make_agenda
-from cbm_cli.execution import run as execution_run
 from cbm_cli.grid import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Progress, Store

@@ -23,8 +23,8 @@ from cbm_cli.grid import (
     WeightDecay,
     read_grid,
 )
-from cbm_cli.results import run_id
-from cbm_cli.results.reading import label
+from cbm_cli.results import label
+from cbm_cli.results.identity import run_id
 from tests.builders import MACHINES, grid_text
 
 

@@ -197,14 +197,16 @@ def curves(experiment, folder="out"):
 
 def test_an_experiment_starts_from_the_trials_of_another_one_which_runs_first(grid):
     dry = cbm("run", "grid.yaml", "--dry-run").stdout
-    assert "8 trials: 0 done, 8 to run, 4 of them from machines of files or of another experiment" in dry
+    assert (
+        "8 trials: 0 finished before, 8 to run; 4 of them start from machines of files or of another" in dry
+    )
     cbm("run", "grid.yaml", "-j", 0, "-o", "out", "--no-table")
     first, second = curves("first"), curves("second")
     assert first.keys() == second.keys()
     assert len(first) == 4
     for key, curve in second.items():
         assert curve["train_log_likelihood"][0] == first[key]["train_log_likelihood"].iloc[-1]
-    assert "8 done, 0 to run" in cbm("run", "grid.yaml", "--dry-run", "-o", "out").stdout
+    assert "8 finished before, 0 to run" in cbm("run", "grid.yaml", "--dry-run", "-o", "out").stdout
     cbm("run", "grid.yaml", "first", "-j", 0, "-o", "alone", "--no-table")
     cbm("run", "grid.yaml", "second", "-j", 0, "-o", "alone", "--no-table")
     one, other = (files(folder, ".npz") for folder in ("out", "alone"))
@@ -236,21 +238,21 @@ def test_an_experiment_starts_from_machine_files(grid):
         last = first["dd^b_s", number]["train_log_likelihood"].iloc[-1]
         assert curve["train_log_likelihood"][0] == pytest.approx(last, rel=1e-6)
     # The content decides: a file that changes makes its trials run again, and no other.
-    assert "4 done, 0 to run" in cbm("run", "grid.yaml", "second", "--dry-run", "-o", "out").stdout
+    assert "4 finished before, 0 to run" in cbm("run", "grid.yaml", "second", "--dry-run", "-o", "out").stdout
     shutil.copy("start/trial-000.npz", "start/trial-001.npz")
     result = cbm("run", "grid.yaml", "second", "--dry-run", "-o", "out")
-    assert "2 done, 2 to run, 2 of them from machines" in result.stdout
+    assert "2 finished before, 2 to run; 2 of them start from machines" in result.stdout
     assert "started from another machine than start/trial-001.npz holds now" in result.stderr
     # One file for all trials is part of the run-id.
     grid(("experiment: first", "path: start/trial-000.npz"))
-    assert "0 done, 4 to run" in cbm("run", "grid.yaml", "second", "--dry-run", "-o", "out").stdout
+    assert "0 finished before, 4 to run" in cbm("run", "grid.yaml", "second", "--dry-run", "-o", "out").stdout
 
 
 def test_more_epochs_continue_finished_trials(grid):
     cbm("run", "grid.yaml", "first", "-j", 0, "-o", "out", "--no-table")
     longer = ("run", "grid.yaml", "first", "--set", "epochs=10", "--no-table", "-o")
     dry = cbm(*longer, "out", "--dry-run").stdout
-    assert "4 trials: 0 done, 4 to run, 4 of them from the end of a shorter training" in dry
+    assert "4 trials: 0 finished before, 4 to run; 4 of them continue a shorter training" in dry
     cbm(*longer, "out", "-j", 0)
     cbm(*longer, "new", "-j", 0)
     at_once = files("new", ".csv", ".npz")
@@ -258,7 +260,7 @@ def test_more_epochs_continue_finished_trials(grid):
     for path in at_once.keys() - {"first/summary.csv"}:
         assert continued[path] == at_once[path], path
     # Other settings have other courses.
-    assert "from the end" not in cbm(*longer, "out", "--dry-run", "--set", "learning_rate=0.2").stdout
+    assert "shorter training" not in cbm(*longer, "out", "--dry-run", "--set", "learning_rate=0.2").stdout
 
 
 def test_an_end_that_was_cut_short_is_named_and_the_trial_starts_afresh(grid):
@@ -333,7 +335,7 @@ def test_a_circle_of_starts_is_told_once_for_each_experiment(grid):
         ),
         (
             [("first: {}", "first: {trials: 1}")],
-            "needs trial 1 of first, which has 1 trials; raise them by: cbm",
+            "needs trial 1 of first, which has 1 trial; add more with: cbm",
         ),
         (
             [("experiment: first", "experiment: first, machine: best-valid"), ("train+valid", "train")],
@@ -349,7 +351,7 @@ def test_an_experiment_without_the_trials_that_are_needed_is_refused(grid, chang
 def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
     """The scheme alone tells the cells apart; that their initial biases differ, too, does not matter."""
     grid(("first: {}", "first: {when: [{if: {offsets: 00}, set: {init: zero}}], learning_rate: 0.2}"))
-    assert "8 to run, 4 of them from machines" in cbm("run", "grid.yaml", "--dry-run").stdout
+    assert "8 to run; 4 of them start from machines" in cbm("run", "grid.yaml", "--dry-run").stdout
 
 
 def test_trials_that_are_not_finished_are_named_with_the_command_that_makes_them(grid):

@@ -1,24 +1,48 @@
-"""The command line: one file a command, which parses, calls and echoes. Nothing is computed here."""
+"""The command line: each command parses its arguments, calls other rooms and prints; it computes nothing."""
+
+import signal
+import threading
+from importlib import import_module
+from typing import NoReturn
 
 import click
 
 import cbm_cli
-from cbm_cli.cli.compare import compare
-from cbm_cli.cli.data import data
-from cbm_cli.cli.evaluate import evaluate
-from cbm_cli.cli.features import features
-from cbm_cli.cli.plot import plot
-from cbm_cli.cli.run import run
-from cbm_cli.cli.sample import sample
-from cbm_cli.cli.schema import schema
-from cbm_cli.cli.table import table
 from cbm_cli.errors import CbmError
+
+# Modules of the commands, imported on use; each command has the name of its function.
+_COMMANDS = {
+    "run": "run",
+    "ls": "browse",
+    "show": "browse",
+    "best": "browse",
+    "prune": "browse",
+    "table": "table",
+    "compare": "compare",
+    "plot": "plot",
+    "evaluate": "evaluate",
+    "features": "features",
+    "sample": "sample",
+    "data": "data",
+    "schema": "schema",
+}
 
 
 class _Group(click.Group):
-    """Turns the errors that a user is meant to read into one line and an exit code."""
+    """Commands that are imported on use; errors for the user become a message and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_COMMANDS]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        return getattr(import_module(f"cbm_cli.cli.{_COMMANDS[name]}"), name)
 
     def invoke(self, ctx: click.Context) -> object:
+        before = None
+        if threading.current_thread() is threading.main_thread():
+            before = signal.signal(signal.SIGTERM, _end)
         try:
             return super().invoke(ctx)
         except CbmError as error:
@@ -27,13 +51,17 @@ class _Group(click.Group):
             raise complaint from None
         except KeyboardInterrupt:
             ctx.exit(130)
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """End on SIGTERM as after an error, so that files are completed."""
+    raise SystemExit(128 + number)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(cbm_cli.__version__, prog_name="cbm")
+@click.version_option(cbm_cli.__version__, message="cbm %(version)s (cbm-cli)")
 def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
-
-
-for command in (run, table, compare, plot, evaluate, features, sample, data, schema):
-    main.add_command(command)

@@ -1,18 +1,24 @@
-"""``cbm evaluate``: the likelihood of machines, exact, estimated or bounded; the cost of auto encoders."""
+"""``cbm evaluate``: the likelihood of machines, exact, estimated or bounded, or the cost of auto encoders."""
 
 from __future__ import annotations
 
 import json
+import math
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import note
+from cbm_cli.cli.common import json_option, note, print_list
 from cbm_cli.errors import CbmError
+from cbm_cli.text import count
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from cbm_cli.machines.likelihood import Method
+    from cbm_cli.results import Store
 
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
@@ -29,16 +35,16 @@ _QUANTITIES = {
 @click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
 @click.option("--data", "source", metavar="NAME|FILE", help="Rows: a data set's name, or a file.")
 @click.option(
-    "--part", type=click.Choice(["train", "valid", "test"]), default="train", help="Of a named set."
+    "--part", type=click.Choice(["train", "valid", "test"]), default="train", help="Part of a named data set."
 )
-@click.option("--temperatures", type=click.IntRange(3), show_default="14500; of deep machines 29000")
+@click.option("--temperatures", type=click.IntRange(3), show_default="14500; for deep machines 29000")
 @click.option(
     "--runs", type=click.IntRange(2), default=100, show_default=True, help="Independent runs of AIS."
 )
 @click.option("--base", type=click.Choice(["base-rate", "uniform"]), default="base-rate", show_default=True)
 @click.option("--rows", type=click.IntRange(1), help="Evaluate a fixed subsample of this many rows.")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=1, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def evaluate(
     target: Path,
     experiments: tuple[str, ...],
@@ -52,12 +58,12 @@ def evaluate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Evaluate a machine file of anyone's, or add columns to the finished trials of RESULTS.
+    """Evaluate any machine file, or add columns to the finished trials of RESULTS.
 
-    MODEL.npz is a machine of any kind in the documented form (docs/formats.md); it needs --data. Of a results
-    folder, every part of each trial's own data is evaluated.
+    MODEL.npz is a machine of any kind in the documented form (docs/formats.md); it needs --data. In a results
+    folder, every trial is evaluated on all parts of its own data, and the means of each cell are printed.
 
-    Of a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
+    For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
     estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
     """
     from cbm_cli.machines.likelihood import Method
@@ -68,7 +74,7 @@ def evaluate(
         answer = _evaluate_file(target, source, part, how)
         click.echo(json.dumps(answer) if as_json else _shown(answer))
     elif source:
-        raise CbmError("--data is for a machine file; trials are evaluated on the data they were trained on")
+        raise CbmError("--data is for machine files; trials are evaluated on their own data; remove --data")
     else:
         _evaluate_results(target, experiments, how, as_json)
     if raised:
@@ -99,27 +105,59 @@ def _evaluate_results(folder: Path, experiments: tuple[str, ...], how: Method, a
 
     results = Results(folder)
     for experiment in experiments or results.require_experiments():
-        summary = results.store(experiment).folder / "summary.csv"
-        evaluated, skipped = 0, 0
-        for title, columns in evaluate_trials(results.store(experiment), how):
-            evaluated, skipped = evaluated + bool(columns), skipped + (not columns)
-            if columns:
-                _show_columns(experiment, title, columns, as_json)
+        store, found, skipped = results.store(experiment), [], 0
+        with closing(evaluate_trials(store, how)) as trials, _counter(store, as_json) as advance:
+            for cell, number, columns in trials:
+                advance()
+                skipped += not columns
+                if columns and as_json:
+                    title = f"{cell['run_id']} {number}"
+                    click.echo(json.dumps({"experiment": experiment, "trial": title} | columns))
+                elif columns:
+                    found.append((cell, columns))
+        if found:
+            click.echo(f"{experiment}: means over trials")
+            _print_means(store, found)
+        summary = store.folder / "summary.csv"
         if skipped:
             note(
-                f"{experiment}: {skipped} trials of auto encoders have no normalised likelihood; their costs "
-                f"are in {summary} already"
+                f"{experiment}: {count(skipped, 'trial')} of auto encoders have no normalised likelihood; "
+                f"their costs are in {summary} already"
             )
-        if evaluated or not skipped:
+        if skipped == 0 or found or as_json:
             note(f"{summary}: columns added")
 
 
-def _show_columns(experiment: str, title: str, columns: dict[str, float], as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({"experiment": experiment, "trial": title} | columns))
-    else:
-        values = ", ".join(f"{name} {value:.4f}" for name, value in columns.items())
-        click.echo(f"{experiment}: {title}: {values}")
+@contextmanager
+def _counter(store: Store, as_json: bool) -> Iterator[Callable[[], None]]:
+    """Count the evaluated trials on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        trials = sum(
+            len(store.finished(run_id)) for run_id in {c["run_id"] for c in store.manifest()["cells"]}
+        )
+        task = progress.add_task(store.experiment, total=trials)
+        yield lambda: progress.advance(task)
+
+
+def _print_means(store: Store, found: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
+    """Print a line per cell: the settings that vary, the number of trials, the mean of each column."""
+    from cbm_cli.results.inventory import telling_apart
+
+    axes = telling_apart(store.manifest())
+    trials: dict[tuple[str, ...], list[dict[str, float]]] = {}
+    for cell, columns in found:
+        trials.setdefault(tuple(str(cell[axis]) for axis in axes), []).append(columns)
+    names = [name for name in found[0][1] if "standard_error" not in name]
+    rows = []
+    for settings, values in trials.items():
+        means = (sum(columns.get(name, math.nan) for columns in values) / len(values) for name in names)
+        rows.append((*settings, str(len(values)), *(f"{mean:.4f}" for mean in means)))
+    print_list((*axes, "trials", *names), rows)
 
 
 def _warn(answer: dict[str, Any], name: str) -> None:
@@ -128,7 +166,7 @@ def _warn(answer: dict[str, Any], name: str) -> None:
         bracket = ", and compare --raise" if "log_likelihood" in answer else ""
         note(
             f"warning: {name}: only {effective:.1f} effective runs carry the estimate; trust neither it nor "
-            f"its error: use more --temperatures{bracket}"
+            f"its error; use more --temperatures{bracket}"
         )
     if answer.get("mean_field_unsettled"):
         note(
@@ -152,7 +190,7 @@ def _quantity(words: str, its: dict[str, Any], unit: str = "nats ") -> list[str]
     error = f" ± {its['standard_error']:.6f}" if "standard_error" in its else ""
     return [
         f"{words:<15} {its['mean']:.6f}{error} {unit}per row ({its['n']} rows)",
-        f"{'':<15} {its['total']:.6f} {unit}in all",
+        f"{'':<15} {its['total']:.6f} {unit}in total",
     ]
 
 

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import note
-from cbm_cli.errors import CbmError
+from cbm_cli.cli.common import note, note_activation, program
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.text import count, duration
 
 if TYPE_CHECKING:
-    from cbm_cli.execution import Agenda, Report
+    from collections.abc import Mapping, Sequence
+
+    from cbm_cli.execution import Agenda, Ending, Forecast
+    from cbm_cli.execution.forecast import Span
     from cbm_cli.grid import Grid
 
 MANY_TRIALS = 100_000
+LONG = 3600.0  # seconds of a trial that are worth a warning
 
 
 @click.command()
@@ -23,14 +28,19 @@ MANY_TRIALS = 100_000
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="results/", help="Results folder.")
 @click.option(
-    "-j", "--jobs", type=click.IntRange(0), help="Worker processes; 0: this one. Default: all cores."
+    "-j", "--jobs", type=click.IntRange(0), help="Worker processes; 0: only this one. Default: all cores."
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, such as tcp://host:8786.")
-@click.option("--trials", type=click.IntRange(1), help="Trials of each cell, in place of the grid's number.")
+@click.option("--trials", type=click.IntRange(1), help="Trials of each cell, instead of the grid's number.")
 @click.option(
     "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Set a field in every experiment."
 )
-@click.option("--dry-run", is_flag=True, help="Say what is done and what is to do, and how long it may take.")
+@click.option(
+    "--available", is_flag=True, help="Leave out data sets whose files are missing, and exit with 3."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Only say what is done, what is to do and how long it may take."
+)
 @click.option("--list", "list_", is_flag=True, help="List the experiments of the grid.")
 @click.option("--yes", is_flag=True, help=f"Run grids of more than {MANY_TRIALS:,} trials.")
 @click.option("--no-table", is_flag=True, help="Do not print the tables at the end.")
@@ -42,41 +52,43 @@ def run(
     scheduler: str | None,
     trials: int | None,
     changes: tuple[str, ...],
+    available: bool,
     dry_run: bool,
     list_: bool,
     yes: bool,
     no_table: bool,
 ) -> None:
-    """Run experiments of a YAML grid: those named, or the grid's default.
+    """Run experiments of a YAML grid: the named ones, or the grid's default.
 
-    Finished trials are kept and never run again; run the same command to go on after an interruption,
-    or with more --trials to add some.
+    A cell is one combination of settings; a trial is one training of a cell. Finished trials are kept and
+    never run again: the same command resumes an interrupted run, and more --trials add to it.
     """
     from cbm_cli.grid import read_grid
 
     read = read_grid(grid, _parse_changes(changes), trials, experiments)
     if list_:
         return _list(read)
-    selected = read.select(experiments)
+    selected, missing = read.select(experiments), {}
     planned = sum(experiment.trials * len(experiment.cells) for experiment in selected)
     if planned > MANY_TRIALS and not yes:
         raise CbmError(f"{grid}: {planned:,} trials; add --yes to run more than {MANY_TRIALS:,}")
 
-    from cbm_cli.execution import make_agenda
+    from cbm_cli.execution import make_agenda, only_available
 
+    if available:
+        selected, missing = only_available(selected, grid.parent)
+        _say_missing(missing)
+        if not selected:
+            raise IncompleteError("no data set of these experiments is here; nothing was run")
     agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
-    for problem in agenda.damaged:
-        note(f"{problem}; this trial is run again")
-    _say_halves(agenda)
+    _say_what_is_read(agenda)
     workers = _cores() if jobs is None else jobs
     if dry_run:
-        return _describe(agenda, workers)
-    report = _run(agenda, workers, scheduler)
-    if not no_table:
-        _print_tables(agenda, output)
-    _say_what_next(agenda, report, output)
-    if report.failed:
-        raise SystemExit(1)
+        _describe(agenda, workers)
+    else:
+        _run_and_show(agenda, workers, scheduler, output, table=not no_table)
+    if missing:
+        raise SystemExit(IncompleteError.exit_code)
     return None
 
 
@@ -91,8 +103,38 @@ def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
     return dict(change.split("=", 1) for change in changes)
 
 
-def _say_halves(agenda: Agenda) -> None:
-    """Say which data sets have an odd number of visible units, where an auto encoder has half as many."""
+def _list(grid: Grid) -> None:
+    from cbm_cli.datasets import available
+
+    for name, experiment in grid.experiments.items():
+        cells = len(experiment.cells)
+        mark = " (default)" if name in grid.default else ""
+        click.echo(f"{name}{mark}: {count(cells, 'cell')}, {count(experiment.trials * cells, 'trial')}")
+        if experiment.description:
+            click.echo(f"    {experiment.description}")
+        specs = {cell.data for cell in experiment.cells}
+        missing = sorted(data.title for data in specs if available(data, grid.path.parent))
+        if missing:
+            click.echo(f"    missing data: {', '.join(missing)}; --available leaves them out")
+    for name, members in grid.groups.items():
+        click.echo(f"{name} (group): {', '.join(members)}")
+
+
+def _say_missing(missing: Mapping[str, Sequence[str]]) -> None:
+    for name, titles in missing.items():
+        note(f"{name}: left out, the data are missing: {', '.join(titles)}")
+    if missing:
+        note(f"`{program()} data info NAME` says where to get a data set and where to put it.")
+
+
+def _say_what_is_read(agenda: Agenda) -> None:
+    """Say what the data are, which trials are damaged, and where half of an odd width is rounded."""
+    from cbm_cli.datasets import describe
+
+    for spec, data in agenda.datasets.items():
+        note(describe(spec, data))
+    for problem in agenda.damaged:
+        note(f"{problem}; this trial is run again")
     cells = (cell for experiment in agenda.experiments for cell in experiment.cells)
     halves = {cell.data: cell.model for cell in cells if cell.model.hidden == "half"}
     for data, model in halves.items():
@@ -100,92 +142,129 @@ def _say_halves(agenda: Agenda) -> None:
         if width % 2:
             (hidden,) = model.hidden_layers(width)
             note(f"{data.title}: half of {width} visible units rounds down to {hidden} hidden ones")
-
-
-def _list(grid: Grid) -> None:
-    for name, experiment in grid.experiments.items():
-        mark = " (default)" if name in grid.default else ""
-        trials = experiment.trials * len(experiment.cells)
-        click.echo(f"{name}{mark}: {len(experiment.cells)} cells, {trials} trials")
-        if experiment.description:
-            click.echo(f"    {experiment.description}")
-    for name, members in grid.groups.items():
-        click.echo(f"{name} (group): {', '.join(members)}")
+    shared = agenda.asked - agenda.total
+    if shared:
+        which = count(len(agenda.experiments), "experiment")
+        note(f"{which} with {agenda.asked:,} trials; {shared:,} are the same as others and run once")
 
 
 def _describe(agenda: Agenda, workers: int) -> None:
-    from cbm_cli.cli.progress import duration
-    from cbm_cli.execution import estimate_seconds
+    from cbm_cli.execution import forecast_run
 
     ways = {
-        "from where they were stopped": agenda.resumed,
-        "from the end of a shorter training": agenda.continued,
-        "from machines of files or of another experiment": agenda.started,
+        "resume where they were stopped": agenda.resumed,
+        "continue a shorter training": agenda.continued,
+        "start from machines of files or of another experiment": agenda.started,
     }
-    told = "".join(f", {n} of them {way}" for way, n in ways.items() if n)
-    click.echo(f"{agenda.total} trials: {agenda.done} done, {len(agenda.jobs)} to run{told}")
+    how = "".join(f"; {n:,} of them {way}" for way, n in ways.items() if n)
+    trials = count(agenda.total, "trial")
+    click.echo(f"{trials}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
     if agenda.jobs:
-        seconds = estimate_seconds(agenda) / max(workers, 1)
-        click.echo(f"about {duration(seconds)} on {max(workers, 1)} worker{'s' if workers > 1 else ''}")
+        forecast = forecast_run(agenda, workers)
+        times = "by the times of finished trials" if forecast.known else "by timing updates and evaluations"
+        click.echo(f"about {_span(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
+        _warn_of_long_trials(forecast)
 
 
-def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Report:
-    from cbm_cli.cli.progress import Progress
-    from cbm_cli.datasets import describe
-    from cbm_cli.execution import compile_kernels, run_agenda
+def _span(span: Span) -> str:
+    low, high = map(duration, span)
+    return high if low == high else f"{low} to {high}"
+
+
+def _warn_of_long_trials(forecast: Forecast) -> None:
+    if forecast.trial.high < LONG:
+        return
+    job, rows = forecast.longest, len(forecast.longest.data.train)
+    remedy = "fewer updates or epochs, or fewer evaluations, take less"
+    if job.trial.settings.batch == "full" and rows > 1000:
+        remedy = (
+            f"batch: full uses all {rows:,} rows in every update; batch: 100 takes 1/{rows // 100:,} of it"
+        )
+    note(f"warning: a trial such as {job.title} takes about {_span(forecast.trial)}; {remedy}")
+
+
+def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path, table: bool) -> None:
+    ending = _run(agenda, workers, scheduler)
+    if table:
+        _print_tables(agenda)
+    for job, failure in ending.failed[:10]:
+        note(f"failed: {job.title}: {failure.message}")
+    if ending.failed:
+        failed = count(len(ending.failed), "trial")
+        note(f"{failed} failed; the same command tries again. Details are in trial-*.error.txt")
+    _say_what_next(agenda, output)
+    if ending.failed:
+        raise SystemExit(1)
+
+
+def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
+    from dataclasses import replace
+
+    from cbm_cli.cli.progress import Display
+    from cbm_cli.execution import compile_kernels, forecast_run, run_agenda, slow_jobs
 
     if not agenda.jobs:
-        note(f"All {agenda.total} trials are done; nothing to run.")
+        done = "All {0:,} trials are" if agenda.total > 1 else "The trial is"
+        note(f"{done.format(agenda.total)} done; nothing to run.")
     elif agenda.done:
-        note(f"{agenda.done} of {agenda.total} trials are done; {len(agenda.jobs)} to run.")
-    for data, dataset in agenda.datasets.items() if agenda.jobs else ():
-        note(describe(data, dataset))
+        note(
+            f"{agenda.done:,} of {agenda.total:,} trials are done (in earlier runs); "
+            f"{len(agenda.jobs):,} to run."
+        )
     if agenda.jobs and not scheduler:
         compile_kernels(agenda, lambda: note("Compiling the kernels (once for this version, about 40 s) ..."))
-    with Progress(agenda) as progress:
-        try:
+        slow = slow_jobs(agenda)
+        if slow:
+            _warn_of_long_trials(forecast_run(replace(agenda, jobs=slow), workers))
+    display = Display(agenda)
+    try:
+        with display:
             return run_agenda(
                 agenda,
                 workers=workers,
                 scheduler=scheduler,
-                listen=progress.listen,
-                on_finished=progress.finished,
+                listen=display.listen,
+                on_finished=display.finished,
             )
-        except KeyboardInterrupt:
-            progress.stop()
-            note(f"\nInterrupted; {progress.done} trials finished, and where others stand is kept. To go on:")
-            note(f"\n  {_command_line()}\n")
-            raise
+    except KeyboardInterrupt:
+        import shlex
+        import sys
+
+        note(
+            f"\nInterrupted; {display.done:,} of {count(display.total, 'trial')} finished in "
+            "this run; the progress of the others is saved. To resume:\n\n"
+            f"  {program()} {shlex.join(sys.argv[1:])}\n"
+        )
+        raise
 
 
-def _command_line() -> str:
-    import shlex
-    import sys
-
-    return shlex.join(["cbm", *sys.argv[1:]])
-
-
-def _print_tables(agenda: Agenda, output: Path) -> None:
+def _print_tables(agenda: Agenda) -> None:
     from cbm_cli.cli.table import print_table
     from cbm_cli.results import Results
 
-    for experiment in agenda.experiments:
-        if any(agenda.stores[experiment.name].finished(name) for name in agenda.run_ids[experiment.name]):
+    for name, store in agenda.stores.items():
+        if any(store.finished(run_id) for run_id in agenda.run_ids[name]):
             try:
-                print_table(Results(output), experiment.name, "text")
+                print_table(Results(store.folder.parent), name, "text")
             except CbmError as error:  # the trials are done all the same
-                note(f"{experiment.name}: no table: {error}")
+                note(f"{name}: no table: {error}")
 
 
-def _say_what_next(agenda: Agenda, report: Report, output: Path) -> None:
-    for job, failure in report.failed[:10]:
-        note(f"failed: {job.title}: {failure.message}")
-    if report.failed:
-        note(f"{len(report.failed)} trials failed; run again to try once more. Details: trial-*.error.txt")
-    name = agenda.experiments[0].name
+def _say_what_next(agenda: Agenda, output: Path) -> None:
+    from cbm_cli.statistics import compare
+
+    name, cbm = agenda.experiments[0].name, program()
     folder = "" if output == Path("results") else f" {output}"
-    note(
-        f"Next:  cbm plot {output} curves {name} -o curves.png\n"
-        f"       cbm table {output} {name} --format latex\n"
-        f"       cbm compare{folder}"
-    )
+    lines = [
+        f"{cbm} plot {output} curves {name} -o curves.png",
+        f"{cbm} table {output} {name} --format latex",
+    ]
+    for store in agenda.stores.values():
+        try:
+            compare(store.summary())
+        except CbmError:  # no published value is of such a trial
+            continue
+        lines.append(f"{cbm} compare{folder}")
+        break
+    note("Next:  " + "\n       ".join(lines))
+    note_activation()

@@ -113,7 +113,8 @@ def print_table(
     """Print the table of one experiment to stdout."""
     from cbm_cli.statistics import build_table
 
-    table = build_table(results.summary(experiment), results.manifest(experiment), **choices)
+    store = results.store(experiment)
+    table = build_table(store.summary(), store.manifest(), **choices)
     print_document(table.document(split), format_)
 
 

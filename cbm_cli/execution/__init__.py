@@ -1,19 +1,22 @@
-"""Trials to workers and back: in process, on local processes, or on a Dask cluster."""
+"""Trials to workers and back: in this process, on local processes, or on a Dask cluster."""
 
-from cbm_cli.execution.engines import Failure
+from cbm_cli.execution.dispatch import Ending, run_agenda
 from cbm_cli.execution.evaluating import evaluate_trials
-from cbm_cli.execution.forecast import compile_kernels, estimate_seconds
-from cbm_cli.execution.jobs import Agenda, Job, make_agenda
-from cbm_cli.execution.run import Report, run_agenda
+from cbm_cli.execution.forecast import Forecast, compile_kernels, forecast_run, slow_jobs
+from cbm_cli.execution.jobs import Agenda, Job, make_agenda, only_available
+from cbm_cli.execution.worker import Failure
 
 __all__ = [
     "Agenda",
+    "Ending",
     "Failure",
+    "Forecast",
     "Job",
-    "Report",
     "compile_kernels",
-    "estimate_seconds",
     "evaluate_trials",
+    "forecast_run",
     "make_agenda",
+    "only_available",
     "run_agenda",
+    "slow_jobs",
 ]

@@ -3,29 +3,35 @@
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-
-from threadpoolctl import threadpool_limits
+from typing import NamedTuple
 
 from cbm_cli.datasets import load
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE
-from cbm_cli.kernels.machine import empty_trail
+from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.training import make_updates
+from cbm_cli.machines.threads import one_thread
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
-from cbm_cli.trial.start import updates_of
+from cbm_cli.trial.start import batch_rows, updates_of
 
 _TOY = {"name": "bars-and-stripes", "size": 2}
 # Settings that do not change what an update costs.
 _NO_MATTER = ("offsets", "learning_rate", "sliding_factor", "init", "weight_scale", "updates", "epochs")
-_TIMED = 0.02  # seconds of training that are enough to time an update
+_TIMED = 0.05  # seconds of training that are enough to time an update
 _LADDER = 400  # temperatures of AIS that are enough to time it
+_START = 2.0  # seconds until the workers are ready
+_WRITING = 0.03  # seconds in which the files of a trial are written
+_BUSY = 1.6  # how much slower a computer with all cores at work may be than the timed one
+_LATER_WEIGHTS = 0.3  # standard deviation of weights for which mean field takes as long as late in training
 
 
 def compile_kernels(agenda: Agenda, announce: Callable[[], None] = lambda: None) -> None:
-    """Compile every kernel that the jobs need, unless it has been done; ``announce`` is called first then.
+    """Compile the kernels that the jobs need, unless they are compiled; call ``announce`` before.
 
     The training loop is compiled once for each kind of settings that changes what it calls.
     """
@@ -71,34 +77,101 @@ def _mark(kind: str) -> Path:
     return Path(make_updates.stats.cache_path) / f"compiled-{kind}"
 
 
-def estimate_seconds(agenda: Agenda) -> float:
-    """Seconds that all jobs take on one worker: updates and evaluations of every kind of cell, timed.
+class Span(NamedTuple):
+    """Seconds that something takes at least and at most, as far as can be told."""
 
-    Early stopping, what is recorded and what an earlier run has done of a trial are left out of account.
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """How long a run will take."""
+
+    run: Span
+    trial: Span  # the longest trial
+    longest: Job
+    known: int  # trials that are forecast from the times of finished trials of the same cell
+
+
+def forecast_run(agenda: Agenda, workers: int) -> Forecast:
+    """Forecast the seconds of a run with this many workers.
+
+    Trials of a cell with finished trials take what those took. Others are timed: an update and an evaluation
+    of every kind of cell, now and, for mean field, with weights as they are late in training. Early stopping,
+    recorders, and what an earlier run has done of a trial are not considered.
     """
     compile_kernels(agenda)
-    by_kind: dict[tuple, tuple[float, float]] = {}
-    with threadpool_limits(1):  # as in a worker
-        return sum(_job_seconds(job, by_kind) for job in agenda.jobs)
+    past = {job.run_id: job.stores[0].seconds(job.run_id) for job in agenda.jobs if job.stores}
+    costs: dict[tuple, _Cost] = {}
+    with one_thread():  # as in a worker
+        spans = [_span(job, past.get(job.run_id), costs) for job in agenda.jobs]
+    share = max(workers, 1)
+    low = _START + sum(span.low for span in spans) / share
+    high = _START + sum(span.high for span in spans) / share + _WRITING * len(spans)
+    longest = max(range(len(spans)), key=lambda i: spans[i].high)
+    low, high = max(low, spans[longest].low), max(high, spans[longest].high)
+    known = sum(bool(past.get(job.run_id)) for job in agenda.jobs)
+    return Forecast(Span(low, high), spans[longest], agenda.jobs[longest], known)
 
 
-def _job_seconds(job: Job, by_kind: dict[tuple, tuple[float, float]]) -> float:
+def slow_jobs(agenda: Agenda, operations: float = 1e13) -> list[Job]:
+    """Return a job of every cell with so many multiplications that it may take long; quick to tell."""
+    cells = {job.run_id: job for job in agenda.jobs}
+    return [job for job in cells.values() if _operations(job) > operations]
+
+
+def _operations(job: Job) -> float:
     settings, data = job.trial.settings, job.data
-    kind = tuple(value for name, value in settings if name not in _NO_MATTER)
-    if kind not in by_kind:
-        by_kind[kind] = _update_seconds(job), _evaluation_seconds(job)
-    of_update, of_evaluation = by_kind[kind]
-    # An update of every layer in pre-training is about one of the whole machine.
+    sizes = (data.width, *settings.model.hidden_layers(data.width))
+    weights = sum(n * m for n, m in pairwise(sizes))
+    sampler = settings.parsed_sampler
+    return 4.0 * job.updates * batch_rows(settings, data) * weights * sampler.steps * sampler.temperatures
+
+
+class _Cost(NamedTuple):
+    """Seconds of one trial's beginning, of an update and of an evaluation."""
+
+    beginning: float
+    update: float
+    later_update: float
+    evaluation: float
+
+
+def _span(job: Job, past: list[float] | None, costs: dict[tuple, _Cost]) -> Span:
+    if past:
+        return Span(min(past), max(past))
+    settings, data = job.trial.settings, job.data
+    deep = settings.model.kind == "dbm"  # mean field converges at other speeds with other offsets
+    kind = tuple(value for name, value in settings if name not in _NO_MATTER[0 if not deep else 1 :])
+    if kind not in costs:
+        costs[kind] = _cost(job)
+    cost = costs[kind]
+    # An update of every layer in pre-training takes about as long as one of the whole machine.
     before = updates_of(f"{settings.pretraining.epochs} epochs", settings, data)
     evaluations = 1 + job.updates // updates_of(settings.every, settings, data)
-    return of_update * (before + job.updates) + of_evaluation * evaluations
+    fixed = cost.beginning + cost.evaluation * evaluations
+    low = fixed + cost.update * (before + job.updates)
+    return Span(low, _BUSY * (fixed + cost.update * before + cost.later_update * job.updates))
 
 
-def _update_seconds(job: Job) -> float:
-    learner = Learner(job.trial.settings, job.data, job.trial.seed)
-    state, updates = learner.start(), 1
-    none = empty_trail(0, 0)
-    learner.advance(state, none, 0, 1)  # loads the machine code
+def _cost(job: Job) -> _Cost:
+    settings, began = job.trial.settings, time.perf_counter()
+    learner = Learner(settings, job.data, job.trial.seed)
+    state = learner.start()
+    learner.advance(state, empty_trail(0, 0), 0, 1)
+    beginning = min(time.perf_counter() - began, 0.2)  # the first one also loads the machine code
+    update = _update_seconds(learner, state)
+    later = update
+    if learner.counted:
+        weights = state.W.std()
+        state.W[:] *= max(1.0, _LATER_WEIGHTS / weights) if weights else 1.0
+        later = max(update, _update_seconds(learner, state))
+    return _Cost(beginning, update, later, _evaluation_seconds(job))
+
+
+def _update_seconds(learner: Learner, state: State) -> float:
+    updates, none = 1, empty_trail(0, 0)
     while True:
         began = time.perf_counter()
         learner.advance(state, none, 0, updates)

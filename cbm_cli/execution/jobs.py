@@ -5,14 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cbm_cli.datasets import Dataset, load
+from cbm_cli.datasets import Dataset, available, load
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.starts import FileStarts, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Trial
-from cbm_cli.results import Progress, Store, pretraining_id, read_progress
+from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.trial.checks import check
-from cbm_cli.trial.pretraining import pretraining_facts
 from cbm_cli.trial.start import total_updates
+
+Key = tuple[str, int]  # run-id and trial number
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,17 @@ class Job:
     data: Dataset
     stores: tuple[Store, ...]
     pretraining: str | None = None  # name of its pre-trained layers, which other trials may share
-    sources: dict[str, str] = field(default_factory=dict)  # of a user's own recorders, by name
-    course: str = ""  # the run-id without the length of training: what shorter and longer ones share
-    start: Start | None = None  # the machine that it starts from, if it does
+    sources: dict[str, str] = field(default_factory=dict)  # texts of a user's own recorders, by name
+    course: str = ""  # the run-id without the length of training, which shorter and longer trainings share
+    start: Start | None = None  # the machine that it starts from, if any
 
     @property
-    def key(self) -> tuple[str, int]:
-        """What tells this trial from all others."""
+    def key(self) -> Key:
+        """Identity of the trial."""
         return self.run_id, self.trial.number
 
     def since(self) -> Progress | None:
-        """Where an earlier run left this trial or a shorter one, its start, or another's pre-training."""
+        """Return where the trial starts: its progress or a shorter trial's, a machine, pre-trained layers."""
         for path in self.left.values():
             found = read_progress(path, self.digest)
             if found is not None:
@@ -46,7 +47,7 @@ class Job:
 
     @property
     def left(self) -> dict[str, Path]:
-        """Files of earlier runs to go on from: this trial's state, the end of a shorter one."""
+        """Files of earlier runs to continue from: the trial's own state, the end of a shorter one."""
         if not self.stores:
             return {}
         end = self.course and self.stores[0].end(self.course, self.trial.number, self.updates)
@@ -61,12 +62,12 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the machine file that it starts from; empty where there is none."""
+        """SHA-256 of the machine file that it starts from, or an empty text."""
         return self.start.digest if self.start else ""
 
     @property
     def stages(self) -> int:
-        """Layers that are pre-trained, where any are."""
+        """Number of layers that are pre-trained."""
         return self.trial.settings.model.layers - 1
 
     @property
@@ -86,41 +87,33 @@ class Job:
 
 @dataclass
 class Agenda:
-    """What a run has to do.
-
-    Attributes
-    ----------
-    jobs : list of Job
-        To run, each distinct trial once, trial 0 of every cell first.
-    done : int
-        Finished before, or in another experiment with the very same settings.
-    resumed, continued, started : int
-        Jobs that go on where an earlier run left them, that continue a shorter trial, and that start from
-        machine files or from another experiment.
-    damaged : list of str
-        Trials whose files are not as they were written; they are among the jobs.
-    """
+    """What a run has to do."""
 
     experiments: list[Experiment]
-    stores: dict[str, Store]
-    run_ids: dict[str, list[str]]
+    stores: dict[str, Store]  # by experiment
+    run_ids: dict[str, list[str]]  # of the cells, by experiment
     datasets: dict[Data, Dataset]
-    jobs: list[Job] = field(default_factory=list)
-    done: int = 0
-    resumed: int = 0
-    continued: int = 0
-    started: int = 0
-    damaged: list[str] = field(default_factory=list)
-    folder: Path = Path()  # what the paths of a user's own data are relative to
-    sources: dict[str, str] = field(default_factory=dict)  # of a user's own recorders, by name
+    jobs: list[Job] = field(default_factory=list)  # each different trial once, trial 0 of every cell first
+    done: int = 0  # different trials that are finished already, here or in another experiment
+    resumed: int = 0  # jobs that resume an interrupted trial
+    continued: int = 0  # jobs that continue a shorter training
+    started: int = 0  # jobs that start from machine files or another experiment
+    damaged: list[str] = field(default_factory=list)  # finished trials with damaged files, which run again
+    folder: Path = Path()  # paths of a user's own data are relative to it
+    sources: dict[str, str] = field(default_factory=dict)  # texts of a user's own recorders, by name
+
+    @property
+    def asked(self) -> int:
+        """Trials of all experiments; those that experiments share count for each."""
+        return sum(experiment.trials * len(experiment.cells) for experiment in self.experiments)
 
     @property
     def total(self) -> int:
-        """All trials of all experiments."""
-        return sum(experiment.trials * len(experiment.cells) for experiment in self.experiments)
+        """Different trials of all experiments."""
+        return self.done + len(self.jobs)
 
     def waves(self) -> list[list[Job]]:
-        """The jobs in groups, each after those whose machines its trials start from."""
+        """Return the jobs in groups, each after the jobs that write the machines it starts from."""
         keys = {job.key: job for job in self.jobs}
 
         def depth(job: Job) -> int:
@@ -133,35 +126,56 @@ class Agenda:
         return [waves[number] for number in sorted(waves)]
 
     def upper_bounds(self, experiment: Experiment) -> dict[str, float]:
-        """Best possible log-likelihood per sample, by title of the data set, where it is known."""
+        """Return the best possible log-likelihood per sample by title of the data set, where it is known."""
         sets = {cell.data.title: self.datasets[cell.data] for cell in experiment.cells}
         return {title: data.upper_bound for title, data in sets.items() if data.upper_bound is not None}
+
+
+def only_available(
+    experiments: Sequence[Experiment], folder: Path = Path()
+) -> tuple[list[Experiment], dict[str, list[str]]]:
+    """Leave out the cells of data sets whose files are missing.
+
+    Returns
+    -------
+    experiments : list of Experiment
+        With the other cells; experiments without any are left out.
+    missing : dict of str to list of str
+        Titles of the missing data sets, by experiment.
+    """
+    left, missing = [], {}
+    for experiment in experiments:
+        absent = {data for data in {cell.data for cell in experiment.cells} if available(data, folder)}
+        cells = tuple(cell for cell in experiment.cells if cell.data not in absent)
+        if absent:
+            missing[experiment.name] = sorted(data.title for data in absent)
+        if cells:
+            left.append(replace(experiment, cells=cells))
+    return left, missing
 
 
 def make_agenda(
     experiments: Sequence[Experiment], root: Path, adopt: bool = True, folder: Path = Path()
 ) -> Agenda:
-    """Load the data sets, check every cell against them, and find what is done.
+    """Load the data sets, check every cell against them, and find what is finished.
 
     Parameters
     ----------
     root : Path
         The results folder.
     adopt : bool
-        Copy trials that another experiment in ``root`` has finished with the very same settings.
+        Copy trials that another experiment in ``root`` has finished with exactly the same settings.
     folder : Path
-        What the paths of a user's own data are relative to: the folder of the grid.
+        Paths of a user's own data are relative to it: the folder of the grid.
 
     Raises
     ------
     CbmError
-        All cells that cannot be run, at once; a missing data file; an unusable results folder.
+        Cells that cannot be run, all at once; missing data files; an unusable results folder.
     """
     if root.exists() and not root.is_dir():
         raise CbmError(f"{root}: is a file; choose another folder with -o")
-    datasets = _load(experiments, folder)
-    names = Names(datasets, root, folder)
-    _check_cells(experiments, names)
+    names = make_names(experiments, root, folder)
     agenda = Agenda(
         [*experiments],
         {experiment.name: Store(root / experiment.name) for experiment in experiments},
@@ -169,12 +183,19 @@ def make_agenda(
             experiment.name: [names.run_id(experiment, cell) for cell in experiment.cells]
             for experiment in experiments
         },
-        datasets,
+        names.datasets,
         folder=folder,
         sources=names.recorders,
     )
     _find_jobs(agenda, names, adopt)
     return agenda
+
+
+def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> Names:
+    """Load the data sets of experiments and check every cell; parameters and errors as for `make_agenda`."""
+    names = Names(_load(experiments, folder), root, folder)
+    _check_cells(experiments, names)
+    return names
 
 
 def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset]:
@@ -186,10 +207,14 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
             if cell.data in datasets:
                 continue
             try:
-                datasets[cell.data] = load(**cell.data.model_dump(), folder=folder)
+                datasets[cell.data] = load(cell.data, folder=folder)
             except CbmError as error:
                 datasets[cell.data] = None
                 problems.append(experiment.located(cell, error, "data"))
+    missing = sum(bool(available(data, folder)) for data in datasets)
+    if missing and missing < len(datasets):
+        some = f"{len(datasets) - missing} of {len(datasets)} data sets are here"
+        problems.append(f"{some}; add --available to run these without the others")
     if problems:
         raise CbmError("\n".join(problems))
     return datasets
@@ -213,24 +238,25 @@ def _check_cells(experiments: Sequence[Experiment], names: Names) -> None:
 
 
 def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
-    finished = _Finished(names.root, agenda)
-    wanted: dict[tuple[str, int], Job] = {}
-    sources: dict[tuple[str, int], tuple[str, TrialStarts]] = {}  # who starts from a trial, and how
+    finished, keys = _Finished(names.root, agenda), set()
+    wanted: dict[Key, Job] = {}
+    sources: dict[Key, tuple[str, TrialStarts]] = {}  # trials that others start from, and which others
     for experiment in agenda.experiments:
         store = agenda.stores[experiment.name]
         for job, start in _jobs_of(experiment, names, store):
+            keys.add(job.key)
             if finished.whole(store, job):
-                agenda.done += 1
-            elif adopt and (other := finished.elsewhere(store, job)):
-                store.adopt(other, *job.key)
-                agenda.done += 1
-            else:
+                continue
+            other = finished.elsewhere(store, job)
+            if other is None:
                 known = wanted.setdefault(job.key, job)
                 wanted[job.key] = replace(known, stores=tuple(dict.fromkeys((*known.stores, store))))
                 if isinstance(start, TrialStarts):
                     sources.setdefault(job.start.needs, (experiment.name, start))
+            elif adopt:
+                store.adopt(other, *job.key)
     _refuse_unfinished({key: one for key, one in sources.items() if key not in wanted}, finished)
-    agenda.jobs = _in_order([*wanted.values()])
+    agenda.jobs, agenda.done = _in_order([*wanted.values()]), len(keys) - len(wanted)
     for job in agenda.jobs:
         _count(job, agenda)
 
@@ -238,14 +264,14 @@ def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
 def _jobs_of(
     experiment: Experiment, names: Names, store: Store
 ) -> Iterator[tuple[Job, FileStarts | TrialStarts | None]]:
-    """Yield the trials of an experiment, and where those of their cell start."""
+    """Yield the trials of an experiment, and where the trials of their cell start."""
     cells = []
     for cell in experiment.cells:
-        data, facts = names.datasets[cell.data], pretraining_facts(cell)
+        data = names.datasets[cell.data]
         what = {
             "run_id": names.run_id(experiment, cell),
             "data": data,
-            "pretraining": pretraining_id(facts, experiment.seed, data.digest) if facts else None,
+            "pretraining": names.pretraining(experiment, cell),
             "sources": names.own_recorders(cell),
             "course": names.course(experiment, cell),
         }
@@ -255,9 +281,7 @@ def _jobs_of(
         yield Job(trial=trial, stores=(store,), start=start and start.of(trial.number), **what), start
 
 
-def _refuse_unfinished(
-    sources: Mapping[tuple[str, int], tuple[str, TrialStarts]], finished: "_Finished"
-) -> None:
+def _refuse_unfinished(sources: Mapping[Key, tuple[str, TrialStarts]], finished: "_Finished") -> None:
     """Raise CbmError for trials that others start from, unless they are finished."""
     problems = {
         (name, start.source.name): f"{name}: {start.unfinished(number)}"
@@ -271,8 +295,8 @@ def _refuse_unfinished(
 
 
 def _in_order(jobs: list[Job]) -> list[Job]:
-    """Trial 0 of every cell first; of those that share pre-trained layers one each, then the others."""
-    seen: Counter[tuple[str, int]] = Counter()
+    """Trial 0 of every cell first; of jobs that share pre-trained layers one each, then the others."""
+    seen: Counter[Key] = Counter()
     turns = []
     for job in jobs:
         shared = (job.pretraining or job.run_id, job.trial.number)
@@ -282,7 +306,7 @@ def _in_order(jobs: list[Job]) -> list[Job]:
 
 
 def _count(job: Job, agenda: Agenda) -> None:
-    """Count a job by what it goes on from; what cannot be read is removed."""
+    """Count a job by what it continues from; files that cannot be read are removed."""
     for kind, path in job.left.items():
         try:
             if read_progress(path, job.digest) is not None:
@@ -296,7 +320,7 @@ def _count(job: Job, agenda: Agenda) -> None:
 
 
 class _Finished:
-    """Which trials are done and whole, in every experiment of a results folder."""
+    """The finished trials of every experiment of a results folder."""
 
     def __init__(self, root: Path, agenda: Agenda) -> None:
         names = {path.name for path in root.iterdir() if path.is_dir()} if root.exists() else set()
@@ -305,7 +329,7 @@ class _Finished:
         self._numbers: dict[tuple[str, str], set[int]] = {}
 
     def whole(self, store: Store, job: Job) -> bool:
-        """Whether a trial is done; what is wrong with its files is noted."""
+        """Whether a trial is finished and undamaged; damage is noted."""
         if job.trial.number not in self.numbers(store, job.run_id):
             return False
         problem = _problem(store, job)
@@ -314,13 +338,10 @@ class _Finished:
         return problem is None
 
     def elsewhere(self, store: Store, job: Job) -> Store | None:
-        """Another experiment that has done a trial."""
+        """Return another experiment that has finished a trial."""
         for other in self.stores.values():
-            if (
-                other != store
-                and job.trial.number in self.numbers(other, job.run_id)
-                and not _problem(other, job)
-            ):
+            known = other != store and job.trial.number in self.numbers(other, job.run_id)
+            if known and not _problem(other, job):
                 return other
         return None
 
@@ -337,3 +358,14 @@ def _problem(store: Store, job: Job) -> str | None:
     if problem is None and job.digest and store.started_from(*job.key) != job.digest:
         return f"{store.path(*job.key, '.csv')}: started from another machine than {job.start.file} holds now"
     return problem
+
+
+def folders_of(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> dict[str, set[str]]:
+    """Return the names of all folders that experiments write trials into; arguments as for `make_agenda`."""
+    names, found = make_names(experiments, root, folder), {}
+    for experiment in experiments:
+        own = found.setdefault(experiment.name, set())
+        for cell in experiment.cells:
+            of_cell = names.run_id, names.course, names.pretraining
+            own |= {name for make in of_cell if (name := make(experiment, cell))}
+    return found

@@ -1,4 +1,4 @@
-"""Where trials start that start from a machine: files, or the finished trials of another experiment."""
+"""Names of runs, and the machines that trials start from: files, or trials of another experiment."""
 
 import hashlib
 from collections.abc import Mapping
@@ -10,8 +10,10 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.machines.files import Layered, read_machine
-from cbm_cli.results import Progress, Store, run_id
+from cbm_cli.results import Progress, Store, pretraining_id, run_id
+from cbm_cli.text import count
 from cbm_cli.trial.own_recorders import load_recorder
+from cbm_cli.trial.pretraining import pretraining_facts
 from cbm_cli.trial.start_from import check_machine, start_from_machine
 
 
@@ -24,12 +26,12 @@ class Start:
     needs: tuple[str, int] | None = None  # run-id and number of the trial that writes the file
 
     def progress(self, trial: Trial, data: Dataset) -> Progress:
-        """Return the trial before its first update; CbmError as `machine`."""
+        """Return the trial before its first update; errors as for `machine`."""
         machine = self.machine(trial.settings, data)
         return Progress(start_from_machine(trial.settings, data, trial.seed, machine))
 
     def machine(self, settings: Settings, data: Dataset) -> Layered:
-        """Read the machine; CbmError where it is missing or does not fit the settings."""
+        """Read the machine; CbmError if it is missing or does not fit the settings."""
         if self.needs and not self.file.exists():
             raise CbmError(f"start_from: {self.file}: missing; the trial that writes it has not finished")
         try:
@@ -48,7 +50,7 @@ class FileStarts:
         self.shared = "{" not in cell.start_from.path  # one file for all trials
 
     def of(self, number: int) -> Start:
-        """Return the start of a trial; CbmError where its file cannot be read."""
+        """Return the start of a trial; CbmError if its file cannot be read."""
         file = self.folder / self.cell.start_from.file_of(number)
         try:
             return Start(file, hashlib.sha256(file.read_bytes()).hexdigest())
@@ -62,15 +64,15 @@ class FileStarts:
             self.of(number).machine(self.cell, data)
 
     def fact(self) -> str:
-        """Return what the run-id is made from: the content of a file that all trials start from.
+        """Return what the run-id depends on: the content of a file that all trials start from.
 
-        Where each trial has a file of its own, its content is kept with the trial.
+        If each trial has its own file, the digest of its content is kept with the trial.
         """
         return self.of(0).digest if self.shared else ""
 
 
 class TrialStarts:
-    """The trials of another experiment that those of a cell start from."""
+    """The trials of another experiment that the trials of a cell start from."""
 
     def __init__(
         self, cell: Settings, source: Experiment, its_cell: Settings, run_id: str, root: Path
@@ -79,12 +81,12 @@ class TrialStarts:
         self.store = Store(root / source.name)
 
     def of(self, number: int) -> Start:
-        """Return the start of a trial, whether it is written or will be."""
+        """Return the start of a trial; its file may not be written yet."""
         suffix = ".npz" if self.cell.start_from.machine == "final" else ".best.npz"
         return Start(self.store.path(self.run_id, number, suffix), needs=(self.run_id, number))
 
     def check(self, data: Dataset, trials: int) -> None:
-        """Raise CbmError where trials are to start from best machines that the other ones do not keep."""
+        """Raise CbmError if trials start from best machines that the other experiment does not keep."""
         how = self.its_cell.evaluate
         watched = "valid" in data.parts and (how.parts is None or "valid" in how.parts.split("+"))
         if self.cell.start_from.machine == "best-valid" and (how.method == "none" or not watched):
@@ -94,16 +96,17 @@ class TrialStarts:
             )
 
     def fact(self) -> str:
-        """Return what the run-id is made from: the other run-id decides the machines."""
+        """Return what the run-id depends on: the other run-id decides the machines."""
         return self.run_id
 
     def unfinished(self, number: int) -> str:
-        """Return what to say of a trial that is neither finished nor part of the run."""
+        """Return the message for a trial that is neither finished nor part of the run."""
         name, folder = self.source.name, self.store.folder.parent
         if number >= self.source.trials:
+            has = count(self.source.trials, "trial")
             return (
-                f"start_from: needs trial {number} of {name}, which has {self.source.trials} trials; raise "
-                f"them by: cbm run GRID.yaml {name} --trials {number + 1} -o {folder}"
+                f"start_from: needs trial {number} of {name}, which has {has}; add more with: "
+                f"cbm run GRID.yaml {name} --trials {number + 1} -o {folder}"
             )
         return (
             f"start_from: trial {number} of {name} is not finished; name both experiments, or first "
@@ -112,24 +115,18 @@ class TrialStarts:
 
 
 class Names:
-    """The run-ids of cells, and where their trials start.
-
-    Parameters
-    ----------
-    datasets : mapping of Data to Dataset
-        Those of all cells.
-    root, folder : Path
-        The results folder; the folder of the grid.
-    """
+    """The run-ids of cells, and where their trials start."""
 
     def __init__(self, datasets: Mapping[Data, Dataset], root: Path, folder: Path) -> None:
-        self.datasets, self.root, self.folder = datasets, root, folder
-        self.recorders: dict[str, str] = {}  # sources of a user's own recorders, by name
+        self.datasets = datasets  # of all cells
+        self.root = root  # the results folder
+        self.folder = folder  # of the grid
+        self.recorders: dict[str, str] = {}  # texts of a user's own recorders, by name
         self._starts: dict[tuple[str, Settings], FileStarts | TrialStarts | None] = {}
         self._run_ids: dict[tuple[str, Settings], str] = {}
 
     def start(self, experiment: Experiment, cell: Settings) -> FileStarts | TrialStarts | None:
-        """Return where the trials of a cell start, or None for fresh machines; CbmError as `source_cell`."""
+        """Return where the trials of a cell start; None for new machines. Errors as for `source_cell`."""
         key = experiment.name, cell
         if key not in self._starts:
             self._starts[key] = self._start(experiment, cell)
@@ -151,10 +148,15 @@ class Names:
         return self._run_ids[key]
 
     def course(self, experiment: Experiment, cell: Settings) -> str:
-        """Return what the run-id would be without the length of training."""
+        """Return the run-id without the length of training."""
         every = cell.evaluate.model_copy(update={"every": cell.every})
         endless = cell.model_copy(update={"updates": None, "epochs": None, "evaluate": every})
         return self._named(experiment, cell, endless)
+
+    def pretraining(self, experiment: Experiment, cell: Settings) -> str | None:
+        """Return the name of the folder of a cell's pre-trained layers, if it has any."""
+        facts = pretraining_facts(cell)
+        return facts and pretraining_id(facts, experiment.seed, self.datasets[cell.data].digest)
 
     def _named(self, experiment: Experiment, cell: Settings, settings: Settings) -> str:
         start, facts = self.start(experiment, cell), self.own_recorders(cell)
@@ -163,7 +165,7 @@ class Names:
         return run_id(settings, experiment.seed, self.datasets[cell.data].digest, facts)
 
     def own_recorders(self, cell: Settings) -> dict[str, str]:
-        """Return the sources of a user's own recorders in a cell, by name."""
+        """Return the texts of a user's own recorders in a cell, by name."""
         for name in cell.record.names:
             if name not in RECORDERS and name not in self.recorders:
                 self.recorders[name] = load_recorder(name, self.folder)
@@ -173,12 +175,12 @@ class Names:
 def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Settings]:
     """Return the experiment that a cell starts from, and its cell of the same model and data.
 
-    Where several have them, the other settings decide, one after the other, until one cell is left.
+    If there are several, the other settings decide, one after the other, until one cell is left.
 
     Raises
     ------
     CbmError
-        No cell has the same model and data, or several have and none of them has a setting of this one.
+        No cell has the same model and data, or several have, but none with the other settings of this one.
     """
     source = next(one for one in experiment.sources if one.name == cell.start_from.experiment)
     found = [one for one in source.cells if (one.model, one.data) == (cell.model, cell.data)]
@@ -191,9 +193,9 @@ def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Set
             continue
         mine = getattr(cell, name)
         if mine not in values:
-            told = ", ".join(str(value) for value in values)
+            there = ", ".join(str(value) for value in values)
             raise CbmError(
-                f"start_from: {len(found)} cells of {source.name} would do; they differ in {name} ({told}), "
+                f"start_from: {len(found)} cells of {source.name} would do; they differ in {name} ({there}), "
                 f"and here it is {mine}: give one of theirs, or make that cell an experiment of its own"
             )
         found = [one for one in found if getattr(one, name) == mine]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results import Metric, Results, default_metric, measured
+from cbm_cli.results import Metric, Results, Store, default_metric, measured
 from cbm_cli.statistics.layout import Key, Settings, key_of, select, telling_apart
 from cbm_cli.text import text_of
 
@@ -64,7 +64,8 @@ def read_curves(
     results: Results, experiment: str, selected: Iterable[tuple[str, str]], metric: str | None
 ) -> Curves:
     """Read what `plot_curves` draws; it lists the errors."""
-    manifest = results.manifest(experiment)
+    store = results.store(experiment)
+    manifest = store.manifest()
     cells, table = select(manifest["cells"], selected), manifest["table"]
     lines, panels = _axes(cells, table)
     number = len({key_of(cell, panels) for cell in cells})
@@ -73,14 +74,14 @@ def read_curves(
             f"{number} panels are too many to read (at most {MOST_PANELS}); "
             f"select values of {', '.join(panels)}, as in --select {panels[0]}={text_of(cells[0][panels[0]])}"
         )
-    summary = results.summary(experiment)
+    summary = store.summary()
     finished = (
         summary[summary["run_id"].isin([cell["run_id"] for cell in cells])] if len(summary) else summary
     )
     if finished.empty:
         what = " of what is selected" if len(summary) else " yet"
         raise IncompleteError(f"{experiment}: no finished trial{what}; start with `cbm run`")
-    reader = _Reader(results, experiment, finished)
+    reader = _Reader(store, experiment, finished)
     shown = Metric(reader.metric(metric, table["metric"] or default_metric(measured(summary))))
     curves = [curve for cell in cells if (curve := _curve(reader, manifest, cell, lines, panels, shown))]
     if not curves:
@@ -109,7 +110,7 @@ def _axes(cells: Sequence[Settings], table: Mapping[str, Any]) -> tuple[list[str
 class _Reader:
     """The finished trials of an experiment, with their curves and records."""
 
-    results: Results
+    store: Store
     experiment: str
     summary: pd.DataFrame
 
@@ -135,8 +136,8 @@ class _Reader:
         )
 
     def _frames(self, run_id: str, trial: int) -> Iterator[pd.DataFrame]:
-        for read in (self.results.curve, self.results.records):
-            yield read(self.experiment, run_id, trial)
+        for read in (self.store.curve, self.store.records):
+            yield read(run_id, trial)
 
     def trials(self, cell: Settings, metric: str) -> tuple[pd.DataFrame, list[bool], int] | None:
         """Return the metric by update and trial, which trials diverged, and how many stopped early."""

@@ -1,9 +1,9 @@
-"""Where results live: nobody else opens a results file."""
+"""The only room that opens results files."""
 
+from cbm_cli.results.folder import Results, label
 from cbm_cli.results.identity import pretraining_id, run_id
 from cbm_cli.results.metrics import Metric, default_metric, measured
 from cbm_cli.results.outcome import Outcome, Progress
-from cbm_cli.results.reading import Results, label
 from cbm_cli.results.store import Store, read_progress
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees either the whole of one or none of it."""
+"""Writing files so that a reader sees either a whole file or none."""
 
 import os
 import tempfile
@@ -20,12 +20,13 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
+        raise CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o") from error
+    finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
-        raise CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o") from error
 
 
 def write_if_changed(path: Path, content: bytes) -> None:
-    """Write atomically, unless the file already holds just this."""
+    """Write atomically, unless the file already has this content."""
     if not path.is_file() or path.read_bytes() != content:
         write_atomically(path, content)

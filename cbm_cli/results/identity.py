@@ -5,19 +5,21 @@ import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels import KERNEL_VERSION
+
+if TYPE_CHECKING:
+    from cbm_cli.grid.settings import Settings
 
 
 def run_id(
-    settings: Settings, base_seed: int, data_digest: str, sources: Mapping[str, str] = MappingProxyType({})
+    settings: "Settings", base_seed: int, data_digest: str, sources: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """Name of the folder of a cell's trials.
+    """Return the name of the folder of a cell's trials.
 
-    The hash covers settings, seed, data, KERNEL_VERSION and the ``sources`` of a user's own recorders; not
-    the number of trials nor anything about output, so that raising 10 trials to 25 runs 15.
+    The hash covers settings, seed, data, KERNEL_VERSION and the ``sources`` of a user's own recorders, but
+    neither the number of trials nor anything about output: raising 10 trials to 25 runs 15.
     """
     model, sampler = settings.model, settings.sampler_name
     words = [settings.data.title, f"{model.kind}-{model.size}", settings.offsets, sampler]
@@ -29,7 +31,7 @@ def run_id(
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
-    """Name of the folder of pre-trained layers, by all that decides what they come to."""
+    """Return the name of the folder of pre-trained layers, from everything that decides their values."""
     return f"{facts['model']}_{_digest([facts, base_seed, data_digest, KERNEL_VERSION])}"
 
 

@@ -1,4 +1,4 @@
-"""What the columns of curves, records and summaries measure, and how it is called."""
+"""Names of the columns of curves, records and summaries, and which of their values are better."""
 
 import re
 from collections.abc import Iterable
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from cbm_cli.results.outcome import better
 
 _PARTS = ("train", "valid", "test")
-_EVALUATED = r"_(exact|ais|raise)$"  # what cbm evaluate puts behind a metric of its own columns
+_EVALUATED = r"_(exact|ais|raise)$"  # suffix of the columns of cbm evaluate
 _NAMES = {
     "log_likelihood": "log-likelihood",
     "lower_bound": "lower bound of the log-likelihood",
     "tighter_bound": "tighter bound of the log-likelihood",
 }
-# What is shown where nobody names a metric: the first of these that was measured.
+# The default metric is the first of these that was measured.
 _PREFERRED = (
     *("train_log_likelihood", "test_log_likelihood", "valid_log_likelihood"),
     *("test_cost", "train_cost", "valid_cost"),
@@ -29,13 +29,13 @@ class Metric:
 
     @property
     def part(self) -> str:
-        """Part of the data whose rows it is a mean over: train, valid, test, or empty."""
+        """Part of the data that it is a mean over: train, valid, test, or empty."""
         first = self.column.partition("_")[0]
         return first if first in _PARTS else ""
 
     @property
     def better(self) -> int:
-        """1 where more is better (likelihoods, bounds), -1 where less is (costs), 0 for all else."""
+        """1 if more is better (likelihoods, bounds), -1 if less is (costs), 0 for all others."""
         return better(re.sub(_EVALUATED, "", self.column)) if self.part else 0
 
     @property
@@ -46,17 +46,17 @@ class Metric:
 
 
 def measured(columns: Iterable[str]) -> list[str]:
-    """Metrics of which ``summary.csv`` has something: those of curves and records, then of cbm evaluate."""
+    """Return the metrics in ``summary.csv``: those of curves and records, then those of cbm evaluate."""
     columns = list(columns)
     own = [column.removesuffix("_final") for column in columns if column.endswith("_final")]
     return own + [column for column in columns if re.search(_EVALUATED, column) and Metric(column).better]
 
 
 def default_metric(measured: Iterable[str]) -> str | None:
-    """The metric that is shown where none is named, or None where nothing was evaluated.
+    """Return the metric to show if none is named, or None if nothing was evaluated.
 
-    The log-likelihood, of the training part first; else the cost of an auto encoder, or else the lower bound
-    of a deep machine, of the test part first.
+    The log-likelihood, first of the training part; else the cost of an auto encoder or the lower bound of a
+    deep machine, first of the test part.
     """
     measured = set(measured)
     return next((metric for metric in _PREFERRED if metric in measured), None)

@@ -1,4 +1,4 @@
-"""What a trial has come to: its outcome, or where it stands between two stretches."""
+"""What a trial results in: its outcome, or its progress when it is interrupted."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,96 +12,48 @@ _BEST = {"_log_likelihood": 1, "_bound": 1, "_cost": -1}  # whether more or less
 
 @dataclass
 class Progress:
-    """Everything that a trial needs to go on: training is a pure function of it.
+    """Everything that a trial needs to resume; training is a pure function of it."""
 
-    Attributes
-    ----------
-    state : named tuple of arrays
-        Machine, offsets and chains after ``update`` updates.
-    update : int
-    curve : list of rows
-        Evaluations so far; see Outcome.
-    best_machine : Machine or None
-        The machine at the best evaluation of the validation part, where there is one.
-    seconds : float
-        Time spent so far.
-    recorded, records : tuple of str, list of arrays
-        Columns of the recorders, and what they have found so far, group by group; see Outcome.
-    pending : dict of arrays
-        Snapshots whose records are not computed yet.
-    stage : int
-        Layers that are pre-trained; ``update`` counts the updates of the stage.
-    pretrained : Machine
-        Weights, plain biases and offsets of these layers.
-    """
-
-    state: Any
+    state: Any  # named tuple of arrays: machine, offsets and chains after ``update`` updates
     update: int = 0
-    curve: list[list[float]] = field(default_factory=list)
-    best_machine: Machine | None = None
-    seconds: float = 0.0
-    recorded: tuple[str, ...] = ()
-    records: list[NDArray[np.float64]] = field(default_factory=list)
-    pending: Machine = field(default_factory=dict)
-    stage: int = 0
-    pretrained: Machine = field(default_factory=dict)
+    curve: list[list[float]] = field(default_factory=list)  # evaluations so far, as in Outcome
+    best_machine: Machine | None = None  # at the best evaluation of the validation part, if there is one
+    seconds: float = 0.0  # spent so far
+    recorded: tuple[str, ...] = ()  # columns of the recorders
+    records: list[NDArray[np.float64]] = field(default_factory=list)  # their rows so far, group by group
+    pending: Machine = field(default_factory=dict)  # snapshots that are not recorded yet
+    stage: int = 0  # layers that are pre-trained; ``update`` counts the updates of the stage
+    pretrained: Machine = field(default_factory=dict)  # weights, plain biases and offsets of these layers
 
     def copy(self) -> "Progress":
-        """Return a copy that training and evaluating the original leave as it is."""
+        """Return a copy that does not change when the original is trained and evaluated."""
         state = self.state and type(self.state)(*(array.copy() for array in self.state))
         return replace(self, state=state, curve=[*self.curve], records=[*self.records])
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The curve and the machines of a finished trial.
+    """The curve and the machines of a finished trial."""
 
-    Attributes
-    ----------
-    columns : tuple of str
-        ``update``, ``epoch``, then ``<split>_<metric>`` such as ``train_log_likelihood``.
-    curve : (evaluations, columns) float64
-        One row per evaluation, the first at update 0; log-likelihoods in nats per sample.
-    machine : Machine
-        The final machine.
-    diverged : int or None
-        Update at which parameters were first seen not to be finite.
-    seconds : float
-        Time spent training and evaluating.
-    rows : dict
-        Rows of each part of the data, by split.
-    best_machine : Machine or None
-        The machine at the best evaluation of the validation part, where there is one.
-    recorded : tuple of str
-        ``update``, then the columns of the recorders; empty where there are none.
-    records : (updates, recorded) float64
-    converged : int or None
-        Epoch of the lowest validation cost, where early stopping ended the trial.
-    pretrained : Machine
-        Layers that were pre-trained; see Progress.
-    end : Progress or None
-        Where the trial stood before its last evaluation: what a longer training goes on from.
-    """
-
-    columns: tuple[str, ...]
-    curve: NDArray[np.float64]
-    machine: Machine
-    diverged: int | None
-    seconds: float
-    rows: dict[str, int] = field(default_factory=dict)
+    columns: tuple[str, ...]  # ``update``, ``epoch``, then <part>_<metric> such as train_log_likelihood
+    curve: NDArray[np.float64]  # (evaluations, columns), the first at update 0; nats per sample
+    machine: Machine  # the final one
+    diverged: int | None  # update at which parameters were first found not to be finite
+    seconds: float  # spent on training and evaluating
+    rows: dict[str, int] = field(default_factory=dict)  # number of rows by part of the data
     best_machine: Machine | None = None
-    recorded: tuple[str, ...] = ()
-    records: NDArray[np.float64] | None = None
-    converged: int | None = None
+    recorded: tuple[str, ...] = ()  # ``update``, then the columns of the recorders; empty without recorders
+    records: NDArray[np.float64] | None = None  # (updates, recorded)
+    converged: int | None = None  # epoch of the lowest validation cost, if early stopping ended the trial
     pretrained: Machine = field(default_factory=dict)
-    end: Progress | None = None
+    end: Progress | None = None  # before the last evaluation: where a longer training continues
 
     def summary(self) -> dict[str, float | int]:
-        """Best and final value and update of the best of every metric, over updates after 0.
+        """Return the best and final values of every metric, and the update of the best, after update 0.
 
-        The best of likelihoods and bounds is the maximum, ``_max``, of costs the minimum, ``_min``. Where
-        there is a validation part, also the values at its best evaluation; of all other columns, and of
-        what was recorded, the final value.
+        The best of likelihoods and bounds is the maximum, ``_max``, of costs the minimum, ``_min``. With a
+        validation part there are also the values at its best evaluation. Other columns, and those of
+        recorders, have only a final value.
         """
         updates = self.curve[1:, 0].astype(int)
         row: dict[str, float | int] = {}
@@ -112,31 +64,27 @@ class Outcome:
                 row[f"{name}_{end}"] = float(column[best]) if np.isfinite(column[best]) else -sign * np.inf
                 row[f"{name}_{end}_update"] = int(updates[best])
             row[f"{name}_final"] = float(column[-1])
-        row |= self._at_best_validation()
+        watched = validation_metric(self.columns)
+        if watched:
+            best = 1 + best_of(self.curve[1:, self.columns.index(watched)], better(watched))
+            values = zip(self.columns, self.curve[best].tolist(), strict=True)
+            row |= {f"{name}_best_valid": value for name, value in values if better(name)}
         if self.records is not None and len(self.records):
-            final = zip(self.recorded[1:], self.records[-1, 1:].tolist(), strict=True)
-            row |= {f"{name}_final": value for name, value in final}
+            values = zip(self.recorded[1:], self.records[-1, 1:].tolist(), strict=True)
+            row |= {f"{name}_final": value for name, value in values}
         return row
-
-    def _at_best_validation(self) -> dict[str, float]:
-        name = validation_metric(self.columns)
-        if name is None:
-            return {}
-        best = 1 + best_of(self.curve[1:, self.columns.index(name)], better(name))
-        at_best = zip(self.columns, self.curve[best].tolist(), strict=True)
-        return {f"{column}_best_valid": value for column, value in at_best if better(column)}
 
 
 def better(column: str) -> int:
-    """1 where more of a column's metric is better, -1 where less is, 0 for what is neither."""
+    """Return 1 if more of a column's metric is better, -1 if less is, 0 for other columns."""
     return next((sign for ending, sign in _BEST.items() if column.endswith(ending)), 0)
 
 
 def validation_metric(columns: tuple[str, ...]) -> str | None:
-    """The column whose best value on the validation part is looked for."""
+    """Return the column that chooses the best machine on the validation part, if there is one."""
     return next((name for name in columns if name.startswith("valid_") and better(name)), None)
 
 
 def best_of(column: NDArray[np.float64], sign: int) -> int:
-    """Row of the largest (sign 1) or smallest (-1) value; values that are not finite are the worst."""
+    """Return the row of the largest (sign 1) or smallest (-1) value; non-finite values are the worst."""
     return int(np.where(np.isfinite(column), sign * column, -np.inf).argmax())

@@ -1,49 +1,52 @@
-"""One experiment's folder of results: writing trials, knowing which are done, the summary."""
+"""One experiment's folder of results: writing trials, knowing which are finished, the summary."""
 
+import csv
 import hashlib
 import io
 import json
+import os
 import platform
 import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 import cbm_cli
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import Experiment, Trial
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.kernels.machine import State
 from cbm_cli.results.files import write_atomically, write_if_changed
 from cbm_cli.results.outcome import Machine, Outcome, Progress
 
-FORMAT = 1  # of the files below; a reader refuses newer ones
-# Columns that stay text whatever they look like: the scheme 00, the version 2.4.
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cbm_cli.grid.settings import Experiment, Trial
+
+FORMAT = 1  # of the files below; newer ones are refused
+# Columns that are text even where they look like numbers: the scheme 00, the version 2.4.
 TEXT_COLUMNS = (
-    "experiment",
-    "run_id",
-    "data",
-    "offsets",
-    "sampler",
-    "batch",
-    "pretraining_offsets",
-    "record_units",
-    "cbm_version",
-    "kernel_version",
-    "numpy_version",
-    "numba_version",
+    *("experiment", "run_id", "data", "offsets", "sampler", "batch", "pretraining_offsets", "record_units"),
+    *("cbm_version", "kernel_version", "numpy_version", "numba_version"),
 )
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
+_OF_A_TRIAL = (
+    ".npz",
+    ".best.npz",
+    ".records.csv",
+    ".json",
+    ".csv",
+)  # the CSV last: it marks a trial finished
 
 
 @dataclass(frozen=True)
 class Store:
-    """The folder ``results/<experiment>/``: the only place that knows its files' names and forms."""
+    """The folder ``results/<experiment>/``: the only place that knows the names and formats of its files."""
 
     folder: Path
 
@@ -53,85 +56,40 @@ class Store:
         return self.folder.name
 
     def path(self, run_id: str, number: int, suffix: str) -> Path:
-        """Path of a trial's file: ``.csv`` (curve), ``.npz`` (machine) or ``.json`` (record)."""
+        """Return the path of a trial's file: ``.csv`` (curve), ``.npz`` (machine) or ``.json`` (record)."""
         return self.folder / "trials" / run_id / f"trial-{number:03d}{suffix}"
 
     # Writing
 
-    def write(self, run_id: str, trial: Trial, outcome: Outcome, course: str = "", start: str = "") -> None:
-        """Write a finished trial. The CSV comes last: it is the mark that the trial is done.
+    def write(self, run_id: str, trial: "Trial", outcome: Outcome, course: str = "", start: str = "") -> None:
+        """Write a finished trial, its CSV last.
 
         Parameters
         ----------
         course : str
-            The run-id without the length of training: where longer trainings find the end of this one.
+            The run-id without the length of training, under which longer trainings find the end of this one.
         start : str
-            SHA-256 of the machine file that the trial started from, if it did.
+            SHA-256 of the machine file that the trial started from, if any.
         """
-        curve = _curve_text(outcome).encode()
+        number, curve = trial.number, _curve_text(outcome).encode()
         record = {"format": FORMAT, "csv_sha256": hashlib.sha256(curve).hexdigest()}
         record |= {"start_sha256": start} if start else {}
         record["row"] = self._row(run_id, trial, outcome)
         if course and outcome.end:
             end = _arrays_of(replace(outcome.end, seconds=0.0)) | {"start": np.array(start)}
-            path = self.folder / "ends" / course / f"trial-{trial.number:03d}-{outcome.end.update}.npz"
+            path = self.folder / "ends" / course / f"trial-{number:03d}-{outcome.end.update}.npz"
             write_atomically(path, _packed(end, small=True))
-        write_atomically(self.path(run_id, trial.number, ".npz"), _packed(outcome.machine))
+        write_atomically(self.path(run_id, number, ".npz"), _packed(outcome.machine))
         if outcome.best_machine:
-            write_atomically(self.path(run_id, trial.number, ".best.npz"), _packed(outcome.best_machine))
-        write_atomically(self.path(run_id, trial.number, ".json"), json.dumps(record, indent=1).encode())
+            write_atomically(self.path(run_id, number, ".best.npz"), _packed(outcome.best_machine))
+        write_atomically(self.path(run_id, number, ".json"), json.dumps(record, indent=1).encode())
         if outcome.records is not None:
-            records = self.path(run_id, trial.number, ".records.csv")
-            write_atomically(records, _records_text(outcome).encode())
-        write_atomically(self.path(run_id, trial.number, ".csv"), curve)
+            write_atomically(self.path(run_id, number, ".records.csv"), _records_text(outcome).encode())
+        write_atomically(self.path(run_id, number, ".csv"), curve)
         for suffix in (".state.npz", ".error.txt"):
-            self.path(run_id, trial.number, suffix).unlink(missing_ok=True)
+            self.path(run_id, number, suffix).unlink(missing_ok=True)
 
-    def add_columns(self, run_id: str, number: int, columns: dict[str, float]) -> None:
-        """Add columns to the row of a finished trial, or replace those of the same name."""
-        path = self.path(run_id, number, ".json")
-        record = json.loads(path.read_bytes())
-        record["row"] |= {name: _plain(value) for name, value in columns.items()}
-        write_atomically(path, json.dumps(record, indent=1).encode())
-        (self.folder / "summary.csv").unlink(missing_ok=True)  # made afresh from the records
-
-    def write_progress(self, run_id: str, number: int, progress: Progress, start: str = "") -> None:
-        """Write where an unfinished trial stands; ``start`` as for `write`."""
-        arrays = _arrays_of(progress) | {"start": np.array(start)}
-        write_atomically(self.path(run_id, number, ".state.npz"), _packed(arrays))
-
-    def write_pretrained(self, pretraining: str, number: int, machine: Machine) -> None:
-        """Write the layers that a trial has pre-trained, for all trials that share them."""
-        path = self._pretrained_path(pretraining, number)
-        if machine and not path.exists():
-            write_atomically(path, _packed(machine))
-
-    def pretrained(self, pretraining: str, number: int) -> Machine | None:
-        """The layers that a trial with the same pre-training has left, or None."""
-        try:
-            with np.load(self._pretrained_path(pretraining, number), allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
-            return None
-
-    def _pretrained_path(self, pretraining: str, number: int) -> Path:
-        return self.folder / "pretrained" / pretraining / f"trial-{number:03d}.npz"
-
-    def write_failure(self, run_id: str, number: int, details: str) -> None:
-        """Write what went wrong in a trial, beside where its results would be."""
-        write_atomically(self.path(run_id, number, ".error.txt"), details.encode())
-
-    def adopt(self, other: "Store", run_id: str, number: int) -> None:
-        """Copy a trial that another experiment has already run with the very same settings."""
-        record = json.loads(other.path(run_id, number, ".json").read_bytes())
-        record["row"]["experiment"] = self.experiment
-        for suffix in (".npz", ".best.npz", ".records.csv", ".json", ".csv"):  # the CSV last, as always
-            path = other.path(run_id, number, suffix)
-            if path.exists():
-                content = json.dumps(record, indent=1).encode() if suffix == ".json" else path.read_bytes()
-                write_atomically(self.path(run_id, number, suffix), content)
-
-    def _row(self, run_id: str, trial: Trial, outcome: Outcome) -> dict[str, Any]:
+    def _row(self, run_id: str, trial: "Trial", outcome: Outcome) -> dict[str, Any]:
         return {
             "experiment": self.experiment,
             "run_id": run_id,
@@ -146,19 +104,51 @@ class Store:
             "seconds": round(outcome.seconds, 3),
             "cbm_version": cbm_cli.__version__,
             "kernel_version": KERNEL_VERSION,
-            "numpy_version": version("numpy"),
-            "numba_version": version("numba"),
+            "numpy_version": _version("numpy"),
+            "numba_version": _version("numba"),
         }
+
+    def add_columns(self, run_id: str, number: int, columns: dict[str, float]) -> None:
+        """Add columns to the row of a finished trial, or replace columns of the same name."""
+        path = self.path(run_id, number, ".json")
+        record = json.loads(path.read_bytes())
+        record["row"] |= {name: _plain(value) for name, value in columns.items()}
+        write_atomically(path, json.dumps(record, indent=1).encode())
+
+    def adopt(self, other: "Store", run_id: str, number: int) -> None:
+        """Copy a trial that another experiment has already finished with exactly the same settings."""
+        record = json.loads(other.path(run_id, number, ".json").read_bytes())
+        record["row"]["experiment"] = self.experiment
+        for suffix in _OF_A_TRIAL:
+            path = other.path(run_id, number, suffix)
+            if path.exists():
+                content = json.dumps(record, indent=1).encode() if suffix == ".json" else path.read_bytes()
+                write_atomically(self.path(run_id, number, suffix), content)
+
+    def write_failure(self, run_id: str, number: int, details: str) -> None:
+        """Write what went wrong in a trial, into the folder of its results."""
+        write_atomically(self.path(run_id, number, ".error.txt"), details.encode())
+
+    def write_progress(self, run_id: str, number: int, progress: Progress, start: str = "") -> None:
+        """Write the progress of an unfinished trial; ``start`` as for `write`."""
+        arrays = _arrays_of(progress) | {"start": np.array(start)}
+        write_atomically(self.path(run_id, number, ".state.npz"), _packed(arrays))
+
+    def write_pretrained(self, pretraining: str, number: int, machine: Machine) -> None:
+        """Write the layers that a trial has pre-trained, for all trials that share them."""
+        path = self._pretrained_path(pretraining, number)
+        if machine and not path.exists():
+            write_atomically(path, _packed(machine))
 
     def write_manifest(
         self,
-        experiment: Experiment,
+        experiment: "Experiment",
         run_ids: Sequence[str],
         upper_bounds: dict[str, float],
         commit: str | None,
         folder: Path = Path(),
     ) -> None:
-        """Write what was asked for: the resolved grid and its folder, the versions and the machine."""
+        """Write what was asked for: the resolved grid and its folder, the versions and the computer."""
         manifest = {
             "format": FORMAT,
             "experiment": experiment.name,
@@ -171,7 +161,7 @@ class Store:
                 for run_id, cell in zip(run_ids, experiment.cells, strict=True)
             ],
             "upper_bounds": upper_bounds,
-            "versions": {name: version(name) for name in ("numpy", "numba", "scipy")}
+            "versions": {name: _version(name) for name in ("numpy", "numba", "scipy")}
             | {"cbm": cbm_cli.__version__, "kernel": KERNEL_VERSION},
             "grid_folder": str(folder.resolve()),
             "git_commit": commit,
@@ -180,38 +170,66 @@ class Store:
         write_if_changed(self.folder / "manifest.json", json.dumps(manifest, indent=1).encode())
 
     def write_summary(self) -> None:
-        """Write summary.csv afresh from the trials of the grid that was last run."""
-        write_if_changed(self.folder / "summary.csv", self.summary().to_csv(index=False).encode())
+        """Write summary.csv from the records of the finished trials of the grid that was last run.
+
+        Its time of modification becomes that of the newest record that it was made from.
+        """
+        path, (keys, newest) = self.folder / "summary.csv", self._finished_trials()
+        write_if_changed(path, self._summary_text(keys).encode())
+        if newest:
+            os.utime(path, ns=(newest, newest))
 
     # Reading
 
     def progress(self, run_id: str, number: int, start: str = "") -> Progress | None:
-        """Where an unfinished trial that started from ``start`` stands, or None.
-
-        Raises
-        ------
-        CbmError
-            For a file that was cut short.
-        """
+        """Read the progress of an unfinished trial; see `read_progress`."""
         return read_progress(self.path(run_id, number, ".state.npz"), start)
 
-    def end(self, course: str, number: int, updates: int) -> Path | None:
-        """Where the longest training of at most so many updates that has the same course has left its end.
+    def pretrained(self, pretraining: str, number: int) -> Machine | None:
+        """Return the layers that a trial with the same pre-training has written, or None."""
+        try:
+            with np.load(self._pretrained_path(pretraining, number), allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except _UNREADABLE:
+            return None
 
-        Looked for in all experiments of the results folder; None where there is none.
+    def _pretrained_path(self, pretraining: str, number: int) -> Path:
+        return self.folder / "pretrained" / pretraining / f"trial-{number:03d}.npz"
+
+    def end(self, course: str, number: int, updates: int) -> Path | None:
+        """Return the end of the longest training of this course with at most so many updates, or None.
+
+        All experiments of the results folder are searched.
         """
         paths = self.folder.parent.glob(f"*/ends/{course}/trial-{number:03d}-*.npz")
         ends = {int(path.stem.rpartition("-")[2]): path for path in sorted(paths)}
         return ends.get(max((end for end in ends if end <= updates), default=None))
 
     def finished(self, run_id: str) -> set[int]:
-        """Numbers of the trials of a run that are done."""
-        folder = self.folder / "trials" / run_id
-        names = (path.stem.removeprefix("trial-") for path in folder.glob("trial-*.csv"))
-        return {int(name) for name in names if name.isdigit()}  # trial-007.records.csv is no curve
+        """Return the numbers of the finished trials of a run."""
+        return self._numbers(run_id, ".csv")
+
+    def unfinished(self, run_id: str) -> tuple[set[int], set[int]]:
+        """Return the numbers of the interrupted and of the failed trials of a run."""
+        done = self.finished(run_id)
+        return self._numbers(run_id, ".state.npz") - done, self._numbers(run_id, ".error.txt") - done
+
+    def _numbers(self, run_id: str, suffix: str) -> set[int]:
+        try:
+            names = os.listdir(self.folder / "trials" / run_id)
+        except OSError:
+            return set()
+        ends = (name.removeprefix("trial-").removesuffix(suffix) for name in names if name.endswith(suffix))
+        return {int(number) for number in ends if number.isdigit()}  # trial-007.records.csv is not a curve
+
+    def seconds(self, run_id: str) -> list[float]:
+        """Return the times of the finished trials of a run, in all experiments of the results folder."""
+        stores = [Store(folder) for folder in self.folder.parent.glob("*/") if (folder / "trials").is_dir()]
+        rows = (store.row(run_id, number) for store in stores for number in store.finished(run_id))
+        return [row["seconds"] for row in rows if row]
 
     def damaged(self, run_id: str, number: int) -> str | None:
-        """What is wrong with the files of a finished trial, or None: a changed curve, a missing file."""
+        """Return what is wrong with the files of a finished trial, or None."""
         curve = self.path(run_id, number, ".csv")
         try:
             record = json.loads(self.path(run_id, number, ".json").read_bytes())
@@ -224,89 +242,97 @@ class Store:
         return None
 
     def started_from(self, run_id: str, number: int) -> str:
-        """SHA-256 of the machine file that a finished trial started from; empty where there was none."""
+        """Return the SHA-256 of the machine file that a finished trial started from, or an empty text."""
         return json.loads(self.path(run_id, number, ".json").read_bytes()).get("start_sha256", "")
 
     def manifest(self) -> dict[str, Any]:
-        """The grid that was last run here, as a dictionary."""
+        """Return the grid that was last run: description, trials, table, cells, upper_bounds, versions."""
         path = self.folder / "manifest.json"
         try:
             manifest = json.loads(path.read_bytes())
         except FileNotFoundError:
-            raise CbmError(f"{path}: missing; is {self.folder} a folder written by cbm run?") from None
+            raise CbmError(f"{path}: missing; was {self.folder} written by cbm run?") from None
         except ValueError:
             raise CbmError(f"{path}: damaged; cbm run writes it again and keeps finished trials") from None
         if manifest.get("format", 0) > FORMAT:
             raise CbmError(f"{path}: written by a newer cbm ({manifest['versions']['cbm']}); update this one")
         return manifest
 
-    def summary(self) -> pd.DataFrame:
-        """One row per finished trial of the grid that was last run, in the grid's order.
+    def summary(self) -> "pd.DataFrame":
+        """Return one row per finished trial of the grid that was last run, in the grid's order.
 
-        Read from summary.csv where that is up to date, else made afresh from the trials' records.
+        A summary.csv that is missing, or older than a record, is first written anew.
         """
-        keys = [
-            (cell["run_id"], number)
-            for cell in self.manifest()["cells"]
-            for number in sorted(self.finished(cell["run_id"]))
-        ]
-        written = self._written_summary()
-        if not written.empty and [*zip(written["run_id"], written["trial"], strict=True)] == keys:
-            return written
-        rows = [row for key in keys if (row := self._record(*key))]
-        return _typed(io.StringIO(pd.DataFrame(rows).to_csv(index=False))) if rows else pd.DataFrame()
+        import pandas as pd
 
-    def curve(self, run_id: str, number: int) -> pd.DataFrame:
-        """The curve of one trial."""
-        return pd.read_csv(self.path(run_id, number, ".csv"))
-
-    def records(self, run_id: str, number: int) -> pd.DataFrame:
-        """What was recorded of one trial: update, then the columns of its recorders; empty without any."""
-        path = self.path(run_id, number, ".records.csv")
-        return pd.read_csv(path) if path.exists() else pd.DataFrame({"update": []})
-
-    def _written_summary(self) -> pd.DataFrame:
-        try:
-            return _typed(self.folder / "summary.csv")
-        except (OSError, ValueError, KeyError):
+        path, (keys, newest) = self.folder / "summary.csv", self._finished_trials()
+        if not keys:
             return pd.DataFrame()
+        try:
+            if path.stat().st_mtime_ns >= newest:
+                written = _typed(path)
+                if [*zip(written["run_id"], written["trial"], strict=True)] == keys:
+                    return written
+        except (OSError, ValueError, KeyError):
+            pass
+        try:
+            self.write_summary()
+        except (CbmError, OSError):  # a folder that only others may write
+            return _typed(io.StringIO(self._summary_text(keys)))
+        return _typed(path)
 
-    def _record(self, run_id: str, number: int) -> dict[str, Any] | None:
+    def _finished_trials(self) -> tuple[list[tuple[str, int]], int]:
+        """Finished trials of the grid's cells in their order, and when the newest record was written (ns)."""
+        keys, newest = [], 0
+        for cell in self.manifest()["cells"]:
+            folder = self.folder / "trials" / cell["run_id"]
+            numbers = sorted(self.finished(cell["run_id"]))
+            keys += [(cell["run_id"], number) for number in numbers]
+            if numbers:
+                records = (entry for entry in os.scandir(folder) if entry.name.endswith(".json"))
+                newest = max([newest, *(entry.stat().st_mtime_ns for entry in records)])
+        return keys, newest
+
+    def _summary_text(self, keys: Sequence[tuple[str, int]]) -> str:
+        rows = [row for key in keys if (row := self.row(*key))]
+        stream = io.StringIO()
+        writer = csv.DictWriter(
+            stream, dict.fromkeys(name for row in rows for name in row), lineterminator="\n"
+        )
+        writer.writeheader()
+        writer.writerows(
+            {name: "" if value == "nan" else value for name, value in row.items()} for row in rows
+        )
+        return stream.getvalue()
+
+    def row(self, run_id: str, number: int) -> dict[str, Any] | None:
+        """Return the row of one finished trial, or None if its record cannot be read."""
         try:
             return json.loads(self.path(run_id, number, ".json").read_bytes())["row"]
         except (OSError, ValueError, KeyError):
             return None
 
+    def curve(self, run_id: str, number: int) -> "pd.DataFrame":
+        """Return the curve of one trial: update, epoch, <part>_<metric>; likelihoods in nats per sample."""
+        import pandas as pd
 
-def _typed(csv: Path | io.StringIO) -> pd.DataFrame:
-    return pd.read_csv(csv, dtype=dict.fromkeys(TEXT_COLUMNS, str))
+        return pd.read_csv(self.path(run_id, number, ".csv"))
 
+    def records(self, run_id: str, number: int) -> "pd.DataFrame":
+        """Return what was recorded of one trial: update, then the columns of its recorders, if any."""
+        import pandas as pd
 
-def _arrays_of(progress: Progress) -> Machine:
-    groups = {
-        "state": progress.state._asdict(),
-        "best": progress.best_machine or {},
-        "pending": progress.pending,
-        "pretrained": progress.pretrained,
-    }
-    arrays = {f"{group}_{name}": a for group, held in groups.items() for name, a in held.items()}
-    return arrays | {
-        "update": np.array(progress.update),
-        "curve": np.array(progress.curve, dtype=np.float64),
-        "seconds": np.array(progress.seconds),
-        "recorded": np.array(progress.recorded, dtype=np.str_),
-        "records": np.concatenate(progress.records) if progress.records else np.empty(0),
-        "stage": np.array(progress.stage),
-    }
+        path = self.path(run_id, number, ".records.csv")
+        return pd.read_csv(path) if path.exists() else pd.DataFrame({"update": []})
 
 
 def read_progress(path: Path, start: str = "") -> Progress | None:
-    """Read where a trial stands that started from ``start``; None without a file, or for another start.
+    """Read the progress of a trial that started from ``start``; None without a file or for another start.
 
     Raises
     ------
     CbmError
-        For a file that was cut short.
+        The file was cut short.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -327,12 +353,30 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
         )
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error):
+    except _UNREADABLE:
         raise CbmError(f"{path}: was cut short; this trial starts afresh") from None
 
 
+def _arrays_of(progress: Progress) -> Machine:
+    groups = {
+        "state": progress.state._asdict(),
+        "best": progress.best_machine or {},
+        "pending": progress.pending,
+        "pretrained": progress.pretrained,
+    }
+    arrays = {f"{group}_{name}": a for group, held in groups.items() for name, a in held.items()}
+    return arrays | {
+        "update": np.array(progress.update),
+        "curve": np.array(progress.curve, dtype=np.float64),
+        "seconds": np.array(progress.seconds),
+        "recorded": np.array(progress.recorded, dtype=np.str_),
+        "records": np.concatenate(progress.records) if progress.records else np.empty(0),
+        "stage": np.array(progress.stage),
+    }
+
+
 def _group(arrays: Machine, prefix: str) -> Machine:
-    """The arrays whose name starts with a prefix, without it."""
+    """The arrays whose name starts with a prefix, without the prefix."""
     start = f"{prefix}_"
     return {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
 
@@ -349,11 +393,24 @@ def _records_text(outcome: Outcome) -> str:
 
 
 def _curve_text(outcome: Outcome) -> str:
-    lines = [",".join(outcome.columns)]
-    for row in outcome.curve.tolist():
-        lines.append(",".join([str(int(row[0])), f"{row[1]:.10g}", *map(repr, row[2:])]))
-    return "\n".join(lines) + "\n"
+    rows = [
+        ",".join([str(int(row[0])), f"{row[1]:.10g}", *map(repr, row[2:])]) for row in outcome.curve.tolist()
+    ]
+    return "\n".join([",".join(outcome.columns), *rows]) + "\n"
 
 
 def _plain(value: float) -> float | str:
     return value if np.isfinite(value) else str(value)  # JSON has no -inf
+
+
+def _typed(file: Path | io.StringIO) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.read_csv(file, dtype=dict.fromkeys(TEXT_COLUMNS, str))
+
+
+@cache
+def _version(package: str) -> str:
+    from importlib.metadata import version
+
+    return version(package)

@@ -1,4 +1,4 @@
-"""Running an agenda: dispatch, write what comes back, keep the summaries current."""
+"""Running an agenda: trials are dispatched, results written, summaries kept current."""
 
 import contextlib
 import os
@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.engines import Failure, Listener, Result, in_process, on_cluster, on_local_workers
+from cbm_cli.execution.engines import Listener, in_process, on_local_workers
 from cbm_cli.execution.jobs import Agenda, Job
+from cbm_cli.execution.worker import Failure, Result
 from cbm_cli.results import Outcome, Progress
 
-SUMMARY_EVERY = 20.0  # seconds between two writings of the summaries
+SUMMARY_EVERY = 20.0  # seconds between two updates of the summaries
 
 
 @dataclass
-class Report:
+class Ending:
     """How a run ended."""
 
     finished: int = 0
@@ -33,7 +34,7 @@ def run_agenda(
     scheduler: str | None = None,
     listen: Listener = lambda *news: None,
     on_finished: Callable[[Job, Outcome], None] = lambda job, outcome: None,
-) -> Report:
+) -> Ending:
     """Run every job of the agenda and write its outcome.
 
     Parameters
@@ -43,26 +44,22 @@ def run_agenda(
     scheduler : str, optional
         Address of a running Dask scheduler to use instead.
     listen, on_finished : callable
-        Told of running trials about once a second, and of each one finished.
+        Called for running trials about once per second, and for each trial that finishes.
 
     Raises
     ------
     KeyboardInterrupt
-        After Ctrl-C, once everything finished and where the others stand is written.
+        After Ctrl-C, once all finished trials and the progress of the others are written.
     """
-    report, written, stopping = Report(), time.monotonic(), threading.Event()
+    ending, written, stopping = Ending(), time.monotonic(), threading.Event()
+    commit = _git_commit()
     for experiment in agenda.experiments:
-        agenda.stores[experiment.name].write_manifest(
-            experiment,
-            agenda.run_ids[experiment.name],
-            agenda.upper_bounds(experiment),
-            _git_commit(),
-            agenda.folder,
-        )
+        run_ids, bounds = agenda.run_ids[experiment.name], agenda.upper_bounds(experiment)
+        agenda.stores[experiment.name].write_manifest(experiment, run_ids, bounds, commit, agenda.folder)
     try:
         with _stopped_by_signals(stopping):
             for job, result in _dispatch(agenda, workers, scheduler, listen, stopping):
-                _keep(job, result, report)
+                _keep(job, result, ending)
                 if isinstance(result, Outcome):
                     on_finished(job, result)
                 if time.monotonic() - written > SUMMARY_EVERY:
@@ -72,11 +69,35 @@ def run_agenda(
         _write_summaries(agenda)
     if stopping.is_set():
         raise KeyboardInterrupt
-    return report
+    return ending
 
 
-def _keep(job: Job, result: Result, report: Report) -> None:
-    """Write what came back."""
+def _dispatch(
+    agenda: Agenda, workers: int, scheduler: str | None, listen: Listener, stopping: threading.Event
+) -> Iterator[tuple[Job, Result]]:
+    for wave in agenda.waves():
+        jobs = []
+        for job in wave:
+            try:
+                if job.start:
+                    job.since()  # refuses a machine that has diverged, for instance
+                jobs.append(job)
+            except CbmError as error:
+                yield job, Failure(str(error))
+        if scheduler and jobs:
+            from cbm_cli.execution.cluster import on_cluster
+
+            yield from on_cluster(jobs, listen, stopping, scheduler)
+        elif workers and jobs:
+            yield from on_local_workers(jobs, listen, stopping, min(workers, len(jobs)))
+        else:
+            yield from in_process(jobs, listen, stopping)
+        if stopping.is_set():
+            return
+
+
+def _keep(job: Job, result: Result, ending: Ending) -> None:
+    """Write what a trial returned."""
     if job.pretraining and not isinstance(result, Failure):
         layers = result.pretrained if isinstance(result, Outcome) or result.stage == job.stages else {}
         for store in job.stores:
@@ -85,18 +106,23 @@ def _keep(job: Job, result: Result, report: Report) -> None:
         if result.update or result.stage:
             job.stores[0].write_progress(*job.key, result, job.digest)
     elif isinstance(result, Failure):
-        report.failed.append((job, result))
+        ending.failed.append((job, result))
         for store in job.stores:
             store.write_failure(*job.key, result.details or result.message)
     else:
-        report.finished += 1
+        ending.finished += 1
         for store in job.stores:
             store.write(job.run_id, job.trial, result, job.course, job.digest)
 
 
+def _write_summaries(agenda: Agenda) -> None:
+    for store in agenda.stores.values():
+        store.write_summary()
+
+
 @contextlib.contextmanager
 def _stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C (or SIGTERM) sets ``stopping``, the second ends at once."""
+    """The first Ctrl-C or SIGTERM sets ``stopping``, the second ends the process at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -112,33 +138,6 @@ def _stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _dispatch(
-    agenda: Agenda, workers: int, scheduler: str | None, listen: Listener, stopping: threading.Event
-) -> Iterator[tuple[Job, Result]]:
-    for wave in agenda.waves():
-        jobs = []
-        for job in wave:
-            try:
-                if job.start:
-                    job.since()  # such as a machine that has diverged is refused here
-                jobs.append(job)
-            except CbmError as error:
-                yield job, Failure(str(error))
-        if scheduler and jobs:
-            yield from on_cluster(jobs, listen, stopping, scheduler)
-        elif workers and jobs:
-            yield from on_local_workers(jobs, listen, stopping, min(workers, len(jobs)))
-        else:
-            yield from in_process(jobs, listen, stopping)
-        if stopping.is_set():
-            return
-
-
-def _write_summaries(agenda: Agenda) -> None:
-    for store in agenda.stores.values():
-        store.write_summary()
 
 
 def _git_commit() -> str | None:

@@ -1,0 +1,172 @@
+"""``cbm ls``, ``show``, ``best`` and ``prune``: what is in a results folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cbm_cli.cli.common import json_option, note, print_list, program, results_argument
+from cbm_cli.errors import CbmError
+from cbm_cli.text import count, text_of
+
+if TYPE_CHECKING:
+    from cbm_cli.results import Results
+
+
+@click.command()
+@results_argument
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@json_option
+def ls(results: Path, experiments: tuple[str, ...], as_json: bool) -> None:
+    """List the experiments of RESULTS, or the runs of EXPERIMENT: trials, data, date.
+
+    A run holds the trials of one cell. Trials: how many of the planned ones are finished.
+    """
+    from cbm_cli.results import Results
+    from cbm_cli.results.inventory import list_experiments, list_runs
+
+    folder = Results(results)
+    found = list_experiments(folder)
+    if experiments:
+        stores = [folder.store(name) for name in experiments]
+        found = [{"experiment": store.experiment} | run for store in stores for run in list_runs(store)]
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    elif experiments:
+        rows = ((*(str(one[key]) for key in ("experiment", "run_id")), *_counts(one)) for one in found)
+        print_list(("experiment", "run", "trials", "status", "last result"), rows)
+    else:
+        rows = ((one["experiment"], _few(one["data"]), str(one["cells"]), *_counts(one)) for one in found)
+        print_list(("experiment", "data", "cells", "trials", "status", "last result"), rows)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _counts(one: dict[str, Any]) -> tuple[str, str, str]:
+    done = f"{one['finished']:,} of {one['planned']:,}"
+    words = [f"{one[status]:,} {status}" for status in ("interrupted", "failed") if one[status]]
+    words += [f"{count(one['other_runs'], 'run')} no longer in the grid"] if one.get("other_runs") else []
+    complete = one["finished"] >= one["planned"]
+    return done, ", ".join(["complete" if complete else "incomplete", *words]), one["when"] or ""
+
+
+def _results_and(words: tuple[str, ...], usage: str, least: int = 1) -> tuple[Results, str | None]:
+    """Return the results folder, results/ by default, and the name of something in it."""
+    from cbm_cli.results import Results
+
+    if not least <= len(words) <= 2:
+        raise CbmError(f"write cbm {usage}")
+    if len(words) == 2 or (words and not least and any(Path(words[0]).glob("*/manifest.json"))):
+        return Results(Path(words[0])), words[1] if len(words) == 2 else None
+    return Results(Path("results/")), words[0] if words else None
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[RESULTS] RUN")
+@json_option
+def show(words: tuple[str, ...], as_json: bool) -> None:
+    """Show the settings, trials, values and files of a run.
+
+    RUN is a run-id, as `cbm ls RESULTS EXPERIMENT` lists them, or the beginning of one.
+    """
+    from cbm_cli.results.inventory import describe_run, find_run
+
+    results, name = _results_and(words, "show [RESULTS] RUN")
+    held = find_run(results, name)
+    runs = [describe_run(store, run_id) for store, run_id in held]
+    if as_json:
+        click.echo(json.dumps(runs[0] | {"experiments": [run["experiment"] for run in runs]}, indent=2))
+        return
+    run = runs[0]
+    click.echo(f"run         {run['run_id']}")
+    click.echo(f"experiment  {', '.join(one['experiment'] for one in runs)}")
+    if not any(one["in_grid"] for one in runs):
+        click.echo("            not asked for by the grid that was last run")
+    click.echo(f"folder      {held[0][0].folder / 'trials' / run['run_id']}\n")
+    settings = [(key, text_of(value)) for key, value in run["settings"].items() if text_of(value)]
+    print_list(("setting", "value"), settings)
+    hidden = ("trial", "status", "files", "experiment", "run_id")
+    values = list(dict.fromkeys(key for trial in run["trials"] for key in trial if key not in hidden))
+    shown = [key for key in values if not key.startswith("n_") and "version" not in key]
+    click.echo()
+    for trial in run["trials"]:
+        click.echo(f"trial {trial['trial']}: {trial['status']}")
+        for key in shown:
+            if text_of(trial.get(key)):
+                click.echo(f"    {key:<40} {text_of(trial[key])}")
+        for file in trial["files"]:
+            click.echo(f"    {file}")
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[RESULTS] EXPERIMENT")
+@click.option("--metric", help="Compare final machines by this metric, such as test_log_likelihood.")
+@json_option
+def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
+    """Print the path of the best machine file of an experiment.
+
+    With a validation part, the best validation value of all trials decides, and the file holds the machine
+    that reached it. Otherwise the final value of the table's metric decides.
+    """
+    from cbm_cli.results.inventory import best_machine
+
+    results, experiment = _results_and(words, "best [RESULTS] EXPERIMENT", least=0)
+    found = best_machine(results.store(results.only(experiment)), metric)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    click.echo(found["path"])
+    settings = ", ".join(f"{name} {text_of(value)}" for name, value in found["settings"].items())
+    where = f"{settings}, trial {found['trial']}" if settings else f"trial {found['trial']}"
+    note(f"{found['metric']} {found['value']:.4f} at the {found['when']} ({where})")
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="[RESULTS] GRID.yaml...")
+@click.option("--yes", is_flag=True, help="Delete; without it, only list what would be deleted.")
+@json_option
+def prune(words: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Delete results that none of the grids asks for; without --yes, only list them.
+
+    The runs of all experiments of the grids are kept, with their current settings and data. All other runs of
+    RESULTS are deleted, with the ends and pre-trained layers that nothing else uses. Runs made with --set are
+    not in a grid.
+    """
+    from cbm_cli.results import Results
+    from cbm_cli.results.inventory import delete, size_of, unwanted
+
+    given = words[0] if not words[0].endswith((".yaml", ".yml")) else None
+    results, grids = Results(Path(given or "results/")), words[1:] if given else words
+    if not grids:
+        raise CbmError("write cbm prune [RESULTS] GRID.yaml...: results that these grids ask for are kept")
+    wanted = _wanted(grids, results)
+    folders = unwanted(results, wanted)
+    sizes = {folder: size_of(folder) for folder in folders}
+    if yes:
+        delete(results, folders, wanted)
+    if as_json:
+        records = [{"path": str(folder), "bytes": size, "deleted": yes} for folder, size in sizes.items()]
+        click.echo(json.dumps(records, indent=2))
+    elif folders:
+        print_list(("folder", "MB"), [(str(folder), f"{size / 1e6:.1f}") for folder, size in sizes.items()])
+    done = "deleted" if yes else "would be deleted"
+    note(f"{count(len(folders), 'folder')}, {sum(sizes.values()) / 1e6:.1f} MB {done}")
+    if folders and not yes:
+        note(f"To delete: {program()} prune {' '.join(words)} --yes")
+
+
+def _wanted(grids: tuple[str, ...], results: Results) -> dict[str, set[str]]:
+    from cbm_cli.execution.jobs import folders_of
+    from cbm_cli.grid import read_grid
+
+    wanted: dict[str, set[str]] = {}
+    for path in map(Path, grids):
+        experiments = list(read_grid(path).experiments.values())
+        for experiment, names in folders_of(experiments, results.folder, path.parent).items():
+            wanted.setdefault(experiment, set()).update(names)
+    return wanted

@@ -1,0 +1,78 @@
+"""A folder of results, for reading."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.results.store import Store
+from cbm_cli.text import did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Results:
+    """A results folder, with one folder per experiment; read-only.
+
+    Parameters
+    ----------
+    folder : Path
+        As given to ``cbm run -o``.
+
+    Raises
+    ------
+    CbmError
+        The folder does not exist or is a file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            state = "is a file, not a folder of results" if folder.exists() else "does not exist"
+            raise CbmError(f"{folder}: {state}; write results with: cbm run experiments.yaml -o {folder}")
+        self.folder = folder
+
+    def experiments(self) -> list[str]:
+        """Return the names of the experiments in this folder."""
+        return sorted(path.parent.name for path in self.folder.glob("*/manifest.json"))
+
+    def require_experiments(self) -> list[str]:
+        """Return the names of the experiments; IncompleteError if there are none."""
+        names = self.experiments()
+        if not names:
+            raise IncompleteError(
+                f"{self.folder}: holds no results; make some with: cbm run experiments.yaml -o {self.folder}"
+            )
+        return names
+
+    def only(self, experiment: str | None) -> str:
+        """Return the named experiment, or the only one; CbmError if there are several."""
+        names = self.require_experiments()
+        if experiment is None and len(names) > 1:
+            raise CbmError(f"{self.folder}: holds several experiments; name one of {', '.join(names)}")
+        return self.store(experiment or names[0]).experiment
+
+    def store(self, experiment: str) -> Store:
+        """Return the folder of one experiment; CbmError if it is not there."""
+        names = self.experiments()
+        if experiment not in names:
+            hint = did_you_mean(experiment, names) if names else "; nothing has been run into it yet"
+            raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
+        return Store(self.folder / experiment)
+
+    def all_summaries(self) -> "pd.DataFrame":
+        """Return the summaries of all experiments as one table; IncompleteError if there are none."""
+        import pandas as pd
+
+        frames = [self.store(name).summary() for name in self.require_experiments()]
+        return pd.concat(frames, ignore_index=True)
+
+
+def label(column: str, value: object, style: str = "text") -> str:
+    """Return the value of a setting as a table shows it; ``style`` is text, latex or unicode."""
+    from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
+
+    parse = {"offsets": Scheme.parse, "sampler": Sampler.parse}.get(column)
+    if parse is None or value == BACK_PROPAGATION:
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    parsed = parse(str(value))
+    return {"text": str, "latex": lambda it: it.latex(), "unicode": lambda it: it.unicode()}[style](parsed)

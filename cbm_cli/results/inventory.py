@@ -1,0 +1,214 @@
+"""What is in a results folder: experiments, runs, the best machine, and results that no grid asks for."""
+
+import shutil
+from collections.abc import Mapping, Set
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.results.folder import Results
+from cbm_cli.results.metrics import Metric, default_metric, measured
+from cbm_cli.results.store import Store
+from cbm_cli.text import did_you_mean
+
+_COURSES, _PRETRAINED = "ends", "pretrained"
+
+
+def list_experiments(results: Results) -> list[dict[str, Any]]:
+    """Return a record per experiment: data, cells, numbers of trials by status, and the date."""
+    return [_experiment(results.store(name)) for name in results.require_experiments()]
+
+
+def _experiment(store: Store) -> dict[str, Any]:
+    manifest, runs = store.manifest(), list_runs(store)
+    names = {run["run_id"] for run in runs}
+    return {
+        "experiment": store.experiment,
+        "description": manifest.get("description", ""),
+        "data": list(dict.fromkeys(cell["data"] for cell in manifest["cells"])),
+        "cells": len(runs),
+        "finished": sum(run["finished"] for run in runs),
+        "planned": sum(run["planned"] for run in runs),
+        "interrupted": sum(run["interrupted"] for run in runs),
+        "failed": sum(run["failed"] for run in runs),
+        "other_runs": len(_folders(store.folder / "trials") - names),
+        "when": max((run["when"] for run in runs if run["when"]), default=None),
+    }
+
+
+def list_runs(store: Store) -> list[dict[str, Any]]:
+    """Return a record per run of the grid that was last run: its settings, its trials and when it was run."""
+    manifest = store.manifest()
+    axes, runs = telling_apart(manifest), []
+    for cell in {cell["run_id"]: cell for cell in manifest["cells"]}.values():
+        run_id = cell["run_id"]
+        finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
+        times = [store.path(run_id, number, ".csv").stat().st_mtime for number in finished]
+        runs.append(
+            {
+                "run_id": run_id,
+                "settings": {axis: cell[axis] for axis in axes},
+                "finished": len(finished),
+                "planned": manifest["trials"],
+                "interrupted": len(interrupted),
+                "failed": len(failed),
+                "when": datetime.fromtimestamp(max(times)).isoformat(" ", "minutes") if times else None,
+            }
+        )
+    return runs
+
+
+def telling_apart(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the settings that tell the cells of an experiment apart, those of its table first."""
+    cells, table, chosen = manifest["cells"], manifest["table"], []
+    axes = [*table["groups"], *table["rows"], *table["columns"]]
+    columns = [*axes, *(column for column in cells[0] if column not in (*axes, "run_id"))]
+    different = 1
+    for column in columns:
+        keys = {tuple(cell[name] for name in (*chosen, column)) for cell in cells}
+        if len(keys) > different:
+            chosen, different = [*chosen, column], len(keys)
+    return chosen
+
+
+def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
+    """Return the experiments that hold a run, given by its run-id or the beginning of it.
+
+    Raises
+    ------
+    CbmError
+        No run begins so, or several do.
+    """
+    stores = [results.store(experiment) for experiment in results.require_experiments()]
+    held = [(store, run_id) for store in stores for run_id in sorted(_folders(store.folder / "trials"))]
+    known = sorted({run_id for _, run_id in held})
+    found = [name] if name in known else [run_id for run_id in known if run_id.startswith(name)]
+    if not found:
+        hint = did_you_mean(name, known) if known else ""
+        hint = hint if "did you mean" in hint else f"; list the runs with: cbm ls {results.folder} EXPERIMENT"
+        raise CbmError(f"{results.folder}: no run {name!r}{hint}")
+    if len(found) > 1:
+        some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+        raise CbmError(f"{results.folder}: {len(found)} runs begin with {name!r}: {some}; write more of one")
+    return [(store, run_id) for store, run_id in held if run_id == found[0]]
+
+
+def describe_run(store: Store, run_id: str) -> dict[str, Any]:
+    """Return the settings of a run, and of each trial its values, its files and whether it is finished."""
+    finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
+    rows = {number: store.row(run_id, number) or {} for number in sorted(finished)}
+    cells = {cell["run_id"]: cell for cell in store.manifest()["cells"]}
+    settings = cells.get(run_id) or _settings_of(next(iter(rows.values()), {}))
+    trials = []
+    for number in sorted(finished | interrupted | failed):
+        files = sorted((store.folder / "trials" / run_id).glob(f"trial-{number:03d}.*"))
+        status = "finished" if number in finished else "failed" if number in failed else "interrupted"
+        values = {name: value for name, value in rows.get(number, {}).items() if name not in settings}
+        trials.append({"trial": number, "status": status, "files": [str(file) for file in files]} | values)
+    return {
+        "run_id": run_id,
+        "experiment": store.experiment,
+        "in_grid": run_id in cells,
+        "settings": {name: value for name, value in settings.items() if name != "run_id"},
+        "trials": trials,
+    }
+
+
+def _settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in a trial's row: they stand between the seed and the number of rows."""
+    names = list(row)
+    return (
+        {name: row[name] for name in names[names.index("seed") + 1 : names.index("n_train")]} if row else {}
+    )
+
+
+def best_machine(store: Store, metric: str | None = None) -> dict[str, Any]:
+    """Return the file of the best machine of an experiment, and why it is the best.
+
+    With a validation part, the machines at the best validation value of each trial are compared by it.
+    Otherwise, or for a ``metric``, the machines at the end of training are compared by its final value.
+
+    Raises
+    ------
+    CbmError
+        There is no such metric, or neither more nor less of it is better.
+    IncompleteError
+        No trial is finished, or nothing was evaluated.
+    """
+    frame, manifest = store.summary(), store.manifest()
+    if frame.empty:
+        raise IncompleteError(f"{store.folder}: no trial is finished yet; start with: cbm run")
+    known = measured(frame)
+    ranked = [name for name in known if Metric(name).better]
+    if metric and metric not in known:
+        raise CbmError(f"--metric: {store.experiment} has no {metric}{did_you_mean(metric, known)}")
+    if metric and metric not in ranked:
+        raise CbmError(
+            f"--metric {metric}: neither more nor less of it is better; there are {', '.join(ranked)}"
+        )
+    watched = next((name for name in ranked if name.startswith("valid_") and f"{name}_final" in frame), None)
+    chosen = metric or watched or manifest["table"]["metric"] or default_metric(known)
+    if chosen is None or chosen not in ranked:
+        raise IncompleteError(f"{store.folder}: nothing was evaluated that is better or worse")
+    at_best = chosen == watched
+    sign = Metric(chosen).better
+    ends = {True: f"_{'max' if sign > 0 else 'min'}", False: "_final"}
+    column = next(name for name in (chosen + ends[at_best], chosen) if name in frame)
+    values = (frame[column].astype(float) * sign).replace([float("inf"), float("-inf")], float("nan"))
+    if values.isna().all():
+        raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
+    row = frame.loc[values.idxmax()]
+    run_id, number = row["run_id"], int(row["trial"])
+    best_file = store.path(run_id, number, ".best.npz")
+    path = best_file if at_best and best_file.exists() else store.path(run_id, number, ".npz")
+    settings = {axis: row[axis] for axis in telling_apart(manifest) if axis in row}
+    return {
+        "path": str(path),
+        "run_id": run_id,
+        "trial": number,
+        "metric": chosen,
+        "value": float(row[column]),
+        "when": "best validation" if path == best_file else "end of training",
+        "settings": {name: getattr(value, "item", lambda v=value: v)() for name, value in settings.items()},
+    }
+
+
+def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> list[Path]:
+    """Return the folders of runs, ends and pre-trained layers that are not wanted.
+
+    Parameters
+    ----------
+    wanted : mapping of str to set of str
+        Names of the folders to keep, by experiment; nothing of other experiments is kept.
+    """
+    found = []
+    for experiment in results.experiments():
+        folder, kept = results.folder / experiment, wanted.get(experiment, set())
+        for kind in ("trials", _COURSES, _PRETRAINED):
+            found += [folder / kind / name for name in sorted(_folders(folder / kind) - kept)]
+    return found
+
+
+def delete(results: Results, folders: list[Path], wanted: Mapping[str, Set[str]]) -> None:
+    """Delete folders that `unwanted` returned, and experiments without anything left; update summaries."""
+    for folder in folders:
+        shutil.rmtree(folder)
+    for experiment in {folder.parent.parent for folder in folders}:
+        if experiment.name in wanted:
+            Store(experiment).write_summary()
+            continue
+        for name in ("manifest.json", "summary.csv"):
+            (experiment / name).unlink(missing_ok=True)
+        for place in (*experiment.glob("*/"), experiment):
+            if not any(place.iterdir()):
+                place.rmdir()
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _folders(place: Path) -> set[str]:
+    return {folder.name for folder in place.iterdir() if folder.is_dir()} if place.is_dir() else set()
