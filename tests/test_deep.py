@@ -486,7 +486,7 @@ def test_a_deep_machine_of_one_hidden_layer_is_an_rbm():
 
 
 @pytest.mark.usefixtures("folder")
-def test_rows_whose_mean_field_did_not_settle_are_told():
+def test_rows_without_settled_mean_field_are_reported():
     # m = 2 p - 1 of both units follows m <- tanh(m): at this critical weight it falls like sqrt(3 / 4n).
     arrays = {"offsets_1": np.zeros(1), "offsets_2": np.ones(1), "weights_0": np.zeros((4, 1))}
     biases = {"biases_1": np.array([2.0]), "biases_2": np.array([-2.0])}  # plain ones: -2 and -2

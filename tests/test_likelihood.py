@@ -247,7 +247,7 @@ def test_offsets_in_the_file_do_not_change_the_likelihood(model):
     assert plain["log_likelihood"]["mean"] == pytest.approx(centered["log_likelihood"]["mean"], abs=1e-5)
 
 
-def test_a_doubtful_estimate_is_told(tmp_path, monkeypatch):
+def test_a_doubtful_estimate_is_warned_about(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     W, b, c = random_machine(9, 4, seed=9, scale=8.0)
     np.savez("m.npz", weights_0=W, biases_0=b, biases_1=c)
