@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -224,6 +225,8 @@ def test_an_evaluation_has_the_means_over_each_part():
         assert found[f"{part}_lower_bound"] < found[f"{part}_tighter_bound"] < likelihood + 5 * error
     assert found["mean_field_unsettled"] == 0
     assert found == measured(flat, parts, method)
+    unsettled = measured(flat, parts, replace(method, tolerance=0, rounds=1))["mean_field_unsettled"]
+    assert unsettled == sum(map(len, rows_of.values()))
     without = columns(method, THREE, parts)
     assert [name for name in found if "tighter" not in name] == [*without]
     assert columns(Method("none"), TWO, parts) == ()
