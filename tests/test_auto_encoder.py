@@ -434,7 +434,7 @@ def test_a_trial_stops_when_the_validation_cost_has_converged():
         ({"batch": 41}, DATA, "coins has 40"),
     ],
 )
-def test_what_a_data_set_cannot_give_is_refused(changes, data, words):
+def test_settings_that_do_not_suit_the_data_are_refused(changes, data, words):
     with pytest.raises(CbmError, match=words):
         check(settings(**changes), data)
 

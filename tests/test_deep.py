@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -224,6 +225,8 @@ def test_an_evaluation_has_the_means_over_each_part():
         assert found[f"{part}_lower_bound"] < found[f"{part}_tighter_bound"] < likelihood + 5 * error
     assert found["mean_field_unsettled"] == 0
     assert found == measured(flat, parts, method)
+    unsettled = measured(flat, parts, replace(method, tolerance=0, rounds=1))["mean_field_unsettled"]
+    assert unsettled == sum(map(len, rows_of.values()))
     without = columns(method, THREE, parts)
     assert [name for name in found if "tighter" not in name] == [*without]
     assert columns(Method("none"), TWO, parts) == ()
@@ -486,7 +489,7 @@ def test_a_deep_machine_of_one_hidden_layer_is_an_rbm():
 
 
 @pytest.mark.usefixtures("folder")
-def test_rows_whose_mean_field_did_not_settle_are_told():
+def test_rows_without_settled_mean_field_are_reported():
     # m = 2 p - 1 of both units follows m <- tanh(m): at this critical weight it falls like sqrt(3 / 4n).
     arrays = {"offsets_1": np.zeros(1), "offsets_2": np.ones(1), "weights_0": np.zeros((4, 1))}
     biases = {"biases_1": np.array([2.0]), "biases_2": np.array([-2.0])}  # plain ones: -2 and -2

@@ -497,7 +497,7 @@ def test_a_file_that_holds_no_labels_is_refused(content, words):
         (("-o", "rows.npy"), "cannot write"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_is_written(arguments, words):
+def test_impossible_requests_are_refused_and_nothing_is_written(arguments, words):
     save()
     np.save("rows.npy", ROWS)
     np.save("ones.npy", np.ones(16))

@@ -149,7 +149,7 @@ def test_the_stated_error_is_kept_at_the_stated_rate(way):
     assert inside >= 51
 
 
-@pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
 def test_exact_samples_have_the_machines_distribution(shape):
     machine = random_machine(*shape, seed=5)
     p = joint(*machine)[0].sum(axis=1)
@@ -247,7 +247,7 @@ def test_offsets_in_the_file_do_not_change_the_likelihood(model):
     assert plain["log_likelihood"]["mean"] == pytest.approx(centered["log_likelihood"]["mean"], abs=1e-5)
 
 
-def test_a_doubtful_estimate_is_told(tmp_path, monkeypatch):
+def test_a_doubtful_estimate_is_warned_about(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     W, b, c = random_machine(9, 4, seed=9, scale=8.0)
     np.savez("m.npz", weights_0=W, biases_0=b, biases_1=c)

@@ -53,8 +53,8 @@ HIDDEN = pytest.mark.parametrize("hidden", [(4, 3), (4, 3, 3), (4, 3, 2, 3)])
 
 
 @HIDDEN
-def test_every_layer_hears_the_mean_of_what_its_two_rbms_told_it(hidden):
-    """Up from the first RBM and down from the last one, what it told was doubled: the mean counts it once."""
+def test_an_inner_layer_gets_the_mean_input_of_its_two_rbms(hidden):
+    """Inputs that were doubled in training, up in the first RBM and down in the last, count once."""
     pretraining, now = pretrained(settings(hidden))
     weights, biases = pretraining.machine(now)[1:3]
     found, last = now.pretrained, len(hidden) - 1
@@ -296,7 +296,7 @@ def test_the_folder_of_layers_stands_in_the_docs():
     assert "pretrained/<name>/trial-007.npz" in docs.read_text(encoding="utf-8")
 
 
-# What cannot be
+# Errors
 
 
 @pytest.mark.parametrize("sampler", ["PT_4", "PT_2-3", "exact"])

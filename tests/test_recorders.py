@@ -274,7 +274,7 @@ def test_recording_changes_no_snapshot():
         np.testing.assert_array_equal(array, old)
 
 
-# What does not fit
+# Errors
 
 
 def check(names, width=4, hidden=3, parts=("train",), units="0", **settings):
@@ -313,7 +313,7 @@ def test_recorders_that_fit_pass():
     check([], model={"kind": "dbm", "hidden": (3, 2)}, offsets="ddd")
 
 
-# Recorders of one's own
+# Recorders of the user
 
 
 def example_of_the_docs():
@@ -538,7 +538,7 @@ def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
     assert run(its, recorders=mine).records.tobytes() == whole.records.tobytes()
 
 
-def test_what_diverged_has_no_values_and_ends_the_records():
+def test_records_end_where_training_diverges():
     outcome = run(settings({"what": "weight_norms", "every": 1}, weight_decay={"l2": 1e4}))
     assert outcome.diverged == 20
     assert outcome.records[:, 0].tolist() == list(range(20))

@@ -209,7 +209,7 @@ def test_means_are_drawn_where_they_are_asked_for():
         (("-o", "m.npz/s.npz", "--steps", "1"), "cannot write"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_is_written(arguments, words):
+def test_impossible_requests_are_refused_and_nothing_is_written(arguments, words):
     save()
     before = Path("m.npz").read_bytes()
     assert words in sample("m.npz", *arguments, code=2)
