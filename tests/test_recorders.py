@@ -575,7 +575,7 @@ def test_the_example_of_the_docs_is_a_function_of_ten_lines():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("def other(snapshots, context): ...", "mine.py has no function f; there are: other"),
+        ("def other(snapshots, context): ...", "mine.py has no function f; there are other"),
         ("x = 1\ny = 1 /", "mine.py, line 2: SyntaxError"),
         ("import no_such_module", "mine.py, line 1: ModuleNotFoundError"),
     ],

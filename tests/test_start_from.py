@@ -291,15 +291,15 @@ FIRST = "start_from: {experiment: first}"
             "15:43: second.start_from.path: trials start from files or from",
         ),
         ("{path: a.npz, machine: final}", ""),
-        ("{path: a.npz, machine: best-valid}", "15:40: second.start_from.machine: machine chooses one of an"),
+        ("{path: a.npz, machine: best-valid}", "15:40: second.start_from.machine: chooses one of an"),
         (
             "{experiment: first, machine: best}",
             "15:46: second.start_from.machine: must be final or best-valid",
         ),
-        ("{path: 'a-{number}.npz'}", "15:24: second.start_from.path: knows {trial} and {trial:03d} alone"),
-        ("{path: 'a-{trial.npz'}", "15:24: second.start_from.path: knows {trial} and {trial:03d} alone"),
+        ("{path: 'a-{number}.npz'}", "15:24: second.start_from.path: only {trial} and {trial:03d} are"),
+        ("{path: 'a-{trial.npz'}", "15:24: second.start_from.path: only {trial} and {trial:03d} are"),
         ("first", "15:5: second.start_from: must be a mapping of fields, not first"),
-        ("{file: a.npz}", "15:18: second.start_from.file: unknown field; there are: path, experiment"),
+        ("{file: a.npz}", "15:18: second.start_from.file: unknown field; there are path, experiment"),
     ],
 )
 def test_a_bad_start_is_told_with_its_place(grid, start, told):
