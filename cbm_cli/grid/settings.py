@@ -1,7 +1,8 @@
 """The settings of one cell of a grid, validated and frozen; trials repeat a cell with other seeds."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -108,10 +109,10 @@ class Settings(Frozen):
         """Return the given fields, dotted where nested, that change nothing here, and why."""
         return {path: reason for path, reason in _unused(self) if self.value(path) != default_of(path)}
 
-    def without_unused(self) -> "Settings":
-        """Return the same settings with the defaults of all fields that change nothing."""
+    def with_defaults(self, paths: Iterable[str]) -> "Settings":
+        """Return the same settings with the defaults of some fields, dotted where nested."""
         update: dict[str, Any] = {}
-        for path in self.unused():
+        for path in paths:
             name, _, inner = path.partition(".")
             whole = update.get(name, getattr(self, name))
             update[name] = whole.model_copy(update={inner: default_of(path)}) if inner else default_of(path)
@@ -180,6 +181,7 @@ NESTED: dict[str, type[Frozen]] = {
 }
 
 
+@cache
 def default_of(path: str) -> Any:
     """Return the default of a field, dotted where nested."""
     name, _, inner = path.partition(".")
