@@ -304,10 +304,8 @@ def test_the_folder_of_layers_stands_in_the_docs():
 @pytest.mark.parametrize("option", [(), ("--dry-run",)])
 def test_a_sampler_that_cannot_double_activations_is_refused(folder, sampler, option):
     error = run(GRID.replace("PCD-1", sampler), "out", *option, code=2).stderr
-    assert error == (
-        f"Error: deep: pretraining: {sampler} has no place for doubled activations; give pretraining a "
-        "sampler, such as sampler: PCD-1\n"
-    )
+    assert f"grid.yaml:12:18: deep.pretraining: {sampler} has no place for doubled activations" in error
+    assert "give pretraining a sampler, such as sampler: PCD-1" in error
     assert not Path("out").exists()
 
 
@@ -321,6 +319,6 @@ def test_tempering_after_pretraining_by_another_sampler_is_fine(folder):
 
 def test_a_batch_of_pretraining_larger_than_the_data_names_both(folder):
     error = run(GRID.replace("offsets: dd^b}", "offsets: dd^b, batch: 9}"), "out", code=2).stderr
-    assert "pretraining: batch: 9 rows, but bars-and-stripes" in error
+    assert "pretraining.batch: 9 rows, but bars-and-stripes" in error
     assert "has 8" in error
     assert not Path("out").exists()

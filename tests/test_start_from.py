@@ -343,7 +343,7 @@ def test_a_circle_of_starts_is_told_once_for_each_experiment(grid):
 )
 def test_an_experiment_without_the_trials_that_are_needed_is_refused(grid, changes, told):
     grid(*changes)
-    assert f"second: start_from: {told}" in refused()
+    assert f"second.start_from: {told}" in refused()
 
 
 def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
@@ -355,7 +355,7 @@ def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
 def test_trials_that_are_not_finished_are_named_with_the_command_that_makes_them(grid):
     told = refused("second", "-o", "out")
     assert (
-        "second: start_from: trial 0 of first is not finished; name both experiments, or first run: cbm"
+        "second.start_from: trial 0 of first is not finished; name both experiments, or first run: cbm"
         in told
     )
     cbm("run", "grid.yaml", "first", "-j", 0, "-o", "out", "--no-table")
@@ -378,7 +378,7 @@ def test_a_machine_that_does_not_fit_is_refused_before_anything_runs(grid, array
     plain = {"weights_0": np.zeros((6, 3)), "biases_0": np.zeros(6), "biases_1": np.zeros(3)}
     np.savez("a.npz", **plain | arrays)
     grid((FIRST, "start_from: {path: a.npz}"))
-    assert f"second: start_from: a.npz: {told}" in refused("second", "-o", "out")
+    assert f"second.start_from: a.npz: {told}" in refused("second", "-o", "out")
     assert not Path("out").exists()
 
 

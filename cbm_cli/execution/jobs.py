@@ -215,7 +215,7 @@ def _check_cells(experiments: Sequence[Experiment], names: Names) -> None:
 def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
     finished = _Finished(names.root, agenda)
     wanted: dict[tuple[str, int], Job] = {}
-    sources: dict[tuple[str, int], tuple[str, TrialStarts]] = {}  # who starts from a trial, and how
+    sources: dict[tuple[str, int], tuple[Experiment, TrialStarts]] = {}  # who starts from a trial, and how
     for experiment in agenda.experiments:
         store = agenda.stores[experiment.name]
         for job, start in _jobs_of(experiment, names, store):
@@ -228,7 +228,7 @@ def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
                 known = wanted.setdefault(job.key, job)
                 wanted[job.key] = replace(known, stores=tuple(dict.fromkeys((*known.stores, store))))
                 if isinstance(start, TrialStarts):
-                    sources.setdefault(job.start.needs, (experiment.name, start))
+                    sources.setdefault(job.start.needs, (experiment, start))
     _refuse_unfinished({key: one for key, one in sources.items() if key not in wanted}, finished)
     agenda.jobs = _in_order([*wanted.values()])
     for job in agenda.jobs:
@@ -256,12 +256,12 @@ def _jobs_of(
 
 
 def _refuse_unfinished(
-    sources: Mapping[tuple[str, int], tuple[str, TrialStarts]], finished: "_Finished"
+    sources: Mapping[tuple[str, int], tuple[Experiment, TrialStarts]], finished: "_Finished"
 ) -> None:
     """Raise CbmError for trials that others start from, unless they are finished."""
     problems = {
-        (name, start.source.name): f"{name}: {start.unfinished(number)}"
-        for (run_id, number), (name, start) in sorted(
+        (user.name, start.source.name): user.located(start.cell, CbmError(start.unfinished(number)))
+        for (run_id, number), (user, start) in sorted(
             sources.items(), reverse=True, key=lambda one: one[0][1]
         )
         if number not in finished.numbers(start.store, run_id)
