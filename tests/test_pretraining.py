@@ -303,7 +303,7 @@ def test_the_folder_of_layers_stands_in_the_docs():
 @pytest.mark.parametrize("option", [(), ("--dry-run",)])
 def test_a_sampler_that_cannot_double_activations_is_refused(folder, sampler, option):
     error = run(GRID.replace("PCD-1", sampler), "out", *option, code=2).stderr
-    for words in ("deep: pretraining: ", sampler, "sampler: PCD-1"):
+    for words in ("grid.yaml:12:18: deep.pretraining: ", sampler, "sampler: PCD-1"):
         assert words in error
     assert not Path("out").exists()
 

@@ -586,13 +586,51 @@ def test_what_has_an_effect_is_taken(cells):
     assert cells("rbm", sampler="FPCD-1", fast_decay="0.9")[0].fast_decay == 0.9
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields", "factors"),
+    [
+        ("rbm", {"offsets": "hd^b_s"}, (0.01, 0.1)),
+        ("rbm", {"offsets": "hd^b_s", "offsets_from": "random"}, (0.1, 0.1)),
+        ("rbm", {"offsets": "0h^b_s", "offsets_from": "random"}, (0.01, 0.1)),
+        ("rbm", {"offsets": "hd^b_s", "start_from": "{path: a.npz}"}, (0.1, 0.1)),
+        ("dbm", {"offsets": "hdd^b_s", "pretraining": "{epochs: 2, offsets: dd}"}, (0.1, 0.1)),
+        ("dbm", {"offsets": "0dd^b_s", "pretraining": "{epochs: 2, sliding_factor: 0.2}"}, (0.01, 0.1)),
+        ("auto-encoder", {"offsets": "dh^b_s"}, (0.1, 0.01)),
+    ],
+)
+def test_constant_offsets_need_no_sliding_factor(cells, kind, fields, factors):
+    (cell,) = cells(kind, sliding_factor="0.1", **fields)
+    assert (cell.sliding_factor.visible, cell.sliding_factor.hidden) == factors
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "told"),
+    [
+        ("rbm", {"gradient_from": "exact", "sampler": "exact"}, "gradient_from: is exact already"),
+        ("rbm", {"offsets_from": "exact", "offsets": "00"}, "offsets_from: has no effect"),
+        ("rbm", {"gradient": "{scale_of: weights}"}, "gradient.scale_of: needs scale_to"),
+        ("rbm", {"start_from": "{path: a.npz}", "weight_scale": "1"}, "weight_scale: is for fresh machines"),
+        ("dbm", {"start_from": "{path: a.npz}", "init": "zero"}, "init: is for fresh machines"),
+        ("rbm", {"start_from": "{path: a.npz, machine: best-valid}"}, "start_from.machine: chooses"),
+        ("rbm", {"evaluate": "{runs: 50}"}, "evaluate.runs: is for method: ais; the method is exact"),
+        ("auto-encoder", {"evaluate": "{base: uniform}"}, "evaluate.base: is for method: ais"),
+        ("dbm", {"evaluate": "{method: none, rows: 5}"}, "evaluate.rows: is for evaluations"),
+        ("dbm", {"sampler": "CD-1", "ladders": "2"}, "ladders: is for parallel tempering"),
+        ("dbm", {"fast_learning_rate": "0.1"}, "fast_learning_rate: is for FPCD-k"),
+    ],
+)
+def test_other_values_without_effect_are_refused_by_their_field(complaint, kind, fields, told):
+    assert complaint(kind, **fields).startswith(f"toy.{told}")
+
+
 def test_a_sliding_factor_may_stand_beside_schemes_that_do_not_slide(cells):
     found = cells("rbm", offsets="[00, dd^b, d0^b_s, dd^b_s]", sliding_factor="{visible: 0, hidden: 0.1}")
     factors = [(cell.sliding_factor.visible, cell.sliding_factor.hidden) for cell in found]
     assert factors == [(0.01, 0.01), (0.01, 0.01), (0, 0.01), (0, 0.1)]
     assert cells("rbm", sliding_factor="0.01")  # the default may be spelled out
-    layers = "{epochs: 2, offsets: dd^b_s}"
-    assert cells("dbm", offsets="ddd^b", sliding_factor="0.1", pretraining=layers)
+    for offsets, layers in (("ddd^b", "{epochs: 2, offsets: dd^b_s}"), ("0dd^b_s", "{epochs: 2}")):
+        (cell,) = cells("dbm", offsets=offsets, sliding_factor="0.1", pretraining=layers)
+        assert (cell.sliding_factor.visible, cell.sliding_factor.hidden) == (0.1, 0.1)
     assert cells("rbm", {"offsets": "00"}, offsets="dd^b_s", sliding_factor="0.1")  # by --set
 
 

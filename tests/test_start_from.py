@@ -293,15 +293,15 @@ FIRST = "start_from: {experiment: first}"
             "15:43: second.start_from.path: trials start from files or from",
         ),
         ("{path: a.npz, machine: final}", ""),
-        ("{path: a.npz, machine: best-valid}", "15:40: second.start_from.machine: machine chooses one of an"),
+        ("{path: a.npz, machine: best-valid}", "15:40: second.start_from.machine: chooses one of an"),
         (
             "{experiment: first, machine: best}",
             "15:46: second.start_from.machine: must be final or best-valid",
         ),
-        ("{path: 'a-{number}.npz'}", "15:24: second.start_from.path: knows {trial} and {trial:03d} alone"),
-        ("{path: 'a-{trial.npz'}", "15:24: second.start_from.path: knows {trial} and {trial:03d} alone"),
+        ("{path: 'a-{number}.npz'}", "15:24: second.start_from.path: only {trial} and {trial:03d} are"),
+        ("{path: 'a-{trial.npz'}", "15:24: second.start_from.path: only {trial} and {trial:03d} are"),
         ("first", "15:5: second.start_from: must be a mapping of fields, not first"),
-        ("{file: a.npz}", "15:18: second.start_from.file: unknown field; there are: path, experiment"),
+        ("{file: a.npz}", "15:18: second.start_from.file: unknown field; there are path, experiment"),
     ],
 )
 def test_a_bad_start_is_told_with_its_place(grid, start, told):
@@ -345,7 +345,7 @@ def test_a_circle_of_starts_is_told_once_for_each_experiment(grid):
 )
 def test_an_experiment_without_the_trials_that_are_needed_is_refused(grid, changes, told):
     grid(*changes)
-    assert f"second: start_from: {told}" in refused()
+    assert f"second.start_from: {told}" in refused()
 
 
 def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
@@ -357,7 +357,7 @@ def test_settings_that_are_not_needed_to_find_the_cell_may_differ(grid):
 def test_trials_that_are_not_finished_are_named_with_the_command_that_makes_them(grid):
     told = refused("second", "-o", "out")
     assert (
-        "second: start_from: trial 0 of first is not finished; name both experiments, or first run: cbm"
+        "second.start_from: trial 0 of first is not finished; name both experiments, or first run: cbm"
         in told
     )
     cbm("run", "grid.yaml", "first", "-j", 0, "-o", "out", "--no-table")
@@ -380,7 +380,7 @@ def test_a_machine_that_does_not_fit_is_refused_before_anything_runs(grid, array
     plain = {"weights_0": np.zeros((6, 3)), "biases_0": np.zeros(6), "biases_1": np.zeros(3)}
     np.savez("a.npz", **plain | arrays)
     grid((FIRST, "start_from: {path: a.npz}"))
-    assert f"second: start_from: a.npz: {told}" in refused("second", "-o", "out")
+    assert f"second.start_from: a.npz: {told}" in refused("second", "-o", "out")
     assert not Path("out").exists()
 
 

@@ -240,7 +240,7 @@ def _check_cells(experiments: Sequence[Experiment], names: Names) -> None:
 def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
     finished, keys = _Finished(names.root, agenda), set()
     wanted: dict[Key, Job] = {}
-    sources: dict[Key, tuple[str, TrialStarts]] = {}  # trials that others start from, and which others
+    sources: dict[Key, tuple[Experiment, TrialStarts]] = {}  # trials that others start from, and which others
     for experiment in agenda.experiments:
         store = agenda.stores[experiment.name]
         for job, start in _jobs_of(experiment, names, store):
@@ -252,7 +252,7 @@ def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
                 known = wanted.setdefault(job.key, job)
                 wanted[job.key] = replace(known, stores=tuple(dict.fromkeys((*known.stores, store))))
                 if isinstance(start, TrialStarts):
-                    sources.setdefault(job.start.needs, (experiment.name, start))
+                    sources.setdefault(job.start.needs, (experiment, start))
             elif adopt:
                 store.adopt(other, *job.key)
     _refuse_unfinished({key: one for key, one in sources.items() if key not in wanted}, finished)
@@ -281,11 +281,11 @@ def _jobs_of(
         yield Job(trial=trial, stores=(store,), start=start and start.of(trial.number), **what), start
 
 
-def _refuse_unfinished(sources: Mapping[Key, tuple[str, TrialStarts]], finished: "_Finished") -> None:
+def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], finished: "_Finished") -> None:
     """Raise CbmError for trials that others start from, unless they are finished."""
     problems = {
-        (name, start.source.name): f"{name}: {start.unfinished(number)}"
-        for (run_id, number), (name, start) in sorted(
+        (user.name, start.source.name): user.located(start.cell, CbmError(start.unfinished(number)))
+        for (run_id, number), (user, start) in sorted(
             sources.items(), reverse=True, key=lambda one: one[0][1]
         )
         if number not in finished.numbers(start.store, run_id)

@@ -447,7 +447,7 @@ def _settings_of(cell: Cell, where: Value, effects: Effects, problems: Problems)
                 effects.setdefault(mark, reason)
             else:
                 effects[mark] = ""
-    settings = given.without_unused()
+    settings = given.with_defaults(unused)
     try:
         settings.check()
     except Misfit as error:

@@ -1,7 +1,8 @@
 """The settings of one cell of a grid, validated and frozen; trials repeat a cell with other seeds."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -108,10 +109,10 @@ class Settings(Frozen):
         """Return the given fields, dotted where nested, that change nothing here, and why."""
         return {path: reason for path, reason in _unused(self) if self.value(path) != default_of(path)}
 
-    def without_unused(self) -> "Settings":
-        """Return the same settings with the defaults of all fields that change nothing."""
+    def with_defaults(self, paths: Iterable[str]) -> "Settings":
+        """Return the same settings with the defaults of some fields, dotted where nested."""
         update: dict[str, Any] = {}
-        for path in self.unused():
+        for path in paths:
             name, _, inner = path.partition(".")
             whole = update.get(name, getattr(self, name))
             update[name] = whole.model_copy(update={inner: default_of(path)}) if inner else default_of(path)
@@ -180,6 +181,7 @@ NESTED: dict[str, type[Frozen]] = {
 }
 
 
+@cache
 def default_of(path: str) -> Any:
     """Return the default of a field, dotted where nested."""
     name, _, inner = path.partition(".")
@@ -263,22 +265,16 @@ def _unused_by_offsets(settings: Settings) -> Iterator[tuple[str, str]]:
     scheme, layers = settings.scheme, settings.pretraining
     if set(scheme.letters) == {"0"}:
         yield "offsets_from", f"has no effect: the offsets of {settings.offsets} stay at zero"
-    if layers.epochs and layers.offsets and "_s" in layers.offsets and not layers.sliding_factor:
-        return  # the layers of a pre-training use both factors
-    constant = "0" if settings.start_from.path or settings.start_from.experiment else "0h"
-    if settings.offsets_from == "random":
-        constant = "0"
+    if layers.epochs and "_s" in (layers.offsets or settings.offsets) and not layers.sliding_factor:
+        return  # both factors are used in the layers of the pre-training
+    fresh = not (settings.start_from.path or settings.start_from.experiment or layers.epochs)
+    constant = "0h" if fresh and settings.offsets_from != "random" else "0"
     for side, letters in (("visible", scheme.letters[:1]), ("hidden", scheme.letters[1:])):
-        if not scheme.sliding:
-            yield (
-                f"sliding_factor.{side}",
-                f"is for schemes with _s, as in dd^b_s; the offsets are {settings.offsets}",
-            )
-        elif set(letters) <= set(constant):
-            yield (
-                f"sliding_factor.{side}",
-                f"has no effect: the {side} offsets of {settings.offsets} are constant",
-            )
+        reason = f"is for schemes with _s, as in dd^b_s; the offsets are {settings.offsets}"
+        if scheme.sliding:
+            reason = f"has no effect: the {side} offsets of {settings.offsets} are constant"
+        if not scheme.sliding or set(letters) <= set(constant):
+            yield f"sliding_factor.{side}", reason
 
 
 def _check_scheme(settings: Settings) -> None:
