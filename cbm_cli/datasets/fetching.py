@@ -1,7 +1,7 @@
 """Downloads of published files, and their checksums.
 
-Interrupted downloads resume, in this call or the next. They go to a hidden file, which gets its name only with
-the right checksum. Checksums are of the content after gunzip, because some mirrors pack files, others do not.
+Interrupted downloads resume, in this call or the next. They go to a hidden file, which gets its name only
+with the right checksum. Checksums are of the content after gunzip: some mirrors pack files.
 """
 
 import hashlib

@@ -165,7 +165,7 @@ def _scale_of(tables: _Tables) -> float:
     if all(part.dtype == np.uint8 for part in values) and (top > 127 or tables["train"][1].image):
         return 255.0
     raise DataError(
-        f"{tables['train'][0]}: values reach {top:g}, on an unknown scale; add scale: {top:g} (255 for bytes), "
+        f"{tables['train'][0]}: values reach {top:g}, on an unknown scale; add scale: {top:g} (bytes: 255), "
         f"or a threshold in the file's units, such as threshold: {max(1, top // 2):g}",
         "scale",
     )
