@@ -98,18 +98,8 @@ def features(
     filters-LAYER.png. With --data, activity.csv and activity.png have the mean activity of every hidden
     unit given the training part, in decreasing order. docs/features.md describes all files.
     """
-    needing = {
-        "--test": test,
-        "--representations": formats,
-        "--classify": classify,
-        "--labels": labels,
-        "--test-labels": test_labels,
-    }
-    for option, given in needing.items():
-        if given and not source:
-            raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE")
-    if (labels or test_labels) and not classify and "npz" not in formats:
-        raise CbmError("--labels are for --classify, or to be written with --representations npz")
+    given = {"--test": test, "--representations": formats, "--classify": classify}
+    _check_options(source, given | {"--labels": labels, "--test-labels": test_labels})
     folder = _folder(model, output)
 
     from cbm_cli.datasets import load_labels, load_source
@@ -138,6 +128,16 @@ def features(
         files += _write_representations(folder, found, formats, known)
         answer["unsettled"] = found.unsettled
     _show(answer | {"files": [str(file) for file in files]}, as_json)
+
+
+def _check_options(source: str | None, options: dict[str, Any]) -> None:
+    """Raise CbmError for options without the ones that they need."""
+    for option, given in options.items():
+        if given and not source:
+            raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE")
+    labels = options["--labels"] or options["--test-labels"]
+    if labels and not options["--classify"] and "npz" not in options["--representations"]:
+        raise CbmError("--labels are for --classify, or to be written with --representations npz")
 
 
 def _folder(model: Path, output: Path | None) -> Path:

@@ -49,9 +49,8 @@ def load_labels(
             f"{named}: has labels of a test part, and the data have none; add its rows with --test FILE, "
             "or remove its labels"
         )
-    for part in rows.keys() & found.keys():
-        where, labels = found[part]
-        if len(labels) != rows[part]:
+    for part, (where, labels) in found.items():
+        if part in rows and len(labels) != rows[part]:
             raise DataError(
                 f"{where}: has {len(labels):,} labels, the {part} part {rows[part]:,} rows; each needs one"
             )
