@@ -21,7 +21,7 @@ MIRROR = "CBM_DATA_MIRROR"  # environment variable: address of a folder of data
 TRIES = 5  # downloads from one address that may break off, each after some bytes
 TIMEOUT = 30.0  # seconds without a byte after which a connection counts as broken
 
-# Makes a progress bar: takes a file's name, the bytes that are here and all of them where known, and returns a
+# Makes a progress bar: takes a file's name, the bytes that are here and all of them if known, and returns a
 # function that takes the number of bytes that have come since its last call.
 Show = Callable[[str, int, int | None], Callable[[int], Any]]
 
