@@ -105,7 +105,7 @@ def features(
     from cbm_cli.datasets import load_labels, load_source
     from cbm_cli.machines.classify import check_classifier
     from cbm_cli.machines.files import read_machine
-    from cbm_cli.machines.representations import features_of
+    from cbm_cli.machines.representations import features_of, write_csv, write_npz
 
     machine = read_machine(model)
     data = load_source(source, machine.sizes[0], test) if source else None
@@ -125,7 +125,8 @@ def features(
     files = _write_filters(folder, machine, count, seed, size, by_columns)
     if found:
         files += _write_activity(folder, machine, found, layers)
-        files += _write_representations(folder, found, formats, known)
+        files += write_npz(folder, found, known) if "npz" in formats else []
+        files += write_csv(folder, found) if "csv" in formats else []
         answer["unsettled"] = found.unsettled
     _show(answer | {"files": [str(file) for file in files]}, as_json)
 
@@ -224,15 +225,6 @@ def _write_activity(
     write_activity(files[0], means)
     write_activity_curves(files[1], means, BALANCED if probable else None)
     return files
-
-
-def _write_representations(
-    folder: Path, found: Features, formats: tuple[str, ...], labels: dict[str, NDArray]
-) -> list[Path]:
-    from cbm_cli.machines.representations import write_csv, write_npz
-
-    files = write_npz(folder, found, labels) if "npz" in formats else []
-    return files + (write_csv(folder, found) if "csv" in formats else [])
 
 
 def _show(answer: dict[str, Any], as_json: bool) -> None:

@@ -37,9 +37,7 @@ def load_labels(
         Labels of the training or the test part are missing, or are of a part that the data do not have, or
         differ in number from its rows.
     """
-    named = (
-        " ".join(filter(None, (files and f"--labels {files}", test and f"--test-labels {test}"))) or source
-    )
+    named = " and ".join(filter(None, (files, test))) or source
     found = _own(files, test) if files or test else _published(source)
     missing = [part for part in ("train", "test") if part in rows and part not in found]
     if missing:
