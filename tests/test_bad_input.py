@@ -196,9 +196,9 @@ def test_missing_data_says_what_to_put_where(monkeypatch):
     [
         (idx(30)[:-5], "truncated"),
         (gzip.compress(idx(30))[:-40], "damaged gzip"),
-        (idx(30, magic=0x801), "labels"),
-        (b"\x89PNG" + bytes(100), "not an IDX file"),
-        (b"", "nothing"),
+        (idx(30, magic=0x801), "too long"),
+        (b"\x89PNG" + bytes(100), "neither text"),
+        (b"", "empty"),
     ],
 )
 def test_a_broken_data_file_is_named(monkeypatch, content, words):

@@ -332,7 +332,7 @@ def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder):
         ({"name": "bars-and-stripes", "size": 3, "bar": 1}, "bar", "no option bar; it takes size, flip"),
         ({"name": "bars-and-stripes", "size": 3, "threshold": 0.3}, "threshold", "no option threshold"),
         ({"name": "mnist", "size": 28}, "size", "no option size; it takes binarise, threshold, flip"),
-        ({"name": "mnist", "binarise": "none", "threshold": 0.3}, "threshold", "no effect where binarise is none"),
+        ({"name": "mnist", "binarise": "none", "threshold": 0.3}, "threshold", "no effect"),
         ({"name": "mnist", "threshold": 8}, "threshold", "below 1"),
         ({"name": "mnist", "binarise": "refuse"}, "binarise", "threshold, sample or none"),
         ({"name": "bars-and-stripes", "size": 11}, "size", "out of range.* 1 to 10"),

@@ -3,25 +3,22 @@
 import gzip
 import json
 import math
-import struct
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from matplotlib.image import imread
 from scipy.io import savemat
 
-from cbm_cli.cli import main
 from cbm_cli.cli.features import _picture
-from cbm_cli.datasets import Dataset, Image, load, load_labels
-from cbm_cli.errors import CbmError
+from cbm_cli.datasets import DataError, Dataset, Image, load, load_labels
 from cbm_cli.machines import classify
 from cbm_cli.machines.classify import accuracy
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
 from cbm_cli.report.pictures import normalised, write_activity_curves, write_filter_tile
+from tests.builders import cbm, idx
 from tests.oracles import joint, sigmoid, states
 
 RBM, DEEP, DEEPER = (4, 3), (4, 3, 2), (4, 3, 3, 2)
@@ -60,9 +57,7 @@ def machine(sizes, kind="dbm", **options):
 
 def features(*arguments, code=0):
     """Run cbm features m.npz; check its exit code; return what it says on stdout and stderr."""
-    result = CliRunner().invoke(main, ["features", "m.npz", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit)
+    result = cbm("features", "m.npz", *arguments, code=code)
     return result.stdout, result.stderr
 
 
@@ -359,20 +354,54 @@ def test_a_linear_classifier_tells_by_the_hidden_units_what_it_cannot_by_the_vis
     assert lines[2].endswith("1.0000         1.0000")
 
 
-def test_without_a_test_part_a_fifth_of_the_rows_is_held_out():
+def test_without_a_test_part_a_fifth_of_the_training_rows_is_held_out_and_called_so():
     pytest.importorskip("sklearn")
     rows, labels = save_detectors()
     np.save("rows.npy", rows)
     np.savetxt("labels.csv", labels, fmt="%d")
-    stdout, stderr = features("--data", "rows.npy", "--classify", "--labels", "labels.csv", "--json")
-    assert json.loads(stdout)["layers"][1]["test_accuracy"] == 1
-    assert "random fifth" in stderr
-    # Rows that are told apart by their number alone: those held out cannot be known.
+    options = ("--data", "rows.npy", "--classify", "--labels", "labels.csv")
+    found = known(*options)
+    assert found["layers"][1]["held_out_accuracy"] == 1
+    assert "test_accuracy" not in found["layers"][1]
+    assert found["tested_on"] == "a random fifth of the training rows, held out from the classifier"
+    stdout, stderr = features(*options)
+    assert "held-out accuracy" in stdout
+    assert "test accuracy" not in stdout
+    assert found["tested_on"] in stderr
+    # Rows that only their number distinguishes: the held-out ones cannot be known.
     rows, labels = np.eye(100), np.arange(100) // 50
     found = accuracy({"train": rows}, {"train": labels}, seed=1)
     assert found.train == 1
     assert found.test < 0.95
     assert found == accuracy({"train": rows}, {"train": labels}, seed=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (
+            "--data",
+            "train.csv",
+            "--test",
+            "test.csv",
+            "--labels",
+            "of-train.csv",
+            "--test-labels",
+            "of-test.csv",
+        ),
+        ("--data", "train.csv", "--test", "test.csv", "--labels", "of-train.csv,of-test.csv"),
+        ("--data", "train.csv:test=test.csv", "--labels", "of-train.csv", "--test-labels", "of-test.csv"),
+    ],
+)
+def test_rows_and_labels_of_both_parts_may_be_text(options):
+    pytest.importorskip("sklearn")
+    rows, labels = save_detectors()
+    wrong = 1 - labels[:40]  # of the test part: so that its labels decide the accuracy
+    for name, array in [("train", rows), ("test", rows[:40]), ("of-train", labels), ("of-test", wrong)]:
+        np.savetxt(f"{name}.csv", array, fmt="%d", delimiter=",", header="x", comments="#")
+    found = known(*options, "--classify")
+    assert found["tested_on"] == "the test part"
+    assert (found["layers"][1]["train_accuracy"], found["layers"][1]["test_accuracy"]) == (1, 0)
 
 
 def test_labels_of_any_type_are_classes():
@@ -391,18 +420,15 @@ def test_a_fit_that_does_not_converge_is_reported(monkeypatch):
     assert not accuracy({"train": rows}, labels, seed=1).settled
 
 
-def idx(array):
-    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
-
-
 def test_labels_are_read_from_every_form():
     labels = np.array([3, 1, 4, 1, 5], np.uint8)
     np.save("a.npy", labels)
     np.save("b.npy", labels[:, None])
     Path("c.csv").write_text("3\n1\n4\n\n1\n5")
+    Path("f.csv").write_text("digit\n3\n1\n4\n1\n5\n")
     Path("d.idx").write_bytes(idx(labels))
     Path("e.idx.gz").write_bytes(gzip.compress(idx(labels)))
-    for name in ("a.npy", "b.npy", "c.csv", "d.idx", "e.idx.gz"):
+    for name in ("a.npy", "b.npy", "c.csv", "d.idx", "e.idx.gz", "f.csv"):
         found = load_labels("rows.csv", {"train": 5}, name)
         assert found.keys() == {"train"}
         assert found["train"].tolist() == labels.tolist()
@@ -432,7 +458,7 @@ def test_mnists_labels_lie_beside_its_images(small_mnist):
         "test": [5, 6, 7],
     }
     Path("t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(CbmError, match=r"has no t10k-labels-idx1-ubyte\[.gz\]; put it beside the images, or"):
+    with pytest.raises(DataError, match=r"has no t10k-labels-idx1-ubyte\[.gz\]; put it beside"):
         load_labels("mnist", {"train": 3, "test": 3})
 
 
@@ -447,19 +473,19 @@ def test_the_labels_of_the_published_files_are_one_a_row(real_data_dir, monkeypa
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"1\n2\n", "labels: has 2 labels, the train part 3 rows; it needs one label a row and no header"),
-        (b"1,2\n1,2\n1,2\n", "label 1 is '1,2'; expected one label a row"),
+        (b"1\n2\n", "labels: has 2 labels, the train part 3 rows"),
+        (b"1,2\n1,2\n1,2\n", "label 1 is '1,2'; expected one label per row"),
         (b"1\nnan\n2\n", "NaN"),
         (b"\xff\xfe\n", "neither text nor"),
-        (b"\x93NUMPY", "cannot be read as arrays of labels"),
-        (b"PK", "cannot be read as arrays of labels"),
-        (b"MATLAB 5", "cannot be read as arrays of labels"),
-        (idx(np.zeros(3, np.uint8))[:-1], "another number of labels than its header says"),
+        (b"\x93NUMPY", "cannot be read as NPY"),
+        (b"PK", "cannot be read as NPZ"),
+        (b"MATLAB 5", "cannot be read as MAT"),
+        (idx(np.zeros(3, np.uint8))[:-1], "truncated: 2 of the 3"),
     ],
 )
 def test_a_file_that_holds_no_labels_is_refused(content, words):
     Path("labels").write_bytes(content)
-    with pytest.raises(CbmError) as caught:
+    with pytest.raises(DataError) as caught:
         load_labels("rows.csv", {"train": 3}, "labels")
     assert words in str(caught.value)
 
@@ -481,15 +507,30 @@ def test_a_file_that_holds_no_labels_is_refused(content, words):
         ),
         (("--data", "rows.npy", "--classify", "--labels", "none.csv"), "none.csv cannot be read"),
         (("--data", "rows.npy", "--classify", "--labels", "a,b,c"), "names 3 files"),
-        (("--data", "rows.npy", "--classify", "--labels", "rows.npy"), "expected one label a row"),
-        (("--data", "rows.npy", "--classify", "--labels", "ones.npy"), "tell 1 classes apart"),
+        (("--data", "rows.npy", "--classify", "--labels", "rows.npy"), "expected one label per row"),
+        (("--data", "rows.npy", "--classify", "--labels", "ones.npy"), "have 1 class; expected 2 to"),
         (
             ("--data", "two.npz", "--classify", "--labels", "ones.npy"),
             "ones.npy: has no labels of the test part",
         ),
-        (("--data", "two.npz", "--classify", "--labels", "two.npz,ones.npy"), "expected one label a row"),
+        (("--data", "two.npz", "--classify", "--labels", "two.npz,ones.npy"), "expected one label per row"),
+        (
+            ("--data", "rows.npy", "--classify", "--labels", "ones.npy,ones.npy"),
+            "add its rows with --test FILE",
+        ),
+        (("--data", "rows.npy", "--classify", "--labels", "both.npz"), "add its rows with --test FILE"),
+        (("--data", "rows.npy", "--classify", "--test-labels", "ones.npy"), "no labels of the train part"),
+        (
+            ("--data", "two.npz", "--classify", "--labels", "both.npz", "--test-labels", "ones.npy"),
+            "both.npz has labels of the test part already",
+        ),
+        (("--data", "two.npz", "--test", "rows.npy"), "test part is in two.npz (test) already"),
+        (("--data", "bars-and-stripes:size=3", "--test", "rows.npy"), "no option test"),
+        (("--data", "rows.npy:treshold=0.1"), "did you mean threshold"),
+        (("--data", "rows.npy:threshold"), "cannot read 'threshold'"),
+        (("--test", "rows.npy"), "--test needs data"),
         (("--data", "bars-and-stripes:size=3"), "the data has 9 columns, the machine 4 visible units"),
-        (("--data", "nothing"), "bars-and-stripes"),
+        (("--data", "nothing"), "no such file or data set; data sets are bars-and-stripes"),
         (("--shape", "3x3"), "--shape 3x3: has 9 pixels, the machine 4"),
         (("--filters", "0"), "--filters"),
         (("--filters", "few"), "--filters"),
@@ -502,6 +543,7 @@ def test_impossible_requests_are_refused_and_nothing_is_written(arguments, words
     np.save("rows.npy", ROWS)
     np.save("ones.npy", np.ones(16))
     np.savez("two.npz", train=ROWS, test=ROWS)
+    np.savez("both.npz", train_labels=np.arange(16), test_labels=np.arange(16))
     before = {path.name: path.read_bytes() for path in Path().iterdir()}
     assert words in features(*arguments, code=2)[1]
     assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
@@ -536,7 +578,6 @@ def test_a_machine_without_a_hidden_layer_is_refused():
 def test_the_machine_is_not_written_over():
     save(name="layer-1.npz")
     before = Path("layer-1.npz").read_bytes()
-    result = CliRunner().invoke(main, ["features", "layer-1.npz", "-o", "."])
-    assert result.exit_code == 2
-    assert "is the machine itself; choose another folder" in result.stderr
+    told = cbm("features", "layer-1.npz", "-o", ".", code=2).stderr
+    assert "is the machine itself; choose another folder" in told
     assert Path("layer-1.npz").read_bytes() == before

@@ -3,21 +3,20 @@
 import gzip
 import io
 import json
-import struct
+import re
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner
 from scipy.io import savemat
 from scipy.sparse import csr_matrix
 
-from cbm_cli.cli import main
-from cbm_cli.datasets import Image, load, load_rows
+from cbm_cli.datasets import DataError, Image, available, describe, load, load_rows
 from cbm_cli.errors import CbmError
 from cbm_cli.grid import Data, json_schema, read_grid
+from tests.builders import arrays, cbm, idx, lines
 
 ROWS = np.random.Generator(np.random.Philox(key=11)).integers(0, 2, (20, 6), np.uint8)
 ROWS[4] = 0  # a LIBSVM line of a label alone
@@ -26,30 +25,13 @@ STARTED = np.maximum(ROWS, np.eye(1, 6, dtype=np.uint8))  # no row is zero: that
 GREY = (np.arange(120) * 2).reshape(20, 6).astype(np.uint8)
 
 
-def lines(rows: np.ndarray, separator: str = ",", end: str = "\n") -> bytes:
-    return "".join(separator.join(map(str, row)) + end for row in rows.tolist()).encode()
-
-
-def npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
-
-
-def npz(**arrays: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    return stream.getvalue()
+npy = npz = arrays
 
 
 def mat(version: str = "5", **arrays: np.ndarray) -> bytes:
     stream = io.BytesIO()
     savemat(stream, arrays, format=version, do_compression=version == "5")
     return stream.getvalue()
-
-
-def idx(array: np.ndarray) -> bytes:
-    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
 def libsvm(rows: np.ndarray, label: str = "+1 ") -> bytes:
@@ -68,6 +50,9 @@ FORMS = {
     "blanks": lines(ROWS, " "),
     "ragged blanks": lines(ROWS, "  ", " \n"),
     "comments and empty lines": b"# a, b: c\n\n" + lines(ROWS) + b"\n",
+    "column names": b"a,pixel 2,c3,d,e,f\n" + lines(ROWS),
+    "column names in quotes": b'# R\n"a";"b";"c";"d";"e";"f"\n' + lines(ROWS, ";"),
+    "column names and blanks": b"a b c d e f\n" + lines(ROWS, " "),
     "byte order mark": b"\xef\xbb\xbf" + lines(ROWS),
     "npy": npy(ROWS),
     "npy of bool": npy(ROWS.astype(bool)),
@@ -227,25 +212,29 @@ BAD = {
     "half a gzip file": (gzip.compress(lines(ROWS))[:-9], "damaged gzip file"),
     "bytes": (bytes(range(128, 256)), "neither text nor NPY, NPZ, MAT or IDX"),
     "words": (b"hello world\n", "line 1, column 1 is hello, neither a number"),
-    "names of columns": (b"a,b\n0,1\n", "line 1, column 1 is a, .*column names are not read"),
+    "names of columns alone": (b"a,b\n", "line 1, column 1 is a, neither"),
+    "one name": (b"a,1\n0,1\n", "line 1, column 1 is a, neither"),
+    "names in the midst": (b"0,1\na,b\n", "line 2, column 1 is a, neither"),
+    "numbered rows": (b",a,b\n0,1,0\n", "column 1 has no name, .* remove this column"),
+    "numbered rows and columns": (b",0,1\n0,1,0\n", "column 1 has no name"),
     "missing value": (b"0,1\n0,\n", "line 2, column 2 is empty"),
     "missing value in the midst": (b"0,,1\n0,,1\n", "line 1, column 2 is empty"),
-    "cut short": (b"0,1,0\n1,1,0\n1,1", "line 3 has 2 columns, those before it have 3; is it cut short"),
-    "nan in text": (b"0,1\n0,nan\n", "row 2, column 2 is nan, no number"),
-    "infinite": (npy(with_value(np.inf)), "row 2, column 3 is inf, no number"),
-    "nan": (npz(train=with_value(np.nan)), "row 2, column 3 is nan, no number"),
+    "cut short": (b"0,1,0\n1,1,0\n1,1", "line 3 has 2 columns, the lines before it 3; is it cut short"),
+    "nan in text": (b"0,1\n0,nan\n", "row 2, column 2 is nan, not a number"),
+    "infinite": (npy(with_value(np.inf)), "row 2, column 3 is inf, not a number"),
+    "nan": (npz(train=with_value(np.nan)), "row 2, column 3 is nan, not a number"),
     "two": (lines(with_value(2).astype(int)), r"row 2, column 3 is 2; expected 0 or 1 \(binarise: threshold"),
     "no rows": (npy(np.zeros((0, 4))), "holds no rows"),
     "no columns": (npy(np.zeros((4, 0))), "holds no rows"),
     "a row": (npy(np.zeros(4)), r"shape \(4,\); expected rows and columns"),
-    "half an npy file": (npy(ROWS)[:-9], "cannot be read as NumPy"),
-    "pickled": (npy(np.array([[{}]], dtype=object)), "cannot be read as NumPy"),
+    "half an npy file": (npy(ROWS)[:-9], "cannot be read as NPY"),
+    "pickled": (npy(np.array([[{}]], dtype=object)), "cannot be read as NPY"),
     "text array": (npy(np.array([["a"]])), "holds an array of <U1; expected numbers"),
-    "half an npz file": (npz(train=ROWS)[:-40], "damaged NPZ file"),
+    "half an npz file": (npz(train=ROWS)[:-40], "cannot be read as NPZ"),
     "npz of several": (npz(a=ROWS, b=ROWS), "holds a 20 x 6, b 20 x 6; expected train, valid, test"),
     "npz without train": (npz(test=ROWS), "has no train part; it has test"),
     "npz of nothing": (npz(), "holds no array"),
-    "half a mat file": (mat(X=ROWS)[:-20], "damaged MAT file"),
+    "half a mat file": (mat(X=ROWS)[:-20], "cannot be read as MAT"),
     "mat of another shape": (mat(X=np.zeros((3, 2, 2))), "holds X 3 x 2 x 2; expected"),
     "mat of labels": (mat(y=np.ones((4, 1))), "holds y 4 x 1; expected"),
     "mat of text": (mat(train=np.array(["abc"])), "holds an array of <U3|shape"),
@@ -254,12 +243,12 @@ BAD = {
         b"\x89HDF\r\n\x1a\n" + bytes(99),
         "HDF5 file, as MATLAB's version 7.3; save it with",
     ),
-    "half an idx file": (idx(ROWS)[:-1], "truncated: it holds 119 of the 120 values"),
-    "idx of floats": (bytes((0, 0, 13, 2)) + bytes(99), "not an IDX file"),
+    "half an idx file": (idx(ROWS)[:-1], "truncated: 119 of the 120 values"),
+    "idx of floats": (bytes((0, 0, 13, 2)) + bytes(99), "cannot be read as IDX"),
     "libsvm of another shape": (b"1 1:1 a:1\n", r"line 1: cannot read 'a:1' as index:value"),
     "libsvm without a value": (b"1 1:1\n1 2:\n", r"line 2: cannot read '2:'"),
     "libsvm from 0": (b"1 0:1 1:1\n", "line 1: index 0 is out of range; indices are 1 to"),
-    "libsvm with an index twice": (b"1 2:1 2:1\n", "line 1: index 2 is there twice"),
+    "libsvm with an index twice": (b"1 2:1 2:1\n", "line 1: index 2 appears twice"),
     "libsvm too wide": (b"1 99999999:1\n", "index 99999999 is out of range"),
     "libsvm of no values": (b"+1\n-1\n# 1:1\n+1 1:\n", "cannot read '1:'"),
 }
@@ -271,16 +260,115 @@ def test_bad_files_are_named_with_what_is_wrong(what, tmp_path):
     path = tmp_path / "bad"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(CbmError, match=complaint) as raised:
+    with pytest.raises(DataError, match=complaint) as raised:
         load(path=str(path))
     assert str(raised.value).startswith(str(path))
+    assert raised.value.field in ("path", "binarise")
 
 
-@pytest.mark.parametrize("value", [-1, 256, 1.5])
-def test_values_that_are_no_shares_are_refused_however_grey_values_are_treated(value, tmp_path):
+@pytest.mark.parametrize(
+    ("value", "options", "words"),
+    [
+        (-1, {"binarise": "threshold"}, "row 2, column 3 is -1; values are 0 to 1"),
+        (-1, {"binarise": "none", "scale": 16}, "row 2, column 3 is -1; values are 0 to 16"),
+        (17, {"binarise": "sample", "scale": 16}, "row 2, column 3 is 17; values are 0 to 16"),
+        (256, {"binarise": "none"}, "values reach 256, .* add scale: 256"),
+        (1.5, {"threshold": 0.4}, "values reach 1.5, on an unknown scale"),
+    ],
+)
+def test_values_beyond_the_scale_are_refused(value, options, words, tmp_path):
     (tmp_path / "rows.npy").write_bytes(npy(with_value(value)))
-    with pytest.raises(CbmError, match=rf"row 2, column 3 is {value}; grey values are 0 to 1, or whole"):
-        load(path="rows.npy", binarise="threshold", folder=tmp_path)
+    with pytest.raises(DataError, match=words) as raised:
+        load(path="rows.npy", folder=tmp_path, **options)
+    assert raised.value.field == "scale"
+
+
+# Scales and thresholds
+
+GREY_16 = (np.arange(120) % 17).reshape(20, 6)
+
+
+@pytest.mark.parametrize(
+    ("options", "on"),
+    [
+        ({"threshold": 8}, GREY_16 > 8),
+        ({"threshold": 0}, GREY_16 > 0),
+        ({"threshold": 15}, GREY_16 > 15),
+        ({"threshold": 1}, GREY_16 > 1),
+        ({"binarise": "threshold", "scale": 16}, GREY_16 > 8),
+        ({"threshold": 0.25, "scale": 16}, GREY_16 > 4),
+        ({"threshold": 3, "scale": 16}, GREY_16 > 3),
+        ({"binarise": "threshold", "scale": 32}, GREY_16 > 16),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, np.float64])
+def test_a_threshold_is_in_the_files_units_or_a_share_of_the_scale(kind, options, on, tmp_path):
+    (tmp_path / "grey16.csv").write_bytes(lines(GREY_16.astype(kind)))
+    data = {"path": str(tmp_path / "grey16.csv"), **options}
+    if on.any():
+        np.testing.assert_array_equal(load(**data).train, on)
+        return
+    with pytest.raises(DataError, match=r"grey16.csv: threshold 0.5 turns all values, 0 to 16, into 0"):
+        load(**data)
+
+
+@pytest.mark.parametrize("binarise", ["threshold", "sample", "none"])
+def test_an_unknown_scale_is_refused_with_the_remedy(binarise, tmp_path):
+    path = tmp_path / "grey16.csv"
+    path.write_bytes(lines(GREY_16))
+    with pytest.raises(
+        DataError, match=r"grey16.csv: values reach 16, .*add scale: 16 .*threshold: 8"
+    ) as raised:
+        load(path=str(path), binarise=binarise)
+    assert raised.value.field == "scale"
+    with pytest.raises(DataError, match=r"row 1, column 3 is 2; expected 0 or 1") as raised:
+        load(path=str(path), scale=16)
+    assert raised.value.field == "binarise"
+    path.write_bytes(idx(GREY_16.astype(np.uint8).reshape(20, 2, 3)))  # images of bytes: 0 to 255
+    assert load(path=str(path), binarise="none").train.max() == 16
+    path.write_bytes(lines(GREY_16 + 112))  # to 128: bytes
+    assert load(path=str(path), binarise="none").train.max() == 128
+
+
+def test_values_are_divided_by_the_scale(tmp_path):
+    n = 20000
+    rows = np.tile([0, 4, 8, 16], (n, 1))
+    (tmp_path / "rows.npy").write_bytes(npy(rows))
+    shares = load(path=str(tmp_path / "rows.npy"), binarise="none", scale=16)
+    assert shares.train[0].tolist() == [0, 64, 128, 255]
+    p = np.array([0, 0.25, 0.5, 1])
+    sampled = load(path=str(tmp_path / "rows.npy"), binarise="sample", scale=16)
+    assert (np.abs(sampled.train.mean(axis=0) - p) <= 4 * np.sqrt(p * (1 - p) / n)).all()
+
+
+def test_a_first_line_that_numbers_the_columns_is_no_row(tmp_path):
+    rows = np.random.default_rng(1).integers(0, 17, (20, 8))
+    (tmp_path / "rows.csv").write_bytes(lines(np.arange(8)[None]) + lines(rows))
+    np.testing.assert_array_equal(load(path=str(tmp_path / "rows.csv"), threshold=8).train, rows > 8)
+    (tmp_path / "rows.csv").write_bytes(lines(np.arange(7)[None]) + lines(rows[:, :7]))
+    assert len(load(path=str(tmp_path / "rows.csv"), threshold=3).train) == 21
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_constant_data_are_nothing_to_train_on_but_may_be_evaluated(value, tmp_path):
+    (tmp_path / "rows.csv").write_bytes(lines(np.full((3, 4), value)))
+    with pytest.raises(DataError, match=rf"rows.csv: all values of the training part are {value}") as raised:
+        load(path="rows.csv", folder=tmp_path)
+    assert raised.value.field == "path"
+    assert (load_rows(str(tmp_path / "rows.csv"))[0] == value).all()
+
+
+def test_data_are_available_where_all_their_files_exist(tmp_path):
+    data = Data(path="rows.csv", test="t.csv")
+    assert "t.csv" in available(data, tmp_path)
+    (tmp_path / "rows.csv").write_bytes(lines(ROWS))
+    assert str(tmp_path / "t.csv") in available(data, tmp_path)
+    (tmp_path / "t.csv").write_bytes(lines(ROWS))
+    assert available(data, tmp_path) == available(Data(name="bars-and-stripes", size=2)) == ""
+    share = f"{ROWS.mean():.1%}"
+    said = describe(data, load(data, folder=tmp_path))
+    assert said == f"rows.csv: 20 rows x 6 units, {share} ones (test 20 rows)"
 
 
 def test_parts_of_different_width_are_refused(tmp_path):
@@ -370,13 +458,14 @@ def project(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def run(*arguments: str):
-    return CliRunner().invoke(main, ["run", *arguments, "-j", "0", "-o", "out"])
+def run(grid, code=0):
+    return cbm("run", grid, "-j", 0, "-o", "out", code=code)
 
 
 def test_a_grid_reads_files_beside_it_and_keeps_their_names_as_written(project):
-    result = run("../grids/grid.yaml")
-    assert result.exit_code == 0, result.output
+    assert re.search(
+        r"rows.csv: 20 rows x 6 units, \d+\.\d% ones \(test 5 rows\)\n", run("../grids/grid.yaml").stderr
+    )
     record = json.loads(next(Path("out").rglob("trial-000.json")).read_text())["row"]
     assert (record["data"], record["data_path"], record["data_test"]) == ("rows", "rows.csv", "parts/t.npz")
     assert (record["data_binarise"], record["n_train"], record["n_test"]) == ("refuse", 20, 5)
@@ -389,24 +478,19 @@ def test_a_file_that_changes_makes_other_trials_and_one_that_only_moves_does_not
     project.rename(project.with_name("moved"))
     assert "All 2 trials are done" in run("../moved/grid.yaml").stderr
     (project.with_name("moved") / "rows.csv").write_bytes(lines(1 - ROWS))
-    assert run("../moved/grid.yaml").exit_code == 0
+    run("../moved/grid.yaml")
     assert len({path.name for path in Path("out/mine/trials").iterdir()} - before) == 2
 
 
 def test_trials_on_files_are_evaluated_from_any_folder(project, monkeypatch):
     run("../grids/grid.yaml")
     monkeypatch.chdir("..")
-    result = CliRunner().invoke(main, ["evaluate", "elsewhere/out", "--exact"])
-    assert result.exit_code == 0, result.output
+    cbm("evaluate", "elsewhere/out", "--exact")
 
 
 def test_a_bad_file_stops_the_run_with_one_message(project):
     (project / "rows.csv").write_bytes(b"0,1\n1,3\n")
-    result = run("../grids/grid.yaml")
-    assert result.exit_code == 2
-    assert "rows.csv: row 2, column 2" not in result.stdout
-    assert "has 6 columns" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert "has 6 columns" in run("../grids/grid.yaml", code=2).stderr
 
 
 def cells_of(folder: Path, data: str) -> list[Data]:
@@ -436,7 +520,10 @@ def test_the_fields_of_files_are_not_recorded_for_named_data_sets():
         ("{path: rows.csv, size: 3}", "rows is read from a file and has no option size"),
         ("{path: mnist.csv}", "mnist is the name of a data set that cbm knows"),
         ("{name: mnist, valid: v.csv}", "mnist has no option valid"),
-        ("{path: rows.csv, binarise: none, threshold: 0.2}", "threshold says nothing where binarise is none"),
+        (
+            "{path: rows.csv, binarise: none, threshold: 0.2}",
+            "threshold has no effect where binarise is none",
+        ),
         ("{path: rows.csv, binarise: maybe}", "must be threshold, sample, none or refuse, not maybe"),
         ("{path: ''}", "must be"),
     ],

@@ -489,9 +489,17 @@ def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
     ("field", "value", "told"),
     [
         ("data", "mnst", "8:11: toy.data: data set 'mnst' is unknown; did you mean mnist?"),
-        ("data", "shifting-bar", "8:11: toy.data: shifting-bar needs a size; write {name: shifting-bar,"),
-        ("data", "{name: mnist, size: 3}", "8:5: toy.data: mnist has no option size"),
-        ("data", "{name: shifting-bar, size: 4, bar: 4}", "8:5: toy.data: bar must be less than size 4,"),
+        (
+            "data",
+            "shifting-bar",
+            "8:11: toy.data.size: shifting-bar needs a size; write {name: shifting-bar, size: 9",
+        ),
+        ("data", "{name: mnist, size: 3}", "8:31: toy.data.size: mnist has no option size"),
+        (
+            "data",
+            "{name: shifting-bar, size: 4, bar: 4}",
+            "8:46: toy.data.bar: bar must be less than size 4, not 4",
+        ),
         ("data", "{flip: yes}", "8:5: toy.data: needs the name of a data set, or"),
         ("model", "{kind: rbm}", "8:5: toy.model.hidden: is missing"),
         ("model", "4", "8:5: toy.model: must be a mapping of fields, not 4"),

@@ -14,7 +14,7 @@ from cbm_cli.cli.common import note
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
-    from cbm_cli.datasets import Entry, Source
+    from cbm_cli.datasets import DataSource, Entry
 
 _COLUMNS = ("write in a grid", "rows x width", "ones", "where", "about")
 
@@ -143,7 +143,7 @@ def _fetch_all(names: Sequence[str], to: Path | None) -> list[str]:
     return problems
 
 
-def _source(name: str) -> Source:
+def _source(name: str) -> DataSource:
     """Return a data set's record; CbmError, with a hint, if there is no such set."""
     from cbm_cli.datasets import SOURCES
     from cbm_cli.text import did_you_mean

@@ -98,24 +98,14 @@ def features(
     filters-LAYER.png. With --data, activity.csv and activity.png have the mean activity of every hidden
     unit given the training part, in decreasing order. docs/features.md describes all files.
     """
-    needing = {
-        "--test": test,
-        "--representations": formats,
-        "--classify": classify,
-        "--labels": labels,
-        "--test-labels": test_labels,
-    }
-    for option, given in needing.items():
-        if given and not source:
-            raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE")
-    if (labels or test_labels) and not classify and "npz" not in formats:
-        raise CbmError("--labels are for --classify, or to be written with --representations npz")
+    given = {"--test": test, "--representations": formats, "--classify": classify}
+    _check_options(source, given | {"--labels": labels, "--test-labels": test_labels})
     folder = _folder(model, output)
 
     from cbm_cli.datasets import load_labels, load_source
     from cbm_cli.machines.classify import check_classifier
     from cbm_cli.machines.files import read_machine
-    from cbm_cli.machines.representations import features_of
+    from cbm_cli.machines.representations import features_of, write_csv, write_npz
 
     machine = read_machine(model)
     data = load_source(source, machine.sizes[0], test) if source else None
@@ -135,9 +125,20 @@ def features(
     files = _write_filters(folder, machine, count, seed, size, by_columns)
     if found:
         files += _write_activity(folder, machine, found, layers)
-        files += _write_representations(folder, found, formats, known)
+        files += write_npz(folder, found, known) if "npz" in formats else []
+        files += write_csv(folder, found) if "csv" in formats else []
         answer["unsettled"] = found.unsettled
     _show(answer | {"files": [str(file) for file in files]}, as_json)
+
+
+def _check_options(source: str | None, options: dict[str, Any]) -> None:
+    """Raise CbmError for options without the ones that they need."""
+    for option, given in options.items():
+        if given and not source:
+            raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE")
+    labels = options["--labels"] or options["--test-labels"]
+    if labels and not options["--classify"] and "npz" not in options["--representations"]:
+        raise CbmError("--labels are for --classify, or to be written with --representations npz")
 
 
 def _folder(model: Path, output: Path | None) -> Path:
@@ -223,15 +224,6 @@ def _write_activity(
     write_activity(files[0], means)
     write_activity_curves(files[1], means, BALANCED if probable else None)
     return files
-
-
-def _write_representations(
-    folder: Path, found: Features, formats: tuple[str, ...], labels: dict[str, NDArray]
-) -> list[Path]:
-    from cbm_cli.machines.representations import write_csv, write_npz
-
-    files = write_npz(folder, found, labels) if "npz" in formats else []
-    return files + (write_csv(folder, found) if "csv" in formats else [])
 
 
 def _show(answer: dict[str, Any], as_json: bool) -> None:

@@ -14,7 +14,7 @@ from cbm_cli.datasets.catalogue import (
 from cbm_cli.datasets.dataset import DataError, Dataset, Image
 from cbm_cli.datasets.fetching import Checked, fetch, fetchable
 from cbm_cli.datasets.labels import load_labels
-from cbm_cli.datasets.sources import SOURCES, Source
+from cbm_cli.datasets.sources import SOURCES, DataSource
 from cbm_cli.datasets.spec import OF_FILES, DataSpec, written
 
 __all__ = [
@@ -22,11 +22,11 @@ __all__ = [
     "SOURCES",
     "Checked",
     "DataError",
+    "DataSource",
     "DataSpec",
     "Dataset",
     "Entry",
     "Image",
-    "Source",
     "available",
     "catalogue",
     "describe",

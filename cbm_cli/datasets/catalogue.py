@@ -11,7 +11,7 @@ from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
 from cbm_cli.datasets.fetching import Checked, check_files
 from cbm_cli.datasets.formats import read_tables
 from cbm_cli.datasets.grey import binarised, read_own
-from cbm_cli.datasets.sources import SOURCES, Source
+from cbm_cli.datasets.sources import SOURCES, DataSource
 from cbm_cli.datasets.spec import DataSpec, make_spec
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
 
@@ -169,7 +169,7 @@ def _published(spec: DataSpec) -> Dataset:
     return Dataset(spec.name, **rows, levels=levels, image=source.image)
 
 
-def _divided(source: Source, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _divided(source: DataSource, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the published parts, cut from a larger one if need be; DataError if their sizes are wrong."""
     if source.divide:
         whole = rows.pop(source.divide)
@@ -211,7 +211,7 @@ def flipped(dataset: Dataset) -> Dataset:
 class Entry:
     """A data set of the catalogue, with its example, and whether its files are here."""
 
-    source: Source
+    source: DataSource
     rows: dict[str, int]  # by part
     width: int
     ones: float | None  # share in all parts; None if not known without the files
@@ -226,7 +226,7 @@ def catalogue(*wanted: str) -> list[Entry]:
     return [_entry(SOURCES[name]) for name in wanted or SOURCES]
 
 
-def _entry(source: Source) -> Entry:
+def _entry(source: DataSource) -> Entry:
     if not source.forms:
         dataset = load(**source.example)
         rows = {part: len(values) for part, values in dataset.parts.items()}

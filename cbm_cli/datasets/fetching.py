@@ -1,7 +1,7 @@
 """Downloads of published files, and their checksums.
 
-Interrupted downloads resume, in this call or the next. They go to a hidden file, which gets its name only with
-the right checksum. Checksums are of the content after gunzip, because some mirrors pack files, others do not.
+Interrupted downloads resume, in this call or the next. They go to a hidden file, which gets its name only
+with the right checksum. Checksums are of the content after gunzip: some mirrors pack files.
 """
 
 import hashlib
@@ -10,23 +10,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from cbm_cli.datasets.dataset import DataError
 from cbm_cli.datasets.formats import unpacked
-from cbm_cli.datasets.sources import SOURCES, File, Source, find, home
+from cbm_cli.datasets.sources import SOURCES, DataSource, File, find, home
 
 MIRROR = "CBM_DATA_MIRROR"  # environment variable: address of a folder of data
 TRIES = 5  # downloads from one address that may break off, each after some bytes
 TIMEOUT = 30.0  # seconds without a byte after which a connection counts as broken
 
-
-class Show(Protocol):
-    """Makes a progress bar for a file."""
-
-    def __call__(self, name: str, done: int, total: int | None) -> Callable[[int], None]:
-        """Return a function that takes the number of bytes that have come since the last call."""
+# Makes a progress bar: takes a file's name, the bytes that are here and all of them if known, and returns a
+# function that takes the number of bytes that have come since its last call.
+Show = Callable[[str, int, int | None], Callable[[int], Any]]
 
 
 class _Unfetched(Exception):
@@ -112,12 +109,12 @@ def fetch(name: str, to: str | Path | None = None, show: Show | None = None) -> 
     raise DataError(f"{name}: {'; '.join(problems)}. {by_hand}")
 
 
-def _forms(source: Source) -> list[tuple[File, ...]]:
+def _forms(source: DataSource) -> list[tuple[File, ...]]:
     """Return the forms of a data set that can be downloaded."""
     return [form for form in source.forms if all(_urls(file, source) for file in form)]
 
 
-def _urls(file: File, source: Source) -> tuple[str, ...]:
+def _urls(file: File, source: DataSource) -> tuple[str, ...]:
     """Return where to ask for a file, best first; on the mirror alone, packed or plain, where one is set."""
     mirror = os.environ.get(MIRROR)
     if not mirror:

@@ -37,7 +37,7 @@ _FEWEST_NUMBERED = 8  # columns from which on a first line 0, 1, 2, ... is taken
 _Arrays = dict[str, np.ndarray]
 
 
-class Table(NamedTuple):
+class FileRows(NamedTuple):
     """Rows of finite numbers."""
 
     values: np.ndarray  # (rows, width): uint8 if all are whole numbers from 0 to 255, else float64
@@ -62,7 +62,7 @@ def unpacked(path: Path) -> bytes:
     raise DataError(f"{path} cannot be read: it unpacks to more than {_LARGEST:,} bytes")
 
 
-def read_tables(path: Path) -> dict[str, Table]:
+def read_tables(path: Path) -> dict[str, FileRows]:
     """Return the tables of a file: one under the name ``""``, or one per part.
 
     Raises
@@ -107,7 +107,7 @@ def read_labels(path: Path) -> _Arrays:
 
 def table_of(
     where: Path | str, values: np.ndarray, sparse: bool = False, image: Image | None = None
-) -> Table:
+) -> FileRows:
     """Return a table of an array; DataError, naming ``where``, unless it holds rows of finite numbers."""
     if not values.size:
         raise DataError(f"{where}: holds no rows")
@@ -116,7 +116,7 @@ def table_of(
     if values.dtype.kind not in "buif":
         raise DataError(f"{where}: holds an array of {values.dtype}; expected numbers")
     if values.dtype == np.uint8:
-        return Table(np.ascontiguousarray(values), sparse, image)
+        return FileRows(np.ascontiguousarray(values), sparse, image)
     odd = ~np.isfinite(values)
     if odd.any():
         row, column = np.argwhere(odd)[0]
@@ -124,7 +124,7 @@ def table_of(
     with np.errstate(invalid="ignore"):
         whole = values.astype(np.uint8)
     values = whole if np.array_equal(whole, values) else values.astype(np.float64)
-    return Table(np.ascontiguousarray(values), sparse, image)
+    return FileRows(np.ascontiguousarray(values), sparse, image)
 
 
 # Arrays
@@ -200,10 +200,10 @@ def _decoded(path: Path, content: bytes) -> str:
     return text
 
 
-def _text(path: Path, content: bytes) -> Table:
+def _text(path: Path, content: bytes) -> FileRows:
     bits = _single_digits(content)
     if bits is not None:
-        return Table(bits)
+        return FileRows(bits)
     text = _decoded(path, content)
     return _libsvm(path, text) if re.search("^[^#\n]*:", text, re.MULTILINE) else _columns(path, text)
 
@@ -225,7 +225,7 @@ def _single_digits(content: bytes) -> np.ndarray | None:
     return np.ascontiguousarray(values)
 
 
-def _columns(path: Path, text: str) -> Table:
+def _columns(path: Path, text: str) -> FileRows:
     """Return the numbers of text in columns, without the column names that a first line may have."""
     first, line = next(_lines(text), (0, ""))
     delimiter = next((mark for mark in ",;" if mark in line), None)
@@ -278,7 +278,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _libsvm(path: Path, text: str) -> Table:
+def _libsvm(path: Path, text: str) -> FileRows:
     rows: list[dict[int, float]] = []
     for number, line in _lines(text):
         label, *items = line.split()

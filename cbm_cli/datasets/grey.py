@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
-from cbm_cli.datasets.formats import Table, read_tables, table_of
+from cbm_cli.datasets.formats import FileRows, read_tables, table_of
 from cbm_cli.datasets.spec import DataSpec, title_of
 
 SAMPLE_KEY = 1  # key of the Philox generator that ``binarise: sample`` draws from
 
-_Tables = dict[str, tuple[str, Table]]  # part -> where its rows come from, the rows
+_Parts = dict[str, tuple[str, FileRows]]  # part -> where its rows come from, the rows
 
 
 def read_own(spec: DataSpec, folder: str | Path = "", width: int | None = None) -> Dataset:
@@ -42,7 +42,7 @@ def read_own(spec: DataSpec, folder: str | Path = "", width: int | None = None) 
                 _GREY,
                 "binarise",
             )
-        parts = _binarised(spec, tables)
+        parts = _as_units(spec, tables)
     levels = 255 if spec.binarise == "none" and not kept else 1
     return Dataset(spec.name or title_of(spec.path), **parts, levels=levels, image=tables["train"][1].image)
 
@@ -78,8 +78,8 @@ def _units(
     return (values / scale > threshold).view(np.uint8)
 
 
-def _read(spec: DataSpec, folder: str | Path) -> _Tables:
-    tables: _Tables = {}
+def _read(spec: DataSpec, folder: str | Path) -> _Parts:
+    tables: _Parts = {}
     for part, option in zip(PARTS, ("path", "valid", "test"), strict=True):
         name = getattr(spec, option)
         if name is None:
@@ -98,7 +98,7 @@ def _read(spec: DataSpec, folder: str | Path) -> _Tables:
     return tables
 
 
-def _parts(path: Path, part: str) -> dict[str, Table]:
+def _parts(path: Path, part: str) -> dict[str, FileRows]:
     """Return the tables of a part's file; the file of the training part may hold other parts too."""
     found = read_tables(path)
     if "" in found:
@@ -108,7 +108,7 @@ def _parts(path: Path, part: str) -> dict[str, Table]:
     return found if part == "train" else {part: found[part]}
 
 
-def _without_last(where: str, table: Table) -> Table:
+def _without_last(where: str, table: FileRows) -> FileRows:
     if table.sparse:
         raise DataError(f"{where}: LIBSVM keeps labels apart from the columns; remove drop_last", "drop_last")
     if table.values.shape[1] < 2:
@@ -116,13 +116,13 @@ def _without_last(where: str, table: Table) -> Table:
     return table_of(where, table.values[:, :-1])
 
 
-def _widened(tables: _Tables, width: int) -> _Tables:
+def _widened(tables: _Parts, width: int) -> _Parts:
     """Fill sparse tables up with columns of zeros, and refuse parts of different widths."""
     width = max(width, *(table.values.shape[1] for _, table in tables.values()))
     for part, (where, table) in tables.items():
         missing = width - table.values.shape[1]
         if table.sparse and missing:
-            tables[part] = where, Table(np.pad(table.values, ((0, 0), (0, missing))), sparse=True)
+            tables[part] = where, FileRows(np.pad(table.values, ((0, 0), (0, missing))), sparse=True)
     first, columns = tables["train"][0], tables["train"][1].values.shape[1]
     for part, (where, table) in tables.items():
         if table.values.shape[1] != columns:
@@ -134,7 +134,8 @@ def _widened(tables: _Tables, width: int) -> _Tables:
     return tables
 
 
-def _binarised(spec: DataSpec, tables: _Tables) -> dict[str, np.ndarray]:
+def _as_units(spec: DataSpec, tables: _Parts) -> dict[str, np.ndarray]:
+    """Return the units of all parts; DataError for values beyond the scale, or constant units."""
     own_units = spec.binarise == "threshold" and (spec.threshold >= 1 or spec.threshold == 0)
     scale = 1.0 if own_units else spec.scale or _scale_of(tables)
     if not own_units:
@@ -156,7 +157,7 @@ def _binarised(spec: DataSpec, tables: _Tables) -> dict[str, np.ndarray]:
 _GREY = "expected 0 or 1 (binarise: threshold, sample or none decides what becomes of grey values)"
 
 
-def _scale_of(tables: _Tables) -> float:
+def _scale_of(tables: _Parts) -> float:
     """Return the value that is surely on, if the files leave no doubt: 1 for shares, 255 for bytes."""
     values = [table.values for _, table in tables.values()]
     top = max(part.max() for part in values)
@@ -165,13 +166,13 @@ def _scale_of(tables: _Tables) -> float:
     if all(part.dtype == np.uint8 for part in values) and (top > 127 or tables["train"][1].image):
         return 255.0
     raise DataError(
-        f"{tables['train'][0]}: values reach {top:g}, on an unknown scale; add scale: {top:g} (255 for bytes), "
+        f"{tables['train'][0]}: values reach {top:g}, on an unknown scale; add scale: {top:g} (bytes: 255), "
         f"or a threshold in the file's units, such as threshold: {max(1, top // 2):g}",
         "scale",
     )
 
 
-def _refuse(tables: _Tables, flaw: Callable[[np.ndarray], np.ndarray], remedy: str, field: str) -> None:
+def _refuse(tables: _Parts, flaw: Callable[[np.ndarray], np.ndarray], remedy: str, field: str) -> None:
     """Raise DataError for the first value with a flaw."""
     for where, table in tables.values():
         odd = flaw(table.values)

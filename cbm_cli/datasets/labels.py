@@ -37,9 +37,7 @@ def load_labels(
         Labels of the training or the test part are missing, or are of a part that the data do not have, or
         differ in number from its rows.
     """
-    named = (
-        " ".join(filter(None, (files and f"--labels {files}", test and f"--test-labels {test}"))) or source
-    )
+    named = " and ".join(filter(None, (files, test))) or source
     found = _own(files, test) if files or test else _published(source)
     missing = [part for part in ("train", "test") if part in rows and part not in found]
     if missing:
@@ -49,9 +47,8 @@ def load_labels(
             f"{named}: has labels of a test part, and the data have none; add its rows with --test FILE, "
             "or remove its labels"
         )
-    for part in rows.keys() & found.keys():
-        where, labels = found[part]
-        if len(labels) != rows[part]:
+    for part, (where, labels) in found.items():
+        if part in rows and len(labels) != rows[part]:
             raise DataError(
                 f"{where}: has {len(labels):,} labels, the {part} part {rows[part]:,} rows; each needs one"
             )

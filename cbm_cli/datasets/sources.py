@@ -23,7 +23,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """What is known of a data set; see the head of sources.yaml."""
 
     name: str
@@ -107,7 +107,7 @@ def _cache() -> Path:
     return user_cache_path("cbm") / "data"
 
 
-def _source(name: str, entry: dict) -> Source:
+def _source(name: str, entry: dict) -> DataSource:
     forms = []
     for form in entry.pop("forms", []):
         ending, folders = form.get("ending", ""), form.get("at", [])
@@ -123,10 +123,10 @@ def _source(name: str, entry: dict) -> Source:
             )
         )
     image = Image(**entry.pop("image")) if "image" in entry else None
-    return Source(name, image=image, forms=tuple(forms), **entry)
+    return DataSource(name, image=image, forms=tuple(forms), **entry)
 
 
-def _read() -> dict[str, Source]:
+def _read() -> dict[str, DataSource]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     entries = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), loader)
     return {name: _source(name, entry) for name, entry in entries.items()}

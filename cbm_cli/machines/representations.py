@@ -1,4 +1,4 @@
-"""Features that a machine has learned: filters, the activity of hidden units, representations of data."""
+"""What a machine has learned: filters, the activity of hidden units, representations of data."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ ACTIVATIONS = {
 
 
 def filters(machine: Layered) -> list[Array]:
-    """Filters of each unit of each hidden layer, (n_l, n_0): columns of W_0, W_0 W_1, W_0 W_1 W_2, ...
+    """Return filters of each unit of each hidden layer, (n_l, n_0): columns of W_0, W_0 W_1, and so on.
 
     The products project filters of higher layers linearly back to the visible one (the paper's Fig. 15).
     """
@@ -43,7 +43,7 @@ def filters(machine: Layered) -> list[Array]:
 
 
 def chosen(sizes: Sequence[int], count: int | None, seed: int) -> list[NDArray[np.int64]]:
-    """``count`` units of each layer at random, in order; all where there are no more, or count is None."""
+    """Choose ``count`` units of each layer at random, in order; all where count is None or larger."""
     random = streams.generator(seed, streams.UNITS)
     return [np.sort(random.permutation(n)[:count]) for n in sizes]
 
@@ -68,7 +68,7 @@ def features_of(machine: Layered, data: Dataset) -> Features:
 
 
 def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Array], int]:
-    """Activities of each hidden layer given the rows (n, n_0), float32, and how many rows have not settled.
+    """Return activities of each hidden layer given rows (n, n_0), float32, and how many rows did not settle.
 
     Of Boltzmann machines: the means of p(h | x), by mean field where there are several hidden layers; of
     auto encoders: the outputs of the encoder's layers.
@@ -113,7 +113,7 @@ def encoded(machine: Layered, x: NDArray) -> list[NDArray]:
 def hidden_means(
     machine: Layered, x: Array, tolerance: float = TOLERANCE, rounds: int = ROUNDS
 ) -> tuple[list[Array], int]:
-    """Means of each hidden layer of a Boltzmann machine given x (n, n_0), (n, n_l); rows that did not settle.
+    """Return the means of each hidden layer given x (n, n_0), (n, n_l), and how many rows did not settle.
 
     By mean field from the machine's offsets; exact with one hidden layer.
     """
@@ -126,17 +126,17 @@ def hidden_means(
 
 
 def mean_activity(layers: Sequence[Array]) -> list[NDArray[np.float64]]:
-    """Mean over rows of the activity of each unit, (n_l,) of each layer."""
+    """Return the mean over rows of the activity of each unit, (n_l,) for each layer."""
     return [layer.mean(axis=0, dtype=np.float64) for layer in layers]
 
 
 def unbalanced(means: NDArray) -> float:
-    """Share of units that are nearly always off, or on: mean activity outside [0.05, 0.95]."""
+    """Return the share of units that are nearly always off, or on: mean activity outside [0.05, 0.95]."""
     return float(((means < BALANCED[0]) | (means > BALANCED[1])).mean())
 
 
 def has_probabilities(machine: Layered) -> bool:
-    """Whether hidden activities lie in [0, 1], so that balanced units can be told."""
+    """Whether hidden activities are probabilities, so that units can be called balanced."""
     return machine.kind != "auto-encoder" or machine.encoder == "sigmoid"
 
 
