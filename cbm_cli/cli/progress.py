@@ -41,17 +41,12 @@ def first_metric(settings: Settings) -> str:
     return "cost" if settings.evaluation == "cost" else "log_likelihood"
 
 
-def shown(settings: Settings, value: float) -> str:
-    """The value of an evaluation in words, such as ``cost 54.32``; empty where there is none."""
-    metric = first_metric(settings)
-    return f"{Metric(metric).name} {value:.2f}" if metric and not math.isnan(value) else ""
-
-
 class Progress:
     """Trials done, the latest log-likelihoods, bounds or costs, and the time left."""
 
     def __init__(self, agenda: Agenda) -> None:
         self.jobs = {job.key: job for job in agenda.jobs}
+        self.summed = {one.name for one in agenda.experiments if one.table.scale == "total"}
         self.total, self.done = len(agenda.jobs), 0
         self.running: dict[tuple[str, int], tuple[int, str]] = {}  # update, and words about it
         self.latest = ""
@@ -75,7 +70,7 @@ class Progress:
 
     def listen(self, run_id: str, number: int, update: int, value: float) -> None:
         """Note where a running trial is, and the first value of its latest evaluation."""
-        words = shown(self.jobs[run_id, number].trial.settings, value)
+        words = self._words(self.jobs[run_id, number], value)
         self.running[run_id, number] = update, f"update {update}" + (f", {words}" if words else "")
         self._print_now_and_then()
 
@@ -84,11 +79,21 @@ class Progress:
         self.done += 1
         self.running.pop(job.key, None)
         value = outcome.curve[-1, 2] if outcome.curve.shape[1] > 2 else math.nan
-        words = shown(job.trial.settings, value)
+        words = self._words(job, value)
         if outcome.diverged is not None:
             words = f"diverged at update {outcome.diverged}"
         self.latest = f"{job.title}: {words}" if words else job.title
         self._print_now_and_then()
+
+    def _words(self, job: Job, value: float) -> str:
+        """Return the first value of an evaluation, in the scale of the table; empty without one."""
+        settings, summed = job.trial.settings, job.trial.experiment in self.summed
+        metric = first_metric(settings)
+        if not metric or math.isnan(value):
+            return ""
+        part = (settings.evaluate.parts or "train").partition("+")[0]
+        scaled = value * (len(job.data.parts[part]) if summed else 1)
+        return f"{Metric(metric).name} {scaled:.2f} {'in total' if summed else 'per sample'}"
 
     def _print_now_and_then(self) -> None:
         if not self.console.is_terminal and time.monotonic() - self.printed > PLAIN_EVERY:
