@@ -24,8 +24,7 @@ def cell(*values):
 
 def marked(cells, **marking):
     """best, bold and underlined of each cell, as initials."""
-    letters = zip("best bold underlined".split(), "Bbu", strict=True)
-    letters = [*letters]
+    letters = [("best", "B"), ("bold", "b"), ("underlined", "u")]
     row = mark_row(cells, Marking(**marking))
     return ["".join(letter for name, letter in letters if getattr(one, name)) if one else None for one in row]
 
