@@ -357,7 +357,7 @@ def test_settings_that_vary_within_a_cell():
     cells = [planned(), planned() | {"run_id": "other", "model_hidden": 8}]
     runs = [(cell, UP) for cell in cells]
     with pytest.raises(
-        CbmError, match="shifting-bar, PT_10, 0.1, 00 would mix .* model_hidden; name it in --rows"
+        CbmError, match=r"shifting-bar, PT_10, 0.1, 00 would mix .* model_hidden; name it in --rows"
     ):
         build(runs, axes={"rows": ["sampler", "learning_rate"]})
     assert "shifting-bar, model hidden 8" in shown(build(runs, axes={"groups": ["data", "model_hidden"]}))

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
@@ -17,6 +18,7 @@ from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 from cbm_cli.text import count, did_you_mean, text_of
 
 MOST_DIGITS = 9
+_NONE = np.empty(0, dtype=int)
 METHODS = {"exact": "exact", "ais": "AIS", "raise": "RAISE"}  # endings of what cbm evaluate adds
 CORNERS = {"sampler": Label.of("Algorithm"), "learning_rate": Label.of("η")}
 
@@ -45,11 +47,11 @@ class ResultsTable:
     left_out: int = 0  # trials of runs that the experiment no longer asks for
     evaluated: bool = False  # the metric is of the final machine, by cbm evaluate
     digits: int | None = None
-    cells: list[Cell] = field(init=False)  # all planned cells, in reading order
 
-    def __post_init__(self) -> None:
-        cells = [c for group in self.groups for row in group for c in row.cells if c is not None]
-        object.__setattr__(self, "cells", cells)
+    @property
+    def cells(self) -> list[Cell]:
+        """All planned cells, in reading order."""
+        return [c for group in self.groups for row in group for c in row.cells if c is not None]
 
     @property
     def aside(self) -> str:
@@ -67,7 +69,10 @@ class ResultsTable:
                 Group(
                     _heading(layout.groups, rows[0].settings) if layout.groups else None,
                     [
-                        [_row_label(layout.rows, row.settings), *(self._value(c, formats) for c in row.cells)]
+                        [
+                            Label.join([_spelled(axis, row.settings[axis]) for axis in layout.rows], "-"),
+                            *(self._value(cell, formats) for cell in row.cells),
+                        ]
                         for row in rows
                     ],
                 )
@@ -236,10 +241,6 @@ def _spelled(axis: str, value: Any) -> Label:
     return Label(text, unicode, latex) if axis == "sampler" else Label.of(text)
 
 
-def _row_label(axes: Sequence[str], settings: Settings) -> Label:
-    return Label.join([_spelled(axis, settings[axis]) for axis in axes], "-")
-
-
 def _heading(axes: Sequence[str], settings: Settings) -> Label:
     """Return the label of a group or a column; a number alone would not say what it counts."""
     parts = []
@@ -298,42 +299,31 @@ def build_table(
     evaluated = f"{metric}_final" not in frame and metric in frame
     statistic = _statistic(frame, metric, evaluated, statistic, table)
     layout = _layout(table, cells, axes or {})
-    better = {"highest": 1, "lowest": -1, None: Metric(metric).better}[best]
-    columns, groups = _arranged(cells, layout)
-    built = ResultsTable(
+    marked = Marking({"highest": 1, "lowest": -1, None: Metric(metric).better}[best], **marking)
+    columns, places = _arranged(cells, layout)
+    values, trials = Measured.of(frame, metric, table["scale"], statistic), frame.groupby("run_id").indices
+
+    def made(cell: Settings | None) -> Cell | None:
+        where = {axis: cell[axis] for axis in layout.axes} if cell else {}
+        return cell and values.cell(trials.get(cell["run_id"], _NONE), where, manifest["trials"])
+
+    return ResultsTable(
         title=manifest.get("description", ""),
         name=manifest.get("experiment", ""),
         layout=layout,
         columns=columns,
-        groups=(),
+        groups=tuple(
+            tuple(Row(next(filter(None, row)), tuple(mark_row([*map(made, row)], marked))) for row in rows)
+            for rows in places
+        ),
         metric=metric,
         scale=table["scale"],
         statistic=statistic,
-        marking=Marking(better, **marking),
+        marking=marked,
         left_out=int((~frame["run_id"].isin([cell["run_id"] for cell in cells])).sum()),
         evaluated=evaluated,
         digits=digits,
     )
-    values = Measured.of(frame, metric, table["scale"], statistic)
-    trials = frame.groupby("run_id").indices
-
-    def row(planned: Sequence[Settings | None]) -> Row:
-        made = [
-            cell
-            and values.cell(
-                trials.get(cell["run_id"], _NONE),
-                {axis: cell[axis] for axis in layout.axes},
-                manifest["trials"],
-            )
-            for cell in planned
-        ]
-        first = next(cell for cell in planned if cell)
-        return Row(first, tuple(mark_row(made, built.marking)))
-
-    return replace(built, groups=tuple(tuple(map(row, rows)) for rows in groups))
-
-
-_NONE = pd.Series([], dtype=int).to_numpy()
 
 
 def _arranged(
