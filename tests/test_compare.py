@@ -14,7 +14,6 @@ import pytest
 from cbm_cli.errors import IncompleteError
 from cbm_cli.grid import read_grid
 from cbm_cli.statistics import compare
-from cbm_cli.statistics.cells import Cell
 from cbm_cli.statistics.comparison import (
     IDENTITY,
     _best_z,
@@ -24,6 +23,7 @@ from cbm_cli.statistics.comparison import (
     rounding_variance,
     within_by_chance,
 )
+from cbm_cli.statistics.marked_cells import Cell
 from cbm_cli.text import text_of
 
 SCHEMES = ["aa^b", "dd^l_s", "d0", "00"]
@@ -562,9 +562,7 @@ def test_text_and_markdown_show_what_does_not_agree(whole):
         "yes/no !",
         "no/no",
     ]
-    assert text.splitlines()[13].endswith(
-        "–            –   yes/–"
-    )  # table 7, not a whole row
+    assert text.splitlines()[13].endswith("–            –   yes/–")  # table 7, not a whole row
     assert "| CD-1-0.1 | aaᵇ | -60.85 ± 1.91 | -63.00 ± 1.87 | 6 | -2.5 ! |" in shown(whole, "markdown")
     assert whole.summary() == [
         "4 of 4 published final values within 2 standard errors (expected if all were right: 3.6 ± 0.6)",

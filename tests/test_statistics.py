@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from cbm_cli.results import Metric, default_metric
-from cbm_cli.statistics.cells import Cell, Marking, Measured, mark_row
+from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, mark_row
 from cbm_cli.statistics.wilcoxon import EXACT, finite_ranks, holm, rank_sum, signed_rank
 from cbm_cli.text import text_of
 

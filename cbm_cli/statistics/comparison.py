@@ -13,8 +13,8 @@ import pandas as pd
 from cbm_cli.errors import IncompleteError
 from cbm_cli.paper import PUBLISHED_RESULTS, SETTINGS
 from cbm_cli.results import Metric, label
-from cbm_cli.sheets import Document, Entry, Group, Label, Sheet
-from cbm_cli.statistics.cells import Cell, Marking, Measured, finite, mark_row, mean
+from cbm_cli.sheets import Document, Group, Item, Label, Sheet
+from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, finite, mark_row, mean
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 from cbm_cli.text import count, text_of
 
@@ -207,7 +207,7 @@ def _sheet(section: pd.DataFrame, suffix: str) -> Sheet:
     return Sheet([*map(Label.of, header)], [Group(None, rows)], title + suffix, stub=2)
 
 
-def _line(cell: dict[str, Any], aside: str) -> list[Entry]:
+def _line(cell: dict[str, Any], aside: str) -> list[Item]:
     sampler, offsets = (
         [label(column, cell[column], style) for style in ("text", "unicode", "latex")]
         for column in ("sampler", "offsets")

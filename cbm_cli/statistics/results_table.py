@@ -11,9 +11,9 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results import Metric, default_metric, label, measured
-from cbm_cli.sheets import Document, Entry, Group, Label, Sheet, Value
-from cbm_cli.statistics.cells import Cell, Marking, Measured, mark_row, mean, statistic_column
-from cbm_cli.statistics.layout import Settings, TableLayout, columns_named, key_of, telling_apart
+from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
+from cbm_cli.statistics.layout import CellSettings, TableLayout, columns_named, key_of, telling_apart
+from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, mark_row, mean, statistic_column
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 from cbm_cli.text import count, did_you_mean, text_of
 
@@ -27,7 +27,7 @@ CORNERS = {"sampler": Label.of("Algorithm"), "learning_rate": Label.of("η")}
 class Row:
     """A row of a table: one cell for each column, None where none is planned."""
 
-    settings: Settings  # of its first cell
+    settings: CellSettings  # of its first cell
     cells: tuple[Cell | None, ...]
 
 
@@ -38,7 +38,7 @@ class ResultsTable:
     title: str
     name: str  # of the experiment
     layout: TableLayout
-    columns: tuple[Settings, ...]  # settings of the first cell of each column
+    columns: tuple[CellSettings, ...]  # settings of the first cell of each column
     groups: tuple[tuple[Row, ...], ...]
     metric: str
     scale: str
@@ -138,7 +138,7 @@ class ResultsTable:
             if not cell.mark
         )
 
-    def _value(self, cell: Cell | None, formats: tuple[str, str, str]) -> Entry:
+    def _value(self, cell: Cell | None, formats: tuple[str, str, str]) -> Item:
         if cell is None:
             return Value("–")
         flags = [] if cell.complete else [f"n={cell.n}/{cell.planned}"]
@@ -241,7 +241,7 @@ def _spelled(axis: str, value: Any) -> Label:
     return Label(text, unicode, latex) if axis == "sampler" else Label.of(text)
 
 
-def _heading(axes: Sequence[str], settings: Settings) -> Label:
+def _heading(axes: Sequence[str], settings: CellSettings) -> Label:
     """Return the label of a group or a column; a number alone would not say what it counts."""
     parts = []
     for axis in axes:
@@ -303,7 +303,7 @@ def build_table(
     columns, places = _arranged(cells, layout)
     values, trials = Measured.of(frame, metric, table["scale"], statistic), frame.groupby("run_id").indices
 
-    def made(cell: Settings | None) -> Cell | None:
+    def made(cell: CellSettings | None) -> Cell | None:
         where = {axis: cell[axis] for axis in layout.axes} if cell else {}
         return cell and values.cell(trials.get(cell["run_id"], _NONE), where, manifest["trials"])
 
@@ -327,10 +327,10 @@ def build_table(
 
 
 def _arranged(
-    cells: Sequence[Settings], layout: TableLayout
-) -> tuple[tuple[Settings, ...], list[list[list[Settings | None]]]]:
+    cells: Sequence[CellSettings], layout: TableLayout
+) -> tuple[tuple[CellSettings, ...], list[list[list[CellSettings | None]]]]:
     """Return the first cell of each column, and the cells by group, row and column."""
-    places: dict[tuple[str, ...], Settings] = {}
+    places: dict[tuple[str, ...], CellSettings] = {}
     for cell in cells:
         twin = places.setdefault(key_of(cell, layout.axes), cell)
         if twin is not cell:
@@ -340,7 +340,7 @@ def _arranged(
                 f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows, --columns or --groups"
             )
     groups: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {}
-    heads: dict[tuple[str, ...], Settings] = {}
+    heads: dict[tuple[str, ...], CellSettings] = {}
     for cell in cells:
         heads.setdefault(key_of(cell, layout.columns), cell)
         groups.setdefault(key_of(cell, layout.groups), {})[key_of(cell, layout.rows)] = None
@@ -350,7 +350,7 @@ def _arranged(
 
 
 def _layout(
-    defaults: Mapping[str, Sequence[str]], cells: Sequence[Settings], asked: Mapping[str, Sequence[str]]
+    defaults: Mapping[str, Sequence[str]], cells: Sequence[CellSettings], asked: Mapping[str, Sequence[str]]
 ) -> TableLayout:
     """Return the asked-for axes, and the default ones without the columns that were asked for elsewhere."""
     named = {
