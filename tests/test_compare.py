@@ -240,6 +240,14 @@ def test_pcd_2_is_counted_instead_of_pcd_1_and_beside_it():
         "2 of 2 published values within 2 standard errors",
         "With PCD-2 instead of PCD-1: 1 of 2 published values within 2 standard errors",
     ]
+    assert comparison.cells["obtained_sampler"].tolist() == [
+        "CD-1",
+        "PCD-1",
+        "PCD-2",
+        "CD-1",
+        "PCD-1",
+        "PCD-2",
+    ]
     second = line(comparison, table="standard-methods-bars-mnist", obtained_sampler="PCD-2")
     assert second["sampler"] == "PCD-1"
     assert second["published_mean"] == "-54.75"

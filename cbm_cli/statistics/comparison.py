@@ -62,9 +62,7 @@ class Comparison:
     # One line for each published cell and sampler it was run with (obtained_sampler: PCD-1 is run as
     # PCD-1 and as PCD-2), in the published scale.
     cells: pd.DataFrame
-    chances: (
-        pd.DataFrame
-    )  # by line, the probability that z, final_z and epochs_z of a right value are within LIMIT
+    chances: pd.DataFrame  # probability that z, final_z and epochs_z of a right value are within LIMIT
     missing: Mapping[str, int]  # published cells without a comparable trial, by kind of machine
     departures: Mapping[str, int]  # settings unlike the paper's, and how many matching runs have them
     not_comparable: int  # runs with such settings
@@ -249,7 +247,8 @@ def published_cells() -> pd.DataFrame:
     with PUBLISHED_RESULTS.open(encoding="utf-8") as file:
         table = pd.read_csv(file, dtype=str, keep_default_na=False)
     table = table.assign(line=table.index, reading=table["sampler"])
-    return pd.concat([table, table[table["sampler"] == "PCD-1"].assign(reading="PCD-2")], ignore_index=True)
+    both = pd.concat([table, table[table["sampler"] == "PCD-1"].assign(reading="PCD-2")])
+    return both.sort_values("line", kind="stable", ignore_index=True)
 
 
 @cache
@@ -274,16 +273,12 @@ def match(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     ).replace("", "0")  # older results do not tell of pre-training: there was none
     merged = published.merge(identity.assign(run=runs.index), on=[*identity])
     settings = runs.to_dict("index")
-    return merged.assign(
-        departures=[
-            [
-                name
-                for name, allowed in paper_settings()[kind].items()
-                if settings[run].get(name, "") not in allowed
-            ]
-            for kind, run in zip(merged["settings"], merged["run"], strict=True)
-        ]
-    )
+
+    def unlike(kind: str, run: str) -> list[str]:
+        own = settings[run]
+        return [name for name, allowed in paper_settings()[kind].items() if own.get(name, "") not in allowed]
+
+    return merged.assign(departures=[*map(unlike, merged["settings"], merged["run"])])
 
 
 def compare(frame: pd.DataFrame) -> Comparison:
