@@ -66,7 +66,7 @@ class Value:
         return number + "".join(part for part, known in shown if known)
 
 
-Entry = Label | Value
+Item = Label | Value
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Group:
     """Rows under one sub-heading, which may be empty; the first entry of a row is its label."""
 
     heading: Label | None
-    rows: Sequence[Sequence[Entry]]
+    rows: Sequence[Sequence[Item]]
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _widths(sheet: Sheet, coloured: bool) -> list[int]:
     return [max(widths[0], *headings, 0), *widths[1:]]
 
 
-def _plain(entry: Entry, coloured: bool) -> str:
+def _plain(entry: Item, coloured: bool) -> str:
     if isinstance(entry, Label):
         return entry.unicode if coloured else entry.text
     return entry.around(("" if coloured else _TEXT_MARKS[entry.mark]) + entry.number)
@@ -191,7 +191,7 @@ def _plain(entry: Entry, coloured: bool) -> str:
 def _text_lines(sheet: Sheet, coloured: bool) -> list[str]:
     widths = _widths(sheet, coloured)
 
-    def line(entries: Iterable[Entry]) -> str:
+    def line(entries: Iterable[Item]) -> str:
         cells = []
         for entry, width in zip(entries, widths, strict=True):
             text = _plain(entry, coloured)
@@ -214,7 +214,7 @@ def _painted(text: str, style: str) -> str:
 
 
 def _markdown(document: Document, _: int | None) -> str:
-    def line(entries: Iterable[Entry]) -> str:
+    def line(entries: Iterable[Item]) -> str:
         cells = (e.unicode if isinstance(e, Label) else e.around(_MARKDOWN_MARKS[e.mark].format(e.number))
                  for e in entries)  # fmt: skip
         return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
@@ -246,7 +246,7 @@ def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
     spreads = [_spread_width(row[i] for row in rows) for i in range(len(sheet.header))]
     width = sum(3 if it else 1 for it in valued)
 
-    def line(entries: Iterable[Entry]) -> str:
+    def line(entries: Iterable[Item]) -> str:
         cells = (_latex_cell(*it) for it in zip(entries, valued, spreads, strict=True))
         return " & ".join(cells) + r" \\"
 
@@ -268,13 +268,13 @@ def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
     )
 
 
-def _spread_width(entries: Iterable[Entry]) -> tuple[int, int]:
+def _spread_width(entries: Iterable[Item]) -> tuple[int, int]:
     """Return the most characters of the spreads and of the asides of a column."""
     values = [entry for entry in entries if isinstance(entry, Value)]
     return max((len(v.spread) for v in values), default=0), max((len(v.aside) for v in values), default=0)
 
 
-def _latex_cell(entry: Entry, valued: bool, spread: tuple[int, int]) -> str:
+def _latex_cell(entry: Item, valued: bool, spread: tuple[int, int]) -> str:
     if isinstance(entry, Label):
         return rf"\multicolumn{{3}}{{c}}{{{entry.latex}}}" if valued else entry.latex
     flags = f" [{latex_escape(entry.flags)}]" if entry.flags else ""
@@ -306,13 +306,13 @@ def _width_warning(sheet: Sheet) -> str:
 def _html(document: Document, _: int | None) -> str:
     from html import escape
 
-    def cell(entry: Entry) -> str:
+    def cell(entry: Item) -> str:
         if isinstance(entry, Label):
             return escape(entry.unicode)
         number, _, tail = entry.around("\0").partition("\0")
         return number + _HTML_MARKS[entry.mark].format(escape(entry.number)) + escape(tail)
 
-    def line(entries: Sequence[Entry], tag: str) -> str:
+    def line(entries: Sequence[Item], tag: str) -> str:
         first, *rest = map(cell, entries)
         return f"<tr><th>{first}</th>{''.join(f'<{tag}>{text}</{tag}>' for text in rest)}</tr>"
 

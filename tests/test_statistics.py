@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from cbm_cli.results import Metric, default_metric
-from cbm_cli.statistics.cells import Cell, Marking, Measured, mark_row
+from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, mark_row
 from cbm_cli.statistics.wilcoxon import EXACT, finite_ranks, holm, rank_sum, signed_rank
 from cbm_cli.text import text_of
 
@@ -24,8 +24,7 @@ def cell(*values):
 
 def marked(cells, **marking):
     """best, bold and underlined of each cell, as initials."""
-    letters = zip(["best", "bold", "underlined"], "Bbu", strict=True)
-    letters = [*letters]
+    letters = [("best", "B"), ("bold", "b"), ("underlined", "u")]
     row = mark_row(cells, Marking(**marking))
     return ["".join(letter for name, letter in letters if getattr(one, name)) if one else None for one in row]
 
@@ -159,6 +158,7 @@ def ahead(n, *leads):
         (ahead(6, 1), {"alpha": 0.03}, ["Bu", ""]),  # no difference could have been found
         (ahead(6, 1, 2), {"correction": "holm"}, ["Bu", "", ""]),  # doubled: 0.0625
         (ahead(6, 1, 2), {"test": "rank-sum", "correction": "holm"}, ["Bb", "b", "b"]),
+        ([cell(*BASE), cell(*WORSE), cell(-70, -71, -72)], {}, ["Bu", "", ""]),  # one has too few
         ([cell(1, 2, 3, 4, 5), cell(2, 3, 4, 5, 6)], {}, ["", "Bu"]),  # fewer than six pairs
         ([cell(1, 2, 3, 4, 5), cell(12, 13, 14, 15, 16)], {"test": "rank-sum"}, ["", "Bu"]),
         ([cell(10, -inf, 10, 10, 10, 10), cell(1, 2, 3, 4, 5, 6)], {}, ["b", "Bb"]),  # lucky, steady
@@ -231,6 +231,9 @@ def test_cell_sums_up_a_hand_made_run():
     assert total.best_update == 100
     assert cell_of(FRAME, "train_log_likelihood").mean == pytest.approx(-7 / 3)
     assert np.isnan(cell(-3.0).std)
+    # a value that is not finite, parameters that are not, or both
+    for diverged, number in ([nan] * 4, 1), ([nan, 150, nan, nan], 2), ([nan, nan, nan, 150], 1):
+        assert cell_of(FRAME | {"diverged": diverged}, "train_log_likelihood").diverged == number
 
 
 def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():

@@ -9,7 +9,7 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results import Metric, Results, Store, default_metric, measured
-from cbm_cli.statistics.layout import Key, Settings, key_of, select, telling_apart
+from cbm_cli.statistics.layout import CellSettings, Key, key_of, select, telling_apart
 from cbm_cli.text import text_of
 
 MOST_PANELS = 24
@@ -89,7 +89,7 @@ def read_curves(
     return Curves(curves, lines, panels, shown, table["scale"])
 
 
-def _axes(cells: Sequence[Settings], table: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _axes(cells: Sequence[CellSettings], table: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return columns that tell lines apart, and as few others as tell panels apart.
 
     Lines are the table's columns; its rows where only those vary, or where they are the schemes. Data sets
@@ -114,7 +114,7 @@ class _Reader:
     experiment: str
     summary: pd.DataFrame
 
-    def rows(self, cell: Settings) -> pd.DataFrame:
+    def rows(self, cell: CellSettings) -> pd.DataFrame:
         """Return the rows of ``summary.csv`` of a cell's trials."""
         return self.summary[self.summary["run_id"] == cell["run_id"]]
 
@@ -139,7 +139,7 @@ class _Reader:
         for read in (self.store.curve, self.store.records):
             yield read(run_id, trial)
 
-    def trials(self, cell: Settings, metric: str) -> tuple[pd.DataFrame, list[bool], int] | None:
+    def trials(self, cell: CellSettings, metric: str) -> tuple[pd.DataFrame, list[bool], int] | None:
         """Return the metric by update and trial, which trials diverged, and how many stopped early."""
         known = []
         for trial, lost in self.rows(cell).set_index("trial")["diverged"].notna().items():
@@ -157,7 +157,7 @@ class _Reader:
 def _curve(
     reader: _Reader,
     manifest: Mapping[str, Any],
-    cell: Settings,
+    cell: CellSettings,
     lines: Sequence[str],
     panels: Sequence[str],
     metric: Metric,

@@ -13,8 +13,8 @@ import pandas as pd
 from cbm_cli.errors import IncompleteError
 from cbm_cli.paper import PUBLISHED_RESULTS, SETTINGS
 from cbm_cli.results import Metric, label
-from cbm_cli.sheets import Document, Entry, Group, Label, Sheet
-from cbm_cli.statistics.cells import Cell, Marking, Measured, finite, mark_row, mean
+from cbm_cli.sheets import Document, Group, Item, Label, Sheet
+from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, finite, mark_row, mean
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 from cbm_cli.text import count, text_of
 
@@ -62,9 +62,7 @@ class Comparison:
     # One line for each published cell and sampler it was run with (obtained_sampler: PCD-1 is run as
     # PCD-1 and as PCD-2), in the published scale.
     cells: pd.DataFrame
-    chances: (
-        pd.DataFrame
-    )  # by line, the probability that z, final_z and epochs_z of a right value are within LIMIT
+    chances: pd.DataFrame  # probability that z, final_z and epochs_z of a right value are within LIMIT
     missing: Mapping[str, int]  # published cells without a comparable trial, by kind of machine
     departures: Mapping[str, int]  # settings unlike the paper's, and how many matching runs have them
     not_comparable: int  # runs with such settings
@@ -207,7 +205,7 @@ def _sheet(section: pd.DataFrame, suffix: str) -> Sheet:
     return Sheet([*map(Label.of, header)], [Group(None, rows)], title + suffix, stub=2)
 
 
-def _line(cell: dict[str, Any], aside: str) -> list[Entry]:
+def _line(cell: dict[str, Any], aside: str) -> list[Item]:
     sampler, offsets = (
         [label(column, cell[column], style) for style in ("text", "unicode", "latex")]
         for column in ("sampler", "offsets")
@@ -249,7 +247,8 @@ def published_cells() -> pd.DataFrame:
     with PUBLISHED_RESULTS.open(encoding="utf-8") as file:
         table = pd.read_csv(file, dtype=str, keep_default_na=False)
     table = table.assign(line=table.index, reading=table["sampler"])
-    return pd.concat([table, table[table["sampler"] == "PCD-1"].assign(reading="PCD-2")], ignore_index=True)
+    both = pd.concat([table, table[table["sampler"] == "PCD-1"].assign(reading="PCD-2")])
+    return both.sort_values("line", kind="stable", ignore_index=True)
 
 
 @cache
@@ -274,16 +273,12 @@ def match(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     ).replace("", "0")  # older results do not tell of pre-training: there was none
     merged = published.merge(identity.assign(run=runs.index), on=[*identity])
     settings = runs.to_dict("index")
-    return merged.assign(
-        departures=[
-            [
-                name
-                for name, allowed in paper_settings()[kind].items()
-                if settings[run].get(name, "") not in allowed
-            ]
-            for kind, run in zip(merged["settings"], merged["run"], strict=True)
-        ]
-    )
+
+    def unlike(kind: str, run: str) -> list[str]:
+        own = settings[run]
+        return [name for name, allowed in paper_settings()[kind].items() if own.get(name, "") not in allowed]
+
+    return merged.assign(departures=[*map(unlike, merged["settings"], merged["run"])])
 
 
 def compare(frame: pd.DataFrame) -> Comparison:

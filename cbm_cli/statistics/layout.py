@@ -7,7 +7,7 @@ from typing import Any
 from cbm_cli.errors import CbmError
 from cbm_cli.text import did_you_mean, text_of
 
-Settings = Mapping[str, Any]  # of one cell, by column of summary.csv, and its run_id
+CellSettings = Mapping[str, Any]  # of one cell, by column of summary.csv, and its run_id
 Key = tuple[str, ...]
 
 
@@ -25,13 +25,13 @@ class TableLayout:
         return self.groups + self.rows + self.columns
 
 
-def key_of(cell: Settings, columns: Iterable[str]) -> Key:
+def key_of(cell: CellSettings, columns: Iterable[str]) -> Key:
     """Return the values of some columns as text."""
     return tuple(text_of(cell[column]) for column in columns)
 
 
 def telling_apart(
-    cells: Sequence[Settings], columns: Iterable[str], candidates: Iterable[str]
+    cells: Sequence[CellSettings], columns: Iterable[str], candidates: Iterable[str]
 ) -> tuple[str, ...]:
     """Return the candidates that, one after another, tell more cells apart than the columns do."""
     keys, added = [key_of(cell, columns) for cell in cells], []
@@ -45,7 +45,7 @@ def telling_apart(
     return tuple(added)
 
 
-def columns_named(name: str, cells: Sequence[Settings], option: str) -> tuple[str, ...]:
+def columns_named(name: str, cells: Sequence[CellSettings], option: str) -> tuple[str, ...]:
     """Return the columns that a name means: a column's own, or the grid's.
 
     ``model.hidden`` and ``hidden`` mean ``model_hidden``; ``sliding_factor`` means ``sliding_factor_visible``
@@ -72,7 +72,7 @@ def columns_named(name: str, cells: Sequence[Settings], option: str) -> tuple[st
     return tuple(of_model or fields)
 
 
-def select(cells: Sequence[Settings], wanted: Iterable[tuple[str, str]]) -> list[Settings]:
+def select(cells: Sequence[CellSettings], wanted: Iterable[tuple[str, str]]) -> list[CellSettings]:
     """Return the cells with the wanted values; of one column given twice, with either value.
 
     Raises

@@ -2,21 +2,23 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results import Metric, default_metric, label, measured
-from cbm_cli.sheets import Document, Entry, Group, Label, Sheet, Value
-from cbm_cli.statistics.cells import Cell, Marking, Measured, mark_row, mean, statistic_column
-from cbm_cli.statistics.layout import Settings, TableLayout, columns_named, key_of, telling_apart
+from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
+from cbm_cli.statistics.layout import CellSettings, TableLayout, columns_named, key_of, telling_apart
+from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, mark_row, mean, statistic_column
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 from cbm_cli.text import count, did_you_mean, text_of
 
 MOST_DIGITS = 9
+_NONE = np.empty(0, dtype=int)
 METHODS = {"exact": "exact", "ais": "AIS", "raise": "RAISE"}  # endings of what cbm evaluate adds
 CORNERS = {"sampler": Label.of("Algorithm"), "learning_rate": Label.of("η")}
 
@@ -25,7 +27,7 @@ CORNERS = {"sampler": Label.of("Algorithm"), "learning_rate": Label.of("η")}
 class Row:
     """A row of a table: one cell for each column, None where none is planned."""
 
-    settings: Settings  # of its first cell
+    settings: CellSettings  # of its first cell
     cells: tuple[Cell | None, ...]
 
 
@@ -36,7 +38,7 @@ class ResultsTable:
     title: str
     name: str  # of the experiment
     layout: TableLayout
-    columns: tuple[Settings, ...]  # settings of the first cell of each column
+    columns: tuple[CellSettings, ...]  # settings of the first cell of each column
     groups: tuple[tuple[Row, ...], ...]
     metric: str
     scale: str
@@ -45,11 +47,11 @@ class ResultsTable:
     left_out: int = 0  # trials of runs that the experiment no longer asks for
     evaluated: bool = False  # the metric is of the final machine, by cbm evaluate
     digits: int | None = None
-    cells: list[Cell] = field(init=False)  # all planned cells, in reading order
 
-    def __post_init__(self) -> None:
-        cells = [c for group in self.groups for row in group for c in row.cells if c is not None]
-        object.__setattr__(self, "cells", cells)
+    @property
+    def cells(self) -> list[Cell]:
+        """All planned cells, in reading order."""
+        return [c for group in self.groups for row in group for c in row.cells if c is not None]
 
     @property
     def aside(self) -> str:
@@ -67,7 +69,10 @@ class ResultsTable:
                 Group(
                     _heading(layout.groups, rows[0].settings) if layout.groups else None,
                     [
-                        [_row_label(layout.rows, row.settings), *(self._value(c, formats) for c in row.cells)]
+                        [
+                            Label.join([_spelled(axis, row.settings[axis]) for axis in layout.rows], "-"),
+                            *(self._value(cell, formats) for cell in row.cells),
+                        ]
                         for row in rows
                     ],
                 )
@@ -133,7 +138,7 @@ class ResultsTable:
             if not cell.mark
         )
 
-    def _value(self, cell: Cell | None, formats: tuple[str, str, str]) -> Entry:
+    def _value(self, cell: Cell | None, formats: tuple[str, str, str]) -> Item:
         if cell is None:
             return Value("–")
         flags = [] if cell.complete else [f"n={cell.n}/{cell.planned}"]
@@ -236,11 +241,7 @@ def _spelled(axis: str, value: Any) -> Label:
     return Label(text, unicode, latex) if axis == "sampler" else Label.of(text)
 
 
-def _row_label(axes: Sequence[str], settings: Settings) -> Label:
-    return Label.join([_spelled(axis, settings[axis]) for axis in axes], "-")
-
-
-def _heading(axes: Sequence[str], settings: Settings) -> Label:
+def _heading(axes: Sequence[str], settings: CellSettings) -> Label:
     """Return the label of a group or a column; a number alone would not say what it counts."""
     parts = []
     for axis in axes:
@@ -298,49 +299,38 @@ def build_table(
     evaluated = f"{metric}_final" not in frame and metric in frame
     statistic = _statistic(frame, metric, evaluated, statistic, table)
     layout = _layout(table, cells, axes or {})
-    better = {"highest": 1, "lowest": -1, None: Metric(metric).better}[best]
-    columns, groups = _arranged(cells, layout)
-    built = ResultsTable(
+    marked = Marking({"highest": 1, "lowest": -1, None: Metric(metric).better}[best], **marking)
+    columns, places = _arranged(cells, layout)
+    values, trials = Measured.of(frame, metric, table["scale"], statistic), frame.groupby("run_id").indices
+
+    def made(cell: CellSettings | None) -> Cell | None:
+        where = {axis: cell[axis] for axis in layout.axes} if cell else {}
+        return cell and values.cell(trials.get(cell["run_id"], _NONE), where, manifest["trials"])
+
+    return ResultsTable(
         title=manifest.get("description", ""),
         name=manifest.get("experiment", ""),
         layout=layout,
         columns=columns,
-        groups=(),
+        groups=tuple(
+            tuple(Row(next(filter(None, row)), tuple(mark_row([*map(made, row)], marked))) for row in rows)
+            for rows in places
+        ),
         metric=metric,
         scale=table["scale"],
         statistic=statistic,
-        marking=Marking(better, **marking),
+        marking=marked,
         left_out=int((~frame["run_id"].isin([cell["run_id"] for cell in cells])).sum()),
         evaluated=evaluated,
         digits=digits,
     )
-    values = Measured.of(frame, metric, table["scale"], statistic)
-    trials = frame.groupby("run_id").indices
-
-    def row(planned: Sequence[Settings | None]) -> Row:
-        made = [
-            cell
-            and values.cell(
-                trials.get(cell["run_id"], _NONE),
-                {axis: cell[axis] for axis in layout.axes},
-                manifest["trials"],
-            )
-            for cell in planned
-        ]
-        first = next(cell for cell in planned if cell)
-        return Row(first, tuple(mark_row(made, built.marking)))
-
-    return replace(built, groups=tuple(tuple(map(row, rows)) for rows in groups))
-
-
-_NONE = pd.Series([], dtype=int).to_numpy()
 
 
 def _arranged(
-    cells: Sequence[Settings], layout: TableLayout
-) -> tuple[tuple[Settings, ...], list[list[list[Settings | None]]]]:
+    cells: Sequence[CellSettings], layout: TableLayout
+) -> tuple[tuple[CellSettings, ...], list[list[list[CellSettings | None]]]]:
     """Return the first cell of each column, and the cells by group, row and column."""
-    places: dict[tuple[str, ...], Settings] = {}
+    places: dict[tuple[str, ...], CellSettings] = {}
     for cell in cells:
         twin = places.setdefault(key_of(cell, layout.axes), cell)
         if twin is not cell:
@@ -350,7 +340,7 @@ def _arranged(
                 f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows, --columns or --groups"
             )
     groups: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {}
-    heads: dict[tuple[str, ...], Settings] = {}
+    heads: dict[tuple[str, ...], CellSettings] = {}
     for cell in cells:
         heads.setdefault(key_of(cell, layout.columns), cell)
         groups.setdefault(key_of(cell, layout.groups), {})[key_of(cell, layout.rows)] = None
@@ -360,7 +350,7 @@ def _arranged(
 
 
 def _layout(
-    defaults: Mapping[str, Sequence[str]], cells: Sequence[Settings], asked: Mapping[str, Sequence[str]]
+    defaults: Mapping[str, Sequence[str]], cells: Sequence[CellSettings], asked: Mapping[str, Sequence[str]]
 ) -> TableLayout:
     """Return the asked-for axes, and the default ones without the columns that were asked for elsewhere."""
     named = {

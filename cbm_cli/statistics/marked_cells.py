@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cbm_cli.results import Metric
 from cbm_cli.statistics.wilcoxon import TESTS, Significance, holm
 
-Values = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Cell:
     where: Mapping[str, Any]  # value of every identifying column
     planned: int  # trials that the experiment asks for
     values: dict[int, float]  # by trial: best over training (or another statistic), in the table's scale
-    finals: Values = field(default_factory=lambda: np.empty(0))  # last values, in the same scale
+    finals: Floats = field(default_factory=lambda: np.empty(0))  # last values, in the same scale
     best_update: float = np.nan  # mean update of the best value
     diverged: int = 0  # trials with non-finite parameters or a non-finite value
-    epochs: Values = field(default_factory=lambda: np.empty(0))  # to convergence, or all; of costs
+    epochs: Floats = field(default_factory=lambda: np.empty(0))  # to convergence, or all; of costs
     against_best: Significance | None = None  # None for the best itself and in rows without one
     claimed: bool = True  # whether the row has enough pairs to claim significance
     best: bool = False
@@ -58,12 +58,12 @@ class Cell:
         return "bold" if self.bold else "underline" if self.underlined else ""
 
 
-def finite(values: Values) -> Values:
+def finite(values: Floats) -> Floats:
     """Return the finite values."""
     return values[np.isfinite(values)]
 
 
-def mean(values: Values) -> float:
+def mean(values: Floats) -> float:
     """Return the mean of the finite values; NaN if there is none."""
     values = finite(values)
     return float(values.mean()) if len(values) else np.nan
@@ -74,10 +74,10 @@ class Measured:
     """One metric of many trials (rows of ``summary.csv``), as arrays in the scale of a table."""
 
     trial: NDArray[np.int64]
-    value: Values  # the statistic that a table shows
-    final: Values
-    best_update: Values
-    epochs: Values  # to convergence; all epochs where a trial did not converge
+    value: Floats  # the statistic that a table shows
+    final: Floats
+    best_update: Floats
+    epochs: Floats  # to convergence; all epochs where a trial did not converge
     diverged: NDArray[np.bool_]
 
     @classmethod
@@ -89,7 +89,7 @@ class Measured:
         """
         measure = Metric(metric)
 
-        def numbers(column: str) -> Values:
+        def numbers(column: str) -> Floats:
             return frame[column].to_numpy(float) if column in frame else np.full(len(frame), np.nan)
 
         column, final, best = (statistic_column(frame, measure, name) for name in (statistic, "final", "max"))
