@@ -135,6 +135,7 @@ def test_every_trial_is_counted_once(grid):
     assert (
         "12 trials: 8 finished before, 4 to run" in cbm("run", "grid.yaml", "-o", "out", "--dry-run").stdout
     )
+    assert not Path("out/more").exists()
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
     assert "8 of 12 trials are done (in earlier runs); 4 to run." in said
     assert [len(summary("out", name)) for name in ("bars", "more")] == [8, 8]
