@@ -85,6 +85,7 @@ def test_the_latest_value_has_its_name(kind, method, words):
         ("total", None, "train log-likelihood -16.00"),
         ("total", "test", "test log-likelihood -10.00"),
         ("total", "test+train", "train log-likelihood -16.00"),
+        ("total", "valid+test", "test log-likelihood -10.00"),
         ("per-sample", "test", "test log-likelihood -2.00"),
     ],
 )
