@@ -138,11 +138,9 @@ def test_a_damaged_trial_is_named_and_run_again_and_no_other(grid, damage):
 
 
 def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
-    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", "learning_rate=1e38")
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", "learning_rate=1e39")
     for row in summary("out"):
-        assert (
-            row["diverged"] == "20"
-        )  # parameters beyond the range of float32 are seen at the first evaluation
+        assert row["diverged"] == "20"  # beyond the range of float32; seen at the first evaluation
         assert row["train_log_likelihood_max"] == "-inf"
         assert row["train_log_likelihood_final"] == ""
     assert "diverged" in cbm("table", "out", "bars").stdout
