@@ -109,8 +109,8 @@ def test_stopped_workers_return_their_progress_or_are_ended(monkeypatch):
 
 
 def test_a_long_trial_is_saved_and_continues_on_its_worker(monkeypatch, tmp_path):
-    job = replace(jobs(Trial)[0], trial=Trial("test", SETTINGS.model_copy(update={"updates": 3000}), 0, 1))
-    monkeypatch.setattr(worker, "STRETCH", 0.0)
+    job = replace(jobs(Trial)[0], trial=Trial("test", SETTINGS.model_copy(update={"updates": 300_000}), 0, 1))
+    monkeypatch.setattr(worker, "STRETCH", 0.1)
     here = [result for _, result in in_process([job], listen, Event())]
     assert [type(result) for result in here[-2:]] == [Progress, Outcome]
     monkeypatch.undo()

@@ -85,6 +85,7 @@ def test_the_latest_value_has_its_name(kind, method, words):
         ("total", None, "train log-likelihood -16.00"),
         ("total", "test", "test log-likelihood -10.00"),
         ("total", "test+train", "train log-likelihood -16.00"),
+        ("total", "valid+test", "test log-likelihood -10.00"),
         ("per-sample", "test", "test log-likelihood -2.00"),
     ],
 )
@@ -135,6 +136,7 @@ def test_every_trial_is_counted_once(grid):
     assert (
         "12 trials: 8 finished before, 4 to run" in cbm("run", "grid.yaml", "-o", "out", "--dry-run").stdout
     )
+    assert not Path("out/more").exists()
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
     assert "8 of 12 trials are done (in earlier runs); 4 to run." in said
     assert [len(summary("out", name)) for name in ("bars", "more")] == [8, 8]

@@ -1,7 +1,6 @@
 """The command line: each command parses its arguments, calls other rooms and prints; it computes nothing."""
 
 import signal
-import threading
 from importlib import import_module
 from typing import NoReturn
 
@@ -40,9 +39,10 @@ class _Group(click.Group):
         return getattr(import_module(f"cbm_cli.cli.{_COMMANDS[name]}"), name)
 
     def invoke(self, ctx: click.Context) -> object:
-        before = None
-        if threading.current_thread() is threading.main_thread():
+        try:
             before = signal.signal(signal.SIGTERM, _end)
+        except ValueError:  # not in the main thread
+            before = None
         try:
             return super().invoke(ctx)
         except CbmError as error:

@@ -121,7 +121,7 @@ def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
         click.echo(json.dumps(found, indent=2))
         return
     click.echo(found["path"])
-    settings = ", ".join(f"{name} {text_of(value)}" for name, value in found["settings"].items())
+    settings = ", ".join(f"{name} {value}" for name, value in found["settings"].items())
     where = f"{settings}, trial {found['trial']}" if settings else f"trial {found['trial']}"
     note(f"{found['metric']} {found['value']:.4f} at the {found['when']} ({where})")
 

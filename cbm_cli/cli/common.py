@@ -1,7 +1,6 @@
 """What commands share: arguments, notes, lists, and how a user can run cbm again."""
 
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -40,7 +39,9 @@ def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def program() -> str:
     """Return how the user can run this cbm: ``cbm`` if the shell finds it, else the path that was typed."""
-    typed, found = Path(sys.argv[0]), shutil.which("cbm")
+    from shutil import which
+
+    typed, found = Path(sys.argv[0]), which("cbm")
     if typed.name == "__main__.py" and typed.parent.name == "cli":
         return f"{shlex.quote(sys.executable)} -m cbm_cli.cli"
     if typed.name != "cbm" or (found and typed.exists() and typed.samefile(found)):

@@ -152,11 +152,13 @@ def _print_means(store: Store, found: list[tuple[dict[str, Any], dict[str, float
     trials: dict[tuple[str, ...], list[dict[str, float]]] = {}
     for cell, columns in found:
         trials.setdefault(tuple(str(cell[axis]) for axis in axes), []).append(columns)
-    names = [name for name in found[0][1] if "standard_error" not in name]
+    names = dict.fromkeys(name for _, columns in found for name in columns if "standard_error" not in name)
     rows = []
     for settings, values in trials.items():
         means = (sum(columns.get(name, math.nan) for columns in values) / len(values) for name in names)
-        rows.append((*settings, str(len(values)), *(f"{mean:.4f}" for mean in means)))
+        rows.append(
+            (*settings, str(len(values)), *("" if math.isnan(mean) else f"{mean:.4f}" for mean in means))
+        )
     print_list((*axes, "trials", *names), rows)
 
 

@@ -69,10 +69,10 @@ class Display:
             return ""
         bounded = how.evaluation == "ais" and how.model.kind == "dbm"
         metric = "lower_bound" if bounded else "cost" if how.evaluation == "cost" else "log_likelihood"
-        chosen = (how.evaluate.parts or "train").split("+")
-        part = next(part for part in ("train", "valid", "test") if part in chosen)
+        chosen, rows = (how.evaluate.parts or "train").split("+"), job.data.parts
+        part = next(part for part in ("train", "valid", "test") if part in chosen and part in rows)
         total = job.stores and self.scales.get(job.stores[0].experiment) == "total"
-        value *= len(job.data.parts[part]) if total else 1
+        value *= len(rows[part]) if total else 1
         return f"{part} {Metric(metric).name} {value:.2f}"
 
     def _print_now_and_then(self) -> None:

@@ -4,13 +4,16 @@ import shutil
 from collections.abc import Mapping, Set
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.folder import Results
 from cbm_cli.results.metrics import Metric, default_metric, measured
 from cbm_cli.results.store import Store
-from cbm_cli.text import did_you_mean
+from cbm_cli.text import did_you_mean, text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _COURSES, _PRETRAINED = "ends", "pretrained"
 
@@ -139,39 +142,47 @@ def best_machine(store: Store, metric: str | None = None) -> dict[str, Any]:
     frame, manifest = store.summary(), store.manifest()
     if frame.empty:
         raise IncompleteError(f"{store.folder}: no trial is finished yet; start with: cbm run")
-    known = measured(frame)
-    ranked = [name for name in known if Metric(name).better]
-    if metric and metric not in known:
-        raise CbmError(f"--metric: {store.experiment} has no {metric}{did_you_mean(metric, known)}")
-    if metric and metric not in ranked:
-        raise CbmError(
-            f"--metric {metric}: neither more nor less of it is better; there are {', '.join(ranked)}"
-        )
-    watched = next((name for name in ranked if name.startswith("valid_") and f"{name}_final" in frame), None)
-    chosen = metric or watched or manifest["table"]["metric"] or default_metric(known)
-    if chosen is None or chosen not in ranked:
-        raise IncompleteError(f"{store.folder}: nothing was evaluated that is better or worse")
-    at_best = chosen == watched
-    sign = Metric(chosen).better
-    ends = {True: f"_{'max' if sign > 0 else 'min'}", False: "_final"}
-    column = next(name for name in (chosen + ends[at_best], chosen) if name in frame)
+    chosen, watched = _metric_of(frame, manifest, metric)
+    sign, at_best = Metric(chosen).better, chosen == watched
+    end = "_final" if not at_best else "_max" if sign > 0 else "_min"
+    column = next(name for name in (chosen + end, chosen) if name in frame)
     values = (frame[column].astype(float) * sign).replace([float("inf"), float("-inf")], float("nan"))
     if values.isna().all():
         raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
     row = frame.loc[values.idxmax()]
-    run_id, number = row["run_id"], int(row["trial"])
-    best_file = store.path(run_id, number, ".best.npz")
-    path = best_file if at_best and best_file.exists() else store.path(run_id, number, ".npz")
-    settings = {axis: row[axis] for axis in telling_apart(manifest) if axis in row}
+    trial, best_file = (
+        (row["run_id"], int(row["trial"])),
+        store.path(row["run_id"], row["trial"], ".best.npz"),
+    )
+    path = best_file if at_best and best_file.exists() else store.path(*trial, ".npz")
     return {
         "path": str(path),
-        "run_id": run_id,
-        "trial": number,
+        "run_id": trial[0],
+        "trial": trial[1],
         "metric": chosen,
         "value": float(row[column]),
         "when": "best validation" if path == best_file else "end of training",
-        "settings": {name: getattr(value, "item", lambda v=value: v)() for name, value in settings.items()},
+        "settings": {axis: text_of(row[axis]) for axis in telling_apart(manifest) if axis in row},
     }
+
+
+def _metric_of(
+    frame: "pd.DataFrame", manifest: Mapping[str, Any], asked: str | None
+) -> tuple[str, str | None]:
+    """The metric that decides which machine is the best, and the one that was watched in training, if any."""
+    known = measured(frame)
+    ranked = [name for name in known if Metric(name).better]
+    if asked and asked not in known:
+        raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}")
+    watched = next((name for name in ranked if name.startswith("valid_") and f"{name}_final" in frame), None)
+    chosen = asked or watched or manifest["table"]["metric"] or default_metric(known)
+    if asked and asked not in ranked:
+        raise CbmError(
+            f"--metric {asked}: neither more nor less of it is better; there are {', '.join(ranked)}"
+        )
+    if chosen not in ranked:
+        raise IncompleteError("nothing was evaluated of which more or less is better")
+    return chosen, watched
 
 
 def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> list[Path]:
