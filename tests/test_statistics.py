@@ -231,6 +231,8 @@ def test_cell_sums_up_a_hand_made_run():
     assert total.best_update == 100
     assert cell_of(FRAME, "train_log_likelihood").mean == pytest.approx(-7 / 3)
     assert np.isnan(cell(-3.0).std)
+    unknown = FRAME | {"train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]}  # diverged before an evaluation
+    assert cell_of(unknown, "train_log_likelihood").n == 4
     # a value that is not finite, parameters that are not, or both
     for diverged, number in ([nan] * 4, 1), ([nan, 150, nan, nan], 2), ([nan, nan, nan, 150], 1):
         assert cell_of(FRAME | {"diverged": diverged}, "train_log_likelihood").diverged == number
