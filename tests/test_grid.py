@@ -602,6 +602,22 @@ def test_a_default_needs_an_effect_on_some_experiment(read, complaints):
     assert [one.cells[0].fast_decay for one in grid.values()] == [0.95, 0.5]
 
 
+def test_values_without_effect_are_reported_beside_other_problems(complaints):
+    text = PLAIN + "    fast_decay: 0.5\n  other: {data: mnst}\n"
+    found = complaints(text)
+    assert found[0].startswith("9:17: toy.fast_decay: is for FPCD-k")
+    assert found[1].startswith("10:17: other.data: data set 'mnst' is unknown")
+
+
+def test_experiments_that_start_from_each_other_are_refused(complaints):
+    text = SEVERAL.replace(
+        "a: {}, b: {}", "a: {start_from: {experiment: b}}, b: {start_from: {experiment: a}}"
+    )
+    first, second = complaints(text)
+    assert "a.start_from.experiment: starts from b, which starts from a in the end" in first
+    assert "b.start_from.experiment: starts from a, which starts from b in the end" in second
+
+
 def test_fields_overridden_by_an_option_excuse_the_others(cells):
     assert cells(PLAIN + "    ladders: 4\n", {"sampler": "CD-1"})[0].ladders == 1
 

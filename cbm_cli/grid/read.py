@@ -113,9 +113,8 @@ def read_grid(
     path : pathlib.Path
         YAML file.
     overrides : mapping of str to str
-        New values of fields, dotted where nested (``data.flip``), as YAML text: ``0.05``, or ``[0.1, 0.05]``
-        for an axis. An overridden field leaves its ``zip``, and ``exclude`` and ``when`` may then match no
-        cell.
+        New values of fields, dotted where nested, as YAML text: ``[0.1, 0.05]`` for an axis. An overridden
+        field leaves its ``zip``, and ``exclude`` and ``when`` may then match no cell.
     trials : int, optional
         Runs of each cell instead of the number in the file.
     selected : sequence of str
@@ -136,18 +135,23 @@ def read_grid(
     default = names.resolve(sections["default"]) if "default" in sections else tuple(values)
     groups = {name: names.group(name) for name in names.groups}
     changed = {one for name in selected for one in groups.get(name, (name,))} or {*default}
-    experiments = {
-        name: _experiment(name, value, defaults, changes if name in changed else {}, effects, problems)
-        for name, value in values.items()
-    }
+    experiments = {}
+    for name, value in values.items():
+        here = changes if name in changed else {}
+        experiments[name] = _experiment(name, value, defaults, here, effects, problems)
     _check_starts(experiments, values, problems)
+    _check_effects(effects, problems)
+    problems.raise_any()
+    experiments = {name: _with_sources(experiments, name) for name in experiments}
+    return Grid(Path(path), experiments, groups, default)
+
+
+def _check_effects(effects: Effects, problems: Problems) -> None:
+    """Add a problem for each value that changes nothing in any cell."""
     whole = not problems.count  # only then all experiments that use a default or an override are known
     for mark, reason in effects.items():
         if reason and (whole or mark.label.startswith("experiments.")):
             problems.add(mark, reason)
-    problems.raise_any()
-    experiments = {name: _with_sources(experiments, name) for name in experiments}
-    return Grid(Path(path), experiments, groups, default)
 
 
 def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Value]:
