@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
-from cbm_cli.datasets import load
+from cbm_cli.datasets import Dataset, load
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import Layout
 from cbm_cli.machines.files import Flat
@@ -486,6 +486,21 @@ def test_every_one_of_them_changes_the_training(name):
         ends.append(learner.start())
         advance(learner, ends[-1], 0, UPDATES)
     assert np.abs(ends[0].W - ends[1].W).max() > 1e-3  # 30 times the tolerance above
+
+
+def test_the_first_biases_of_units_that_never_change_are_those_of_a_clipped_mean():
+    rows = np.uint8([[0, 1, 0], [0, 1, 1]])
+    state = Learner(rbm_settings(batch="full"), Dataset("stuck", rows), SEED).start()
+    np.testing.assert_allclose(state.b, ref.inverse_sigmoid(np.array([0.001, 0.999, 0.5])), rtol=1e-6)
+
+
+def test_rounds_of_mean_field_are_counted_from_one_evaluation_to_the_next():
+    learner = learner_of(TWO, mean_field={"tolerance": 1e-9, "rounds": 2})
+    state = learner.start()
+    advance(learner, state, 0, 5)
+    assert learner.columns[-2:] == ("mean_field_rounds", "mean_field_failures")
+    assert learner.evaluate(state, 5, lambda: False)[-2:] == [2, 5]
+    np.testing.assert_equal(learner.evaluate(state, 5, lambda: False)[-2:], [np.nan, 0])
 
 
 def test_fixed_visible_offsets_are_the_mean_of_the_whole_training_part():
