@@ -327,6 +327,9 @@ def test_an_unknown_scale_is_refused_with_the_remedy(binarise, tmp_path):
     assert raised.value.field == "binarise"
     path.write_bytes(idx(GREY_16.astype(np.uint8).reshape(20, 2, 3)))  # images of bytes: 0 to 255
     assert load(path=str(path), binarise="none").train.max() == 16
+    path.write_bytes(lines(GREY_16 + 111))  # to 127: seven bits
+    with pytest.raises(DataError, match="values reach 127"):
+        load(path=str(path), binarise=binarise)
     path.write_bytes(lines(GREY_16 + 112))  # to 128: bytes
     assert load(path=str(path), binarise="none").train.max() == 128
 
