@@ -327,6 +327,9 @@ def test_an_unknown_scale_is_refused_with_the_remedy(binarise, tmp_path):
     assert raised.value.field == "binarise"
     path.write_bytes(idx(GREY_16.astype(np.uint8).reshape(20, 2, 3)))  # images of bytes: 0 to 255
     assert load(path=str(path), binarise="none").train.max() == 16
+    path.write_bytes(lines(GREY_16 + 111))  # to 127: seven bits
+    with pytest.raises(DataError, match="values reach 127"):
+        load(path=str(path), binarise=binarise)
     path.write_bytes(lines(GREY_16 + 112))  # to 128: bytes
     assert load(path=str(path), binarise="none").train.max() == 128
 
@@ -337,6 +340,9 @@ def test_values_are_divided_by_the_scale(tmp_path):
     (tmp_path / "rows.npy").write_bytes(npy(rows))
     shares = load(path=str(tmp_path / "rows.npy"), binarise="none", scale=16)
     assert shares.train[0].tolist() == [0, 64, 128, 255]
+    (tmp_path / "dim.npy").write_bytes(npy(ROWS))  # nothing above 1, of 16
+    dim = load(path=str(tmp_path / "dim.npy"), binarise="none", scale=16)
+    np.testing.assert_array_equal(dim.train, ROWS * 16)
     p = np.array([0, 0.25, 0.5, 1])
     sampled = load(path=str(tmp_path / "rows.npy"), binarise="sample", scale=16)
     assert (np.abs(sampled.train.mean(axis=0) - p) <= 4 * np.sqrt(p * (1 - p) / n)).all()
