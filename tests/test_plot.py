@@ -32,21 +32,24 @@ class HandMade:
         } | table
         self.column = "test_cost" if self.table["metric"] == "test_cost" else "train_log_likelihood"
 
-    def manifest(self, _):
+    def store(self, _):
+        return self
+
+    def manifest(self):
         return {"table": self.table, "cells": list(self.cells.values()), "upper_bounds": self.bounds}
 
-    def summary(self, _):
+    def summary(self):
         known = [(run_id, trial) for run_id in self.cells for trial in range(self.trials)]
         frame = pd.DataFrame(known, columns=["run_id", "trial"])
         diverged = [500.0 if trial in self.diverged else nan for trial in frame["trial"]]
         return frame.assign(n_train=16, diverged=diverged, **{f"{self.column}_final": 0.0})
 
-    def curve(self, _, run_id, trial):
+    def curve(self, run_id, trial):
         updates = UPDATES[: self.lengths.get(trial)]
         values = [self.values[run_id](update, trial) for update in updates]
         return pd.DataFrame({"update": updates, "epoch": updates, self.column: values})
 
-    def records(self, _, run_id, trial):
+    def records(self, run_id, trial):
         columns = {name: [f(update, trial) for update in UPDATES] for name, f in self.recorded.items()}
         return pd.DataFrame({"update": UPDATES, **columns} if columns else {"update": []})
 
