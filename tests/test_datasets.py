@@ -281,6 +281,15 @@ def test_all_parts_are_read_from_one_npz(name, folder):
         load(name)
 
 
+def test_pictures_of_the_published_sets_have_their_published_order():
+    images = {name: source.image for name, source in SOURCES.items() if source.image}
+    assert images == {
+        "mnist": Image(28, 28),
+        "caltech101-silhouettes": Image(28, 28, "F"),  # down the columns
+        "ocr-letters": Image(16, 8),
+    }
+
+
 @pytest.mark.parametrize(("name", "substitute"), [("rcv1", "rcv1-valid"), ("web", "web-reshuffled")])
 def test_what_is_not_here_names_its_substitute(name, substitute):
     with pytest.raises(DataError, match=f"{substitute} is a substitute"):

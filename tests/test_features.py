@@ -374,6 +374,8 @@ def test_without_a_test_part_a_fifth_of_the_training_rows_is_held_out_and_called
     assert found.train == 1
     assert found.test < 0.95
     assert found == accuracy({"train": rows}, {"train": labels}, seed=1)
+    (learned, _), (held_out, _) = classify._divided({"train": rows}, {"train": labels}, seed=1)
+    assert (len(learned), len(held_out)) == (80, 20)
 
 
 @pytest.mark.parametrize(

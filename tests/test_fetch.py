@@ -186,6 +186,8 @@ def test_files_go_to_the_cache_or_to_the_folder_of_the_environment(toy, tmp_path
     cached.unlink()
     assert "fetched into" in cbm("data", "fetch", "dna").stderr
     assert_whole(tmp_path / "mine" / "binary" / "toy")
+    cbm("data", "fetch", "dna", "--to", tmp_path / "asked")  # although they are here
+    assert_whole(tmp_path / "asked" / "binary" / "toy")
 
 
 def test_what_is_here_and_right_is_not_asked_for_again(fetch, server, place):
@@ -245,6 +247,7 @@ def test_an_interrupted_download_starts_again_where_the_server_cannot_resume(fet
     server.moods[URL] = ["truncated"]
     fetch()
     assert_whole(place)
+    assert len(ranges(server)) == 2
 
 
 def test_the_next_call_resumes_where_the_last_one_ended(toy, fetch, server, place):
@@ -260,7 +263,8 @@ def test_the_next_call_resumes_where_the_last_one_ended(toy, fetch, server, plac
 
 
 @pytest.mark.parametrize("begun", [b"something else", TEXTS["train"] + b"and more"])
-def test_what_resumes_something_else_starts_again(begun, fetch, place):
+def test_what_resumes_something_else_starts_again(begun, toy, fetch, server, place):
+    toy(mirrors=(server,))
     (place / f".{FILE}.part").write_bytes(begun)
     fetch()
     assert_whole(place)

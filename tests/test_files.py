@@ -343,6 +343,8 @@ def test_values_are_divided_by_the_scale(tmp_path):
     (tmp_path / "dim.npy").write_bytes(npy(ROWS))  # nothing above 1, of 16
     dim = load(path=str(tmp_path / "dim.npy"), binarise="none", scale=16)
     np.testing.assert_array_equal(dim.train, ROWS * 16)
+    with pytest.raises(DataError, match="threshold 1 turns all values, 0 to 1, into 0"):
+        load(path=str(tmp_path / "dim.npy"), threshold=1)
     p = np.array([0, 0.25, 0.5, 1])
     sampled = load(path=str(tmp_path / "rows.npy"), binarise="sample", scale=16)
     assert (np.abs(sampled.train.mean(axis=0) - p) <= 4 * np.sqrt(p * (1 - p) / n)).all()
