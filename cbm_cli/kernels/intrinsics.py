@@ -12,9 +12,7 @@ from numba.extending import intrinsic
 
 _INT, _LONG, _POINTER, _BYTE = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.IntType(8)
 _VECTOR = ir.VectorType(ir.FloatType(), 16)  # LLVM splits it where registers are narrower
-_INTS, _MASK = ir.VectorType(_INT, 16), ir.VectorType(ir.IntType(1), 16)
 _ZEROS = ir.Constant(_VECTOR, [0.0] * 16)
-_PREFETCH = ir.FunctionType(ir.VoidType(), [_POINTER, _INT, _INT, _INT])
 
 
 @intrinsic
@@ -78,31 +76,21 @@ def _store(builder, value, pointer, at, shift=0, align=4):
     builder.store(value, builder.bitcast(place, _VECTOR.as_pointer())).align = align
 
 
-def _everywhere(builder, value):
-    single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, _INT(0))
-    return builder.shuffle_vector(single, single, ir.Constant(_INTS, [0] * 16))
+def _everywhere(builder, value, kind):
+    single = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
+    return builder.shuffle_vector(single, single, ir.Constant(ir.VectorType(_INT, 16), [0] * 16))
 
 
-def _first(builder, count):
-    """A mask of the first ``count`` lanes."""
+def _first_lanes(builder, count):
     lanes = ir.Constant(ir.VectorType(_LONG, 16), [*range(16)])
-    single = builder.insert_element(ir.Constant(lanes.type, ir.Undefined), count, _INT(0))
-    counts = builder.shuffle_vector(single, single, ir.Constant(_INTS, [0] * 16))
-    return builder.icmp_signed("<", lanes, counts)
+    return builder.icmp_signed("<", lanes, _everywhere(builder, count, lanes.type))
 
 
-def _load_first(builder, pointer, at, mask):
-    place = builder.bitcast(builder.gep(pointer, [at]), _VECTOR.as_pointer())
-    kind = ir.FunctionType(_VECTOR, [place.type, _INT, _MASK, _VECTOR])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16f32.p0")
-    return builder.call(function, [place, _INT(4), mask, _ZEROS])
-
-
-def _store_first(builder, value, pointer, at, mask):
-    place = builder.bitcast(builder.gep(pointer, [at]), _VECTOR.as_pointer())
-    kind = ir.FunctionType(ir.VoidType(), [_VECTOR, place.type, _INT, _MASK])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.store.v16f32.p0")
-    builder.call(function, [value, place, _INT(4), mask])
+def _store_lanes(builder, value, place, lanes):
+    place = builder.bitcast(place, _VECTOR.as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [_VECTOR, place.type, _INT, lanes.type])
+    store = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.store.v16f32.p0")
+    builder.call(store, [value, place, _INT(4), lanes])
 
 
 def _four(builder, vectors):
@@ -179,79 +167,36 @@ def turn_sixteen(typingctx, W, at, ld, tile, to, width):
 
 
 @intrinsic
-def multiply_rows(typingctx, x, rows, units, next_row, next_unit, W, ld, out):
-    """out (rows, m) = x W, m <= 16, for x[r, k] of 0 or 1 at next_row r + next_unit k; rows of W have ``ld``.
+def multiply_rows(typingctx, x, tile, out):
+    """out = x W of up to 16 columns for x (R, K) of zeros and ones; row k of W is tile[16 k : 16 k + 16].
 
-    Four rows at a time; the last ones are made again where fewer are left.
+    Four rows of x at a time; the last ones are made again if fewer are left.
     """
 
     def codegen(context, builder, sig, args):
-        x, W = (_data(context, builder, sig, args, i) for i in (0, 5))
-        out = context.make_array(sig.args[7])(context, builder, args[7])
-        columns = builder.extract_value(out.shape, 1)
-        mask, last = _first(builder, columns), builder.sub(args[1], _LONG(1))
-        with cgutils.for_range_slice(builder, _LONG(0), args[1], _LONG(4), intp=_LONG) as (first, _):
+        x, out = (context.make_array(sig.args[i])(context, builder, args[i]) for i in (0, 2))
+        tile = _data(context, builder, sig, args, 1)
+        (count, units), columns = cgutils.unpack_tuple(builder, x.shape), builder.extract_value(out.shape, 1)
+        lanes, last = _first_lanes(builder, columns), builder.sub(count, _LONG(1))
+        with cgutils.for_range_slice(builder, _LONG(0), count, _LONG(4), intp=_LONG) as (first, _):
             rows = [builder.add(first, _LONG(k)) for k in range(4)]
             rows = [builder.select(builder.icmp_signed("<", row, last), row, last) for row in rows]
-            starts = [builder.mul(row, args[3]) for row in rows]
             totals = [cgutils.alloca_once(builder, _VECTOR) for _ in rows]
             for total in totals:
                 builder.store(_ZEROS, total)
-            with cgutils.for_range(builder, args[2], intp=_LONG) as loop:
-                row = _load_first(builder, W, builder.mul(loop.index, args[6]), mask)
-                unit = builder.mul(loop.index, args[4])
-                for start, total in zip(starts, totals, strict=True):
-                    value = builder.load(builder.gep(x, [builder.add(start, unit)]))
-                    more = builder.fmul(_everywhere(builder, value), row, flags=("contract",))
+            with cgutils.for_range(builder, units, intp=_LONG) as loop:
+                weights = _load(builder, tile, builder.mul(loop.index, _LONG(16)), 0, 64)
+                for row, total in zip(rows, totals, strict=True):
+                    at = builder.add(builder.mul(row, units), loop.index)
+                    unit = _everywhere(builder, builder.load(builder.gep(x.data, [at])), _VECTOR)
+                    more = builder.fmul(unit, weights, flags=("contract",))
                     builder.store(builder.fadd(builder.load(total), more, flags=("contract",)), total)
             for row, total in zip(rows, totals, strict=True):
-                _store_first(builder, builder.load(total), out.data, builder.mul(row, columns), mask)
+                place = builder.gep(out.data, [builder.mul(row, columns)])
+                _store_lanes(builder, builder.load(total), place, lanes)
         return context.get_dummy_value()
 
-    long = types.int64
-    return types.void(x, long, long, long, long, W, long, out), codegen
-
-
-@intrinsic
-def sum_rows(typingctx, x, weight, out):
-    """out = weight' x, 64 columns at a time; rows of x (R, N) may be parts of longer ones."""
-
-    def codegen(context, builder, sig, args):
-        x, out = (context.make_array(sig.args[i])(context, builder, args[i]) for i in (0, 2))
-        weight = _data(context, builder, sig, args, 1)
-        rows, columns = (builder.extract_value(x.shape, i) for i in range(2))
-        ld = builder.sdiv(builder.extract_value(x.strides, 0), _LONG(4))
-        with cgutils.for_range_slice(builder, _LONG(0), columns, _LONG(64), intp=_LONG) as (start, _):
-            places = [builder.add(start, _LONG(16 * v)) for v in range(4)]
-            masks = [_first(builder, builder.sub(columns, place)) for place in places]
-            totals = [cgutils.alloca_once(builder, _VECTOR) for _ in places]
-            for total in totals:
-                builder.store(_ZEROS, total)
-            with cgutils.for_range(builder, rows, intp=_LONG) as loop:
-                share = _everywhere(builder, builder.load(builder.gep(weight, [loop.index])))
-                row = builder.mul(loop.index, ld)
-                for place, mask, total in zip(places, masks, totals, strict=True):
-                    values = _load_first(builder, x.data, builder.add(row, place), mask)
-                    builder.store(builder.fadd(builder.load(total), builder.fmul(share, values)), total)
-            for place, mask, total in zip(places, masks, totals, strict=True):
-                _store_first(builder, builder.load(total), out.data, place, mask)
-        return context.get_dummy_value()
-
-    return types.void(x, weight, out), codegen
-
-
-@intrinsic
-def prefetch(typingctx, array, at):
-    """Have the memory at array[at], counted through the rows, brought near."""
-
-    def codegen(context, builder, sig, args):
-        place = builder.gep(_data(context, builder, sig, args, 0), [args[1]])
-        place = builder.bitcast(place, _POINTER)
-        function = cgutils.get_or_insert_function(builder.module, _PREFETCH, "llvm.prefetch.p0")
-        builder.call(function, [place, _INT(0), _INT(3), _INT(1)])  # to read, soon, data
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), codegen
+    return types.void(x, tile, out), codegen
 
 
 def _make_add_rows(vectors: int):

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean
-from cbm_cli.kernels.intrinsics import prefetch, sum_rows
 from cbm_cli.kernels.machine import Array, Machine, Rows
 from cbm_cli.kernels.mean_field import Deep, gibbs_steps, hear_visible, mean_field
 from cbm_cli.kernels.offsets import Means, make_means
@@ -26,8 +25,6 @@ from cbm_cli.kernels.sampling import lengthened, long_rows
 from cbm_cli.kernels.step import Gradient
 from cbm_cli.kernels.units import mean_of_units
 
-_LINE, _AHEAD = 64, 4  # bytes of memory that come together, and rows that are asked for before their turn
-
 
 class Phase(NamedTuple):
     """R rows of the data or of the model, their weights, and work arrays."""
@@ -35,7 +32,6 @@ class Phase(NamedTuple):
     x: Array  # (R, N)
     h: Array  # (R, M) mean hidden units times weight
     weight: Array  # (R,) 1/R for the data; -1/R or minus their probability for the model
-    once: Array  # (R,) ones
     activation: Array  # (R, M) x W
     long_h: Array  # views with several rows in one, so that loops over them are long
     long_activation: Array
@@ -91,10 +87,7 @@ def make_phase(x: Array, h: Array, sign: float, exact: bool = False) -> Phase:
     count, activation = long_rows(m, rows), np.empty((rows, m), np.float32)
     weight = np.full(rows, np.float32(sign / rows))
     views = lengthened(h, count), lengthened(activation, count), np.empty(count * m, np.float32)
-    once = np.ones(rows, np.float32)
-    return Phase(
-        x, h, weight, once, activation, *views, bits_for(0 if exact else rows, n, m), make_means(n, m)
-    )
+    return Phase(x, h, weight, activation, *views, bits_for(0 if exact else rows, n, m), make_means(n, m))
 
 
 @lean
@@ -105,10 +98,6 @@ def load_batch(batches: Batches, plan: Plan, update: int, x: Array) -> None:
         order_rows(batches, plan, epoch)
     start = (update - epoch * plan.batches) * plan.batch
     for r in range(plan.batch):
-        if plan.visible >= _LINE and r + _AHEAD < plan.batch:  # rows lie apart: no processor foresees them
-            ahead = batches.order[start + r + _AHEAD] * plan.visible
-            for i in range(0, plan.visible, _LINE):
-                prefetch(batches.rows, ahead + i)
         row = batches.rows[batches.order[start + r]]
         for i in range(plan.visible):
             x[r, i] = plan.unit * row[i]
@@ -178,13 +167,17 @@ def weigh_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
 @lean
 def average(phase: Phase) -> None:
     """Fill in the means over the rows of a phase."""
-    mean, sign = phase.mean, np.float32(1 if phase.weight[0] > 0 else -1)
-    sum_rows(phase.x, phase.weight, mean.x)
-    sum_rows(phase.h, phase.once, mean.h)
-    for i in range(mean.x.size):
-        mean.x[i] *= sign
-    for j in range(mean.h.size):
-        mean.h[j] *= sign
+    mean_x, mean_h, sign = phase.mean.x, phase.mean.h, np.float32(1 if phase.weight[0] > 0 else -1)
+    mean_x[:] = 0
+    mean_h[:] = 0
+    for r in range(phase.weight.size):
+        share = abs(phase.weight[r])
+        for i in range(mean_x.size):
+            mean_x[i] += share * phase.x[r, i]
+        for j in range(mean_h.size):
+            mean_h[j] += phase.h[r, j]
+    for j in range(mean_h.size):
+        mean_h[j] *= sign
 
 
 @lean

@@ -201,11 +201,10 @@ def binary_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> 
     elif not turned:
         product(x, W, out)
     elif out.shape[1] <= 16 and x.size <= _SMALL_WORK:
-        (rows, units), columns = x.shape, out.shape[1]
-        for k in range(units):
-            for i in range(columns):
+        for k in range(x.shape[1]):
+            for i in range(out.shape[1]):
                 bits.tile[16 * k + i] = W[i, k]
-        multiply_rows(x, rows, units, units, 1, bits.tile, 16, out)
+        multiply_rows(x, bits.tile, out)
     else:
         product_nt(x, W, out)
 
