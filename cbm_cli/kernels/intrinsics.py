@@ -12,6 +12,7 @@ from numba.extending import intrinsic
 
 _INT, _LONG, _POINTER, _BYTE = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.IntType(8)
 _VECTOR = ir.VectorType(ir.FloatType(), 16)  # LLVM splits it where registers are narrower
+_ZEROS = ir.Constant(_VECTOR, [0.0] * 16)
 
 
 @intrinsic
@@ -73,6 +74,23 @@ def _load(builder, pointer, at, shift=0, align=4):
 def _store(builder, value, pointer, at, shift=0, align=4):
     place = builder.gep(pointer, [builder.add(at, _LONG(shift))])
     builder.store(value, builder.bitcast(place, _VECTOR.as_pointer())).align = align
+
+
+def _everywhere(builder, value, kind):
+    single = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
+    return builder.shuffle_vector(single, single, ir.Constant(ir.VectorType(_INT, 16), [0] * 16))
+
+
+def _first_lanes(builder, count):
+    lanes = ir.Constant(ir.VectorType(_LONG, 16), [*range(16)])
+    return builder.icmp_signed("<", lanes, _everywhere(builder, count, lanes.type))
+
+
+def _store_lanes(builder, value, place, lanes):
+    place = builder.bitcast(place, _VECTOR.as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [_VECTOR, place.type, _INT, lanes.type])
+    store = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.store.v16f32.p0")
+    builder.call(store, [value, place, _INT(4), lanes])
 
 
 def _four(builder, vectors):
@@ -149,24 +167,36 @@ def turn_sixteen(typingctx, W, at, ld, tile, to, width):
 
 
 @intrinsic
-def multiply_row(typingctx, x, at, units, tile, out, to):
-    """out[to : to + 16] = the sum over k < units of x[at + k] times tile[16 k : 16 k + 16]."""
+def multiply_rows(typingctx, x, tile, out):
+    """out = x W of up to 16 columns for x (R, K) of zeros and ones; row k of W is tile[16 k : 16 k + 16].
+
+    Four rows of x at a time; the last ones are made again if fewer are left.
+    """
 
     def codegen(context, builder, sig, args):
-        x, tile, out = (_data(context, builder, sig, args, i) for i in (0, 3, 4))
-        total = cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, [0.0] * 16))
-        lanes = ir.Constant(ir.VectorType(_INT, 16), [0] * 16)
-        with cgutils.for_range(builder, args[2], intp=_LONG) as loop:
-            value = builder.load(builder.gep(x, [builder.add(args[1], loop.index)]))
-            single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, _INT(0))
-            factor = builder.shuffle_vector(single, single, lanes)
-            row = _load(builder, tile, builder.mul(loop.index, _LONG(16)), 0, 64)
-            builder.store(builder.fadd(builder.load(total), builder.fmul(factor, row)), total)
-        _store(builder, builder.load(total), out, args[5])
+        x, out = (context.make_array(sig.args[i])(context, builder, args[i]) for i in (0, 2))
+        tile = _data(context, builder, sig, args, 1)
+        (count, units), columns = cgutils.unpack_tuple(builder, x.shape), builder.extract_value(out.shape, 1)
+        lanes, last = _first_lanes(builder, columns), builder.sub(count, _LONG(1))
+        with cgutils.for_range_slice(builder, _LONG(0), count, _LONG(4), intp=_LONG) as (first, _):
+            rows = [builder.add(first, _LONG(k)) for k in range(4)]
+            rows = [builder.select(builder.icmp_signed("<", row, last), row, last) for row in rows]
+            totals = [cgutils.alloca_once(builder, _VECTOR) for _ in rows]
+            for total in totals:
+                builder.store(_ZEROS, total)
+            with cgutils.for_range(builder, units, intp=_LONG) as loop:
+                weights = _load(builder, tile, builder.mul(loop.index, _LONG(16)), 0, 64)
+                for row, total in zip(rows, totals, strict=True):
+                    at = builder.add(builder.mul(row, units), loop.index)
+                    unit = _everywhere(builder, builder.load(builder.gep(x.data, [at])), _VECTOR)
+                    more = builder.fmul(unit, weights, flags=("contract",))
+                    builder.store(builder.fadd(builder.load(total), more, flags=("contract",)), total)
+            for row, total in zip(rows, totals, strict=True):
+                place = builder.gep(out.data, [builder.mul(row, columns)])
+                _store_lanes(builder, builder.load(total), place, lanes)
         return context.get_dummy_value()
 
-    long = types.int64
-    return types.void(x, long, long, tile, out, long), codegen
+    return types.void(x, tile, out), codegen
 
 
 def _make_add_rows(vectors: int):
@@ -207,7 +237,7 @@ def _make_add_subsets(vectors: int):
         def codegen(context, builder, sig, args):
             tile, tables = (_data(context, builder, sig, args, i) for i in (0, 2))
             for v in range(vectors):
-                sums = [ir.Constant(_VECTOR, [0.0] * 16)]
+                sums = [_ZEROS]
                 for k in range(4):
                     row = _load(builder, tile, args[1], 16 * (vectors * k + v), 64)
                     sums += [row, *(builder.fadd(total, row) for total in sums[1:])]

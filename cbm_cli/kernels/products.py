@@ -30,7 +30,7 @@ from cbm_cli.kernels.intrinsics import (
     add_subsets_64,
     copy_sixteen,
     gemm,
-    multiply_row,
+    multiply_rows,
     ones,
     sixteen,
     store_eight,
@@ -74,7 +74,7 @@ _TILE = 128  # rows of W that are gathered from at a time, 32 KB
 _LIST = _TILE + 16  # room for the list of a row within a tile
 _BLOCK = 112  # rows of x whose sums are kept at hand, 28 KB
 _FEW_ROWS, _LITTLE_WORK = 8, 2**15  # below these sgemm is faster
-_SMALL_WORK = 128  # rows times units up to which a loop over them is faster than a call of sgemm
+_SMALL_WORK = 1024  # rows times units up to which a loop over them is faster than a call of sgemm
 # Cycles to list a word; and, in a wide or narrow panel, for a row in a tile, a unit that is on, a row in a
 # word, and the four tables of a word.
 _LIST_WORD = 6.0
@@ -104,7 +104,7 @@ def bits_for(rows: int, units: int, columns: int) -> Bits:
     """Allocate what `binary_product` needs of it for a matrix (units, columns), which may be less."""
     if worth_packing(rows, units, columns):
         return make_bits(rows, units)
-    return _allocated(0, 0, 0, [16 * units, 0, 16, 0]) if rows * units <= _SMALL_WORK else _NO_BITS
+    return _allocated(0, 0, 0, [16 * units, 0, 0, 0]) if rows * units <= _SMALL_WORK else _NO_BITS
 
 
 def _allocated(words: int, tiles: int, rows: int, sizes: list[int]) -> Bits:
@@ -198,28 +198,15 @@ def binary_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> 
     if worth_packing(x.shape[0], x.shape[1], out.shape[1]):
         pack_rows(x, bits)
         bits_product(bits, W, turned, out)
-    elif out.shape[1] <= 16 and x.size <= _SMALL_WORK:
-        _small_product(x, bits, W, turned, out)
-    elif turned:
-        product_nt(x, W, out)
-    else:
+    elif not turned:
         product(x, W, out)
-
-
-@lean
-def _small_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> None:
-    """out = x W, or x W', of up to 16 columns: every row is one vector."""
-    (rows, units), columns = x.shape, out.shape[1]
-    for k in range(units):
-        for i in range(columns):
-            bits.tile[16 * k + i] = W[i, k] if turned else W[k, i]
-    for r in range(rows):
-        if r * columns + 16 <= out.size:  # what is written beyond a row, the next one overwrites
-            multiply_row(x, np.int64(r * units), np.int64(units), bits.tile, out, np.int64(r * columns))
-        else:
-            multiply_row(x, np.int64(r * units), np.int64(units), bits.tile, bits.sums, np.int64(0))
-            for i in range(columns):
-                out[r, i] = bits.sums[i]
+    elif out.shape[1] <= 16 and x.size <= _SMALL_WORK:
+        for k in range(x.shape[1]):
+            for i in range(out.shape[1]):
+                bits.tile[16 * k + i] = W[i, k]
+        multiply_rows(x, bits.tile, out)
+    else:
+        product_nt(x, W, out)
 
 
 @lean
