@@ -149,14 +149,21 @@ def rate_of(its, update):
     return float(ref.stepped_rate(update, list(zip(its.rate_from, its.rates, strict=True))))
 
 
+def as_loaded(rows):
+    """Rows that cannot be written, as those of data sets: kernels are compiled once for both."""
+    rows = rows.view()
+    rows.setflags(write=False)
+    return rows
+
+
 def learn(state, rows, plan, first, last, trail=None):
     """Train in place, without a trail unless one is given."""
-    train(state, rows, plan, trail or empty_trail(*state.W.shape), first, last)
+    train(state, as_loaded(rows), plan, trail or empty_trail(*state.W.shape), first, last)
 
 
 def learn_auto_encoder(state, sizes, rows, plan, first, last):
     """Train an auto encoder in place."""
-    EncoderTraining(state, sizes, rows, plan)(None, first, last)
+    EncoderTraining(state, sizes, as_loaded(rows), plan)(None, first, last)
 
 
 def advance(learner, state, first, last, trail=None):
@@ -245,7 +252,7 @@ def log_z(machine):
 def mean_log_p(machine, rows, unit=1.0, log_z=None):
     """Mean log-likelihood of the rows, with the exact log Z unless one is given."""
     log_z = log_partition(*machine) if log_z is None else log_z
-    return mean_log_likelihood(*machine, rows, np.float32(unit), log_z)
+    return mean_log_likelihood(*machine, as_loaded(rows), np.float32(unit), log_z)
 
 
 def walk(machine, base, x, betas, seed, cuts=()):
@@ -275,7 +282,7 @@ def epoch_order(count, seed, epoch, shuffled=True):
 
 def summed_costs(state, sizes, rows, plan):
     """Sum over the rows of an auto encoder's loss."""
-    return summed_cost(state, sizes, rows, plan)
+    return summed_cost(state, sizes, as_loaded(rows), plan)
 
 
 def batch_of(rows, its, update, shuffled=True):

@@ -17,9 +17,8 @@ from cbm_cli.machines.estimates import Stopped
 from cbm_cli.results import Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.checks import check
-from cbm_cli.trial.early_stopping import converged
 from cbm_cli.trial.learner import Learner
-from cbm_cli.trial.loop import run_trial
+from cbm_cli.trial.loop import converged, run_trial
 from tests.builders import FIXED, STEPS, cbm, coins, evaluate_file, finish_in_pieces, grid_text
 from tests.oracles import (
     batch_of,

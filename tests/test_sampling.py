@@ -8,16 +8,12 @@ from cbm_cli.kernels.random import fill_uniform, fill_words
 from cbm_cli.machines import streams
 from tests.oracles import (
     all_states,
-    copied,
     deviations,
     epoch_order,
     joint,
-    learn,
     moments,
     plan,
     random_machine,
-    random_state,
-    reference_sweeps,
     restart_numbers,
     restarted,
     sigmoid,
@@ -194,30 +190,6 @@ def test_all_states_carry_the_weight_of_their_probability(shape):
         np.testing.assert_allclose(one, other, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"steps": 3},
-        {"to_hidden": 2.0},
-        {"to_visible": 2.0},
-        {"ladders": 1, "temperatures": 10},
-        {"ladders": 4, "temperatures": 3, "steps": 2},
-    ],
-    ids=["PCD-1", "PCD-3", "doubled up", "doubled down", "PT_10", "PT_3-2 with 4 ladders"],
-)
-def test_every_sampler_takes_the_steps_of_the_reference(changes):
-    its = plan(6, 3, 8, **changes)
-    state = random_state(6, 3, its, seed=20)
-    machine = state[:3]
-    for update in range(25):
-        expected, chains = reference_sweeps(machine, state.h, its, update)
-        samples, to_h, _ = sweep(machine, state.h, its, update)
-        assert (samples == expected).all()
-        assert (state.h == chains).all()
-        np.testing.assert_allclose(to_h, expected @ machine[0], atol=1e-5)
-
-
 def test_chains_restart_at_states_drawn_from_the_means_of_the_data():
     its = plan(5, 3, 6, restart=True)
     means = np.random.default_rng(3).random((6, 3)).astype(np.float32)
@@ -227,17 +199,3 @@ def test_chains_restart_at_states_drawn_from_the_means_of_the_data():
     rows = np.tile(means[:1], (40_000, 1))
     error = np.sqrt(means[0] * (1 - means[0]) / len(rows))
     assert (np.abs(restarted(rows, its, 0).mean(axis=0) - means[0]) < 4.5 * error).all()
-
-
-def test_cd_restarts_its_chains_at_the_batch():
-    rows = states(5)[:6].astype(np.uint8)
-    its = plan(5, 3, 6, restart=True, learning_rate=0)
-    state = random_state(5, 3, its, seed=3, scale=0.5)
-    other, (W, b, c) = copied(state), wide(state[:3])
-    other.h[:] = 1 - other.h
-    for it in (state, other):
-        learn(it, rows, its, 0, 5)
-    assert (state.h == other.h).all()
-    means = ref.hidden_mean(rows, W, c)
-    start = ref.draw(means, restart_numbers(means, its, 4))
-    assert (state.h == reference_sweeps((W, b, c), start, its, 4)[1]).all()

@@ -38,23 +38,21 @@ def check_classifier(labels: Mapping[str, NDArray]) -> None:
 def accuracy(parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: int) -> Accuracy:
     """Fit a classifier to the training part and test it on the test part, or on a random fifth held out.
 
-    Multinomial logistic regression with an L2 penalty (C = 1) on features of mean 0 and variance 1.
-
-    Parameters
-    ----------
-    parts : dict
-        Rows (n, units) by part.
-    labels : dict
-        Labels (n,) of ``train``, and of ``test`` where there is such a part.
-    seed : int
-        Of the fifth held out where there is no test part: the same rows for every representation.
+    Multinomial logistic regression with an L2 penalty (C = 1) on features of mean 0 and variance 1. Given
+    rows (n, units) and labels (n,) by part, and the seed of the fifth: the same for every representation.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    (train, of_train), (test, of_test) = _divided(parts, labels, seed)
+    train, of_train = parts["train"], labels["train"]
+    if "test" in labels:
+        test, of_test = parts["test"], labels["test"]
+    else:
+        order = streams.generator(seed, streams.HELD_OUT).permutation(len(of_train))
+        held_out, kept = np.split(order, [-(-len(order) // 5)])
+        test, of_test, train, of_train = train[held_out], of_train[held_out], train[kept], of_train[kept]
     classes, codes = np.unique(of_train, return_inverse=True)
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=ITERATIONS))
     with warnings.catch_warnings(record=True) as caught:
@@ -65,14 +63,3 @@ def accuracy(parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: 
     )
     settled = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
     return Accuracy(*map(float, right), settled)
-
-
-def _divided(
-    parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: int
-) -> list[tuple[NDArray, NDArray]]:
-    """Return the rows and labels to learn from, and those to test on."""
-    if "test" in labels:
-        return [(parts[part], labels[part]) for part in ("train", "test")]
-    rows = streams.generator(seed, streams.HELD_OUT).permutation(len(labels["train"]))
-    test, train = np.split(rows, [-(-len(rows) // 5)])
-    return [(parts["train"][chosen], labels["train"][chosen]) for chosen in (train, test)]
