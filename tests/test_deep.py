@@ -491,7 +491,7 @@ def test_finished_trials_gain_likelihood_bounds_and_estimates():
     after = {name: pd.read_csv(f"results/{name}/summary.csv") for name in before}
     pd.testing.assert_frame_equal(after["encoder"], before["encoder"])
     assert "encoder: 2 trials of auto encoders have no normalised likelihood; their costs" in exact.stderr
-    assert len(exact.stdout.splitlines()) == 2
+    assert len(exact.stdout.splitlines()) == 3
     deep = after["deep"]
     pd.testing.assert_frame_equal(deep[before["deep"].columns], before["deep"])
     for part in ("train", "valid"):

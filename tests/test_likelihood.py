@@ -263,4 +263,4 @@ def test_finished_trials_gain_columns_and_lose_none(tmp_path, monkeypatch):
     assert "8 of 12 trials are done" in result.stderr
     again = pd.read_csv("results/bars/summary.csv")
     assert again["train_log_likelihood_ais"].notna().sum() == 8
-    assert "raise" in cbm("table", "results", "--metric", "train_log_likelihood_raise").stdout
+    assert "(RAISE)" in cbm("table", "results", "--metric", "train_log_likelihood_raise").stdout
