@@ -13,8 +13,8 @@ from cbm_cli.kernels.mean_field import hear_visible, make_deep, mean_field
 from cbm_cli.kernels.phases import make_batches, order_rows
 from cbm_cli.kernels.plan import ALL_STATES, INDEPENDENT, SAME, offset_plan, plain_plan
 from cbm_cli.kernels.random import fill_uniform
-from cbm_cli.kernels.sampling import draw_samples, make_chains, restart, swap_neighbours
-from cbm_cli.kernels.states import log_partition, make_all_states, mean_log_likelihood, weigh_all_states
+from cbm_cli.kernels.sampling import draw_samples, make_chains
+from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.kernels.training import train
 from cbm_cli.kernels.units import mean_of_units, sample_units
 from cbm_cli.machines.files import Flat
@@ -212,37 +212,6 @@ def sweep(machine, h, its, update):
     chains = make_chains(h, its, x, to_h)
     draw_samples(kernel_machine(*machine), chains, its, sites.SAMPLER, update, x, to_h)
     return x, to_h, chains.x.states
-
-
-def swap(x, h, to_h, energy, beta, parity, u):
-    """Exchange neighbours of one ladder in place."""
-    its = plain_plan(x.shape[1], h.shape[1], 0, 1)._replace(temperatures=len(beta), ladders=1)
-    chains = make_chains(h, its, x, to_h)
-    chains = chains._replace(
-        x=chains.x._replace(states=x),
-        h=chains.h._replace(activation=to_h),
-        beta=beta,
-        energy=energy.copy(),
-        u=np.float32(u),
-    )
-    swap_neighbours(chains, len(beta), parity, 0)
-
-
-def restarted(means, its, update):
-    """Hidden states of chains that start at these means (B, M)."""
-    h, u = np.empty_like(means), np.empty(means.size + -means.size % 4, np.float32)
-    restart(means / np.float32(len(means)), its.seed, update, 0, u, h)
-    return h
-
-
-def all_states(machine):
-    """The exact model phase of the kernels."""
-    n, m = machine[0].shape
-    found = make_all_states(np.empty((2 ** min(n, m), n), np.float32), m)
-    weight, weighted_h = np.empty(len(found.x), np.float32), np.empty_like(found.h)
-    weigh_all_states(kernel_machine(*machine), found, weight, weighted_h)
-    np.testing.assert_array_equal(weighted_h, weight[:, None] * found.h)
-    return ref.Ensemble(found.x, found.h, -weight)
 
 
 def log_z(machine):

@@ -254,19 +254,6 @@ def test_few_steps_of_conjugate_gradients_come_close_and_one_is_steepest_descent
     assert errors[-1] < 1e-3 * np.linalg.norm(goal)  # at most 7 rows: 6 directions, and damping alone
 
 
-def test_many_samples_give_the_step_of_the_exact_matrix():
-    """The Fisher matrix of 40,000 samples that are drawn from the model: off by some 1/sqrt(40,000)."""
-    batch = 40_000
-    rows = np.resize(ROWS, (batch, N))
-    way = natural("joint", rows, estimate="samples", damping=0.1, iterations=200)
-    state = random_start(way, seed=6)
-    for update in range(1, 20):
-        state.h[:] = swept(state[:3], state.h, way.plan, update)[1]  # towards the model's distribution
-    found = step_of(state, way)
-    exact = step_of(state, natural("joint", rows, damping=0.1))
-    assert np.linalg.norm(found - exact) < 0.05 * np.linalg.norm(exact)
-
-
 def test_the_sampled_diagonal_has_the_variances_of_the_samples():
     way = natural("diagonal", damping=0.05)
     state = random_start(way, seed=7)

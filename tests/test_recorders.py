@@ -488,14 +488,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write_grid(what="weight_norms+mine.py:filter_cosine", more=""):
-    record = f"    record: {{what: {what}, every: 10, window: 41-43}}\n{more}"
+def write_grid(what="weight_norms+mine.py:filter_cosine"):
+    record = f"    record: {{what: {what}, every: 10, window: 41-43}}\n"
     Path("grid.yaml").write_text(GRID.replace("    table:", f"{record}    table:"))
-
-
-def records_of(path):
-    with open(path, newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def test_ones_own_recorder_is_recorded_here_and_on_workers(folder):
@@ -506,10 +501,16 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(folder):
     for found in (here, there):
         found.pop("bars/summary.csv")  # it has the seconds
     assert here == there
+    text = (DOCS.parent / "formats.md").read_text(encoding="utf-8")
+    assert "`ends/<run-id without length>/trial-007-2000.npz`" in text
+    kinds = {path.name.replace("-000", "-007") for path in Path("here").glob("*/trials/*/*-000*")}
+    assert kinds == {"trial-007.csv", "trial-007.npz", "trial-007.json", "trial-007.records.csv"}
+    for kind in kinds:
+        assert f"`trials/<run-id>/{kind}`" in text
     paths = sorted(Path("here").rglob("*.records.csv"))
     assert len(paths) == 8
     for path in paths:
-        rows = records_of(path)
+        rows = list(csv.DictReader(path.read_text().splitlines()))
         assert [int(row["update"]) for row in rows] == [*range(0, 41, 10), 41, 42, 43, *range(50, 101, 10)]
         assert list(rows[0])[1:] == ["weight_norm", "weight_row_norm", "weight_column_norm", "filter_cosine"]
         with np.load(path.with_name(path.name.replace(".records.csv", ".npz"))) as machine:
@@ -522,9 +523,15 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(folder):
     assert "All 8 trials are done" in cbm("run", "grid.yaml", "-o", "here", "-j", 0).stderr
 
 
-def test_another_recorder_in_the_same_file_is_run_afresh(folder):
+def test_a_copied_trial_brings_its_records_and_another_recorder_is_run_afresh(folder):
     write_grid()
     cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    grid = Path("grid.yaml").read_text()
+    Path("again.yaml").write_text(grid.replace("bars:", "bars-again:"))
+    assert "All 8 trials are done" in cbm("run", "again.yaml", "-o", "out", "-j", 0, "--no-table").stderr
+    one, other = files("out/bars/trials", ".csv"), files("out/bars-again/trials", ".csv")
+    assert one == other
+    assert sum(name.endswith(".records.csv") for name in other) == 8
     text = Path("mine.py").read_text()
     Path("mine.py").write_text(text.replace('{"filter_cosine": (', '{"filter_cosine": 1 + ('))
     assert "nothing to run" not in cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
@@ -558,26 +565,3 @@ def test_a_recorder_that_fails_fails_its_trials_with_file_and_line(folder, jobs)
     assert "record: mine.py, line 2, in f: ZeroDivisionError: division by zero" in result.stderr
     assert not list(Path("out").rglob("trial-*.csv"))
     assert "ZeroDivisionError" in next(Path("out").rglob("*.error.txt")).read_text()
-
-
-def test_a_copied_trial_brings_its_records(folder):
-    write_grid()
-    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
-    Path("grid.yaml").write_text(Path("grid.yaml").read_text().replace("bars:", "bars-again:"))
-    assert "All 8 trials are done" in cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
-    one, other = files("out/bars/trials", ".csv"), files("out/bars-again/trials", ".csv")
-    assert one == other
-    assert sum(name.endswith(".records.csv") for name in other) == 8
-
-
-def test_every_kind_of_file_stands_in_the_docs(folder):
-    write_grid()
-    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
-    docs = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
-    text = docs.read_text(encoding="utf-8")
-    trials = Path("out").glob("*/trials/*/*-000*")
-    kinds = {path.name.replace("-000", "-007") for path in trials}
-    assert "ends/<run-id without length>/trial-007-2000.npz " in text
-    assert kinds == {"trial-007.csv", "trial-007.npz", "trial-007.json", "trial-007.records.csv"}
-    for kind in kinds:
-        assert f"trials/<run-id>/{kind} " in text

@@ -297,18 +297,6 @@ def test_training_with_offsets_that_are_means_does_not_notice_a_flip(scheme, bef
         assert_close(found, expected, 1e-11)
 
 
-def test_training_without_offsets_notices_it():
-    f, g = np.ones(N), np.zeros(M)
-    theta, _ = trained(ref.algorithm_1, THETA, NO_OFFSETS, "00", True)
-    mirror = ref.flip(THETA, NO_OFFSETS, f, g)
-    mirror = ref.transform(*mirror, NO_OFFSETS)
-    other = trained(ref.algorithm_1, mirror, NO_OFFSETS, "00", True, 1 - ROWS)[0]
-    log_p = [
-        ref.log_likelihood(rows, *machine).mean() for rows, machine in ((ROWS, theta), (1 - ROWS, other))
-    ]
-    assert abs(log_p[0] - log_p[1]) > 1e-3
-
-
 def test_letters_weigh_means_a_half_and_noise():
     values = {"0": 0, "d": 0.2, "m": 0.6, "a": 0.4, "h": 0.5, "r": 0.9}
     for letter, shares in ref.LETTERS.items():

@@ -3,26 +3,19 @@
 import numpy as np
 import pytest
 
-from cbm_cli import reference as ref
 from cbm_cli.kernels.random import fill_uniform, fill_words
 from cbm_cli.machines import streams
 from tests.oracles import (
-    all_states,
     deviations,
     epoch_order,
     joint,
-    moments,
     plan,
     random_machine,
-    restart_numbers,
-    restarted,
     sigmoid,
     states,
-    swap,
     sweep,
     unit_means,
     unit_states,
-    wide,
 )
 
 
@@ -155,47 +148,3 @@ def test_tempered_chains_that_start_at_their_distributions_stay_there():
         assert_pairs_have_distribution(x[t::temperatures], h[t::temperatures], p, f"temperature {t}")
     assert (samples[-ladders:] == x[temperatures - 1 :: temperatures]).all()
     np.testing.assert_allclose(to_h, samples @ machine[0], atol=1e-6)
-
-
-def test_neighbours_swap_by_the_metropolis_rule():
-    beta, energy = np.float32([0, 0.5, 1]), np.float32([-1, -3, -4])
-    x, h, to_h = (
-        np.float32([[0], [1], [2]]),
-        np.float32([[0, 0], [1, 1], [2, 2]]),
-        np.float32([[0], [1], [2]]),
-    )
-
-    def order_after(energy, parity, u):
-        swap(x, h, to_h, energy, beta, parity, np.float32(u))
-        assert (h == x).all()
-        assert (to_h == x).all()
-        return x.ravel().tolist()
-
-    # Pair (0, 1): gain (0 - 0.5) (-1 + 3) = -1, accepted below exp(-1) = 0.368.
-    assert order_after(energy, 0, [0.36, 0, 0]) == [1, 0, 2]
-    assert order_after(energy, 0, [0.38, 0, 0]) == [1, 0, 2]
-    # Pair (1, 2) has the odd parity: gain (0.5 - 1) (-3 + 4) = -0.5, accepted below 0.607.
-    assert order_after(energy, 1, [0, 0.6, 0]) == [1, 2, 0]
-    # A colder chain with the higher energy always swaps.
-    assert order_after(np.float32([-4, -3, -1]), 1, [0, 1, 0]) == [1, 0, 2]
-
-
-@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
-def test_all_states_carry_the_weight_of_their_probability(shape):
-    n, m = shape
-    machine = random_machine(n, m, seed=7)
-    found, expected = all_states(machine), ref.model_phase(*wide(machine))
-    assert found.p.sum() == pytest.approx(1, abs=1e-6)
-    for one, other in zip(moments(found), moments(expected), strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-6)
-
-
-def test_chains_restart_at_states_drawn_from_the_means_of_the_data():
-    its = plan(5, 3, 6, restart=True)
-    means = np.random.default_rng(3).random((6, 3)).astype(np.float32)
-    for update in range(20):
-        expected = ref.draw(means, restart_numbers(means, its, update))
-        assert (restarted(means, its, update) == expected).all()
-    rows = np.tile(means[:1], (40_000, 1))
-    error = np.sqrt(means[0] * (1 - means[0]) / len(rows))
-    assert (np.abs(restarted(rows, its, 0).mean(axis=0) - means[0]) < 4.5 * error).all()
