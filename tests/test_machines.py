@@ -59,15 +59,9 @@ def saved(path, arrays):
 
 @pytest.mark.parametrize(("sizes", "kind"), [(ONE, "rbm"), (TWO, "dbm"), (THREE, "dbm"), (FOUR, "dbm")])
 def test_a_flattened_file_has_the_documented_energy_less_that_of_the_offsets(sizes, kind, tmp_path):
-    file = file_of(sizes, kind)
-    read = read_machine(saved(tmp_path / "m.npz", file))
+    machine, differences = random_layers(sizes, kind)[1:4], []
+    read = read_machine(saved(tmp_path / "m.npz", machine_file(machine, kind)))
     W, b, c = flatten(read, np.float64).plain
-    layers = range(len(sizes))
-    machine = (
-        [file[f"weights_{k}"] for k in layers[:-1]],
-        *([file[f"{n}_{k}"] for k in layers] for n in NAMES[1:3]),
-    )
-    differences = []
     for state in states(sum(sizes)):
         by_layer = split(state, sizes)
         x, h = np.concatenate(by_layer[::2]), np.concatenate(by_layer[1::2])

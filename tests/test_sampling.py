@@ -59,13 +59,6 @@ def test_uniform_numbers_are_the_high_24_bits_of_the_words():
     assert u.max() < 1
 
 
-def test_a_block_does_not_depend_on_how_many_are_made_at_a_time():
-    whole, part = np.empty(400, np.float32), np.empty(40, np.float32)
-    fill_uniform(whole, np.uint64(9), 5, 0, 0)
-    fill_uniform(part, np.uint64(9), 5, 0, 50)
-    assert (whole[200:240] == part).all()
-
-
 def test_every_epoch_has_an_order_of_its_own_that_holds_every_row_once():
     orders = np.array([epoch_order(30, 7, epoch) for epoch in range(200)])
     assert (np.sort(orders, axis=1) == np.arange(30)).all()
@@ -120,19 +113,6 @@ def assert_pairs_have_distribution(x, h, p, where=""):
     both = states(x.shape[1]).T @ p @ states(h.shape[1])
     error = np.sqrt(both * (1 - both) / len(x))
     assert (np.abs(x.T.astype(float) @ h / len(x) - both) < 4.5 * error).all(), where
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-def test_gibbs_chains_that_start_at_p_stay_at_p(steps):
-    chains = 40_000
-    machine = random_machine(4, 3, seed=1)
-    p, _ = joint(*machine)
-    _, h = draw_pairs(p, chains, seed=2)
-    its = plan(4, 3, chains, steps=steps)
-    for update in range(4):
-        x, to_h, _ = sweep(machine, h, its, update)
-        assert_pairs_have_distribution(x, h, p)
-    np.testing.assert_allclose(to_h, x @ machine[0], atol=1e-6)
 
 
 def test_tempered_chains_that_start_at_their_distributions_stay_there():

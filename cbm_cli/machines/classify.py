@@ -46,13 +46,7 @@ def accuracy(parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: 
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    train, of_train = parts["train"], labels["train"]
-    if "test" in labels:
-        test, of_test = parts["test"], labels["test"]
-    else:
-        order = streams.generator(seed, streams.HELD_OUT).permutation(len(of_train))
-        held_out, kept = np.split(order, [-(-len(order) // 5)])
-        test, of_test, train, of_train = train[held_out], of_train[held_out], train[kept], of_train[kept]
+    (train, of_train), (test, of_test) = _divided(parts, labels, seed)
     classes, codes = np.unique(of_train, return_inverse=True)
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=ITERATIONS))
     with warnings.catch_warnings(record=True) as caught:
@@ -63,3 +57,14 @@ def accuracy(parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: 
     )
     settled = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
     return Accuracy(*map(float, right), settled)
+
+
+def _divided(
+    parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: int
+) -> list[tuple[NDArray, NDArray]]:
+    """Return the rows and labels to learn from, and those to test on."""
+    if "test" in labels:
+        return [(parts[part], labels[part]) for part in ("train", "test")]
+    rows = streams.generator(seed, streams.HELD_OUT).permutation(len(labels["train"]))
+    test, train = np.split(rows, [-(-len(rows) // 5)])
+    return [(parts["train"][chosen], labels["train"][chosen]) for chosen in (train, test)]
