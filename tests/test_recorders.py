@@ -60,43 +60,57 @@ def one_by_one(snapshots):
     return zip(*(array.astype(float) for array in snapshots[1:]), strict=True)
 
 
-@pytest.mark.parametrize("levels", [1, 255])
-def test_log_likelihood_is_the_mean_over_the_training_rows(levels):
-    snapshots = stack()
-    context = context_of(snapshots)
-    context = replace(context, data=replace(context.data, levels=levels))
-    found = record(["log_likelihood"], snapshots, context)["log_likelihood"]
-    for value, (W, b, c, *_) in zip(found, one_by_one(snapshots), strict=True):
-        assert value == pytest.approx(
-            ref.log_likelihood(context.data.train / levels, W, b, c).mean(), abs=2e-6
-        )
-
-
-def test_norms_are_roots_of_sums_of_squares():
-    snapshots = stack()
-    found = record(["weight_norms", "bias_norms"], snapshots, context_of(snapshots))
-
+def norms(W, b, c, mu, lam, x, valid):
     def norm(values):
         return sqrt(sum(float(value) ** 2 for value in values))
 
-    for t, (W, b, c, mu, lam) in enumerate(one_by_one(snapshots)):
-        expected = {
-            "weight_norm": norm(W.ravel()),
-            "weight_row_norm": sum(norm(row) for row in W) / 4,
-            "weight_column_norm": sum(norm(column) for column in W.T) / 3,
-            "visible_bias_norm": norm(b),
-            "hidden_bias_norm": norm(c),
-            "centered_visible_bias_norm": norm(b + [sum(row * lam) for row in W]),
-            "centered_hidden_bias_norm": norm(c + [sum(column * mu) for column in W.T]),
-        }
-        assert {column: values[t] for column, values in found.items()} == pytest.approx(expected, rel=1e-12)
+    return {
+        "weight_norm": norm(W.ravel()),
+        "weight_row_norm": sum(norm(row) for row in W) / 4,
+        "weight_column_norm": sum(norm(column) for column in W.T) / 3,
+        "visible_bias_norm": norm(b),
+        "hidden_bias_norm": norm(c),
+        "centered_visible_bias_norm": norm(b + [sum(row * lam) for row in W]),
+        "centered_hidden_bias_norm": norm(c + [sum(column * mu) for column in W.T]),
+    }
 
 
-def test_offset_values_are_those_of_the_chosen_units():
+def likelihoods(W, b, c, mu, lam, x, valid):
+    train, held_out = (log_likelihoods(W, b, c, part).mean() for part in (x, valid))
+    return {"log_likelihood": train, "free_energy_gap": train - held_out}
+
+
+def activities(W, b, c, mu, lam, x, valid):
+    h = ref.hidden_mean(x, W, c)
+    of_units = h.mean(axis=0)
+    return {
+        "hidden_activity_mean": of_units.mean(),
+        "hidden_activity_extreme": sum(mean < 0.05 or mean > 0.95 for mean in of_units) / 3,
+        "reconstruction_error": np.mean((x - ref.visible_mean(h, W, b)) ** 2),
+        "lam_2": lam[2],
+        "lam_0": lam[0],
+    }
+
+
+@pytest.mark.parametrize("levels", [1, 255])
+@pytest.mark.parametrize(
+    ("names", "expected", "rounding"),
+    [
+        ("weight_norms bias_norms", norms, 1e-12),
+        ("log_likelihood free_energy_gap", likelihoods, 2e-6),  # float32 sums
+        ("hidden_activity reconstruction_error offset_values", activities, 1e-12),
+    ],
+)
+def test_recorders_measure_what_the_reference_does(names, expected, rounding, levels):
     snapshots = stack()
-    found = record(["offset_values"], snapshots, context_of(snapshots, units=(2, 0)))
-    assert list(found) == ["lam_2", "lam_0"]
-    np.testing.assert_array_equal(found["lam_2"], snapshots.lam[:, 2].astype(float))
+    snapshots.c[0], snapshots.W[0] = [-9, 9, 0], 0  # an idle and a busy unit
+    context = context_of(snapshots, units=(2, 0))
+    data = replace(context.data, levels=levels)
+    found = record(names.split(), snapshots, replace(context, data=data))
+    for t, arrays in enumerate(one_by_one(snapshots)):
+        wanted = expected(*arrays, data.train / levels, data.valid / levels)
+        assert [*found] == [*wanted]
+        assert {column: values[t] for column, values in found.items()} == pytest.approx(wanted, abs=rounding)
 
 
 @pytest.mark.parametrize("scheme", ["dd^b", "mm^b", "aa^b_s", "dm^l", "hm", "0d", "00", "rr^b"])
@@ -164,39 +178,6 @@ def test_a_singular_fisher_matrix_leaves_the_angles_of_its_snapshot_empty():
     found = record(["gradient_angles"], snapshots, context_of(snapshots))
     for values in found.values():
         np.testing.assert_array_equal(np.isnan(values), [False, False, True, False, False])
-
-
-def test_hidden_activity_tells_idle_and_busy_units():
-    snapshots = stack()
-    snapshots.c[0], snapshots.W[0] = [-9, 9, 0], 0
-    context = context_of(snapshots)
-    found = record(["hidden_activity"], snapshots, context)
-    assert found["hidden_activity_extreme"][0] == pytest.approx(2 / 3)
-    for t, (W, _, c, *_) in enumerate(one_by_one(snapshots)):
-        activity = ref.hidden_mean(context.data.train, W, c).mean(axis=0)
-        share = sum(a < 0.05 or a > 0.95 for a in activity) / 3
-        assert found["hidden_activity_mean"][t] == pytest.approx(activity.mean())
-        assert found["hidden_activity_extreme"][t] == pytest.approx(share)
-
-
-def test_reconstruction_error_is_the_mean_square_over_rows_and_units():
-    snapshots = stack()
-    context = context_of(snapshots)
-    found, x = record(["reconstruction_error"], snapshots, context), context.data.train
-    for value, (W, b, c, *_) in zip(found["reconstruction_error"], one_by_one(snapshots), strict=True):
-        back = ref.visible_mean(ref.hidden_mean(x, W, c), W, b)
-        assert value == pytest.approx(np.mean((x - back) ** 2))
-
-
-def test_free_energy_gap_is_the_difference_of_the_likelihoods():
-    snapshots = stack()
-    context = context_of(snapshots)
-    found = record(["free_energy_gap"], snapshots, context)["free_energy_gap"]
-    for value, (W, b, c, *_) in zip(found, one_by_one(snapshots), strict=True):
-        train, valid = (
-            log_likelihoods(W, b, c, part).mean() for part in (context.data.train, context.data.valid)
-        )
-        assert value == pytest.approx(train - valid, abs=1e-12)
 
 
 # Recording
