@@ -13,8 +13,8 @@ from cbm_cli.kernels.mean_field import hear_visible, make_deep, mean_field
 from cbm_cli.kernels.phases import make_batches, order_rows
 from cbm_cli.kernels.plan import ALL_STATES, INDEPENDENT, SAME, offset_plan, plain_plan
 from cbm_cli.kernels.random import fill_uniform
-from cbm_cli.kernels.sampling import draw_samples, make_chains, restart, swap_neighbours
-from cbm_cli.kernels.states import log_partition, make_all_states, mean_log_likelihood, weigh_all_states
+from cbm_cli.kernels.sampling import draw_samples, make_chains
+from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.kernels.training import train
 from cbm_cli.kernels.units import mean_of_units, sample_units
 from cbm_cli.machines.files import Flat
@@ -149,14 +149,21 @@ def rate_of(its, update):
     return float(ref.stepped_rate(update, list(zip(its.rate_from, its.rates, strict=True))))
 
 
+def as_loaded(rows):
+    """Rows that cannot be written, as those of data sets: kernels are compiled once for both."""
+    rows = rows.view()
+    rows.setflags(write=False)
+    return rows
+
+
 def learn(state, rows, plan, first, last, trail=None):
     """Train in place, without a trail unless one is given."""
-    train(state, rows, plan, trail or empty_trail(*state.W.shape), first, last)
+    train(state, as_loaded(rows), plan, trail or empty_trail(*state.W.shape), first, last)
 
 
 def learn_auto_encoder(state, sizes, rows, plan, first, last):
     """Train an auto encoder in place."""
-    EncoderTraining(state, sizes, rows, plan)(None, first, last)
+    EncoderTraining(state, sizes, as_loaded(rows), plan)(None, first, last)
 
 
 def advance(learner, state, first, last, trail=None):
@@ -207,37 +214,6 @@ def sweep(machine, h, its, update):
     return x, to_h, chains.x.states
 
 
-def swap(x, h, to_h, energy, beta, parity, u):
-    """Exchange neighbours of one ladder in place."""
-    its = plain_plan(x.shape[1], h.shape[1], 0, 1)._replace(temperatures=len(beta), ladders=1)
-    chains = make_chains(h, its, x, to_h)
-    chains = chains._replace(
-        x=chains.x._replace(states=x),
-        h=chains.h._replace(activation=to_h),
-        beta=beta,
-        energy=energy.copy(),
-        u=np.float32(u),
-    )
-    swap_neighbours(chains, len(beta), parity, 0)
-
-
-def restarted(means, its, update):
-    """Hidden states of chains that start at these means (B, M)."""
-    h, u = np.empty_like(means), np.empty(means.size + -means.size % 4, np.float32)
-    restart(means / np.float32(len(means)), its.seed, update, 0, u, h)
-    return h
-
-
-def all_states(machine):
-    """The exact model phase of the kernels."""
-    n, m = machine[0].shape
-    found = make_all_states(np.empty((2 ** min(n, m), n), np.float32), m)
-    weight, weighted_h = np.empty(len(found.x), np.float32), np.empty_like(found.h)
-    weigh_all_states(kernel_machine(*machine), found, weight, weighted_h)
-    np.testing.assert_array_equal(weighted_h, weight[:, None] * found.h)
-    return ref.Ensemble(found.x, found.h, -weight)
-
-
 def log_z(machine):
     return log_partition(*machine)
 
@@ -245,7 +221,7 @@ def log_z(machine):
 def mean_log_p(machine, rows, unit=1.0, log_z=None):
     """Mean log-likelihood of the rows, with the exact log Z unless one is given."""
     log_z = log_partition(*machine) if log_z is None else log_z
-    return mean_log_likelihood(*machine, rows, np.float32(unit), log_z)
+    return mean_log_likelihood(*machine, as_loaded(rows), np.float32(unit), log_z)
 
 
 def walk(machine, base, x, betas, seed, cuts=()):
@@ -275,7 +251,7 @@ def epoch_order(count, seed, epoch, shuffled=True):
 
 def summed_costs(state, sizes, rows, plan):
     """Sum over the rows of an auto encoder's loss."""
-    return summed_cost(state, sizes, rows, plan)
+    return summed_cost(state, sizes, as_loaded(rows), plan)
 
 
 def batch_of(rows, its, update, shuffled=True):

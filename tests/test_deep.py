@@ -14,15 +14,8 @@ from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import Layout
 from cbm_cli.machines.bounds import lower_bounds, posterior_of, tightening
 from cbm_cli.machines.estimates import Stopped
-from cbm_cli.machines.files import Flat, read_machine
-from cbm_cli.machines.likelihood import (
-    Method,
-    Parts,
-    bounds_of,
-    columns,
-    evaluate,
-    values,
-)
+from cbm_cli.machines.files import Flat
+from cbm_cli.machines.likelihood import Method, Parts, bounds_of, columns, evaluate, values
 from cbm_cli.machines.limits import check_likelihood
 from tests.builders import (
     FOUR,
@@ -64,16 +57,6 @@ def test_a_flat_machine_has_the_energies_of_its_layers(layers):
     np.testing.assert_allclose(ref.energy(x, h, W, b, c), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("layers", [(4, 3), TWO, THREE, FOUR])
-def test_units_are_connected_with_those_of_neighbouring_layers(layers):
-    layout = Layout(layers)
-    even, odd = (layout.side([np.full(n, k) for k, n in enumerate(layers)], odd=odd) for odd in (False, True))
-    connected, spans = np.abs(even[:, None] - odd) == 1, layout.spans()
-    units = np.arange(layout.height)
-    np.testing.assert_array_equal((units >= spans[:, :1]) & (units < spans[:, 1:]), connected)
-    np.testing.assert_array_equal(layout.flat_weights(layered(layers, seed=1)[0]) != 0, connected)
-
-
 @DEPTHS
 def test_a_step_of_the_centered_layers_is_the_plain_step_of_the_flattened_machine(layers):
     machine, (dW, db, _) = layered(layers, seed=12), layered(layers, seed=13)
@@ -89,19 +72,11 @@ def test_a_step_of_the_centered_layers_is_the_plain_step_of_the_flattened_machin
 # Mean field
 
 
-@pytest.mark.parametrize(("even_units", "odd_units", "scale"), [(5, 6, 1.0), (40, 70, 0.1), (1, 1, 3.0)])
-def test_mean_field_ends_at_a_fixed_point(even_units, odd_units, scale):
-    W, b, c = machine = random_machine(4 + even_units, odd_units, seed=3, scale=scale)
-    x = (np.random.default_rng(1).random((9, 4)) < 0.5).astype(float)
-    even, odd, made = field_of(machine, x, np.full(even_units, 0.5))
-    assert 1 < made <= 500
-    np.testing.assert_allclose(even, ref.visible_mean(odd, W[4:], b[4:]), atol=5e-6)
-    np.testing.assert_allclose(odd, ref.hidden_mean(np.hstack([x, even]), W, c), atol=5e-6)
-
-
 @pytest.mark.parametrize("rounds", [0, 1, 3, 100])
-def test_mean_field_makes_the_rounds_of_the_reference(rounds):
-    machine, x, start = random_machine(9, 6, seed=5), np.eye(4), np.full(5, 0.3)
+@pytest.mark.parametrize(("even_units", "odd_units", "scale"), [(5, 6, 1.0), (40, 70, 0.1), (1, 1, 3.0)])
+def test_mean_field_makes_the_rounds_of_the_reference(even_units, odd_units, scale, rounds):
+    machine = random_machine(4 + even_units, odd_units, seed=5, scale=scale)
+    x, start = np.eye(4), np.full(even_units, 0.3)
     expected = ref.mean_field(x, start, wide(machine), 1e-3, rounds)
     found = field_of(machine, x, start, 1e-3, rounds)
     assert found[2] == expected[2]
@@ -177,14 +152,9 @@ def test_flipping_units_of_any_layer_changes_no_likelihood_and_no_bound(layer):
     np.testing.assert_allclose(other, one, atol=1e-5)
 
 
-@pytest.mark.parametrize("layers", [TWO, THREE])
-def test_annealing_keeps_its_stated_error(layers):
-    flat = flattened(layered(layers, seed=8, scale=0.7))
-    base, exact = np.float32([-0.5, 0.3, 0, 1, -1][: layers[0]]), log_z(flat.plain)
-    parts, how = Parts({}, 1.0, base), {"temperatures": 100, "checked": False}
-    found = [evaluate(flat, parts, Method("ais", seed=seed, **how))[0] for seed in range(60)]
-    inside = sum(abs(its["log_z"] - exact) < 2 * its["log_z_standard_error"] for its in found)
-    assert inside >= 51  # 95.4% of 60 are 57.3; four standard errors below are 50.8
+def test_deep_machines_are_annealed_in_twice_as_many_steps():
+    assert [Method().steps(layers) for layers in (RBM, TWO, THREE)] == [14_500, 29_000, 29_000]
+    assert Method(temperatures=77).steps(TWO) == 77
 
 
 def test_a_machine_that_is_the_base_needs_no_annealing():
@@ -337,10 +307,6 @@ def test_the_largest_sums_are_not_refused():
     check_likelihood((784, 30), 60_000, "evaluate", "")
     check_likelihood((784, 30, 30), 1, "evaluate", "")
     check_likelihood((784, 20, 10), 1 << 20, "evaluate", "")
-    flat = Flat(*(np.zeros(shape, np.float32) for shape in ((52, 22), (52,), (22,), (22,))), (30, 22, 22))
-    parts = Parts({"train": np.zeros((300, 30), np.uint8)}, 1.0, np.zeros(30, np.float32))
-    with pytest.raises(CbmError, match="for each of 300 rows"):
-        evaluate(flat, parts, Method())
 
 
 # The command
@@ -386,14 +352,6 @@ def test_the_exact_likelihood_of_a_deep_machine_is_the_sum_over_all_its_states(l
 
 
 @pytest.mark.usefixtures("folder")
-def test_bounds_meet_the_likelihood_where_mean_field_is_exact():
-    save(TWO, weights_1=np.zeros((4, 3)))
-    found = known("--exact")
-    for bound in ("lower_bound", "tighter_bound"):
-        assert found[bound]["mean"] == pytest.approx(found["log_likelihood"]["mean"], abs=1e-5)
-
-
-@pytest.mark.usefixtures("folder")
 def test_the_standard_error_of_the_tighter_bound_is_its_spread_over_seeds():
     save(TWO, seed=4)
     found = [known("--seed", seed)["tighter_bound"] for seed in range(40)]
@@ -420,16 +378,6 @@ def test_annealing_finds_log_z_within_its_error_and_bounds_with_it(layers, base)
         difference = found[bound]["mean"] - exact[bound]["mean"]
         assert difference == pytest.approx(exact["log_z"] - found["log_z"], abs=1e-9)
         assert found[bound]["n"] == 23
-
-
-@pytest.mark.usefixtures("folder")
-def test_deep_machines_are_annealed_in_twice_as_many_steps():
-    steps = {}
-    for layers in (TWO, THREE, TWO[:2]):
-        save(layers)
-        steps[layers] = Method().steps(read_machine("m.npz").sizes)
-        assert Method(temperatures=77).steps(read_machine("m.npz").sizes) == 77
-    assert steps == {TWO: 29_000, THREE: 29_000, TWO[:2]: 14_500}
 
 
 @pytest.mark.usefixtures("folder")
@@ -469,11 +417,6 @@ def test_log_z_belongs_to_the_plain_energy_or_to_the_documented_one(layers, cent
     assert found["log_z"] == pytest.approx(ref.log_partition(W, b, c), abs=1e-5)
     assert (found["log_z"] == found["log_z_centered"]) == (not centered)
     assert ("centered energy" in evaluate_file("--exact")) == centered
-    if layers == RBM:
-        (W,), (b, c), (mu, lam) = machine
-        assert ref.log_partition(W, b, c, mu, lam) == pytest.approx(found["log_z_centered"], abs=1e-5)
-        difference = mu @ b + lam @ c - mu @ W @ lam
-        assert found["log_z"] - found["log_z_centered"] == pytest.approx(difference, abs=1e-5)
     annealed = known("--ais", "--temperatures", 50, "--runs", 5)
     same = found["log_z_centered"] - found["log_z"]
     assert annealed["log_z_centered"] - annealed["log_z"] == pytest.approx(same, abs=1e-9)

@@ -9,7 +9,6 @@ from cbm_cli.datasets.toys import bars_and_stripes
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import gradients
 from cbm_cli.machines.gradients import (
-    ByParameter,
     centered,
     data_moments,
     exact_moments,
@@ -25,7 +24,6 @@ from tests.oracles import (
     copied,
     flat,
     log_likelihoods,
-    mirrored,
     moments,
     random_machine,
     random_state,
@@ -149,12 +147,6 @@ def test_a_fisher_matrix_of_too_many_states_is_refused_with_their_number():
             fisher_matrix(fisher, *machine(10, 7))
 
 
-def test_shapes_survive_flattening():
-    gradient = ByParameter(*(np.random.default_rng(0).random(s) for s in ((2, 3, 2), (2, 3), (2, 2))))
-    for array, back in zip(gradient, gradient.shaped(gradient.flat()), strict=True):
-        np.testing.assert_array_equal(array, back)
-
-
 N, M = 4, 3
 
 
@@ -198,26 +190,20 @@ def assert_close(found, expected, tolerance=2e-5):
 # Exact Fisher matrices
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("fisher", FISHERS)
-def test_the_exact_step_is_that_of_the_float64_reference(fisher, seed):
-    way = natural(fisher, exact=True)
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("fisher", "exact"), [*((fisher, True) for fisher in FISHERS), ("joint", False), ("marginal", False)]
+)
+def test_the_step_with_an_exact_fisher_matrix_is_that_of_the_reference(fisher, exact, seed):
+    way = natural(fisher, exact=exact)
     state = random_start(way, seed)
     machine = wide(state[:3])
-    gradient = ref.gradient(data_phase(machine), ref.model_phase(*machine))
+    gradient = ref.gradient(
+        data_phase(machine), ref.model_phase(*machine) if exact else samples_of(state, way)
+    )
     expected = flat(*ref.natural_gradient(gradient, FISHERS[fisher](*machine), DAMPING[fisher]))
     assert np.abs(expected).max() > 0.1
     assert_close(step_of(state, way), expected)
-
-
-@pytest.mark.parametrize("fisher", ["joint", "marginal"])
-def test_an_exact_fisher_matrix_takes_the_gradient_of_the_samples(fisher):
-    way = natural(fisher)
-    state = random_start(way, seed=3)
-    machine = wide(state[:3])
-    gradient = ref.gradient(data_phase(machine), samples_of(state, way))
-    expected = ref.natural_gradient(gradient, FISHERS[fisher](*machine), DAMPING[fisher])
-    assert_close(step_of(state, way), flat(*expected))
 
 
 def data_phase(machine):
@@ -268,19 +254,6 @@ def test_few_steps_of_conjugate_gradients_come_close_and_one_is_steepest_descent
     assert errors[-1] < 1e-3 * np.linalg.norm(goal)  # at most 7 rows: 6 directions, and damping alone
 
 
-def test_many_samples_give_the_step_of_the_exact_matrix():
-    """The Fisher matrix of 40,000 samples that are drawn from the model: off by some 1/sqrt(40,000)."""
-    batch = 40_000
-    rows = np.resize(ROWS, (batch, N))
-    way = natural("joint", rows, estimate="samples", damping=0.1, iterations=200)
-    state = random_start(way, seed=6)
-    for update in range(1, 20):
-        state.h[:] = swept(state[:3], state.h, way.plan, update)[1]  # towards the model's distribution
-    found = step_of(state, way)
-    exact = step_of(state, natural("joint", rows, damping=0.1))
-    assert np.linalg.norm(found - exact) < 0.05 * np.linalg.norm(exact)
-
-
 def test_the_sampled_diagonal_has_the_variances_of_the_samples():
     way = natural("diagonal", damping=0.05)
     state = random_start(way, seed=7)
@@ -311,18 +284,6 @@ def test_offsets_do_not_change_a_natural_step(name):
     others = state._replace(mu=rng.random(N).astype(np.float32), lam=np.zeros(M, np.float32))
     assert (step_of(others, way("dd^b_s")) == step).all()
     assert (step_of(others, way("dd^l_s")) == step).all()
-
-
-@pytest.mark.parametrize(
-    ("fisher", "m"), [("joint", M), ("marginal", 1)]
-)  # m: few enough for p(x) to have all
-def test_flipped_data_give_the_same_natural_step(fisher, m):
-    way, turned = (natural(fisher, rows, m, exact=True, damping=0) for rows in (ROWS, 1 - ROWS))
-    state = random_start(way, seed=10)
-    step, other = step_of(state, way), step_of(mirrored(state), turned)
-    dW, db, dc = np.split(step, [N * m, N * m + N])
-    dW = dW.reshape(N, m)
-    assert_close(other, flat(-dW, -db, dc + dW.sum(axis=0)), 1e-4)
 
 
 @pytest.mark.parametrize("of", ["all", "weights"])
@@ -369,45 +330,17 @@ def shaped(step):
     return W.reshape(N, M), b, c
 
 
-# Worked by hand
-
-
-def one_unit(way, b, c):
-    """1x1 units without a connection: h tells nothing of x."""
-    state = random_start(way, seed=12)
-    return state._replace(W=np.zeros((1, 1), np.float32), b=np.float32([b]), c=np.float32([c]))
-
-
-def test_the_natural_step_of_one_free_unit_is_newtons():
-    """Only b has to move, by (d - p) / (p (1 - p)).
-
-    With q = sigmoid(c) the gradient is (d - p) (q, 1, 0): (d - p) / (p (1 - p)) times the column of F that
-    belongs to b, (cov(xh, x), var(x), cov(h, x)) = p (1 - p) (q, 1, 0).
-    """
-    rows, d, p = np.uint8([[1], [1], [1], [0]]), 0.75, sigmoid(-0.4)
-    way = natural("joint", rows, 1, exact=True)
-    np.testing.assert_allclose(
-        step_of(one_unit(way, -0.4, 0.9), way), [0, (d - p) / (p * (1 - p)), 0], atol=2e-6
-    )
-
-
 def test_newtons_method_converges_quadratically():
-    rows = np.uint8([[1], [1], [1], [0]])
-    way = natural("joint", rows, 1, exact=True)
-    state, errors = one_unit(way, 0.5, 0.9), []
+    """In the bias of one visible unit, which is not connected."""
+    way = natural("joint", np.uint8([[1], [1], [1], [0]]), 1, exact=True)
+    state, errors = random_start(way, seed=12), []
+    state.W[:], state.b[:], state.c[:] = 0, 0.5, 0.9
     for update in range(3):
         advance(way, state, update, update + 1)
         errors.append(abs(float(state.b[0]) - np.log(3)))
     assert errors[0] < 0.1
     assert errors[1] < errors[0] ** 2
     assert errors[2] < 2e-7
-
-
-def test_the_diagonal_step_of_one_free_unit_by_hand():
-    rows, d, p, q = np.uint8([[1], [1], [1], [0]]), 0.75, sigmoid(-0.4), sigmoid(0.9)
-    way = natural("diagonal", rows, 1, exact=True)
-    expected = [(d - p) * q / (p * q * (1 - p * q)), (d - p) / (p * (1 - p)), 0]
-    np.testing.assert_allclose(step_of(one_unit(way, -0.4, 0.9), way), expected, atol=2e-6)
 
 
 # Directions in which nothing can move
@@ -457,7 +390,7 @@ def test_units_that_are_always_on_are_biases_of_the_others():
 def test_stuck_units_do_not_blow_up_a_training(fisher, value):
     way, _, state = with_stuck_units(fisher, value, rate=0.1)
     before = copied(state)
-    advance(way, state, 0, 2000)
+    advance(way, state, 0, 600)
     assert all(np.isfinite(array).all() for array in state)
     assert np.abs(state.b[0] - before.b[0]) < 1
     assert np.abs(state.c[0] - before.c[0]) < 1
@@ -474,10 +407,10 @@ def test_a_natural_training_arrives_and_stays_where_the_fisher_matrix_is_all_but
     """Figure 13 (a): within 0.5 of the bound -13.86 in 30 updates at rate 1.0; 300 are enough for 0.1."""
     bars = bars_and_stripes(2)
     way = natural("joint", bars.train, 4, exact=True, others={"learning_rate": rate})
-    for seed in range(3):
+    for seed in range(2):
         state = random_start(way, seed, scale=0.01)
         advance(way, state, 0, int(30 / rate))
         assert 8 * log_likelihood(state, bars.train) > -13.86 - 0.5
-        advance(way, state, int(30 / rate), 3000)
+        advance(way, state, int(30 / rate), 1500)
         assert all(np.isfinite(array).all() for array in state)
         assert bars.upper_bound - 1e-3 < log_likelihood(state, bars.train) < bars.upper_bound + 1e-9

@@ -47,23 +47,12 @@ def test_log_z_of_a_diverged_machine_does_not_overflow(scale):
     assert log_z(machine) == pytest.approx(ref.log_partition(*wide(machine)), rel=1e-12)
 
 
-def test_log_z_of_a_machine_without_weights_is_known():
-    zeros = np.zeros((50, 12), np.float32), np.zeros(50, np.float32), np.zeros(12, np.float32)
-    assert log_z(zeros) == pytest.approx(62 * np.log(2), rel=1e-14)
-
-
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
 def test_log_likelihood_is_that_of_the_sum_over_all_states(shape):
     machine = random_machine(*shape, seed=5)
     rows = states(shape[0])[::3].astype(np.uint8)
     expected = log_likelihoods(*machine, rows).mean()
     assert mean_log_p(machine, rows) == pytest.approx(expected, abs=2e-6)
-
-
-def test_all_states_together_have_probability_one():
-    machine = random_machine(8, 5, seed=6)
-    one_by_one = [mean_log_p(machine, row[None]) for row in states(8).astype(np.uint8)]
-    assert np.exp(one_by_one).sum() == pytest.approx(1, abs=1e-5)
 
 
 def test_many_rows_and_many_units_are_summed_in_pieces_without_loss():
@@ -219,7 +208,8 @@ def test_evaluate_gives_the_same_by_every_method(model):
     exact = json.loads(cbm("evaluate", "m.npz", "--exact", *options).stdout)
     assert exact["log_z"] == pytest.approx(log_z(model))
     for base in ("base-rate", "uniform"):
-        found = json.loads(cbm("evaluate", "m.npz", "--ais", "--base", base, *options).stdout)
+        how = ["--ais", "--temperatures", 2000, "--base", base]
+        found = json.loads(cbm("evaluate", "m.npz", *how, *options).stdout)
         assert found["method"] == "ais"
         error = found["log_z_standard_error"]
         assert abs(found["log_z"] - exact["log_z"]) < 4 * error
@@ -227,7 +217,7 @@ def test_evaluate_gives_the_same_by_every_method(model):
         low, high = found["log_z_interval"]  # three standard errors each way
         assert high - low == pytest.approx(6 * error, rel=0.05)
         assert found["log_likelihood"]["n"] == 16
-    bound = json.loads(cbm("evaluate", "m.npz", "--raise", *options).stdout)
+    bound = json.loads(cbm("evaluate", "m.npz", "--raise", "--temperatures", 2000, *options).stdout)
     below = exact["log_likelihood"]["mean"] - bound["log_likelihood"]["mean"]
     assert -4 * bound["log_likelihood"]["standard_error_over_rows"] < below < 0.5
 

@@ -1,7 +1,6 @@
 """Recorders against the reference, and records of a training: the same bytes however it ran."""
 
 import csv
-import itertools
 import re
 from dataclasses import replace
 from math import acos, degrees, sqrt
@@ -28,11 +27,8 @@ from tests.oracles import (
     advance,
     copied,
     flat,
-    joint,
-    learn,
     log_likelihoods,
     moments,
-    plan,
     random_state,
     sigmoid,
 )
@@ -64,51 +60,57 @@ def one_by_one(snapshots):
     return zip(*(array.astype(float) for array in snapshots[1:]), strict=True)
 
 
-@pytest.mark.parametrize("levels", [1, 255])
-def test_log_likelihood_is_the_mean_over_the_training_rows(levels):
-    snapshots = stack()
-    context = context_of(snapshots)
-    context = replace(context, data=replace(context.data, levels=levels))
-    found = record(["log_likelihood"], snapshots, context)["log_likelihood"]
-    for value, (W, b, c, *_) in zip(found, one_by_one(snapshots), strict=True):
-        assert value == pytest.approx(
-            ref.log_likelihood(context.data.train / levels, W, b, c).mean(), abs=2e-6
-        )
-
-
-def test_norms_are_roots_of_sums_of_squares():
-    snapshots = stack()
-    found = record(["weight_norms", "bias_norms"], snapshots, context_of(snapshots))
-
+def norms(W, b, c, mu, lam, x, valid):
     def norm(values):
         return sqrt(sum(float(value) ** 2 for value in values))
 
-    for t, (W, b, c, mu, lam) in enumerate(one_by_one(snapshots)):
-        expected = {
-            "weight_norm": norm(W.ravel()),
-            "weight_row_norm": sum(norm(row) for row in W) / 4,
-            "weight_column_norm": sum(norm(column) for column in W.T) / 3,
-            "visible_bias_norm": norm(b),
-            "hidden_bias_norm": norm(c),
-            "centered_visible_bias_norm": norm(b + [sum(row * lam) for row in W]),
-            "centered_hidden_bias_norm": norm(c + [sum(column * mu) for column in W.T]),
-        }
-        assert {column: values[t] for column, values in found.items()} == pytest.approx(expected, rel=1e-12)
+    return {
+        "weight_norm": norm(W.ravel()),
+        "weight_row_norm": sum(norm(row) for row in W) / 4,
+        "weight_column_norm": sum(norm(column) for column in W.T) / 3,
+        "visible_bias_norm": norm(b),
+        "hidden_bias_norm": norm(c),
+        "centered_visible_bias_norm": norm(b + [sum(row * lam) for row in W]),
+        "centered_hidden_bias_norm": norm(c + [sum(column * mu) for column in W.T]),
+    }
 
 
-def test_centered_biases_are_those_of_a_machine_of_the_same_distribution():
-    W, b, c, mu, lam = next(one_by_one(stack()))
-    theta = ref.transform((W, b, c), (0 * mu, 0 * lam), (mu, lam))
-    np.testing.assert_allclose(joint(*theta, mu, lam)[0], joint(W, b, c)[0], atol=1e-14)
-    found = record(["bias_norms"], stack(), context_of(stack()))
-    assert found["centered_hidden_bias_norm"][0] == pytest.approx(np.linalg.norm(theta[2]))
+def likelihoods(W, b, c, mu, lam, x, valid):
+    train, held_out = (log_likelihoods(W, b, c, part).mean() for part in (x, valid))
+    return {"log_likelihood": train, "free_energy_gap": train - held_out}
 
 
-def test_offset_values_are_those_of_the_chosen_units():
+def activities(W, b, c, mu, lam, x, valid):
+    h = ref.hidden_mean(x, W, c)
+    of_units = h.mean(axis=0)
+    return {
+        "hidden_activity_mean": of_units.mean(),
+        "hidden_activity_extreme": sum(mean < 0.05 or mean > 0.95 for mean in of_units) / 3,
+        "reconstruction_error": np.mean((x - ref.visible_mean(h, W, b)) ** 2),
+        "lam_2": lam[2],
+        "lam_0": lam[0],
+    }
+
+
+@pytest.mark.parametrize("levels", [1, 255])
+@pytest.mark.parametrize(
+    ("names", "expected", "rounding"),
+    [
+        ("weight_norms bias_norms", norms, 1e-12),
+        ("log_likelihood free_energy_gap", likelihoods, 2e-6),  # float32 sums
+        ("hidden_activity reconstruction_error offset_values", activities, 1e-12),
+    ],
+)
+def test_recorders_measure_what_the_reference_does(names, expected, rounding, levels):
     snapshots = stack()
-    found = record(["offset_values"], snapshots, context_of(snapshots, units=(2, 0)))
-    assert list(found) == ["lam_2", "lam_0"]
-    np.testing.assert_array_equal(found["lam_2"], snapshots.lam[:, 2].astype(float))
+    snapshots.c[0], snapshots.W[0] = [-9, 9, 0], 0  # an idle and a busy unit
+    context = context_of(snapshots, units=(2, 0))
+    data = replace(context.data, levels=levels)
+    found = record(names.split(), snapshots, replace(context, data=data))
+    for t, arrays in enumerate(one_by_one(snapshots)):
+        wanted = expected(*arrays, data.train / levels, data.valid / levels)
+        assert [*found] == [*wanted]
+        assert {column: values[t] for column, values in found.items()} == pytest.approx(wanted, abs=rounding)
 
 
 @pytest.mark.parametrize("scheme", ["dd^b", "mm^b", "aa^b_s", "dm^l", "hm", "0d", "00", "rr^b"])
@@ -130,28 +132,6 @@ def phases(W, b, c, rows):
     return ref.batch(rows, ref.hidden_mean(rows, W, c)), ref.model_phase(W, b, c)
 
 
-def both_gradients(W, b, c, mu, lam, rows):
-    """The standard and the centered gradient."""
-    both = phases(W, b, c, rows)
-    return flat(*ref.gradient(*both)), flat(*ref.centered_gradient(*both, mu, lam))
-
-
-def angle_by_cosines(u, v):
-    """The law of cosines: |u - v|^2 = |u|^2 + |v|^2 - 2 |u| |v| cos."""
-    a, b, c = (sqrt(sum(w**2)) for w in (u, v, u - v))
-    return degrees(acos((a * a + b * b - c * c) / (2 * a * b)))
-
-
-def test_gradient_norms_are_those_of_the_gradients():
-    snapshots = stack()
-    context = context_of(snapshots)
-    found = record(["gradient_norms"], snapshots, context)
-    for t, arrays in enumerate(one_by_one(snapshots)):
-        standard, centered = both_gradients(*arrays, context.data.train)
-        assert found["standard_gradient_norm"][t] == pytest.approx(sqrt(sum(standard**2)), rel=1e-9)
-        assert found["centered_gradient_norm"][t] == pytest.approx(sqrt(sum(centered**2)), rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("gradient", "phase", "damping"),
     [
@@ -161,16 +141,20 @@ def test_gradient_norms_are_those_of_the_gradients():
     ],
     ids=["default", "centered", "natural"],
 )
-def test_gradient_angles_obey_the_law_of_cosines(gradient, phase, damping):
+def test_gradients_have_norms_and_angles(gradient, phase, damping):
+    """Angles by the law of cosines: |u - v|^2 = |u|^2 + |v|^2 - 2 |u| |v| cos."""
     snapshots = stack()
     context = context_of(snapshots, gradient=gradient)
-    found = record(["gradient_angles"], snapshots, context)
-    for t, arrays in enumerate(one_by_one(snapshots)):
-        standard, centered = both_gradients(*arrays, context.data.train)
-        F = ref.fisher(phase(*arrays[:3]))
-        natural = np.linalg.inv(F + damping * np.eye(len(F))) @ standard
-        for name, other in (("standard", standard), ("centered", centered)):
-            expected = angle_by_cosines(natural, other)
+    found = record(["gradient_norms", "gradient_angles"], snapshots, context)
+    for t, (W, b, c, mu, lam) in enumerate(one_by_one(snapshots)):
+        both = phases(W, b, c, context.data.train)
+        standard = flat(*ref.gradient(*both))
+        F = ref.fisher(phase(W, b, c))
+        u = np.linalg.inv(F + damping * np.eye(len(F))) @ standard
+        for name, v in (("standard", standard), ("centered", flat(*ref.centered_gradient(*both, mu, lam)))):
+            assert found[f"{name}_gradient_norm"][t] == pytest.approx(sqrt(sum(v**2)), rel=1e-9)
+            a, b_, c_ = (sqrt(sum(w**2)) for w in (u, v, u - v))
+            expected = degrees(acos((a * a + b_ * b_ - c_ * c_) / (2 * a * b_)))
             assert found[f"angle_natural_{name}"][t] == pytest.approx(expected, abs=1e-4)
 
 
@@ -196,39 +180,6 @@ def test_a_singular_fisher_matrix_leaves_the_angles_of_its_snapshot_empty():
         np.testing.assert_array_equal(np.isnan(values), [False, False, True, False, False])
 
 
-def test_hidden_activity_tells_idle_and_busy_units():
-    snapshots = stack()
-    snapshots.c[0], snapshots.W[0] = [-9, 9, 0], 0
-    context = context_of(snapshots)
-    found = record(["hidden_activity"], snapshots, context)
-    assert found["hidden_activity_extreme"][0] == pytest.approx(2 / 3)
-    for t, (W, _, c, *_) in enumerate(one_by_one(snapshots)):
-        activity = ref.hidden_mean(context.data.train, W, c).mean(axis=0)
-        share = sum(a < 0.05 or a > 0.95 for a in activity) / 3
-        assert found["hidden_activity_mean"][t] == pytest.approx(activity.mean())
-        assert found["hidden_activity_extreme"][t] == pytest.approx(share)
-
-
-def test_reconstruction_error_is_the_mean_square_over_rows_and_units():
-    snapshots = stack()
-    context = context_of(snapshots)
-    found, x = record(["reconstruction_error"], snapshots, context), context.data.train
-    for value, (W, b, c, *_) in zip(found["reconstruction_error"], one_by_one(snapshots), strict=True):
-        back = ref.visible_mean(ref.hidden_mean(x, W, c), W, b)
-        assert value == pytest.approx(np.mean((x - back) ** 2))
-
-
-def test_free_energy_gap_is_the_difference_of_the_likelihoods():
-    snapshots = stack()
-    context = context_of(snapshots)
-    found = record(["free_energy_gap"], snapshots, context)["free_energy_gap"]
-    for value, (W, b, c, *_) in zip(found, one_by_one(snapshots), strict=True):
-        train, valid = (
-            log_likelihoods(W, b, c, part).mean() for part in (context.data.train, context.data.valid)
-        )
-        assert value == pytest.approx(train - valid, abs=1e-12)
-
-
 # Recording
 
 
@@ -243,6 +194,8 @@ def test_a_stack_is_recorded_like_its_snapshots_one_by_one(scratch, monkeypatch)
         for column, values in together.items():
             assert (values.dtype, values.shape) == (np.float64, (7,))
             assert values[t] == pytest.approx(alone[column][0], rel=1e-9)
+    for array, unchanged in zip(snapshots, stack(T=7), strict=True):
+        np.testing.assert_array_equal(array, unchanged)
 
 
 def test_columns_come_in_the_order_of_the_names_and_stand_in_the_docs():
@@ -264,14 +217,6 @@ def test_a_snapshot_that_is_not_finite_is_empty_in_all_columns():
     for column, values in found.items():
         np.testing.assert_array_equal(np.isnan(values), [False, True, False, True, False])
         np.testing.assert_allclose(values[[0, 2, 4]], expected[column][[0, 2, 4]], rtol=1e-9)
-
-
-def test_recording_changes_no_snapshot():
-    snapshots = stack()
-    before = [array.copy() for array in snapshots]
-    record(list(RECORDERS), snapshots, context_of(snapshots))
-    for array, old in zip(snapshots, before, strict=True):
-        np.testing.assert_array_equal(array, old)
 
 
 # Errors
@@ -335,22 +280,6 @@ def test_the_example_of_the_docs_is_short_and_measures_cosines(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("def other(snapshots, context): ...", "mine.py has no function f.*other"),
-        ("x = 1\ny = 1 /", "mine.py, line 2: SyntaxError"),
-        ("import no_such_module", "mine.py, line 1: ModuleNotFoundError"),
-        (None, r"mine\.py: No such file.*relative to the grid's folder"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_refused_when_it_is_loaded(tmp_path, source, message):
-    if source:
-        (tmp_path / "mine.py").write_text(source, encoding="utf-8")
-    with pytest.raises(CbmError, match=message):
-        load_recorder("mine.py:f", tmp_path)
-
-
-@pytest.mark.parametrize(
     ("body", "message"),
     [
         ("return {'a': 1 / 0}", "mine.py, line 2, in f: ZeroDivisionError: division by zero"),
@@ -408,22 +337,6 @@ def test_snapshots_are_the_states_that_stopping_finds(changes, order):
             np.testing.assert_array_equal(getattr(trail, name)[k], getattr(stopped, name))
 
 
-def test_a_trail_changes_no_training_and_is_filled_piece_by_piece():
-    its = plan(4, 3, len(DATA.train))
-    bare, whole, pieces = (random_state(4, 3, its, seed=1) for _ in range(3))
-    trail, seen = empty_trail(4, 3, MARKS), []
-    learn(bare, DATA.train, its, 0, 20)
-    learn(whole, DATA.train, its, 0, 20, trail)
-    for first, last in itertools.pairwise([0, 1, 7, 8, 20]):
-        part = empty_trail(4, 3, MARKS[(first <= MARKS) & (last > MARKS)])
-        learn(pieces, DATA.train, its, first, last, part)
-        seen.append(part)
-    for one, other, third in zip(bare, whole, pieces, strict=True):
-        assert one.tobytes() == other.tobytes() == third.tobytes()
-    for together, *parts in zip(trail, *seen, strict=True):
-        np.testing.assert_array_equal(np.concatenate(parts), together)
-
-
 # Records of a trial
 DATA = load("bars-and-stripes", size=2)
 
@@ -452,22 +365,6 @@ def test_records_are_of_the_updates_asked_for_and_of_the_end(when, updates):
     outcome = run(settings({"what": "weight_norms"} | when))
     assert outcome.recorded == ("update", "weight_norm", "weight_row_norm", "weight_column_norm")
     assert outcome.records[:, 0].tolist() == list(updates)
-
-
-def test_a_record_is_that_of_the_machine_that_stopping_finds():
-    names = ("log_likelihood", "bias_norms", "offset_error", "gradient_norms")
-    its = settings({"what": "+".join(names), "every": 13})
-    learner = Learner(its, DATA, Trial("test", its, 0, 1).seed)
-    outcome = run(its)
-    for row in outcome.records[:-1]:
-        state, update = learner.start(), int(row[0])
-        trail = empty_trail(4, 3, np.array([update]))
-        learn(state, DATA.train, learner.plan, 0, update)
-        machine = copied(state)[:3]
-        learn(state, DATA.train, learner.plan, update, update + 1, trail)
-        found = record(names, trail, Context(DATA, its, (), 0))
-        np.testing.assert_allclose(row[1:], [values[0] for values in found.values()], rtol=1e-12)
-        assert row[1] == pytest.approx(log_likelihoods(*machine, DATA.train).mean(), abs=2e-6)
 
 
 def test_the_recorded_likelihood_is_the_curves():
@@ -515,7 +412,7 @@ def test_a_stretch_has_no_more_snapshots_than_a_group(monkeypatch):
     assert seen == [0, *range(7, 18), 20, 40]
 
 
-@pytest.mark.parametrize("when", [when for when, _ in WHEN])
+@pytest.mark.parametrize("when", [{}, {"window": "7-11"}, {"every": 1}])
 @pytest.mark.parametrize("bytes_of_a_group", [4 * 5 * 4 * 3, 32_000_000])  # three snapshots, or all
 def test_records_are_the_same_bytes_wherever_a_trial_was_stopped(
     tmp_path, monkeypatch, when, bytes_of_a_group
@@ -556,14 +453,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write_grid(what="weight_norms+mine.py:filter_cosine", more=""):
-    record = f"    record: {{what: {what}, every: 10, window: 41-43}}\n{more}"
+def write_grid(what="weight_norms+mine.py:filter_cosine"):
+    record = f"    record: {{what: {what}, every: 10, window: 41-43}}\n"
     Path("grid.yaml").write_text(GRID.replace("    table:", f"{record}    table:"))
-
-
-def records_of(path):
-    with open(path, newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def test_ones_own_recorder_is_recorded_here_and_on_workers(folder):
@@ -574,10 +466,16 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(folder):
     for found in (here, there):
         found.pop("bars/summary.csv")  # it has the seconds
     assert here == there
+    text = (DOCS.parent / "formats.md").read_text(encoding="utf-8")
+    assert "`ends/<run-id without length>/trial-007-2000.npz`" in text
+    kinds = {path.name.replace("-000", "-007") for path in Path("here").glob("*/trials/*/*-000*")}
+    assert kinds == {"trial-007.csv", "trial-007.npz", "trial-007.json", "trial-007.records.csv"}
+    for kind in kinds:
+        assert f"`trials/<run-id>/{kind}`" in text
     paths = sorted(Path("here").rglob("*.records.csv"))
     assert len(paths) == 8
     for path in paths:
-        rows = records_of(path)
+        rows = list(csv.DictReader(path.read_text().splitlines()))
         assert [int(row["update"]) for row in rows] == [*range(0, 41, 10), 41, 42, 43, *range(50, 101, 10)]
         assert list(rows[0])[1:] == ["weight_norm", "weight_row_norm", "weight_column_norm", "filter_cosine"]
         with np.load(path.with_name(path.name.replace(".records.csv", ".npz"))) as machine:
@@ -590,9 +488,15 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(folder):
     assert "All 8 trials are done" in cbm("run", "grid.yaml", "-o", "here", "-j", 0).stderr
 
 
-def test_another_recorder_in_the_same_file_is_run_afresh(folder):
+def test_a_copied_trial_brings_its_records_and_another_recorder_is_run_afresh(folder):
     write_grid()
     cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    grid = Path("grid.yaml").read_text()
+    Path("again.yaml").write_text(grid.replace("bars:", "bars-again:"))
+    assert "All 8 trials are done" in cbm("run", "again.yaml", "-o", "out", "-j", 0, "--no-table").stderr
+    one, other = files("out/bars/trials", ".csv"), files("out/bars-again/trials", ".csv")
+    assert one == other
+    assert sum(name.endswith(".records.csv") for name in other) == 8
     text = Path("mine.py").read_text()
     Path("mine.py").write_text(text.replace('{"filter_cosine": (', '{"filter_cosine": 1 + ('))
     assert "nothing to run" not in cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
@@ -602,8 +506,9 @@ def test_another_recorder_in_the_same_file_is_run_afresh(folder):
 @pytest.mark.parametrize(
     ("what", "source", "words"),
     [
-        ("mine.py:cosine", None, "mine.py has no function cosine"),
-        ("other.py:f", None, "other.py: No such file or directory"),
+        ("mine.py:cosine", None, "mine.py has no function cosine; did you mean filter_cosine"),
+        ("mine.py:f", "import no_such_module", "mine.py, line 1: ModuleNotFoundError"),
+        ("other.py:f", None, "other.py: No such file or directory; paths are relative to the grid's folder"),
         ("mine.py:f", "def f(s, c:\n", "mine.py, line 1: SyntaxError"),
         ("weight_norm", None, "did you mean weight_norms"),
         ("mine.py", None, "file.py:function"),
@@ -626,26 +531,3 @@ def test_a_recorder_that_fails_fails_its_trials_with_file_and_line(folder, jobs)
     assert "record: mine.py, line 2, in f: ZeroDivisionError: division by zero" in result.stderr
     assert not list(Path("out").rglob("trial-*.csv"))
     assert "ZeroDivisionError" in next(Path("out").rglob("*.error.txt")).read_text()
-
-
-def test_a_copied_trial_brings_its_records(folder):
-    write_grid()
-    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
-    Path("grid.yaml").write_text(Path("grid.yaml").read_text().replace("bars:", "bars-again:"))
-    assert "All 8 trials are done" in cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
-    one, other = files("out/bars/trials", ".csv"), files("out/bars-again/trials", ".csv")
-    assert one == other
-    assert sum(name.endswith(".records.csv") for name in other) == 8
-
-
-def test_every_kind_of_file_stands_in_the_docs(folder):
-    write_grid()
-    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
-    docs = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
-    text = docs.read_text(encoding="utf-8")
-    trials = Path("out").glob("*/trials/*/*-000*")
-    kinds = {path.name.replace("-000", "-007") for path in trials}
-    assert "ends/<run-id without length>/trial-007-2000.npz " in text
-    assert kinds == {"trial-007.csv", "trial-007.npz", "trial-007.json", "trial-007.records.csv"}
-    for kind in kinds:
-        assert f"trials/<run-id>/{kind} " in text

@@ -3,30 +3,19 @@
 import numpy as np
 import pytest
 
-from cbm_cli import reference as ref
 from cbm_cli.kernels.random import fill_uniform, fill_words
 from cbm_cli.machines import streams
 from tests.oracles import (
-    all_states,
-    copied,
     deviations,
     epoch_order,
     joint,
-    learn,
-    moments,
     plan,
     random_machine,
-    random_state,
-    reference_sweeps,
-    restart_numbers,
-    restarted,
     sigmoid,
     states,
-    swap,
     sweep,
     unit_means,
     unit_states,
-    wide,
 )
 
 
@@ -68,13 +57,6 @@ def test_uniform_numbers_are_the_high_24_bits_of_the_words():
     assert (u == (words >> 8) / 2**24).all()
     assert u.min() >= 0
     assert u.max() < 1
-
-
-def test_a_block_does_not_depend_on_how_many_are_made_at_a_time():
-    whole, part = np.empty(400, np.float32), np.empty(40, np.float32)
-    fill_uniform(whole, np.uint64(9), 5, 0, 0)
-    fill_uniform(part, np.uint64(9), 5, 0, 50)
-    assert (whole[200:240] == part).all()
 
 
 def test_every_epoch_has_an_order_of_its_own_that_holds_every_row_once():
@@ -133,19 +115,6 @@ def assert_pairs_have_distribution(x, h, p, where=""):
     assert (np.abs(x.T.astype(float) @ h / len(x) - both) < 4.5 * error).all(), where
 
 
-@pytest.mark.parametrize("steps", [1, 3])
-def test_gibbs_chains_that_start_at_p_stay_at_p(steps):
-    chains = 40_000
-    machine = random_machine(4, 3, seed=1)
-    p, _ = joint(*machine)
-    _, h = draw_pairs(p, chains, seed=2)
-    its = plan(4, 3, chains, steps=steps)
-    for update in range(4):
-        x, to_h, _ = sweep(machine, h, its, update)
-        assert_pairs_have_distribution(x, h, p)
-    np.testing.assert_allclose(to_h, x @ machine[0], atol=1e-6)
-
-
 def test_tempered_chains_that_start_at_their_distributions_stay_there():
     ladders, temperatures = 20_000, 4
     machine = random_machine(4, 3, seed=4, scale=1.5)
@@ -159,85 +128,3 @@ def test_tempered_chains_that_start_at_their_distributions_stay_there():
         assert_pairs_have_distribution(x[t::temperatures], h[t::temperatures], p, f"temperature {t}")
     assert (samples[-ladders:] == x[temperatures - 1 :: temperatures]).all()
     np.testing.assert_allclose(to_h, samples @ machine[0], atol=1e-6)
-
-
-def test_neighbours_swap_by_the_metropolis_rule():
-    beta, energy = np.float32([0, 0.5, 1]), np.float32([-1, -3, -4])
-    x, h, to_h = (
-        np.float32([[0], [1], [2]]),
-        np.float32([[0, 0], [1, 1], [2, 2]]),
-        np.float32([[0], [1], [2]]),
-    )
-
-    def order_after(energy, parity, u):
-        swap(x, h, to_h, energy, beta, parity, np.float32(u))
-        assert (h == x).all()
-        assert (to_h == x).all()
-        return x.ravel().tolist()
-
-    # Pair (0, 1): gain (0 - 0.5) (-1 + 3) = -1, accepted below exp(-1) = 0.368.
-    assert order_after(energy, 0, [0.36, 0, 0]) == [1, 0, 2]
-    assert order_after(energy, 0, [0.38, 0, 0]) == [1, 0, 2]
-    # Pair (1, 2) has the odd parity: gain (0.5 - 1) (-3 + 4) = -0.5, accepted below 0.607.
-    assert order_after(energy, 1, [0, 0.6, 0]) == [1, 2, 0]
-    # A colder chain with the higher energy always swaps.
-    assert order_after(np.float32([-4, -3, -1]), 1, [0, 1, 0]) == [1, 0, 2]
-
-
-@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
-def test_all_states_carry_the_weight_of_their_probability(shape):
-    n, m = shape
-    machine = random_machine(n, m, seed=7)
-    found, expected = all_states(machine), ref.model_phase(*wide(machine))
-    assert found.p.sum() == pytest.approx(1, abs=1e-6)
-    for one, other in zip(moments(found), moments(expected), strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-6)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"steps": 3},
-        {"to_hidden": 2.0},
-        {"to_visible": 2.0},
-        {"ladders": 1, "temperatures": 10},
-        {"ladders": 4, "temperatures": 3, "steps": 2},
-    ],
-    ids=["PCD-1", "PCD-3", "doubled up", "doubled down", "PT_10", "PT_3-2 with 4 ladders"],
-)
-def test_every_sampler_takes_the_steps_of_the_reference(changes):
-    its = plan(6, 3, 8, **changes)
-    state = random_state(6, 3, its, seed=20)
-    machine = state[:3]
-    for update in range(25):
-        expected, chains = reference_sweeps(machine, state.h, its, update)
-        samples, to_h, _ = sweep(machine, state.h, its, update)
-        assert (samples == expected).all()
-        assert (state.h == chains).all()
-        np.testing.assert_allclose(to_h, expected @ machine[0], atol=1e-5)
-
-
-def test_chains_restart_at_states_drawn_from_the_means_of_the_data():
-    its = plan(5, 3, 6, restart=True)
-    means = np.random.default_rng(3).random((6, 3)).astype(np.float32)
-    for update in range(20):
-        expected = ref.draw(means, restart_numbers(means, its, update))
-        assert (restarted(means, its, update) == expected).all()
-    rows = np.tile(means[:1], (40_000, 1))
-    error = np.sqrt(means[0] * (1 - means[0]) / len(rows))
-    assert (np.abs(restarted(rows, its, 0).mean(axis=0) - means[0]) < 4.5 * error).all()
-
-
-def test_cd_restarts_its_chains_at_the_batch():
-    rows = states(5)[:6].astype(np.uint8)
-    its = plan(5, 3, 6, restart=True, learning_rate=0)
-    state = random_state(5, 3, its, seed=3, scale=0.5)
-    other, (W, b, c) = copied(state), wide(state[:3])
-    other.h[:] = 1 - other.h
-    for it in (state, other):
-        learn(it, rows, its, 0, 5)
-    assert (state.h == other.h).all()
-    means = ref.hidden_mean(rows, W, c)
-    start = ref.draw(means, restart_numbers(means, its, 4))
-    assert (state.h == reference_sweeps((W, b, c), start, its, 4)[1]).all()

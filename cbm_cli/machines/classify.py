@@ -38,16 +38,8 @@ def check_classifier(labels: Mapping[str, NDArray]) -> None:
 def accuracy(parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: int) -> Accuracy:
     """Fit a classifier to the training part and test it on the test part, or on a random fifth held out.
 
-    Multinomial logistic regression with an L2 penalty (C = 1) on features of mean 0 and variance 1.
-
-    Parameters
-    ----------
-    parts : dict
-        Rows (n, units) by part.
-    labels : dict
-        Labels (n,) of ``train``, and of ``test`` where there is such a part.
-    seed : int
-        Of the fifth held out where there is no test part: the same rows for every representation.
+    Multinomial logistic regression with an L2 penalty (C = 1) on features of mean 0 and variance 1. Given
+    rows (n, units) and labels (n,) by part, and the seed of the fifth: the same for every representation.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression

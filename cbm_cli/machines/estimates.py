@@ -91,11 +91,7 @@ def ais(
     runs: int = RUNS,
     should_stop: ShouldStop = never,
 ) -> Estimate:
-    """Estimate log Z by annealed importance sampling from the base upwards.
-
-    ``base`` are visible biases (N,); zeros for the uniform base. The same seed (64 bits) gives the same
-    estimate. Raises Stopped.
-    """
+    """Estimate log Z by annealing from visible biases ``base`` (N,) upwards; zeros are the uniform base."""
     start = streams.generator(seed, streams.AIS_START).random((runs, len(base)))
     x = (start < expit(base.astype(np.float64))).astype(np.float32)
     log_weights = walk(machine, base, x, schedule(temperatures), seed, should_stop)
@@ -105,11 +101,7 @@ def ais(
 def reverse_ais(
     machine: Plain, base: Array, x: Array, seed: int, temperatures: int = TEMPERATURES
 ) -> Estimate:
-    """Estimate log Z from exact samples x (R, N) of the machine downwards.
-
-    The mean of the reverse weights estimates Z_base / Z: AIS tends to fall short of log Z, this tends to
-    exceed it.
-    """
+    """Estimate log Z from exact samples x (R, N) downwards; AIS tends to fall short, this to exceed it."""
     log_weights = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed)
     return summarise(log_weights, log_z_of_base(base, machine[0].shape[1]), sign=-1)
 
@@ -122,11 +114,7 @@ def raise_bounds(
     temperatures: int = TEMPERATURES,
     should_stop: ShouldStop = never,
 ) -> NDArray[np.float64]:
-    """Stochastic lower bound of log p of each row (R, N) under the annealing model (RAISE).
-
-    The path run downwards from a row x weighs its probability under the model that anneals upwards:
-    log f(x) - log Z_base + log w.
-    """
+    """Stochastic lower bound log f(x) - log Z_base + log w of log p of each row (R, N) (RAISE)."""
     W, b, c = (array.astype(np.float64) for array in machine)
     x, betas = rows.astype(np.float32), schedule(temperatures)[::-1].copy()
     log_weights = walk(machine, base, x, betas, seed, should_stop)
@@ -134,12 +122,7 @@ def raise_bounds(
 
 
 def walk(
-    machine: Plain,
-    base: Array,
-    x: Array,
-    betas: Array,
-    seed: int,
-    should_stop: ShouldStop = never,
+    machine: Plain, base: Array, x: Array, betas: Array, seed: int, should_stop: ShouldStop = never
 ) -> NDArray[np.float64]:
     """Log weights (R,) of walks along ``betas`` from the states x (R, N), in short calls of the kernel."""
     walks, step, at_once = make_walks(machine, base, x), 0, 1

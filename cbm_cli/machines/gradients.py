@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrs, dpstrf
-from scipy.special import expit, logsumexp
+from scipy.special import expit, logsumexp, softmax
 
 from cbm_cli.machines.limits import check_fisher
 from cbm_cli.reference import Ensemble
@@ -134,7 +134,7 @@ def joint_features(W: Wide, b: Wide, c: Wide) -> tuple[Wide, Wide]:
     n, m = W.shape[-2:]
     check_fisher("gradient", "joint", 0.0, n, m, "use estimate: samples")
     features = _joint_features(n, m)
-    return _softmax(ByParameter(W, b, c).flat() @ features), features  # -E = theta's
+    return softmax(ByParameter(W, b, c).flat() @ features, axis=-1), features  # -E = theta's
 
 
 @lru_cache(maxsize=4)
@@ -144,22 +144,14 @@ def _joint_features(n: int, m: int) -> Wide:
 
 
 def marginal_features(W: Wide, b: Wide, c: Wide) -> tuple[Wide, Wide]:
-    """Probabilities p(x) (..., S) of all visible states, and E[s | x] given each, (..., P, S).
-
-    CbmError for more than 2^16 joint states, which have too many parameters too.
-    """
+    """Probabilities p(x) (..., S) of all visible states, and E[s | x] given each, (..., P, S)."""
     n, m = W.shape[-2:]
     check_fisher("gradient", "marginal", 1.0, n, m, "use estimate: samples")
     x = states(n)
     h = hidden_mean(W, c, x).swapaxes(-1, -2)  # (..., M, 2^N)
     xh = (x.T[:, None, :] * h[..., None, :, :]).reshape(*h.shape[:-2], n * m, -1)
     features = np.concatenate([xh, np.broadcast_to(x.T, (*h.shape[:-2], *x.T.shape)), h], axis=-2)
-    return _softmax(-free_energy(W, b, c, x)), features
-
-
-def _softmax(log_p: Wide) -> Wide:
-    p = np.exp(log_p - log_p.max(axis=-1, keepdims=True))
-    return p / p.sum(axis=-1, keepdims=True)
+    return softmax(-free_energy(W, b, c, x), axis=-1), features
 
 
 FEATURES = {"joint": joint_features, "marginal": marginal_features}
@@ -244,18 +236,9 @@ class Direction:
     ) -> ByParameter:
         """The direction as a change of the plain parameters (W, b, c).
 
-        Parameters
-        ----------
-        gradient : (W, b, c)
-            <x h'>_d - <x h'>_m, <x>_d - <x>_m and <h>_d - <h>_m; W includes weight decay.
-        offsets : (mu, lam)
-            Of the centered gradient.
-        data : (B, N), optional
-            Rows of the gradient's data phase, if its model phase is exact.
-        u : (R, M), optional
-            Uniform numbers to draw hidden states, for a joint F of samples.
-        decay : (N, M), optional
-            The part of W of the gradient that is weight decay.
+        ``gradient`` is the standard one, with the weight decay ``decay`` (N, M); ``offsets`` mu and lam.
+        ``data`` (B, N) are the rows of its data phase if its model phase is exact; ``u`` (R, M) uniform
+        numbers to draw hidden states, for a joint F of samples.
         """
         gradient = ByParameter(*(array.astype(np.float64) for array in gradient))
         if self.fisher is None:

@@ -97,20 +97,10 @@ def evaluate(
 ) -> tuple[Answer, dict[str, Answer]]:
     """Evaluate a machine of any kind, layered or flattened, on the rows of each part.
 
-    Errors name ``place``: the machine's file, or where the method was chosen.
-
-    Returns
-    -------
-    common : dict
-        The method, log Z of the plain energy and, if it is an estimate, its errors; for a layered machine
-        also log Z of the centered energy, which the file documents.
-    by_part : dict of dict
-        For each part the log-likelihood, its bounds or the cost: mappings of mean, total (nats) and n.
-
-    Raises
-    ------
-    CbmError, Stopped
-        Rows of another width, an exact sum of too many states, or a method for other kinds of machines.
+    Returns what belongs to the machine (the method, log Z of the plain energy, for a layered machine also of
+    the centered one that its file documents, and their errors), and for each part the log-likelihood, its
+    bounds or the cost: mean, total (nats) and n. Raises Stopped, or CbmError that names ``place`` for rows of
+    another width, sums of too many states, or a method for other kinds of machines.
     """
     n, width = machine.sizes[0], len(parts.base)
     if n != width:

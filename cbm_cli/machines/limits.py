@@ -15,15 +15,7 @@ _SECONDS = 0.8e-9  # one factor of the exact partition function, measured (docs/
 def check_likelihood(sizes: tuple[int, ...], rows: int, place: str, remedy: str) -> None:
     """Raise CbmError for an exact likelihood that would sum more than 2^30 states.
 
-    Parameters
-    ----------
-    sizes : tuple of int
-        Units of the layers n_0, ..., n_L. With two hidden layers or more, each row needs a sum over the
-        hidden states.
-    rows : int
-        Number of rows to evaluate.
-    place, remedy : str
-        Where the method was chosen, and what to choose instead.
+    With two hidden layers or more (``sizes`` are n_0, ..., n_L), each row needs a sum over the hidden states.
     """
     even, odd = sum(sizes[::2]), sum(sizes[1::2])
     for n, count in ((even, 1), (even - sizes[0], rows)):
@@ -32,14 +24,8 @@ def check_likelihood(sizes: tuple[int, ...], rows: int, place: str, remedy: str)
             each = f" for each of {count:,} rows" if count > 1 else ""
             took = _rough_duration(count * 2.0 ** min(bits, 900) * max(n, odd) * _SECONDS)
             remedy += ", or evaluate fewer rows" if count > 1 else ""
-            raise _too_many(
-                f"{place}: an exact likelihood",
-                (n, odd),
-                bits,
-                LIKELIHOOD_BITS,
-                remedy,
-                f"{each}, about {took} each time",
-            )
+            what, cost = f"{place}: an exact likelihood", f"{each}, about {took} each time"
+            raise _too_many(what, (n, odd), bits, LIKELIHOOD_BITS, remedy, cost)
 
 
 def check_smaller_side(what: str, n: int, m: int, limit: int, remedy: str) -> None:

@@ -70,18 +70,9 @@ def features_of(machine: Layered, data: Dataset) -> Features:
 def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Array], int]:
     """Return activities of each hidden layer given rows (n, n_0), float32, and how many rows did not settle.
 
-    Of Boltzmann machines: the means of p(h | x), by mean field where there are several hidden layers; of
-    auto encoders: the outputs of the encoder's layers.
-
-    Parameters
-    ----------
-    unit : float
-        Value of one level of the rows: 1, or 1/255 for grey values, which enter as they are.
-
-    Raises
-    ------
-    CbmError
-        For rows of another width than the machine.
+    Of Boltzmann machines: the means of p(h | x), by mean field where there are several hidden layers; of auto
+    encoders: the outputs of the encoder's layers. ``unit`` is the value of one level of the rows. CbmError
+    for rows of another width.
     """
     if rows.shape[1] != machine.sizes[0]:
         raise CbmError(f"the data has {rows.shape[1]} columns, the machine {machine.sizes[0]} visible units")

@@ -1,10 +1,11 @@
 """The one training loop: a trial is a pure function of its settings, its seed and its data."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from cbm_cli.datasets import Dataset
 from cbm_cli.grid.settings import Trial
@@ -13,7 +14,6 @@ from cbm_cli.machines.estimates import LONGEST_CALL, Stopped
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.results.outcome import best_of, better, validation_metric
-from cbm_cli.trial.early_stopping import converged
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.pretraining import LayerTraining
 from cbm_cli.trial.recorders import Recorder, Recording
@@ -31,28 +31,34 @@ def run_trial(
 ) -> Outcome | Progress:
     """Train and evaluate one machine to the end of its trial, or until it is paused.
 
-    Parameters
-    ----------
-    since : Progress, optional
-        From an earlier call that was paused; by default the trial starts. Changed in place.
-    report : callable
-        Gets the update and the latest value (nats per sample) after every call of the kernel.
-    should_pause : callable
-        Called between two calls of a kernel, which last at most about half a second.
-    recorders : dict
-        The user's recorders, by their names in the settings.
-    should_stop : callable, optional
-        Called within a long evaluation, which starts again when the trial resumes; a pause waits for its end.
-        Default: ``should_pause``.
-
-    Returns
-    -------
-    Outcome, or Progress if paused
-        A trial that resumes from there, in this process or another, ends in the same bytes as one that was
-        never stopped.
+    A trial that resumes from the Progress of a paused call (``since``, changed in place), in this process or
+    another, ends in the same bytes as one that was never stopped. ``report`` gets the update and the latest
+    value (nats per sample) after every call of a kernel; ``should_pause`` is asked between them, about every
+    half second; ``should_stop`` (by default the same) within a long evaluation, which starts again when the
+    trial resumes. ``recorders`` are the user's, by their names in the settings.
     """
     with one_thread():
         return _Course(trial, data, recorders).run(since, report, should_pause, should_stop or should_pause)
+
+
+def converged(costs: Sequence[float], look_ahead: int, tolerance: float) -> int | None:
+    """Epoch of the lowest cost once a training has converged; None before.
+
+    The paper stops "with a look ahead of 5 epochs", when "the cost improvement on the validation set was less
+    than 0.00001". Read here as: training has converged after epoch e if none of the epochs e + 1, ..., e +
+    look_ahead costs less than the epoch before it by more than the tolerance. This is known, and training
+    stops, look_ahead epochs later: more costs do not change the answer. Costs are of the epochs 1, 2, ...;
+    NaN improves on nothing. docs/decisions/0018-early-stopping.md compares readings.
+    """
+    values = np.asarray(costs, dtype=np.float64)
+    if values.size <= look_ahead:
+        return None
+    falls = values[:-1] - values[1:] > tolerance  # from each epoch to the next
+    still = ~sliding_window_view(falls, look_ahead).any(axis=1)
+    if not still.any():
+        return None
+    known = values[: int(still.argmax()) + look_ahead + 1]
+    return int(np.where(np.isnan(known), np.inf, known).argmin()) + 1
 
 
 class _Course:
