@@ -87,36 +87,26 @@ class Sheet:
     name: str = ""  # LaTeX's \label
     stub: int = 1  # leading columns that every part repeats when the sheet is split
 
-    def columns(self, first: int, last: int) -> Sheet:
-        """Return the stub and some of the columns behind it."""
+    def split(self, by: int | str | None) -> list[Sheet]:
+        """Return parts of at most so many columns behind the stub, or one for each group (``groups``)."""
+        if by == "groups":
+            return self._numbered([replace(self, groups=[group]) for group in self.groups])
+        behind = len(self.header) - self.stub
+        return self._numbered([self._columns(i, i + by) for i in range(0, behind, by)]) if by else [self]
 
+    def _columns(self, first: int, last: int) -> Sheet:
         def cut(entries: Sequence[Any]) -> list[Any]:
             return [*entries[: self.stub], *entries[self.stub + first : self.stub + last]]
 
-        groups = [Group(group.heading, [cut(row) for row in group.rows]) for group in self.groups]
+        groups = [Group(group.heading, [*map(cut, group.rows)]) for group in self.groups]
         return replace(self, header=cut(self.header), groups=groups)
-
-    def split(self, most: int) -> list[Sheet]:
-        """Return parts of at most so many columns behind the stub."""
-        width = len(self.header) - self.stub
-        return self._numbered([self.columns(i, i + most) for i in range(0, width, most)])
-
-    def split_groups(self) -> list[Sheet]:
-        """Return one sheet for each group."""
-        return self._numbered([replace(self, groups=[group]) for group in self.groups])
 
     def _numbered(self, parts: list[Sheet]) -> list[Sheet]:
         if len(parts) < 2:
             return [self]
-        of = len(parts)
-        return [
-            replace(
-                part,
-                title=f"{self.title} (part {i} of {of})".strip(),
-                name=f"{self.name}-{i}" if self.name else "",
-            )
-            for i, part in enumerate(parts, 1)
-        ]
+        titles = (f"{self.title} (part {i} of {len(parts)})".strip() for i in range(1, len(parts) + 1))
+        names = (f"{self.name}-{i}" if self.name else "" for i in range(1, len(parts) + 1))
+        return [replace(part, title=t, name=n) for part, t, n in zip(parts, titles, names, strict=True)]
 
 
 @dataclass(frozen=True)

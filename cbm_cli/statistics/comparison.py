@@ -14,6 +14,7 @@ from cbm_cli.errors import IncompleteError
 from cbm_cli.paper import PUBLISHED_RESULTS, SETTINGS
 from cbm_cli.results import Metric, label
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet
+from cbm_cli.statistics.layout import spelled
 from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, finite, mark_row, mean
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 from cbm_cli.text import count, text_of
@@ -206,11 +207,7 @@ def _sheet(section: pd.DataFrame, suffix: str) -> Sheet:
 
 
 def _line(cell: dict[str, Any], aside: str) -> list[Item]:
-    sampler, offsets = (
-        [label(column, cell[column], style) for style in ("text", "unicode", "latex")]
-        for column in ("sampler", "offsets")
-    )
-    rate = Label.of(cell["learning_rate"])
+    sampler, offsets = (spelled(name, cell[name]) for name in ("sampler", "offsets"))
     init = [Label.of(cell["init"])] if cell["table"].startswith("init-") else []
     decimals = (max(2, _decimals(cell[f"published_{name}"])) for name in ("mean", "std"))
     digits, spread = (f".{d}f" for d in decimals)
@@ -228,8 +225,8 @@ def _line(cell: dict[str, Any], aside: str) -> list[Item]:
         marks + ALERT * (cell["marks_agree"] is False),
     ]
     return [
-        Label.join([Label(*sampler), rate], "-"),
-        Label.join([Label(*offsets[:2], f"${offsets[2]}$"), *init], " "),
+        Label.join([sampler, Label.of(cell["learning_rate"])], "-"),
+        Label.join([offsets, *init], " "),
         *(Label.of(text, alert=text.endswith(ALERT)) for text in texts),
     ]
 
