@@ -280,8 +280,8 @@ def test_what_cannot_be_compared_is_said():
 DBM = yaml.safe_load("""
   {data: dna, model_kind: dbm, model_hidden: 200-200, offsets: ddd^b_s, sampler: PCD-1, learning_rate: 0.01,
   init: inverse-sigmoid, pretraining_epochs: 0, data_phase: mean-field, gradient_kind: centered,
-  gradient_scale_to: none, gradient_from: samples, offsets_from: same, ladders: 1, updates: null, epochs: 5000,
-  sliding_factor_visible: 0.01, sliding_factor_hidden: 0.01, weight_scale: 0.01, batch: 100,
+  gradient_scale_to: none, gradient_from: samples, offsets_from: same, ladders: 1, updates: null,
+  epochs: 5000, sliding_factor_visible: 0.01, sliding_factor_hidden: 0.01, weight_scale: 0.01, batch: 100,
   evaluate_every: 50 epochs}""")
 AUTO_ENCODER = DBM | yaml.safe_load("""
   {model_kind: auto-encoder, model_hidden: half, model_encoder: sigmoid, model_decoder: sigmoid,
