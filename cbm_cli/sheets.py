@@ -45,8 +45,8 @@ class Label(NamedTuple):
     @classmethod
     def join(cls, labels: Iterable[Label], separator: str) -> Label:
         """Return one label of several."""
-        spellings = [[label[i] for label in labels] for labels in [[*labels]] for i in range(3)]
-        return cls(*(separator.join(parts) for parts in spellings))
+        labels = [*labels]
+        return cls(*(separator.join(label[i] for label in labels) for i in range(3)))
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,10 @@ class Document:
     about: Mapping[str, Any] = field(default_factory=dict)  # of JSON, beside the records
 
     def render(self, format: str = "text", width: int | None = None) -> str:
-        """Return the document in one of `FORMATS`.
+        """Return the document in one of `FORMATS`; LaTeX needs booktabs, CSV and JSON hold the records.
 
-        Parameters
-        ----------
-        format : str
-            LaTeX needs the package booktabs. CSV and JSON hold the records.
-        width : int, optional
-            Columns of a terminal: text then has colours, and sheets that are wider are split. Without it,
-            ``*`` and ``_`` stand before marked values.
+        With the ``width`` of a terminal, text has colours, and sheets that are wider are split. Without it,
+        ``*`` and ``_`` stand before marked values.
         """
         writers = {"text": _text, "markdown": _markdown, "latex": _latex, "html": _html}
         if format in writers:
@@ -144,12 +139,10 @@ def latex_escape(text: str) -> str:
 def _text(document: Document, width: int | None) -> str:
     coloured = width is not None
     sheets = [part for sheet in document.sheets for part in (_fitting(sheet, width) if width else [sheet])]
-    notes = [
-        _painted(note, "warning" if coloured and note.startswith("INCOMPLETE") else "")
-        if coloured
-        else note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ")
-        for note in document.notes
-    ]
+    if coloured:
+        notes = [_painted(note, "warning" * note.startswith("INCOMPLETE")) for note in document.notes]
+    else:
+        notes = [note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ") for note in document.notes]
     lines = [line for sheet in sheets for line in _text_lines(sheet, coloured)] + notes
     if document.summary:
         lines += ["", *(_painted(line, "bold" if coloured else "") for line in document.summary)]

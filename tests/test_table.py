@@ -1,6 +1,5 @@
 """Tables: their contents, the whole text in every format, and the command."""
 
-import io
 import json
 import re
 import shutil
@@ -183,19 +182,6 @@ def test_markdown_and_latex_have_marks_and_flags(small):
     assert latex.endswith(LATEX)
 
 
-def test_json_holds_the_long_form_and_the_caption(small):
-    written = json.loads(shown(small, "json"))
-    cells = written.pop("cells")
-    layout = {"groups": ["data"], "rows": ["sampler", "learning_rate"], "columns": ["offsets"]}
-    about = {"title": "A small table.", "metric": "train_log_likelihood", "scale": "total"}
-    about |= {"test": "signed-rank", "alpha": 0.05, "correction": None, "layout": layout, "notes": NOTES}
-    assert written == about
-    expected = pd.read_csv(io.StringIO(CSV), dtype={"offsets": str}).to_dict("records")
-    for cell, row in zip(cells, expected, strict=True):
-        known = {name: value for name, value in row.items() if not pd.isna(value)}
-        assert {name: value for name, value in cell.items() if value is not None} == pytest.approx(known)
-
-
 def test_terminal_gets_bold_and_underline_and_no_stars(small):
     text = shown(small, width=200)
     assert "\x1b[1m-52.50 ± 1.87 (-90.0)\x1b[0m" in text
@@ -298,7 +284,7 @@ def test_rows_and_columns_follow_the_grid_and_25_trials_are_tested():
     frame = pd.DataFrame([row for run in reversed(runs) for row in finished(*run)])
     table = build(runs, trials=25, frame=frame)
     assert [column["offsets"] for column in table.columns] == schemes
-    assert [row.settings["learning_rate"] for row in table.groups[0]] == [0.2, 0.1, 0.05] * 3
+    assert [row[0].where["learning_rate"] for row in table.groups[0]] == [0.2, 0.1, 0.05] * 3
     long = pd.DataFrame(map(table.record, table.cells))
     assert long["n"].tolist() == [25] * 36
     assert long["bold"].tolist() == [True, False, False, False] * 9

@@ -12,7 +12,15 @@ import pandas as pd
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results import Metric, default_metric, measured
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
-from cbm_cli.statistics.layout import CellSettings, TableLayout, columns_named, key_of, spelled, telling_apart
+from cbm_cli.statistics.layout import (
+    CellSettings,
+    Key,
+    TableLayout,
+    columns_named,
+    key_of,
+    spelled,
+    telling_apart,
+)
 from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, mark_row, mean, statistic_column
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
 from cbm_cli.text import count, did_you_mean, text_of
@@ -23,12 +31,7 @@ METHODS = {"exact": "exact", "ais": "AIS", "raise": "RAISE"}  # endings of what 
 CORNERS = {"sampler": Label.of("Algorithm"), "learning_rate": Label.of("η")}
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of a table: one cell for each column, None where none is planned."""
-
-    settings: CellSettings  # of its first cell
-    cells: tuple[Cell | None, ...]
+Row = tuple[Cell | None, ...]  # one cell for each column, None where none is planned
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class ResultsTable:
     @property
     def cells(self) -> list[Cell]:
         """All planned cells, in reading order."""
-        return [c for group in self.groups for row in group for c in row.cells if c is not None]
+        return [c for group in self.groups for row in group for c in row if c is not None]
 
     @property
     def aside(self) -> str:
@@ -64,14 +67,13 @@ class ResultsTable:
         corner = Label.join([CORNERS.get(axis, Label.of(axis)) for axis in axes.rows], "-")
         groups = []
         for rows in self.groups:
+            firsts = [next(cell.where for cell in row if cell) for row in rows]
+            stubs = [Label.join([spelled(axis, first[axis]) for axis in axes.rows], "-") for first in firsts]
             lines = [
-                [
-                    Label.join([spelled(axis, row.settings[axis]) for axis in axes.rows], "-"),
-                    *(self._value(cell, formats) for cell in row.cells),
-                ]
-                for row in rows
+                [stub, *(self._value(cell, formats) for cell in row)]
+                for stub, row in zip(stubs, rows, strict=True)
             ]
-            groups.append(Group(_heading(axes.groups, rows[0].settings) if axes.groups else None, lines))
+            groups.append(Group(_heading(axes.groups, firsts[0]) if axes.groups else None, lines))
         header = [corner, *(_heading(axes.columns, settings) for settings in self.columns)]
         sheet = Sheet(header, groups, self.title, self.name)
         about = {"title": self.title, "metric": self.metric, "scale": self.scale, "test": self.marking.test}
@@ -116,7 +118,7 @@ class ResultsTable:
 
     def _distinct(self, spec: str) -> bool:
         """Whether the best of each row differs, as printed, from every cell without a mark."""
-        rows = ([c for c in row.cells if c and c.n] for rows in self.groups for row in rows)
+        rows = ([c for c in row if c and c.n] for rows in self.groups for row in rows)
         return not any(
             format(best.mean, spec) == format(cell.mean, spec) and best.mean != cell.mean
             for row in rows
@@ -144,19 +146,20 @@ class ResultsTable:
 
     def notes(self) -> list[str]:
         """Return the caption: what is shown, the test, and what is incomplete or diverged."""
-        missing = sum(not cell.complete for cell in self.cells)
-        diverged = sum(cell.diverged for cell in self.cells)
-        incomplete = (
-            f"INCOMPLETE: {missing} of {count(len(self.cells), 'cell')} "
-            f"{'lacks' if missing == 1 else 'lack'} trials, shown as [n=done/planned]."
-        )
-        odd = (
-            f"{count(diverged, 'trial')} diverged: counted in the cell, left out of its means where not "
-            "finite, last in the test."
-        )
-        left = f"Left out: {count(self.left_out, 'trial')} of runs that the experiment no longer asks for."
-        notes = [self._what(), " ".join(self._marks()), incomplete * bool(missing), odd * bool(diverged)]
-        return [note for note in [*notes, left * bool(self.left_out)] if note]
+        notes = [self._what(), " ".join(self._marks())]
+        if missing := sum(not cell.complete for cell in self.cells):
+            lack = "lacks" if missing == 1 else "lack"
+            cells = count(len(self.cells), "cell")
+            notes.append(f"INCOMPLETE: {missing} of {cells} {lack} trials, shown as [n=done/planned].")
+        if diverged := sum(cell.diverged for cell in self.cells):
+            notes.append(
+                f"{count(diverged, 'trial')} diverged: counted in the cell, left out of its means where not "
+                "finite, last in the test."
+            )
+        if self.left_out:
+            trials = count(self.left_out, "trial")
+            notes.append(f"Left out: {trials} of runs that the experiment no longer asks for.")
+        return [note for note in notes if note]
 
     def _what(self) -> str:
         metric = Metric(self.metric)
@@ -273,10 +276,7 @@ def build_table(
         name=manifest.get("experiment", ""),
         layout=layout,
         columns=columns,
-        groups=tuple(
-            tuple(Row(next(filter(None, row)), tuple(mark_row([*map(made, row)], marked))) for row in rows)
-            for rows in places
-        ),
+        groups=tuple(tuple(tuple(mark_row([*map(made, row)], marked)) for row in rows) for rows in places),
         metric=metric,
         scale=table["scale"],
         statistic=statistic,
@@ -291,20 +291,20 @@ def _arranged(
     cells: Sequence[CellSettings], layout: TableLayout
 ) -> tuple[tuple[CellSettings, ...], list[list[list[CellSettings | None]]]]:
     """Return the first cell of each column, and the cells by group, row and column."""
-    places: dict[tuple[str, ...], CellSettings] = {}
+    places: dict[Key, CellSettings] = {}
+    groups: dict[Key, dict[Key, None]] = {}
+    heads: dict[Key, CellSettings] = {}
     for cell in cells:
-        twin = places.setdefault(key_of(cell, layout.axes), cell)
+        group, row, head = (key_of(cell, axis) for axis in (layout.groups, layout.rows, layout.columns))
+        heads.setdefault(head, cell)
+        groups.setdefault(group, {})[row] = None
+        twin = places.setdefault(group + row + head, cell)
         if twin is not cell:
             varying = [c for c in cell if c != "run_id" and text_of(cell[c]) != text_of(twin[c])]
             raise CbmError(
-                f"the cell {', '.join(key_of(cell, layout.axes))} would mix runs that differ in "
+                f"the cell {', '.join(group + row + head)} would mix runs that differ in "
                 f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows, --columns or --groups"
             )
-    groups: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {}
-    heads: dict[tuple[str, ...], CellSettings] = {}
-    for cell in cells:
-        heads.setdefault(key_of(cell, layout.columns), cell)
-        groups.setdefault(key_of(cell, layout.groups), {})[key_of(cell, layout.rows)] = None
     return tuple(heads.values()), [
         [[places.get(group + row + head) for head in heads] for row in rows] for group, rows in groups.items()
     ]
