@@ -45,8 +45,8 @@ class Label(NamedTuple):
     @classmethod
     def join(cls, labels: Iterable[Label], separator: str) -> Label:
         """Return one label of several."""
-        spellings = [[label[i] for label in labels] for labels in [[*labels]] for i in range(3)]
-        return cls(*(separator.join(parts) for parts in spellings))
+        labels = [*labels]
+        return cls(*(separator.join(label[i] for label in labels) for i in range(3)))
 
 
 @dataclass(frozen=True)
@@ -87,36 +87,26 @@ class Sheet:
     name: str = ""  # LaTeX's \label
     stub: int = 1  # leading columns that every part repeats when the sheet is split
 
-    def columns(self, first: int, last: int) -> Sheet:
-        """Return the stub and some of the columns behind it."""
+    def split(self, by: int | str | None) -> list[Sheet]:
+        """Return parts of at most so many columns behind the stub, or one for each group (``groups``)."""
+        if by == "groups":
+            return self._numbered([replace(self, groups=[group]) for group in self.groups])
+        behind = len(self.header) - self.stub
+        return self._numbered([self._columns(i, i + by) for i in range(0, behind, by)]) if by else [self]
 
+    def _columns(self, first: int, last: int) -> Sheet:
         def cut(entries: Sequence[Any]) -> list[Any]:
             return [*entries[: self.stub], *entries[self.stub + first : self.stub + last]]
 
-        groups = [Group(group.heading, [cut(row) for row in group.rows]) for group in self.groups]
+        groups = [Group(group.heading, [*map(cut, group.rows)]) for group in self.groups]
         return replace(self, header=cut(self.header), groups=groups)
-
-    def split(self, most: int) -> list[Sheet]:
-        """Return parts of at most so many columns behind the stub."""
-        width = len(self.header) - self.stub
-        return self._numbered([self.columns(i, i + most) for i in range(0, width, most)])
-
-    def split_groups(self) -> list[Sheet]:
-        """Return one sheet for each group."""
-        return self._numbered([replace(self, groups=[group]) for group in self.groups])
 
     def _numbered(self, parts: list[Sheet]) -> list[Sheet]:
         if len(parts) < 2:
             return [self]
-        of = len(parts)
-        return [
-            replace(
-                part,
-                title=f"{self.title} (part {i} of {of})".strip(),
-                name=f"{self.name}-{i}" if self.name else "",
-            )
-            for i, part in enumerate(parts, 1)
-        ]
+        titles = (f"{self.title} (part {i} of {len(parts)})".strip() for i in range(1, len(parts) + 1))
+        names = (f"{self.name}-{i}" if self.name else "" for i in range(1, len(parts) + 1))
+        return [replace(part, title=t, name=n) for part, t, n in zip(parts, titles, names, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -130,15 +120,10 @@ class Document:
     about: Mapping[str, Any] = field(default_factory=dict)  # of JSON, beside the records
 
     def render(self, format: str = "text", width: int | None = None) -> str:
-        """Return the document in one of `FORMATS`.
+        """Return the document in one of `FORMATS`; LaTeX needs booktabs, CSV and JSON hold the records.
 
-        Parameters
-        ----------
-        format : str
-            LaTeX needs the package booktabs. CSV and JSON hold the records.
-        width : int, optional
-            Columns of a terminal: text then has colours, and sheets that are wider are split. Without it,
-            ``*`` and ``_`` stand before marked values.
+        With the ``width`` of a terminal, text has colours, and sheets that are wider are split. Without it,
+        ``*`` and ``_`` stand before marked values.
         """
         writers = {"text": _text, "markdown": _markdown, "latex": _latex, "html": _html}
         if format in writers:
@@ -154,12 +139,10 @@ def latex_escape(text: str) -> str:
 def _text(document: Document, width: int | None) -> str:
     coloured = width is not None
     sheets = [part for sheet in document.sheets for part in (_fitting(sheet, width) if width else [sheet])]
-    notes = [
-        _painted(note, "warning" if coloured and note.startswith("INCOMPLETE") else "")
-        if coloured
-        else note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ")
-        for note in document.notes
-    ]
+    if coloured:
+        notes = [_painted(note, "warning" * note.startswith("INCOMPLETE")) for note in document.notes]
+    else:
+        notes = [note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ") for note in document.notes]
     lines = [line for sheet in sheets for line in _text_lines(sheet, coloured)] + notes
     if document.summary:
         lines += ["", *(_painted(line, "bold" if coloured else "") for line in document.summary)]

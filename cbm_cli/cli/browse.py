@@ -83,24 +83,26 @@ def show(words: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps(runs[0] | {"experiments": [run["experiment"] for run in runs]}, indent=2))
         return
     run = runs[0]
-    click.echo(f"run         {run['run_id']}")
-    click.echo(f"experiment  {', '.join(one['experiment'] for one in runs)}")
+    about = [("experiment", ", ".join(one["experiment"] for one in runs))]
     if not any(one["in_grid"] for one in runs):
-        click.echo("            not asked for by the grid that was last run")
-    click.echo(f"folder      {held[0][0].folder / 'trials' / run['run_id']}\n")
-    settings = [(key, text_of(value)) for key, value in run["settings"].items() if text_of(value)]
-    print_list(("setting", "value"), settings)
-    hidden = ("trial", "status", "files", "experiment", "run_id")
-    values = list(dict.fromkeys(key for trial in run["trials"] for key in trial if key not in hidden))
-    shown = [key for key in values if not key.startswith("n_") and "version" not in key]
+        about.append(("", "not asked for by the grid that was last run"))
+    about.append(("folder", str(held[0][0].folder / "trials" / run["run_id"])))
+    print_list(("run", run["run_id"]), about)
     click.echo()
+    print_list(("setting", "value"), _known(run["settings"]))
+    hidden = ("trial", "status", "files", "experiment", "run_id")
     for trial in run["trials"]:
-        click.echo(f"trial {trial['trial']}: {trial['status']}")
-        for key in shown:
-            if text_of(trial.get(key)):
-                click.echo(f"    {key:<40} {text_of(trial[key])}")
-        for file in trial["files"]:
-            click.echo(f"    {file}")
+        values = {name: trial[name] for name in trial if name not in hidden and name[:2] != "n_"}
+        values = _known({name: value for name, value in values.items() if "version" not in name})
+        click.echo()
+        print_list(
+            (f"trial {trial['trial']}: {trial['status']}", ""),
+            [*values, *(("file", file) for file in trial["files"])],
+        )
+
+
+def _known(values: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, text_of(value)) for name, value in values.items() if text_of(value)]
 
 
 @click.command()

@@ -1,11 +1,18 @@
 """What commands share: arguments, notes, lists, and how a user can run cbm again."""
 
+from __future__ import annotations
+
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from cbm_cli.sheets import Document
 
 results_argument: Callable = click.argument(
     "results", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]"
@@ -18,23 +25,32 @@ def note(message: str) -> None:
     click.echo(message, err=True)
 
 
-def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table to stdout: drawn on a terminal, else columns separated by spaces."""
-    rows = [*rows]
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
+def print_document(document: Document, format_: str) -> None:
+    """Print to stdout: with colours, and as wide as the terminal where it is one."""
+    click.echo(document.render(format_, _terminal_width()), nl=False)
 
-        table = Table(*heads)
-        for row in rows:
-            table.add_row(*map(escape, row))
-        Console().print(table)
+
+def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a list to stdout: a sheet on a terminal, else columns separated by spaces."""
+    from cbm_cli.sheets import Document, Group, Label, Sheet
+
+    lines = [heads, *rows]
+    if width := _terminal_width():
+        header, *labels = ([*map(Label.of, line)] for line in lines)
+        click.echo(Document([Sheet(header, [Group(None, labels)])]).render("text", width).strip("\n"))
         return
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for line in (heads, *rows):
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        click.echo("  ".join(map(str.ljust, line, widths)).rstrip())
+
+
+def _terminal_width() -> int | None:
+    """Return the columns of a terminal that shows colours, None for anything else."""
+    from shutil import get_terminal_size
+
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return None
+    return get_terminal_size().columns
 
 
 def program() -> str:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import results_argument
-from cbm_cli.cli.table import print_document
+from cbm_cli.cli.common import print_document, results_argument
 from cbm_cli.sheets import FORMATS
 
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import note
+from cbm_cli.cli.common import json_option, note, print_list
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
     from cbm_cli.datasets import DataSource, Entry
-
-_COLUMNS = ("write in a grid", "rows x width", "ones", "where", "about")
 
 
 @click.group()
@@ -25,7 +23,7 @@ def data() -> None:
 
 
 @data.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_(as_json: bool) -> None:
     """List the data sets: size, share of ones, and whether they are here.
 
@@ -39,7 +37,7 @@ def list_(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([_record(entry) for entry in entries], indent=2))
         return
-    _print_table([_COLUMNS, *map(_row, entries)])
+    print_list(("write in a grid", "rows x width", "ones", "where", "about"), map(_row, entries))
     for entry in entries:
         if entry.state == "damaged":
             note(f"\n{entry.problem}")
@@ -52,10 +50,10 @@ def list_(as_json: bool) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def info(name: str, as_json: bool) -> None:
     """Describe a data set: its size, whom to cite, its files and where they are."""
-    from cbm_cli.datasets import catalogue
+    from cbm_cli.datasets import catalogue, written
 
     source = _source(name)
     (entry,) = catalogue(name)
@@ -70,8 +68,15 @@ def info(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(record, indent=2))
         return
-    for label, text in _lines(record):
-        click.echo(f"{label:<12}{text}")
+    lines = [("about", source.description), ("in a grid", f"data: {written(source.example)}")]
+    lines += [(part, f"{rows:,} rows of {entry.width}") for part, rows in entry.rows.items()]
+    lines.append(("ones", "not known without the files" if entry.ones is None else f"{entry.ones:.2%}"))
+    words = ("source", "home", "cite", "licence", "remark", "state")
+    lines += [(word, record[word]) for word in words if record.get(word)]
+    lines += [("file", f"{file.path or file.stem}: {file.verdict}") for file in entry.files]
+    if entry.state == "missing":
+        lines.append(("looked in", ", ".join(record["looked_in"])))
+    print_list(("name", name), lines)
 
 
 @data.command()
@@ -177,25 +182,6 @@ def _record(entry: Entry) -> dict:
     }
 
 
-def _lines(record: dict) -> Iterable[tuple[str, str]]:
-    """Yield what `cbm data info` prints, as label and text."""
-    from cbm_cli.datasets import written
-
-    yield "name", record["name"]
-    yield "about", record["description"]
-    yield "in a grid", f"data: {written(record['example'])}"
-    for part, rows in record["rows"].items():
-        yield part, f"{rows:,} rows of {record['width']}"
-    yield "ones", "not known without the files" if record["ones"] is None else f"{record['ones']:.2%}"
-    for label in ("source", "home", "cite", "licence", "remark", "state"):
-        if record.get(label):
-            yield label, record[label]
-    for file in record["files"]:
-        yield "file", f"{file['path'] or file['name']}: {file['verdict']}"
-    if record["state"] == "missing":
-        yield "looked in", ", ".join(record["looked_in"])
-
-
 def _row(entry: Entry) -> tuple[str, ...]:
     from cbm_cli.datasets import written
 
@@ -203,20 +189,3 @@ def _row(entry: Entry) -> tuple[str, ...]:
     ones = "?" if entry.ones is None else f"{entry.ones:.1%}"
     where = str(entry.folder) if entry.state == "ok" else entry.state
     return written(entry.source.example), f"{rows} x {entry.width}", ones, where, entry.source.description
-
-
-def _print_table(lines: list[tuple[str, ...]]) -> None:
-    """Print a table to stdout, its first line the column names: drawn on a terminal, else plain columns."""
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-
-        table = Table(*lines[0])
-        for row in lines[1:]:
-            table.add_row(*map(escape, row))
-        Console().print(table)
-        return
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import note
+from cbm_cli.cli.common import json_option, note, print_list
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class _Count(click.ParamType):
     help="Labels of train (and test), one per row; default: the data set's own.",
 )
 @click.option("--test-labels", metavar="FILE", help="Labels of the test part.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def features(
     model: Path,
     source: str | None,
@@ -232,10 +232,11 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(answer))
         return
-    names = [name for name in _COLUMNS if any(name in layer for layer in answer["layers"])]
-    lines = [[_COLUMNS[name][0] for name in names]]
-    for layer in answer["layers"]:
-        lines.append([_COLUMNS[name][1].format(layer[name]) if name in layer else "" for name in names])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        click.echo("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    known = {
+        name: look for name, look in _COLUMNS.items() if any(name in layer for layer in answer["layers"])
+    }
+    rows = (
+        [look.format(layer[name]) if name in layer else "" for name, (_, look) in known.items()]
+        for layer in answer["layers"]
+    )
+    print_list([heading for heading, _ in known.values()], rows)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import results_argument
+from cbm_cli.cli.common import print_document, results_argument
 from cbm_cli.errors import CbmError
 from cbm_cli.sheets import FORMATS
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
-    from cbm_cli.sheets import Document
 
 
 def _names(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
@@ -116,14 +115,3 @@ def print_table(
     store = results.store(experiment)
     table = build_table(store.summary(), store.manifest(), **choices)
     print_document(table.document(split), format_)
-
-
-def print_document(document: Document, format_: str) -> None:
-    """Print to stdout: with colours, and as wide as the terminal where it is one."""
-    import os
-    import shutil
-    import sys
-
-    terminal = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    width = shutil.get_terminal_size().columns if terminal else None
-    click.echo(document.render(format_, width), nl=False)

@@ -1,10 +1,10 @@
 """Mean learning curves of an experiment's methods, one panel per sampler, data set or other setting."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -69,17 +69,7 @@ def plot_curves(
     for costs at the upper one, where this more than halves the range to show; the figure then says so.
     Records are shown whole.
 
-    Parameters
-    ----------
-    results : Results
-    experiment : str
-    path : Path
-        Its suffix decides the format.
-    select : pairs of column and value, optional
-        Draw only cells with these values, such as ``[("learning_rate", "0.05")]``; several values of one
-        column are alternatives.
-    metric : str, optional
-        Column of the curves or of the records; default: as in the table.
+    ``select`` keeps only cells with these values of columns; several values of one column are alternatives.
 
     Raises
     ------
@@ -128,8 +118,7 @@ def curves_figure(
     return figure
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """Ends of a y axis, and the Tukey fence at which it is cut: lower, upper or none."""
 
     low: float
@@ -201,20 +190,19 @@ def _looks(keys: Sequence[Key], lines: Sequence[str]) -> dict[Key, Look]:
     if "offsets" not in lines:
         colours = {key: OTHER_COLOURS[i % len(OTHER_COLOURS)] for i, key in enumerate(keys)}
         return {key: {"color": colour, "linestyle": "-"} for key, colour in colours.items()}
-    place = list(lines).index("offsets")
+    place = lines.index("offsets")
     variants: dict[str, list[Key]] = {}
     for key in keys:
-        letters = key[place].partition("^")[0].partition("_")[0]
+        letters = re.match("[^^_]*", key[place])[0]
         same = len(set(letters)) == 1  # in all layers, so that a DBM's 000 looks like 00
         variants.setdefault(letters[:2] if same else letters, []).append(key)
-    spare = [colour for colour in OTHER_COLOURS if colour not in {COLOURS.get(it) for it in variants}]
-    looks = {}
-    for letters, family in variants.items():
-        colour = COLOURS.get(letters) or (spare.pop(0) if spare else "#999999")
-        looks |= {
-            key: {"color": colour, "linestyle": DASHES[i % len(DASHES)]} for i, key in enumerate(family)
-        }
-    return looks
+    spare = (colour for colour in OTHER_COLOURS if colour not in {COLOURS.get(it) for it in variants})
+    colours = {letters: COLOURS.get(letters) or next(spare, "#999999") for letters in variants}
+    return {
+        key: {"color": colours[letters], "linestyle": DASHES[i % len(DASHES)]}
+        for letters, family in variants.items()
+        for i, key in enumerate(family)
+    }
 
 
 def _named(column: str, value: str) -> str:
@@ -228,13 +216,10 @@ def _named(column: str, value: str) -> str:
 
 
 def _handles(curves: Sequence[Curve], lines: Sequence[str], looks: Mapping[Key, Look]) -> list[Line2D]:
-    handles = [
-        Line2D([], [], **look, linewidth=1.8, label=", ".join(map(_named, lines, key)))
-        for key, look in looks.items()
-    ]
+    looks_of = {", ".join(map(_named, lines, key)): look | {"linewidth": 1.8} for key, look in looks.items()}
     if any(curve.bound is not None for curve in curves):
-        handles.append(Line2D([], [], **BOUND, label="upper bound"))
-    return handles
+        looks_of["upper bound"] = BOUND
+    return [Line2D([], [], **look, label=name) for name, look in looks_of.items()]
 
 
 def _legend(handles: list[Line2D], caption: str, width: float) -> tuple[float, dict[str, Any]]:
@@ -275,13 +260,13 @@ def _caption(curves: Sequence[Curve], cut: str) -> str:
     few = f"{counts[0]} to " if len(counts) > 1 else ""
     band = "quartiles" if curves[0].metric.better else "standard deviation"
     parts = [f"line: mean over {few}{count(counts[-1], 'trial')}; band: {band} over trials"]
-    diverged = sum(curve.diverged for curve in curves)
+    diverged, gaps, stopped = (
+        sum(getattr(curve, name) for curve in curves) for name in ("diverged", "gaps", "stopped")
+    )
     if diverged:
         parts.append(f"{diverged} diverged, from there on left out")
-    gaps = sum(curve.gaps for curve in curves)
     if gaps:
         parts.append(f"{count(gaps, 'trial')} without a value at some updates, left out there")
-    stopped = sum(curve.stopped for curve in curves)
     if stopped:
         parts.append(f"{stopped} stopped before the others, held at the last value")
     return "; ".join(parts) + (f"\ny axis cut at the {cut} Tukey fence of the means" if cut else "")

@@ -1,6 +1,6 @@
 """The content of a figure of learning curves: the trials of each method, by line and panel."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,9 +81,14 @@ def read_curves(
     if finished.empty:
         what = " of what is selected" if len(summary) else " yet"
         raise IncompleteError(f"{experiment}: no finished trial{what}; start with `cbm run`")
-    reader = _Reader(store, experiment, finished)
-    shown = Metric(reader.metric(metric, table["metric"] or default_metric(measured(summary))))
-    curves = [curve for cell in cells if (curve := _curve(reader, manifest, cell, lines, panels, shown))]
+    usual = table["metric"] or default_metric(measured(summary))
+    shown, rows = Metric(_metric(store, experiment, finished, metric, usual)), finished.groupby("run_id")
+    finished_cells = (cell for cell in cells if cell["run_id"] in rows.groups)
+    found = (
+        _curve(store, manifest, cell, rows.get_group(cell["run_id"]), (lines, panels), shown)
+        for cell in finished_cells
+    )
+    curves = [curve for curve in found if curve]
     if not curves:
         raise IncompleteError(f"{experiment}: {shown.column} has no finite value to draw")
     return Curves(curves, lines, panels, shown, table["scale"])
@@ -106,74 +111,60 @@ def _axes(cells: Sequence[CellSettings], table: Mapping[str, Any]) -> tuple[list
     return lines, [*panels, *telling_apart(cells, [*lines, *panels], others)]
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """The finished trials of an experiment, with their curves and records."""
-
-    store: Store
-    experiment: str
-    summary: pd.DataFrame
-
-    def rows(self, cell: CellSettings) -> pd.DataFrame:
-        """Return the rows of ``summary.csv`` of a cell's trials."""
-        return self.summary[self.summary["run_id"] == cell["run_id"]]
-
-    def metric(self, asked: str | None, usual: str | None) -> str:
-        """Return the metric to draw; an error lists the columns that there are."""
-        firsts = self.summary.drop_duplicates("run_id")  # the first finished trial of each cell
-        frames = [f for run, trial in zip(firsts["run_id"], firsts["trial"], strict=True)
-                  for f in self._frames(run, trial)]  # fmt: skip
-        known = dict.fromkeys(c for frame in frames for c in frame if c not in ("update", "epoch"))
-        metric = asked or usual
-        if metric in known:
-            return metric
-        there = f"there are {', '.join(known)}" if known else "nothing was evaluated or recorded"
-        if asked:
-            raise CbmError(f"--metric {asked}: no column of the curves or the records; {there}")
-        what = metric or "likelihood or cost"
-        raise IncompleteError(
-            f"{self.experiment}: the results hold no {what} to draw" + f"; --metric: {there}" * bool(known)
-        )
-
-    def _frames(self, run_id: str, trial: int) -> Iterator[pd.DataFrame]:
-        for read in (self.store.curve, self.store.records):
-            yield read(run_id, trial)
-
-    def trials(self, cell: CellSettings, metric: str) -> tuple[pd.DataFrame, list[bool], int] | None:
-        """Return the metric by update and trial, which trials diverged, and how many stopped early."""
-        known = []
-        for trial, lost in self.rows(cell).set_index("trial")["diverged"].notna().items():
-            frames = (frame for frame in self._frames(cell["run_id"], trial) if metric in frame)
-            if (frame := next(frames, None)) is not None:
-                known.append((frame.set_index("update")[metric], lost))
-        if not known:
-            return None
-        updates = sorted({update for one, _ in known for update in one.index})
-        held = [one.reindex(updates, method=None if lost else "ffill") for one, lost in known]
-        stopped = sum(len(one) < len(updates) for one, lost in known if not lost)
-        return pd.concat(held, axis=1), [lost for _, lost in known], stopped
+def _metric(
+    store: Store, experiment: str, finished: pd.DataFrame, asked: str | None, usual: str | None
+) -> str:
+    """Return the metric to draw; an error lists the columns that there are."""
+    firsts = finished.drop_duplicates("run_id")  # the first finished trial of each cell
+    trials = zip(firsts["run_id"], firsts["trial"], strict=True)
+    frames = (read(*trial) for trial in trials for read in (store.curve, store.records))
+    known = dict.fromkeys(c for frame in frames for c in frame if c not in ("update", "epoch"))
+    metric = asked or usual
+    if metric in known:
+        return metric
+    there = f"there are {', '.join(known)}" if known else "nothing was evaluated or recorded"
+    if asked:
+        raise CbmError(f"--metric {asked}: no column of the curves or the records; {there}")
+    what = metric or "likelihood or cost"
+    remedy = f"; --metric: {there}" if known else ""
+    raise IncompleteError(f"{experiment}: the results hold no {what} to draw{remedy}")
 
 
 def _curve(
-    reader: _Reader,
+    store: Store,
     manifest: Mapping[str, Any],
     cell: CellSettings,
-    lines: Sequence[str],
-    panels: Sequence[str],
+    rows: pd.DataFrame,
+    axes: tuple[list[str], list[str]],
     metric: Metric,
 ) -> Curve | None:
     """Return the curve of a cell, or None if no finished trial has a finite value of the metric."""
-    found = reader.trials(cell, metric.column)
-    if found is None:
+    known, lost = [], []
+    for trial, diverged in zip(rows["trial"], rows["diverged"].notna(), strict=True):
+        frames = (read(cell["run_id"], trial) for read in (store.curve, store.records))
+        if (frame := next((frame for frame in frames if metric.column in frame), None)) is not None:
+            known.append(frame.set_index("update")[metric.column])
+            lost.append(diverged)
+    if not known:
         return None
-    trials, lost, stopped = found
+    updates = sorted({update for one in known for update in one.index})
+    held = [
+        one.reindex(updates, method=None if gone else "ffill") for one, gone in zip(known, lost, strict=True)
+    ]
+    trials = pd.concat(held, axis=1)
     total = manifest["table"]["scale"] == "total" and metric.better
-    scale = float(reader.rows(cell)[f"n_{metric.part}"].iloc[0]) if total else 1.0
+    scale = float(rows[f"n_{metric.part}"].iloc[0]) if total else 1.0
     finite = trials.where(np.isfinite(trials)).dropna(how="all") * scale
     if finite.empty:
         return None
     bound = (manifest.get("upper_bounds") or {}).get(cell["data"]) if metric.better > 0 else None
-    scaled = None if bound is None else bound * scale
-    gaps = int((finite.isna().any().to_numpy() & ~np.array(lost)).sum())
-    places = key_of(cell, lines), key_of(cell, panels)
-    return Curve(*places, cell["data"], metric, finite, scaled, sum(lost), stopped, gaps)
+    return Curve(
+        *(key_of(cell, columns) for columns in axes),
+        cell["data"],
+        metric,
+        finite,
+        None if bound is None else bound * scale,
+        diverged=sum(lost),
+        stopped=sum(len(one) < len(updates) for one, gone in zip(known, lost, strict=True) if not gone),
+        gaps=int((finite.isna().any().to_numpy() & ~np.array(lost)).sum()),
+    )

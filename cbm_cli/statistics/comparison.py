@@ -14,6 +14,7 @@ from cbm_cli.errors import IncompleteError
 from cbm_cli.paper import PUBLISHED_RESULTS, SETTINGS
 from cbm_cli.results import Metric, label
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet
+from cbm_cli.statistics.layout import spelled
 from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, finite, mark_row, mean
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 from cbm_cli.text import count, text_of
@@ -76,26 +77,21 @@ class Comparison:
         """Count the values and marks that agree, by kind of machine and reading of the published PCD-1."""
         lines = []
         for kind in self.kinds:
-            cells = self.cells[self.cells["model"] == kind]
+            of_kind = self.cells[self.cells["model"] == kind]
             name = "" if kind == "rbm" else f"{KINDS[kind][0].upper()}{KINDS[kind][1:]}s: "
-            prefixes = {"PCD-1": name}
-            if (cells["obtained_sampler"] == "PCD-2").any():
-                prefixes["PCD-2"] = f"{name}With PCD-2 instead of PCD-1: "
-            aside = "epochs" if kind == "auto-encoder" else "final"
-            words = {"epochs": "epochs to convergence", "final": "final values"}[aside]
-            read = {
-                prefix: cells[(cells["sampler"] != "PCD-1") | (cells["obtained_sampler"] == pcd)]
-                for pcd, prefix in prefixes.items()
-            }
-            lines += [
-                prefix + self._within(part, aside, words)
-                for prefix, part in read.items()
-                if part[f"{aside}_z"].notna().any()
-            ]
-            lines += [
-                "; ".join([prefix + self._within(part, "", "values"), *_agreeing(part)])
-                for prefix, part in read.items()
-            ]
+            aside = (
+                ("epochs", "epochs to convergence") if kind == "auto-encoder" else ("final", "final values")
+            )
+            readings = {"PCD-1": name}
+            if (of_kind["obtained_sampler"] == "PCD-2").any():
+                readings["PCD-2"] = f"{name}With PCD-2 instead of PCD-1: "
+            asides, values = [], []
+            for pcd, prefix in readings.items():
+                cells = of_kind[(of_kind["sampler"] != "PCD-1") | (of_kind["obtained_sampler"] == pcd)]
+                if cells[f"{aside[0]}_z"].notna().any():
+                    asides.append(prefix + self._within(cells, *aside))
+                values.append("; ".join([prefix + self._within(cells, "", "values"), *_agreeing(cells)]))
+            lines += asides + values
         return lines
 
     def _within(self, cells: pd.DataFrame, aside: str, words: str) -> str:
@@ -173,10 +169,15 @@ class Comparison:
     def document(self) -> Document:
         """Return the comparison to print: first as published, then with PCD-2 for the published PCD-1."""
         parts = ["table", "split", "dataset", "hidden", "pretraining_epochs"]
-        sheets = []
-        for pcd, suffix in (("", ""), ("PCD-2", ", published PCD-1 beside PCD-2")):
-            part = self.cells[(self.cells["obtained_sampler"] == "PCD-2") == bool(pcd)]
-            sheets += [_sheet(section, suffix) for _, section in part.groupby(parts, sort=False)]
+        with_pcd_2 = self.cells["obtained_sampler"] == "PCD-2"
+        sheets = [
+            _sheet(section, suffix)
+            for cells, suffix in (
+                (self.cells[~with_pcd_2], ""),
+                (self.cells[with_pcd_2], ", published PCD-1 beside PCD-2"),
+            )
+            for _, section in cells.groupby(parts, sort=False)
+        ]
         notes, summary = self.notes(), self.summary()
         records = self.cells.to_dict("records")
         return Document(sheets, notes, summary, records, {"summary": summary, "notes": notes})
@@ -206,11 +207,7 @@ def _sheet(section: pd.DataFrame, suffix: str) -> Sheet:
 
 
 def _line(cell: dict[str, Any], aside: str) -> list[Item]:
-    sampler, offsets = (
-        [label(column, cell[column], style) for style in ("text", "unicode", "latex")]
-        for column in ("sampler", "offsets")
-    )
-    rate = Label.of(cell["learning_rate"])
+    sampler, offsets = (spelled(name, cell[name]) for name in ("sampler", "offsets"))
     init = [Label.of(cell["init"])] if cell["table"].startswith("init-") else []
     decimals = (max(2, _decimals(cell[f"published_{name}"])) for name in ("mean", "std"))
     digits, spread = (f".{d}f" for d in decimals)
@@ -228,8 +225,8 @@ def _line(cell: dict[str, Any], aside: str) -> list[Item]:
         marks + ALERT * (cell["marks_agree"] is False),
     ]
     return [
-        Label.join([Label(*sampler), rate], "-"),
-        Label.join([Label(*offsets[:2], f"${offsets[2]}$"), *init], " "),
+        Label.join([sampler, Label.of(cell["learning_rate"])], "-"),
+        Label.join([offsets, *init], " "),
         *(Label.of(text, alert=text.endswith(ALERT)) for text in texts),
     ]
 
@@ -282,17 +279,12 @@ def match(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare(frame: pd.DataFrame) -> Comparison:
-    """Match the trials of any number of experiments with the paper's tables.
+    """Match the trials of any number of experiments, their ``summary.csv``, with the paper's tables.
 
     A published cell is compared with the run that has its machine, data, sampler, learning rate, offsets,
     initial biases and epochs of pre-training, and the paper's other settings (length, batch, evaluation
     interval, one ladder, default weight scale and sliding factors, ...): among several, the one with the
     most trials. A run that is part of several experiments counts once.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The experiments' ``summary.csv`` files, one under the other.
 
     Raises
     ------
@@ -311,12 +303,12 @@ def compare(frame: pd.DataFrame) -> Comparison:
     reasons = {run: names.iloc[0] for run, names in pairs.groupby("run")["departures"] if all(names)}
     counts = dict(Counter(name for names in reasons.values() for name in names).most_common())
     whole = pairs[~pairs["departures"].astype(bool)].assign(n=lambda it: it["run"].map(runs["finished"]))
-    chosen = whole.sort_values("n", ascending=False, kind="stable").drop_duplicates(["line", "reading"])
-    lines = [
-        line
-        for _, row in published.groupby([*ROW, "reading"], sort=False)
-        for line in _compare_row(row, chosen, frame, trials)
-    ]
+    whole = whole.sort_values("n", ascending=False, kind="stable").drop_duplicates(["line", "reading"])
+    rows = published.merge(whole[["line", "reading", "run"]], how="left").groupby(
+        [*ROW, "reading"], sort=False
+    )
+    found = (row for _, row in rows if row["run"].notna().any())
+    lines = [line for row in found for line in _compare_row(row, frame, trials)]
     if not lines:
         why = f" ({', '.join(counts)}: not the paper's)" if counts else ""
         raise IncompleteError(f"no trial can be compared with a published value{why}; run a paper experiment")
@@ -329,21 +321,16 @@ def compare(frame: pd.DataFrame) -> Comparison:
 
 
 def _compare_row(
-    row: pd.DataFrame, chosen: pd.DataFrame, frame: pd.DataFrame, trials: Mapping[str, Any]
+    row: pd.DataFrame, frame: pd.DataFrame, trials: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
-    """Compare one row of a published table, in one reading of its sampler."""
+    """Compare one row of a published table, in one reading of its sampler, with the runs beside it."""
     first = row.iloc[0]
     metric = f"{first['split']}_{METRICS[first['model']]}"
-    found = chosen[chosen["line"].isin(row["line"]) & (chosen["reading"] == first["reading"])]
-    if found.empty or f"{metric}_final" not in frame:
+    if f"{metric}_final" not in frame:
         return
     measured = Measured.of(frame, metric, first["log_likelihood_scale"])
-    made = {
-        line: cell
-        for line, run in zip(found["line"], found["run"], strict=True)
-        if not math.isnan((cell := measured.cell(trials[run], {"run_id": run})).mean)
-    }
-    cells = [made.get(line) for line in row["line"]]
+    made = [measured.cell(trials[run], {"run_id": run}) if run in trials else None for run in row["run"]]
+    cells = [cell if cell and not math.isnan(cell.mean) else None for cell in made]
     whole = all(cell is not None for cell in cells)
     if whole:
         cells = mark_row(cells, Marking(Metric(metric).better))

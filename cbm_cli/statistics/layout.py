@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cbm_cli.errors import CbmError
+from cbm_cli.results import label
+from cbm_cli.sheets import Label
 from cbm_cli.text import did_you_mean, text_of
 
 CellSettings = Mapping[str, Any]  # of one cell, by column of summary.csv, and its run_id
@@ -28,6 +30,14 @@ class TableLayout:
 def key_of(cell: CellSettings, columns: Iterable[str]) -> Key:
     """Return the values of some columns as text."""
     return tuple(text_of(cell[column]) for column in columns)
+
+
+def spelled(axis: str, value: Any) -> Label:
+    """Return a setting as a label of a table."""
+    if axis not in ("offsets", "sampler"):
+        return Label.of(text_of(value) or "–")
+    text, unicode, latex = (label(axis, value, style) for style in ("text", "unicode", "latex"))
+    return Label(text, unicode, f"${latex}$" if axis == "offsets" else latex)
 
 
 def telling_apart(

@@ -10,11 +10,19 @@ import numpy as np
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results import Metric, default_metric, label, measured
+from cbm_cli.results import Metric, default_metric, measured
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
-from cbm_cli.statistics.layout import CellSettings, TableLayout, columns_named, key_of, telling_apart
+from cbm_cli.statistics.layout import (
+    CellSettings,
+    Key,
+    TableLayout,
+    columns_named,
+    key_of,
+    spelled,
+    telling_apart,
+)
 from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, mark_row, mean, statistic_column
-from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
+from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
 from cbm_cli.text import count, did_you_mean, text_of
 
 MOST_DIGITS = 9
@@ -23,12 +31,7 @@ METHODS = {"exact": "exact", "ais": "AIS", "raise": "RAISE"}  # endings of what 
 CORNERS = {"sampler": Label.of("Algorithm"), "learning_rate": Label.of("η")}
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of a table: one cell for each column, None where none is planned."""
-
-    settings: CellSettings  # of its first cell
-    cells: tuple[Cell | None, ...]
+Row = tuple[Cell | None, ...]  # one cell for each column, None where none is planned
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class ResultsTable:
     @property
     def cells(self) -> list[Cell]:
         """All planned cells, in reading order."""
-        return [c for group in self.groups for row in group for c in row.cells if c is not None]
+        return [c for group in self.groups for row in group for c in row if c is not None]
 
     @property
     def aside(self) -> str:
@@ -60,34 +63,23 @@ class ResultsTable:
 
     def document(self, split: int | str | None = None) -> Document:
         """Return the table to print, in parts of at most ``split`` columns, or by ``groups``."""
-        layout = self.layout
-        corner = [CORNERS.get(axis, Label.of(axis)) for axis in layout.rows]
-        formats = self._formats()
-        sheet = Sheet(
-            header=[Label.join(corner, "-"), *(_heading(layout.columns, one) for one in self.columns)],
-            groups=[
-                Group(
-                    _heading(layout.groups, rows[0].settings) if layout.groups else None,
-                    [
-                        [
-                            Label.join([_spelled(axis, row.settings[axis]) for axis in layout.rows], "-"),
-                            *(self._value(cell, formats) for cell in row.cells),
-                        ]
-                        for row in rows
-                    ],
-                )
-                for rows in self.groups
-            ],
-            title=self.title,
-            name=self.name,
-        )
-        sheets = (
-            [sheet] if split is None else sheet.split_groups() if split == "groups" else sheet.split(split)
-        )
+        axes, formats, notes = self.layout, self._formats(), self.notes()
+        corner = Label.join([CORNERS.get(axis, Label.of(axis)) for axis in axes.rows], "-")
+        groups = []
+        for rows in self.groups:
+            firsts = [next(cell.where for cell in row if cell) for row in rows]
+            stubs = [Label.join([spelled(axis, first[axis]) for axis in axes.rows], "-") for first in firsts]
+            lines = [
+                [stub, *(self._value(cell, formats) for cell in row)]
+                for stub, row in zip(stubs, rows, strict=True)
+            ]
+            groups.append(Group(_heading(axes.groups, firsts[0]) if axes.groups else None, lines))
+        header = [corner, *(_heading(axes.columns, settings) for settings in self.columns)]
+        sheet = Sheet(header, groups, self.title, self.name)
         about = {"title": self.title, "metric": self.metric, "scale": self.scale, "test": self.marking.test}
         about |= {"alpha": self.marking.alpha, "correction": self.marking.correction}
-        about |= {"layout": asdict(layout), "notes": self.notes()}
-        return Document(sheets, self.notes(), records=[*map(self.record, self.cells)], about=about)
+        about |= {"layout": asdict(axes), "notes": notes}
+        return Document(sheet.split(split), notes, records=[*map(self.record, self.cells)], about=about)
 
     def record(self, cell: Cell) -> dict[str, Any]:
         """Return everything known about a cell: one line of the long form."""
@@ -103,13 +95,11 @@ class ResultsTable:
             "final_mean": mean(cell.finals),
             **({"epochs_to_convergence": mean(cell.epochs)} if cost else {}),
             "min_update" if cost else "max_update": cell.best_update,
-            "p_value": test.p_value if tested else None,
-            "effect_size": test.effect_size if tested else None,
-            "n_pairs": test.n_pairs if tested else None,
-            "best": cell.best,
-            "bold": cell.bold,
-            "underlined": cell.underlined,
-            "diverged": cell.diverged,
+            **{
+                name: getattr(test, name) if tested else None
+                for name in ("p_value", "effect_size", "n_pairs")
+            },
+            **{name: getattr(cell, name) for name in ("best", "bold", "underlined", "diverged")},
         }
 
     def _formats(self) -> tuple[str, str, str]:
@@ -128,7 +118,7 @@ class ResultsTable:
 
     def _distinct(self, spec: str) -> bool:
         """Whether the best of each row differs, as printed, from every cell without a mark."""
-        rows = ([c for c in row.cells if c and c.n] for rows in self.groups for row in rows)
+        rows = ([c for c in row if c and c.n] for rows in self.groups for row in rows)
         return not any(
             format(best.mean, spec) == format(cell.mean, spec) and best.mean != cell.mean
             for row in rows
@@ -156,19 +146,20 @@ class ResultsTable:
 
     def notes(self) -> list[str]:
         """Return the caption: what is shown, the test, and what is incomplete or diverged."""
-        missing = sum(not cell.complete for cell in self.cells)
-        diverged = sum(cell.diverged for cell in self.cells)
-        incomplete = (
-            f"INCOMPLETE: {missing} of {count(len(self.cells), 'cell')} "
-            f"{'lacks' if missing == 1 else 'lack'} trials, shown as [n=done/planned]."
-        )
-        odd = (
-            f"{count(diverged, 'trial')} diverged: counted in the cell, left out of its means where not "
-            "finite, last in the test."
-        )
-        left = f"Left out: {count(self.left_out, 'trial')} of runs that the experiment no longer asks for."
-        notes = [self._what(), " ".join(self._marks()), incomplete * bool(missing), odd * bool(diverged)]
-        return [note for note in [*notes, left * bool(self.left_out)] if note]
+        notes = [self._what(), " ".join(self._marks())]
+        if missing := sum(not cell.complete for cell in self.cells):
+            lack = "lacks" if missing == 1 else "lack"
+            cells = count(len(self.cells), "cell")
+            notes.append(f"INCOMPLETE: {missing} of {cells} {lack} trials, shown as [n=done/planned].")
+        if diverged := sum(cell.diverged for cell in self.cells):
+            notes.append(
+                f"{count(diverged, 'trial')} diverged: counted in the cell, left out of its means where not "
+                "finite, last in the test."
+            )
+        if self.left_out:
+            trials = count(self.left_out, "trial")
+            notes.append(f"Left out: {trials} of runs that the experiment no longer asks for.")
+        return [note for note in notes if note]
 
     def _what(self) -> str:
         metric = Metric(self.metric)
@@ -198,32 +189,30 @@ class ResultsTable:
     def _marks(self) -> Iterator[str]:
         better, test, alpha, correction = self.marking
         pairs = "pair" if test == "signed-rank" else "trial"
-        tests = [cell.against_best for cell in self.cells if cell.against_best and cell.claimed]
-        if tests:
-            least = max(tests, key=lambda it: it.smallest_p)
-            corrected = (
-                f"{correction.capitalize()} correction within a row" if correction else "no correction"
-            )
+        tests = [(cell.claimed, cell.against_best) for cell in self.cells if cell.against_best]
+
+        def smallest(one: Significance) -> str:
+            return f"smallest possible p with {count(one.n_pairs, pairs)}: {one.smallest_p:.2g}"
+
+        if claims := [one for claimed, one in tests if claimed]:
+            least = max(claims, key=lambda one: one.smallest_p)
+            held = f"{correction.capitalize()} correction within a row" if correction else "no correction"
             yield (
                 "Bold: best of the row, or not significantly different from it (two-sided Wilcoxon "
-                f"{test} test, α = {alpha:g}, {corrected}; "
-                f"smallest possible p with {count(least.n_pairs, pairs)}: {least.smallest_p:.2g})."
+                f"{test} test, α = {alpha:g}, {held}; {smallest(least)})."
             )
             if test == "signed-rank" and 2 * least.smallest_p >= alpha:
                 yield (
                     f"With {count(least.n_pairs, pairs)} a difference is significant only where all pairs "
                     "agree in direction."
                 )
-        weak = [cell.against_best for cell in self.cells if cell.against_best and not cell.claimed]
-        weak = [one for one in weak if not one.powered(alpha)]
-        if weak:
-            least = max(weak, key=lambda it: it.smallest_p)
-            why = f"smallest possible p with {count(least.n_pairs, pairs)}: {least.smallest_p:.2g}"
-            if least.smallest_p < alpha:
-                why = f"fewer than {count(FEWEST_PAIRS, pairs)}"
+        if weak := [one for claimed, one in tests if not claimed and not one.powered(alpha)]:
+            least = max(weak, key=lambda one: one.smallest_p)
+            few = f"fewer than {count(FEWEST_PAIRS, pairs)}"
             yield (
                 f"Underlined: best of a row with too few {pairs}s for the test to find any difference "
-                f"({why}, α = {alpha:g}); no significance is claimed."
+                f"({few if least.smallest_p < alpha else smallest(least)}, α = {alpha:g}); "
+                "no significance is claimed."
             )
         if not better:
             yield (
@@ -232,21 +221,12 @@ class ResultsTable:
             )
 
 
-def _spelled(axis: str, value: Any) -> Label:
-    if not isinstance(value, str):
-        return Label.of(text_of(value) or "–")
-    text, unicode, latex = (label(axis, value, style) for style in ("text", "unicode", "latex"))
-    if axis == "offsets":
-        return Label(text, unicode, f"${latex}$")
-    return Label(text, unicode, latex) if axis == "sampler" else Label.of(text)
-
-
 def _heading(axes: Sequence[str], settings: CellSettings) -> Label:
     """Return the label of a group or a column; a number alone would not say what it counts."""
     parts = []
     for axis in axes:
-        name = [] if isinstance(settings[axis], str) else [Label.of(axis.replace("_", " "))]
-        parts.append(Label.join([*name, _spelled(axis, settings[axis])], " "))
+        name = "" if isinstance(settings[axis], str) else axis.replace("_", " ") + " "
+        parts.append(Label.join([Label.of(name), spelled(axis, settings[axis])], ""))
     return Label.join(parts, ", ")
 
 
@@ -263,33 +243,17 @@ def build_table(
 ) -> ResultsTable:
     """Summarise an experiment's trials into a table with significance marks.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        The experiment's ``summary.csv``: one row for each finished trial.
-    manifest : mapping
-        ``experiment``, ``description``, ``trials`` (planned), ``table`` and ``cells`` (settings and
-        ``run_id``). The order of rows, columns and groups is the order of the cells.
-    axes : mapping of {'rows', 'columns', 'groups'} to sequence of str, optional
-        Names of settings, the grid's or those of ``summary.csv``. Default of an axis: the manifest's
-        ``table`` without what another axis names. If no axis is given, the rows also show
-        whatever else varies within a cell.
-    metric : str, optional
-        Such as ``train_log_likelihood``; default: the manifest's, else `default_metric`.
-    statistic : {'max', 'final', 'best-valid'}, optional
-        Best value over training (of a cost the minimum), last value, or value at the best evaluation of the
-        validation part. Recorded metrics and results of ``cbm evaluate`` have the last value only.
-    best : {'highest', 'lowest'}, optional
-        Which mean of a row is the best; default: as the metric says. Recorded metrics have none.
-    digits : int, optional
-        Decimals; default: 2, of costs 5, more where a marked difference would not show.
-    **marking
-        ``test``, ``alpha`` and ``correction`` of `Marking`.
+    ``frame`` is the experiment's ``summary.csv``; the order of rows, columns and groups is the order of the
+    manifest's cells. Axes that are not given are the manifest's, without what another axis names; if none
+    is given, the rows also show whatever else varies within a cell. The other choices are those of
+    ``cbm table``.
 
     Raises
     ------
     CbmError
         Unknown column or metric, or a cell of the asked-for axes within which another setting varies.
+    IncompleteError
+        No trial is finished.
     """
     cells = list({cell["run_id"]: cell for cell in manifest["cells"]}.values())
     if frame.empty or not cells:
@@ -312,10 +276,7 @@ def build_table(
         name=manifest.get("experiment", ""),
         layout=layout,
         columns=columns,
-        groups=tuple(
-            tuple(Row(next(filter(None, row)), tuple(mark_row([*map(made, row)], marked))) for row in rows)
-            for rows in places
-        ),
+        groups=tuple(tuple(tuple(mark_row([*map(made, row)], marked)) for row in rows) for rows in places),
         metric=metric,
         scale=table["scale"],
         statistic=statistic,
@@ -330,20 +291,20 @@ def _arranged(
     cells: Sequence[CellSettings], layout: TableLayout
 ) -> tuple[tuple[CellSettings, ...], list[list[list[CellSettings | None]]]]:
     """Return the first cell of each column, and the cells by group, row and column."""
-    places: dict[tuple[str, ...], CellSettings] = {}
+    places: dict[Key, CellSettings] = {}
+    groups: dict[Key, dict[Key, None]] = {}
+    heads: dict[Key, CellSettings] = {}
     for cell in cells:
-        twin = places.setdefault(key_of(cell, layout.axes), cell)
+        group, row, head = (key_of(cell, axis) for axis in (layout.groups, layout.rows, layout.columns))
+        heads.setdefault(head, cell)
+        groups.setdefault(group, {})[row] = None
+        twin = places.setdefault(group + row + head, cell)
         if twin is not cell:
             varying = [c for c in cell if c != "run_id" and text_of(cell[c]) != text_of(twin[c])]
             raise CbmError(
-                f"the cell {', '.join(key_of(cell, layout.axes))} would mix runs that differ in "
+                f"the cell {', '.join(group + row + head)} would mix runs that differ in "
                 f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows, --columns or --groups"
             )
-    groups: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {}
-    heads: dict[tuple[str, ...], CellSettings] = {}
-    for cell in cells:
-        heads.setdefault(key_of(cell, layout.columns), cell)
-        groups.setdefault(key_of(cell, layout.groups), {})[key_of(cell, layout.rows)] = None
     return tuple(heads.values()), [
         [[places.get(group + row + head) for head in heads] for row in rows] for group, rows in groups.items()
     ]
