@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import Data, Evaluate, Model, Settings, SlidingFactor, TableSpec, read_grid
+from cbm_cli.grid import Data, Settings, read_grid
+from cbm_cli.grid.parts import Evaluate, Model, SlidingFactor
+from cbm_cli.grid.settings import TableSpec
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
 
@@ -509,7 +511,7 @@ def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
         ("model", "{kind: dbn, hidden: 4}", "8:19: toy.model.kind: must be rbm, dbm or auto-encoder, not"),
         ("offsets", "[00, dq^b]", "8:19: toy.offsets: offset scheme 'dq^b' has unknown letters q"),
         ("offsets", "ddbs", "8:14: toy.offsets: offset scheme 'ddbs' is ambiguous; did you mean dd^b_s?"),
-        ("offsets", "000", "8:14: toy.offsets: offset scheme 000 has 3 letters; an rbm of 2 layers needs 2"),
+        ("offsets", "000", "8:14: toy.offsets: offset scheme 000 has 3 letters; this rbm of 2 layers needs"),
         ("offsets", "[00, 0]", "8:19: toy.offsets: offset scheme 0 has 1 letter"),
         ("sampler", "[CD-1, PT_1]", "8:21: toy.sampler: sampler 'PT_1': parallel tempering needs 2 or more"),
         ("learning_rate", "0", "8:20: toy.learning_rate: must be greater than 0, not 0"),

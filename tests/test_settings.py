@@ -9,8 +9,8 @@ import pytest
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.jobs import Job
-from cbm_cli.grid import (
-    RECORDERS,
+from cbm_cli.grid import RECORDERS, Settings, Trial, read_grid
+from cbm_cli.grid.parts import (
     EarlyStopping,
     Gradient,
     LearningRate,
@@ -18,10 +18,7 @@ from cbm_cli.grid import (
     Model,
     Pretraining,
     Record,
-    Settings,
-    Trial,
     WeightDecay,
-    read_grid,
 )
 from cbm_cli.results import label
 from cbm_cli.results.identity import run_id
@@ -153,9 +150,9 @@ def test_activations_of_auto_encoders(cells):
 @pytest.mark.parametrize(
     ("kind", "offsets", "told"),
     [
-        ("dbm", "dd", "offset scheme dd^b has 2 letters; a dbm of 3 layers needs 3"),
-        ("dbm", "0000", "offset scheme 0000 has 4 letters; a dbm of 3 layers needs 3"),
-        ("auto-encoder", "000", "offset scheme 000 has 3 letters; an auto-encoder of 2 layers needs 2"),
+        ("dbm", "dd", "offset scheme dd^b has 2 letters; this dbm of 3 layers needs 3"),
+        ("dbm", "0000", "offset scheme 0000 has 4 letters; this dbm of 3 layers needs 3"),
+        ("auto-encoder", "000", "offset scheme 000 has 3 letters; this auto-encoder of 2 layers"),
         ("auto-encoder", "dm", "offset scheme dm^b uses the model mean (m, a); auto encoders have none"),
         ("auto-encoder", "aa", "offset scheme aa^b uses the model mean (m, a); auto encoders have none"),
     ],
@@ -198,8 +195,8 @@ def test_auto_encoders_take_the_letters_that_need_no_model(cells):
         ("auto-encoder", "offsets_from", "exact", "is for RBMs"),
         ("auto-encoder", "evaluate", "{method: ais}", "method ais estimates a likelihood, and an auto"),
         ("auto-encoder", "evaluate", "{method: exact}", "method exact estimates a likelihood, and an auto"),
-        ("rbm", "evaluate", "{method: cost}", "method cost is for auto encoders; an rbm has a likelihood"),
-        ("dbm", "evaluate", "{method: cost}", "method cost is for auto encoders; a dbm has a likelihood"),
+        ("rbm", "evaluate", "{method: cost}", "method cost is for auto encoders; write exact"),
+        ("dbm", "evaluate", "{method: cost}", "method cost is for auto encoders; write exact"),
         ("dbm", "record", "free_energy_gap", "is for RBMs; the model is of kind dbm"),
         ("auto-encoder", "record", "weight_norms+log_likelihood", "is for RBMs; the model is of kind"),
     ],

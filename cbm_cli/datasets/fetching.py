@@ -67,20 +67,8 @@ def check_files(name: str) -> list[Checked]:
 def fetch(name: str, to: str | Path | None = None, show: Show | None = None) -> tuple[Path, bool]:
     """Download the files of a published data set, unless they are here and right.
 
-    Parameters
-    ----------
-    to : path, optional
-        Folder of data to put them into; default: the one in ``CBM_DATA_DIR``, or the user's cache.
-
-    Returns
-    -------
-    (pathlib.Path, bool)
-        The folder of its files, and whether anything was downloaded.
-
-    Raises
-    ------
-    DataError
-        One line: why, which files to get by hand from where, and into which folder to put them.
+    Return the folder of its files, and whether anything was downloaded. They go to the folder of data ``to``;
+    default: the one in ``CBM_DATA_DIR``, or the user's cache.
     """
     source = SOURCES[name]
     if not to:

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from pydantic import Field, ValidationError
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.data import Data
 from cbm_cli.grid.expand import (
     FIELDS,
     INSTEAD,
@@ -24,7 +23,6 @@ from cbm_cli.grid.expand import (
     report,
     with_field,
 )
-from cbm_cli.grid.parts import Model
 from cbm_cli.grid.settings import Experiment, Settings, TableSpec
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
 from cbm_cli.grid.yaml_places import (
@@ -48,15 +46,8 @@ from cbm_cli.text import did_you_mean
 SECTIONS = ("defaults", "default", "groups", "experiments")
 RULES = ("zip", "exclude", "when")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"  # also the name of a folder
-_EXAMPLE = Settings(
-    data=Data(name="mnist"),
-    model=Model(kind="rbm", hidden=1),
-    offsets="00",
-    sampler="CD-1",
-    learning_rate=1,
-    epochs=1,
-)
-COLUMNS = ("experiment", *_EXAMPLE.row())
+_MACHINE = {"model": {"kind": "rbm", "hidden": 1}, "offsets": "00", "sampler": "CD-1"}
+COLUMNS = ("experiment", *Settings(data={"name": "mnist"}, **_MACHINE, learning_rate=1, epochs=1).row())
 
 
 class Head(Frozen):
@@ -82,13 +73,7 @@ class Grid:
     default: tuple[str, ...]  # experiments that run where none is named: those under default:, or all
 
     def select(self, names: Sequence[str] = ()) -> list[Experiment]:
-        """Return the named experiments, those of named groups, or the default ones, each once.
-
-        Raises
-        ------
-        CbmError
-            A name is neither an experiment nor a group of the file.
-        """
+        """Return the named experiments, those of named groups, or the default ones, each once."""
         known = [*self.experiments, *self.groups]
         for name in names:
             if name not in known:
@@ -110,13 +95,9 @@ def read_grid(
 
     Parameters
     ----------
-    path : pathlib.Path
-        YAML file.
     overrides : mapping of str to str
         New values of fields, dotted where nested, as YAML text: ``[0.1, 0.05]`` for an axis. An overridden
         field leaves its ``zip``, and ``exclude`` and ``when`` may then match no cell.
-    trials : int, optional
-        Runs of each cell instead of the number in the file.
     selected : sequence of str
         Experiments and groups that the overrides are for; default: those under ``default:``, or all.
 
@@ -228,9 +209,8 @@ def _places(cell: Cell, experiment: Value) -> dict[str, Place]:
 
 
 def _head(fields: Mapping[str, Value], experiment: Value, problems: Problems) -> Head:
-    given = marked(Fields(fields), experiment.mark)
-    if "table" in fields:
-        given["table"] = _table(fields["table"], problems)
+    table = {"table": _table(fields["table"], problems)} if "table" in fields else {}
+    given = marked(Fields(fields | table), experiment.mark)
     try:
         return Head.model_validate(given)
     except ValidationError as error:
