@@ -464,7 +464,7 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("when: [{if: {batch: 100}, set: {ladders: [2]}}]", "9:46: toy.when.set.ladders: sets one value,"),
         ("when: [{if: {batch: 100}, set: {lader: 2}}]", "9:37: toy.when.set.lader: unknown field; did you"),
         ("when: [{if: {batch: 100}, set: {data: {flip: on}}}]", "9:37: toy.when.set.data: needs the name of"),
-        ("when: [{if: {batch: 100}, set: {data.name: mnist}}]", "3:38: toy.data.size: mnist has no option"),
+        ("when: [{if: {batch: 100}, set: {data.name: mnist}}]", "9:48: toy.when.set.data.name: mnist has"),
         ("when: [{if: {batch: 100}, set: {offsets: ddd}}]", "9:46: toy.when.set.offsets: offset scheme"),
         ("? [a, b]\n    : 1", "9:7: toy: a key must be plain text"),
     ],

@@ -24,9 +24,7 @@ def read_own(spec: DataSpec, folder: str | Path = "", width: int | None = None) 
     kept = binary and spec.scale in (None, 1) and spec.threshold < 1
     if not kept:
         if spec.binarise == "refuse":
-            _refuse(
-                tables, lambda values: values > 1 if binary else ~np.isin(values, (0, 1)), _GREY, "binarise"
-            )
+            _refuse(tables, lambda values: ~np.isin(values, (0, 1)), _GREY, "binarise")
         parts = _as_units(spec, tables)
     levels = 255 if spec.binarise == "none" and not kept else 1
     return Dataset(spec.name or title_of(spec.path), **parts, levels=levels, image=tables["train"][1].image)

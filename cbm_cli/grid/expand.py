@@ -406,8 +406,12 @@ def _changed(cell: Cell, when: list[tuple[Condition, dict[str, Value]]], problem
                 field = path.partition(".")[0]
                 sources = {name: choice.source for name, choice in cell.items()}
                 source = with_field(sources, path, value)[field]
-                choice = validated(field, marked(source, value.mark), problems)
-                if choice is None:
+                choice = validated(field, marked(source, value.mark), Problems())
+                if choice is None:  # the change is to blame, even for a part that it leaves alone
+                    if isinstance(source, dict):
+                        parts = ((name, marked(Text(part), value.mark)) for name, part in source.items())
+                        source = marked(Fields(parts), value.mark)
+                    validated(field, source, problems)
                     return None
                 cell = {name: old for name, old in cell.items() if name != INSTEAD.get(field)}
                 cell[field] = choice
