@@ -5,14 +5,18 @@ import io
 import itertools
 import json
 import random
+import re
 import struct
 from pathlib import Path
 
+import jsonschema
 import numpy as np
+import yaml
 from click.testing import CliRunner
 
 from cbm_cli.cli import main
 from cbm_cli.datasets import Dataset
+from cbm_cli.grid import json_schema
 from cbm_cli.grid.settings import Settings
 from cbm_cli.reference import states
 from cbm_cli.results import Outcome, Progress
@@ -45,6 +49,22 @@ def grid_text(kind, **fields):
     lines = plain | MACHINES[kind] | {name.replace("__", "."): text for name, text in fields.items()}
     body = "".join(f"    {name}: {text}\n" for name, text in lines.items() if text is not None)
     return f"experiments:\n  toy:\n{body}"
+
+
+# Complaints on the form of a value, which editors see, too; and those of them that editors cannot see
+FORM = re.compile(
+    "unknown field|is missing|is an empty|names no|needs the name|sets one|data set|ties whole|must be|write|"
+    "there is no (column|recorder)|.*(unknown letters|ambiguous)"
+)
+UNSEEN = re.compile(r"sampler: is missing|not (half-5|\.inf|1\.5e0)|: write the first")
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
+
+
+def check_schema(text, complaint):
+    """Check that the schema refuses what the reader refuses, as far as a schema can see it."""
+    message = complaint.partition("toy")[2].partition(": ")[2]
+    if FORM.match(message) and not UNSEEN.search(complaint):
+        assert not VALIDATOR.is_valid(yaml.safe_load(text))
 
 
 def cbm(*arguments, code=0):

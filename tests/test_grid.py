@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import Data, Evaluate, Model, Settings, SlidingFactor, TableSpec, read_grid
+from cbm_cli.grid import Data, Settings, read_grid
+from cbm_cli.grid.parts import Evaluate, Model, SlidingFactor
+from cbm_cli.grid.settings import TableSpec
+from tests.builders import check_schema
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
 
@@ -75,10 +78,6 @@ def without(field):
 # ---- What a grid expands to ----
 
 
-def test_scalars_alone_are_one_cell(cells):
-    assert cells(PLAIN) == (settings(),)
-
-
 def test_unquoted_values_mean_what_they_look_like(cells):
     text = without("offsets").replace("0.1", "1e-3") + "    offsets: [00, 0d, dd_s^b]\n    batch: full\n"
     assert [(cell.offsets, cell.learning_rate.start, cell.batch) for cell in cells(text)] == [
@@ -125,18 +124,6 @@ def test_data_may_be_a_list_of_names_and_mappings_with_axes_of_their_own(cells):
         Data(name="bars-and-stripes", size=2),
         Data(name="bars-and-stripes", size=3),
     ]
-
-
-def test_nested_fields_are_read(cells):
-    text = PLAIN + "    sliding_factor: 0.5\n    evaluate: {every: 2 epochs}\n    batch: 30\n    ladders: 3\n"
-    assert cells(text) == (
-        settings(
-            sliding_factor=SlidingFactor(visible=0.5, hidden=0.5),
-            evaluate=Evaluate(every="2 epochs"),
-            batch=30,
-            ladders=3,
-        ),
-    )
 
 
 def test_equal_cells_are_merged(cells):
@@ -431,7 +418,9 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("shuffle: never", "9:14: toy.shuffle: must be true or false, not never"),
         ("momentum: 1", "9:15: toy.momentum: must be less than 1, not 1"),
         ("momentum: -0.1", "9:15: toy.momentum: must be 0 or more, not -0.1"),
-        ("momentun: 0.5", "9:5: toy.momentun: unknown field; did you mean momentum?"),
+        ("dropout: 1", "9:5: toy.dropout: unknown field; there are description, trials, "),
+        ("learningrate: 1", "9:5: toy.learningrate: unknown field; did you mean learning_rate?"),
+        ("data.flop: 1", "9:5: toy.data.flop: unknown field; there are description, "),
         ("weight_decay: -1", "9:19: toy.weight_decay: must be 0 or more, not -1"),
         ("weight_decay: {l1: inf}", "9:24: toy.weight_decay.l1: must be finite, not inf"),
         ("weight_decay: {l3: 1}", "9:20: toy.weight_decay.l3: unknown field; there are l1, l2"),
@@ -475,7 +464,7 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("when: [{if: {batch: 100}, set: {ladders: [2]}}]", "9:46: toy.when.set.ladders: sets one value,"),
         ("when: [{if: {batch: 100}, set: {lader: 2}}]", "9:37: toy.when.set.lader: unknown field; did you"),
         ("when: [{if: {batch: 100}, set: {data: {flip: on}}}]", "9:37: toy.when.set.data: needs the name of"),
-        ("when: [{if: {batch: 100}, set: {data.name: mnist}}]", "3:38: toy.data.size: mnist has no option"),
+        ("when: [{if: {batch: 100}, set: {data.name: mnist}}]", "9:48: toy.when.set.data.name: mnist has"),
         ("when: [{if: {batch: 100}, set: {offsets: ddd}}]", "9:46: toy.when.set.offsets: offset scheme"),
         ("? [a, b]\n    : 1", "9:7: toy: a key must be plain text"),
     ],
@@ -483,30 +472,23 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
 def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
     (complaint,) = complaints(f"{PLAIN}    {line}\n")
     assert complaint.startswith(told)
+    check_schema(f"{PLAIN}    {line}\n", complaint)
 
 
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
         ("data", "mnst", "8:11: toy.data: data set 'mnst' is unknown; did you mean mnist?"),
-        (
-            "data",
-            "shifting-bar",
-            "8:11: toy.data.size: shifting-bar needs a size; write {name: shifting-bar, size: 9",
-        ),
+        ("data", "shifting-bar", "8:11: toy.data.size: shifting-bar needs a size; write {name:"),
         ("data", "{name: mnist, size: 3}", "8:31: toy.data.size: mnist has no option size"),
-        (
-            "data",
-            "{name: shifting-bar, size: 4, bar: 4}",
-            "8:46: toy.data.bar: bar must be less than size 4, not 4",
-        ),
+        ("data", "{name: shifting-bar, size: 4, bar: 4}", "8:46: toy.data.bar: bar must be less than size"),
         ("data", "{flip: yes}", "8:5: toy.data: needs the name of a data set, or"),
         ("model", "{kind: rbm}", "8:5: toy.model.hidden: is missing"),
         ("model", "4", "8:5: toy.model: must be a mapping of fields, not 4"),
         ("model", "{kind: dbn, hidden: 4}", "8:19: toy.model.kind: must be rbm, dbm or auto-encoder, not"),
         ("offsets", "[00, dq^b]", "8:19: toy.offsets: offset scheme 'dq^b' has unknown letters q"),
         ("offsets", "ddbs", "8:14: toy.offsets: offset scheme 'ddbs' is ambiguous; did you mean dd^b_s?"),
-        ("offsets", "000", "8:14: toy.offsets: offset scheme 000 has 3 letters; an rbm of 2 layers needs 2"),
+        ("offsets", "000", "8:14: toy.offsets: offset scheme 000 has 3 letters; this rbm of 2 layers needs"),
         ("offsets", "[00, 0]", "8:19: toy.offsets: offset scheme 0 has 1 letter"),
         ("sampler", "[CD-1, PT_1]", "8:21: toy.sampler: sampler 'PT_1': parallel tempering needs 2 or more"),
         ("learning_rate", "0", "8:20: toy.learning_rate: must be greater than 0, not 0"),
@@ -538,34 +520,16 @@ def test_one_mistake_is_told_once_with_its_place(complaints, line, told):
     ],
 )
 def test_mistake_in_a_needed_field_is_told_once_with_its_place(complaints, field, value, told):
-    (complaint,) = complaints(f"{without(field)}    {field}: {value}\n")
+    text = f"{without(field)}    {field}: {value}\n"
+    (complaint,) = complaints(text)
     assert complaint.startswith(told)
+    check_schema(text, complaint)
 
 
 @pytest.mark.parametrize("field", ["data", "model", "offsets", "sampler", "learning_rate"])
 def test_missing_field_is_told_once_however_many_cells_there_are(complaints, field):
     text = without(field) + "    ladders: [1, 2]\n    weight_scale: [1, 2, 3]\n"
     assert complaints(text) == [f"2:3: toy.{field}: is missing"]
-
-
-NO_TEMPERING = "is for parallel tempering; PCD-1 has one temperature"
-
-
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ("    sampler: PCD-1\n    ladders: [2, 4]\n", [f"9:15: toy.ladders: {NO_TEMPERING}"] * 2),
-        (
-            "    sampler: CD-1\n    fast_decay: 0.9\n",
-            ["9:17: toy.fast_decay: is for FPCD-k; the sampler is CD-1"],
-        ),
-        ("    sampler: [CD-1, exact]\n    chains: 7\n", ["9:13: toy.chains: is for PCD-k and FPCD-k"]),
-    ],
-)
-def test_fields_that_change_nothing_are_refused_where_they_stand(complaints, fields, told):
-    found = complaints(without("sampler") + fields)
-    assert len(found) == len(told)
-    assert found[0].startswith(told[0])
 
 
 def test_a_field_may_have_no_effect_on_some_cells_which_are_then_one_cell(cells):
@@ -650,22 +614,6 @@ def test_other_numbers_are_no_whole_numbers(complaints, text):
     assert found.endswith(f"not {text}")
 
 
-@pytest.mark.parametrize(
-    ("field", "hint"),
-    [
-        ("dropout", "there are description, trials, "),
-        ("weight_init", "there are description, trials, "),
-        ("weight_cost", "there are description, trials, "),
-        ("momentums", "did you mean momentum?"),
-        ("learningrate", "did you mean learning_rate?"),
-        ("data.flop", "there are description, "),
-    ],
-)
-def test_unknown_fields_are_told_what_there_is_and_what_is_really_close(complaints, field, hint):
-    (found,) = complaints(PLAIN + f"    {field}: 1\n")
-    assert found.startswith(f"9:5: toy.{field}: unknown field; {hint}")
-
-
 def test_errors_found_with_the_data_name_the_place_of_their_field(read):
     toy = read(PLAIN + "    batch: [10, 900]\n    exclude: [{batch: 10}]\n").experiments["toy"]
     (cell,) = toy.cells
@@ -685,10 +633,6 @@ def test_thousand_cells_are_checked_in_a_second(cells):
     begun = time.perf_counter()
     assert len(cells(PLAIN.replace("0.1", f"[{rates}]"))) == 1000
     assert time.perf_counter() - begun < 3  # 0.15 s on an idle machine
-
-
-def test_any_number_of_ladders_suits_a_full_batch(cells):
-    assert cells(PLAIN + "    ladders: 3\n    batch: full\n") == (settings(ladders=3, batch="full"),)
 
 
 def test_zip_of_axes_of_different_lengths_is_refused(complaints):
@@ -743,17 +687,11 @@ experiments:
         ("experiments:\n  a/b: {}\n", "2:3: a/b: cannot name an experiment"),
         ("experiments:\n  ..: {}\n", "2:3: ..: cannot name an experiment"),
         ("experiments:\n  toy:\n", "2:3: toy: must be a mapping of fields, not empty"),
-        (
-            "experiments:\n  toy:\n    a: b: c\n",
-            "3:9: is not YAML: mapping values are not allowed here; quote",
-        ),
+        ("experiments:\n  toy:\n    a: b: c\n", "3:9: is not YAML: mapping values are not allowed here;"),
         ("experiments:\n\ttoy: 1\n", "2:1: is not YAML: while scanning for the next token, found character"),
         ("experiments: {toy: *x}\n", "1:20: is not YAML: found undefined alias 'x'"),
-        ("experiments: &x {toy: *x}\n", "1:23: contains an alias of itself"),
-        (
-            PLAIN + "---\n" + PLAIN,
-            "9:1: is a second document",
-        ),
+        ("experiments: &x {toy: *x}\n", "1:18: is nested more than 20 levels deep, or contains an alias"),
+        (PLAIN + "---\n" + PLAIN, "9:1: is not YAML: expected a single document in the stream, but found"),
         (PLAIN + "    init: \x07\n", "9:11: is not YAML: special characters are not allowed"),
         (PLAIN.encode() + b"    # caf\xe9\n", "9:10: is not UTF-8"),
         (PLAIN.encode("utf-16"), "1:1: is not UTF-8"),
@@ -788,9 +726,9 @@ def test_bad_group_is_refused(complaints, groups, told):
     assert complaint.startswith(told)
 
 
-def test_long_chain_of_groups_is_refused(complaints):
+def test_a_long_chain_of_groups_is_resolved(read):
     groups = "".join(f"  g{n}: g{n + 1}\n" for n in range(500)) + "  g500: a\n"
-    assert any("is below 20 other groups" in line for line in complaints(SEVERAL + "groups:\n" + groups))
+    assert read(SEVERAL + "groups:\n" + groups).groups["g0"] == ("a",)
 
 
 def test_aliased_bomb_is_refused_at_once(complaints):
@@ -867,51 +805,44 @@ def test_experiments_of_the_paper_expand_to_their_tables():
     assert names(grid.select()) == ["quickstart"]
 
 
-def test_every_published_value_of_a_small_machine_has_its_cell():
-    """Tables 2 to 8; 00 and d0 "as originally proposed" start at zero biases, the others do not."""
-    grid = read_grid(EXPERIMENTS)
-    columns = ("data", "model_hidden", "sampler", "learning_rate", "offsets", "init")
-    cells = {
-        (*(str(cell.row()[column]) for column in columns), experiment.table.scale)
-        for experiment in grid.select(["toy-tables", "mnist-16"])
+CELL = ("data", "model_hidden", "sampler", "learning_rate", "offsets", "init")
+PUBLISHED = ("dataset", "hidden", "sampler", "learning_rate", "offsets", "init")
+
+
+def rows_of_cells(*names):
+    """Return the settings of all cells of some experiments, as the tables of the paper name them."""
+    return {
+        (*(str(cell.row()[column]) for column in CELL), experiment.table.scale, str(experiment.trials))
+        for experiment in read_grid(EXPERIMENTS).select(names)
         for cell in experiment.cells
     }
-    tables = ("standard-methods", "init-", "reparameterization", "moving-average")
+
+
+def published(*tables):
     with (files("cbm_cli.paper") / "published-results.csv").open() as lines:
-        published = [row for row in csv.DictReader(lines) if row["table"].startswith(tables)]
-    assert len(published) == 36 + 28 + 72 + 18 + 14 + 18 + 18 + 14 + 27 + 27 + 21
-    for row in published:
-        original = "zero" if row["offsets"] in ("00", "d0") else "inverse-sigmoid"
-        init = original if row["init"] == "original" else row["init"]
+        return [row for row in csv.DictReader(lines) if row["table"].startswith(tables)]
+
+
+def test_every_published_value_of_a_small_machine_has_its_cell():
+    """Tables 2 to 8; 00 and d0 "as originally proposed" start at zero biases, the others do not."""
+    cells = {row[:-1] for row in rows_of_cells("toy-tables", "mnist-16")}
+    rows = published("standard-methods", "init-", "reparameterization", "moving-average")
+    assert len(rows) == 36 + 28 + 72 + 18 + 14 + 18 + 18 + 14 + 27 + 27 + 21
+    for row in rows:
+        if row["init"] == "original":
+            row["init"] = "zero" if row["offsets"] in ("00", "d0") else "inverse-sigmoid"
         scale = "total" if row["log_likelihood_scale"] == "total" else "per-sample"
-        key = (
-            row["dataset"],
-            row["hidden"],
-            row["sampler"],
-            row["learning_rate"],
-            row["offsets"],
-            init,
-            scale,
-        )
-        assert key in cells
+        assert (*(row[column] for column in PUBLISHED), scale) in cells
 
 
 def test_every_published_value_of_the_eight_sets_has_its_cell():
     """Tables 9 and 10."""
-    grid = read_grid(EXPERIMENTS)
-    columns = ("data", "model_hidden", "sampler", "learning_rate", "offsets", "init")
-    cells = {
-        (*(str(cell.row()[column]) for column in columns), str(experiment.trials))
-        for experiment in grid.select(["eight-sets"])
-        for cell in experiment.cells
-    }
-    columns = ("dataset", "hidden", "sampler", "learning_rate", "offsets", "init", "trials")
-    with (files("cbm_cli.paper") / "published-results.csv").open() as lines:
-        published = [row for row in csv.DictReader(lines) if row["table"].startswith("big-rbm")]
-    assert len(published) == 2 * 96
-    for row in published:  # docs/decisions/0019-published-d0.md
+    rows = published("big-rbm")
+    assert len(rows) == 2 * 96
+    for row in rows:  # docs/decisions/0019-published-d0.md
         row["offsets"] = "d0^b_s" if row["offsets"] == "d0" else row["offsets"]
-    assert cells == {tuple(row[column] for column in columns) for row in published}
+    cells = {(*row[:-2], row[-1]) for row in rows_of_cells("eight-sets")}
+    assert cells == {tuple(row[column] for column in (*PUBLISHED, "trials")) for row in rows}
 
 
 def test_a_short_experiment_is_less_of_the_long_one():

@@ -6,8 +6,7 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import Sampler, Scheme
-from cbm_cli.grid.names import LETTERS
+from cbm_cli.grid.names import LETTERS, Sampler, Scheme
 
 PAIRS = ["".join(pair) for pair in product("0dmahr", repeat=2)]
 MARKS = [(before, sliding) for before in (True, False) for sliding in (True, False)]
@@ -58,31 +57,6 @@ def test_letters_weigh_data_mean_model_mean_half_and_noise():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("ddbs", "did you mean dd^b_s?"),
-        ("ddls", "did you mean dd^l_s?"),
-        ("aab", "did you mean aa^b?"),
-        ("dds", "did you mean dd^b_s?"),
-        ("dx", "unknown letters x"),
-        ("DD^b", "unknown letters D"),
-        ("dd^b^l", "cannot be read"),
-        ("dd^b^b", "cannot be read"),
-        ("dd_s_s", "cannot be read"),
-        ("dd^x", "one letter per layer"),
-        ("dd _s", "cannot be read"),
-        ("^b", "cannot be read"),
-        ("", "cannot be read"),
-    ],
-)
-def test_what_is_no_scheme_is_refused_with_a_remedy(text, told):
-    with pytest.raises(CbmError) as caught:
-        Scheme.parse(text)
-    assert repr(text) in str(caught.value)
-    assert told in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("text", "sampler", "canonical", "latex", "unicode"),
     [
         ("CD-1", Sampler(1, 1, restart=True), "CD-1", "CD-1", "CD-1"),
@@ -102,25 +76,38 @@ def test_sampler_reads_as_numbers_and_prints_one_way(text, sampler, canonical, l
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("kind", "text", "told"),
     [
-        ("PT_1", "2 or more temperatures; PCD-1 has one"),
-        ("PT_1-3", "2 or more temperatures; PCD-3 has one"),
-        ("PT_0", "2 or more temperatures"),
-        ("CD-0", "k must be 1 or more"),
-        ("PT_10-0", "k must be 1 or more"),
-        ("CD", "write CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact"),
-        ("CD1", "is unknown"),
-        ("PT-10", "is unknown"),
-        ("PT10", "is unknown"),
-        ("cd-1", "is unknown"),
-        ("CD--1", "is unknown"),
-        ("CD-1.5", "is unknown"),
-        ("", "is unknown"),
+        (Scheme, "ddbs", "did you mean dd^b_s?"),
+        (Scheme, "ddls", "did you mean dd^l_s?"),
+        (Scheme, "aab", "did you mean aa^b?"),
+        (Scheme, "dds", "did you mean dd^b_s?"),
+        (Scheme, "dx", "unknown letters x"),
+        (Scheme, "DD^b", "unknown letters D"),
+        (Scheme, "dd^b^l", "cannot be read"),
+        (Scheme, "dd^b^b", "cannot be read"),
+        (Scheme, "dd_s_s", "cannot be read"),
+        (Scheme, "dd^x", "one letter per layer"),
+        (Scheme, "dd _s", "cannot be read"),
+        (Scheme, "^b", "cannot be read"),
+        (Scheme, "", "cannot be read"),
+        (Sampler, "PT_1", "2 or more temperatures; PCD-1 has one"),
+        (Sampler, "PT_1-3", "2 or more temperatures; PCD-3 has one"),
+        (Sampler, "PT_0", "2 or more temperatures"),
+        (Sampler, "CD-0", "k must be 1 or more"),
+        (Sampler, "PT_10-0", "k must be 1 or more"),
+        (Sampler, "CD", "write CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact"),
+        (Sampler, "CD1", "is unknown"),
+        (Sampler, "PT-10", "is unknown"),
+        (Sampler, "PT10", "is unknown"),
+        (Sampler, "cd-1", "is unknown"),
+        (Sampler, "CD--1", "is unknown"),
+        (Sampler, "CD-1.5", "is unknown"),
+        (Sampler, "", "is unknown"),
     ],
 )
-def test_what_is_no_sampler_is_refused_with_a_remedy(text, told):
+def test_other_text_is_refused_with_a_remedy(kind, text, told):
     with pytest.raises(CbmError) as caught:
-        Sampler.parse(text)
+        kind.parse(text)
     assert repr(text) in str(caught.value)
     assert told in str(caught.value)

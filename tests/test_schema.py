@@ -3,16 +3,14 @@
 import json
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid import json_schema, read_grid
-from tests.builders import MACHINES, cbm, grid_text
+from tests.builders import MACHINES, VALIDATOR, cbm, grid_text
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
-VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 
 
 def toy(line):
@@ -102,58 +100,6 @@ def test_schema_accepts_what_the_reader_accepts(read, line, told):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "weight_scal: 1",
-        "ladders: 1.5",
-        "ladders: 0",
-        "ladders:",
-        "ladders: []",
-        "ladders: [[1]]",
-        "ladders: {a: 1}",
-        "weight_scale: small",
-        "weight_scale: -1",
-        "weight_scale: '-1e-3'",
-        "learning_rate: {decay: 0.9, every: 10 epochs}",
-        "learning_rate: {start: 1, decay: 2, every: 10 epochs}",
-        "momentum: 1",
-        "weight_decay: -1",
-        "chains: 0",
-        "swaps: none",
-        "sliding_factor: 1.5",
-        "sliding_factor: {visibel: 1}",
-        "batch: ful",
-        "init: zeros",
-        "data: mnst",
-        "data: {flip: on}",
-        "data: {name: mnist, sise: 3}",
-        "model: {kind: rbm}",
-        "model: 4",
-        "evaluate: exact",
-        "trials: [1, 2]",
-        "seed: -1",
-        "description: [a]",
-        "table: {rows: sampeler}",
-        "table: {scale: all}",
-        "table: {row: init}",
-        "zip: learning_rate",
-        "zip: [data.flip, model]",
-        "exclude: {sampler: PT_10}",
-        "exclude: [{}]",
-        "exclude: [{sampeler: PT_10}]",
-        "exclude: [{data: [{flip: on}]}]",
-        "when: [{if: {sampler: PT_10}}]",
-        "when: [{if: {sampler: PT_10}, set: {ladders: [2]}}]",
-        "when: [{if: {sampler: PT_10}, set: {data: {flip: on}}}]",
-    ],
-)
-def test_schema_refuses_what_the_reader_refuses(read, line):
-    with pytest.raises(CbmError):
-        read(toy(line))
-    assert not is_valid(toy(line))
-
-
-@pytest.mark.parametrize(
     "text", ["[a]", "{}", "experiments: {}", "experiments: {a/b: {}}", "experiments: {a: }"]
 )
 def test_schema_refuses_files_of_another_shape(read, text):
@@ -163,31 +109,24 @@ def test_schema_refuses_files_of_another_shape(read, text):
 
 
 @pytest.mark.parametrize(
-    ("kind", "field", "value"),
+    ("kind", "field", "value"),  # others: wherever a test expects a complaint, see `check_schema`
     [
-        ("dbm", "model", "{kind: dbm, hidden: [500, 0]}"),
-        ("dbm", "model", "{kind: dbm, hidden: 500-}"),
-        ("dbm", "model", "{kind: dbm, hidden: []}"),
-        ("auto-encoder", "model", "{kind: auto-encoder, hidden: quarter}"),
-        ("auto-encoder", "model", "{kind: auto-encoder, hidden: 4, encoder: step}"),
+        ("rbm", "ladders", "[[1]]"),
+        ("rbm", "weight_scale", "'-1e-3'"),
+        ("rbm", "zip", "[data.flip, model]"),
+        ("rbm", "exclude", "[{data: [{flip: on}]}]"),
+        ("rbm", "learning_rate", "{decay: 0.9, every: 10 epochs}"),
         ("rbm", "sampler", "PCD1"),
         ("rbm", "sampler", "PT-10"),
         ("rbm", "offsets", "dd^s_b"),
-        ("rbm", "offsets", "[00, dx]"),
-        ("rbm", "evaluate", "{every: 5 minutes}"),
         ("rbm", "evaluate", "{parts: train+tset}"),
-        ("rbm", "record", "weight_norm"),
         ("rbm", "record", "{what: weight_norms, window: 10}"),
-        ("rbm", "learning_rate", "{start: 1, steps: 0.1}"),
-        ("dbm", "data_phase", "gibbs-0"),
-        ("rbm", "gradient", "natrual"),
-        ("rbm", "gradient", "{kind: natural, damping: -1}"),
         ("rbm", "gradient_from", "sample"),
         ("rbm", "offsets_from", "other"),
-        ("dbm", "pretraining", "{epoch: 3}"),
-        ("dbm", "pretraining", "-1"),
+        ("dbm", "model", "{kind: dbm, hidden: 500-}"),
         ("dbm", "mean_field", "{rounds: 0}"),
-        ("rbm", "record", "{wat: bias_norms}"),
+        ("auto-encoder", "model", "{kind: auto-encoder, hidden: quarter}"),
+        ("auto-encoder", "model", "{kind: auto-encoder, hidden: 4, encoder: step}"),
     ],
 )
 def test_schema_refuses_bad_values_of_each_kind_of_machine(read, kind, field, value):

@@ -14,6 +14,8 @@ from cbm_cli.cli.common import json_option, note, print_list
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from cbm_cli.datasets import DataSource, Entry
 
 
@@ -108,8 +110,8 @@ def fetch(names: tuple[str, ...], to: Path | None) -> None:
     """Download published data sets; files that are here and right are not downloaded again.
 
     Files go to the folder named by the environment variable CBM_DATA_DIR, or to the user's cache.
-    Interrupted downloads resume when the command is run again. CBM_DATA_MIRROR names the address of a folder
-    with the files, to use instead of the published addresses.
+    Finished files stay when a download is interrupted. CBM_DATA_MIRROR names the address of a folder with the
+    files, to use instead of the published addresses.
     """
     from cbm_cli.datasets import fetchable
 
@@ -133,19 +135,31 @@ def _fetch_all(names: Sequence[str], to: Path | None) -> list[str]:
     problems = []
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
-
-        def show(file: str, done: int, total: int | None):
-            task = progress.add_task(file, completed=done, total=total)
-            return lambda size: progress.advance(task, size)
-
         for name in names:
             try:
-                folder, fetched = fetch(name, to, show)
+                folder, fetched = fetch(name, to, lambda file: _Bar(progress, file))
                 text = f"{name}: {'fetched into' if fetched else 'is here already:'} {folder}"
                 progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
             except CbmError as error:
                 problems.append(str(error))
     return problems
+
+
+class _Bar:
+    """A progress bar of rich with the attributes that pooch uses."""
+
+    def __init__(self, progress: Progress, file: str) -> None:
+        self.total = 0
+        self.progress, self.task = progress, progress.add_task(file, total=None)
+
+    def update(self, size: int) -> None:
+        self.progress.update(self.task, total=self.total or None, advance=size)
+
+    def reset(self) -> None:
+        self.progress.reset(self.task)
+
+    def close(self) -> None:
+        pass
 
 
 def _source(name: str) -> DataSource:

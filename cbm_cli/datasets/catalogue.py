@@ -1,6 +1,5 @@
 """Loading data sets, by name or from files, and what is known of each without loading it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,43 +14,17 @@ from cbm_cli.datasets.sources import SOURCES, DataSource
 from cbm_cli.datasets.spec import DataSpec, make_spec
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
 
-_TOYS: dict[str, Callable[..., Dataset]] = {
-    "bars-and-stripes": bars_and_stripes,
-    "shifting-bar": shifting_bar,
-}
+_TOYS = {"bars-and-stripes": bars_and_stripes, "shifting-bar": shifting_bar}
 
 
-def names() -> list[str]:
-    """Return the names of the data sets."""
-    return list(SOURCES)
+def load(data: DataSpec | str | None = None, /, *, folder: str | Path = "", **options: Any) -> Dataset:
+    """Return a data set to train on, given with its options, or by name and fields of `DataSpec`.
 
-
-def load(
-    data: DataSpec | str | None = None,
-    /,
-    *,
-    folder: str | Path = "",
-    width: int | None = None,
-    **options: Any,
-) -> Dataset:
-    """Return a data set to train on.
-
-    Parameters
-    ----------
-    data : DataSpec or str, optional
-        A data set with its options; or the name of one, with fields of `DataSpec` as ``options``.
-    folder : path
-        Paths are relative to it.
-    width : int, optional
-        Columns expected of files; LIBSVM files may have fewer.
-
-    Raises
-    ------
-    DataError
-        Options that do not fit, files that are missing or damaged, a training part of one value only.
+    Paths are relative to ``folder``. DataError for options that do not fit, files that are missing or
+    damaged, and a training part of one value only.
     """
     spec = data if isinstance(data, DataSpec) else make_spec(**options | ({"name": data} if data else {}))
-    dataset = _load(spec, folder, width)
+    dataset = _load(spec, folder, None)
     if dataset.train.min() == dataset.train.max():
         raise DataError(
             f"{spec.path or dataset.name}: all values of the training part are {dataset.train.max()}; "
@@ -64,15 +37,9 @@ def load(
 def load_source(source: str, width: int | None = None, test: str | None = None) -> Dataset:
     """Return all parts of the data set that a command line names.
 
-    Parameters
-    ----------
-    source : str
-        A data set with its options, as ``mnist`` or ``shifting-bar:size=9,bar=1,flip=true``; or the path of a
-        file in any format that a grid takes, as ``rows.csv`` or ``grey.npy:binarise=threshold``.
-    width : int, optional
-        Visible units of the machine; rows of a LIBSVM file are filled up to it.
-    test : str, optional
-        A file of the test part.
+    ``source`` is a data set with its options, as ``mnist`` or ``shifting-bar:size=9,bar=1,flip=true``, or a
+    file, as ``rows.csv`` or ``grey.npy:binarise=threshold``; ``test`` is a file of the test part. Rows of a
+    LIBSVM file are filled up to ``width``.
     """
     name, _, text = (source, "", "") if Path(source).is_file() else source.rpartition(":")
     if Path(name).is_file():
@@ -161,10 +128,9 @@ def _published(spec: DataSpec) -> Dataset:
         except DataError as error:
             raise DataError(f"{error}; `cbm data fetch {spec.name}` gets it again", "name") from None
     rows = _divided(source, rows)
-    levels = 1
     if source.grey:
         rows = binarised(rows, spec.binarise, spec.threshold, 255)
-        levels = 255 if spec.binarise == "none" else 1
+    levels = 255 if source.grey and spec.binarise == "none" else 1
     rows = {part: np.ascontiguousarray(values) for part, values in rows.items()}
     return Dataset(spec.name, **rows, levels=levels, image=source.image)
 

@@ -1,13 +1,12 @@
 """Downloads of published files, and their checksums.
 
-Interrupted downloads resume, in this call or the next. They go to a hidden file, which gets its name only
-with the right checksum. Checksums are of the content after gunzip: some mirrors pack files.
+Downloads go to a hidden file, which gets its name only with the right checksum; interrupted ones start again.
+Checksums are of the content after gunzip: some mirrors pack files.
 """
 
 import hashlib
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,10 @@ from cbm_cli.datasets.formats import unpacked
 from cbm_cli.datasets.sources import SOURCES, DataSource, File, find, home
 
 MIRROR = "CBM_DATA_MIRROR"  # environment variable: address of a folder of data
-TRIES = 5  # downloads from one address that may break off, each after some bytes
+TRIES = 3  # downloads from one address that may break off, each after some bytes
 TIMEOUT = 30.0  # seconds without a byte after which a connection counts as broken
 
-# Makes a progress bar: takes a file's name, the bytes that are here and all of them if known, and returns a
-# function that takes the number of bytes that have come since its last call.
-Show = Callable[[str, int, int | None], Callable[[int], Any]]
+Show = Callable[[str], Any]  # from the name of a file to a progress bar as pooch takes it
 
 
 class _Unfetched(Exception):
@@ -70,20 +67,8 @@ def check_files(name: str) -> list[Checked]:
 def fetch(name: str, to: str | Path | None = None, show: Show | None = None) -> tuple[Path, bool]:
     """Download the files of a published data set, unless they are here and right.
 
-    Parameters
-    ----------
-    to : path, optional
-        Folder of data to put them into; default: the one in ``CBM_DATA_DIR``, or the user's cache.
-
-    Returns
-    -------
-    (pathlib.Path, bool)
-        The folder of its files, and whether anything was downloaded.
-
-    Raises
-    ------
-    DataError
-        One line: why, which files to get by hand from where, and into which folder to put them.
+    Return the folder of its files, and whether anything was downloaded. They go to the folder of data ``to``;
+    default: the one in ``CBM_DATA_DIR``, or the user's cache.
     """
     source = SOURCES[name]
     if not to:
@@ -157,10 +142,12 @@ def _fetch_file(file: File, urls: tuple[str, ...], folder: Path, show: Show | No
         part = target.with_name(f".{target.name}.part")
         try:
             _download(url, part, file, show)
+            os.replace(part, target)
         except _Unfetched as problem:
             problems.append(str(problem))
             continue
-        os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
         for twin in (folder / file.stem, folder / f"{file.stem}.gz"):
             if twin != target:
                 twin.unlink(missing_ok=True)  # a wrong one, packed otherwise, might be read first
@@ -169,50 +156,25 @@ def _fetch_file(file: File, urls: tuple[str, ...], folder: Path, show: Show | No
 
 
 def _download(url: str, part: Path, file: File, show: Show | None) -> None:
-    """Fill ``part`` until its checksum is right; what breaks off stays for another time."""
+    """Fill ``part`` with the content of an address that has the right checksum."""
+    from pooch import HTTPDownloader
+    from requests import HTTPError, RequestException
+
     for _ in range(TRIES):
-        begun = part.stat().st_size if part.exists() else 0
-        whole = _append(url, part, file.stem, show)
-        checked = _check(file, part if part.exists() else None)
-        if checked.good:
-            return
-        if whole:
-            part.unlink()
-            if not begun:  # else it resumed something from elsewhere: once more from the start
-                raise _Unfetched(
-                    f"{url} has the wrong checksum: expected {checked.expected}, found {checked.found}"
-                )
-        elif not part.exists() or part.stat().st_size == begun:
+        bar = show(file.stem) if show else False
+        options = {"timeout": TIMEOUT, "headers": {"Accept-Encoding": "identity"}}
+        try:
+            HTTPDownloader(bar, 1 << 14, **options)(url, str(part), None)
+        except HTTPError as error:
+            raise _Unfetched(f"{url} answers {error.response.status_code}") from None
+        except RequestException:
+            if part.stat().st_size:
+                continue
             raise _Unfetched(
                 f"{urlsplit(url).netloc or url} cannot be reached or sends nothing of {file.stem}"
-            )
+            ) from None
+        checked = _check(file, part)
+        if checked.good:
+            return
+        raise _Unfetched(f"{url} has the wrong checksum: expected {checked.expected}, found {checked.found}")
     raise _Unfetched(f"{url} broke off {TRIES} times")
-
-
-def _append(url: str, part: Path, name: str, show: Show | None) -> bool:
-    """Download the rest of ``part``, or all of it where the server cannot resume; False if it breaks off."""
-    import requests
-
-    begun = part.stat().st_size if part.exists() else 0
-    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={begun}-"} if begun else {})
-    with (
-        suppress(requests.RequestException),
-        requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response,
-    ):
-        if response.status_code == requests.codes.range_not_satisfiable:  # what is here is as long, or longer
-            return True
-        if not response.ok:
-            raise _Unfetched(f"{url} answers {response.status_code}")
-        resumed = response.status_code == requests.codes.partial_content
-        length = response.headers.get("Content-Length")
-        done = begun if resumed else 0
-        advance = show(name, done, done + int(length) if length else None) if show else None
-        with part.open("ab" if resumed else "wb") as stream:
-            for block in response.iter_content(1 << 14):
-                stream.write(block)
-                if advance:
-                    advance(len(block))
-            stream.flush()
-            os.fsync(stream.fileno())
-        return True
-    return False

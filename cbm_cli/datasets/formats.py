@@ -63,13 +63,7 @@ def unpacked(path: Path) -> bytes:
 
 
 def read_tables(path: Path) -> dict[str, FileRows]:
-    """Return the tables of a file: one under the name ``""``, or one per part.
-
-    Raises
-    ------
-    DataError
-        The file cannot be read, has no known format, is cut short, or holds no rows of finite numbers.
-    """
+    """Return the tables of a file, one under the name ``""`` or one per part."""
     content = unpacked(path)
     if not content:
         raise DataError(f"{path}: is empty")
@@ -314,9 +308,7 @@ def _lines_of_labels(path: Path, content: bytes) -> np.ndarray:
     lines = [line.strip() for line in _decoded(path, content).splitlines() if line.strip()]
     for number, line in enumerate(lines, 1):
         if "," in line or ";" in line:
-            raise DataError(
-                f"{path}: label {number} is {line[:40]!r}; expected one label per row, in one column"
-            )
+            raise DataError(f"{path}: label {number} is {line[:40]!r}; expected one label per row")
     numbers = [bool(_NUMBER.fullmatch(line)) for line in lines]
     if len(lines) > 1 and not numbers[0] and all(numbers[1:]):
         lines, numbers = lines[1:], numbers[1:]

@@ -9,26 +9,14 @@ from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
 from cbm_cli.datasets.formats import FileRows, read_tables, table_of
 from cbm_cli.datasets.spec import DataSpec, title_of
 
-SAMPLE_KEY = 1  # key of the Philox generator that ``binarise: sample`` draws from
-
 _Parts = dict[str, tuple[str, FileRows]]  # part -> where its rows come from, the rows
 
 
 def read_own(spec: DataSpec, folder: str | Path = "", width: int | None = None) -> Dataset:
-    """Return the data set of a user's files.
+    """Return the data set of a user's files; rows of LIBSVM files are filled up to ``width``.
 
-    Parameters
-    ----------
-    folder : path
-        What the paths are relative to.
-    width : int, optional
-        Columns that are expected; LIBSVM files may have fewer.
-
-    Raises
-    ------
-    DataError
-        Files that are missing, damaged or of no known format; parts that differ in width; grey values without
-        `binarise`, or on an unknown scale.
+    DataError for files that are missing, damaged or of no known format, parts that differ in width, and grey
+    values without `binarise` or on an unknown scale.
     """
     tables = _widened(_read(spec, folder), width or 0)
     parts = {part: table.values for part, (_, table) in tables.items()}
@@ -36,12 +24,7 @@ def read_own(spec: DataSpec, folder: str | Path = "", width: int | None = None) 
     kept = binary and spec.scale in (None, 1) and spec.threshold < 1
     if not kept:
         if spec.binarise == "refuse":
-            _refuse(
-                tables,
-                lambda values: values > 1 if binary else (values != 0) & (values != 1),
-                _GREY,
-                "binarise",
-            )
+            _refuse(tables, lambda values: ~np.isin(values, (0, 1)), _GREY, "binarise")
         parts = _as_units(spec, tables)
     levels = 255 if spec.binarise == "none" and not kept else 1
     return Dataset(spec.name or title_of(spec.path), **parts, levels=levels, image=tables["train"][1].image)
@@ -52,13 +35,10 @@ def binarised(
 ) -> dict[str, np.ndarray]:
     """Return the grey values v of all parts as uint8.
 
-    Parameters
-    ----------
-    binarise : {'threshold', 'sample', 'none'}
-        ``threshold``: on where v / scale > threshold. ``sample``: on with probability v / scale, drawn once,
-        the same in every process. ``none``: v / scale in steps of 1/255.
+    ``threshold``: on where v / scale > threshold. ``sample``: on with probability v / scale, drawn once, the
+    same in every process. ``none``: v / scale in steps of 1/255.
     """
-    rng = np.random.Generator(np.random.Philox(key=SAMPLE_KEY))
+    rng = np.random.Generator(np.random.Philox(key=1))
     return {part: _units(values, binarise, threshold, scale, rng) for part, values in parts.items()}
 
 

@@ -22,20 +22,12 @@ def load_labels(
     Parameters
     ----------
     source : str
-        What `load_source` has loaded: ``mnist`` and ``caltech101-silhouettes`` come with labels.
+        What `load_source` has loaded; some published data sets come with labels.
     rows : dict
-        Number of rows by part.
+        Number of rows by part; each needs one label.
     files : str, optional
         ``TRAIN,TEST`` or ``FILE``: text or NPY, one label per row, or IDX; a single FILE may have the labels
         of all parts (NPZ or MAT, arrays ``train_labels`` or ``train`` and so on).
-    test : str, optional
-        A file with the labels of the test part.
-
-    Raises
-    ------
-    DataError
-        Labels of the training or the test part are missing, or are of a part that the data do not have, or
-        differ in number from its rows.
     """
     named = " and ".join(filter(None, (files, test))) or source
     found = _own(files, test) if files or test else _published(source)

@@ -1,6 +1,7 @@
 """The data sets that cbm knows, read from sources.yaml, and where the files of published ones are."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,23 +108,17 @@ def _cache() -> Path:
     return user_cache_path("cbm") / "data"
 
 
+def _form(files: dict[str, dict], at: Sequence[str] = (), ending: str = "") -> tuple[File, ...]:
+    urls = {stem: tuple(f"{folder}{stem}{ending}" for folder in at) for stem in files}
+    return tuple(
+        File(stem, file.get("part", ""), tuple(file["checksums"]), urls[stem]) for stem, file in files.items()
+    )
+
+
 def _source(name: str, entry: dict) -> DataSource:
-    forms = []
-    for form in entry.pop("forms", []):
-        ending, folders = form.get("ending", ""), form.get("at", [])
-        forms.append(
-            tuple(
-                File(
-                    stem,
-                    file.get("part", ""),
-                    tuple(file["checksums"]),
-                    tuple(f"{folder}{stem}{ending}" for folder in folders),
-                )
-                for stem, file in form["files"].items()
-            )
-        )
+    forms = tuple(_form(**form) for form in entry.pop("forms", []))
     image = Image(**entry.pop("image")) if "image" in entry else None
-    return DataSource(name, image=image, forms=tuple(forms), **entry)
+    return DataSource(name, image=image, forms=forms, **entry)
 
 
 def _read() -> dict[str, DataSource]:

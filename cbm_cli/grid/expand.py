@@ -35,13 +35,13 @@ from cbm_cli.grid.yaml_places import (
 MAX_CELLS = 1_000_000
 
 
-def _types(model: type[Frozen]) -> dict[str, Any]:
+def _types(model: type[Frozen], prefix: str = "") -> dict[str, Any]:
     hints = get_type_hints(model, include_extras=True)
-    return {name: hints[name] for name in model.model_fields}
+    return {f"{prefix}{name}": hints[name] for name in model.model_fields}
 
 
 FIELDS = _types(Settings)
-PATHS = FIELDS | {f"{name}.{inner}": kind for name in NESTED for inner, kind in _types(NESTED[name]).items()}
+PATHS = FIELDS | {path: kind for name in NESTED for path, kind in _types(NESTED[name], f"{name}.").items()}
 # `data: mnist` is short for `data: {name: mnist}`; one sliding factor is for both sides.
 SHORT = {
     "data": ("name",),
@@ -181,22 +181,18 @@ def _with_layers(model: Fields) -> Fields:
     hidden = model.get("hidden")
     if model.get("kind") not in DEEP or not isinstance(hidden, list):
         return model
-    if all(map(_is_layer, hidden)):
-        hidden = _as_text(hidden)
-    else:
-        hidden = marked(Items(map(_as_text, hidden)), hidden.mark)
-    return marked(Fields(model | {"hidden": hidden}), model.mark)
+    text = _as_text(hidden)
+    if text is hidden:
+        text = marked(Items(map(_as_text, hidden)), hidden.mark)
+    return marked(Fields(model | {"hidden": text}), model.mark)
 
 
 def _as_text(layers: Value) -> Value:
-    if not isinstance(layers, list) or not layers or not all(map(_is_layer, layers)):
+    """Return a list of sizes of layers as one text; anything else, such as a list of 500-500, as it is."""
+    if not layers or isinstance(layers, str):
         return layers
-    return marked(Text("-".join(layers)), layers.mark)
-
-
-def _is_layer(item: Value) -> bool:
-    """Whether it is, or is meant to be, the size of one layer: 500, not 500-500 or a list."""
-    return isinstance(item, str) and not re.search(r"\d\s*-", item)
+    sizes = all(isinstance(one, str) and not re.search(r"\d\s*-", one) for one in layers)
+    return marked(Text("-".join(layers)), layers.mark) if sizes else layers
 
 
 def with_field(fields: Mapping[str, Value], path: str, value: Value) -> dict[str, Value]:
@@ -367,20 +363,8 @@ def expand(
 ) -> dict[Settings, Cell]:
     """Return the cells of an experiment in the order of its axes, the last one fastest, each once.
 
-    Fields that change nothing in a cell have their defaults there, so that equal trainings are one cell.
-
-    Parameters
-    ----------
-    choices : mapping of str to list of Choice
-        Validated values of each setting, from `read_choices`.
-    rules : Rules
-        From `read_rules`; their conditions remember whether they ever held.
-    where : Value
-        The experiment, for problems of a whole cell.
-    effects : dict
-        For each value of the file whether it changes anything is added here.
-    problems : Problems
-        What is wrong with a cell is added here.
+    Fields that change nothing in a cell have their defaults there, so that equal trainings are one cell. The
+    experiment, ``where``, is the place of problems of a whole cell; ``effects`` are added to.
     """
     axes = _axes(choices, rules.ties)
     if prod(map(len, axes)) > MAX_CELLS:
@@ -422,8 +406,12 @@ def _changed(cell: Cell, when: list[tuple[Condition, dict[str, Value]]], problem
                 field = path.partition(".")[0]
                 sources = {name: choice.source for name, choice in cell.items()}
                 source = with_field(sources, path, value)[field]
-                choice = validated(field, marked(source, value.mark), problems)
-                if choice is None:
+                choice = validated(field, marked(source, value.mark), Problems())
+                if choice is None:  # the change is to blame, even for a part that it leaves alone
+                    if isinstance(source, dict):
+                        parts = ((name, marked(Text(part), value.mark)) for name, part in source.items())
+                        source = marked(Fields(parts), value.mark)
+                    validated(field, source, problems)
                     return None
                 cell = {name: old for name, old in cell.items() if name != INSTEAD.get(field)}
                 cell[field] = choice

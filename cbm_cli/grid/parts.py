@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from cbm_cli.datasets import DataSpec
 from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.values import (
     Count,
@@ -32,7 +33,7 @@ from cbm_cli.grid.values import (
     text_of_form,
     whole,
 )
-from cbm_cli.text import did_you_mean
+from cbm_cli.text import count, did_you_mean
 
 RECORDERS = (  # names of functions in trial/recorders.py
     "log_likelihood",
@@ -47,6 +48,11 @@ RECORDERS = (  # names of functions in trial/recorders.py
     "free_energy_gap",
 )
 OWN_RECORDER = r".+\.py:[A-Za-z_]\w*"  # file.py:function
+
+
+class Data(DataSpec, Frozen):
+    """A data set by name, or one read from files; paths are relative to the grid's folder."""
+
 
 # The machine
 
@@ -98,11 +104,8 @@ class Model(Frozen):
         if self.kind == "rbm" and self.layers > 2:
             raise Misfit("hidden", f"an rbm has one hidden layer, not {self.size}; a dbm has several")
         if self.kind == "dbm" and self.layers == 2:
-            raise Misfit(
-                "hidden",
-                f"a dbm with one hidden layer is an RBM; write kind: rbm, or two layers as in "
-                f"[{self.hidden}, {self.hidden}]",
-            )
+            remedy = f"write kind: rbm, or two layers as in [{self.hidden}, {self.hidden}]"
+            raise Misfit("hidden", f"a dbm with one hidden layer is an RBM; {remedy}")
         if self.kind == "auto-encoder" and self.loss == "cross-entropy" and self.decoder != "sigmoid":
             raise Misfit(
                 "decoder",
@@ -217,12 +220,7 @@ class LearningRate(Frozen):
     def pieces(self, updates_of: Callable[[str], int], total: int) -> list[tuple[int, float]]:
         """Return the first update and the rate of each stretch of constant rate in ``total`` updates.
 
-        Parameters
-        ----------
-        updates_of : callable
-            From the text of an interval, such as ``10 epochs``, to its number of updates.
-        total : int
-            Updates of the training; a longer training begins with the same pieces.
+        ``updates_of`` turns the text of an interval, such as ``10 epochs``, into updates.
         """
         pieces = [(0, self.start)]
         if self.decay:
@@ -318,7 +316,7 @@ class Pretraining(Frozen):
         if letters != 2:
             raise Misfit(
                 "offsets",
-                f"offset scheme {self.offsets} has {letters} letter{'s' * (letters > 1)}; "
+                f"offset scheme {self.offsets} has {count(letters, 'letter')}; "
                 "layers are pre-trained as RBMs, which need 2",
             )
         if self.sampler and self.sampler.startswith("FPCD"):

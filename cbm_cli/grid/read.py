@@ -1,15 +1,16 @@
 """From a grid file to experiments; everything that is wrong with the file is reported at once."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
 from pydantic import Field, ValidationError
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.data import Data
 from cbm_cli.grid.expand import (
     FIELDS,
     INSTEAD,
@@ -24,11 +25,9 @@ from cbm_cli.grid.expand import (
     report,
     with_field,
 )
-from cbm_cli.grid.parts import Model
 from cbm_cli.grid.settings import Experiment, Settings, TableSpec
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
 from cbm_cli.grid.yaml_places import (
-    MAX_DEPTH,
     Fields,
     Items,
     Mark,
@@ -48,15 +47,8 @@ from cbm_cli.text import did_you_mean
 SECTIONS = ("defaults", "default", "groups", "experiments")
 RULES = ("zip", "exclude", "when")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"  # also the name of a folder
-_EXAMPLE = Settings(
-    data=Data(name="mnist"),
-    model=Model(kind="rbm", hidden=1),
-    offsets="00",
-    sampler="CD-1",
-    learning_rate=1,
-    epochs=1,
-)
-COLUMNS = ("experiment", *_EXAMPLE.row())
+_MACHINE = {"model": {"kind": "rbm", "hidden": 1}, "offsets": "00", "sampler": "CD-1"}
+COLUMNS = ("experiment", *Settings(data={"name": "mnist"}, **_MACHINE, learning_rate=1, epochs=1).row())
 
 
 class Head(Frozen):
@@ -82,13 +74,7 @@ class Grid:
     default: tuple[str, ...]  # experiments that run where none is named: those under default:, or all
 
     def select(self, names: Sequence[str] = ()) -> list[Experiment]:
-        """Return the named experiments, those of named groups, or the default ones, each once.
-
-        Raises
-        ------
-        CbmError
-            A name is neither an experiment nor a group of the file.
-        """
+        """Return the named experiments, those of named groups, or the default ones, each once."""
         known = [*self.experiments, *self.groups]
         for name in names:
             if name not in known:
@@ -110,13 +96,9 @@ def read_grid(
 
     Parameters
     ----------
-    path : pathlib.Path
-        YAML file.
     overrides : mapping of str to str
         New values of fields, dotted where nested, as YAML text: ``[0.1, 0.05]`` for an axis. An overridden
         field leaves its ``zip``, and ``exclude`` and ``when`` may then match no cell.
-    trials : int, optional
-        Runs of each cell instead of the number in the file.
     selected : sequence of str
         Experiments and groups that the overrides are for; default: those under ``default:``, or all.
 
@@ -131,18 +113,19 @@ def read_grid(
     changes = _overrides(overrides, trials, problems)
     defaults = fields_of(sections["defaults"], KNOWN, problems) if "defaults" in sections else {}
     values = _experiments(root, sections, problems)
-    names = _Names(tuple(values), sections.get("groups"), problems)
-    default = names.resolve(sections["default"]) if "default" in sections else tuple(values)
-    groups = {name: names.group(name) for name in names.groups}
+    named = sections.get("groups", {})
+    groups = _groups(fields_of(named, named, problems) if "groups" in sections else {}, values, problems)
+    default = tuple(values)
+    if "default" in sections:
+        default = _resolve(sections["default"], values, groups, problems)
     changed = {one for name in selected for one in groups.get(name, (name,))} or {*default}
     experiments = {}
     for name, value in values.items():
         here = changes if name in changed else {}
         experiments[name] = _experiment(name, value, defaults, here, effects, problems)
-    _check_starts(experiments, values, problems)
+    experiments = _linked(experiments, values, problems)
     _check_effects(effects, problems)
     problems.raise_any()
-    experiments = {name: _with_sources(experiments, name) for name in experiments}
     return Grid(Path(path), experiments, groups, default)
 
 
@@ -228,9 +211,8 @@ def _places(cell: Cell, experiment: Value) -> dict[str, Place]:
 
 
 def _head(fields: Mapping[str, Value], experiment: Value, problems: Problems) -> Head:
-    given = marked(Fields(fields), experiment.mark)
-    if "table" in fields:
-        given["table"] = _table(fields["table"], problems)
+    table = {"table": _table(fields["table"], problems)} if "table" in fields else {}
+    given = marked(Fields(fields | table), experiment.mark)
     try:
         return Head.model_validate(given)
     except ValidationError as error:
@@ -258,82 +240,70 @@ def _check_matched(rules: Rules, own: Mapping[str, Value], problems: Problems) -
             problems.add(condition.mark, "holds for no cell of the grid")
 
 
-def _check_starts(
-    experiments: Mapping[str, Experiment], values: Mapping[str, Value], problems: Problems
-) -> None:
-    """Add a problem for each experiment that starts from one that is missing, or in the end from itself."""
-    for name, experiment in experiments.items():
-        for source in _names_of_sources(experiment):
-            value = values[name].get("start_from", values[name])
-            value = value.get("experiment", value) if isinstance(value, dict) else value
+def _linked(
+    experiments: dict[str, Experiment], values: Mapping[str, Value], problems: Problems
+) -> dict[str, Experiment]:
+    """Return the experiments, each with those that it starts from; missing ones and circles are problems."""
+    sources = {
+        name: list(dict.fromkeys(filter(None, (cell.start_from.experiment for cell in one.cells))))
+        for name, one in experiments.items()
+    }
+
+    def mark(name: str) -> Mark:
+        value = values[name].get("start_from", values[name])
+        return (value.get("experiment", value) if isinstance(value, dict) else value).mark
+
+    for name, wanted in sources.items():
+        for source in wanted:
             if source not in experiments:
-                problems.add(
-                    value.mark, f"there is no experiment {source}{did_you_mean(source, experiments)}"
-                )
-            elif name in _all_sources(experiments, source):
-                problems.add(value.mark, f"starts from {source}, which starts from {name} in the end")
+                hint = did_you_mean(source, experiments)
+                problems.add(mark(name), f"there is no experiment {source}{hint}")
+    try:
+        order = [name for name in TopologicalSorter(sources).static_order() if name in experiments]
+    except CycleError as error:
+        for source, name in pairwise(error.args[1]):
+            problems.add(mark(name), f"starts from {source}, which starts from {name} in the end")
+        return experiments
+    linked: dict[str, Experiment] = {}
+    for name in order:
+        own = tuple(linked[source] for source in sources[name] if source in linked)
+        linked[name] = replace(experiments[name], sources=own)
+    return {name: linked[name] for name in experiments}
 
 
-def _names_of_sources(experiment: Experiment) -> list[str]:
-    names = dict.fromkeys(cell.start_from.experiment for cell in experiment.cells)
-    return [name for name in names if name]
+def _resolve(
+    value: Value, experiments: Collection[str], groups: Mapping[str, tuple[str, ...]], problems: Problems
+) -> tuple[str, ...]:
+    """Return the experiments that a name, or a list of names, stands for."""
+    items = value if isinstance(value, list) else [value]
+    if not items:
+        problems.add(value.mark, "names no experiment")
+    found: dict[str, None] = {}
+    for item in items:
+        name = shown(item)
+        if name in experiments or name in groups:
+            found |= dict.fromkeys([name] if name in experiments else groups[name])
+        else:
+            hint = did_you_mean(name, [*experiments, *groups])
+            problems.add(item.mark, f"there is no experiment or group {name}{hint}")
+    return tuple(found)
 
 
-def _all_sources(experiments: Mapping[str, Experiment], name: str) -> set[str]:
-    """Return an experiment, those that it starts from, and so on."""
-    found, waiting = set(), [name]
-    while waiting:
-        one = waiting.pop()
-        if one in experiments and one not in found:
-            found.add(one)
-            waiting += _names_of_sources(experiments[one])
-    return found
-
-
-def _with_sources(experiments: Mapping[str, Experiment], name: str) -> Experiment:
-    sources = (_with_sources(experiments, source) for source in _names_of_sources(experiments[name]))
-    return replace(experiments[name], sources=tuple(sources))
-
-
-class _Names:
-    """Resolves names of experiments and groups, each group once, however they nest."""
-
-    def __init__(self, experiments: tuple[str, ...], groups: Value | None, problems: Problems) -> None:
-        self.experiments = experiments
-        self.problems = problems
-        self.groups = {} if groups is None else fields_of(groups, groups, problems)
-        self.resolved: dict[str, tuple[str, ...]] = {}
-        self.open: list[str] = []
-        for name, value in self.groups.items():
-            if name in self.experiments:
-                problems.add(value.mark, "is already the name of an experiment", at_key=True)
-
-    def resolve(self, value: Value) -> tuple[str, ...]:
-        """Return the experiments that a name, or a list of names, stands for."""
+def _groups(
+    values: Mapping[str, Value], experiments: Collection[str], problems: Problems
+) -> dict[str, tuple[str, ...]]:
+    """Return the experiments of each group; groups may hold groups."""
+    groups: dict[str, tuple[str, ...]] = dict.fromkeys(values, ())
+    inner = {}
+    for name, value in values.items():
         items = value if isinstance(value, list) else [value]
-        if not items:
-            self.problems.add(value.mark, "names no experiment")
-        found: dict[str, None] = {}
-        for item in items:
-            name = shown(item)
-            if name in self.groups and name not in self.experiments:
-                found |= dict.fromkeys(self.group(name))
-            elif name in self.experiments:
-                found[name] = None
-            else:
-                hint = did_you_mean(name, [*self.experiments, *self.groups])
-                self.problems.add(item.mark, f"there is no experiment or group {name}{hint}")
-        return tuple(found)
-
-    def group(self, name: str) -> tuple[str, ...]:
-        """Return the experiments of a group."""
-        value = self.groups[name]
-        if name in self.open or len(self.open) > MAX_DEPTH:
-            problem = "contains itself" if name in self.open else f"is below {MAX_DEPTH} other groups"
-            self.problems.add(value.mark, problem, at_key=True)
-            return ()
-        if name not in self.resolved:
-            self.open.append(name)
-            self.resolved[name] = self.resolve(value)
-            self.open.pop()
-        return self.resolved[name]
+        inner[name] = {shown(item) for item in items} & groups.keys() - {*experiments}
+        if name in experiments:
+            problems.add(value.mark, "is already the name of an experiment", at_key=True)
+    try:
+        for name in TopologicalSorter(inner).static_order():
+            groups[name] = _resolve(values[name], experiments, groups, problems)
+    except CycleError as error:
+        first = next(name for name in values if name in error.args[1])
+        problems.add(values[first].mark, "contains itself", at_key=True)
+    return groups

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cbm_cli import datasets
-from cbm_cli.grid.data import OF_FILES
+from cbm_cli.datasets import OF_FILES, SOURCES
 from cbm_cli.grid.expand import PATHS, SHORT
 from cbm_cli.grid.read import COLUMNS, NAME, Head
 from cbm_cli.grid.settings import NESTED, Settings, TableSpec
@@ -32,27 +31,20 @@ def json_schema() -> Schema:
     """
     names = _axis(_TEXT)
     experiment = _ref("experiment")
+    groups = {"type": "object", "additionalProperties": names}
+    named = {"patternProperties": {f"^{NAME}$": experiment}, "minProperties": 1}
     sections = {
         "defaults": _about("Fields of all experiments that do not give their own", experiment),
         "default": _about("Experiments or groups that a bare `cbm run FILE` runs", names),
-        "groups": _about(
-            "Several experiments under one name", {"type": "object", "additionalProperties": names}
-        ),
-        "experiments": {
-            "description": "The experiments by name",
-            "type": "object",
-            "patternProperties": {f"^{NAME}$": experiment},
-            "additionalProperties": False,
-            "minProperties": 1,
-        },
+        "groups": _about("Several experiments under one name", groups),
+        "experiments": _about("The experiments by name", _object({}) | named),
     }
+    shared = {"experiment": _experiment(), "condition": _condition(), "set": _assignment()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Experiment grid of cbm",
         **_object(sections, "experiments"),
-        "$defs": _values()
-        | _columns()
-        | {"experiment": _experiment(), "condition": _condition(), "set": _assignment()},
+        "$defs": _values() | _columns() | shared,
     }
 
 
@@ -61,7 +53,7 @@ def _values() -> dict[str, Schema]:
     values = {name: one for name, one in _properties(Settings).items() if name not in NESTED}
     for name, model in NESTED.items():
         values |= {f"{name}.{part}": one for part, one in _properties(model).items()}
-    values["data.name"] = {"description": values["data.name"]["description"], "enum": datasets.names()}
+    values["data.name"] = {"description": values["data.name"]["description"], "enum": [*SOURCES]}
     for name, model in NESTED.items():
         values[name] = _mapping(name, {part: _ref(f"{name}.{part}.axis") for part in model.model_fields})
     return values | {f"{path}.axis": _axis(_ref(path)) for path in PATHS}
@@ -83,19 +75,14 @@ def _experiment() -> Schema:
         table[name] = _about(table[name]["description"], _ref("column.axis"))
     tie = _list({"enum": list(Settings.model_fields)})
     change = _object({"if": _ref("condition"), "set": _ref("set")}, "if", "set")
-    return _object(
-        _properties(Head)
-        | {"table": _about(Head.model_fields["table"].description, _object(table))}
-        | {
-            name: _about(info.description, _ref(f"{name}.axis"))
-            for name, info in Settings.model_fields.items()
-        }
-        | {
-            "zip": _about("Axes that advance together", {"anyOf": [tie, _list(tie)]}),
-            "exclude": _about("Cells to leave out", _list(_ref("condition"))),
-            "when": _about("Fields to set for some cells", _list(change)),
-        }
-    )
+    settings = Settings.model_fields.items()
+    fields = _properties(Head) | {
+        "table": _about(Head.model_fields["table"].description, _object(table)),
+        "zip": _about("Axes that advance together", {"anyOf": [tie, _list(tie)]}),
+        "exclude": _about("Cells to leave out", _list(_ref("condition"))),
+        "when": _about("Fields to set for some cells", _list(change)),
+    }
+    return _object(fields | {name: _about(info.description, _ref(f"{name}.axis")) for name, info in settings})
 
 
 def _columns() -> dict[str, Schema]:

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.data import Data
 from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
 from cbm_cli.grid.parts import (
+    Data,
     EarlyStopping,
     Evaluate,
     Gradient,
@@ -35,6 +35,7 @@ from cbm_cli.grid.values import (
     text_of_form,
 )
 from cbm_cli.grid.yaml_places import Place
+from cbm_cli.text import count
 
 
 class Settings(Frozen):
@@ -282,8 +283,8 @@ def _check_scheme(settings: Settings) -> None:
     if len(letters) != model.layers:
         raise Misfit(
             "offsets",
-            f"offset scheme {settings.offsets} has {len(letters)} letter{'s' * (len(letters) > 1)}; "
-            f"{_a(model.kind)} of {model.layers} layers needs {model.layers}",
+            f"offset scheme {settings.offsets} has {count(len(letters), 'letter')}; "
+            f"this {model.kind} of {model.layers} layers needs {model.layers}",
         )
     if settings.sliding_factor.visible == 0 and settings.scheme.sliding and letters[0] != "d":
         raise Misfit(
@@ -347,13 +348,7 @@ def _check_evaluation(settings: Settings) -> None:
             "it is judged by its cost: write method: cost",
         )
     if kind != "auto-encoder" and method == "cost":
-        raise Misfit(
-            "evaluate", f"method cost is for auto encoders; {_a(kind)} has a likelihood: exact or ais"
-        )
-
-
-def _a(kind: str) -> str:
-    return f"{'a' if kind == 'dbm' else 'an'} {kind}"
+        raise Misfit("evaluate", f"method cost is for auto encoders; write exact or ais for the {kind}")
 
 
 @dataclass(frozen=True)

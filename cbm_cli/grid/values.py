@@ -51,18 +51,10 @@ class Misfit(ValueError):
 def text_of_form(
     pattern: str, remedy: str, canonical: Callable[[re.Match], str] = lambda match: match[0], **numbers: int
 ) -> Any:
-    """Return the type of a text of a given form.
+    """Return the type of a text that matches a pattern, which editors check, too.
 
-    Parameters
-    ----------
-    pattern : str
-        Regular expression of the whole text without the spaces around it; editors check it, too.
-    remedy : str
-        What to write instead of anything else.
-    canonical : callable, optional
-        From the match to the canonical spelling; raises ValueError where the form alone is not enough.
-    **numbers : int
-        ``minimum`` and ``maximum`` of the numbers that YAML may make of such a text.
+    ``remedy`` says what to write; ``canonical`` turns the match into the canonical spelling, or raises
+    ValueError. ``numbers`` are the ``minimum`` and ``maximum`` of numbers that YAML may make of such a text.
     """
 
     def parse(given: object) -> str:

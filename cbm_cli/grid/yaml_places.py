@@ -4,7 +4,7 @@ Scalars stay text. YAML itself would take the scheme ``00`` for the number 0, ``
 for False, and would keep the last of two equal keys.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -16,9 +16,11 @@ from cbm_cli.text import did_you_mean
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
 MAX_DEPTH = 20
-_PLAIN_TAGS = {None, "!", *(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))}
+_DEEP = f"is nested more than {MAX_DEPTH} levels deep, or contains an alias of itself"
+_PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 _REMEDIES = {
-    "mapping values are not allowed here": "; quote a text that has a colon, or check the indentation"
+    "mapping values are not allowed here": "; quote a text that has a colon, or check the indentation",
+    "but found another document": "; write one document, without ---",
 }
 
 
@@ -90,14 +92,9 @@ class Problems:
 
 
 def load(path: Path, problems: Problems) -> Value:
-    """Read a YAML file.
+    """Read a YAML file; duplicate keys, keys that are not text, and tags are added to ``problems``.
 
-    Duplicate keys, keys that are not text, and tags are added to ``problems``.
-
-    Raises
-    ------
-    CbmError
-        There is no such file, or it is not UTF-8, not YAML, empty, or too large once aliases are expanded.
+    Raises CbmError if it is missing, not UTF-8, not YAML, empty, or too large once aliases are expanded.
     """
     try:
         with open(path, "rb") as file:
@@ -123,14 +120,20 @@ def parse(text: str, source: str, problems: Problems) -> Value:
     loaders = (getattr(yaml, "CBaseLoader", None), yaml.BaseLoader)  # the second one has the better messages
     for loader in filter(None, loaders):
         try:
-            return _Reader(yaml.parse(text, Loader=loader), source, problems).read()
+            _check_depth(text, source, loader)
+            root = yaml.compose(text, Loader=loader)
+            break
         except yaml.reader.ReaderError as error:
             complaint = f"{_at(source, text[: error.position])}: is not YAML: {error.reason}"
         except yaml.MarkedYAMLError as error:
             place = _place(source, error.problem_mark or error.context_mark)
             words = ", ".join(filter(None, (error.context, error.problem)))
             complaint = f"{place}: is not YAML: {words}{_REMEDIES.get(error.problem, '')}"
-    raise CbmError(complaint)
+    else:
+        raise CbmError(complaint)
+    if root is None:
+        raise CbmError(f"{source}: is empty")
+    return _Reader(source, problems).value(root, "", None, 0)
 
 
 def _at(source: str, before: str) -> Place:
@@ -141,70 +144,45 @@ def _place(source: str, mark: yaml.Mark) -> Place:
     return Place(source, mark.line + 1, mark.column + 1)
 
 
-class _Reader:
-    """Builds values from the events of a parser, without recursion of the parser's own."""
+def _check_depth(text: str, source: str, loader: type) -> None:
+    """Refuse deep nesting before `yaml.compose`, which calls itself at every level."""
+    depth = -1
+    for event in yaml.parse(text, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise CbmError(f"{_place(source, event.start_mark)}: {_DEEP}")
 
-    def __init__(self, events: Iterator[yaml.Event], source: str, problems: Problems) -> None:
-        self.events, self.source, self.problems = events, source, problems
-        self.anchors: dict[str, list[yaml.Event]] = {}  # the events of each anchored value
-        self.recorded: list[list[yaml.Event]] = []  # those of the anchored values that are being read
+
+class _Reader:
+    """Turns nodes into values; an alias is a node that stands in several places."""
+
+    def __init__(self, source: str, problems: Problems) -> None:
+        self.source, self.problems = source, problems
         self.values = 0
 
-    def read(self) -> Value:
-        event = next(event for event in self.events if not isinstance(event, _STARTS))
-        if isinstance(event, yaml.StreamEndEvent):
-            raise CbmError(f"{self.source}: is empty")
-        root = self.value(event, "", None, 0)
-        next(self.events)  # the end of the document
-        if isinstance(event := next(self.events), yaml.DocumentStartEvent):
-            place = _place(self.source, event.start_mark)
-            raise CbmError(f"{place}: is a second document; write one document, without ---")
-        return root
-
-    def next(self) -> yaml.Event:
-        event = next(self.events)
-        for events in self.recorded:
-            events.append(event)
-        return event
-
-    def value(self, event: yaml.Event, label: str, key: Place | None, depth: int) -> Value:
-        place = _place(self.source, event.start_mark)
-        if isinstance(event, yaml.AliasEvent):
-            return self.alias(event, place, label, key, depth)
+    def value(self, node: yaml.Node, label: str, key: Place | None, depth: int) -> Value:
+        place = _place(self.source, node.start_mark)
         self.values += 1
         if depth > MAX_DEPTH:
-            raise CbmError(f"{place}: is nested more than {MAX_DEPTH} levels deep")
+            raise CbmError(f"{place}: {_DEEP}")
         if self.values > MAX_VALUES:
             raise CbmError(
                 f"{self.source}: has more than {MAX_VALUES:,} values when its aliases are expanded"
             )
         mark = Mark(place, key or place, label)
-        if event.tag not in _PLAIN_TAGS:
-            self.problems.add(mark, f"the YAML tag {event.tag} means nothing here; remove it")
-        if event.anchor:
-            self.anchors.pop(event.anchor, None)
-            self.recorded.append([event])
-        value = marked(self.content(event, label, depth), mark)
-        if event.anchor:
-            self.anchors[event.anchor] = self.recorded.pop()
-        return value
+        if node.tag not in _PLAIN_TAGS:
+            self.problems.add(mark, f"the YAML tag {node.tag} means nothing here; remove it")
+        if isinstance(node, yaml.MappingNode):
+            return marked(self.fields(node, label, depth + 1), mark)
+        if isinstance(node, yaml.SequenceNode):
+            return marked(Items(self.value(item, label, None, depth + 1) for item in node.value), mark)
+        return marked(Text(node.value), mark)
 
-    def content(self, event: yaml.Event, label: str, depth: int) -> Value:
-        if isinstance(event, yaml.MappingStartEvent):
-            return self.mapping(label, depth + 1)
-        if isinstance(event, yaml.SequenceStartEvent):
-            items = Items()
-            while not isinstance(item := self.next(), yaml.SequenceEndEvent):
-                items.append(self.value(item, label, None, depth + 1))
-            return items
-        return Text(event.value)
-
-    def mapping(self, label: str, depth: int) -> Fields:
+    def fields(self, node: yaml.MappingNode, label: str, depth: int) -> Fields:
         children = Fields()
-        while not isinstance(event := self.next(), yaml.MappingEndEvent):
-            key = self.value(event, label, None, depth)
-            inner = f"{label}.{key}" if label else str(key)
-            value = self.value(self.next(), inner, key.mark.place, depth)
+        for name, child in node.value:
+            key = self.value(name, label, None, depth)
+            value = self.value(child, f"{label}.{key}" if label else str(key), key.mark.place, depth)
             if not isinstance(key, str):
                 self.problems.add(key.mark, "a key must be plain text")
             elif key in children:
@@ -213,21 +191,6 @@ class _Reader:
             else:
                 children[str(key)] = value
         return children
-
-    def alias(self, event: yaml.Event, place: Place, label: str, key: Place | None, depth: int) -> Value:
-        """Read the events of the anchored value again, so that it gets the label of this place."""
-        if any(event.anchor == events[0].anchor for events in self.recorded):
-            raise CbmError(f"{place}: contains an alias of itself")
-        if event.anchor not in self.anchors:
-            raise CbmError(f"{place}: is not YAML: found undefined alias {event.anchor!r}")
-        events, recorded = self.events, self.recorded
-        self.events, self.recorded = iter(self.anchors[event.anchor]), []
-        value = self.value(next(self.events), label, key, depth)
-        self.events, self.recorded = events, recorded
-        return value
-
-
-_STARTS = yaml.StreamStartEvent, yaml.DocumentStartEvent
 
 
 def fields_of(value: Value, known: Collection[str], problems: Problems) -> Fields:
