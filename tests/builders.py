@@ -12,7 +12,7 @@ import numpy as np
 from click.testing import CliRunner
 
 from cbm_cli.cli import main
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings
 from cbm_cli.reference import states
 from cbm_cli.results import Outcome, Progress

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from cbm_cli.errors import IncompleteError
-from cbm_cli.grid import read_grid
+from cbm_cli.grid.read import read_grid
 from cbm_cli.statistics import compare
 from cbm_cli.statistics.comparison import (
     IDENTITY,

@@ -14,8 +14,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cbm_cli.datasets import SOURCES, DataError, Dataset, Image, available, catalogue, describe, load, names
-from cbm_cli.grid import Data
+from cbm_cli.datasets.catalogue import catalogue, describe, load
+from cbm_cli.datasets.dataset import DataError, Dataset, Image
+from cbm_cli.datasets.sources import SOURCES
+from cbm_cli.datasets.spec import available
+from cbm_cli.grid.data import Data
 from tests.builders import cbm, idx
 
 TRAIN, TEST = "train-images-idx3-ubyte", "t10k-images-idx3-ubyte"
@@ -404,7 +407,8 @@ def test_a_digest_changes_with_any_part_of_the_content_and_with_nothing_else():
 
 
 def test_a_digest_is_the_same_in_another_process():
-    script = "from cbm_cli.datasets import load; print(load('shifting-bar', size=9, bar=2, flip=True).digest)"
+    script = "from cbm_cli.datasets.catalogue import load; "
+    script += "print(load('shifting-bar', size=9, bar=2, flip=True).digest)"
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     digest = load("shifting-bar", size=9, bar=2, flip=True).digest
     assert re.fullmatch("[0-9a-f]{64}", digest)
@@ -471,8 +475,8 @@ def test_data_list_json_is_json_alone_and_its_examples_load():
     result = cbm("data", "list", "--json")
     entries = json.loads(result.stdout)
     assert result.stderr == ""
-    assert [entry["name"] for entry in entries] == names()
-    assert [entry["present"] for entry in entries] == [name not in PUBLISHED for name in names()]
+    assert [entry["name"] for entry in entries] == list(SOURCES)
+    assert [entry["present"] for entry in entries] == [name not in PUBLISHED for name in list(SOURCES)]
     assert entries[2]["looked_in"]
     for entry in entries[:2]:
         data = load(**entry["example"])

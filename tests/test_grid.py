@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import Data, Evaluate, Model, Settings, SlidingFactor, TableSpec, read_grid
+from cbm_cli.grid.data import Data
+from cbm_cli.grid.parts import Evaluate, Model, SlidingFactor
+from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.settings import Settings, TableSpec
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
 

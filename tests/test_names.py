@@ -6,8 +6,7 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import Sampler, Scheme
-from cbm_cli.grid.names import LETTERS
+from cbm_cli.grid.names import LETTERS, Sampler, Scheme
 
 PAIRS = ["".join(pair) for pair in product("0dmahr", repeat=2)]
 MARKS = [(before, sliding) for before in (True, False) for sliding in (True, False)]

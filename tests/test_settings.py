@@ -9,7 +9,7 @@ import pytest
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.jobs import Job
-from cbm_cli.grid import (
+from cbm_cli.grid.parts import (
     RECORDERS,
     EarlyStopping,
     Gradient,
@@ -18,11 +18,10 @@ from cbm_cli.grid import (
     Model,
     Pretraining,
     Record,
-    Settings,
-    Trial,
     WeightDecay,
-    read_grid,
 )
+from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import label
 from cbm_cli.results.identity import run_id
 from tests.builders import MACHINES, grid_text

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cbm_cli.datasets import Dataset, load
+from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Data
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of

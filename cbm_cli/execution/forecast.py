@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from cbm_cli.datasets import load
+from cbm_cli.datasets.catalogue import load
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cbm_cli.datasets import Dataset, available, load
+from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.spec import available
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.starts import FileStarts, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Trial

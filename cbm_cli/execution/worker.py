@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import cbm_cli
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash

@@ -1,6 +1,6 @@
 """The data of a cell: a set by name, or files of one's own."""
 
-from cbm_cli.datasets import OF_FILES, DataSpec
+from cbm_cli.datasets.spec import OF_FILES, DataSpec
 from cbm_cli.grid.values import Frozen
 
 __all__ = ["OF_FILES", "Data"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cbm_cli import datasets
+from cbm_cli.datasets.sources import SOURCES
 from cbm_cli.grid.data import OF_FILES
 from cbm_cli.grid.expand import PATHS, SHORT
 from cbm_cli.grid.read import COLUMNS, NAME, Head
@@ -61,7 +61,7 @@ def _values() -> dict[str, Schema]:
     values = {name: one for name, one in _properties(Settings).items() if name not in NESTED}
     for name, model in NESTED.items():
         values |= {f"{name}.{part}": one for part, one in _properties(model).items()}
-    values["data.name"] = {"description": values["data.name"]["description"], "enum": datasets.names()}
+    values["data.name"] = {"description": values["data.name"]["description"], "enum": list(SOURCES)}
     for name, model in NESTED.items():
         values[name] = _mapping(name, {part: _ref(f"{name}.{part}.axis") for part in model.model_fields})
     return values | {f"{path}.axis": _axis(_ref(path)) for path in PATHS}
