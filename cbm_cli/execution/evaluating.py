@@ -21,11 +21,6 @@ def evaluate_trials(store: Store, method: Method) -> Iterator[Evaluated]:
     Columns are named ``<part>_log_likelihood_<method>``, ``<part>_lower_bound_<method>``, ``<method>_log_z``
     and so on. Trials of auto encoders have none: they have no likelihood, and their costs are known. The
     summary is rewritten at the end, also if the evaluation is interrupted.
-
-    Raises
-    ------
-    CbmError
-        A data set is missing, a machine is too large for an exact sum, or the method is not for its kind.
     """
     loaded: dict[Data, Dataset] = {}
     manifest = store.manifest()

@@ -176,11 +176,6 @@ def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Set
     """Return the experiment that a cell starts from, and its cell of the same model and data.
 
     If there are several, the other settings decide, one after the other, until one cell is left.
-
-    Raises
-    ------
-    CbmError
-        No cell has the same model and data, or several have, but none with the other settings of this one.
     """
     source = next(one for one in experiment.sources if one.name == cell.start_from.experiment)
     found = [one for one in source.cells if (one.model, one.data) == (cell.model, cell.data)]
