@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from timing import Work
 
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.machines.estimates import Plain, log_z_of_base, schedule
 
 RATE, BATCH = 0.01, 100

@@ -15,8 +15,8 @@ import yaml
 from click.testing import CliRunner
 
 from cbm_cli.cli import main
-from cbm_cli.datasets import Dataset
-from cbm_cli.grid import json_schema
+from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import Settings
 from cbm_cli.reference import states
 from cbm_cli.results import Outcome, Progress

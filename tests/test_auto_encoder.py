@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import machine_of, pairs_of

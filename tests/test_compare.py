@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from cbm_cli.errors import IncompleteError
-from cbm_cli.grid import read_grid
+from cbm_cli.grid.read import read_grid
 from cbm_cli.statistics import compare
 from cbm_cli.statistics.comparison import (
     IDENTITY,

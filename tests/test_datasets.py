@@ -14,8 +14,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cbm_cli.datasets import SOURCES, DataError, Dataset, Image, available, catalogue, describe, load
-from cbm_cli.grid import Data
+from cbm_cli.datasets.catalogue import available, catalogue, describe, load
+from cbm_cli.datasets.dataset import DataError, Dataset, Image
+from cbm_cli.datasets.sources import SOURCES
+from cbm_cli.grid.parts import Data
 from tests.builders import cbm, idx
 
 TRAIN, TEST = "train-images-idx3-ubyte", "t10k-images-idx3-ubyte"

@@ -14,7 +14,7 @@ from threading import Event, Timer
 import pytest
 
 from cbm_cli import __version__
-from cbm_cli.datasets import load
+from cbm_cli.datasets.catalogue import load
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import Failure, Job, engines, worker
 from cbm_cli.execution.cluster import on_cluster

@@ -12,7 +12,9 @@ from matplotlib.image import imread
 from scipy.io import savemat
 
 from cbm_cli.cli.features import _picture
-from cbm_cli.datasets import DataError, Dataset, Image, load, load_labels
+from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.dataset import DataError, Dataset, Image
+from cbm_cli.datasets.labels import load_labels
 from cbm_cli.machines import classify
 from cbm_cli.machines.classify import accuracy
 from cbm_cli.machines.files import read_machine

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cbm_cli.datasets import SOURCES, fetching, load
-from cbm_cli.datasets.sources import File
+from cbm_cli.datasets import fetching
+from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.sources import SOURCES, File
 from tests.builders import cbm, lines
 
 PARTS = ("train", "valid", "test")
@@ -280,7 +281,6 @@ def test_without_a_network_one_line_says_what_to_put_where(fetch, server, other,
 
 def test_a_set_that_fails_does_not_keep_the_others_from_coming(toy, server, place, tmp_path, monkeypatch):
     monkeypatch.setattr(fetching, "fetchable", lambda: ["web", "dna"])
-    monkeypatch.setattr("cbm_cli.datasets.fetchable", lambda: ["web", "dna"])
     monkeypatch.setenv(fetching.MIRROR, server.address)
     assert "web.npz answers 404" in cbm("data", "fetch", "all", "--to", tmp_path, code=2).stderr
     assert_whole(place)

@@ -13,9 +13,13 @@ import yaml
 from scipy.io import savemat
 from scipy.sparse import csr_matrix
 
-from cbm_cli.datasets import DataError, Image, available, describe, load, load_rows
+from cbm_cli.datasets.catalogue import describe, load, load_rows
+from cbm_cli.datasets.dataset import DataError, Image
+from cbm_cli.datasets.spec import available
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import Data, json_schema, read_grid
+from cbm_cli.grid.parts import Data
+from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.schema import json_schema
 from tests.builders import arrays, cbm, idx, lines
 
 ROWS = np.random.Generator(np.random.Philox(key=11)).integers(0, 2, (20, 6), np.uint8)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.toys import bars_and_stripes
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import gradients

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import Data, Settings, read_grid
-from cbm_cli.grid.parts import Evaluate, Model, SlidingFactor
-from cbm_cli.grid.settings import TableSpec
+from cbm_cli.grid.parts import Data, Evaluate, Model, SlidingFactor
+from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.settings import Settings, TableSpec
 from tests.builders import check_schema
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
 from cbm_cli.trial.learner import Learner

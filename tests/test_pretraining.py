@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import dispatch as execution_run
 from cbm_cli.execution import make_agenda
-from cbm_cli.grid import read_grid
+from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial import loop as trial_loop

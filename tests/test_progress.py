@@ -12,10 +12,10 @@ import pytest
 
 from cbm_cli.cli import common
 from cbm_cli.cli.progress import Display
-from cbm_cli.datasets import load
+from cbm_cli.datasets.catalogue import load
 from cbm_cli.execution import Agenda, Ending, Job, forecast, forecast_run, make_agenda, slow_jobs
 from cbm_cli.execution.forecast import Span, _Cost
-from cbm_cli.grid import read_grid
+from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, TableSpec, Trial
 from cbm_cli.results import Store
 from tests.builders import GRID, cbm, summary

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
-from cbm_cli.datasets import Dataset, load
+from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import RECORDERS
+from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import Trail, empty_trail
 from cbm_cli.results import Store

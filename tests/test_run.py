@@ -30,8 +30,8 @@ def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
     text = GRID.replace("[CD-1, PT_4]", "exact").replace("[00, dd^b_s]", "dd^b_s")
     Path("grid.yaml").write_text(text)
     cbm("run", "grid.yaml", "-o", "out", "-j", 0)
-    from cbm_cli.datasets import load
-    from cbm_cli.grid import read_grid
+    from cbm_cli.datasets.catalogue import load
+    from cbm_cli.grid.read import read_grid
     from cbm_cli.trial.learner import Learner
 
     (experiment,) = read_grid(Path("grid.yaml")).select()

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import json_schema, read_grid
+from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.schema import json_schema
 from tests.builders import MACHINES, VALIDATOR, cbm, grid_text
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"

@@ -9,8 +9,8 @@ import pytest
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.jobs import Job
-from cbm_cli.grid import RECORDERS, Settings, Trial, read_grid
 from cbm_cli.grid.parts import (
+    RECORDERS,
     EarlyStopping,
     Gradient,
     LearningRate,
@@ -20,6 +20,8 @@ from cbm_cli.grid.parts import (
     Record,
     WeightDecay,
 )
+from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.results import label
 from cbm_cli.results.identity import run_id
 from tests.builders import MACHINES, check_schema, grid_text

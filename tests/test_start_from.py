@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid import Settings, Trial
+from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.trial.loop import run_trial

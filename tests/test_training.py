@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
-from cbm_cli.datasets import Dataset, load
+from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import Layout
 from cbm_cli.machines.files import Flat

@@ -164,7 +164,7 @@ def prune(words: tuple[str, ...], yes: bool, as_json: bool) -> None:
 
 def _wanted(grids: tuple[str, ...], results: Results) -> dict[str, set[str]]:
     from cbm_cli.execution.jobs import folders_of
-    from cbm_cli.grid import read_grid
+    from cbm_cli.grid.read import read_grid
 
     wanted: dict[str, set[str]] = {}
     for path in map(Path, grids):

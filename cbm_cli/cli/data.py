@@ -16,7 +16,8 @@ from cbm_cli.errors import CbmError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from cbm_cli.datasets import DataSource, Entry
+    from cbm_cli.datasets.catalogue import Entry
+    from cbm_cli.datasets.sources import DataSource
 
 
 @click.group()
@@ -33,7 +34,7 @@ def list_(as_json: bool) -> None:
     and ones of any of them. Files are looked for in the folder named by the environment variable
     CBM_DATA_DIR, then in the user's cache.
     """
-    from cbm_cli.datasets import catalogue
+    from cbm_cli.datasets.catalogue import catalogue
 
     entries = catalogue()
     if as_json:
@@ -55,7 +56,8 @@ def list_(as_json: bool) -> None:
 @json_option
 def info(name: str, as_json: bool) -> None:
     """Describe a data set: its size, whom to cite, its files and where they are."""
-    from cbm_cli.datasets import catalogue, written
+    from cbm_cli.datasets.catalogue import catalogue
+    from cbm_cli.datasets.spec import written
 
     source = _source(name)
     (entry,) = catalogue(name)
@@ -88,7 +90,8 @@ def verify(name: str | None) -> None:
 
     Exits with 1 if a file is wrong, or if the data set that is named is not complete.
     """
-    from cbm_cli.datasets import SOURCES, catalogue
+    from cbm_cli.datasets.catalogue import catalogue
+    from cbm_cli.datasets.sources import SOURCES
 
     if name:
         _published(name)
@@ -113,7 +116,7 @@ def fetch(names: tuple[str, ...], to: Path | None) -> None:
     Finished files stay when a download is interrupted. CBM_DATA_MIRROR names the address of a folder with the
     files, to use instead of the published addresses.
     """
-    from cbm_cli.datasets import fetchable
+    from cbm_cli.datasets.fetching import fetchable
 
     wanted = list(dict.fromkeys(one for name in names for one in (fetchable() if name == "all" else [name])))
     for name in wanted:
@@ -130,7 +133,7 @@ def _fetch_all(names: Sequence[str], to: Path | None) -> list[str]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from cbm_cli.datasets import fetch
+    from cbm_cli.datasets.fetching import fetch
 
     problems = []
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
@@ -164,7 +167,7 @@ class _Bar:
 
 def _source(name: str) -> DataSource:
     """Return a data set's record; CbmError, with a hint, if there is no such set."""
-    from cbm_cli.datasets import SOURCES
+    from cbm_cli.datasets.sources import SOURCES
     from cbm_cli.text import did_you_mean
 
     if name not in SOURCES:
@@ -197,7 +200,7 @@ def _record(entry: Entry) -> dict:
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
-    from cbm_cli.datasets import written
+    from cbm_cli.datasets.spec import written
 
     rows = " + ".join(f"{count:,}" for count in entry.rows.values())
     ones = "?" if entry.ones is None else f"{entry.ones:.1%}"

@@ -82,7 +82,8 @@ def evaluate(
 
 
 def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> dict[str, Any]:
-    from cbm_cli.datasets import Dataset, load_rows
+    from cbm_cli.datasets.catalogue import load_rows
+    from cbm_cli.datasets.dataset import Dataset
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.likelihood import evaluate, parts_of
     from cbm_cli.machines.threads import one_thread

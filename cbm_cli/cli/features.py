@@ -15,7 +15,7 @@ from cbm_cli.errors import CbmError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cbm_cli.datasets import Dataset
+    from cbm_cli.datasets.dataset import Dataset
     from cbm_cli.machines.files import Layered
     from cbm_cli.machines.representations import Features
 
@@ -102,7 +102,8 @@ def features(
     _check_options(source, given | {"--labels": labels, "--test-labels": test_labels})
     folder = _folder(model, output)
 
-    from cbm_cli.datasets import load_labels, load_source
+    from cbm_cli.datasets.catalogue import load_source
+    from cbm_cli.datasets.labels import load_labels
     from cbm_cli.machines.classify import check_classifier
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.representations import features_of, write_csv, write_npz

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from cbm_cli.execution import Agenda, Ending, Forecast
     from cbm_cli.execution.forecast import Span
-    from cbm_cli.grid import Grid
+    from cbm_cli.grid.read import Grid
 
 MANY_TRIALS = 100_000
 LONG = 3600.0  # seconds of a trial that are worth a warning
@@ -63,7 +64,7 @@ def run(
     A cell is one combination of settings; a trial is one training of a cell. Finished trials are kept and
     never run again: the same command resumes an interrupted run, and more --trials add to it.
     """
-    from cbm_cli.grid import read_grid
+    from cbm_cli.grid.read import read_grid
 
     read = read_grid(grid, _parse_changes(changes), trials, experiments)
     if list_:
@@ -104,16 +105,16 @@ def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
 
 
 def _list(grid: Grid) -> None:
-    from cbm_cli.datasets import available
+    from cbm_cli.datasets.spec import available
 
+    absent = cache(lambda data: available(data, grid.path.parent))
     for name, experiment in grid.experiments.items():
         cells = len(experiment.cells)
         mark = " (default)" if name in grid.default else ""
         click.echo(f"{name}{mark}: {count(cells, 'cell')}, {count(experiment.trials * cells, 'trial')}")
         if experiment.description:
             click.echo(f"    {experiment.description}")
-        specs = {cell.data for cell in experiment.cells}
-        missing = sorted(data.title for data in specs if available(data, grid.path.parent))
+        missing = sorted({data.title for data in {c.data for c in experiment.cells} if absent(data)})
         if missing:
             click.echo(f"    missing data: {', '.join(missing)}; --available leaves them out")
     for name, members in grid.groups.items():
@@ -129,7 +130,7 @@ def _say_missing(missing: Mapping[str, Sequence[str]]) -> None:
 
 def _say_what_is_read(agenda: Agenda) -> None:
     """Say what the data are, which trials are damaged, and where half of an odd width is rounded."""
-    from cbm_cli.datasets import describe
+    from cbm_cli.datasets.catalogue import describe
 
     for spec, data in agenda.datasets.items():
         note(describe(spec, data))

@@ -68,7 +68,7 @@ def sample(
     """
     _check_files(model, output, png)
 
-    from cbm_cli.datasets import load_rows
+    from cbm_cli.datasets.catalogue import load_rows
     from cbm_cli.machines.files import flatten, read_machine
     from cbm_cli.machines.samples import draw, parse_sampler, write_samples
     from cbm_cli.report.pictures import MOST, parse_shape, write_tile

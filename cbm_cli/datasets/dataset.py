@@ -1,13 +1,16 @@
 """What every data set becomes: rows of bytes in up to three parts."""
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Literal, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cbm_cli.errors import CbmError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PARTS = ("train", "valid", "test")
 
@@ -45,7 +48,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         for part in self.parts.values():
-            if part.dtype != np.uint8 or part.ndim != 2 or not part.flags.c_contiguous:
+            if part.dtype != "uint8" or part.ndim != 2 or not part.flags.c_contiguous:
                 raise ValueError(f"{self.name}: a part is a C-contiguous (rows, width) array of uint8")
             part.setflags(write=False)
 

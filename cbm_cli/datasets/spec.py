@@ -154,6 +154,21 @@ def make_spec(**options: Any) -> DataSpec:
         raise DataError(f"{field} {first['input']!r}: {first['msg'].lower()}", field) from None
 
 
+def available(data: DataSpec, folder: str | Path = "") -> str:
+    """Return why a data set cannot be loaded, as far as the existence of its files tells; else ``""``."""
+    if data.path is None:
+        source = SOURCES[data.name]
+        try:
+            if source.forms:
+                source.locate()
+        except DataError as error:
+            return str(error)
+        return ""
+    files = [Path(folder, path).expanduser() for path in (data.path, data.valid, data.test) if path]
+    missing = [str(file) for file in files if not file.is_file()]
+    return f"{data.title}: no file {' or '.join(missing)}" if missing else ""
+
+
 def title_of(path: str) -> str:
     """Return what a data set from a file is called: the file's name without folder and endings."""
     return Path(path.removesuffix(".gz")).stem

@@ -21,13 +21,7 @@ from cbm_cli.results import Progress
 def on_cluster(
     jobs: Sequence[Job], listen: Listener, stopping: threading.Event, address: str
 ) -> Iterator[tuple[Job, Result]]:
-    """Run the trials on the workers of the Dask scheduler at ``address`` (such as tcp://host:8786).
-
-    Raises
-    ------
-    CbmError
-        No scheduler answers there.
-    """
+    """Run the trials on the workers of the Dask scheduler at ``address`` (such as tcp://host:8786)."""
     try:
         client = Client(address, timeout=5, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -75,23 +69,19 @@ class _Conversation:
 
         def submit(job: Job | None, since: Progress | None) -> None:
             if job is not None and not self.stopping.is_set():
-                future = self._submit(job, since)
+                future = self._submit(job, since or job.since())
                 self.running[future] = job
                 tasks.add(future)
 
-        def submit_next() -> None:
-            job = next(waiting, None)
-            submit(job, job and job.since())
-
         for _ in range(window):
-            submit_next()
+            submit(next(waiting, None), None)
         while self.running:
             future = next(tasks)
             job, result = self.running.pop(future), _result_of(future)
             if isinstance(result, Progress):
                 submit(job, result)
             else:
-                submit_next()
+                submit(next(waiting, None), None)
             if not (result is None and self.stopping.is_set()):
                 yield job, result
 

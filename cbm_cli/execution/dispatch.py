@@ -37,25 +37,19 @@ def run_agenda(
 ) -> Ending:
     """Run every job of the agenda and write its outcome.
 
-    Parameters
-    ----------
-    workers : int
-        Local worker processes; 0 runs in this process.
-    scheduler : str, optional
-        Address of a running Dask scheduler to use instead.
-    listen, on_finished : callable
-        Called for running trials about once per second, and for each trial that finishes.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        After Ctrl-C, once all finished trials and the progress of the others are written.
+    Trials run on ``workers`` processes (0: in this one), or on the Dask cluster of ``scheduler``. Ctrl-C
+    raises KeyboardInterrupt once all finished trials and the progress of the others are written.
     """
     ending, written, stopping = Ending(), time.monotonic(), threading.Event()
     commit = _git_commit()
     for experiment in agenda.experiments:
         run_ids, bounds = agenda.run_ids[experiment.name], agenda.upper_bounds(experiment)
         agenda.stores[experiment.name].write_manifest(experiment, run_ids, bounds, commit, agenda.folder)
+
+    def write_summaries() -> None:
+        for store in agenda.stores.values():
+            store.write_summary()
+
     try:
         with _stopped_by_signals(stopping):
             for job, result in _dispatch(agenda, workers, scheduler, listen, stopping):
@@ -63,10 +57,10 @@ def run_agenda(
                 if isinstance(result, Outcome):
                     on_finished(job, result)
                 if time.monotonic() - written > SUMMARY_EVERY:
-                    _write_summaries(agenda)
+                    write_summaries()
                     written = time.monotonic()
     finally:
-        _write_summaries(agenda)
+        write_summaries()
     if stopping.is_set():
         raise KeyboardInterrupt
     return ending
@@ -113,11 +107,6 @@ def _keep(job: Job, result: Result, ending: Ending) -> None:
         ending.finished += 1
         for store in job.stores:
             store.write(job.run_id, job.trial, result, job.course, job.digest)
-
-
-def _write_summaries(agenda: Agenda) -> None:
-    for store in agenda.stores.values():
-        store.write_summary()
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cbm_cli.datasets import Dataset, load
+from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Data
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
@@ -20,11 +21,6 @@ def evaluate_trials(store: Store, method: Method) -> Iterator[Evaluated]:
     Columns are named ``<part>_log_likelihood_<method>``, ``<part>_lower_bound_<method>``, ``<method>_log_z``
     and so on. Trials of auto encoders have none: they have no likelihood, and their costs are known. The
     summary is rewritten at the end, also if the evaluation is interrupted.
-
-    Raises
-    ------
-    CbmError
-        A data set is missing, a machine is too large for an exact sum, or the method is not for its kind.
     """
     loaded: dict[Data, Dataset] = {}
     manifest = store.manifest()

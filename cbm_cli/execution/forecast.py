@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from cbm_cli.datasets import load
+from cbm_cli.datasets.catalogue import load
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE
@@ -109,10 +109,9 @@ def forecast_run(agenda: Agenda, workers: int) -> Forecast:
     share = max(workers, 1)
     low = _START + sum(span.low for span in spans) / share
     high = _START + sum(span.high for span in spans) / share + _WRITING * len(spans)
-    longest = max(range(len(spans)), key=lambda i: spans[i].high)
-    low, high = max(low, spans[longest].low), max(high, spans[longest].high)
+    trial, longest = max(zip(spans, agenda.jobs, strict=True), key=lambda pair: pair[0].high)
     known = sum(bool(past.get(job.run_id)) for job in agenda.jobs)
-    return Forecast(Span(low, high), spans[longest], agenda.jobs[longest], known)
+    return Forecast(Span(max(low, trial.low), max(high, trial.high)), trial, longest, known)
 
 
 def slow_jobs(agenda: Agenda, operations: float = 1e13) -> list[Job]:

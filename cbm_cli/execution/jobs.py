@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cbm_cli.datasets import Dataset, available, load
+from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.spec import available
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.starts import FileStarts, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Trial
@@ -100,7 +102,6 @@ class Agenda:
     started: int = 0  # jobs that start from machine files or another experiment
     damaged: list[str] = field(default_factory=list)  # finished trials with damaged files, which run again
     folder: Path = Path()  # paths of a user's own data are relative to it
-    sources: dict[str, str] = field(default_factory=dict)  # texts of a user's own recorders, by name
 
     @property
     def asked(self) -> int:
@@ -134,14 +135,9 @@ class Agenda:
 def only_available(
     experiments: Sequence[Experiment], folder: Path = Path()
 ) -> tuple[list[Experiment], dict[str, list[str]]]:
-    """Leave out the cells of data sets whose files are missing.
+    """Leave out cells without data files, and experiments without other cells.
 
-    Returns
-    -------
-    experiments : list of Experiment
-        With the other cells; experiments without any are left out.
-    missing : dict of str to list of str
-        Titles of the missing data sets, by experiment.
+    Also returned are the titles of the missing data sets, by experiment.
     """
     left, missing = [], {}
     for experiment in experiments:
@@ -166,27 +162,19 @@ def make_agenda(
     adopt : bool
         Copy trials that another experiment in ``root`` has finished with exactly the same settings.
     folder : Path
-        Paths of a user's own data are relative to it: the folder of the grid.
+        The folder of the grid, to which paths are relative.
 
     Raises
     ------
     CbmError
-        Cells that cannot be run, all at once; missing data files; an unusable results folder.
+        All cells that cannot be run, all missing data files, or an unusable results folder.
     """
     if root.exists() and not root.is_dir():
         raise CbmError(f"{root}: is a file; choose another folder with -o")
     names = make_names(experiments, root, folder)
-    agenda = Agenda(
-        [*experiments],
-        {experiment.name: Store(root / experiment.name) for experiment in experiments},
-        {
-            experiment.name: [names.run_id(experiment, cell) for cell in experiment.cells]
-            for experiment in experiments
-        },
-        names.datasets,
-        folder=folder,
-        sources=names.recorders,
-    )
+    stores = {one.name: Store(root / one.name) for one in experiments}
+    run_ids = {one.name: [names.run_id(one, cell) for cell in one.cells] for one in experiments}
+    agenda = Agenda([*experiments], stores, run_ids, names.datasets, folder=folder)
     _find_jobs(agenda, names, adopt)
     return agenda
 
@@ -194,7 +182,20 @@ def make_agenda(
 def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> Names:
     """Load the data sets of experiments and check every cell; parameters and errors as for `make_agenda`."""
     names = Names(_load(experiments, folder), root, folder)
-    _check_cells(experiments, names)
+    problems: dict[str, None] = {}
+    for experiment in experiments:
+        for cell in experiment.cells:
+            data = names.datasets[cell.data]
+            try:
+                check(cell, data)
+                start = names.start(experiment, cell)
+                if start:
+                    start.check(data, experiment.trials)
+                names.run_id(experiment, cell)
+            except CbmError as error:
+                problems[experiment.located(cell, error)] = None
+    if problems:
+        raise CbmError("\n".join(problems))
     return names
 
 
@@ -218,23 +219,6 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
     if problems:
         raise CbmError("\n".join(problems))
     return datasets
-
-
-def _check_cells(experiments: Sequence[Experiment], names: Names) -> None:
-    problems: dict[str, None] = {}
-    for experiment in experiments:
-        for cell in experiment.cells:
-            data = names.datasets[cell.data]
-            try:
-                check(cell, data)
-                start = names.start(experiment, cell)
-                if start:
-                    start.check(data, experiment.trials)
-                names.run_id(experiment, cell)
-            except CbmError as error:
-                problems[experiment.located(cell, error)] = None
-    if problems:
-        raise CbmError("\n".join(problems))
 
 
 def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
@@ -267,10 +251,9 @@ def _jobs_of(
     """Yield the trials of an experiment, and where the trials of their cell start."""
     cells = []
     for cell in experiment.cells:
-        data = names.datasets[cell.data]
         what = {
             "run_id": names.run_id(experiment, cell),
-            "data": data,
+            "data": names.datasets[cell.data],
             "pretraining": names.pretraining(experiment, cell),
             "sources": names.own_recorders(cell),
             "course": names.course(experiment, cell),
@@ -283,13 +266,11 @@ def _jobs_of(
 
 def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], finished: "_Finished") -> None:
     """Raise CbmError for trials that others start from, unless they are finished."""
-    problems = {
-        (user.name, start.source.name): user.located(start.cell, CbmError(start.unfinished(number)))
-        for (run_id, number), (user, start) in sorted(
-            sources.items(), reverse=True, key=lambda one: one[0][1]
-        )
-        if number not in finished.numbers(start.store, run_id)
-    }
+    problems = {}  # the first unfinished trial of each pair of experiments
+    for (run_id, number), (user, start) in sorted(sources.items(), key=lambda one: one[0][1]):
+        if number not in finished.numbers(start.store, run_id):
+            problem = user.located(start.cell, CbmError(start.unfinished(number)))
+            problems.setdefault((user.name, start.source.name), problem)
     if problems:
         raise CbmError("\n".join(problems.values()))
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
@@ -176,11 +176,6 @@ def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Set
     """Return the experiment that a cell starts from, and its cell of the same model and data.
 
     If there are several, the other settings decide, one after the other, until one cell is left.
-
-    Raises
-    ------
-    CbmError
-        No cell has the same model and data, or several have, but none with the other settings of this one.
     """
     source = next(one for one in experiment.sources if one.name == cell.start_from.experiment)
     found = [one for one in source.cells if (one.model, one.data) == (cell.model, cell.data)]

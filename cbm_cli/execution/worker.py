@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import cbm_cli
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash
@@ -118,10 +118,7 @@ def version() -> str:
 def work(expected: str, *facts: Any) -> Result:
     """Run a stretch of a trial; ``facts`` are the arguments of `advance`, which may differ between versions.
 
-    Raises
-    ------
-    CbmError
-        This worker is not of the ``expected`` version, the coordinator's: its numbers would differ.
+    A worker of another version than the coordinator's is refused: its numbers would differ.
     """
     if version() != expected:
         from distributed import get_worker

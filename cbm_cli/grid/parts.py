@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from cbm_cli.datasets import DataSpec
+from cbm_cli.datasets.spec import DataSpec
 from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.values import (
     Count,

@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cbm_cli.datasets import OF_FILES, SOURCES
+from cbm_cli.datasets.sources import SOURCES
+from cbm_cli.datasets.spec import OF_FILES
 from cbm_cli.grid.expand import PATHS, SHORT
 from cbm_cli.grid.read import COLUMNS, NAME, Head
 from cbm_cli.grid.settings import NESTED, Settings, TableSpec

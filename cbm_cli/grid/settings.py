@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -121,8 +122,7 @@ class Settings(Frozen):
 
     def value(self, path: str) -> Any:
         """Return the value of a field, dotted where nested."""
-        name, _, inner = path.partition(".")
-        return getattr(getattr(self, name), inner) if inner else getattr(self, name)
+        return attrgetter(path)(self)
 
     @property
     def scheme(self) -> Scheme:

@@ -12,18 +12,7 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """A results folder, with one folder per experiment; read-only.
-
-    Parameters
-    ----------
-    folder : Path
-        As given to ``cbm run -o``.
-
-    Raises
-    ------
-    CbmError
-        The folder does not exist or is a file.
-    """
+    """A results folder, as given to ``cbm run -o``, with one folder per experiment; read-only."""
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():

@@ -76,13 +76,7 @@ def telling_apart(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
-    """Return the experiments that hold a run, given by its run-id or the beginning of it.
-
-    Raises
-    ------
-    CbmError
-        No run begins so, or several do.
-    """
+    """Return the experiments that hold a run, given by its run-id or the beginning of it."""
     stores = [results.store(experiment) for experiment in results.require_experiments()]
     held = [(store, run_id) for store in stores for run_id in sorted(_folders(store.folder / "trials"))]
     known = sorted({run_id for _, run_id in held})
@@ -120,10 +114,8 @@ def describe_run(store: Store, run_id: str) -> dict[str, Any]:
 
 def _settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in a trial's row: they stand between the seed and the number of rows."""
-    names = list(row)
-    return (
-        {name: row[name] for name in names[names.index("seed") + 1 : names.index("n_train")]} if row else {}
-    )
+    names = [*row, "seed", "n_train"]
+    return {name: row[name] for name in names[names.index("seed") + 1 : names.index("n_train")]}
 
 
 def best_machine(store: Store, metric: str | None = None) -> dict[str, Any]:
@@ -131,13 +123,6 @@ def best_machine(store: Store, metric: str | None = None) -> dict[str, Any]:
 
     With a validation part, the machines at the best validation value of each trial are compared by it.
     Otherwise, or for a ``metric``, the machines at the end of training are compared by its final value.
-
-    Raises
-    ------
-    CbmError
-        There is no such metric, or neither more nor less of it is better.
-    IncompleteError
-        No trial is finished, or nothing was evaluated.
     """
     frame, manifest = store.summary(), store.manifest()
     if frame.empty:
@@ -150,10 +135,8 @@ def best_machine(store: Store, metric: str | None = None) -> dict[str, Any]:
     if values.isna().all():
         raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
     row = frame.loc[values.idxmax()]
-    trial, best_file = (
-        (row["run_id"], int(row["trial"])),
-        store.path(row["run_id"], row["trial"], ".best.npz"),
-    )
+    trial = row["run_id"], int(row["trial"])
+    best_file = store.path(*trial, ".best.npz")
     path = best_file if at_best and best_file.exists() else store.path(*trial, ".npz")
     return {
         "path": str(path),
@@ -186,13 +169,7 @@ def _metric_of(
 
 
 def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> list[Path]:
-    """Return the folders of runs, ends and pre-trained layers that are not wanted.
-
-    Parameters
-    ----------
-    wanted : mapping of str to set of str
-        Names of the folders to keep, by experiment; nothing of other experiments is kept.
-    """
+    """Return the folders of runs, ends and pre-trained layers, except those wanted of an experiment."""
     found = []
     for experiment in results.experiments():
         folder, kept = results.folder / experiment, wanted.get(experiment, set())

@@ -9,12 +9,14 @@ import platform
 import zipfile
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import cbm_cli
 from cbm_cli.errors import CbmError
@@ -35,13 +37,8 @@ TEXT_COLUMNS = (
     *("cbm_version", "kernel_version", "numpy_version", "numba_version"),
 )
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
-_OF_A_TRIAL = (
-    ".npz",
-    ".best.npz",
-    ".records.csv",
-    ".json",
-    ".csv",
-)  # the CSV last: it marks a trial finished
+# The files of a finished trial; the CSV comes last, because it marks a trial finished.
+_OF_A_TRIAL = (".npz", ".best.npz", ".records.csv", ".json", ".csv")
 
 
 @dataclass(frozen=True)
@@ -62,16 +59,12 @@ class Store:
     # Writing
 
     def write(self, run_id: str, trial: "Trial", outcome: Outcome, course: str = "", start: str = "") -> None:
-        """Write a finished trial, its CSV last.
+        """Write a finished trial.
 
-        Parameters
-        ----------
-        course : str
-            The run-id without the length of training, under which longer trainings find the end of this one.
-        start : str
-            SHA-256 of the machine file that the trial started from, if any.
+        ``course`` is the run-id without the length of training, under which longer trainings find the end of
+        this one; ``start`` the SHA-256 of the machine file that the trial started from.
         """
-        number, curve = trial.number, _curve_text(outcome).encode()
+        number, curve = trial.number, _csv(outcome.columns, outcome.curve)
         record = {"format": FORMAT, "csv_sha256": hashlib.sha256(curve).hexdigest()}
         record |= {"start_sha256": start} if start else {}
         record["row"] = self._row(run_id, trial, outcome)
@@ -79,13 +72,15 @@ class Store:
             end = _arrays_of(replace(outcome.end, seconds=0.0)) | {"start": np.array(start)}
             path = self.folder / "ends" / course / f"trial-{number:03d}-{outcome.end.update}.npz"
             write_atomically(path, _packed(end, small=True))
-        write_atomically(self.path(run_id, number, ".npz"), _packed(outcome.machine))
-        if outcome.best_machine:
-            write_atomically(self.path(run_id, number, ".best.npz"), _packed(outcome.best_machine))
-        write_atomically(self.path(run_id, number, ".json"), json.dumps(record, indent=1).encode())
-        if outcome.records is not None:
-            write_atomically(self.path(run_id, number, ".records.csv"), _records_text(outcome).encode())
-        write_atomically(self.path(run_id, number, ".csv"), curve)
+        contents = {
+            ".npz": _packed(outcome.machine),
+            ".best.npz": outcome.best_machine and _packed(outcome.best_machine),
+            ".records.csv": outcome.records is not None and _csv(outcome.recorded, outcome.records),
+            ".json": json.dumps(record, indent=1).encode(),
+            ".csv": curve,
+        }
+        for suffix in filter(contents.get, _OF_A_TRIAL):
+            write_atomically(self.path(run_id, number, suffix), contents[suffix])
         for suffix in (".state.npz", ".error.txt"):
             self.path(run_id, number, suffix).unlink(missing_ok=True)
 
@@ -157,8 +152,7 @@ class Store:
             "seed": experiment.seed,
             "table": experiment.table.model_dump(mode="json"),
             "cells": [
-                {"run_id": run_id, **cell.row()}
-                for run_id, cell in zip(run_ids, experiment.cells, strict=True)
+                {"run_id": name} | cell.row() for name, cell in zip(run_ids, experiment.cells, strict=True)
             ],
             "upper_bounds": upper_bounds,
             "versions": {name: _version(name) for name in ("numpy", "numba", "scipy")}
@@ -170,13 +164,10 @@ class Store:
         write_if_changed(self.folder / "manifest.json", json.dumps(manifest, indent=1).encode())
 
     def write_summary(self) -> None:
-        """Write summary.csv from the records of the finished trials of the grid that was last run.
-
-        Its time of modification becomes that of the newest record that it was made from.
-        """
+        """Write summary.csv from the records of the finished trials of the grid that was last run."""
         path, (keys, newest) = self.folder / "summary.csv", self._finished_trials()
         write_if_changed(path, self._summary_text(keys).encode())
-        if newest:
+        if newest:  # its time is that of the newest record in it
             os.utime(path, ns=(newest, newest))
 
     # Reading
@@ -197,10 +188,7 @@ class Store:
         return self.folder / "pretrained" / pretraining / f"trial-{number:03d}.npz"
 
     def end(self, course: str, number: int, updates: int) -> Path | None:
-        """Return the end of the longest training of this course with at most so many updates, or None.
-
-        All experiments of the results folder are searched.
-        """
+        """Return the longest end of a course, in any experiment, with at most so many updates, or None."""
         paths = self.folder.parent.glob(f"*/ends/{course}/trial-{number:03d}-*.npz")
         ends = {int(path.stem.rpartition("-")[2]): path for path in sorted(paths)}
         return ends.get(max((end for end in ends if end <= updates), default=None))
@@ -268,13 +256,11 @@ class Store:
         path, (keys, newest) = self.folder / "summary.csv", self._finished_trials()
         if not keys:
             return pd.DataFrame()
-        try:
+        with suppress(OSError, ValueError, KeyError):
             if path.stat().st_mtime_ns >= newest:
                 written = _typed(path)
                 if [*zip(written["run_id"], written["trial"], strict=True)] == keys:
                     return written
-        except (OSError, ValueError, KeyError):
-            pass
         try:
             self.write_summary()
         except (CbmError, OSError):  # a folder that only others may write
@@ -296,13 +282,10 @@ class Store:
     def _summary_text(self, keys: Sequence[tuple[str, int]]) -> str:
         rows = [row for key in keys if (row := self.row(*key))]
         stream = io.StringIO()
-        writer = csv.DictWriter(
-            stream, dict.fromkeys(name for row in rows for name in row), lineterminator="\n"
-        )
+        names = dict.fromkeys(name for row in rows for name in row)
+        writer = csv.DictWriter(stream, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(
-            {name: "" if value == "nan" else value for name, value in row.items()} for row in rows
-        )
+        writer.writerows({name: "" if v == "nan" else v for name, v in row.items()} for row in rows)
         return stream.getvalue()
 
     def row(self, run_id: str, number: int) -> dict[str, Any] | None:
@@ -327,13 +310,7 @@ class Store:
 
 
 def read_progress(path: Path, start: str = "") -> Progress | None:
-    """Read the progress of a trial that started from ``start``; None without a file or for another start.
-
-    Raises
-    ------
-    CbmError
-        The file was cut short.
-    """
+    """Read the progress of a trial that started from ``start``; None without a file or for another start."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -387,16 +364,11 @@ def _packed(arrays: Machine, small: bool = False) -> bytes:
     return stream.getvalue()
 
 
-def _records_text(outcome: Outcome) -> str:
-    rows = [",".join([str(int(row[0])), *map(repr, row[1:])]) for row in outcome.records.tolist()]
-    return "\n".join([",".join(outcome.recorded), *rows]) + "\n"
-
-
-def _curve_text(outcome: Outcome) -> str:
-    rows = [
-        ",".join([str(int(row[0])), f"{row[1]:.10g}", *map(repr, row[2:])]) for row in outcome.curve.tolist()
-    ]
-    return "\n".join([",".join(outcome.columns), *rows]) + "\n"
+def _csv(columns: Sequence[str], rows: NDArray[np.float64]) -> bytes:
+    forms = {"update": "{:.0f}".format, "epoch": "{:.10g}".format}
+    own = [forms.get(name, repr) for name in columns]
+    lines = (",".join(form(value) for form, value in zip(own, row, strict=True)) for row in rows.tolist())
+    return "".join(f"{line}\n" for line in (",".join(columns), *lines)).encode()
 
 
 def _plain(value: float) -> float | str:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.machines import limits

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels import training
 from cbm_cli.kernels.auto_encoder import EncoderTraining

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import State
 from cbm_cli.machines.estimates import LONGEST_CALL, Stopped

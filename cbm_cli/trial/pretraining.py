@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.settings import Settings

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.names import LETTERS, Scheme
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels import plan as codes

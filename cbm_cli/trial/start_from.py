@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.settings import Settings

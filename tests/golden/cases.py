@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.datasets import Dataset
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results import Outcome
