@@ -377,7 +377,8 @@ def test_a_digest_changes_with_any_part_of_the_content_and_with_nothing_else():
 
 
 def test_a_digest_is_the_same_in_another_process():
-    script = "from cbm_cli.datasets.catalogue import load; print(load('shifting-bar', size=9, bar=2, flip=True).digest)"
+    script = "from cbm_cli.datasets.catalogue import load; "
+    script += "print(load('shifting-bar', size=9, bar=2, flip=True).digest)"
     other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     digest = load("shifting-bar", size=9, bar=2, flip=True).digest
     assert re.fullmatch("[0-9a-f]{64}", digest)

@@ -117,13 +117,13 @@ class ResultsTable:
         return f".{digits}{kind}", f".{spread}{kind}", ".0f" if self.aside == "epochs" else f".{less}f"
 
     def _distinct(self, spec: str) -> bool:
-        """Whether the best of each row differs, as printed, from every cell without a mark."""
+        """Whether a significantly best mean differs, as printed, from those of cells without a mark."""
         rows = ([c for c in row if c and c.n] for rows in self.groups for row in rows)
         return not any(
             format(best.mean, spec) == format(cell.mean, spec) and best.mean != cell.mean
             for row in rows
             for best in row
-            if best.best
+            if best.best and best.bold  # elsewhere more digits would show noise
             for cell in row
             if not cell.mark
         )
