@@ -552,6 +552,8 @@ def test_each_value_needs_an_effect_on_some_cell(complaints):
     assert found.startswith("9:22: toy.sliding_factor: is for schemes with _s")
     (found,) = complaints(PLAIN + "    when: [{if: {batch: 100}, set: {fast_decay: 0.5}}]\n")
     assert found.startswith("9:49: toy.when.set.fast_decay: is for FPCD-k")
+    changed = "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate.method: cost}}]\n"
+    assert complaints(PLAIN + changed)[0].startswith("10:37: toy.when.set.evaluate.method: method cost is")
     (found,) = complaints(PLAIN, {"fast_decay": "0.5"})
     assert found.startswith("--set fast_decay: is for FPCD-k")
 

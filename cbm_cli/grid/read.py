@@ -297,7 +297,7 @@ def _groups(
     inner = {}
     for name, value in values.items():
         items = value if isinstance(value, list) else [value]
-        inner[name] = {shown(item) for item in items} & groups.keys() - {*experiments}
+        inner[name] = {shown(item) for item in items} & groups.keys()
         if name in experiments:
             problems.add(value.mark, "is already the name of an experiment", at_key=True)
     try:
