@@ -68,21 +68,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self._send(content, mood)
-        return None
-
-    def _send(self, content: bytes, mood: str) -> None:
-        half = len(content) // 2
-        if mood == "silent":
-            half = 0
-        if mood not in ("truncated", "silent", "stalled"):
-            self.wfile.write(content)
-            return
-        self.wfile.write(content[:half])
+        sent = {"silent": 0, "truncated": len(content) // 2, "stalled": len(content) // 2}
+        self.wfile.write(content[: sent.get(mood)])
         self.wfile.flush()
         if mood == "stalled":
             time.sleep(1)  # longer than the timeout of these tests
         self.close_connection = True
+        return None
 
     def log_message(self, *arguments) -> None:
         """Keep quiet."""
@@ -113,16 +105,10 @@ def toy(monkeypatch, server, other):
     """Make ``dna`` a small data set, published by both servers, the first one first."""
 
     def publish(checksum=sha256, mirrors=(server, other)):
-        stems = {part: f"toy.{part}.data" for part in PARTS}
-        files = [
-            File(
-                stem,
-                part,
-                (checksum(TEXTS[part]),),
-                tuple(f"{mirror.address}/binary/toy/{stem}" for mirror in mirrors),
-            )
-            for part, stem in stems.items()
-        ]
+        files = []
+        for part in PARTS:
+            urls = tuple(f"{mirror.address}/binary/toy/toy.{part}.data" for mirror in mirrors)
+            files.append(File(f"toy.{part}.data", part, (checksum(TEXTS[part]),), urls))
         rows = dict.fromkeys(PARTS, 3000)
         small = replace(SOURCES["dna"], folder="binary/toy", forms=(tuple(files),), rows=rows, width=40)
         monkeypatch.setitem(SOURCES, "dna", small)

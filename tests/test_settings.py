@@ -3,6 +3,7 @@
 import csv
 import json
 from importlib.resources import files
+from itertools import product
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from cbm_cli.grid.parts import (
     Model,
     Pretraining,
     Record,
-    WeightDecay,
 )
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
@@ -52,6 +52,12 @@ def complaint(tmp_path):
         return line.partition(": ")[2]
 
     return complaint
+
+
+def pairs(fields):
+    """Return ``sampler: CD-1; chains: 5`` as a dictionary; a field without a value is None."""
+    parts = (field.partition(":") for field in fields.split("; "))
+    return {name: text.strip() or None for name, _, text in parts}
 
 
 # ---- What is refused ----
@@ -162,34 +168,84 @@ def complaint(tmp_path):
     ],
 )
 def test_what_contradicts_or_changes_nothing_is_refused_by_its_field(complaint, kind, fields, told):
-    given = {
-        name: text.strip() or None for name, _, text in (one.partition(":") for one in fields.split("; "))
-    }
-    assert complaint(kind, **given).startswith(f"toy.{told}")
+    assert complaint(kind, **pairs(fields)).startswith(f"toy.{told}")
 
 
-# ---- Layers ----
+# ---- What is taken, and what it means ----
+
+DECAYING = "{start: 0.1, decay: 0.5, every: 10 epochs}"
+NATURAL = "[centered, natural, {kind: natural, fisher: [marginal, diagonal], damping: 0.1}]"
+CODER = "{kind: auto-encoder, hidden: 4, decoder: [sigmoid, tanh, relu, linear], loss: squared}"
+TWICE = "{epochs: 2, doubling: [true, false], batch: 10}"
+SIDES = "sliding_factor.visible sliding_factor.hidden"
+SOURCES = [*product(("samples", "exact"), ("same", "independent", "exact", "random"))]
+BOTH, ALL = "[samples, exact]", "[same, independent, exact, random]"
+DECAY = "weight_decay.l1 weight_decay.l2"
+SLID = "sliding_factor: 0.1; offsets"
 
 
 @pytest.mark.parametrize(
-    ("kind", "layers", "hidden"),
+    ("kind", "fields", "paths", "values"),
     [
-        ("rbm", "4", [4]),
-        ("rbm", "[4, 8]", [4, 8]),
-        ("dbm", "[500, 200]", [(500, 200)]),
-        ("dbm", "500-200", [(500, 200)]),
-        ("dbm", "[[500, 500], [200, 100]]", [(500, 500), (200, 100)]),
-        ("dbm", "[500-500, 200-100]", [(500, 500), (200, 100)]),
-        ("dbm", "[[500, 500], 200-100]", [(500, 500), (200, 100)]),
-        ("auto-encoder", "50", [50]),
-        ("auto-encoder", "[50]", [50]),
-        ("auto-encoder", "half", ["half"]),
-        ("auto-encoder", "[[half], [50], 20]", ["half", 50, 20]),
+        # A list is an axis of RBMs, and the layers of deep machines
+        ("rbm", "model: {kind: rbm, hidden: 4}", "model.hidden", [4]),
+        ("rbm", "model: {kind: rbm, hidden: [4, 8]}", "model.hidden", [4, 8]),
+        ("dbm", "model: {kind: dbm, hidden: [500, 200]}", "model.hidden", [(500, 200)]),
+        ("dbm", "model: {kind: dbm, hidden: 500-200}", "model.hidden", [(500, 200)]),
+        ("dbm", "model: {kind: dbm, hidden: [[5, 5], [2, 1]]}", "model.hidden", [(5, 5), (2, 1)]),
+        ("dbm", "model: {kind: dbm, hidden: [5-5, 2-1]}", "model.hidden", [(5, 5), (2, 1)]),
+        ("dbm", "model: {kind: dbm, hidden: [[5, 5], 2-1]}", "model.hidden", [(5, 5), (2, 1)]),
+        ("auto-encoder", "model: {kind: auto-encoder, hidden: [50]}", "model.hidden", [50]),
+        ("auto-encoder", "model: {kind: auto-encoder, hidden: half}", "model.hidden", ["half"]),
+        (
+            "auto-encoder",
+            "model: {kind: auto-encoder, hidden: [[half], [9], 2]}",
+            "model.hidden",
+            ["half", 9, 2],
+        ),
+        ("auto-encoder", f"model: {CODER}", "model.decoder", ["sigmoid", "tanh", "relu", "linear"]),
+        ("auto-encoder", "offsets: [00, dd, hh, rr]", "offsets", ["00", "dd^b", "hh^b", "rr^b"]),
+        ("dbm", "pretraining: [0, {epochs: 5, learning_rate: [0.1, 1]}]", "pretraining.epochs", [0, 5, 5]),
+        ("dbm", "pretraining: {epochs: 5, learning_rate: [0.1, 1]}", "pretraining.learning_rate", [0.1, 1]),
+        ("dbm", f"pretraining: {TWICE}", "pretraining.doubling", [True, False]),
+        ("dbm", f"pretraining: {TWICE}; shuffle: false; batch: full", "shuffle", [False, False]),
+        ("dbm", "table: {rows: [data, pretraining.epochs], groups: model.hidden}", "pretraining.epochs", [0]),
+        ("rbm", f"gradient: {NATURAL}", "gradient.fisher", ["joint", "joint", "marginal", "diagonal"]),
+        ("rbm", f"gradient: {NATURAL}", "gradient.damping", [None, None, 0.1, 0.1]),
+        ("rbm", "gradient: standard; offsets: 00", "gradient.kind", ["standard"]),
+        ("rbm", "gradient: enhanced; offsets: [aa^b, aa^l_s]", "gradient.kind", ["enhanced", "enhanced"]),
+        ("dbm", "gradient: enhanced; offsets: aaa", "gradient.kind", ["enhanced"]),
+        ("rbm", "gradient: {kind: natural, scale_to: centered}", "gradient.scale_to", ["centered"]),
+        ("rbm", "gradient: {kind: [natural], scale_to: standard}", "gradient.scale_to", ["standard"]),
+        ("rbm", "gradient: {scale_to: standard, scale_of: weights}", "gradient.scale_of", ["weights"]),
+        ("rbm", f"gradient_from: {BOTH}; offsets_from: {ALL}", "gradient_from offsets_from", SOURCES),
+        *((kind, "momentum: 0.9", "momentum", [0.9]) for kind in MACHINES),
+        *((kind, "weight_decay: 0.0002", DECAY, [(0, 0.0002)]) for kind in MACHINES),
+        *((kind, "weight_decay: {l1: 1e-4}", DECAY, [(1e-4, 0)]) for kind in MACHINES),
+        ("rbm", "sampler: [PCD-1, FPCD-2]; chains: 5", "chains", [5, 5]),
+        ("dbm", "chains: [5, 200]", "chains", [5, 200]),
+        ("dbm", "sampler: PT_4; swaps: both", "swaps", ["both"]),
+        ("rbm", "shuffle: false", "shuffle", [False]),
+        ("rbm", "shuffle: true; batch: full", "shuffle", [True]),
+        ("rbm", "sampler: FPCD-1; fast_decay: 0.9", "fast_decay", [0.9]),
+        ("rbm", f"sampler: FPCD-1; learning_rate: {DECAYING}", "fast_rate", [0.1]),
+        ("rbm", "record: " + "+".join(RECORDERS), "record.names", [RECORDERS]),
+        # Constant offsets have no sliding factor
+        ("rbm", f"{SLID}: hd^b_s", SIDES, [(0.01, 0.1)]),
+        ("rbm", f"{SLID}: hd^b_s; offsets_from: random", SIDES, [(0.1, 0.1)]),
+        ("rbm", f"{SLID}: 0h^b_s; offsets_from: random", SIDES, [(0.01, 0.1)]),
+        ("rbm", f"{SLID}: hd^b_s; start_from: {{path: a.npz}}", SIDES, [(0.1, 0.1)]),
+        ("dbm", f"{SLID}: hdd^b_s; pretraining: {{epochs: 2, offsets: dd}}", SIDES, [(0.1, 0.1)]),
+        ("dbm", f"{SLID}: 0dd^b_s; pretraining: {{epochs: 2, sliding_factor: 0.2}}", SIDES, [(0.01, 0.1)]),
+        ("auto-encoder", f"{SLID}: dh^b_s", SIDES, [(0.1, 0.01)]),
     ],
 )
-def test_a_list_is_an_axis_of_rbms_and_the_layers_of_deep_machines(cells, kind, layers, hidden):
-    found = cells(kind, model=f"{{kind: {kind}, hidden: {layers}}}")
-    assert [cell.model for cell in found] == [Model(kind=kind, hidden=one) for one in hidden]
+def test_lines_of_a_grid_give_these_values_to_its_cells(cells, kind, fields, paths, values):
+    found = [tuple(map(cell.value, paths.split())) for cell in cells(kind, **pairs(fields))]
+    assert found == [value if " " in paths else (value,) for value in values]
+
+
+# ---- Layers ----
 
 
 def test_machines_of_several_kinds_make_one_axis(cells):
@@ -222,10 +278,6 @@ def test_layers_are_set_and_overridden(cells):
 )
 def test_layers_above_nine_visible_units(model, layers, sizes):
     assert (model.layers, model.hidden_layers(9)) == (layers, sizes)
-
-
-def test_auto_encoders_take_the_letters_that_need_no_model(cells):
-    assert len(cells("auto-encoder", offsets="[00, dd, hh, rr, d0^l_s]")) == 5
 
 
 # ---- What goes with which machine ----
@@ -265,30 +317,7 @@ def test_settings_of_deep_machines_are_read(cells):
     assert one.early_stopping == EarlyStopping(look_ahead=3, tolerance=0)
 
 
-def test_pretraining_is_an_axis_by_its_epochs(cells):
-    found = cells("dbm", pretraining="[0, 200, {epochs: 500, learning_rate: [0.1, 0.01]}]")
-    assert [(cell.pretraining.epochs, cell.pretraining.learning_rate) for cell in found] == [
-        (0, None),
-        (200, None),
-        (500, 0.1),
-        (500, 0.01),
-    ]
-    assert [cell.row()["pretraining_epochs"] for cell in found] == [0, 200, 500, 500]
-
-
 # ---- Gradients and where their means come from ----
-
-
-def test_gradients_are_an_axis_in_short_and_long(cells):
-    found = cells(
-        "rbm", gradient="[centered, natural, {kind: natural, fisher: [marginal, diagonal], damping: 0.1}]"
-    )
-    assert [cell.gradient for cell in found] == [
-        Gradient(),
-        Gradient(kind="natural"),
-        Gradient(kind="natural", fisher="marginal", damping=0.1),
-        Gradient(kind="natural", fisher="diagonal", damping=0.1),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -302,19 +331,6 @@ def test_gradients_are_an_axis_in_short_and_long(cells):
 )
 def test_damping_is_zero_or_a_hundredth_from_samples(gradient, damping):
     assert gradient.added_damping == damping
-
-
-def test_gradients_go_with_their_schemes(cells):
-    assert cells("rbm", gradient="standard", offsets="00")
-    assert cells("rbm", gradient="enhanced", offsets="[aa^b, aa^l_s]")
-    assert cells("dbm", gradient="enhanced", offsets="aaa")
-    assert cells("rbm", gradient="{kind: natural, scale_to: centered}", offsets="dd")
-    assert cells("rbm", gradient="{kind: [centered, natural], scale_to: standard}")
-
-
-def test_sources_of_gradient_and_offsets_combine_freely(cells):
-    found = cells("rbm", gradient_from="[samples, exact]", offsets_from="[same, independent, exact, random]")
-    assert len({(cell.gradient_from, cell.offsets_from) for cell in found}) == 8
 
 
 # ---- Recorders ----
@@ -333,10 +349,6 @@ def test_recorders_are_read(cells):
     assert (one.record.every, one.record.window) == ("1 epoch", "10-20+5000-5100")
     assert one.record.windows == ((10, 20), (5000, 5100))
     assert one.record.unit_numbers == (0, 3)
-
-
-def test_every_recorder_can_be_chosen_for_an_rbm(cells):
-    assert cells("rbm", record="+".join(RECORDERS))[0].record.names == RECORDERS
 
 
 # ---- What comes out ----
@@ -392,11 +404,6 @@ def test_run_ids_name_layers_and_tell_settings_apart(cells):
     assert len({run_id(cell, 1, "") for cell in recorded}) == 2
 
 
-def test_columns_of_deep_tables_exist(cells):
-    (one,) = cells("dbm", table="{rows: [data, pretraining.epochs], columns: offsets, groups: model.hidden}")
-    assert one.row()["pretraining_epochs"] == 0
-
-
 def test_every_published_size_of_a_hidden_layer_can_be_written(cells):
     """Tables 9 to 13: numbers, 200-200 for DBMs, half for auto encoders."""
     with (files("cbm_cli.paper") / "published-results.csv").open() as lines:
@@ -414,7 +421,6 @@ PLAIN = {
     "learning_rate": 0.1,
     "updates": 60,
 }
-DECAYING = "{start: 0.1, decay: 0.5, every: 10 epochs}"
 STEPPED = "{start: 0.1, steps: 0.01 from 100 epochs + 1e-3 from 0200 epoch}"
 
 
@@ -482,48 +488,6 @@ def test_parts_of_a_rate_are_axes_and_can_be_asked_for_and_set(cells):
 
 
 # ---- Momentum, decay, chains, swaps, batches ----
-
-
-@pytest.mark.parametrize("kind", MACHINES)
-def test_momentum_and_weight_decay_are_for_all_machines(cells, kind):
-    (cell,) = cells(kind, momentum="0.9", weight_decay="0.0002")
-    assert (cell.momentum, cell.weight_decay) == (0.9, WeightDecay(l1=0, l2=0.0002))
-    (cell,) = cells(kind, weight_decay="{l1: 1e-4}")
-    assert cell.row()["weight_decay_l1"] == 1e-4
-    assert cell.row()["weight_decay_l2"] == 0
-
-
-def test_what_has_an_effect_is_taken(cells):
-    assert [cell.chains for cell in cells("rbm", sampler="[PCD-1, FPCD-2]", chains="5")] == [5, 5]
-    assert cells("dbm", chains="[5, 200]")[1].chains == 200
-    assert cells("dbm", sampler="PT_4", swaps="both")[0].swaps == "both"
-    assert not cells("rbm", shuffle="false")[0].shuffle
-    assert cells("rbm", shuffle="true", batch="full")[0].shuffle
-    layers = "{epochs: 2, doubling: [true, false], batch: 10}"
-    assert [cell.pretraining.doubling for cell in cells("dbm", pretraining=layers)] == [True, False]
-    assert not cells("dbm", pretraining=layers, shuffle="false", batch="full")[0].shuffle
-    assert cells("rbm", gradient="{scale_to: standard, scale_of: weights}")[0].gradient.scale_of == "weights"
-    assert cells("rbm", sampler="FPCD-1", fast_decay="0.9")[0].fast_decay == 0.9
-    assert cells("rbm", sampler="FPCD-1", learning_rate=DECAYING)[0].fast_rate == 0.1
-    coder = "{kind: auto-encoder, hidden: 4, decoder: [sigmoid, tanh, relu, linear], loss: squared}"
-    assert [one.model.encoder for one in cells("auto-encoder", model=coder)] == ["sigmoid"] * 4
-
-
-@pytest.mark.parametrize(
-    ("kind", "fields", "factors"),
-    [
-        ("rbm", {"offsets": "hd^b_s"}, (0.01, 0.1)),
-        ("rbm", {"offsets": "hd^b_s", "offsets_from": "random"}, (0.1, 0.1)),
-        ("rbm", {"offsets": "0h^b_s", "offsets_from": "random"}, (0.01, 0.1)),
-        ("rbm", {"offsets": "hd^b_s", "start_from": "{path: a.npz}"}, (0.1, 0.1)),
-        ("dbm", {"offsets": "hdd^b_s", "pretraining": "{epochs: 2, offsets: dd}"}, (0.1, 0.1)),
-        ("dbm", {"offsets": "0dd^b_s", "pretraining": "{epochs: 2, sliding_factor: 0.2}"}, (0.01, 0.1)),
-        ("auto-encoder", {"offsets": "dh^b_s"}, (0.1, 0.01)),
-    ],
-)
-def test_constant_offsets_need_no_sliding_factor(cells, kind, fields, factors):
-    (cell,) = cells(kind, sliding_factor="0.1", **fields)
-    assert (cell.sliding_factor.visible, cell.sliding_factor.hidden) == factors
 
 
 def test_a_sliding_factor_may_stand_beside_schemes_that_do_not_slide(cells):

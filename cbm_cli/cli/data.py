@@ -113,8 +113,8 @@ def fetch(names: tuple[str, ...], to: Path | None) -> None:
     """Download published data sets; files that are here and right are not downloaded again.
 
     Files go to the folder named by the environment variable CBM_DATA_DIR, or to the user's cache.
-    Finished files stay when a download is interrupted. CBM_DATA_MIRROR names the address of a folder with the
-    files, to use instead of the published addresses.
+    An interrupted download starts again; complete files stay. CBM_DATA_MIRROR names the address of a folder
+    with the files, to use instead of the published addresses.
     """
     from cbm_cli.datasets.fetching import fetchable
 

@@ -135,14 +135,12 @@ def _arrays(path: Path, content: bytes) -> _Arrays | None:
     try:
         if kind == "IDX":
             return {"": _idx(content)}
-        return _mat(content) if kind == "MAT" else _numpy(content)
+        if kind == "MAT":
+            return _mat(content)
+        loaded = np.load(io.BytesIO(content), allow_pickle=False)
+        return {"": loaded} if isinstance(loaded, np.ndarray) else {**loaded}
     except Exception as error:  # NumPy and SciPy raise errors of many types for damaged files
         raise DataError(f"{path}: cannot be read as {kind}: {error}; is the file damaged?") from None
-
-
-def _numpy(content: bytes) -> _Arrays:
-    loaded = np.load(io.BytesIO(content), allow_pickle=False)
-    return {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
 
 
 def _mat(content: bytes) -> _Arrays:

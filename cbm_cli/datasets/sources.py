@@ -121,10 +121,6 @@ def _source(name: str, entry: dict) -> DataSource:
     return DataSource(name, image=image, forms=forms, **entry)
 
 
-def _read() -> dict[str, DataSource]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    entries = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), loader)
-    return {name: _source(name, entry) for name, entry in entries.items()}
-
-
-SOURCES = _read()
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_ENTRIES = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), _LOADER)
+SOURCES = {name: _source(name, entry) for name, entry in _ENTRIES.items()}

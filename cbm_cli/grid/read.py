@@ -124,17 +124,12 @@ def read_grid(
         here = changes if name in changed else {}
         experiments[name] = _experiment(name, value, defaults, here, effects, problems)
     experiments = _linked(experiments, values, problems)
-    _check_effects(effects, problems)
-    problems.raise_any()
-    return Grid(Path(path), experiments, groups, default)
-
-
-def _check_effects(effects: Effects, problems: Problems) -> None:
-    """Add a problem for each value that changes nothing in any cell."""
     whole = not problems.count  # only then all experiments that use a default or an override are known
     for mark, reason in effects.items():
         if reason and (whole or mark.label.startswith("experiments.")):
             problems.add(mark, reason)
+    problems.raise_any()
+    return Grid(Path(path), experiments, groups, default)
 
 
 def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Value]:
@@ -188,10 +183,8 @@ def _experiment(
     choices = read_choices({field: one for field, one in given.items() if field in FIELDS}, problems)
     if problems.count == before:
         check_ties(rules.ties, choices, problems)
-    cells: dict[Settings, Cell] = {}
     found: Effects = {}
-    if problems.count == before:
-        cells = expand(choices, rules, value, found, problems)
+    cells = expand(choices, rules, value, found, problems) if problems.count == before else {}
     overridden = bool(PATHS.keys() & changes.keys())
     if problems.count == before:
         if not overridden:
@@ -297,7 +290,7 @@ def _groups(
     inner = {}
     for name, value in values.items():
         items = value if isinstance(value, list) else [value]
-        inner[name] = {shown(item) for item in items} & groups.keys() - {*experiments}
+        inner[name] = {shown(item) for item in items} & groups.keys()
         if name in experiments:
             problems.add(value.mark, "is already the name of an experiment", at_key=True)
     try:

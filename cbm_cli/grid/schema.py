@@ -40,12 +40,14 @@ def json_schema() -> Schema:
         "groups": _about("Several experiments under one name", groups),
         "experiments": _about("The experiments by name", _object({}) | named),
     }
-    shared = {"experiment": _experiment(), "condition": _condition(), "set": _assignment()}
+    columns = {*COLUMNS, *(path for path in PATHS if "." in path)} - {f"data.{one}" for one in OF_FILES}
+    shared = {"column": {"enum": sorted(columns)}, "column.axis": _axis(_ref("column"))}
+    shared |= {"experiment": _experiment(), "condition": _condition(), "set": _assignment()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Experiment grid of cbm",
         **_object(sections, "experiments"),
-        "$defs": _values() | _columns() | shared,
+        "$defs": _values() | shared,
     }
 
 
@@ -84,12 +86,6 @@ def _experiment() -> Schema:
         "when": _about("Fields to set for some cells", _list(change)),
     }
     return _object(fields | {name: _about(info.description, _ref(f"{name}.axis")) for name, info in settings})
-
-
-def _columns() -> dict[str, Schema]:
-    """Return the schema of the names that a table knows, dotted or not."""
-    names = {*COLUMNS, *(path for path in PATHS if "." in path)} - {f"data.{one}" for one in OF_FILES}
-    return {"column": {"enum": sorted(names)}, "column.axis": _axis(_ref("column"))}
 
 
 def _condition() -> Schema:
