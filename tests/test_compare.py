@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from scipy import stats
 
 from cbm_cli.errors import IncompleteError
 from cbm_cli.grid.read import read_grid
@@ -108,7 +109,10 @@ MAIN = {"table": "standard-methods-bars-mnist"}
 
 def test_difference_in_standard_errors_by_hand():
     values, finals = [-61.0, -62.0, -63.0], [-70.0, -72.0, -77.0]
-    found = line(compare(run(values, finals=finals)), **MAIN)
+    comparison = compare(run(values, finals=finals))
+    found, (own, paper) = line(comparison, **MAIN), (1 / 3, 1.91**2 / 25)
+    freedom = (own + paper) ** 2 / (own**2 / 2 + paper**2 / 24)  # Welch's
+    assert comparison.chances["z"][found.name] == pytest.approx(1 - 2 * stats.t.sf(2, freedom))
     assert (found["obtained_mean"], found["obtained_std"]) == (pytest.approx(-62), pytest.approx(1))
     assert found["z"] == pytest.approx((-62 + 60.85) / sqrt(1 / 3 + 1.91**2 / 25 + 0.01**2 / 12))
     assert found["difference"] == pytest.approx(-1.15)
@@ -378,6 +382,7 @@ def test_published_training_costs_beyond_the_best_test_cost_want_runs_that_go_on
     found = line(compare(on))
     assert (found["split"], found["published_mean"], found["obtained_epochs"]) == ("train", "11.70726", 5000)
     both = compare(pd.concat([on, auto_encoder([34.3, 34.4])]))
+    assert both.not_comparable == 0  # each is the paper's for one of the parts
     assert list(zip(both.cells["split"], both.cells["obtained_mean"], strict=True)) == [
         ("test", pytest.approx(34.35)),
         ("train", pytest.approx(11.75)),

@@ -533,19 +533,6 @@ def test_a_missing_scikit_learn_is_named_with_its_remedy(monkeypatch):
     assert not Path("m-features").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"kind": np.array("gmm")}, "m.npz: is a machine of kind gmm; cbm knows rbm, dbm, auto-encoder"),
-        ({"weights_0": np.zeros((4, 0)), "biases_1": np.zeros(0)}, "shapes do not fit"),
-        ({"biases_1": np.full(3, np.nan)}, "diverged"),
-    ],
-)
-def test_a_foreign_machine_is_refused(changes, words):
-    save(**changes)
-    assert words in features(code=2)[1]
-
-
 def test_a_machine_without_a_hidden_layer_is_refused():
     np.savez("m.npz", kind=np.array("dbm"), biases_0=np.zeros(4))
     assert "m.npz: lacks weights_0, biases_1" in features(code=2)[1]

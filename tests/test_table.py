@@ -10,6 +10,7 @@ from math import nan
 import pandas as pd
 import pytest
 
+from cbm_cli.cli import common
 from cbm_cli.cli.table import table as command
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.sheets import Document, Group, Label, Sheet, Value
@@ -193,6 +194,18 @@ def test_terminal_gets_bold_and_underline_and_no_stars(small):
 
 def lines_of(text):
     return [re.sub(r"\x1b\[[\d;]*m", "", line) for line in text.splitlines()]
+
+
+def test_a_list_wraps_its_last_column_on_a_terminal_and_is_plain_elsewhere(monkeypatch, capsys):
+    rows = [("mnist", "digits, of 28x28 grey pixels"), ("dna", "")]
+    common.print_list(("name", "about"), rows)
+    plain = ["name   about", "mnist  digits, of 28x28 grey pixels", "dna"]
+    assert capsys.readouterr().out.splitlines() == plain
+    monkeypatch.setattr(common, "_terminal_width", lambda: 30)
+    common.print_list(("name", "about"), rows)
+    names, rule, *lines = lines_of(capsys.readouterr().out)
+    assert (names, {*rule}) == (" name    about", {" ", "─"})
+    assert lines == [" mnist   digits, of 28x28", "         grey pixels", " dna"]
 
 
 FOUR = [(planned(offsets=o), UP) for o in ("00", "d0", "aa^b", "dd^b")]

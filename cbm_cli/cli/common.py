@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,16 +32,29 @@ def print_document(document: Document, format_: str) -> None:
 
 def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a list to stdout: a sheet on a terminal, else columns separated by spaces."""
+    lines = [heads, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    terminal = _terminal_width()
+    if terminal is None:
+        for line in lines:
+            click.echo("  ".join(map(str.ljust, line, widths)).rstrip())
+        return
     from cbm_cli.sheets import Document, Group, Label, Sheet
 
-    lines = [heads, *rows]
-    if width := _terminal_width():
-        header, *labels = ([*map(Label.of, line)] for line in lines)
-        click.echo(Document([Sheet(header, [Group(None, labels)])]).render("text", width).strip("\n"))
-        return
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        click.echo("  ".join(map(str.ljust, line, widths)).rstrip())
+    room = max(20, terminal - sum(widths[:-1]) - 3 * len(widths))
+    header, *labels = ([*map(Label.of, line)] for line in _wrapped(lines, room))
+    document = Document([Sheet(header, [Group(None, labels)])])
+    click.echo(document.render("text", sys.maxsize).strip("\n"))
+
+
+def _wrapped(lines: Iterable[Sequence[str]], room: int) -> Iterator[list[str]]:
+    """Break the last column into lines of at most so many characters, between words."""
+    from textwrap import wrap
+
+    for *firsts, last in lines:
+        for part in wrap(last, room, break_long_words=False, break_on_hyphens=False) or [""]:
+            yield [*firsts, part]
+            firsts = [""] * len(firsts)
 
 
 def _terminal_width() -> int | None:

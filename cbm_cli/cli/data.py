@@ -35,12 +35,20 @@ def list_(as_json: bool) -> None:
     CBM_DATA_DIR, then in the user's cache.
     """
     from cbm_cli.datasets.catalogue import catalogue
+    from cbm_cli.datasets.spec import written
 
     entries = catalogue()
     if as_json:
         click.echo(json.dumps([_record(entry) for entry in entries], indent=2))
         return
-    print_list(("write in a grid", "rows x width", "ones", "where", "about"), map(_row, entries))
+    rows = []
+    for entry in entries:
+        sizes = " + ".join(f"{count:,}" for count in entry.rows.values())
+        ones = "?" if entry.ones is None else f"{entry.ones:.1%}"
+        where = str(entry.folder) if entry.state == "ok" else entry.state
+        source = entry.source
+        rows.append((written(source.example), f"{sizes} x {entry.width}", ones, where, source.description))
+    print_list(("write in a grid", "rows x width", "ones", "where", "about"), rows)
     for entry in entries:
         if entry.state == "damaged":
             note(f"\n{entry.problem}")
@@ -197,12 +205,3 @@ def _record(entry: Entry) -> dict:
         "looked_in": [str(folder) for folder in source.folders],
         "problem": entry.problem,
     }
-
-
-def _row(entry: Entry) -> tuple[str, ...]:
-    from cbm_cli.datasets.spec import written
-
-    rows = " + ".join(f"{count:,}" for count in entry.rows.values())
-    ones = "?" if entry.ones is None else f"{entry.ones:.1%}"
-    where = str(entry.folder) if entry.state == "ok" else entry.state
-    return written(entry.source.example), f"{rows} x {entry.width}", ones, where, entry.source.description

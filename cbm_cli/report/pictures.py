@@ -24,11 +24,6 @@ def parse_shape(text: str | None, width: int) -> tuple[int, int]:
     """Return height and width of a row of ``width`` values as a picture.
 
     ``text`` is ``HxW``; without it, a picture is square where it can be, else a line.
-
-    Raises
-    ------
-    CbmError
-        The text is no shape, or one with another number of pixels.
     """
     if text is None:
         side = math.isqrt(width)
@@ -64,9 +59,7 @@ def tile(pictures: NDArray) -> NDArray[np.float64]:
     cells = np.full((down * across, height + 1, width + 1), GAP)
     cells[:n, 1:, 1:] = pictures
     lines = cells.reshape(down, across, height + 1, width + 1).swapaxes(1, 2)
-    return np.pad(
-        lines.reshape(down * (height + 1), across * (width + 1)), ((0, 1), (0, 1)), constant_values=GAP
-    )
+    return np.pad(lines.reshape(down * (height + 1), -1), ((0, 1), (0, 1)), constant_values=GAP)
 
 
 def write_filter_tile(path: Path, rows: NDArray, shape: tuple[int, int], by_columns: bool = False) -> None:
@@ -90,13 +83,7 @@ def normalised(rows: NDArray) -> NDArray:
 def write_activity_curves(path: Path, means: Sequence[NDArray], balanced: tuple[float, float] | None) -> None:
     """Draw the mean activity of each layer's units, in decreasing order, as a PNG (the paper's Fig. 16).
 
-    Parameters
-    ----------
-    path : Path
-    means : sequence of (n_l,)
-        Mean activity of each unit, layer by layer.
-    balanced : (float, float), optional
-        Ends of the range in which a probability is balanced; leave out if activities are no probabilities.
+    ``balanced``: ends of the range in which a probability is balanced; None where activities are none.
     """
     figure = Figure(figsize=(5.4, 3.4), layout="constrained")
     axes = figure.subplots()

@@ -75,18 +75,17 @@ def read_curves(
             f"select values of {', '.join(panels)}, as in --select {panels[0]}={text_of(cells[0][panels[0]])}"
         )
     summary = store.summary()
-    finished = (
-        summary[summary["run_id"].isin([cell["run_id"] for cell in cells])] if len(summary) else summary
-    )
+    if summary.empty:
+        raise IncompleteError(f"{experiment}: no finished trial yet; start with `cbm run`")
+    finished = summary[summary["run_id"].isin([cell["run_id"] for cell in cells])]
     if finished.empty:
-        what = " of what is selected" if len(summary) else " yet"
-        raise IncompleteError(f"{experiment}: no finished trial{what}; start with `cbm run`")
+        raise IncompleteError(f"{experiment}: no finished trial of what is selected; run more with `cbm run`")
     usual = table["metric"] or default_metric(measured(summary))
     shown, rows = Metric(_metric(store, experiment, finished, metric, usual)), finished.groupby("run_id")
-    finished_cells = (cell for cell in cells if cell["run_id"] in rows.groups)
     found = (
         _curve(store, manifest, cell, rows.get_group(cell["run_id"]), (lines, panels), shown)
-        for cell in finished_cells
+        for cell in cells
+        if cell["run_id"] in rows.groups
     )
     curves = [curve for curve in found if curve]
     if not curves:

@@ -79,24 +79,23 @@ class Comparison:
         for kind in self.kinds:
             of_kind = self.cells[self.cells["model"] == kind]
             name = "" if kind == "rbm" else f"{KINDS[kind][0].upper()}{KINDS[kind][1:]}s: "
-            aside = (
-                ("epochs", "epochs to convergence") if kind == "auto-encoder" else ("final", "final values")
-            )
+            aside = "epochs" if kind == "auto-encoder" else "final"
             readings = {"PCD-1": name}
             if (of_kind["obtained_sampler"] == "PCD-2").any():
                 readings["PCD-2"] = f"{name}With PCD-2 instead of PCD-1: "
             asides, values = [], []
             for pcd, prefix in readings.items():
                 cells = of_kind[(of_kind["sampler"] != "PCD-1") | (of_kind["obtained_sampler"] == pcd)]
-                if cells[f"{aside[0]}_z"].notna().any():
-                    asides.append(prefix + self._within(cells, *aside))
-                values.append("; ".join([prefix + self._within(cells, "", "values"), *_agreeing(cells)]))
+                if cells[f"{aside}_z"].notna().any():
+                    asides.append(prefix + self._within(cells, aside))
+                values.append("; ".join([prefix + self._within(cells, "mean"), *_agreeing(cells)]))
             lines += asides + values
         return lines
 
-    def _within(self, cells: pd.DataFrame, aside: str, words: str) -> str:
+    def _within(self, cells: pd.DataFrame, name: str) -> str:
         """Count the values within two standard errors, each run once, beside what chance allows."""
-        z, published = (f"{aside}_z", f"published_{aside}") if aside else ("z", "published_mean")
+        words = {"mean": "values", "final": "final values", "epochs": "epochs to convergence"}[name]
+        z, published = "z" if name == "mean" else f"{name}_z", f"published_{name}"
         cells = cells[cells[z].notna()].drop_duplicates(["run_id", "split", published])
         chance = self.chances.loc[cells.index, z]
         spread = math.sqrt((chance * (1 - chance)).sum())
@@ -169,15 +168,9 @@ class Comparison:
     def document(self) -> Document:
         """Return the comparison to print: first as published, then with PCD-2 for the published PCD-1."""
         parts = ["table", "split", "dataset", "hidden", "pretraining_epochs"]
-        with_pcd_2 = self.cells["obtained_sampler"] == "PCD-2"
-        sheets = [
-            _sheet(section, suffix)
-            for cells, suffix in (
-                (self.cells[~with_pcd_2], ""),
-                (self.cells[with_pcd_2], ", published PCD-1 beside PCD-2"),
-            )
-            for _, section in cells.groupby(parts, sort=False)
-        ]
+        cells = self.cells.assign(repeated=self.cells["obtained_sampler"] == "PCD-2")
+        cells = cells.sort_values("repeated", kind="stable").groupby(["repeated", *parts], sort=False)
+        sheets = [_sheet(section) for _, section in cells]
         notes, summary = self.notes(), self.summary()
         records = self.cells.to_dict("records")
         return Document(sheets, notes, summary, records, {"summary": summary, "notes": notes})
@@ -192,7 +185,7 @@ def _agreeing(cells: pd.DataFrame) -> list[str]:
     ]
 
 
-def _sheet(section: pd.DataFrame, suffix: str) -> Sheet:
+def _sheet(section: pd.DataFrame) -> Sheet:
     first = section.iloc[0]
     aside = "epochs" if first["model"] == "auto-encoder" else "final"
     number = PAPER_TABLES.get(first["table"], first["table"])
@@ -201,9 +194,11 @@ def _sheet(section: pd.DataFrame, suffix: str) -> Sheet:
         title += f", {first['split']} cost"
     elif first["pretraining_epochs"] != "0":
         title += f", {first['pretraining_epochs']} epochs of pre-training"
+    if first["obtained_sampler"] == "PCD-2":
+        title += ", published PCD-1 beside PCD-2"
     header = [*HEADER, f"published {aside}", f"obtained {aside}", "difference", "z", "bold"]
     rows = [_line(cell, aside) for cell in section.to_dict("records")]
-    return Sheet([*map(Label.of, header)], [Group(None, rows)], title + suffix, stub=2)
+    return Sheet([*map(Label.of, header)], [Group(None, rows)], title, stub=2)
 
 
 def _line(cell: dict[str, Any], aside: str) -> list[Item]:

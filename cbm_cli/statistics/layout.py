@@ -60,11 +60,6 @@ def columns_named(name: str, cells: Sequence[CellSettings], option: str) -> tupl
 
     ``model.hidden`` and ``hidden`` mean ``model_hidden``; ``sliding_factor`` means ``sliding_factor_visible``
     and ``sliding_factor_hidden``, of which only the first is returned where both say the same.
-
-    Raises
-    ------
-    CbmError
-        No such column, or several fields with a part of this name.
     """
     columns = [column for column in cells[0] if column != "run_id"]
     asked, name = name, name.replace(".", "_")
@@ -83,22 +78,15 @@ def columns_named(name: str, cells: Sequence[CellSettings], option: str) -> tupl
 
 
 def select(cells: Sequence[CellSettings], wanted: Iterable[tuple[str, str]]) -> list[CellSettings]:
-    """Return the cells with the wanted values; of one column given twice, with either value.
-
-    Raises
-    ------
-    CbmError
-        No such column, or no cell with the value; the message lists the values that there are.
-    """
+    """Return the cells with the wanted values; of one column given twice, with either value."""
     values: dict[str, list[str]] = {}
     for name, value in wanted:
         values.setdefault(name, []).append(value)
-    kept = list(cells)
     for name, allowed in values.items():
         columns = columns_named(name, cells, "--select")
         for value in allowed:
-            if not any({*key_of(cell, columns)} == {value} for cell in kept):
-                there = ", ".join(dict.fromkeys(text_of(cell[columns[0]]) for cell in kept))
+            if not any({*key_of(cell, columns)} == {value} for cell in cells):
+                there = ", ".join(dict.fromkeys(text_of(cell[columns[0]]) for cell in cells))
                 raise CbmError(f"--select {name}={value}: no such value; there are {there}")
-        kept = [cell for cell in kept if any({*key_of(cell, columns)} == {value} for value in allowed)]
-    return kept
+        cells = [cell for cell in cells if any({*key_of(cell, columns)} == {value} for value in allowed)]
+    return [*cells]

@@ -135,12 +135,10 @@ class ResultsTable:
         flags += [f"{cell.diverged} diverged"] if cell.diverged else []
         if math.isnan(cell.mean):
             return Value("diverged" if cell.n else "–", flags=", ".join(flags))
-        aside = {"final": cell.finals, "epochs": cell.epochs}.get(self.aside)
+        behind = {"final": cell.finals, "epochs": cell.epochs}.get(self.aside, np.empty(0))
         number, spread, behind = (
-            "–" if value is None or math.isnan(value) else format(value, spec)
-            for value, spec in zip(
-                (cell.mean, cell.std, None if aside is None else mean(aside)), formats, strict=True
-            )
+            "–" if math.isnan(value) else format(value, spec)
+            for value, spec in zip((cell.mean, cell.std, mean(behind)), formats, strict=True)
         )
         return Value(number, spread, behind if self.aside else "", ", ".join(flags), cell.mark)
 
