@@ -382,9 +382,7 @@ def test_a_training_is_the_same_with_recorders_and_without():
         assert array.tobytes() == recorded.machine[name].tobytes()
 
 
-def test_a_recorder_that_writes_into_its_snapshots_changes_no_machine(monkeypatch):
-    monkeypatch.setattr(recorders, "GROUP_BYTES", 1)  # the last machine is recorded alone
-
+def test_a_recorder_that_writes_into_its_snapshots_changes_no_machine():
     def careless(snapshots, context):
         snapshots.W[:] = 0
         return {"nothing": np.zeros(len(snapshots.update))}
