@@ -1,3 +1,3 @@
 """Train and compare centered binary Boltzmann machines from YAML experiment grids."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
