@@ -222,21 +222,6 @@ def test_evaluate_gives_the_same_by_every_method(model):
     assert -4 * bound["log_likelihood"]["standard_error_over_rows"] < below < 0.5
 
 
-def test_offsets_in_the_file_do_not_change_the_likelihood(model):
-    W, b, c = (array.astype(float) for array in model)
-    mu, lam = np.random.default_rng(1).random(9), np.random.default_rng(2).random(4)
-    centered = ref.transform((W, b, c), (0 * mu, 0 * lam), (mu, lam))
-    np.savez(
-        "centered.npz", weights_0=W, biases_0=centered[1], biases_1=centered[2], offsets_0=mu, offsets_1=lam
-    )
-    options = ["--exact", "--data", "bars-and-stripes:size=3", "--json"]
-    plain, centered = (
-        json.loads(cbm("evaluate", name, *options).stdout) for name in ("m.npz", "centered.npz")
-    )
-    assert plain["log_z"] == pytest.approx(centered["log_z"], abs=1e-5)
-    assert plain["log_likelihood"]["mean"] == pytest.approx(centered["log_likelihood"]["mean"], abs=1e-5)
-
-
 def test_a_doubtful_estimate_is_warned_about(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     W, b, c = random_machine(9, 4, seed=9, scale=8.0)

@@ -126,27 +126,17 @@ def centered(gradient: ByParameter, mu: Wide, lam: Wide) -> ByParameter:
 # Fisher matrices
 
 
-def joint_features(W: Wide, b: Wide, c: Wide) -> tuple[Wide, Wide]:
-    """Probabilities p(x, h) (..., S) of all joint states, and s = (x h', x, h) of each, (P, S).
+def features_of(fisher: str, W: Wide, b: Wide, c: Wide) -> tuple[Wide, Wide]:
+    """Probabilities (..., S) of all states, and the feature vector of each, (P, S) or (..., P, S).
 
+    For the joint matrix: of all (x, h), with s = (x h', x, h); for the marginal one: of all x, with E[s | x].
     CbmError for more than 2^16 joint states.
     """
     n, m = W.shape[-2:]
-    check_fisher("gradient", "joint", 0.0, n, m, "use estimate: samples")
-    features = _joint_features(n, m)
-    return softmax(ByParameter(W, b, c).flat() @ features, axis=-1), features  # -E = theta's
-
-
-@lru_cache(maxsize=4)
-def _joint_features(n: int, m: int) -> Wide:
-    x, h = np.repeat(states(n).T, 2**m, axis=1), np.tile(states(m).T, 2**n)
-    return np.concatenate([(x[:, None] * h).reshape(n * m, -1), x, h])
-
-
-def marginal_features(W: Wide, b: Wide, c: Wide) -> tuple[Wide, Wide]:
-    """Probabilities p(x) (..., S) of all visible states, and E[s | x] given each, (..., P, S)."""
-    n, m = W.shape[-2:]
-    check_fisher("gradient", "marginal", 1.0, n, m, "use estimate: samples")
+    check_fisher("gradient", fisher, 1.0, n, m, "use estimate: samples")
+    if fisher == "joint":
+        features = _joint_features(n, m)
+        return softmax(ByParameter(W, b, c).flat() @ features, axis=-1), features  # -E = theta's
     x = states(n)
     h = hidden_mean(W, c, x).swapaxes(-1, -2)  # (..., M, 2^N)
     xh = (x.T[:, None, :] * h[..., None, :, :]).reshape(*h.shape[:-2], n * m, -1)
@@ -154,7 +144,10 @@ def marginal_features(W: Wide, b: Wide, c: Wide) -> tuple[Wide, Wide]:
     return softmax(-free_energy(W, b, c, x), axis=-1), features
 
 
-FEATURES = {"joint": joint_features, "marginal": marginal_features}
+@lru_cache(maxsize=4)
+def _joint_features(n: int, m: int) -> Wide:
+    x, h = np.repeat(states(n).T, 2**m, axis=1), np.tile(states(m).T, 2**n)
+    return np.concatenate([(x[:, None] * h).reshape(n * m, -1), x, h])
 
 
 def covariance(p: Wide, features: Wide) -> Wide:
@@ -174,7 +167,7 @@ def fisher_matrix(fisher: str, W: Wide, b: Wide, c: Wide) -> Wide:
     if fisher == "diagonal":
         p = exact_moments(W, b, c).flat()
         return (p * (1 - p))[..., None] * np.eye(p.shape[-1])  # the variances of binary variables
-    return covariance(*FEATURES[fisher](W, b, c))
+    return covariance(*features_of(fisher, W, b, c))
 
 
 # Natural gradients
@@ -267,7 +260,7 @@ class Direction:
     ) -> tuple[ByParameter, ByParameter]:
         """The exact gradient, if data are given, and the solution with the exact F."""
         W, b, c = (array.astype(np.float64) for array in machine)
-        p, features = FEATURES[self.fisher](W, b, c)
+        p, features = features_of(self.fisher, W, b, c)
         if data is not None:
             # Close to the data small pivots meet small gradients: their ratio would be noise in float32.
             x, h = data.astype(np.float64), hidden_mean(W, c, data)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
@@ -15,17 +14,11 @@ from cbm_cli.kernels.machine import Array, Layout, Rows
 from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, posterior_of
 from cbm_cli.machines.files import Layered, flatten
+from cbm_cli.reference import ACTIVATIONS
 from cbm_cli.results.files import write_atomically
 
 BALANCED = (0.05, 0.95)  # a unit with a mean activity outside is nearly always off, or on
 _BLOCK = 1_000  # rows at a time: enough for fast products, few to wait for the slowest of them
-
-ACTIVATIONS = {
-    "sigmoid": expit,
-    "tanh": np.tanh,
-    "relu": lambda a: np.maximum(a, 0),
-    "linear": lambda a: a,
-}
 
 
 # Filters
@@ -95,9 +88,9 @@ def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Arr
 
 def encoded(machine: Layered, x: NDArray) -> list[NDArray]:
     """Outputs of each layer of an encoder given x (n, n_0): y_{l+1} = f(y_l W_l + b_{l+1}), (n, n_{l+1})."""
-    layers = [x]
+    layers, (f, _) = [x], ACTIVATIONS[machine.encoder]
     for W, b in zip(machine.weights, machine.biases[1:], strict=True):
-        layers.append(ACTIVATIONS[machine.encoder](layers[-1] @ W + b))
+        layers.append(f(layers[-1] @ W + b))
     return layers[1:]
 
 
