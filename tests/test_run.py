@@ -191,7 +191,8 @@ def test_results_are_stored_as_documented(grid):
 
 
 def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(grid):
-    text = GRID.replace("trials: 2", "trials: 400").replace("updates: 100", "updates: 150000")
+    text = GRID.replace("trials: 2", "trials: 400").replace("every: 20", "every: 5000")
+    text = text.replace("updates: 100", "updates: 150000")
     Path("grid.yaml").write_text(text)
     command = [sys.executable, "-m", "cbm_cli.cli", "run", "grid.yaml", "-o", "out", "-j", "2"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
