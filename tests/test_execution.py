@@ -76,6 +76,15 @@ def test_trials_that_raise_or_kill_their_worker_fail_alone_on_workers():
     assert results[2].message == "RuntimeError: no seed today"
 
 
+class Hasty(Trial):
+    """A trial that its worker saves ten times a second."""
+
+    @property
+    def seed(self):
+        worker.STRETCH = 0.1
+        return super().seed
+
+
 class Waiting(Trial):
     """A trial that does not look up for a minute."""
 
@@ -112,8 +121,10 @@ def test_a_long_trial_is_saved_and_continues_on_its_worker(monkeypatch, tmp_path
     here = [result for _, result in in_process([job], listen, Event())]
     assert [type(result) for result in here[-2:]] == [Progress, Outcome]
     monkeypatch.undo()
-    there = endings(on_local_workers([job], listen, Event(), 1))[0]
-    assert here[-1].curve.tobytes() == there.curve.tobytes()
+    hasty = replace(job, trial=Hasty("test", job.trial.settings, 0, 1))
+    there = [result for _, result in on_local_workers([hasty], listen, Event(), 1)]
+    assert [type(result) for result in there[-2:]] == [Progress, Outcome]
+    assert here[-1].curve.tobytes() == there[-1].curve.tobytes()
 
 
 def test_a_failed_trial_is_told_and_not_taken_as_done(tmp_path, monkeypatch):
