@@ -1,6 +1,5 @@
 """Trials on workers: a crash takes no other trial down; a cluster started by hand gives the same bytes."""
 
-import contextlib
 import json
 import os
 import re
@@ -15,7 +14,6 @@ import pytest
 
 from cbm_cli import __version__
 from cbm_cli.datasets.catalogue import load
-from cbm_cli.errors import CbmError
 from cbm_cli.execution import Failure, Job, engines, worker
 from cbm_cli.execution.cluster import on_cluster
 from cbm_cli.execution.engines import in_process, on_local_workers
@@ -78,6 +76,15 @@ def test_trials_that_raise_or_kill_their_worker_fail_alone_on_workers():
     assert results[2].message == "RuntimeError: no seed today"
 
 
+class Hasty(Trial):
+    """A trial that its worker saves ten times a second."""
+
+    @property
+    def seed(self):
+        worker.STRETCH = 0.1
+        return super().seed
+
+
 class Waiting(Trial):
     """A trial that does not look up for a minute."""
 
@@ -114,8 +121,10 @@ def test_a_long_trial_is_saved_and_continues_on_its_worker(monkeypatch, tmp_path
     here = [result for _, result in in_process([job], listen, Event())]
     assert [type(result) for result in here[-2:]] == [Progress, Outcome]
     monkeypatch.undo()
-    there = endings(on_local_workers([job], listen, Event(), 1))[0]
-    assert here[-1].curve.tobytes() == there.curve.tobytes()
+    hasty = replace(job, trial=Hasty("test", job.trial.settings, 0, 1))
+    there = [result for _, result in on_local_workers([hasty], listen, Event(), 1)]
+    assert [type(result) for result in there[-2:]] == [Progress, Outcome]
+    assert here[-1].curve.tobytes() == there[-1].curve.tobytes()
 
 
 def test_a_failed_trial_is_told_and_not_taken_as_done(tmp_path, monkeypatch):
@@ -132,12 +141,11 @@ def test_a_failed_trial_is_told_and_not_taken_as_done(tmp_path, monkeypatch):
     assert not list(Path("out").rglob("*.error.txt"))
 
 
-def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(tmp_path, monkeypatch):
+def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(tmp_path, monkeypatch, scheduler):
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
     cbm("run", "grid.yaml", "-o", "here", "-j", 0)
-    with dask(tmp_path, workers=2) as scheduler:
-        cbm("run", "grid.yaml", "-o", "there", "--scheduler", scheduler)
+    cbm("run", "grid.yaml", "-o", "there", "--scheduler", scheduler)
     here, there = files("here", ".csv", ".npz"), files("there", ".csv", ".npz")
     for found in (here, there):
         found.pop("bars/summary.csv")  # it has the seconds
@@ -145,10 +153,10 @@ def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(tmp_path, m
     assert len(here) == 24  # of 8 trials: curve, machine, end
 
 
-@contextlib.contextmanager
-def dask(folder, workers=1):
-    """A scheduler and workers in processes of their own; the address of the scheduler."""
-    place = folder / "scheduler.json"
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory):
+    """A scheduler and two workers in processes of their own; the address of the scheduler."""
+    place = tmp_path_factory.mktemp("dask") / "scheduler.json"
 
     def start(program, *options):
         command = [sys.executable, "-m", f"distributed.cli.{program}", *options]
@@ -156,7 +164,7 @@ def dask(folder, workers=1):
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     started = [start("dask_scheduler", "--host", "127.0.0.1", "--port", "0")]
-    started += [start("dask_worker", "--nthreads", "1") for _ in range(workers)]
+    started += [start("dask_worker", "--nthreads", "1") for _ in range(2)]
     try:
         deadline = time.monotonic() + 60
         while not (place.exists() and place.read_text()) and time.monotonic() < deadline:
@@ -168,25 +176,15 @@ def dask(folder, workers=1):
             process.wait(20)
 
 
-def test_a_worker_that_dies_on_a_cluster_is_blamed_once_alone(tmp_path):
-    with dask(tmp_path) as scheduler:
-        results = endings(on_cluster(jobs(Trial, Deadly, Raising, Trial), listen, Event(), scheduler))
+def test_a_worker_that_dies_on_a_cluster_is_blamed_once_alone(scheduler):
+    results = endings(on_cluster(jobs(Trial, Deadly, Raising, Trial), listen, Event(), scheduler))
     assert [type(results[n]) for n in range(4)] == [Outcome, Failure, Failure, Outcome]
     assert "worker died" in results[1].message
 
 
-def test_no_scheduler_is_one_clear_error():
-    with pytest.raises(CbmError, match="no Dask scheduler answers"):
-        list(on_cluster(jobs(Trial), listen, Event(), "tcp://127.0.0.1:1"))
-
-
-# Versions
-
-
-def test_a_worker_of_another_version_is_refused_by_name(tmp_path, monkeypatch):
+def test_a_worker_of_another_version_is_refused_by_name(scheduler, monkeypatch):
     monkeypatch.setattr("cbm_cli.execution.worker.version", lambda: "cbm 9.9")
-    with dask(tmp_path) as scheduler:
-        results = endings(on_cluster(jobs(Trial, Trial), listen, Event(), scheduler))
+    results = endings(on_cluster(jobs(Trial, Trial), listen, Event(), scheduler))
     for failure in results.values():
         assert isinstance(failure, Failure)
         assert re.match(

@@ -89,14 +89,10 @@ def test_the_latest_value_has_its_name(kind, method, words):
         ("per-sample", "test", "test log-likelihood -2.00"),
     ],
 )
-def test_progress_has_the_scale_of_the_table(scale, parts, words):
+def test_progress_has_the_scale_of_the_table_and_calls_a_trial_diverged(scale, parts, words):
     one, display = job("rbm", None, parts, scale)
     display.listen(*one.key, 4, -2.0)
     assert display.running[one.key] == (4, f"update 4, {words}")
-
-
-def test_a_diverged_trial_is_called_so():
-    one, display = job("rbm", None)
     display.finished(one, SimpleNamespace(curve=np.array([[20, 1, np.nan]]), diverged=1234))
     assert display.latest.endswith("trial 0: diverged at update 1,234")
 
@@ -124,18 +120,15 @@ experiments:
 
 
 def test_every_trial_is_counted_once(grid):
-    grid(
-        GRID
-        + GRID.partition("experiments:\n")[2].replace("bars:", "more:").replace("[00, dd^b_s]", "[00, aa]")
-    )
+    more = GRID.partition("experiments:\n")[2].replace("bars:", "more:")
+    grid(GRID + more.replace("[00, dd^b_s]", "[00, aa]"))
     result = cbm("run", "grid.yaml", "-o", "out", "--dry-run")
     assert "2 experiments with 16 trials; 4 are the same as others and run once" in result.stderr
     assert "12 trials: 0 finished before, 12 to run" in result.stdout
     cbm("run", "grid.yaml", "bars", "-o", "out", "-j", 0, "--no-table")
     # The four shared trials are copied by a run, and count as finished in a dry run already.
-    assert (
-        "12 trials: 8 finished before, 4 to run" in cbm("run", "grid.yaml", "-o", "out", "--dry-run").stdout
-    )
+    said = cbm("run", "grid.yaml", "-o", "out", "--dry-run").stdout
+    assert "12 trials: 8 finished before, 4 to run" in said
     assert not Path("out/more").exists()
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
     assert "8 of 12 trials are done (in earlier runs); 4 to run." in said
@@ -237,7 +230,8 @@ def test_a_forecast_counts_start_updates_pretraining_and_evaluations(tmp_path, c
 
 def test_finished_trials_of_a_cell_are_its_forecast(tmp_path, costs):
     costs(0.0, 1.0, 1.0, 0.0)
-    cbm("run", tmp_path_grid(tmp_path), "-o", tmp_path / "out", "-j", 0, "--no-table")
+    (tmp_path / "first.yaml").write_text(GRID)
+    cbm("run", tmp_path / "first.yaml", "-o", tmp_path / "out", "-j", 0, "--no-table")
     agenda = agenda_of(tmp_path, ("trials: 2", "trials: 3"), ("[CD-1, PT_4]", "CD-1"))
     assert len(agenda.jobs) == 2
     past = [agenda.stores["bars"].seconds(one.run_id) for one in agenda.jobs]
@@ -248,30 +242,17 @@ def test_finished_trials_of_a_cell_are_its_forecast(tmp_path, costs):
     assert found.trial == Span(*next((min(s), max(s)) for s in past if max(s) == max(map(max, past))))
 
 
-def tmp_path_grid(tmp_path):
-    (tmp_path / "first.yaml").write_text(GRID)
-    return tmp_path / "first.yaml"
-
-
-def test_an_update_of_mean_field_is_also_timed_with_large_weights(tmp_path):
-    deep = (
-        ("{kind: rbm, hidden: 3}", "{kind: dbm, hidden: [3, 2]}"),
-        ("[00, dd^b_s]", "000"),
-        ("[CD-1, PT_4]", "CD-1"),
-    )
-    (one, *_) = agenda_of(tmp_path, *deep).jobs
-    weights = []
-    original = forecast._update_seconds
+def test_an_update_of_mean_field_is_also_timed_with_large_weights(tmp_path, monkeypatch):
+    machine = ("{kind: rbm, hidden: 3}", "{kind: dbm, hidden: [3, 2]}")
+    (one, *_) = agenda_of(tmp_path, machine, ("[00, dd^b_s]", "000"), ("[CD-1, PT_4]", "CD-1")).jobs
+    weights, seconds = [], forecast._update_seconds
 
     def timed(learner, state):
         weights.append(float(state.W[state.W != 0].std()))
-        return original(learner, state)
+        return seconds(learner, state)
 
-    forecast._update_seconds = timed
-    try:
-        cost = forecast._cost(one)
-    finally:
-        forecast._update_seconds = original
+    monkeypatch.setattr(forecast, "_update_seconds", timed)
+    cost = forecast._cost(one)
     assert len(weights) == 2
     assert weights[1] > 10 * weights[0]
     assert cost.later_update >= cost.update > 0
@@ -306,10 +287,8 @@ def test_a_trial_of_hours_is_warned_of_before_it_runs(grid, costs, monkeypatch, 
 def test_long_trials_are_found_without_timing(tmp_path):
     assert not slow_jobs(agenda_of(tmp_path))
     many = ("updates: 100", "updates: 4000000000")
-    assert [one.trial.settings.sampler for one in slow_jobs(agenda_of(tmp_path, many), 3e12)] == [
-        "PT_4",
-        "PT_4",
-    ]
+    slow = slow_jobs(agenda_of(tmp_path, many), 3e12)
+    assert [one.trial.settings.sampler for one in slow] == ["PT_4", "PT_4"]
 
 
 # ---- Missing data ----

@@ -100,17 +100,7 @@ def test_evaluation_prints_a_line_per_cell_and_json_everything(grid):
 
 @pytest.mark.parametrize("how", ["terminate", "close the pipe"])
 def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(grid, how):
-    command = [
-        sys.executable,
-        "-m",
-        "cbm_cli.cli",
-        "evaluate",
-        "out",
-        "--ais",
-        "--json",
-        "--temperatures",
-        "9000",
-    ]
+    command = f"{sys.executable} -m cbm_cli.cli evaluate out --ais --json --temperatures 9000".split()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.readline()
     if how == "terminate":
@@ -144,9 +134,7 @@ def test_ls_counts_trials_by_what_has_become_of_them(grid):
     counts = {"cells": 4, "finished": 6, "planned": 8, "interrupted": 1, "failed": 1, "other_runs": 1}
     assert found.items() >= (counts | {"experiment": "bars", "data": ["bars-and-stripes"]}).items()
     line = cbm("ls", "out").stdout.splitlines()[1]
-    assert line.startswith(
-        "bars        bars-and-stripes  4      6 of 8  incomplete, 1 interrupted, 1 failed, 1 run "
-    )
+    assert "6 of 8  incomplete, 1 interrupted, 1 failed, 1 run " in line
     assert found["when"] in line
     runs = json.loads(cbm("ls", "out", "bars", "--json").stdout)
     assert [run["finished"] for run in runs] == [1, 1, 2, 2]
@@ -159,11 +147,10 @@ def test_ls_counts_trials_by_what_has_become_of_them(grid):
 
 def test_settings_that_tell_cells_apart_are_found_table_first():
     table = {"groups": ["data"], "rows": ["sampler"], "columns": ["offsets"]}
+    settings = [("00", "CD-1", 1), ("dd", "CD-1", 1), ("00", "PT_4", 1), ("dd", "CD-1", 2)]
     cells = [
-        {"run_id": str(i), "data": "a", "offsets": o, "sampler": s, "init": o, "batch": b}
-        for i, (o, s, b) in enumerate(
-            [("00", "CD-1", 1), ("dd", "CD-1", 1), ("00", "PT_4", 1), ("dd", "CD-1", 2)]
-        )
+        {"run_id": str((o, s, b)), "data": "a", "offsets": o, "sampler": s, "init": o, "batch": b}
+        for o, s, b in settings
     ]
     assert telling_apart({"cells": cells, "table": table}) == ["sampler", "offsets", "batch"]
     assert telling_apart({"cells": cells[:1], "table": table}) == []
@@ -226,11 +213,12 @@ def test_best_is_the_machine_at_the_best_validation_value(tmp_path, monkeypatch,
     np.savez("rows.npz", train=ROWS[:20], valid=ROWS[20:30], test=ROWS[30:])
     text = GRID.replace("{name: bars-and-stripes, size: 2}", "{path: rows.npz}")
     if kind == "auto-encoder":
-        text = text.replace("rbm", kind).replace("    sampler: [CD-1, PT_4]\n", "")
-        text = text.replace("{method: exact, every: 20}", "{every: 20}").replace(
-            "updates: 100", "epochs: 100"
+        text = (
+            text.replace("rbm", kind)
+            .replace("    sampler: [CD-1, PT_4]\n", "")
+            .replace("method: exact, ", "")
         )
-        text = text.replace("[00, dd^b_s]", "[00, dd]")
+        text = text.replace("updates: 100", "epochs: 100").replace("[00, dd^b_s]", "[00, dd]")
     Path("grid.yaml").write_text(text)
     cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
     found = json.loads(cbm("best", "out", "--json").stdout)

@@ -137,10 +137,8 @@ def _counter(store: Store, as_json: bool) -> Iterator[Callable[[], None]]:
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    trials = sum(len(store.finished(name)) for name in {c["run_id"] for c in store.manifest()["cells"]})
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        trials = sum(
-            len(store.finished(run_id)) for run_id in {c["run_id"] for c in store.manifest()["cells"]}
-        )
         task = progress.add_task(store.experiment, total=trials)
         yield lambda: progress.advance(task)
 
@@ -157,9 +155,8 @@ def _print_means(store: Store, found: list[tuple[dict[str, Any], dict[str, float
     rows = []
     for settings, values in trials.items():
         means = (sum(columns.get(name, math.nan) for columns in values) / len(values) for name in names)
-        rows.append(
-            (*settings, str(len(values)), *("" if math.isnan(mean) else f"{mean:.4f}" for mean in means))
-        )
+        shown = ("" if math.isnan(mean) else f"{mean:.4f}" for mean in means)
+        rows.append((*settings, str(len(values)), *shown))
     print_list((*axes, "trials", *names), rows)
 
 
@@ -208,8 +205,6 @@ def _shown_log_z(answer: dict[str, Any]) -> list[str]:
         lines.append(f"                {low:.6f} to {high:.6f} (± 3 standard errors of the mean weight)")
         lines.append(f"                {answer['effective_sample_size']:.1f} effective runs")
     if "reverse_log_z" in answer:
-        error = answer["reverse_log_z_standard_error"]
-        lines.append(
-            f"reverse log Z   {answer['reverse_log_z']:.6f} ± {error:.6f} (from exact samples downwards)"
-        )
+        spread = f" ± {answer['reverse_log_z_standard_error']:.6f}"
+        lines.append(f"reverse log Z   {answer['reverse_log_z']:.6f}{spread} (from exact samples downwards)")
     return lines

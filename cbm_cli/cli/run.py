@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -178,9 +180,8 @@ def _warn_of_long_trials(forecast: Forecast) -> None:
     job, rows = forecast.longest, len(forecast.longest.data.train)
     remedy = "fewer updates or epochs, or fewer evaluations, take less"
     if job.trial.settings.batch == "full" and rows > 1000:
-        remedy = (
-            f"batch: full uses all {rows:,} rows in every update; batch: 100 takes 1/{rows // 100:,} of it"
-        )
+        remedy = f"batch: full uses all {rows:,} rows in every update; "
+        remedy += f"batch: 100 takes 1/{rows // 100:,} of it"
     note(f"warning: a trial such as {job.title} takes about {_span(forecast.trial)}; {remedy}")
 
 
@@ -208,10 +209,8 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
         done = "All {0:,} trials are" if agenda.total > 1 else "The trial is"
         note(f"{done.format(agenda.total)} done; nothing to run.")
     elif agenda.done:
-        note(
-            f"{agenda.done:,} of {agenda.total:,} trials are done (in earlier runs); "
-            f"{len(agenda.jobs):,} to run."
-        )
+        done = f"{agenda.done:,} of {agenda.total:,} trials are done (in earlier runs)"
+        note(f"{done}; {len(agenda.jobs):,} to run.")
     if agenda.jobs and not scheduler:
         compile_kernels(agenda, lambda: note("Compiling the kernels (once for this version, about 40 s) ..."))
         slow = slow_jobs(agenda)
@@ -228,14 +227,9 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
                 on_finished=display.finished,
             )
     except KeyboardInterrupt:
-        import shlex
-        import sys
-
-        note(
-            f"\nInterrupted; {display.done:,} of {count(display.total, 'trial')} finished in "
-            "this run; the progress of the others is saved. To resume:\n\n"
-            f"  {program()} {shlex.join(sys.argv[1:])}\n"
-        )
+        finished = f"{display.done:,} of {count(display.total, 'trial')} finished in this run"
+        note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")
+        note(f"  {program()} {shlex.join(sys.argv[1:])}\n")
         raise
 
 

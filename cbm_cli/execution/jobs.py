@@ -80,11 +80,9 @@ class Job:
     @property
     def title(self) -> str:
         """A few words for progress and messages."""
-        settings = self.trial.settings
-        return (
-            f"{settings.data.title} {settings.offsets} {settings.sampler_name} {settings.learning_rate} "
-            f"trial {self.trial.number}"
-        )
+        how = self.trial.settings
+        words = how.data.title, how.offsets, how.sampler_name, how.learning_rate, "trial", self.trial.number
+        return " ".join(map(str, words))
 
 
 @dataclass
