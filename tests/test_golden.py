@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cbm_cli.cli import main
 from tests.golden import outputs
-from tests.golden.cases import CASES, LONG, REMEDY, SHORT, read, run_case, values_of
+from tests.golden.cases import CASES, FILE, LONG, REMEDY, SHORT, read, run_case, values_of
 
 TOLERANCE = {SHORT: 1e-5, LONG: 1e-4}
 ROUNDS = 1.5  # of mean field, a batch
@@ -54,6 +54,16 @@ def test_a_case_is_as_it_was(golden, name, updates):
 
 def test_there_is_no_golden_value_without_a_case(golden):
     assert {name.split("/")[0] for name in golden} == CASES.keys()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[: len(b) // 2], lambda b: b[:900] + b"?" + b[901:], lambda b: b""]
+)
+def test_a_damaged_golden_file_says_so(tmp_path, damage):
+    path = tmp_path / FILE.name
+    path.write_bytes(damage(FILE.read_bytes()))
+    with pytest.raises(ValueError, match="golden file is missing or damaged"):
+        read(path)
 
 
 def test_a_golden_file_of_another_version_says_so(monkeypatch):

@@ -3,6 +3,8 @@
 Only Settings, Dataset, Trial and Outcome are used, so that the kernels can be rewritten below them.
 """
 
+import zipfile
+import zlib
 from math import prod
 from pathlib import Path
 
@@ -253,11 +255,19 @@ def write(values: Values) -> None:
 
 
 def read(path: Path = FILE) -> Values:
-    """Read golden values; ValueError for those of other kernels."""
-    with np.load(path, allow_pickle=False) as file:
-        version, numbers = int(file["kernel_version"]), file["numbers"]
-        names, shapes = file["names"].tolist(), [[*map(int, s.split())] for s in file["shapes"].tolist()]
+    """Read golden values; ValueError with a plain message for a missing, damaged or outdated file."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            version, numbers = int(file["kernel_version"]), file["numbers"]
+            names, shapes = file["names"].tolist(), [[*map(int, s.split())] for s in file["shapes"].tolist()]
+        ends = np.cumsum([prod(shape) for shape in shapes])
+        parts = np.split(numbers, ends[:-1])
+        values = {name: a.reshape(shape) for name, a, shape in zip(names, parts, shapes, strict=True)}
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"{path}: the golden file is missing or damaged ({type(error).__name__}); take it from version "
+            "control again"
+        ) from None
     if version != KERNEL_VERSION:
         raise ValueError(f"{path}: is of KERNEL_VERSION {version}, not {KERNEL_VERSION}; {REMEDY}")
-    parts = np.split(numbers, np.cumsum([prod(shape) for shape in shapes])[:-1])
-    return {name: a.reshape(shape) for name, a, shape in zip(names, parts, shapes, strict=True)}
+    return values

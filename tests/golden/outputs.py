@@ -5,6 +5,7 @@ The folder, ``results-0.1.0.zip``, holds RBMs, deep machines, auto encoders and 
 
 import re
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -39,9 +40,14 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 def unpack(folder: Path) -> Path:
-    """Unpack the results folder of 0.1.0."""
-    with zipfile.ZipFile(RESULTS) as file:
-        file.extractall(folder)
+    """Unpack the results folder of 0.1.0; ValueError with a plain message where the file is damaged."""
+    try:
+        with zipfile.ZipFile(RESULTS) as file:
+            file.extractall(folder)
+    except (OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"{RESULTS}: missing or damaged ({type(error).__name__}); take it from version control again"
+        ) from None
     return folder
 
 
