@@ -14,9 +14,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cbm_cli.datasets.catalogue import available, catalogue, describe, load
+from cbm_cli.datasets.catalogue import catalogue, describe, load
 from cbm_cli.datasets.dataset import DataError, Dataset, Image
 from cbm_cli.datasets.sources import SOURCES
+from cbm_cli.datasets.spec import available
 from cbm_cli.grid.parts import Data
 from tests.builders import cbm, idx
 

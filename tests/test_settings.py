@@ -13,7 +13,7 @@ from cbm_cli.execution.jobs import Job
 from cbm_cli.grid.parts import (
     RECORDERS,
     EarlyStopping,
-    Gradient,
+    GradientChoice,
     LearningRate,
     MeanField,
     Model,
@@ -323,10 +323,10 @@ def test_settings_of_deep_machines_are_read(cells):
 @pytest.mark.parametrize(
     ("gradient", "damping"),
     [
-        (Gradient(kind="natural"), 0),
-        (Gradient(kind="natural", estimate="samples"), 0.01),
-        (Gradient(kind="natural", estimate="samples", damping=0), 0),
-        (Gradient(kind="natural", damping=0.3), 0.3),
+        (GradientChoice(kind="natural"), 0),
+        (GradientChoice(kind="natural", estimate="samples"), 0.01),
+        (GradientChoice(kind="natural", estimate="samples", damping=0), 0),
+        (GradientChoice(kind="natural", damping=0.3), 0.3),
     ],
 )
 def test_damping_is_zero_or_a_hundredth_from_samples(gradient, damping):

@@ -75,21 +75,6 @@ def load_rows(source: str, part: str = "train", width: int | None = None) -> tup
     return data.parts[part], 1 / data.levels
 
 
-def available(data: DataSpec, folder: str | Path = "") -> str:
-    """Return why a data set cannot be loaded, as far as the existence of its files tells; else ``""``."""
-    if data.path is None:
-        source = SOURCES[data.name]
-        try:
-            if source.forms:
-                source.locate()
-        except DataError as error:
-            return str(error)
-        return ""
-    files = [Path(folder, path).expanduser() for path in (data.path, data.valid, data.test) if path]
-    missing = [str(file) for file in files if not file.is_file()]
-    return f"{data.title}: no file {' or '.join(missing)}" if missing else ""
-
-
 def describe(data: DataSpec, dataset: Dataset) -> str:
     """Return a line on what was loaded: ``digits.csv: 1,400 rows x 64 units, 12.3% ones``."""
     share = dataset.train.mean() / dataset.levels

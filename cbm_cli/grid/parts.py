@@ -248,7 +248,7 @@ class WeightDecay(Frozen):
     l2: NotNegative = Field(0.0, description="Share of the weights")
 
 
-class Gradient(Frozen):
+class GradientChoice(Frozen):
     """The direction of an update."""
 
     since_0_2 = frozenset({"scale_of"})

@@ -14,7 +14,7 @@ from cbm_cli.grid.parts import (
     Data,
     EarlyStopping,
     Evaluate,
-    Gradient,
+    GradientChoice,
     LearningRate,
     MeanField,
     Model,
@@ -67,7 +67,9 @@ class Settings(Frozen):
     sliding_factor: SlidingFactor = Field(
         SlidingFactor(), description="Schemes with _s: weight of the newest mean in the moving average"
     )
-    gradient: Gradient = Field(Gradient(), description="Direction of an update; a word is its kind")
+    gradient: GradientChoice = Field(
+        GradientChoice(), description="Direction of an update; a word is its kind"
+    )
     gradient_from: Literal["samples", "exact"] = Field(
         "samples", description="Model phase of the gradient: the sampler's, or over all states"
     )

@@ -15,7 +15,7 @@ from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, posterior_of
 from cbm_cli.machines.files import Layered, flatten
 from cbm_cli.reference import ACTIVATIONS
-from cbm_cli.results.files import write_atomically
+from cbm_cli.results.writing import write_atomically
 
 BALANCED = (0.05, 0.95)  # a unit with a mean activity outside is nearly always off, or on
 _BLOCK = 1_000  # rows at a time: enough for fast products, few to wait for the slowest of them

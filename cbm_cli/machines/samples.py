@@ -20,7 +20,7 @@ from cbm_cli.machines.files import Flat
 from cbm_cli.machines.gradients import states
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import free_energy, visible_mean
-from cbm_cli.results.files import write_atomically
+from cbm_cli.results.writing import write_atomically
 
 
 class Samples(NamedTuple):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError
 from cbm_cli.report.curves import METADATA, OTHER_COLOURS, plain_axes
-from cbm_cli.results.files import write_atomically
+from cbm_cli.results.writing import write_atomically
 
 MOST = 2_500  # pictures of a tile
 GAP = 0.35  # grey between pictures

@@ -22,8 +22,8 @@ import cbm_cli
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.kernels.machine import State
-from cbm_cli.results.files import write_atomically, write_if_changed
 from cbm_cli.results.outcome import Machine, Outcome, Progress
+from cbm_cli.results.writing import write_atomically, write_if_changed
 
 if TYPE_CHECKING:
     import pandas as pd
