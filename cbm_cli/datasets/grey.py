@@ -134,7 +134,7 @@ def _as_units(spec: DataSpec, tables: _Parts) -> dict[str, np.ndarray]:
     return units
 
 
-_GREY = "expected 0 or 1 (binarise: threshold, sample or none decides what becomes of grey values)"
+_GREY = "expected 0 or 1 (for grey values choose binarise: threshold, sample or none)"
 
 
 def _scale_of(tables: _Parts) -> float:
