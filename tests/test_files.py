@@ -189,7 +189,9 @@ def test_grey_values_are_refused_unless_it_is_said_what_becomes_of_them(tmp_path
     rows = ROWS.astype(float)
     rows[3, 2] = 0.5
     (tmp_path / "rows.npy").write_bytes(npy(rows))
-    with pytest.raises(CbmError, match=r"rows\.npy: row 4, column 3 is 0\.5; expected 0 or 1 .*binarise: threshold"):
+    with pytest.raises(
+        CbmError, match=r"rows\.npy: row 4, column 3 is 0\.5; expected 0 or 1 .*binarise: threshold"
+    ):
         load(path="rows.npy", folder=tmp_path)
     assert load(path="rows.npy", folder=tmp_path, threshold=0.4).train[3, 2] == 1
 
