@@ -43,9 +43,7 @@ def test_every_command_that_reads_rebuilds_the_summary(grid, harm, command):
     if harm == "missing":
         path.unlink()
     elif harm == "older":
-        record = json.loads(records()[0].read_text())
-        record["row"]["new_column"] = 1.5
-        records()[0].write_text(json.dumps(record))
+        Store(Path("out/bars")).add_columns(records()[0].parent.name, 0, {"new_column": 1.5})
         later = time.time_ns() + 10**9
         os.utime(records()[0], ns=(later, later))
     elif harm == "short":
@@ -67,7 +65,7 @@ def test_every_command_that_reads_rebuilds_the_summary(grid, harm, command):
 def test_a_summary_that_cannot_be_written_is_read_all_the_same(grid, monkeypatch):
     expected = Store(Path("out/bars")).summary()
     Path("out/bars/summary.csv").unlink()
-    monkeypatch.setattr("cbm_cli.results.store.write_if_changed", _refuse)
+    monkeypatch.setattr("cbm_cli.results.store.replacing", _refuse)
     found = Store(Path("out/bars")).summary()
     assert found.equals(expected)
     assert not Path("out/bars/summary.csv").exists()
@@ -244,9 +242,8 @@ def test_best_refuses_what_has_no_best(grid):
     cbm("run", "grid.yaml", "-o", "none", "-j", 0, "--no-table", "--set", "evaluate={method: none}")
     assert "nothing was evaluated" in cbm("best", "none", code=3).stderr
     for path in records():
-        record = json.loads(path.read_text())
-        record["row"]["train_log_likelihood_final"] = "nan"
-        path.write_text(json.dumps(record))
+        number = json.loads(path.read_text())["row"]["trial"]
+        Store(Path("out/bars")).add_columns(path.parent.name, number, {"train_log_likelihood_final": np.nan})
     assert "every trial has diverged" in cbm("best", "out", code=3).stderr
     Path("out/bars/trials").rename("elsewhere")
     assert "no trial is finished" in cbm("best", "out", code=3).stderr

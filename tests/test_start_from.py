@@ -14,7 +14,7 @@ from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start_from import start_from_machine
-from tests.builders import cbm, files
+from tests.builders import cbm, files, put_machine
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 DATA = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
@@ -68,7 +68,7 @@ def run_into(folder, epochs, settings, since=None):
 def test_a_training_that_is_continued_ends_in_the_same_bytes_as_one_at_once(tmp_path, name):
     settings = TRAININGS[name]
     short = run_into(tmp_path / "short", SHORT, settings)
-    end = short.end("course", 0, 10**9)
+    end = short.ends("course", 10**9)[0]
     run_into(tmp_path / "continued", LONG, settings, read_progress(end))
     run_into(tmp_path / "at-once", LONG, settings)
     continued, at_once = (files(tmp_path / folder, ".csv", ".npz") for folder in ("continued", "at-once"))
@@ -84,10 +84,11 @@ def test_the_longest_end_that_is_not_too_long_is_taken_from_all_experiments(tmp_
         run_into(tmp_path / "runs", epochs, RBM)
         (tmp_path / "runs/test").rename(tmp_path / f"runs/{experiment}-{epochs}")
     store = Store(tmp_path / "runs/new")
-    found = [store.end("course", 0, 4 * epochs) for epochs in (2, 3, 5, 6)]
+    found = [store.ends("course", 4 * epochs).get(0) for epochs in (2, 3, 5, 6)]
     assert found[0] is None
     assert [path.name for path in found[1:]] == [f"trial-000-{end}.npz" for end in (12, 16, 24)]
-    assert store.end("course", 1, 40) is store.end("other", 0, 40) is None
+    assert [*store.ends("course", 40)] == [0]
+    assert not store.ends("other", 40)
 
 
 # ---- From machines ----
@@ -366,10 +367,10 @@ def test_an_auto_encoder_of_other_activations_is_refused(tmp_path):
 
 def test_a_machine_that_diverged_fails_its_trial_alone(grid):
     cbm("run", "grid.yaml", "first", "-j", 0, "-o", "out", "--no-table")
-    cell = Store(Path("out/first")).manifest()["cells"][0]["run_id"]
-    machine = Path(f"out/first/trials/{cell}/trial-001.npz")
-    arrays = dict(np.load(machine)) | {"biases_0": np.full(6, np.nan)}
-    np.savez(machine, **arrays)
+    store = Store(Path("out/first"))
+    cell = store.manifest()["cells"][0]["run_id"]
+    arrays = dict(np.load(store.path(cell, 1, ".npz"))) | {"biases_0": np.full(6, np.nan)}
+    put_machine(store, cell, 1, arrays)
     result = cbm("run", "grid.yaml", "-j", 0, "-o", "out", "--no-table", code=1)
     assert "the machine has diverged" in result.stderr
     assert len(curves("second")) == 3

@@ -1,6 +1,7 @@
 """The command line: each command parses its arguments, calls other rooms and prints; it computes nothing."""
 
 import signal
+import warnings
 from importlib import import_module
 from typing import NoReturn
 
@@ -65,3 +66,4 @@ def _end(number: int, frame: object) -> NoReturn:
 @click.version_option(cbm_cli.__version__, message="cbm %(version)s (cbm-cli)")
 def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
+    warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)

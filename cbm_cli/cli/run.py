@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,19 +78,21 @@ def run(
         raise CbmError(f"{grid}: {planned:,} trials; add --yes to run more than {MANY_TRIALS:,}")
 
     from cbm_cli.execution import make_agenda, only_available
+    from cbm_cli.results.writing import locked
 
     if available:
         selected, missing = only_available(selected, grid.parent)
         _say_missing(missing)
         if not selected:
             raise IncompleteError("no data set of these experiments is here; nothing was run")
-    agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
-    _say_what_is_read(agenda)
-    workers = _cores() if jobs is None else jobs
-    if dry_run:
-        _describe(agenda, workers)
-    else:
-        _run_and_show(agenda, workers, scheduler, output, table=not no_table)
+    with nullcontext() if dry_run else locked(output):
+        agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
+        _say_what_is_read(agenda)
+        workers = _cores() if jobs is None else jobs
+        if dry_run:
+            _describe(agenda, workers)
+        else:
+            _run_and_show(agenda, workers, scheduler, output, table=not no_table)
     if missing:
         raise SystemExit(IncompleteError.exit_code)
     return None
@@ -137,7 +140,7 @@ def _say_what_is_read(agenda: Agenda) -> None:
     for spec, data in agenda.datasets.items():
         note(describe(spec, data))
     for problem in agenda.damaged:
-        note(f"{problem}; this trial is run again")
+        note(problem)
     cells = (cell for experiment in agenda.experiments for cell in experiment.cells)
     halves = {cell.data: cell.model for cell in cells if cell.model.hidden == "half"}
     for data, model in halves.items():

@@ -16,7 +16,7 @@ from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.execution.worker import Failure, Result
 from cbm_cli.results import Outcome, Progress
 
-SUMMARY_EVERY = 20.0  # seconds between two updates of the summaries
+SUMMARY_EVERY = 20.0  # seconds between two updates of the summaries, more if they take long
 
 
 @dataclass
@@ -40,15 +40,18 @@ def run_agenda(
     Trials run on ``workers`` processes (0: in this one), or on the Dask cluster of ``scheduler``. Ctrl-C
     raises KeyboardInterrupt once all finished trials and the progress of the others are written.
     """
-    ending, written, stopping = Ending(), time.monotonic(), threading.Event()
+    ending, stopping, due = Ending(), threading.Event(), time.monotonic() + SUMMARY_EVERY
     commit = _git_commit()
     for experiment in agenda.experiments:
         run_ids, bounds = agenda.run_ids[experiment.name], agenda.upper_bounds(experiment)
         agenda.stores[experiment.name].write_manifest(experiment, run_ids, bounds, commit, agenda.folder)
 
-    def write_summaries() -> None:
+    def write_summaries() -> float:
+        began = time.monotonic()
         for store in agenda.stores.values():
             store.write_summary()
+        now = time.monotonic()
+        return now + max(SUMMARY_EVERY, 20 * (now - began))
 
     try:
         with _stopped_by_signals(stopping):
@@ -56,10 +59,11 @@ def run_agenda(
                 _keep(job, result, ending)
                 if isinstance(result, Outcome):
                     on_finished(job, result)
-                if time.monotonic() - written > SUMMARY_EVERY:
-                    write_summaries()
-                    written = time.monotonic()
+                if time.monotonic() > due:
+                    due = write_summaries()
     finally:
+        if agenda.jobs:
+            _pack(agenda)
         write_summaries()
     if stopping.is_set():
         raise KeyboardInterrupt
@@ -70,6 +74,7 @@ def _dispatch(
     agenda: Agenda, workers: int, scheduler: str | None, listen: Listener, stopping: threading.Event
 ) -> Iterator[tuple[Job, Result]]:
     for wave in agenda.waves():
+        _pack(agenda)  # this wave may read what the last one wrote
         jobs = []
         for job in wave:
             try:
@@ -88,6 +93,11 @@ def _dispatch(
             yield from in_process(jobs, listen, stopping)
         if stopping.is_set():
             return
+
+
+def _pack(agenda: Agenda) -> None:
+    for store in agenda.stores.values():
+        store.pack()
 
 
 def _keep(job: Job, result: Result, ending: Ending) -> None:

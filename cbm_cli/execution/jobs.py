@@ -15,10 +15,11 @@ from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.start import total_updates
 
+MANY = 1000  # trials of an experiment whose small ones are kept in archives
 Key = tuple[str, int]  # run-id and trial number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Job:
     """A trial to run, its data set, and every experiment that wants its outcome."""
 
@@ -30,6 +31,7 @@ class Job:
     sources: dict[str, str] = field(default_factory=dict)  # texts of a user's own recorders, by name
     course: str = ""  # the run-id without the length of training, which shorter and longer trainings share
     start: Start | None = None  # the machine that it starts from, if any
+    end: Path | None = None  # of a shorter trial, to continue from
 
     @property
     def key(self) -> Key:
@@ -52,8 +54,8 @@ class Job:
         """Files of earlier runs to continue from: the trial's own state, the end of a shorter one."""
         if not self.stores:
             return {}
-        end = self.course and self.stores[0].end(self.course, self.trial.number, self.updates)
-        return {"resumed": self.stores[0].path(*self.key, ".state.npz")} | ({"continued": end} if end else {})
+        own = self.stores[0].state_path(*self.key)
+        return {"resumed": own} | ({"continued": self.end} if self.end else {})
 
     @property
     def layers(self) -> dict | None:
@@ -170,7 +172,7 @@ def make_agenda(
     if root.exists() and not root.is_dir():
         raise CbmError(f"{root}: is a file; choose another folder with -o")
     names = make_names(experiments, root, folder)
-    stores = {one.name: Store(root / one.name) for one in experiments}
+    stores = {one.name: Store(root / one.name, one.trials * len(one.cells) > MANY) for one in experiments}
     run_ids = {one.name: [names.run_id(one, cell) for cell in one.cells] for one in experiments}
     agenda = Agenda([*experiments], stores, run_ids, names.datasets, folder=folder)
     _find_jobs(agenda, names, adopt)
@@ -220,6 +222,9 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
 
 
 def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
+    if adopt:
+        for store in agenda.stores.values():
+            agenda.damaged += store.pack()
     finished, keys = _Finished(names.root, agenda), set()
     wanted: dict[Key, Job] = {}
     sources: dict[Key, tuple[Experiment, TrialStarts]] = {}  # trials that others start from, and which others
@@ -232,15 +237,15 @@ def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
             other = finished.elsewhere(store, job)
             if other is None:
                 known = wanted.setdefault(job.key, job)
-                wanted[job.key] = replace(known, stores=tuple(dict.fromkeys((*known.stores, store))))
+                if store not in known.stores:
+                    wanted[job.key] = replace(known, stores=(*known.stores, store))
                 if isinstance(start, TrialStarts):
                     sources.setdefault(job.start.needs, (experiment, start))
             elif adopt:
                 store.adopt(other, *job.key)
     _refuse_unfinished({key: one for key, one in sources.items() if key not in wanted}, finished)
-    agenda.jobs, agenda.done = _in_order([*wanted.values()]), len(keys) - len(wanted)
-    for job in agenda.jobs:
-        _count(job, agenda)
+    jobs = _in_order([*wanted.values()])
+    agenda.jobs, agenda.done = [_counted(job, agenda) for job in jobs], len(keys) - len(wanted)
 
 
 def _jobs_of(
@@ -256,10 +261,12 @@ def _jobs_of(
             "sources": names.own_recorders(cell),
             "course": names.course(experiment, cell),
         }
-        cells.append((what, names.start(experiment, cell)))
+        ends = store.ends(what["course"], total_updates(cell, what["data"]))
+        cells.append((what, names.start(experiment, cell), ends))
     for index, trial in enumerate(experiment):
-        what, start = cells[index % len(cells)]
-        yield Job(trial=trial, stores=(store,), start=start and start.of(trial.number), **what), start
+        what, start, ends = cells[index % len(cells)]
+        begin, end = start and start.of(trial.number), ends.get(trial.number)
+        yield Job(trial=trial, stores=(store,), start=begin, end=end, **what), start
 
 
 def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], finished: "_Finished") -> None:
@@ -284,18 +291,21 @@ def _in_order(jobs: list[Job]) -> list[Job]:
     return [job for _, job in sorted(zip(turns, jobs, strict=True), key=lambda pair: pair[0])]
 
 
-def _count(job: Job, agenda: Agenda) -> None:
-    """Count a job by what it continues from; files that cannot be read are removed."""
+def _counted(job: Job, agenda: Agenda) -> Job:
+    """Count a job by what it continues from; without the files that cannot be read, which are removed."""
     for kind, path in job.left.items():
         try:
             if read_progress(path, job.digest) is not None:
                 setattr(agenda, kind, getattr(agenda, kind) + 1)
-                return
+                return job
         except CbmError as error:
             agenda.damaged.append(str(error))
-            path.unlink(missing_ok=True)
+            job = replace(job, end=None) if path == job.end else job
+            if path.is_file():  # not in an archive
+                path.unlink()
     agenda.started += job.start is not None
     agenda.resumed += job.layers is not None
+    return job
 
 
 class _Finished:
@@ -303,24 +313,25 @@ class _Finished:
 
     def __init__(self, root: Path, agenda: Agenda) -> None:
         names = {path.name for path in root.iterdir() if path.is_dir()} if root.exists() else set()
-        self.stores = {name: Store(root / name) for name in sorted(names | set(agenda.stores))}
+        self.stores = {name: Store(root / name) for name in sorted(names)} | agenda.stores
         self.damaged = agenda.damaged
         self._numbers: dict[tuple[str, str], set[int]] = {}
+        self._problems: dict[tuple[str, str], dict[int, str]] = {}
 
     def whole(self, store: Store, job: Job) -> bool:
         """Whether a trial is finished and undamaged; damage is noted."""
         if job.trial.number not in self.numbers(store, job.run_id):
             return False
-        problem = _problem(store, job)
+        problem = self._problem(store, job)
         if problem:
-            self.damaged.append(problem)
+            self.damaged.append(f"{problem}; this trial is run again")
         return problem is None
 
     def elsewhere(self, store: Store, job: Job) -> Store | None:
         """Return another experiment that has finished a trial."""
         for other in self.stores.values():
             known = other != store and job.trial.number in self.numbers(other, job.run_id)
-            if known and not _problem(other, job):
+            if known and not self._problem(other, job):
                 return other
         return None
 
@@ -331,12 +342,15 @@ class _Finished:
             self._numbers[key] = store.finished(run_id)
         return self._numbers[key]
 
-
-def _problem(store: Store, job: Job) -> str | None:
-    problem = store.damaged(*job.key)
-    if problem is None and job.digest and store.started_from(*job.key) != job.digest:
-        return f"{store.path(*job.key, '.csv')}: started from another machine than {job.start.file} holds now"
-    return problem
+    def _problem(self, store: Store, job: Job) -> str | None:
+        key = (store.experiment, job.run_id)
+        if key not in self._problems:
+            self._problems[key] = store.damaged(job.run_id)
+        problem = self._problems[key].get(job.trial.number)
+        if problem is None and job.digest and store.started_from(*job.key) != job.digest:
+            curve = store.path(*job.key, ".csv")
+            return f"{curve}: started from another machine than {job.start.file} holds now"
+        return problem
 
 
 def folders_of(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> dict[str, set[str]]:

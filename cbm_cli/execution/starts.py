@@ -1,10 +1,11 @@
 """Names of runs, and the machines that trials start from: files, or trials of another experiment."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cbm_cli.archives import is_file
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.parts import RECORDERS
@@ -21,9 +22,14 @@ from cbm_cli.trial.start_from import check_machine, start_from_machine
 class Start:
     """The machine that a trial starts from."""
 
-    file: Path
+    path: Callable[[], Path]  # of its file; that of another experiment's trial may move into an archive
     digest: str = ""  # SHA-256 of a machine file; the trials of experiments have run-ids instead
     needs: tuple[str, int] | None = None  # run-id and number of the trial that writes the file
+
+    @property
+    def file(self) -> Path:
+        """The machine file."""
+        return self.path()
 
     def progress(self, trial: Trial, data: Dataset) -> Progress:
         """Return the trial before its first update; errors as for `machine`."""
@@ -32,7 +38,7 @@ class Start:
 
     def machine(self, settings: Settings, data: Dataset) -> Layered:
         """Read the machine; CbmError if it is missing or does not fit the settings."""
-        if self.needs and not self.file.exists():
+        if self.needs and not is_file(self.file):
             raise CbmError(f"start_from: {self.file}: missing; the trial that writes it has not finished")
         try:
             machine = read_machine(self.file)
@@ -53,7 +59,7 @@ class FileStarts:
         """Return the start of a trial; CbmError if its file cannot be read."""
         file = self.folder / self.cell.start_from.file_of(number)
         try:
-            return Start(file, hashlib.sha256(file.read_bytes()).hexdigest())
+            return Start(lambda: file, hashlib.sha256(file.read_bytes()).hexdigest())
         except OSError as error:
             needs = "" if self.shared else f" (each trial needs one, here trial {number})"
             raise CbmError(f"start_from: {file}: cannot be read: {error.strerror}{needs}") from None
@@ -83,7 +89,7 @@ class TrialStarts:
     def of(self, number: int) -> Start:
         """Return the start of a trial; its file may not be written yet."""
         suffix = ".npz" if self.cell.start_from.machine == "final" else ".best.npz"
-        return Start(self.store.path(self.run_id, number, suffix), needs=(self.run_id, number))
+        return Start(lambda: self.store.path(self.run_id, number, suffix), needs=(self.run_id, number))
 
     def check(self, data: Dataset, trials: int) -> None:
         """Raise CbmError if trials start from best machines that the other experiment does not keep."""

@@ -1,5 +1,6 @@
 """Machines of every kind, and their files in the documented form (docs/formats.md)."""
 
+import io
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cbm_cli.archives import read_bytes
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import Layout, Machine
 from cbm_cli.kernels.plan import LINEAR, RELU, SIGMOID, TANH
@@ -184,7 +186,7 @@ def read_machine(path: Path) -> Layered:
 
 def _read_arrays(path: Path) -> dict[str, NDArray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise CbmError(f"{path}: no such file") from None

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cbm_cli.archives import is_file
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.folder import Results
 from cbm_cli.results.metrics import Metric, default_metric, measured
@@ -14,8 +15,6 @@ from cbm_cli.text import did_you_mean, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_COURSES, _PRETRAINED = "ends", "pretrained"
 
 
 def list_experiments(results: Results) -> list[dict[str, Any]]:
@@ -35,7 +34,7 @@ def _experiment(store: Store) -> dict[str, Any]:
         "planned": sum(run["planned"] for run in runs),
         "interrupted": sum(run["interrupted"] for run in runs),
         "failed": sum(run["failed"] for run in runs),
-        "other_runs": len(_folders(store.folder / "trials") - names),
+        "other_runs": len(store.runs() - names),
         "when": max((run["when"] for run in runs if run["when"]), default=None),
     }
 
@@ -47,7 +46,6 @@ def list_runs(store: Store) -> list[dict[str, Any]]:
     for cell in {cell["run_id"]: cell for cell in manifest["cells"]}.values():
         run_id = cell["run_id"]
         finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
-        times = [store.path(run_id, number, ".csv").stat().st_mtime for number in finished]
         runs.append(
             {
                 "run_id": run_id,
@@ -56,10 +54,14 @@ def list_runs(store: Store) -> list[dict[str, Any]]:
                 "planned": manifest["trials"],
                 "interrupted": len(interrupted),
                 "failed": len(failed),
-                "when": datetime.fromtimestamp(max(times)).isoformat(" ", "minutes") if times else None,
+                "when": _minute(store.changed(run_id)) if finished else None,
             }
         )
     return runs
+
+
+def _minute(nanoseconds: int) -> str:
+    return datetime.fromtimestamp(nanoseconds / 1e9).isoformat(" ", "minutes")
 
 
 def telling_apart(manifest: Mapping[str, Any]) -> list[str]:
@@ -78,7 +80,7 @@ def telling_apart(manifest: Mapping[str, Any]) -> list[str]:
 def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
     """Return the experiments that hold a run, given by its run-id or the beginning of it."""
     stores = [results.store(experiment) for experiment in results.require_experiments()]
-    held = [(store, run_id) for store in stores for run_id in sorted(_folders(store.folder / "trials"))]
+    held = [(store, run_id) for store in stores for run_id in sorted(store.runs())]
     known = sorted({run_id for _, run_id in held})
     found = [name] if name in known else [run_id for run_id in known if run_id.startswith(name)]
     if not found:
@@ -99,7 +101,7 @@ def describe_run(store: Store, run_id: str) -> dict[str, Any]:
     settings = cells.get(run_id) or _settings_of(next(iter(rows.values()), {}))
     trials = []
     for number in sorted(finished | interrupted | failed):
-        files = sorted((store.folder / "trials" / run_id).glob(f"trial-{number:03d}.*"))
+        files = store.files_of(run_id, number)
         status = "finished" if number in finished else "failed" if number in failed else "interrupted"
         values = {name: value for name, value in rows.get(number, {}).items() if name not in settings}
         trials.append({"trial": number, "status": status, "files": [str(file) for file in files]} | values)
@@ -137,7 +139,7 @@ def best_machine(store: Store, metric: str | None = None) -> dict[str, Any]:
     row = frame.loc[values.idxmax()]
     trial = row["run_id"], int(row["trial"])
     best_file = store.path(*trial, ".best.npz")
-    path = best_file if at_best and best_file.exists() else store.path(*trial, ".npz")
+    path = best_file if at_best and is_file(best_file) else store.path(*trial, ".npz")
     return {
         "path": str(path),
         "run_id": trial[0],
@@ -169,24 +171,25 @@ def _metric_of(
 
 
 def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> list[Path]:
-    """Return the folders of runs, ends and pre-trained layers, except those wanted of an experiment."""
+    """Return the folders and archives of runs, ends and pre-trained layers that no experiment wants."""
     found = []
     for experiment in results.experiments():
         folder, kept = results.folder / experiment, wanted.get(experiment, set())
-        for kind in ("trials", _COURSES, _PRETRAINED):
-            found += [folder / kind / name for name in sorted(_folders(folder / kind) - kept)]
+        for kind in ("trials", "ends", "pretrained"):
+            paths = sorted((folder / kind).glob("*"))
+            found += [path for path in paths if path.name.removesuffix(".zip") not in kept]
     return found
 
 
 def delete(results: Results, folders: list[Path], wanted: Mapping[str, Set[str]]) -> None:
     """Delete folders that `unwanted` returned, and experiments without anything left; update summaries."""
     for folder in folders:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
     for experiment in {folder.parent.parent for folder in folders}:
         if experiment.name in wanted:
             Store(experiment).write_summary()
             continue
-        for name in ("manifest.json", "summary.csv"):
+        for name in ("manifest.json", "summary.csv", "summary.sha256"):
             (experiment / name).unlink(missing_ok=True)
         for place in (*experiment.glob("*/"), experiment):
             if not any(place.iterdir()):
@@ -194,9 +197,7 @@ def delete(results: Results, folders: list[Path], wanted: Mapping[str, Set[str]]
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes of all files in a folder."""
+    """Return the bytes of a file, or of all files in a folder."""
+    if folder.is_file():
+        return folder.stat().st_size
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-
-
-def _folders(place: Path) -> set[str]:
-    return {folder.name for folder in place.iterdir() if folder.is_dir()} if place.is_dir() else set()

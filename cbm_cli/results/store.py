@@ -6,31 +6,35 @@ import io
 import json
 import os
 import platform
+import warnings
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import cbm_cli
+from cbm_cli.archives import numbers_of, read_bytes
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.kernels.machine import State
+from cbm_cli.results.filing import SMALL, Filing
 from cbm_cli.results.outcome import Machine, Outcome, Progress
-from cbm_cli.results.writing import write_atomically, write_if_changed
+from cbm_cli.results.writing import locked, replacing, write_atomically, write_if_changed
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from cbm_cli.grid.settings import Experiment, Trial
 
-FORMAT = 1  # of the files below; newer ones are refused
+FORMAT = 2  # of the files below; newer ones are refused; 1, of cbm 0.1.0, has fewer checksums
 # Columns that are text even where they look like numbers: the scheme 00, the version 2.4.
 TEXT_COLUMNS = (
     *("experiment", "run_id", "data", "offsets", "sampler", "batch", "pretraining_offsets", "record_units"),
@@ -39,6 +43,7 @@ TEXT_COLUMNS = (
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
 # The files of a finished trial; the CSV comes last, because it marks a trial finished.
 _OF_A_TRIAL = (".npz", ".best.npz", ".records.csv", ".json", ".csv")
+_SEAL = b', "checksum": "'
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,11 @@ class Store:
     """The folder ``results/<experiment>/``: the only place that knows the names and formats of its files."""
 
     folder: Path
+    together: bool = field(default=False, compare=False)  # keep small finished trials in archives
+    files: Filing = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "files", Filing(self.folder))
 
     @property
     def experiment(self) -> str:
@@ -53,8 +63,11 @@ class Store:
         return self.folder.name
 
     def path(self, run_id: str, number: int, suffix: str) -> Path:
-        """Return the path of a trial's file: ``.csv`` (curve), ``.npz`` (machine) or ``.json`` (record)."""
-        return self.folder / "trials" / run_id / f"trial-{number:03d}{suffix}"
+        """Return the path of a trial's file: ``.csv`` (curve), ``.npz`` (machine) or ``.json`` (record).
+
+        It may lead into an archive.
+        """
+        return self.files.path(_name(run_id, number, suffix))
 
     # Writing
 
@@ -64,25 +77,40 @@ class Store:
         ``course`` is the run-id without the length of training, under which longer trainings find the end of
         this one; ``start`` the SHA-256 of the machine file that the trial started from.
         """
-        number, curve = trial.number, _csv(outcome.columns, outcome.curve)
-        record = {"format": FORMAT, "csv_sha256": hashlib.sha256(curve).hexdigest()}
-        record |= {"start_sha256": start} if start else {}
-        record["row"] = self._row(run_id, trial, outcome)
-        if course and outcome.end:
-            end = _arrays_of(replace(outcome.end, seconds=0.0)) | {"start": np.array(start)}
-            path = self.folder / "ends" / course / f"trial-{number:03d}-{outcome.end.update}.npz"
-            write_atomically(path, _packed(end, small=True))
         contents = {
             ".npz": _packed(outcome.machine),
             ".best.npz": outcome.best_machine and _packed(outcome.best_machine),
             ".records.csv": outcome.records is not None and _csv(outcome.recorded, outcome.records),
-            ".json": json.dumps(record, indent=1).encode(),
-            ".csv": curve,
+            ".csv": _csv(outcome.columns, outcome.curve),
         }
-        for suffix in filter(contents.get, _OF_A_TRIAL):
-            write_atomically(self.path(run_id, number, suffix), contents[suffix])
+        contents = {suffix: content for suffix, content in contents.items() if content}
+        record = {"format": FORMAT, "sha256": {suffix: _sha256(c) for suffix, c in contents.items()}}
+        record |= {"start_sha256": start} if start else {}
+        record["row"] = self._row(run_id, trial, outcome)
+        ends = {}
+        if course and outcome.end:
+            end = _arrays_of(replace(outcome.end, seconds=0.0)) | {"start": np.array(start)}
+            name = f"ends/{course}/trial-{trial.number:03d}-{outcome.end.update}.npz"
+            ends[name] = _packed(end, small=True)
+        self._write(run_id, trial.number, contents | {".json": _sealed(record)}, ends)
         for suffix in (".state.npz", ".error.txt"):
-            self.path(run_id, number, suffix).unlink(missing_ok=True)
+            (self.folder / _name(run_id, trial.number, suffix)).unlink(missing_ok=True)
+
+    def _write(
+        self,
+        run_id: str,
+        number: int,
+        contents: Mapping[str, bytes],
+        others: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> None:
+        """Write files of a finished trial by their suffix, and before them others by their name."""
+        own = filter(contents.__contains__, _OF_A_TRIAL)
+        named = dict(others) | {_name(run_id, number, suffix): contents[suffix] for suffix in own}
+        if self.together and sum(map(len, named.values())) <= SMALL:
+            self.files.add(named)
+            return
+        for name, content in named.items():
+            self.files.write(name, content)
 
     def _row(self, run_id: str, trial: "Trial", outcome: Outcome) -> dict[str, Any]:
         return {
@@ -105,29 +133,33 @@ class Store:
 
     def add_columns(self, run_id: str, number: int, columns: dict[str, float]) -> None:
         """Add columns to the row of a finished trial, or replace columns of the same name."""
-        path = self.path(run_id, number, ".json")
-        record = json.loads(path.read_bytes())
+        record = self._record(run_id, number)
         record["row"] |= {name: _plain(value) for name, value in columns.items()}
-        write_atomically(path, json.dumps(record, indent=1).encode())
+        name, content = _name(run_id, number, ".json"), _sealed(record)
+        if (self.folder / name).exists():
+            self.files.write(name, content)
+        else:  # it is in an archive
+            self.files.add({name: content})
 
     def adopt(self, other: "Store", run_id: str, number: int) -> None:
         """Copy a trial that another experiment has already finished with exactly the same settings."""
-        record = json.loads(other.path(run_id, number, ".json").read_bytes())
+        record = other._record(run_id, number)
         record["row"]["experiment"] = self.experiment
-        for suffix in _OF_A_TRIAL:
-            path = other.path(run_id, number, suffix)
-            if path.exists():
-                content = json.dumps(record, indent=1).encode() if suffix == ".json" else path.read_bytes()
-                write_atomically(self.path(run_id, number, suffix), content)
+        contents = {suffix: other._read(run_id, number, suffix) for suffix in record["sha256"]}
+        self._write(run_id, number, contents | {".json": _sealed(record)})
+
+    def pack(self) -> list[str]:
+        """Pack small trials into archives, at the beginning and the end of a run; return what is damaged."""
+        return self.files.pack(self.together)
 
     def write_failure(self, run_id: str, number: int, details: str) -> None:
         """Write what went wrong in a trial, into the folder of its results."""
-        write_atomically(self.path(run_id, number, ".error.txt"), details.encode())
+        self.files.write(_name(run_id, number, ".error.txt"), details.encode())
 
     def write_progress(self, run_id: str, number: int, progress: Progress, start: str = "") -> None:
         """Write the progress of an unfinished trial; ``start`` as for `write`."""
         arrays = _arrays_of(progress) | {"start": np.array(start)}
-        write_atomically(self.path(run_id, number, ".state.npz"), _packed(arrays))
+        self.files.write(_name(run_id, number, ".state.npz"), _packed(arrays))
 
     def write_pretrained(self, pretraining: str, number: int, machine: Machine) -> None:
         """Write the layers that a trial has pre-trained, for all trials that share them."""
@@ -161,20 +193,26 @@ class Store:
             "git_commit": commit,
             "machine": {"system": platform.platform(), "python": platform.python_version()},
         }
-        write_if_changed(self.folder / "manifest.json", json.dumps(manifest, indent=1).encode())
+        write_if_changed(self.folder / "manifest.json", _sealed(manifest, indent=1))
 
     def write_summary(self) -> None:
         """Write summary.csv from the records of the finished trials of the grid that was last run."""
         path, (keys, newest) = self.folder / "summary.csv", self._finished_trials()
-        write_if_changed(path, self._summary_text(keys).encode())
+        with replacing(path) as stream:
+            text = io.TextIOWrapper(stream, "utf-8", newline="")
+            self._write_rows(keys, text)
+            text.detach()
+            stream.seek(0)
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
         if newest:  # its time is that of the newest record in it
             os.utime(path, ns=(newest, newest))
+        write_if_changed(self.folder / "summary.sha256", f"{digest}  summary.csv\n".encode())
 
     # Reading
 
     def progress(self, run_id: str, number: int, start: str = "") -> Progress | None:
         """Read the progress of an unfinished trial; see `read_progress`."""
-        return read_progress(self.path(run_id, number, ".state.npz"), start)
+        return read_progress(self.state_path(run_id, number), start)
 
     def pretrained(self, pretraining: str, number: int) -> Machine | None:
         """Return the layers that a trial with the same pre-training has written, or None."""
@@ -187,28 +225,45 @@ class Store:
     def _pretrained_path(self, pretraining: str, number: int) -> Path:
         return self.folder / "pretrained" / pretraining / f"trial-{number:03d}.npz"
 
-    def end(self, course: str, number: int, updates: int) -> Path | None:
-        """Return the longest end of a course, in any experiment, with at most so many updates, or None."""
-        paths = self.folder.parent.glob(f"*/ends/{course}/trial-{number:03d}-*.npz")
-        ends = {int(path.stem.rpartition("-")[2]): path for path in sorted(paths)}
-        return ends.get(max((end for end in ends if end <= updates), default=None))
+    def state_path(self, run_id: str, number: int) -> Path:
+        """Return the path of the state of an unfinished trial."""
+        return self.folder / _name(run_id, number, ".state.npz")
+
+    def ends(self, course: str, updates: int) -> dict[int, Path]:
+        """Return the longest ends of a course, in any experiment, with at most so many updates, by trial."""
+        longest: dict[int, tuple[int, Path]] = {}
+        for folder in sorted(self.folder.parent.glob("*/ends/")):
+            files = Filing(folder.parent)
+            for name in files.names(f"ends/{course}"):
+                words = name.removeprefix("trial-").removesuffix(".npz").partition("-")
+                number, reached = int(words[0]), int(words[2])
+                if reached <= updates and reached >= longest.get(number, (0,))[0]:
+                    longest[number] = reached, files.path(f"ends/{course}/{name}")
+        return {number: path for number, (_, path) in longest.items()}
+
+    def runs(self) -> set[str]:
+        """Return the run-ids with any file."""
+        return self.files.folders("trials")
 
     def finished(self, run_id: str) -> set[int]:
         """Return the numbers of the finished trials of a run."""
-        return self._numbers(run_id, ".csv")
+        return self.files.trials(f"trials/{run_id}")
 
     def unfinished(self, run_id: str) -> tuple[set[int], set[int]]:
         """Return the numbers of the interrupted and of the failed trials of a run."""
-        done = self.finished(run_id)
-        return self._numbers(run_id, ".state.npz") - done, self._numbers(run_id, ".error.txt") - done
+        done, folder = self.finished(run_id), self.folder / "trials" / run_id
+        names = os.listdir(folder) if folder.is_dir() else []
+        return numbers_of(names, ".state.npz") - done, numbers_of(names, ".error.txt") - done
 
-    def _numbers(self, run_id: str, suffix: str) -> set[int]:
-        try:
-            names = os.listdir(self.folder / "trials" / run_id)
-        except OSError:
-            return set()
-        ends = (name.removeprefix("trial-").removesuffix(suffix) for name in names if name.endswith(suffix))
-        return {int(number) for number in ends if number.isdigit()}  # trial-007.records.csv is not a curve
+    def files_of(self, run_id: str, number: int) -> list[Path]:
+        """Return the paths of all files of a trial."""
+        names = self.files.names(f"trials/{run_id}")
+        own = sorted(name for name in names if name.startswith(f"trial-{number:03d}."))
+        return [self.files.path(f"trials/{run_id}/{name}") for name in own]
+
+    def changed(self, run_id: str) -> int:
+        """Return when a trial of a run was last written, in nanoseconds."""
+        return self.files.changed(f"trials/{run_id}")
 
     def seconds(self, run_id: str) -> list[float]:
         """Return the times of the finished trials of a run, in all experiments of the results folder."""
@@ -216,31 +271,65 @@ class Store:
         rows = (store.row(run_id, number) for store in stores for number in store.finished(run_id))
         return [row["seconds"] for row in rows if row]
 
-    def damaged(self, run_id: str, number: int) -> str | None:
-        """Return what is wrong with the files of a finished trial, or None."""
-        curve = self.path(run_id, number, ".csv")
+    def damaged(self, run_id: str) -> dict[int, str]:
+        """Return what is wrong with the files of finished trials of a run, by their numbers."""
+        if self.files.is_packed(f"trials/{run_id}"):
+            return {}
+        found = ((number, self._problem(run_id, number)) for number in sorted(self.finished(run_id)))
+        return {number: problem for number, problem in found if problem}
+
+    def _problem(self, run_id: str, number: int) -> str | None:
         try:
-            record = json.loads(self.path(run_id, number, ".json").read_bytes())
-            if hashlib.sha256(curve.read_bytes()).hexdigest() != record["csv_sha256"]:
-                return f"{curve}: was cut short or changed after it was written"
-            if not self.path(run_id, number, ".npz").stat().st_size:
-                return f"{self.path(run_id, number, '.npz')}: is empty"
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            return f"{self.path(run_id, number, '.json')}: cannot be read ({type(error).__name__})"
+            for suffix in self._record(run_id, number)["sha256"]:
+                self._read(run_id, number, suffix)
+        except CbmError as error:
+            return str(error)
         return None
 
     def started_from(self, run_id: str, number: int) -> str:
         """Return the SHA-256 of the machine file that a finished trial started from, or an empty text."""
-        return json.loads(self.path(run_id, number, ".json").read_bytes()).get("start_sha256", "")
+        return self._record(run_id, number).get("start_sha256", "")
+
+    def _record(self, run_id: str, number: int) -> dict[str, Any]:
+        """The record of a finished trial; CbmError if it is damaged."""
+        name = _name(run_id, number, ".json")
+        try:
+            record = _unsealed(self.files.read(name))
+            if "sha256" not in record:  # of format 1
+                others = (".npz", ".best.npz", ".records.csv")
+                there = [end for end in others if (self.folder / _name(run_id, number, end)).exists()]
+                record["sha256"] = {".csv": record.pop("csv_sha256")} | dict.fromkeys(there or others[:1], "")
+            return record
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CbmError(f"{self.files.path(name)}: damaged or missing ({type(error).__name__})") from None
+
+    def _read(self, run_id: str, number: int, suffix: str) -> bytes:
+        """A file of a finished trial; CbmError if it has changed since it was written."""
+        name = _name(run_id, number, suffix)
+        expected = self._record(run_id, number)["sha256"].get(suffix)
+        try:
+            content = self.files.read(name)
+            if expected == "":  # no checksum in format 1, but an NPZ file has its own
+                if suffix.endswith(".npz") and zipfile.ZipFile(io.BytesIO(content)).testzip():
+                    raise ValueError
+            elif _sha256(content) != expected:
+                raise ValueError
+        except FileNotFoundError:
+            raise CbmError(f"{self.files.path(name)}: missing") from None
+        except (*_UNREADABLE, NotImplementedError, RuntimeError):
+            raise CbmError(
+                f"{self.files.path(name)}: was cut short or changed after it was written"
+            ) from None
+        return content
 
     def manifest(self) -> dict[str, Any]:
         """Return the grid that was last run: description, trials, table, cells, upper_bounds, versions."""
         path = self.folder / "manifest.json"
         try:
-            manifest = json.loads(path.read_bytes())
+            manifest = _unsealed(path.read_bytes())
         except FileNotFoundError:
             raise CbmError(f"{path}: missing; was {self.folder} written by cbm run?") from None
-        except ValueError:
+        except (OSError, ValueError):
             raise CbmError(f"{path}: damaged; cbm run writes it again and keeps finished trials") from None
         if manifest.get("format", 0) > FORMAT:
             raise CbmError(f"{path}: written by a newer cbm ({manifest['versions']['cbm']}); update this one")
@@ -249,7 +338,7 @@ class Store:
     def summary(self) -> "pd.DataFrame":
         """Return one row per finished trial of the grid that was last run, in the grid's order.
 
-        A summary.csv that is missing, or older than a record, is first written anew.
+        A summary.csv that is missing, damaged or older than a record is first written anew.
         """
         import pandas as pd
 
@@ -258,61 +347,90 @@ class Store:
             return pd.DataFrame()
         with suppress(OSError, ValueError, KeyError):
             if path.stat().st_mtime_ns >= newest:
-                written = _typed(path)
-                if [*zip(written["run_id"], written["trial"], strict=True)] == keys:
+                content, digest = path.read_bytes(), (self.folder / "summary.sha256").read_text()
+                written = _typed(io.BytesIO(content)) if digest.startswith(_sha256(content)) else None
+                if written is not None and [*zip(written["run_id"], written["trial"], strict=True)] == keys:
                     return written
         try:
-            self.write_summary()
-        except (CbmError, OSError):  # a folder that only others may write
-            return _typed(io.StringIO(self._summary_text(keys)))
-        return _typed(path)
+            with locked(self.folder.parent):
+                self.write_summary()
+            return _typed(path)
+        except (CbmError, OSError):  # someone else writes here, or only others may
+            stream = io.StringIO()
+            self._write_rows(keys, stream)
+            stream.seek(0)
+            return _typed(stream)
 
     def _finished_trials(self) -> tuple[list[tuple[str, int]], int]:
         """Finished trials of the grid's cells in their order, and when the newest record was written (ns)."""
-        keys, newest = [], 0
-        for cell in self.manifest()["cells"]:
-            folder = self.folder / "trials" / cell["run_id"]
-            numbers = sorted(self.finished(cell["run_id"]))
-            keys += [(cell["run_id"], number) for number in numbers]
-            if numbers:
-                records = (entry for entry in os.scandir(folder) if entry.name.endswith(".json"))
-                newest = max([newest, *(entry.stat().st_mtime_ns for entry in records)])
-        return keys, newest
+        runs = [cell["run_id"] for cell in self.manifest()["cells"]]
+        keys = [(run_id, number) for run_id in runs for number in sorted(self.finished(run_id))]
+        return keys, max(map(self.changed, runs), default=0)
 
-    def _summary_text(self, keys: Sequence[tuple[str, int]]) -> str:
-        rows = [row for key in keys if (row := self.row(*key))]
-        stream = io.StringIO()
-        names = dict.fromkeys(name for row in rows for name in row)
+    def _write_rows(self, keys: Iterable[tuple[str, int]], stream: io.TextIOBase) -> None:
+        """Write the rows of trials as CSV; those with damaged records are left out, with a warning."""
+        names: dict[str, None] = {}
+        for row in self._rows(keys):  # twice, as they may not fit into memory
+            names |= dict.fromkeys(row)
         writer = csv.DictWriter(stream, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: "" if v == "nan" else v for name, v in row.items()} for row in rows)
-        return stream.getvalue()
+        for row in self._rows(keys):
+            writer.writerow({name: "" if value == "nan" else value for name, value in row.items()})
+
+    def _rows(self, keys: Iterable[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+        return (row for key in keys if (row := self.row(*key)))
 
     def row(self, run_id: str, number: int) -> dict[str, Any] | None:
-        """Return the row of one finished trial, or None if its record cannot be read."""
+        """Return the row of one finished trial, or None with a warning if its record is damaged."""
         try:
-            return json.loads(self.path(run_id, number, ".json").read_bytes())["row"]
-        except (OSError, ValueError, KeyError):
+            return self._record(run_id, number)["row"]
+        except CbmError as error:
+            warnings.warn(f"{error}; cbm run repeats this trial", stacklevel=2)
             return None
 
     def curve(self, run_id: str, number: int) -> "pd.DataFrame":
         """Return the curve of one trial: update, epoch, <part>_<metric>; likelihoods in nats per sample."""
         import pandas as pd
 
-        return pd.read_csv(self.path(run_id, number, ".csv"))
+        return pd.read_csv(io.BytesIO(self._read(run_id, number, ".csv")))
 
     def records(self, run_id: str, number: int) -> "pd.DataFrame":
         """Return what was recorded of one trial: update, then the columns of its recorders, if any."""
         import pandas as pd
 
-        path = self.path(run_id, number, ".records.csv")
-        return pd.read_csv(path) if path.exists() else pd.DataFrame({"update": []})
+        if ".records.csv" not in self._record(run_id, number)["sha256"]:
+            return pd.DataFrame({"update": []})
+        return pd.read_csv(io.BytesIO(self._read(run_id, number, ".records.csv")))
+
+
+def _name(run_id: str, number: int, suffix: str) -> str:
+    return f"trials/{run_id}/trial-{number:03d}{suffix}"
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _sealed(record: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """JSON of a record that ends with the SHA-256 of everything before it."""
+    content = json.dumps(record, indent=indent).encode().removesuffix(b"}").rstrip()
+    return content + _SEAL + _sha256(content).encode() + b'"}'
+
+
+def _unsealed(content: bytes) -> dict[str, Any]:
+    """The record in sealed JSON; ValueError if it has changed. Format 1 has no seals."""
+    record, before = json.loads(content), content.rpartition(_SEAL)[0]
+    if not isinstance(record, dict) or record.get("checksum") != (_sha256(before) if before else None):
+        raise ValueError
+    if record.pop("checksum", None) is None and record.get("format") != 1:
+        raise ValueError
+    return record
 
 
 def read_progress(path: Path, start: str = "") -> Progress | None:
     """Read the progress of a trial that started from ``start``; None without a file or for another start."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         if str(arrays.get("start", "")) != start:
             return None
@@ -375,7 +493,7 @@ def _plain(value: float) -> float | str:
     return value if np.isfinite(value) else str(value)  # JSON has no -inf
 
 
-def _typed(file: Path | io.StringIO) -> "pd.DataFrame":
+def _typed(file: Path | io.IOBase) -> "pd.DataFrame":
     import pandas as pd
 
     return pd.read_csv(file, dtype=dict.fromkeys(TEXT_COLUMNS, str))

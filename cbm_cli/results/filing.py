@@ -1,0 +1,222 @@
+"""The files of an experiment: on their own or, where they are small and many, in archives.
+
+A file such as trials/RUN/trial-007.csv is written on its own, or goes with all others of about a second into
+one *recent* file, recent/000001. When a run begins and ends, recent files are packed into trials/RUN.zip, so
+that the bytes of an archive depend on nothing but its members.
+"""
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cbm_cli.archives import Archive, forget_archives, numbers_of, open_archive, write_archive
+from cbm_cli.errors import CbmError
+from cbm_cli.results.writing import replacing, write_atomically
+
+SMALL = 1 << 16  # bytes of a trial's files that still go into an archive
+_FLUSH_EVERY = 1.0  # seconds
+_LARGEST = 1 << 24  # bytes that wait in memory
+
+Place = tuple[Path, int, int]  # a file in a recent file: its path, where it starts, bytes
+
+
+@dataclass
+class Filing:
+    """The files below an experiment's folder; names are relative to it."""
+
+    root: Path
+    _recent: dict[str, dict[str, dict[str, Place]]] = field(default_factory=dict)  # by recent file, folder
+    _index: dict[str, dict[str, Place]] = field(default_factory=dict)  # the same, newest file first
+    _waiting: dict[str, bytes] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    # Reading
+
+    def names(self, folder: str) -> set[str]:
+        """Return the names of all files in a folder."""
+        archive = self.archive(folder)
+        return self._alone(folder) | set(self._recently(folder)) | (archive.names if archive else set())
+
+    def trials(self, folder: str) -> set[int]:
+        """Return the numbers of the trials with a curve in a folder."""
+        archive, others = self.archive(folder), self._alone(folder) | set(self._recently(folder))
+        return numbers_of(others, ".csv") | (archive.trials if archive else set())
+
+    def folders(self, kind: str) -> set[str]:
+        """Return the names of the folders in trials, ends or pretrained."""
+        place = self.root / kind
+        found = {path.stem if path.suffix == ".zip" else path.name for path in place.glob("*")}
+        self._recently("")
+        return found | {name.partition("/")[2] for name in self._index if name.startswith(f"{kind}/")}
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file; FileNotFoundError without it, ValueError in a damaged archive."""
+        folder, _, member = name.rpartition("/")
+        place = self._recently(folder).get(member)
+        if place:
+            with place[0].open("rb") as stream:
+                stream.seek(place[1])
+                return stream.read(place[2])
+        with suppress(FileNotFoundError):
+            return (self.root / name).read_bytes()
+        archive = self.archive(folder)
+        if archive is None:
+            raise FileNotFoundError(2, "no such file", str(self.root / name))
+        return archive.read(member)
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file, which may lead into an archive, or the path to write it to."""
+        alone, (folder, _, member) = self.root / name, name.rpartition("/")
+        archive = None if alone.exists() else self.archive(folder)
+        return archive.path / member if archive and member in archive.names else alone
+
+    def archive(self, folder: str) -> Archive | None:
+        """Return the archive of a folder, if there is one."""
+        return open_archive(self.root / f"{folder}.zip")
+
+    def is_packed(self, folder: str) -> bool:
+        """Whether all files of a folder are in an archive that has not changed since it was written."""
+        archive = self.archive(folder)
+        alone = archive and (self._alone(folder) or self._recently(folder))
+        return bool(archive and not alone and archive.is_sound)
+
+    def changed(self, folder: str) -> int:
+        """Return when a file of a folder was last written, in nanoseconds."""
+        paths = [*self._recent_files(), self.root / f"{folder}.zip"]
+        with suppress(OSError):
+            paths += [entry for entry in os.scandir(self.root / folder) if entry.name.endswith(".json")]
+        times = [0]
+        for path in paths:
+            with suppress(OSError):
+                times.append(path.stat().st_mtime_ns)
+        return max(times)
+
+    def _alone(self, folder: str) -> set[str]:
+        try:
+            return {name for name in os.listdir(self.root / folder) if name[0] != "."}
+        except OSError:
+            return set()
+
+    def _recent_files(self) -> list[Path]:
+        return [self.root / "recent" / name for name in sorted(self._alone("recent"))]
+
+    def _recently(self, folder: str) -> Mapping[str, Place]:
+        """The files of a folder in recent files."""
+        paths = self._recent_files()
+        if [path.name for path in paths] != [*self._recent]:
+            self._recent = {path.name: self._recent.get(path.name) or _places(path) for path in paths}
+            self._index = {}
+            for places in self._recent.values():
+                for name, found in places.items():
+                    self._index.setdefault(name, {}).update(found)
+        return self._index.get(folder, {})
+
+    # Writing
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file on its own."""
+        write_atomically(self.root / name, content)
+
+    def add(self, contents: Mapping[str, bytes]) -> None:
+        """Write small files, together with others, within a second or at the next `flush`."""
+        with self._lock:
+            if not self._waiting:
+                timer = threading.Timer(_FLUSH_EVERY, self._flush_later)
+                timer.daemon = True
+                timer.start()
+            self._waiting |= contents
+            if sum(map(len, self._waiting.values())) > _LARGEST:
+                self.flush()
+
+    def _flush_later(self) -> None:
+        with suppress(CbmError):  # the next flush tries again and says why it cannot
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        with self._lock:
+            if not self._waiting:
+                return
+            places: dict[str, dict[str, list[int]]] = {}
+            start = 0
+            for name, content in self._waiting.items():
+                folder, _, member = name.rpartition("/")
+                places.setdefault(folder, {})[member] = [start, len(content)]
+                start += len(content)
+            body = b"".join(self._waiting.values())
+            header = {"sha256": hashlib.sha256(body).hexdigest(), "files": places}
+            files = self._recent_files()
+            number = 1 + int(files[-1].name) if files else 1
+            content = json.dumps(header).encode() + b"\n" + body
+            write_atomically(self.root / "recent" / f"{number:06d}", content)
+            self._waiting = {}
+
+    def pack(self, together: bool) -> list[str]:
+        """Pack recent files into archives; also, if ``together``, the small finished trials on their own.
+
+        Archives that have been damaged are written again without the members that cannot be read. All damaged
+        files are returned.
+        """
+        self.flush()
+        recent = self._recent_files()
+        self._recently("")
+        moved = self._small_trials() if together else {}
+        damaged = [*self._damaged()]
+        for folder in {*self._index, *moved, *damaged}:
+            archive, names = self.archive(folder), {*self._recently(folder), *moved.get(folder, ())}
+            kept = {name for name in archive.names if _is_readable(archive, name)} if archive else set()
+            with replacing(self.root / f"{folder}.zip") as stream:
+                write_archive(stream, names | kept, lambda name, folder=folder: self.read(f"{folder}/{name}"))
+                forget_archives()
+        damaged = [self.root / f"{folder}.zip" for folder in damaged]
+        damaged += [self.root / "recent" / name for name, places in self._recent.items() if not places]
+        for path in [*recent, *(self.root / folder / name for folder in moved for name in moved[folder])]:
+            path.unlink()
+        for folder in {*self._index, *moved, "recent"}:
+            with suppress(OSError):  # something else is in it
+                (self.root / folder).rmdir()
+        return [f"{path}: damaged" for path in damaged]
+
+    def _damaged(self) -> Iterator[str]:
+        for kind in ("trials", "ends"):
+            for path in (self.root / kind).glob("*.zip"):
+                archive = open_archive(path)
+                if archive and not archive.is_sound:
+                    yield f"{kind}/{path.stem}"
+
+    def _small_trials(self) -> dict[str, list[str]]:
+        """Names of the files of small finished trials on their own, by folder."""
+        found: dict[str, list[str]] = {}
+        for path in (self.root / "trials").glob("*/"):
+            folder = f"trials/{path.name}"
+            for number in numbers_of(names := self._alone(folder), ".csv"):
+                own = [name for name in names if name.startswith(f"trial-{number:03d}.")]
+                if sum((path / name).stat().st_size for name in own) <= SMALL:
+                    found.setdefault(folder, []).extend(own)
+        return found
+
+
+def _is_readable(archive: Archive, name: str) -> bool:
+    if archive.is_sound:
+        return True
+    with suppress(ValueError):
+        return archive.read(name) is not None
+    return False
+
+
+def _places(path: Path) -> dict[str, dict[str, Place]]:
+    """Where the files in a recent file are; none if it is damaged: its trials run again."""
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        head, _, body = path.read_bytes().partition(b"\n")
+        header = json.loads(head)
+        if hashlib.sha256(body).hexdigest() == header["sha256"]:
+            return {
+                folder: {name: (path, len(head) + 1 + start, size) for name, (start, size) in its.items()}
+                for folder, its in header["files"].items()
+            }
+    return {}
