@@ -9,6 +9,7 @@ from pathlib import Path
 
 import llvmlite.binding
 import numba
+import numpy as np
 from platformdirs import user_cache_path
 
 from cbm_cli.kernels import source_hash
@@ -60,6 +61,29 @@ allocating = numba.njit(cache=True, nogil=True, error_model="numpy")
 inlined = numba.njit(inline="always")
 
 
+_entries: dict[tuple, Callable] = {}
+
+
 def specialised(kernel: Callable, *args: object) -> Callable:
     """The kernel compiled for arguments of these types, without the 20 us that looking at them takes."""
-    return kernel.compile(tuple(map(numba.typeof, args)))
+    key = kernel, _form(args)
+    if key not in _entries:  # Numba takes milliseconds to find what is compiled already
+        _entries[key] = kernel.compile(tuple(map(numba.typeof, args)))
+    return _entries[key]
+
+
+def _form(value: object) -> object:
+    """What Numba's type of an argument depends on."""
+    if isinstance(value, tuple):
+        return type(value), tuple(map(_form, value))
+    if isinstance(value, np.ndarray):
+        flags = value.flags
+        return (
+            value.dtype.str,
+            value.ndim,
+            flags.c_contiguous,
+            flags.f_contiguous,
+            flags.writeable,
+            flags.aligned,
+        )
+    return type(value)

@@ -31,7 +31,8 @@ class Filing:
 
     root: Path
     _recent: dict[str, dict[str, dict[str, Place]]] = field(default_factory=dict)  # by recent file, folder
-    _index: dict[str, dict[str, Place]] = field(default_factory=dict)  # the same, newest file first
+    _index: dict[str, dict[str, Place]] = field(default_factory=dict)  # by folder, from the newest of them
+    _changed: int = 0  # when recent files last came or went, in nanoseconds
     _waiting: dict[str, bytes] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -87,10 +88,11 @@ class Filing:
 
     def changed(self, folder: str) -> int:
         """Return when a file of a folder was last written, in nanoseconds."""
-        paths = [*self._recent_files(), self.root / f"{folder}.zip"]
+        self._recently(folder)
+        times = [self._changed]
+        paths = [self.root / f"{folder}.zip"]
         with suppress(OSError):
             paths += [entry for entry in os.scandir(self.root / folder) if entry.name.endswith(".json")]
-        times = [0]
         for path in paths:
             with suppress(OSError):
                 times.append(path.stat().st_mtime_ns)
@@ -102,15 +104,17 @@ class Filing:
         except OSError:
             return set()
 
-    def _recent_files(self) -> list[Path]:
-        return [self.root / "recent" / name for name in sorted(self._alone("recent"))]
-
     def _recently(self, folder: str) -> Mapping[str, Place]:
         """The files of a folder in recent files."""
-        paths = self._recent_files()
-        if [path.name for path in paths] != [*self._recent]:
-            self._recent = {path.name: self._recent.get(path.name) or _places(path) for path in paths}
-            self._index = {}
+        place = self.root / "recent"
+        try:
+            changed = place.stat().st_mtime_ns
+        except OSError:
+            changed = 0
+        if changed != self._changed:
+            names = sorted(self._alone("recent"))
+            self._recent = {name: self._recent.get(name) or _places(place / name) for name in names}
+            self._index, self._changed = {}, changed
             for places in self._recent.values():
                 for name, found in places.items():
                     self._index.setdefault(name, {}).update(found)
@@ -150,8 +154,7 @@ class Filing:
                 start += len(content)
             body = b"".join(self._waiting.values())
             header = {"sha256": hashlib.sha256(body).hexdigest(), "files": places}
-            files = self._recent_files()
-            number = 1 + int(files[-1].name) if files else 1
+            number = 1 + max(map(int, self._alone("recent")), default=0)
             content = json.dumps(header).encode() + b"\n" + body
             write_atomically(self.root / "recent" / f"{number:06d}", content)
             self._waiting = {}
@@ -163,8 +166,8 @@ class Filing:
         files are returned.
         """
         self.flush()
-        recent = self._recent_files()
         self._recently("")
+        recent = [self.root / "recent" / name for name in self._recent]
         moved = self._small_trials() if together else {}
         damaged = [*self._damaged()]
         for folder in {*self._index, *moved, *damaged}:
