@@ -51,37 +51,41 @@ class Archive:
     @cached_property
     def names(self) -> frozenset[str]:
         """Names of the members."""
-        return frozenset(self._members if self._file is None else self._file.namelist())
+        return frozenset([*(self._file.namelist() if self._file else ()), *self._saved])
 
     @cached_property
     def _file(self) -> zipfile.ZipFile | None:
-        """The archive, or None if its directory is damaged."""
+        """The archive, or None if its directory cannot be read."""
         try:
             return zipfile.ZipFile(self._stream)
         except (*_UNREADABLE, zipfile.BadZipFile):
             return None
 
     @cached_property
-    def _members(self) -> dict[str, bytes]:
-        """The members of an archive without a readable directory: each has a header of its own."""
-        found, content = {}, self._content
-        for match in re.finditer(rb"PK\x03\x04", content):
-            start = match.start() + _LOCAL.size
-            if start > len(content):
+    def _saved(self) -> dict[str, tuple[int, int]]:
+        """Where the members of a damaged archive start and end: each has a header of its own."""
+        found, content, start = {}, self._content, 0
+        while not self.is_sound and (start := content.find(b"PK\x03\x04", start)) >= 0:
+            first = start + _LOCAL.size
+            if first > len(content):
                 break
-            header = _LOCAL.unpack_from(content, match.start())
+            header = _LOCAL.unpack_from(content, start)
             method, crc, size, name, extra = header[3], header[6], header[8], header[9], header[10]
-            member = content[start + name + extra : start + name + extra + size]
-            if method == zipfile.ZIP_STORED and len(member) == size and zlib.crc32(member) == crc:
-                found[content[start : start + name].decode(errors="replace")] = member
+            end = first + name + extra + size
+            member, title = content[end - size : end], content[first : first + name]
+            if title.startswith(b"trial-") and method == zipfile.ZIP_STORED and zlib.crc32(member) == crc:
+                found[title.decode(errors="replace")] = end - size, end
+                start = end
+            else:
+                start += 4
         return found
 
     def read(self, name: str) -> bytes:
         """Return a member; FileNotFoundError without it, ValueError if it is damaged."""
         if name not in self.names:
             raise FileNotFoundError(2, "no such file in the archive", f"{self.path}/{name}")
-        if self._file is None:
-            return self._members[name]
+        if name in self._saved:
+            return self._content[slice(*self._saved[name])]
         try:
             return self._file.read(name)
         except (*_UNREADABLE, zipfile.BadZipFile) as error:

@@ -110,7 +110,7 @@ def test_the_same_trial_of_another_experiment_is_not_run_again(grid):
     assert {row["experiment"] for row in summary("out", "bars-again")} == {"bars-again"}
 
 
-@pytest.mark.parametrize("damage", ["truncate", "edit", "record"])
+@pytest.mark.parametrize("damage", ["truncate", "edit", "record", "value", "machine", "no machine"])
 def test_a_damaged_trial_is_named_and_run_again_and_no_other(grid, damage):
     cbm("run", "grid.yaml", "-o", "out", "-j", 0)
     whole = files("out/bars/trials", ".csv", ".npz")
@@ -119,8 +119,17 @@ def test_a_damaged_trial_is_named_and_run_again_and_no_other(grid, damage):
         victim.write_bytes(victim.read_bytes()[:40])
     elif damage == "edit":
         victim.write_text(victim.read_text().replace("-", "-0", 1))
-    else:
+    elif damage == "record":
         victim.with_suffix(".json").write_text("{")
+    elif damage == "value":
+        text = victim.with_suffix(".json").read_text()
+        victim.with_suffix(".json").write_text(text.replace('_final": -1', '_final": -2'))
+    elif damage == "machine":
+        content = bytearray(victim.with_suffix(".npz").read_bytes())
+        content[len(content) // 2] ^= 1
+        victim.with_suffix(".npz").write_bytes(content)
+    else:
+        victim.with_suffix(".npz").unlink()
     times = {path: path.stat().st_mtime_ns for path in Path("out").rglob("trial-*.csv") if path != victim}
     result = cbm("run", "grid.yaml", "-o", "out", "-j", 0)
     assert str(victim.with_suffix("")) in result.stderr

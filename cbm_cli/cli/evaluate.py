@@ -67,6 +67,8 @@ def evaluate(
     estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
     """
     from cbm_cli.machines.likelihood import Method
+    from cbm_cli.results import Results
+    from cbm_cli.results.writing import locked
 
     raised = method == "raise" and rows is None
     how = Method(method, temperatures, runs, base, 100 if raised else rows, seed)
@@ -76,7 +78,8 @@ def evaluate(
     elif source:
         raise CbmError("--data is for machine files; trials are evaluated on their own data; remove --data")
     else:
-        _evaluate_results(target, experiments, how, as_json)
+        with locked(Results(target).folder):
+            _evaluate_results(target, experiments, how, as_json)
     if raised:
         note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
 

@@ -36,6 +36,7 @@ def evaluate_trials(store: Store, method: Method) -> Iterator[Evaluated]:
                     store.add_columns(run_id, number, columns)
                 yield cell, number, columns
     finally:
+        store.pack()
         store.write_summary()
 
 

@@ -1,7 +1,7 @@
 """The files of an experiment: on their own or, where they are small and many, in archives.
 
 A file such as trials/RUN/trial-007.csv is written on its own, or goes with all others of about a second into
-one *recent* file, recent/000001. When a run begins and ends, recent files are packed into trials/RUN.zip, so
+one *recent* file in recent/. When a run begins and ends, recent files are packed into trials/RUN.zip, so
 that the bytes of an archive depend on nothing but its members.
 """
 
@@ -9,10 +9,12 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from cbm_cli.archives import Archive, forget_archives, numbers_of, open_archive, write_archive
 from cbm_cli.errors import CbmError
@@ -20,6 +22,7 @@ from cbm_cli.results.writing import replacing, write_atomically
 
 SMALL = 1 << 16  # bytes of a trial's files that still go into an archive
 _FLUSH_EVERY = 1.0  # seconds
+_TICK = 50_000_000  # nanoseconds in which a folder may change again without another time
 _LARGEST = 1 << 24  # bytes that wait in memory
 
 Place = tuple[Path, int, int]  # a file in a recent file: its path, where it starts, bytes
@@ -111,7 +114,7 @@ class Filing:
             changed = place.stat().st_mtime_ns
         except OSError:
             changed = 0
-        if changed != self._changed:
+        if changed != self._changed or time.time_ns() - changed < _TICK:
             names = sorted(self._alone("recent"))
             self._recent = {name: self._recent.get(name) or _places(place / name) for name in names}
             self._index, self._changed = {}, changed
@@ -154,25 +157,26 @@ class Filing:
                 start += len(content)
             body = b"".join(self._waiting.values())
             header = {"sha256": hashlib.sha256(body).hexdigest(), "files": places}
-            number = 1 + max(map(int, self._alone("recent")), default=0)
+            number = 1 + max((int(name[:6]) for name in self._alone("recent")), default=0)
             content = json.dumps(header).encode() + b"\n" + body
-            write_atomically(self.root / "recent" / f"{number:06d}", content)
+            write_atomically(self.root / "recent" / f"{number:06d}-{header['sha256'][:8]}", content)
             self._waiting = {}
 
-    def pack(self, together: bool) -> list[str]:
+    def pack(self, together: bool, lost: Mapping[str, Container[int]] = MappingProxyType({})) -> list[Path]:
         """Pack recent files into archives; also, if ``together``, the small finished trials on their own.
 
-        Archives that have been damaged are written again without the members that cannot be read. All damaged
-        files are returned.
+        Archives that have been damaged are written again without the trials that are ``lost``, by folder, and
+        members that cannot be read. All damaged files are returned.
         """
         self.flush()
         self._recently("")
         recent = [self.root / "recent" / name for name in self._recent]
         moved = self._small_trials() if together else {}
-        damaged = [*self._damaged()]
+        damaged = self.damaged_archives()
         for folder in {*self._index, *moved, *damaged}:
             archive, names = self.archive(folder), {*self._recently(folder), *moved.get(folder, ())}
             kept = {name for name in archive.names if _is_readable(archive, name)} if archive else set()
+            kept = {name for name in kept if _number(name) not in lost.get(folder, ())}
             with replacing(self.root / f"{folder}.zip") as stream:
                 write_archive(stream, names | kept, lambda name, folder=folder: self.read(f"{folder}/{name}"))
                 forget_archives()
@@ -183,14 +187,13 @@ class Filing:
         for folder in {*self._index, *moved, "recent"}:
             with suppress(OSError):  # something else is in it
                 (self.root / folder).rmdir()
-        return [f"{path}: damaged" for path in damaged]
+        return damaged
 
-    def _damaged(self) -> Iterator[str]:
-        for kind in ("trials", "ends"):
-            for path in (self.root / kind).glob("*.zip"):
-                archive = open_archive(path)
-                if archive and not archive.is_sound:
-                    yield f"{kind}/{path.stem}"
+    def damaged_archives(self) -> list[str]:
+        """Return the folders whose archives have changed since they were written."""
+        paths = [path for kind in ("trials", "ends") for path in sorted((self.root / kind).glob("*.zip"))]
+        found = [path for path in paths if (archive := open_archive(path)) and not archive.is_sound]
+        return [path.relative_to(self.root).with_suffix("").as_posix() for path in found]
 
     def _small_trials(self) -> dict[str, list[str]]:
         """Names of the files of small finished trials on their own, by folder."""
@@ -204,11 +207,17 @@ class Filing:
         return found
 
 
+def _number(name: str) -> int | None:
+    """The number in a name such as trial-007.best.npz."""
+    digits = name.removeprefix("trial-").partition(".")[0]
+    return int(digits) if digits.isdigit() else None
+
+
 def _is_readable(archive: Archive, name: str) -> bool:
     if archive.is_sound:
         return True
     with suppress(ValueError):
-        return archive.read(name) is not None
+        return name.startswith("trial-") and archive.read(name) is not None
     return False
 
 

@@ -11,6 +11,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.folder import Results
 from cbm_cli.results.metrics import Metric, default_metric, measured
 from cbm_cli.results.store import Store
+from cbm_cli.results.writing import locked
 from cbm_cli.text import did_you_mean, text_of
 
 if TYPE_CHECKING:
@@ -183,17 +184,18 @@ def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> list[Path]:
 
 def delete(results: Results, folders: list[Path], wanted: Mapping[str, Set[str]]) -> None:
     """Delete folders that `unwanted` returned, and experiments without anything left; update summaries."""
-    for folder in folders:
-        shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
-    for experiment in {folder.parent.parent for folder in folders}:
-        if experiment.name in wanted:
-            Store(experiment).write_summary()
-            continue
-        for name in ("manifest.json", "summary.csv", "summary.sha256"):
-            (experiment / name).unlink(missing_ok=True)
-        for place in (*experiment.glob("*/"), experiment):
-            if not any(place.iterdir()):
-                place.rmdir()
+    with locked(results.folder):
+        for folder in folders:
+            shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
+        for experiment in {folder.parent.parent for folder in folders}:
+            if experiment.name in wanted:
+                Store(experiment).write_summary()
+                continue
+            for name in ("manifest.json", "summary.csv", "summary.sha256"):
+                (experiment / name).unlink(missing_ok=True)
+            for place in (*experiment.glob("*/"), experiment):
+                if not any(place.iterdir()):
+                    place.rmdir()
 
 
 def size_of(folder: Path) -> int:

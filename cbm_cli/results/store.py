@@ -150,7 +150,12 @@ class Store:
 
     def pack(self) -> list[str]:
         """Pack small trials into archives, at the beginning and the end of a run; return what is damaged."""
-        return self.files.pack(self.together)
+        lost = {
+            folder: {number for number in self.files.trials(folder) if self._problem(folder[7:], number)}
+            for folder in self.files.damaged_archives()
+            if folder.startswith("trials/")
+        }
+        return [f"{path}: damaged" for path in self.files.pack(self.together, lost)]
 
     def write_failure(self, run_id: str, number: int, details: str) -> None:
         """Write what went wrong in a trial, into the folder of its results."""

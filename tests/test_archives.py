@@ -1,0 +1,310 @@
+"""Small trials in archives: the same results as in files of their own, whatever happens to the files."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cbm_cli.archives import Archive, open_archive, write_archive
+from cbm_cli.errors import CbmError
+from cbm_cli.execution import jobs
+from cbm_cli.results import Results, Store
+from cbm_cli.results.filing import Filing
+from cbm_cli.results.writing import locked, write_atomically
+from tests.builders import GRID, cbm, summary
+
+MEMBERS = {
+    f"trial-{n:03d}{end}": bytes([n]) * 50 for n in (*range(9), 11) for end in (".csv", ".records.csv")
+}
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID)
+    return tmp_path
+
+
+def run(out, *more):
+    return cbm("run", "grid.yaml", "-o", out, "-j", 0, "--no-table", *more).stderr
+
+
+@pytest.fixture
+def packed(grid, monkeypatch):
+    """The results of the grid in files of their own, in `alone`, and in archives, in `out`."""
+    run("alone")
+    monkeypatch.setattr(jobs, "MANY", 3)
+    run("out")
+    return Store(Path("out/bars"))
+
+
+def content(folder):
+    """Curves and machines of all finished trials, read through the store."""
+    store = Results(Path(folder)).store("bars")
+    return {
+        (run_id, number, end): store.files.read(f"trials/{run_id}/trial-{number:03d}{end}")
+        for run_id in sorted(store.runs())
+        for number in store.finished(run_id)
+        for end in (".csv", ".npz")
+    }
+
+
+def archives(folder="out"):
+    return sorted(Path(folder).rglob("*.zip"))
+
+
+# ---- Archives ----
+
+
+def archive(path, members=MEMBERS):
+    with path.open("w+b") as stream:
+        write_archive(stream, members, members.__getitem__)
+    return Archive(path)
+
+
+def test_an_archive_holds_what_was_put_in_and_knows_its_trials(tmp_path):
+    found = archive(tmp_path / "x.zip")
+    assert found.is_sound
+    assert found.trials == {*range(9), 11}
+    assert {name: found.read(name) for name in found.names} == MEMBERS
+    shuffled = dict(random.Random(1).sample([*MEMBERS.items()], len(MEMBERS)))
+    assert archive(tmp_path / "y.zip", shuffled).path.read_bytes() == found.path.read_bytes()
+    with zipfile.ZipFile(found.path) as file:  # as any other program reads it
+        assert {name: file.read(name) for name in file.namelist()} == MEMBERS
+
+
+def test_an_archive_without_trials_is_one(tmp_path):
+    found = archive(tmp_path / "x.zip", {})
+    assert found.is_sound
+    assert found.trials == found.names == set()
+
+
+def test_damage_to_an_archive_is_seen_and_costs_the_damaged_member_only(tmp_path):
+    whole, dice = archive(tmp_path / "x.zip").path.read_bytes(), random.Random(5)
+    for turn in range(300):
+        changed = bytearray(whole)
+        changed[dice.randrange(len(whole))] ^= 1 << dice.randrange(8)
+        path = tmp_path / f"{turn}.zip"
+        path.write_bytes(changed[: dice.randrange(len(whole))] if turn % 5 == 0 else changed)
+        found = Archive(path)
+        assert not found.is_sound
+        if turn % 5 == 0:
+            continue
+        lost = 0
+        for name in MEMBERS:
+            try:
+                lost += found.read(name) != MEMBERS[name]
+            except (FileNotFoundError, ValueError):
+                lost += 1
+        assert lost <= 1
+
+
+def test_what_is_no_archive_is_none(tmp_path):
+    (tmp_path / "x.zip").write_bytes(b"")
+    found = open_archive(tmp_path / "x.zip")
+    assert not found.is_sound
+    assert found.names == set()
+    assert open_archive(tmp_path / "y.zip") is None
+
+
+# ---- Recent files ----
+
+
+def test_files_are_found_wherever_they_are_and_newer_ones_first(tmp_path):
+    files = Filing(tmp_path)
+    for round_, names in enumerate((["a", "b", "c"], ["b", "c"], ["c"])):
+        files.add({f"trials/run/trial-000.{name}": f"{name}{round_}".encode() for name in names})
+        files.flush()
+        if round_ == 0:
+            files.pack(together=False)
+    (tmp_path / "trials/run").mkdir()
+    files.write("trials/run/trial-001.csv", b"alone")
+    for _ in range(2):
+        read = {name: files.read(f"trials/run/{name}") for name in files.names("trials/run")}
+        assert read == {
+            "trial-000.a": b"a0",
+            "trial-000.b": b"b1",
+            "trial-000.c": b"c2",
+            "trial-001.csv": b"alone",
+        }
+        assert files.trials("trials/run") == {1}
+        assert files.folders("trials") == {"run"}
+        files.pack(together=False)
+    assert not (tmp_path / "recent").exists()
+
+
+def test_what_waits_is_written_within_seconds(tmp_path):
+    files = Filing(tmp_path)
+    files.add({"trials/run/trial-000.csv": b"1"})
+    assert not files.trials("trials/run")
+    for _ in range(100):
+        if Filing(tmp_path).trials("trials/run"):
+            break
+        signal.sigtimedwait([], 0.1)
+    assert Filing(tmp_path).trials("trials/run") == {0}
+
+
+def test_a_damaged_recent_file_is_named_and_its_trials_run_again(packed):
+    whole, victim = content("out"), archives()[-1]
+    members = {f"trials/{victim.stem}/{member}": data for member, data in _members(victim).items()}
+    victim.unlink()
+    files = Filing(Path("out/bars"))
+    files.add(members)
+    files.flush()
+    assert content("out") == whole
+    (recent,) = Path("out/bars/recent").iterdir()
+    recent.write_bytes(recent.read_bytes()[:-1] + b"x")
+    said = run("out")
+    assert f"{recent}: damaged" in said
+    assert "6 of 8 trials are done" in said
+    assert content("out") == whole
+
+
+def _members(path):
+    with zipfile.ZipFile(path) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+# ---- Runs ----
+
+
+def test_archives_hold_the_same_results_in_a_tenth_of_the_files(packed):
+    assert content("out") == content("alone")
+    assert not [*Path("out").rglob("trial-*")]
+    assert len(archives()) == 4 + 4  # trials and ends of the cells
+    columns = [name for name in summary("out")[0] if name != "seconds"]
+    for one, other in zip(summary("out"), summary("alone"), strict=True):
+        assert {name: one[name] for name in columns} == {name: other[name] for name in columns}
+    assert "All 8 trials are done" in run("out")
+
+
+def test_more_trials_are_added_and_files_of_their_own_move_in(packed):
+    run("out", "--trials", 4)
+    run("alone", "--trials", 4)
+    run("at-once", "--trials", 4)
+    assert content("out") == content("alone") == content("at-once")
+    assert not [*Path("alone").rglob("trial-*.csv")]
+    names = [path.relative_to("at-once") for path in archives("at-once")]
+    assert [path.relative_to("alone") for path in archives("alone")][4:] == names[4:]
+
+
+def test_a_longer_training_continues_from_an_archive(packed):
+    said = cbm("run", "grid.yaml", "-o", "out", "--dry-run", "--set", "updates=200").stdout
+    assert "8 of them continue a shorter training" in said
+    run("out", "--set", "updates=200")
+    run("new", "--set", "updates=200")
+    assert {key: value for key, value in content("out").items() if key in content("new")} == content("new")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_damaged_member_is_run_again_and_no_other(packed, seed):
+    whole, dice = content("out"), random.Random(seed)
+    victim = next(path for path in archives() if path.parent.name == "trials")
+    data = bytearray(victim.read_bytes())
+    data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+    victim.write_bytes(data)
+    said = run("out")
+    assert f"{victim}: damaged" in said
+    assert "nothing to run" in said or "7 of 8 trials are done" in said
+    assert content("out") == whole
+    assert Archive(victim).is_sound
+
+
+def test_every_command_reads_archives(packed):
+    machine = cbm("best", "out").stdout.strip()
+    assert ".zip/trial-00" in machine
+    rows = ["--data", "bars-and-stripes:size=2", "--json"]
+    answer = json.loads(cbm("evaluate", machine, *rows).stdout)["log_likelihood"]["mean"]
+    best = max(float(row["train_log_likelihood_final"]) for row in summary("out"))
+    assert answer == pytest.approx(best, abs=1e-9)
+    cbm("sample", machine, "-o", "x.npz", "-n", 5, "--steps", 2)
+    assert cbm("table", "out").stdout == cbm("table", "alone").stdout
+    cbm("plot", "out", "curves", "-o", "x.png")
+    run_id = summary("out")[0]["run_id"]
+    assert cbm("show", "out", run_id).stdout.count("finished") == 2
+    assert "8" in cbm("ls", "out").stdout
+    cbm("evaluate", "out", "--ais", "--temperatures", 10, "--runs", 5)
+    assert all(row["ais_log_z"] for row in summary("out"))
+    assert content("out") == content("alone")
+    assert not Path("out/bars/recent").exists()
+    Path("other.yaml").write_text(GRID.replace("[CD-1, PT_4]", "CD-1"))
+    cbm("prune", "out", "other.yaml", "--yes")
+    assert len(archives()) == 2 + 2
+
+
+def test_damage_that_is_read_is_named(packed):
+    run_id = summary("out")[0]["run_id"]
+    packed.files.add({f"trials/{run_id}/trial-000.csv": b"update,epoch,train_log_likelihood\n0,0,-1\n"})
+    packed.pack()
+    with pytest.raises(CbmError, match=rf"{run_id}.zip/trial-000.csv: was cut short or changed"):
+        packed.curve(run_id, 0)
+
+
+def test_results_of_an_older_version_are_read_and_their_machines_checked(grid):
+    """Records of cbm 0.1.0 have a checksum of the curve only."""
+    run("out")
+    whole = content("out")
+    for path in Path("out").rglob("trial-*.json"):
+        record = json.loads(path.read_text())
+        old = {"format": 1, "csv_sha256": record["sha256"][".csv"], "row": record["row"]}
+        path.write_text(json.dumps(old, indent=1))
+    path = Path("out/bars/manifest.json")
+    manifest = json.loads(path.read_text()) | {"format": 1}
+    del manifest["checksum"]
+    path.write_text(json.dumps(manifest, indent=1))
+    cbm("table", "out")
+    assert "All 8 trials are done" in run("out")
+    victim = next(Path("out").rglob("trial-001.npz"))
+    victim.write_bytes(victim.read_bytes().replace(np.float32(0.5).tobytes(), b"abcd", 1)[:-30])
+    assert "7 of 8 trials are done" in run("out")
+    assert content("out") == whole
+
+
+# ---- One writer ----
+
+
+def test_a_second_writer_is_refused_and_told_who_the_first_is(packed):
+    with locked(Path("out")):
+        for command in (["run", "grid.yaml", "-o", "out"], ["evaluate", "out"]):
+            said = cbm(*command, code=2).stderr
+            assert f"process {os.getpid()} on " in said
+            assert "is writing here" in said
+        cbm("table", "out")
+        cbm("run", "grid.yaml", "-o", "out", "--dry-run")
+    run("out")
+
+
+def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
+    code = "import sys, time; from pathlib import Path; from cbm_cli.results.writing import locked\n"
+    code += "with locked(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
+    holder = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE)
+    holder.stdout.readline()
+    with pytest.raises(CbmError, match=f"process {holder.pid} on"), locked(tmp_path):
+        pass
+    holder.kill()
+    holder.communicate()
+    (tmp_path / ".trial-000.csv.x.part").touch()  # left behind by it
+    with locked(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_what_is_refused_leaves_no_folder(grid):
+    cbm("run", "grid.yaml", "-o", "out", "--set", "learning_rate=1e39", code=2)
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_files_have_the_mode_that_the_user_asks_for(tmp_path, mask):
+    code = "import sys; from pathlib import Path; from cbm_cli.results.writing import write_atomically\n"
+    code += "write_atomically(Path(sys.argv[1]), b'1')"
+    command = [sys.executable, "-c", code, tmp_path / "x"]
+    subprocess.run(command, check=True, umask=mask)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o666 & ~mask
+    write_atomically(tmp_path / "x", b"2")
