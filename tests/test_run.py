@@ -123,7 +123,7 @@ def test_a_damaged_trial_is_named_and_run_again_and_no_other(grid, damage):
         victim.with_suffix(".json").write_text("{")
     elif damage == "value":
         text = victim.with_suffix(".json").read_text()
-        victim.with_suffix(".json").write_text(text.replace('_final": -1', '_final": -2'))
+        victim.with_suffix(".json").write_text(text.replace('_final": -', '_final": -1', 1))
     elif damage == "machine":
         content = bytearray(victim.with_suffix(".npz").read_bytes())
         content[len(content) // 2] ^= 1
