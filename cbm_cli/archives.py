@@ -126,17 +126,34 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def open_archive(path: Path) -> Archive | None:
-    """Return the archive of this path, or None without one; kept in memory until it changes."""
+    """Return the archive of this path, or None without one; it stays open for a while."""
+    version = _version(path)
+    return version and _opened(path, version)
+
+
+def trials_in(path: Path) -> tuple[bool, frozenset[int]]:
+    """Return whether an archive is there and sound, and its trials; kept in memory until it changes."""
+    version = _version(path)
+    return _trials(path, version) if version else (False, frozenset())
+
+
+def _version(path: Path) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
     except OSError:
         return None
-    return _opened(path, status.st_mtime_ns, status.st_size)
+    return status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=8)
-def _opened(path: Path, time: int, size: int) -> Archive:
+def _opened(path: Path, version: tuple[int, int]) -> Archive:
     return Archive(path)
+
+
+@lru_cache(maxsize=1 << 16)
+def _trials(path: Path, version: tuple[int, int]) -> tuple[bool, frozenset[int]]:
+    archive = _opened(path, version)
+    return archive.is_sound, archive.trials
 
 
 def forget_archives() -> None:

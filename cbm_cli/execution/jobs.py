@@ -236,7 +236,9 @@ def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
                 continue
             other = finished.elsewhere(store, job)
             if other is None:
-                known = wanted.setdefault(job.key, job)
+                if job.key not in wanted:
+                    wanted[job.key] = replace(job, end=finished.end(job))
+                known = wanted[job.key]
                 if store not in known.stores:
                     wanted[job.key] = replace(known, stores=(*known.stores, store))
                 if isinstance(start, TrialStarts):
@@ -261,12 +263,10 @@ def _jobs_of(
             "sources": names.own_recorders(cell),
             "course": names.course(experiment, cell),
         }
-        ends = store.ends(what["course"], total_updates(cell, what["data"]))
-        cells.append((what, names.start(experiment, cell), ends))
+        cells.append((what, names.start(experiment, cell)))
     for index, trial in enumerate(experiment):
-        what, start, ends = cells[index % len(cells)]
-        begin, end = start and start.of(trial.number), ends.get(trial.number)
-        yield Job(trial=trial, stores=(store,), start=begin, end=end, **what), start
+        what, start = cells[index % len(cells)]
+        yield Job(trial=trial, stores=(store,), start=start and start.of(trial.number), **what), start
 
 
 def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], finished: "_Finished") -> None:
@@ -317,6 +317,13 @@ class _Finished:
         self.damaged = agenda.damaged
         self._numbers: dict[tuple[str, str], set[int]] = {}
         self._problems: dict[tuple[str, str], dict[int, str]] = {}
+        self._ends: dict[str, dict[int, Path]] = {}
+
+    def end(self, job: Job) -> Path | None:
+        """Where a shorter training of a trial ended, in any experiment."""
+        if job.run_id not in self._ends:
+            self._ends[job.run_id] = job.stores[0].ends(job.course, job.updates)
+        return self._ends[job.run_id].get(job.trial.number)
 
     def whole(self, store: Store, job: Job) -> bool:
         """Whether a trial is finished and undamaged; damage is noted."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from cbm_cli.archives import Archive, forget_archives, numbers_of, open_archive, write_archive
+from cbm_cli.archives import Archive, forget_archives, numbers_of, open_archive, trials_in, write_archive
 from cbm_cli.errors import CbmError
 from cbm_cli.results.writing import replacing, write_atomically
 
@@ -48,8 +48,8 @@ class Filing:
 
     def trials(self, folder: str) -> set[int]:
         """Return the numbers of the trials with a curve in a folder."""
-        archive, others = self.archive(folder), self._alone(folder) | set(self._recently(folder))
-        return numbers_of(others, ".csv") | (archive.trials if archive else set())
+        others = self._alone(folder) | set(self._recently(folder))
+        return numbers_of(others, ".csv") | trials_in(self._zip(folder))[1]
 
     def folders(self, kind: str) -> set[str]:
         """Return the names of the folders in trials, ends or pretrained."""
@@ -81,19 +81,20 @@ class Filing:
 
     def archive(self, folder: str) -> Archive | None:
         """Return the archive of a folder, if there is one."""
-        return open_archive(self.root / f"{folder}.zip")
+        return open_archive(self._zip(folder))
+
+    def _zip(self, folder: str) -> Path:
+        return self.root / f"{folder}.zip"
 
     def is_packed(self, folder: str) -> bool:
         """Whether all files of a folder are in an archive that has not changed since it was written."""
-        archive = self.archive(folder)
-        alone = archive and (self._alone(folder) or self._recently(folder))
-        return bool(archive and not alone and archive.is_sound)
+        return trials_in(self._zip(folder))[0] and not self._alone(folder) and not self._recently(folder)
 
     def changed(self, folder: str) -> int:
         """Return when a file of a folder was last written, in nanoseconds."""
         self._recently(folder)
         times = [self._changed]
-        paths = [self.root / f"{folder}.zip"]
+        paths = [self._zip(folder)]
         with suppress(OSError):
             paths += [entry for entry in os.scandir(self.root / folder) if entry.name.endswith(".json")]
         for path in paths:
@@ -177,7 +178,7 @@ class Filing:
             archive, names = self.archive(folder), {*self._recently(folder), *moved.get(folder, ())}
             kept = {name for name in archive.names if _is_readable(archive, name)} if archive else set()
             kept = {name for name in kept if _number(name) not in lost.get(folder, ())}
-            with replacing(self.root / f"{folder}.zip") as stream:
+            with replacing(self._zip(folder)) as stream:
                 write_archive(stream, names | kept, lambda name, folder=folder: self.read(f"{folder}/{name}"))
                 forget_archives()
         damaged = [self.root / f"{folder}.zip" for folder in damaged]
@@ -192,8 +193,7 @@ class Filing:
     def damaged_archives(self) -> list[str]:
         """Return the folders whose archives have changed since they were written."""
         paths = [path for kind in ("trials", "ends") for path in sorted((self.root / kind).glob("*.zip"))]
-        found = [path for path in paths if (archive := open_archive(path)) and not archive.is_sound]
-        return [path.relative_to(self.root).with_suffix("").as_posix() for path in found]
+        return [f"{path.parent.name}/{path.stem}" for path in paths if not trials_in(path)[0]]
 
     def _small_trials(self) -> dict[str, list[str]]:
         """Names of the files of small finished trials on their own, by folder."""

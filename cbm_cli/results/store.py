@@ -9,7 +9,7 @@ import platform
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -43,6 +43,7 @@ TEXT_COLUMNS = (
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
 # The files of a finished trial; the CSV comes last, because it marks a trial finished.
 _OF_A_TRIAL = (".npz", ".best.npz", ".records.csv", ".json", ".csv")
+Keys = list[tuple[str, int]]  # run-ids and numbers of trials
 _SEAL = b', "checksum": "'
 
 
@@ -203,6 +204,8 @@ class Store:
     def write_summary(self) -> None:
         """Write summary.csv from the records of the finished trials of the grid that was last run."""
         path, (keys, newest) = self.folder / "summary.csv", self._finished_trials()
+        if self._current(keys, newest):
+            return
         with replacing(path) as stream:
             text = io.TextIOWrapper(stream, "utf-8", newline="")
             self._write_rows(keys, text)
@@ -211,7 +214,16 @@ class Store:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         if newest:  # its time is that of the newest record in it
             os.utime(path, ns=(newest, newest))
-        write_if_changed(self.folder / "summary.sha256", f"{digest}  summary.csv\n".encode())
+        write_if_changed(self.folder / "summary.sha256", _summary_seal(digest, keys))
+
+    def _current(self, keys: Keys, newest: int) -> bytes | None:
+        """The text of summary.csv if it is whole, of these trials, and not older than the newest record."""
+        path = self.folder / "summary.csv"
+        with suppress(OSError):
+            content, seal = path.read_bytes(), (self.folder / "summary.sha256").read_bytes()
+            if path.stat().st_mtime_ns >= newest and seal == _summary_seal(_sha256(content), keys):
+                return content
+        return None
 
     # Reading
 
@@ -347,32 +359,27 @@ class Store:
         """
         import pandas as pd
 
-        path, (keys, newest) = self.folder / "summary.csv", self._finished_trials()
+        keys, newest = self._finished_trials()
         if not keys:
             return pd.DataFrame()
-        with suppress(OSError, ValueError, KeyError):
-            if path.stat().st_mtime_ns >= newest:
-                content, digest = path.read_bytes(), (self.folder / "summary.sha256").read_text()
-                written = _typed(io.BytesIO(content)) if digest.startswith(_sha256(content)) else None
-                if written is not None and [*zip(written["run_id"], written["trial"], strict=True)] == keys:
-                    return written
-        try:
-            with locked(self.folder.parent):
+        current = self._current(keys, newest)
+        if current is None:
+            with suppress(CbmError, OSError), locked(self.folder.parent):  # unless someone else writes here
                 self.write_summary()
-            return _typed(path)
-        except (CbmError, OSError):  # someone else writes here, or only others may
-            stream = io.StringIO()
-            self._write_rows(keys, stream)
-            stream.seek(0)
-            return _typed(stream)
+                current = (self.folder / "summary.csv").read_bytes()
+        if current is None:
+            text = io.StringIO()
+            self._write_rows(keys, text)
+            current = text.getvalue().encode()
+        return pd.read_csv(io.BytesIO(current), dtype=dict.fromkeys(TEXT_COLUMNS, str))
 
-    def _finished_trials(self) -> tuple[list[tuple[str, int]], int]:
+    def _finished_trials(self) -> tuple[Keys, int]:
         """Finished trials of the grid's cells in their order, and when the newest record was written (ns)."""
         runs = [cell["run_id"] for cell in self.manifest()["cells"]]
         keys = [(run_id, number) for run_id in runs for number in sorted(self.finished(run_id))]
         return keys, max(map(self.changed, runs), default=0)
 
-    def _write_rows(self, keys: Iterable[tuple[str, int]], stream: io.TextIOBase) -> None:
+    def _write_rows(self, keys: Keys, stream: io.TextIOBase) -> None:
         """Write the rows of trials as CSV; those with damaged records are left out, with a warning."""
         names: dict[str, None] = {}
         for row in self._rows(keys):  # twice, as they may not fit into memory
@@ -382,7 +389,7 @@ class Store:
         for row in self._rows(keys):
             writer.writerow({name: "" if value == "nan" else value for name, value in row.items()})
 
-    def _rows(self, keys: Iterable[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+    def _rows(self, keys: Keys) -> Iterator[dict[str, Any]]:
         return (row for key in keys if (row := self.row(*key)))
 
     def row(self, run_id: str, number: int) -> dict[str, Any] | None:
@@ -414,6 +421,11 @@ def _name(run_id: str, number: int, suffix: str) -> str:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def _summary_seal(digest: str, keys: Keys) -> bytes:
+    """The content of summary.sha256: the SHA-256 of summary.csv, and of the names of its trials."""
+    return f"{digest}  summary.csv\n{_sha256(json.dumps(keys).encode())}  its trials\n".encode()
 
 
 def _sealed(record: Mapping[str, Any], indent: int | None = None) -> bytes:
@@ -515,12 +527,6 @@ def _csv(columns: Sequence[str], rows: NDArray[np.float64]) -> bytes:
 
 def _plain(value: float) -> float | str:
     return value if np.isfinite(value) else str(value)  # JSON has no -inf
-
-
-def _typed(file: Path | io.IOBase) -> "pd.DataFrame":
-    import pandas as pd
-
-    return pd.read_csv(file, dtype=dict.fromkeys(TEXT_COLUMNS, str))
 
 
 @cache
