@@ -212,7 +212,7 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
         done = f"{agenda.done:,} of {agenda.total:,} trials are done (in earlier runs)"
         note(f"{done}; {len(agenda.jobs):,} to run.")
     if agenda.jobs and not scheduler:
-        compile_kernels(agenda, lambda: note("Compiling the kernels (once for this version, about 40 s) ..."))
+        compile_kernels(agenda, note)
         slow = slow_jobs(agenda)
         if slow:
             _warn_of_long_trials(forecast_run(replace(agenda, jobs=slow), workers))

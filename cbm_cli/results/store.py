@@ -67,6 +67,7 @@ class Store:
         number, curve = trial.number, _csv(outcome.columns, outcome.curve)
         record = {"format": FORMAT, "csv_sha256": hashlib.sha256(curve).hexdigest()}
         record |= {"start_sha256": start} if start else {}
+        record["computer"] = outcome.computer
         record["row"] = self._row(run_id, trial, outcome)
         if course and outcome.end:
             end = _arrays_of(replace(outcome.end, seconds=0.0)) | {"start": np.array(start)}
@@ -144,6 +145,8 @@ class Store:
         folder: Path = Path(),
     ) -> None:
         """Write what was asked for: the resolved grid and its folder, the versions and the computer."""
+        from cbm_cli.kernels.computer import computer
+
         manifest = {
             "format": FORMAT,
             "experiment": experiment.name,
@@ -154,12 +157,14 @@ class Store:
             "cells": [
                 {"run_id": name} | cell.row() for name, cell in zip(run_ids, experiment.cells, strict=True)
             ],
+            # what rebuilds the cells; in the columns above all that follows from them is written out
+            "settings": [cell.model_dump(mode="json", exclude_defaults=True) for cell in experiment.cells],
             "upper_bounds": upper_bounds,
             "versions": {name: _version(name) for name in ("numpy", "numba", "scipy")}
             | {"cbm": cbm_cli.__version__, "kernel": KERNEL_VERSION},
             "grid_folder": str(folder.resolve()),
             "git_commit": commit,
-            "machine": {"system": platform.platform(), "python": platform.python_version()},
+            "machine": {"system": platform.platform(), "python": platform.python_version()} | computer(),
         }
         write_if_changed(self.folder / "manifest.json", json.dumps(manifest, indent=1).encode())
 
@@ -327,6 +332,7 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
             _group(arrays, "pending"),
             int(arrays["stage"]),
             _group(arrays, "pretrained"),
+            json.loads(str(arrays.get("computer", "{}"))),
         )
     except FileNotFoundError:
         return None
@@ -349,6 +355,7 @@ def _arrays_of(progress: Progress) -> Machine:
         "recorded": np.array(progress.recorded, dtype=np.str_),
         "records": np.concatenate(progress.records) if progress.records else np.empty(0),
         "stage": np.array(progress.stage),
+        "computer": np.array(json.dumps(progress.computer)),
     }
 
 
