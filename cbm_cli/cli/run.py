@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from functools import cache
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import note, note_activation, program
+from cbm_cli.cli.common import cores, note, note_activation, program
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
 
@@ -85,7 +84,7 @@ def run(
             raise IncompleteError("no data set of these experiments is here; nothing was run")
     agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
     _say_what_is_read(agenda)
-    workers = _cores() if jobs is None else jobs
+    workers = cores() if jobs is None else jobs
     if dry_run:
         _describe(agenda, workers)
     else:
@@ -93,10 +92,6 @@ def run(
     if missing:
         raise SystemExit(IncompleteError.exit_code)
     return None
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:

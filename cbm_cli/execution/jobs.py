@@ -333,7 +333,7 @@ class _Finished:
 
 
 def _problem(store: Store, job: Job) -> str | None:
-    problem = store.damaged(*job.key)
+    problem = store.damaged(job.run_id).get(job.trial.number)
     if problem is None and job.digest and store.started_from(*job.key) != job.digest:
         return f"{store.path(*job.key, '.csv')}: started from another machine than {job.start.file} holds now"
     return problem

@@ -221,8 +221,12 @@ class Store:
         rows = (store.row(run_id, number) for store in stores for number in store.finished(run_id))
         return [row["seconds"] for row in rows if row]
 
-    def damaged(self, run_id: str, number: int) -> str | None:
-        """Return what is wrong with the files of a finished trial, or None."""
+    def damaged(self, run_id: str) -> dict[int, str]:
+        """Return what is wrong with the files of finished trials of a run, by their numbers."""
+        found = ((number, self._problem(run_id, number)) for number in sorted(self.finished(run_id)))
+        return {number: problem for number, problem in found if problem}
+
+    def _problem(self, run_id: str, number: int) -> str | None:
         curve = self.path(run_id, number, ".csv")
         try:
             record = json.loads(self.path(run_id, number, ".json").read_bytes())
@@ -233,6 +237,15 @@ class Store:
         except (OSError, ValueError, KeyError, TypeError) as error:
             return f"{self.path(run_id, number, '.json')}: cannot be read ({type(error).__name__})"
         return None
+
+    def contents(self, run_id: str, number: int) -> dict[str, bytes]:
+        """Return the curve, the machines and the records of a finished trial, by the suffixes of their files."""
+        paths = {suffix: self.path(run_id, number, suffix) for suffix in _OF_A_TRIAL if suffix != ".json"}
+        return {suffix: path.read_bytes() for suffix, path in paths.items() if path.exists()}
+
+    def computer(self, run_id: str, number: int) -> dict[str, str]:
+        """Return what is known of the computer that ran a finished trial; nothing of older trials."""
+        return json.loads(self.path(run_id, number, ".json").read_bytes()).get("computer", {})
 
     def started_from(self, run_id: str, number: int) -> str:
         """Return the SHA-256 of the machine file that a finished trial started from, or an empty text."""
