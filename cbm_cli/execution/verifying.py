@@ -32,13 +32,13 @@ from cbm_cli.trial.own_recorders import compiled
 
 SAME, ROUNDING, DIFFERENT = "same bytes", "equal within rounding", "different"
 DAMAGED, NOT_RERUN = "damaged", "cannot be rerun"
-MOVES = (2.0**-20, 2.0**-15, 2.0**-10)  # of weights, relative: by about their rounding first, then by more
+MOVES = (2.0**-20, 2.0**-18, 2.0**-16, 2.0**-14)  # of weights, relative; float32 rounds by 2^-24
 TOLERANCE = 1e-5  # of a difference, relative to 1 + |value|, that needs no such measurement
-FACTOR = 5.0  # by which a kept trial may be farther away than the farthest of the moved ones
+FACTOR = 10.0  # by which a kept trial may be farther away than the farthest of the moved ones
 _SUFFIXES = {".csv": "", ".records.csv": "", ".npz": " of the machine", ".best.npz": " of the best machine"}
 
-Values = dict[str, NDArray]  # curve, records and machines of a trial, by what they are called in messages
-Distances = dict[str, float]  # largest differences, relative to 1 + |value|
+Values = dict[str, NDArray]  # columns of curve and records, machines as single rows; by their names in messages
+Distances = dict[str, NDArray]  # largest differences of each row, relative to 1 + |value|
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def verify_trials(
                 announce(f"Running {len(doubts)} trials from moved weights, to see what rounding may do ...")
                 doubts = _settled(doubts, move, Store(Path(folder, f"moved-{turn}")), tell, workers)
         for doubt in doubts:
-            reason = f"{doubt.farthest()}, more than rounding explains; {doubt.computers}"
+            reason = f"{doubt.farthest()}; {doubt.computers}"
             tell(Verdict(doubt.kept.experiment, *doubt.job.key, DIFFERENT, reason))
 
 
@@ -213,18 +213,26 @@ class _Doubt:
     distances: Distances
     moved: Distances = field(default_factory=dict)  # from the rerun to the farthest run from moved weights
 
-    def limit(self, name: str) -> float:
-        """Return the largest difference that rounding explains."""
-        return TOLERANCE + FACTOR * self.moved.get(name, 0.0)
+    def excess(self, name: str) -> NDArray:
+        """Return the differences row by row, in units of what rounding explains.
+
+        Courses part by chance: here perhaps a row earlier than in the runs from moved weights.
+        """
+        far = self.moved.get(name, np.zeros(1))
+        far = np.maximum.accumulate(np.maximum(far, np.append(far[1:], far[-1])))
+        return self.distances[name] / (TOLERANCE + FACTOR * _stretched(far, len(self.distances[name])))
 
     def is_settled(self) -> bool:
         """Whether rounding explains all differences."""
-        return all(distance <= self.limit(name) for name, distance in self.distances.items())
+        return all((self.excess(name) <= 1).all() for name in self.distances)
 
     def farthest(self) -> str:
         """Return a few words on the difference that rounding explains least."""
-        name = max(self.distances, key=lambda name: self.distances[name] / self.limit(name))
-        return f"{name} by {self.distances[name]:.2g} (at most {self.limit(name):.2g})"
+        name = max(self.distances, key=lambda name: self.excess(name).max())
+        row = int(self.excess(name).argmax())
+        where = f" in row {row + 1}" if len(self.distances[name]) > 1 else ""
+        far, most = self.distances[name][row], self.distances[name][row] / self.excess(name)[row]
+        return f"{name} differs by {far:.2g}{where}; rounding explains {most:.2g}"
 
 
 def _judged(job: Job, store: Store, values: Values, tell: Tell) -> _Doubt | None:
@@ -234,7 +242,7 @@ def _judged(job: Job, store: Store, values: Values, tell: Tell) -> _Doubt | None
     if _same(kept, values):
         verdict = SAME, ""
     elif not computers:
-        verdict = DIFFERENT, f"{doubt.farthest()}, on a computer of the same kind"
+        verdict = DIFFERENT, f"{doubt.farthest()}; the computers are of one kind"
     elif doubt.is_settled():
         verdict = ROUNDING, computers
     else:
@@ -251,7 +259,8 @@ def _settled(doubts: list[_Doubt], move: float, into: Store, tell: Tell, workers
         for doubt in doubts:
             if doubt.job.key == job.key:
                 found = _distances(_values(into, job.key), _values(doubt.job.stores[0], job.key))
-                doubt.moved |= {name: max(far, doubt.moved.get(name, 0.0)) for name, far in found.items()}
+                for name, far in found.items():
+                    doubt.moved[name] = _farther(far, doubt.moved.get(name, far))
 
     run_agenda(_agenda(jobs.values()), workers=workers, on_finished=compare)
     for doubt in doubts:
@@ -303,7 +312,7 @@ def _values(store: Store, key: Key) -> Values:
                 values |= {f"{name} at the start": column[:1], name: column[1:]}
         else:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                values |= {f"{name}{_SUFFIXES[suffix]}": file[name] for name in file.files}
+                values |= {f"{name}{_SUFFIXES[suffix]}": file[name].reshape(1, -1) for name in file.files}
     return values
 
 
@@ -316,14 +325,25 @@ def _distances(one: Values, other: Values) -> Distances:
     return {name: _distance(one.get(name), other.get(name)) for name in one | other}
 
 
-def _distance(one: NDArray | None, other: NDArray | None) -> float:
-    """Largest difference, relative to 1 + |value|; of columns as far as both go, for training may stop early."""
+def _distance(one: NDArray | None, other: NDArray | None) -> NDArray:
+    """Largest differences of rows, as far as both go: training may stop early."""
     if one is None or other is None or one.shape[1:] != other.shape[1:] or one.dtype.kind != other.dtype.kind:
-        return np.inf
+        return np.array([np.inf])
     if one.dtype.kind != "f":
-        return 0.0 if np.array_equal(one, other) else np.inf
-    one, other = (array[: min(len(one), len(other))].astype(np.float64) for array in (one, other))
+        return np.array([0.0 if np.array_equal(one, other) else np.inf])
+    rows = min(len(one), len(other))
+    one, other = (array[:rows].astype(np.float64).reshape(rows, -1) for array in (one, other))
     with np.errstate(invalid="ignore"):
         far = np.abs(one - other) / (1 + np.abs(other))
     far[(one == other) | (np.isnan(one) & np.isnan(other))] = 0
-    return float(np.nan_to_num(far, nan=np.inf).max(initial=0.0))
+    return np.nan_to_num(far, nan=np.inf).max(axis=1, initial=0.0)
+
+
+def _farther(one: NDArray, other: NDArray) -> NDArray:
+    rows = max(len(one), len(other))
+    return np.maximum(_stretched(one, rows), _stretched(other, rows))
+
+
+def _stretched(rows: NDArray, length: int) -> NDArray:
+    """Rows with the last one repeated up to a length."""
+    return rows[np.minimum(np.arange(length), len(rows) - 1)]
