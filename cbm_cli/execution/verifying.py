@@ -1,15 +1,15 @@
 """Running finished trials again, and comparing what comes out with what was kept.
 
-A trial that another computer has run differs in last bits, until one of them turns a sampled unit over; then it
-takes another course. How far apart such courses are depends on the trial, and is measured: the trial also runs
-from weights that are moved a little. What was kept is equal within rounding if it is about as close to the
-rerun as these are. On a computer of the same kind only the same bytes will do.
+A trial that another computer has run differs in last bits, until one of them turns a sampled unit over; then
+it takes another course. How far apart such courses are depends on the trial, and is measured: the trial also
+runs from weights that are moved a little. What was kept is equal within rounding if it is about as close to
+the rerun as these are. On a computer of the same kind only the same bytes will do.
 """
 
 import io
 import random
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,7 +37,9 @@ TOLERANCE = 1e-5  # of a difference, relative to 1 + |value|, that needs no such
 FACTOR = 10.0  # by which a kept trial may be farther away than the farthest of the moved ones
 _SUFFIXES = {".csv": "", ".records.csv": "", ".npz": " of the machine", ".best.npz": " of the best machine"}
 
-Values = dict[str, NDArray]  # columns of curve and records, machines as single rows; by their names in messages
+Values = dict[
+    str, NDArray
+]  # columns of curve and records, machines as single rows; by their names in messages
 Distances = dict[str, NDArray]  # largest differences of each row, relative to 1 + |value|
 
 
@@ -252,7 +254,7 @@ def _judged(job: Job, store: Store, values: Values, tell: Tell) -> _Doubt | None
 
 
 def _settled(doubts: list[_Doubt], move: float, into: Store, tell: Tell, workers: int) -> list[_Doubt]:
-    """Run doubtful trials from moved weights; return those of which rounding does not explain the difference."""
+    """Run doubtful trials from moved weights; return those that rounding still does not explain."""
     jobs = {one.job.key: replace(one.job, stores=(into,), start=_Moved(one.job, move)) for one in doubts}
 
     def compare(job: Job, outcome: object) -> None:
@@ -289,11 +291,13 @@ class _Moved:
 
 
 def _differences(store: Store, job: Job) -> str:
-    """How the computer and the versions of a kept trial differ from those of its rerun; empty if not at all."""
+    """How computer and versions of a kept trial differ from those of its rerun; empty if not at all."""
     there, here = ({**one.computer(*job.key), **_versions(one, job.key)} for one in (store, job.stores[0]))
     if "cpu" not in there:
         return "the computer that kept it is not known"
-    return "; ".join(f"{name}: {there.get(name)}, here {here[name]}" for name in here if there.get(name) != here[name])
+    return "; ".join(
+        f"{name}: {there.get(name)}, here {here[name]}" for name in here if there.get(name) != here[name]
+    )
 
 
 def _versions(store: Store, key: Key) -> dict[str, str]:

@@ -25,7 +25,7 @@ def libraries() -> ThreadpoolController:
 
 @cache
 def computer() -> dict[str, str]:
-    """Return the processor, the target of the kernels, BLAS and its target, its threads, and the C library."""
+    """Return the processor, the target of the kernels, BLAS with target and threads, and the C library."""
     with libraries().limit(limits=1):  # as in a trial
         blas = [library for library in libraries().info() if library["user_api"] == "blas"]
     facts = {

@@ -239,7 +239,7 @@ class Store:
         return None
 
     def contents(self, run_id: str, number: int) -> dict[str, bytes]:
-        """Return the curve, the machines and the records of a finished trial, by the suffixes of their files."""
+        """Return curve, machines and records of a finished trial, by the suffixes of their files."""
         paths = {suffix: self.path(run_id, number, suffix) for suffix in _OF_A_TRIAL if suffix != ".json"}
         return {suffix: path.read_bytes() for suffix, path in paths.items() if path.exists()}
 
