@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from cbm_cli.cli import main
+from cbm_cli.trial import learner
 from tests.golden import outputs
 from tests.golden.cases import CASES, FILE, LONG, REMEDY, SHORT, read, run_case, values_of
 
@@ -50,6 +51,22 @@ def test_a_case_is_as_it_was(golden, name, updates):
     while departures[-1] and len(departures) <= TRIES:
         departures.append(departure(next(runs), expected, updates))
     assert departures[-1] is None, f"{MOVED}: {departures[0]}"
+
+
+@pytest.mark.parametrize("name", ["toy-PCD-1-dd", "dbm-ddd", "encoder"])
+@pytest.mark.parametrize("change", ["weights", "biases"])
+def test_another_start_is_noticed(golden, monkeypatch, name, change):
+    """The identity of results is KERNEL_VERSION: code outside the kernels must not change numbers either."""
+    first = learner.first_machine
+
+    def first_machine(*arguments):
+        machine = first(*arguments)
+        return machine._replace(**{change: tuple(1.001 * array for array in getattr(machine, change))})
+
+    monkeypatch.setattr(learner, "first_machine", first_machine)
+    expected = {key: value for key, value in golden.items() if key.startswith(f"{name}/{SHORT}/")}
+    for nudge in (None, *range(TRIES)):
+        assert departure(values_of(name, SHORT, run_case(name, SHORT, nudge)), expected, SHORT)
 
 
 def test_there_is_no_golden_value_without_a_case(golden):

@@ -21,6 +21,7 @@ _COMMANDS = {
     "compare": "compare",
     "plot": "plot",
     "evaluate": "evaluate",
+    "verify": "verify",
     "features": "features",
     "sample": "sample",
     "data": "data",

@@ -20,6 +20,11 @@ results_argument: Callable = click.argument(
 json_option: Callable = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def note(message: str) -> None:
     """Print something that is not data, to stderr."""
     click.echo(message, err=True)

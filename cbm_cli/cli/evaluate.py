@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import json_option, note, print_list
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from cbm_cli.execution.evaluating import Evaluated
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results import Store
 
@@ -62,6 +63,7 @@ def evaluate(
 
     MODEL.npz is a machine of any kind in the documented form (docs/formats.md); it needs --data. In a results
     folder, every trial is evaluated on all parts of its own data, and the means of each cell are printed.
+    Trials that have diverged are named and left out, damaged ones also: then the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
     estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
@@ -107,29 +109,42 @@ def _evaluate_results(folder: Path, experiments: tuple[str, ...], how: Method, a
     from cbm_cli.execution import evaluate_trials
     from cbm_cli.results import Results
 
-    results = Results(folder)
+    results, whole = Results(folder), True
     for experiment in experiments or results.require_experiments():
-        store, found, skipped = results.store(experiment), [], 0
+        store, found = results.store(experiment), []
         with closing(evaluate_trials(store, how)) as trials, _counter(store, as_json) as advance:
-            for cell, number, columns in trials:
+            for one in trials:
                 advance()
-                skipped += not columns
-                if columns and as_json:
-                    title = f"{cell['run_id']} {number}"
-                    click.echo(json.dumps({"experiment": experiment, "trial": title} | columns))
-                elif columns:
-                    found.append((cell, columns))
-        if found:
+                found.append(one)
+                if one.columns and as_json:
+                    title = f"{one.cell['run_id']} {one.number}"
+                    click.echo(json.dumps({"experiment": experiment, "trial": title} | one.columns))
+        evaluated = [(one.cell, one.columns) for one in found if one.columns]
+        if evaluated and not as_json:
             click.echo(f"{experiment}: means over trials")
-            _print_means(store, found)
-        summary = store.folder / "summary.csv"
-        if skipped:
-            note(
-                f"{experiment}: {count(skipped, 'trial')} of auto encoders have no normalised likelihood; "
-                f"their costs are in {summary} already"
-            )
-        if skipped == 0 or found or as_json:
-            note(f"{summary}: columns added")
+            _print_means(store, evaluated)
+        _note_others(store, found)
+        if evaluated or as_json or not found:
+            note(f"{store.folder / 'summary.csv'}: columns added")
+        whole = whole and not any(one.problem for one in found)
+    if not whole:
+        raise SystemExit(IncompleteError.exit_code)
+
+
+def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
+    """Say which trials were not evaluated, and why."""
+    for one in found:
+        trial = f"{store.experiment}: trial {one.number} of {one.cell['run_id']}"
+        if one.diverged:
+            note(f"{trial} has diverged; it has no likelihood")
+        elif one.problem:
+            note(f"{trial} is left out: {one.problem}; cbm run makes damaged trials anew")
+    costs = sum(not (one.columns or one.diverged or one.problem) for one in found)
+    if costs:
+        note(
+            f"{store.experiment}: {count(costs, 'trial')} of auto encoders have no normalised likelihood; "
+            f"their costs are in {store.folder / 'summary.csv'} already"
+        )
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from contextlib import nullcontext
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import note, note_activation, program
+from cbm_cli.cli.common import cores, note, note_activation, program
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
 
@@ -88,7 +87,7 @@ def run(
     with nullcontext() if dry_run else locked(output):
         agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
         _say_what_is_read(agenda)
-        workers = _cores() if jobs is None else jobs
+        workers = cores() if jobs is None else jobs
         if dry_run:
             _describe(agenda, workers)
         else:
@@ -96,10 +95,6 @@ def run(
     if missing:
         raise SystemExit(IncompleteError.exit_code)
     return None
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
@@ -215,7 +210,7 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
         done = f"{agenda.done:,} of {agenda.total:,} trials are done (in earlier runs)"
         note(f"{done}; {len(agenda.jobs):,} to run.")
     if agenda.jobs and not scheduler:
-        compile_kernels(agenda, lambda: note("Compiling the kernels (once for this version, about 40 s) ..."))
+        compile_kernels(agenda, note)
         slow = slow_jobs(agenda)
         if slow:
             _warn_of_long_trials(forecast_run(replace(agenda, jobs=slow), workers))

@@ -4,6 +4,7 @@ from cbm_cli.execution.dispatch import Ending, run_agenda
 from cbm_cli.execution.evaluating import evaluate_trials
 from cbm_cli.execution.forecast import Forecast, compile_kernels, forecast_run, slow_jobs
 from cbm_cli.execution.jobs import Agenda, Job, make_agenda, only_available
+from cbm_cli.execution.verifying import verify_trials
 from cbm_cli.execution.worker import Failure
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "only_available",
     "run_agenda",
     "slow_jobs",
+    "verify_trials",
 ]

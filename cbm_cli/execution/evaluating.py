@@ -1,26 +1,38 @@
 """Evaluating machines that are already trained; columns are added to their results."""
 
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Data
-from cbm_cli.machines.files import read_machine
+from cbm_cli.machines.files import Layered, read_machine
 from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Store
 
 _OF_PARTS = ("log_likelihood", "lower_bound", "tighter_bound")
-Evaluated = tuple[dict[str, Any], int, dict[str, float]]  # settings with run_id, trial number, new columns
+
+
+class Evaluated(NamedTuple):
+    """What came of the evaluation of a trial."""
+
+    cell: dict[str, Any]  # settings with run_id
+    number: int
+    columns: dict[str, float]  # new ones; none of auto encoders
+    diverged: bool = False
+    problem: str = ""  # why it could not be evaluated
 
 
 def evaluate_trials(store: Store, method: Method) -> Iterator[Evaluated]:
-    """Evaluate every finished trial on all parts of its data; yield its cell, its number and its new columns.
+    """Evaluate every finished trial on all parts of its data, and add columns to its results.
 
     Columns are named ``<part>_log_likelihood_<method>``, ``<part>_lower_bound_<method>``, ``<method>_log_z``
-    and so on. Trials of auto encoders have none: they have no likelihood, and their costs are known. The
-    summary is rewritten at the end, also if the evaluation is interrupted.
+    and so on. Trials of auto encoders have none: they have no likelihood, and their costs are known. Trials
+    that have diverged or are damaged are left out. The summary is rewritten at the end, also if the
+    evaluation is interrupted.
     """
     loaded: dict[Data, Dataset] = {}
     manifest = store.manifest()
@@ -30,19 +42,33 @@ def evaluate_trials(store: Store, method: Method) -> Iterator[Evaluated]:
             spec, run_id = Data(**fields), cell["run_id"]
             if spec not in loaded:
                 loaded[spec] = load(**spec.model_dump(), folder=manifest.get("grid_folder", ""))
+            damaged = store.damaged(run_id)
             for number in sorted(store.finished(run_id)):
-                columns = _columns(store, run_id, number, loaded[spec], method)
-                if columns:
-                    store.add_columns(run_id, number, columns)
-                yield cell, number, columns
+                if number in damaged:
+                    yield Evaluated(cell, number, {}, problem=damaged[number])
+                else:
+                    yield _evaluated(store, cell, number, loaded[spec], method)
     finally:
         store.pack()
         store.write_summary()
 
 
-def _columns(store: Store, run_id: str, number: int, data: Dataset, method: Method) -> dict[str, float]:
+def _evaluated(store: Store, cell: dict[str, Any], number: int, data: Dataset, method: Method) -> Evaluated:
+    run_id = cell["run_id"]
+    if store.row(run_id, number)["diverged"] is not None:
+        return Evaluated(cell, number, {}, diverged=True)
     path = store.path(run_id, number, ".npz")
-    machine = read_machine(path)
+    try:
+        machine = read_machine(path)
+    except CbmError as error:
+        return Evaluated(cell, number, {}, problem=str(error))
+    columns = _columns(machine, data, method, path)
+    if columns:
+        store.add_columns(run_id, number, columns)
+    return Evaluated(cell, number, columns)
+
+
+def _columns(machine: Layered, data: Dataset, method: Method, path: Path) -> dict[str, float]:
     if machine.kind == "auto-encoder":
         return {}
     with one_thread():

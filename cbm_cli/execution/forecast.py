@@ -1,6 +1,6 @@
 """Before a run: machine code, and how long the trials will take."""
 
-import shutil
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ from typing import NamedTuple
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.kernels.compiling import CACHE
+from cbm_cli.kernels.compiling import CACHE, damaged_files, unsaved
 from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.training import make_updates
 from cbm_cli.machines.threads import one_thread
+from cbm_cli.text import count
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import batch_rows, updates_of
@@ -30,21 +31,26 @@ _BUSY = 1.6  # how much slower a computer with all cores at work may be than the
 _LATER_WEIGHTS = 0.3  # standard deviation of weights for which mean field takes as long as late in training
 
 
-def compile_kernels(agenda: Agenda, announce: Callable[[], None] = lambda: None) -> None:
-    """Compile the kernels that the jobs need, unless they are compiled; call ``announce`` before.
+def compile_kernels(agenda: Agenda, announce: Callable[[str], None] = lambda message: None) -> None:
+    """Compile the kernels that the jobs need, unless they are compiled; ``announce`` gets what to tell.
 
-    The training loop is compiled once for each kind of settings that changes what it calls.
+    The training loop is compiled once for each kind of settings that changes what it calls. Damaged machine
+    code is removed, and compiled again.
     """
+    damaged = _remove_damaged()
     kinds = {_kind_of(job.trial.settings): job for job in agenda.jobs}
-    missing = {kind: job for kind, job in kinds.items() if not _mark(kind).exists()}
+    missing = {kind: job for kind, job in kinds.items() if not _is_compiled(kind)}
     if not missing:
         return
-    announce()
-    try:
-        _touch(missing)
-    except (EOFError, OSError):  # a cache that was cut short while it was written
-        shutil.rmtree(CACHE, ignore_errors=True)
-        _touch(missing)
+    what = f"{CACHE}: {count(damaged, 'file')} of compiled kernels damaged; compiling again"
+    announce(f"{what if damaged else 'Compiling the kernels (once for this version, about 40 s)'} ...")
+    _touch(missing)
+    if unsaved or not CACHE:
+        why = unsaved[0] if unsaved else "no folder can be written"
+        announce(
+            f"The compiled kernels cannot be kept ({CACHE or 'no cache'}: {why}): every worker compiles them "
+            "again; name another folder in CBM_KERNEL_CACHE"
+        )
 
 
 def _kind_of(settings: Settings) -> str:
@@ -69,12 +75,26 @@ def _touch(kinds: dict[str, Job]) -> None:
     for kind, job in kinds.items():
         learner = Learner(job.trial.settings, job.data, job.trial.seed)
         learner.advance(learner.start(), empty_trail(0, 0), 0, 1)
-        _mark(kind).touch()
+        if CACHE and not unsaved:
+            with contextlib.suppress(OSError):
+                _mark(kind).touch()
 
 
 def _mark(kind: str) -> Path:
     """A file beside the machine code of this installation, which says that a kind is compiled."""
     return Path(make_updates.stats.cache_path) / f"compiled-{kind}"
+
+
+def _is_compiled(kind: str) -> bool:
+    return CACHE is not None and _mark(kind).exists()
+
+
+def _remove_damaged() -> int:
+    """Remove damaged machine code, and the marks that say that all is compiled; return how many files."""
+    damaged = damaged_files(CACHE) if CACHE else []
+    for path in [*damaged, *(CACHE.glob("*/compiled-*") if damaged else ())]:
+        path.unlink(missing_ok=True)
+    return len(damaged)
 
 
 class Span(NamedTuple):

@@ -2,14 +2,19 @@
 
 import atexit
 import contextlib
+import hashlib
+import os
+import pickle
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import llvmlite.binding
 import numba
 import numpy as np
+from numba.core.caching import FunctionCache
+from numba.core.serialize import dumps
 from platformdirs import user_cache_path
 
 from cbm_cli.kernels import source_hash
@@ -29,34 +34,113 @@ def _is_used(folder: Path) -> bool:
     numba.config.CACHE_DIR = str(folder)
     try:
         return Path(numba.njit(cache=True)(_is_used).stats.cache_path).is_relative_to(folder)
-    except RuntimeError:  # Numba can write neither there nor in its own folders
+    except (OSError, RuntimeError):  # Numba can write neither there nor in its own folders
         return False
 
 
-def _private_folder() -> Path:
-    """A folder that lasts as long as this process."""
-    folder = Path(tempfile.mkdtemp(prefix="cbm-kernels-"))
+def _private_folder() -> Path | None:
+    """A folder that lasts as long as this process, and that its worker processes share; None without one."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="cbm-kernels-"))
+    except OSError:
+        return None
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    numba.config.CACHE_DIR = str(folder)
-    return folder
+    os.environ[_PLACE] = str(folder)
+    return folder if _is_used(folder) else None
 
 
 # Numba does not notice that a callee in another file has changed: every version of the sources gets a
 # folder of its own. Where that cannot be written, Numba would use __pycache__, which may hold machine code
 # of other sources.
-CACHE = user_cache_path("cbm") / f"kernels-{source_hash()}"
+_PLACE = "CBM_KERNEL_CACHE"  # environment variable: where the folders of machine code are
+CACHE = Path(os.environ.get(_PLACE) or user_cache_path("cbm")) / f"kernels-{source_hash()}"
 if not _is_used(CACHE):
     CACHE = _private_folder()
 
+unsaved: list[str] = []  # why machine code could not be kept
+
+
+class _CheckedFiles:
+    """Machine code of one function: a file per signature, processor and version, behind its SHA-256.
+
+    Numba's own files are not checked, and an index leads to them that two processes may write at once.
+    """
+
+    def __init__(self, folder: str, function: str, stamp: tuple) -> None:
+        self.folder, self.function, self.stamp = Path(folder), function, stamp
+
+    def _path(self, key: tuple) -> Path:
+        name = hashlib.sha256(repr((numba.__version__, self.stamp, key)).encode()).hexdigest()
+        return self.folder / f"{self.function}.{name[:16]}.nbc"
+
+    def load(self, key: tuple) -> object:
+        """Return the machine code of a key, or None if it must be compiled."""
+        content = _sound(self._path(key))
+        known, code = pickle.loads(content) if content else (None, None)
+        return code if known == key else None
+
+    def save(self, key: tuple, code: object) -> None:
+        """Write the machine code of a key, in one step."""
+        content, path = dumps((key, code)), self._path(key)
+        handle, temporary = tempfile.mkstemp(dir=self.folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(content).digest() + content)
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+
+
+def _sound(path: Path) -> bytes | None:
+    """The content behind the checksum of a file; None without the file, or if it is damaged."""
+    try:
+        whole = path.read_bytes()
+    except OSError:
+        return None
+    return whole[32:] if hashlib.sha256(whole[32:]).digest() == whole[:32] else None
+
+
+def damaged_files(folder: Path) -> list[Path]:
+    """Return the damaged files of machine code below a folder."""
+    return [path for path in folder.glob("*/*.nbc") if _sound(path) is None]
+
+
+class _CheckedCache(FunctionCache):
+    """Numba's cache of a function, in checked files; code that cannot be kept is compiled again."""
+
+    def __init__(self, function: Callable) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _CheckedFiles(self.cache_path, self._impl.filename_base, stamp)
+
+    @contextlib.contextmanager
+    def _guard_against_spurious_io_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:  # the disk is full
+            unsaved.append(str(error.strerror))
+
+
+def _cached(**options: object) -> Callable[[Callable], Callable]:
+    """Return Numba's decorator with these options, and with checked files."""
+
+    def decorate(function: Callable) -> Callable:
+        dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
+        if CACHE:
+            dispatcher._cache = _CheckedCache(function)
+        return dispatcher
+
+    return decorate
+
+
 # Without the runtime Numba cannot allocate, which is the rule in kernels, and does not count references,
 # which cost more than the arithmetic of a small machine.
-lean = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+lean = _cached(_nrt=False)
 # The same for sums and products whose order is free to change, so that they vectorise.
-lean_sum = numba.njit(
-    cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"reassoc", "contract"}
-)
+lean_sum = _cached(_nrt=False, fastmath={"reassoc", "contract"})
 # With the runtime: for what is called by itself and allocates its work arrays.
-allocating = numba.njit(cache=True, nogil=True, error_model="numpy")
+allocating = _cached()
 # For steps of a loop that must vectorise: LLVM sees one loop body, not a call.
 inlined = numba.njit(inline="always")
 

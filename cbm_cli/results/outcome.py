@@ -24,6 +24,7 @@ class Progress:
     pending: Machine = field(default_factory=dict)  # snapshots that are not recorded yet
     stage: int = 0  # layers that are pre-trained; ``update`` counts the updates of the stage
     pretrained: Machine = field(default_factory=dict)  # weights, plain biases and offsets of these layers
+    computer: dict[str, str] = field(default_factory=dict)  # where it was trained, as in kernels.computer
 
     def copy(self) -> "Progress":
         """Return a copy that does not change when the original is trained and evaluated."""
@@ -47,6 +48,7 @@ class Outcome:
     converged: int | None = None  # epoch of the lowest validation cost, if early stopping ended the trial
     pretrained: Machine = field(default_factory=dict)
     end: Progress | None = None  # before the last evaluation: where a longer training continues
+    computer: dict[str, str] = field(default_factory=dict)  # as in Progress
 
     def summary(self) -> dict[str, float | int]:
         """Return the best and final values of every metric, and the update of the best, after update 0.

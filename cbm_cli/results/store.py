@@ -87,6 +87,7 @@ class Store:
         contents = {suffix: content for suffix, content in contents.items() if content}
         record = {"format": FORMAT, "sha256": {suffix: _sha256(c) for suffix, c in contents.items()}}
         record |= {"start_sha256": start} if start else {}
+        record["computer"] = outcome.computer
         record["row"] = self._row(run_id, trial, outcome)
         ends = {}
         if course and outcome.end:
@@ -182,6 +183,8 @@ class Store:
         folder: Path = Path(),
     ) -> None:
         """Write what was asked for: the resolved grid and its folder, the versions and the computer."""
+        from cbm_cli.kernels.computer import computer
+
         manifest = {
             "format": FORMAT,
             "experiment": experiment.name,
@@ -192,12 +195,14 @@ class Store:
             "cells": [
                 {"run_id": name} | cell.row() for name, cell in zip(run_ids, experiment.cells, strict=True)
             ],
+            # what rebuilds the cells; in the columns above all that follows from them is written out
+            "settings": [cell.model_dump(mode="json", exclude_defaults=True) for cell in experiment.cells],
             "upper_bounds": upper_bounds,
             "versions": {name: _version(name) for name in ("numpy", "numba", "scipy")}
             | {"cbm": cbm_cli.__version__, "kernel": KERNEL_VERSION},
             "grid_folder": str(folder.resolve()),
             "git_commit": commit,
-            "machine": {"system": platform.platform(), "python": platform.python_version()},
+            "machine": {"system": platform.platform(), "python": platform.python_version()} | computer(),
         }
         write_if_changed(self.folder / "manifest.json", _sealed(manifest, indent=1))
 
@@ -302,6 +307,16 @@ class Store:
         except CbmError as error:
             return str(error)
         return None
+
+    def contents(self, run_id: str, number: int) -> dict[str, bytes]:
+        """Return curve, machines and records of a finished trial, by the suffixes of their files."""
+        return {
+            suffix: self._read(run_id, number, suffix) for suffix in self._record(run_id, number)["sha256"]
+        }
+
+    def computer(self, run_id: str, number: int) -> dict[str, str]:
+        """Return what is known of the computer that ran a finished trial; nothing of older trials."""
+        return self._record(run_id, number).get("computer", {})
 
     def started_from(self, run_id: str, number: int) -> str:
         """Return the SHA-256 of the machine file that a finished trial started from, or an empty text."""
@@ -462,6 +477,7 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
             _group(arrays, "pending"),
             int(arrays["stage"]),
             _group(arrays, "pretrained"),
+            json.loads(str(arrays.get("computer", "{}"))),
         )
     except FileNotFoundError:
         return None
@@ -484,6 +500,7 @@ def _arrays_of(progress: Progress) -> Machine:
         "recorded": np.array(progress.recorded, dtype=np.str_),
         "records": np.concatenate(progress.records) if progress.records else np.empty(0),
         "stage": np.array(progress.stage),
+        "computer": np.array(json.dumps(progress.computer)),
     }
 
 

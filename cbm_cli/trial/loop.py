@@ -9,6 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
+from cbm_cli.kernels.computer import combined, computer
 from cbm_cli.kernels.machine import State
 from cbm_cli.machines.estimates import LONGEST_CALL, Stopped
 from cbm_cli.machines.threads import one_thread
@@ -85,6 +86,7 @@ class _Course:
     ) -> Outcome | Progress:
         began = time.perf_counter()
         now = since or Progress(None)
+        now.computer = combined(now.computer, computer())
         if now.state is None:
             now.state = self._first_state(now)
         earlier = now.seconds
@@ -181,4 +183,5 @@ class _Course:
             self._converged(now),
             now.pretrained,
             end,
+            now.computer,
         )

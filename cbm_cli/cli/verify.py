@@ -1,0 +1,77 @@
+"""``cbm verify``: run a sample of finished trials again, and compare."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cbm_cli.cli.common import cores, json_option, note
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.text import count
+
+if TYPE_CHECKING:
+    from cbm_cli.execution.verifying import Verdict
+
+
+@click.command()
+@click.argument("results", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]")
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@click.option("--sample", type=click.IntRange(1), help="Run so many trials again (default: 10).")
+@click.option("--share", type=click.FloatRange(0, 1, min_open=True), help="Run a share of the trials again.")
+@click.option("--all", "all_", is_flag=True, help="Run all trials again.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Chooses the trials.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(0), help="Worker processes; 0: only this one. Default: all cores."
+)
+@click.option("--no-code", is_flag=True, help="Leave out trials with recorders of their own: they are code.")
+@json_option
+def verify(
+    results: Path,
+    experiments: tuple[str, ...],
+    sample: int | None,
+    share: float | None,
+    all_: bool,
+    seed: int,
+    jobs: int | None,
+    no_code: bool,
+    as_json: bool,
+) -> None:
+    """Check the files of RESULTS, run a random sample of its finished trials again, and compare.
+
+    A trial has the same bytes, or is equal within rounding (where another computer has run it), or different,
+    or cannot be rerun: its data are missing, for instance, or it is of another kernel version. The exit code
+    is 1 if a trial is different or damaged, and 3 if none could be rerun.
+    """
+    from cbm_cli.execution import verify_trials
+    from cbm_cli.execution.verifying import DAMAGED, DIFFERENT, NOT_RERUN
+    from cbm_cli.results import Results
+
+    if sum((sample is not None, share is not None, all_)) > 1:
+        raise CbmError("--sample, --share and --all: give only one of them")
+    found, folder = Counter(), Results(results)
+
+    def choose(trials: int) -> int:
+        return trials if all_ else math.ceil(share * trials) if share else min(sample or 10, trials)
+
+    def tell(verdict: Verdict) -> None:
+        found[verdict.verdict] += 1
+        click.echo(json.dumps(asdict(verdict)) if as_json else _line(verdict))
+
+    names, workers = experiments or folder.require_experiments(), cores() if jobs is None else jobs
+    verify_trials(folder, names, choose, tell, workers=workers, seed=seed, code=not no_code, announce=note)
+    note(f"{count(found.total(), 'trial')}: " + ", ".join(f"{n:,} {what}" for what, n in found.items()))
+    if found[DIFFERENT] or found[DAMAGED]:
+        raise SystemExit(1)
+    if found.total() == found[NOT_RERUN]:
+        raise SystemExit(IncompleteError.exit_code)
+
+
+def _line(verdict: Verdict) -> str:
+    reason = f" ({verdict.reason})" if verdict.reason else ""
+    return f"{verdict.experiment} {verdict.run_id} trial {verdict.number}: {verdict.verdict}{reason}"

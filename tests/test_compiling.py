@@ -1,0 +1,213 @@
+"""Machine code that is damaged, cannot be kept, or is written by two processes at once."""
+
+import importlib.util
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numba
+import pytest
+
+from cbm_cli.execution.forecast import _mark
+from cbm_cli.kernels import compiling
+from tests.builders import GRID, cbm
+
+KERNELS = """
+from cbm_cli.kernels.compiling import lean
+
+@lean
+def double(x):
+    return 2 * x
+"""
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    """A function that loads a kernel anew, as another process would."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiling, "unsaved", [])
+    path = tmp_path / "toy_kernels.py"
+    path.write_text(KERNELS)
+
+    def fresh():
+        spec = importlib.util.spec_from_file_location("toy_kernels", path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "toy_kernels", module)
+        spec.loader.exec_module(module)
+        return module.double
+
+    return fresh
+
+
+def use(kernel):
+    """Whether the machine code for a float was found, and that it computes the right number."""
+    assert kernel(1.5) == 3.0
+    return sum(kernel.stats.cache_hits.values()) == 1
+
+
+def code(tmp_path):
+    return sorted((tmp_path / "cache").glob("*/*.nbc"))
+
+
+def test_machine_code_is_kept(kernel, tmp_path):
+    assert [use(kernel()) for _ in range(3)] == [False, True, True]
+    assert len(code(tmp_path)) == 1
+    assert not compiling.damaged_files(tmp_path / "cache")
+
+
+DAMAGES = {
+    "empty": lambda content: b"",
+    "cut within the checksum": lambda content: content[:20],
+    "cut short": lambda content: content[:-100],
+    "one bit": lambda content: content[:5000] + bytes([content[5000] ^ 1]) + content[5001:],
+    "the checksum": lambda content: bytes([content[0] ^ 128]) + content[1:],
+    "longer": lambda content: content + b"\0",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_machine_code_is_found_and_compiled_again(kernel, tmp_path, damage):
+    use(kernel())
+    (path,) = code(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(DAMAGES[damage](whole))
+    assert compiling.damaged_files(tmp_path / "cache") == [path]
+    assert [use(kernel()), use(kernel())] == [False, True]
+    assert not compiling.damaged_files(tmp_path / "cache")
+
+
+def test_machine_code_of_another_signature_is_not_taken(kernel, tmp_path):
+    first = kernel()
+    use(first)
+    (path,) = code(tmp_path)
+    first(3)
+    (other,) = {*code(tmp_path)} - {path}
+    shutil.copy(other, path)  # sound, and for an integer
+    assert not use(kernel())
+
+
+@pytest.mark.parametrize("change", [{"CPU_NAME": "generic", "CPU_FEATURES": ""}, {}])
+def test_every_processor_has_machine_code_of_its_own(kernel, tmp_path, change):
+    """In processes of their own, for a process compiles for one processor."""
+    environment = os.environ | {f"NUMBA_{name}": text for name, text in change.items()}
+    environment |= {"NUMBA_CACHE_DIR": "unused", "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+    use(kernel())
+    script = (
+        f"import cbm_cli.kernels.compiling, numba; numba.config.CACHE_DIR = {str(tmp_path / 'cache')!r}\n"
+    )
+    script += "from toy_kernels import double; double(1.5); print(sum(double.stats.cache_hits.values()))"
+    found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert found.stdout.split() == ["0" if change else "1"], found.stderr
+
+
+def test_two_that_compile_at_once_do_not_disturb_each_other(kernel, tmp_path):
+    """Numba's lock lets compilations of the threads alternate, each without what the others write."""
+    kernels, problems = [kernel() for _ in range(4)], []
+
+    def compile_both(one, kinds):
+        try:
+            for kind in kinds:
+                assert one(kind(2)) == 4
+        except Exception as error:
+            problems.append(error)
+
+    orders = (int, float), (float, int), (complex, float), (float, complex)
+    threads = [threading.Thread(target=compile_both, args=pair) for pair in zip(kernels, orders, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert len([*(tmp_path / "cache").rglob("*")]) == 1 + 3  # a folder, and a file for each signature
+    assert use(kernel())
+
+
+def test_a_full_disk_costs_compilations_and_no_more(kernel, tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        assert not use(kernel())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert compiling.unsaved
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert [use(kernel()), use(kernel())] == [False, True]
+
+
+PLACES = "from cbm_cli.kernels import compiling as c; import os, subprocess, sys; print(c.CACHE); "
+CHILD = "sys.argv[1:] or subprocess.run([sys.executable, '-c', 'import sys;' + sys.orig_argv[2], 'child'])"
+
+
+def places(**environment):
+    """Where machine code goes in a process, and in one that it starts."""
+    command = [sys.executable, "-c", PLACES + CHILD]
+    left = {name: text for name, text in os.environ.items() if name != "CBM_KERNEL_CACHE"}
+    found = subprocess.run(command, env=left | environment, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    return found.stdout.split()
+
+
+def test_workers_share_the_private_folder_of_a_process_without_a_home(tmp_path):
+    own, of_child = places(XDG_CACHE_HOME="/dev/null/x", TMPDIR=str(tmp_path))
+    assert Path(own).parent == tmp_path
+    assert Path(of_child).is_relative_to(own)
+    assert not Path(own).exists()  # gone with its process
+
+
+def test_a_user_chooses_the_place(tmp_path):
+    assert {Path(place).parent for place in places(CBM_KERNEL_CACHE=str(tmp_path / "here"))} == {
+        tmp_path / "here"
+    }
+
+
+def test_without_any_folder_nothing_is_kept(tmp_path):
+    script = (
+        "import sys, tempfile; tempfile.mkdtemp = lambda **_: open('/dev/null/x');"
+        f"sys.path.insert(0, {str(tmp_path)!r}); from toy_kernels import double;"
+        "from cbm_cli.kernels.compiling import CACHE; print(double(2.0), CACHE)"
+    )
+    (tmp_path / "toy_kernels.py").write_text(KERNELS)
+    environment = os.environ | {"XDG_CACHE_HOME": "/dev/null/x"}
+    found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert found.stdout.split() == ["4.0", "None"], found.stderr
+    assert not [*tmp_path.rglob("*.nb?")]
+
+
+@pytest.mark.slow
+def test_a_run_removes_damaged_machine_code_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID)
+    cbm("run", "grid.yaml", "-o", "here", "-j", 0, "--no-table")  # compiles what is needed
+    place = tmp_path / "cache" / compiling.CACHE.name
+    shutil.copytree(compiling.CACHE, place)
+    folder = place / _mark("rbm").parent.name
+    victims = [*folder.glob("random.fill_uniform*.nbc"), *folder.glob("units.*.nbc")]
+    assert victims
+    for number, path in enumerate(victims):
+        content = path.read_bytes()
+        path.write_bytes(content[: (0, len(content) // 2)[number % 2]])
+    command = [
+        sys.executable,
+        "-m",
+        "cbm_cli.cli",
+        "run",
+        "grid.yaml",
+        "-o",
+        "there",
+        "-j",
+        "2",
+        "--no-table",
+    ]
+    environment = os.environ | {"CBM_KERNEL_CACHE": str(tmp_path / "cache")}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
+    assert f"{len(victims)} file{'s' * (len(victims) > 1)} of compiled kernels damaged" in said
+    assert str(place) in said
+    assert (folder / "compiled-rbm").exists()
+    assert not compiling.damaged_files(place)
+    curves = [path.relative_to("here") for path in Path("here").rglob("trial-*.csv")]
+    assert curves
+    assert all(Path("here", path).read_bytes() == Path("there", path).read_bytes() for path in curves)
