@@ -48,20 +48,28 @@ def read_npz(source: Source, names: Collection[str] | None = None, where: str = 
         return {name: _member(archive, member) for name, member in members.items()}
 
 
-def npz_headers(source: Source, where: str = "") -> dict[str, Header]:
-    """Return the headers of the arrays of an NPZ file by name, without reading the arrays."""
+def npz_headers(source: Source) -> dict[str, Header]:
+    """Return the headers of the arrays of an NPZ file by name, without reading them; raises as `read_npy`."""
     headers = {}
-    with located(where or source, "NPZ"), zipfile.ZipFile(source) as archive:
+    with zipfile.ZipFile(source) as archive:
         for name, member in _members(archive).items():
             with located(name, "NPY"), archive.open(member) as stream:
                 headers[name] = _header(stream)
     return headers
 
 
-def read_npy(content: bytes, where: str) -> NDArray:
-    """Return the array of an NPY file; raises as `read_npz`."""
-    with located(where, "NPY"):
-        return _array(io.BytesIO(content), len(content))
+def read_npy(content: bytes) -> NDArray:
+    """Return the array of an NPY file; ValueError or CbmError, among others, for a damaged one."""
+    return _array(io.BytesIO(content), len(content))
+
+
+def content_of(path: Path) -> bytes:
+    """Return the bytes of a file; CbmError for a device or a pipe, which may have no end, or a huge file."""
+    size = path.stat().st_size
+    if not path.is_file():
+        raise CbmError("is not a file")
+    check_size(size)
+    return path.read_bytes()
 
 
 @contextmanager
@@ -86,7 +94,8 @@ def check_size(size: int) -> None:
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    return {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+    names = (member for member in archive.infolist() if member.filename.endswith(".npy"))
+    return {member.filename.removesuffix(".npy"): member for member in names}
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray:

@@ -1,9 +1,13 @@
 """Words that every room uses in its messages: choices, counts, durations, settings."""
 
 import math
+import re
 from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any
+
+# Characters that change a terminal, its lines or the order of letters, and half characters
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def did_you_mean(word: str, known: Collection[str], cutoff: float = 0.6) -> str:

@@ -15,11 +15,10 @@ from pydantic import (
     model_validator,
 )
 
-from cbm_cli.datasets.spec import DataSpec
+from cbm_cli.datasets.spec import DataSpec, FileName
 from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.values import (
     Count,
-    FileName,
     Fraction,
     Frozen,
     Interval,

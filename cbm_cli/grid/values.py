@@ -109,7 +109,6 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-FileName = Annotated[str, Field(min_length=1)]
 OffsetText = _name(Scheme, SCHEME_PATTERN, minimum=0, maximum=0)  # YAML takes 00 for the number 0
 SamplerText = _name(Sampler, SAMPLER_PATTERN)
 Interval = text_of_form(
