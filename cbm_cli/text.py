@@ -10,6 +10,11 @@ from typing import Any
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+def harmless(text: str, kept: str = "\n\t") -> str:
+    r"""Return text that does nothing to a terminal: control characters, but those kept, as ``\u001b``."""
+    return CONTROL.sub(lambda found: found[0] if found[0] in kept else rf"\u{ord(found[0]):04x}", text)
+
+
 def did_you_mean(word: str, known: Collection[str], cutoff: float = 0.6) -> str:
     """Return ``; did you mean NAME?``, or ``; there are A, B, ...`` where no known name is close."""
     close = get_close_matches(word[:80], known, n=1, cutoff=cutoff)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import json_option, note, print_list
+from cbm_cli.cli.common import json_option, note, print_list, say
 from cbm_cli.errors import CbmError
 from cbm_cli.text import count
 
@@ -117,7 +117,7 @@ def _evaluate_results(folder: Path, experiments: tuple[str, ...], how: Method, a
                 elif columns:
                     found.append((cell, columns))
         if found:
-            click.echo(f"{experiment}: means over trials")
+            say(f"{experiment}: means over trials")
             _print_means(store, found)
         summary = store.folder / "summary.csv"
         if skipped:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import note, note_activation, program
+from cbm_cli.cli.common import note, note_activation, program, say
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
 
@@ -113,14 +113,14 @@ def _list(grid: Grid) -> None:
     for name, experiment in grid.experiments.items():
         cells = len(experiment.cells)
         mark = " (default)" if name in grid.default else ""
-        click.echo(f"{name}{mark}: {count(cells, 'cell')}, {count(experiment.trials * cells, 'trial')}")
+        say(f"{name}{mark}: {count(cells, 'cell')}, {count(experiment.trials * cells, 'trial')}")
         if experiment.description:
-            click.echo(f"    {experiment.description}")
+            say(f"    {experiment.description}")
         missing = sorted({data.title for data in {c.data for c in experiment.cells} if absent(data)})
         if missing:
-            click.echo(f"    missing data: {', '.join(missing)}; --available leaves them out")
+            say(f"    missing data: {', '.join(missing)}; --available leaves them out")
     for name, members in grid.groups.items():
-        click.echo(f"{name} (group): {', '.join(members)}")
+        say(f"{name} (group): {', '.join(members)}")
 
 
 def _say_missing(missing: Mapping[str, Sequence[str]]) -> None:
@@ -161,11 +161,11 @@ def _describe(agenda: Agenda, workers: int) -> None:
     }
     how = "".join(f"; {n:,} of them {way}" for way, n in ways.items() if n)
     trials = count(agenda.total, "trial")
-    click.echo(f"{trials}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
+    say(f"{trials}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
     if agenda.jobs:
         forecast = forecast_run(agenda, workers)
         times = "by the times of finished trials" if forecast.known else "by timing updates and evaluations"
-        click.echo(f"about {_span(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
+        say(f"about {_span(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
         _warn_of_long_trials(forecast)
 
 

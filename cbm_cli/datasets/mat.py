@@ -99,7 +99,7 @@ def _filled(shape: tuple[int, ...], rows: NDArray, starts: NDArray, values: NDAr
     counts = np.diff(starts.astype(np.int64))
     used = int(starts[-1])
     sizes = len(shape) == 2 and len(counts) == shape[1] and starts[0] == 0 and (counts >= 0).all()
-    if not sizes or used > min(len(rows), len(values)) or not ((0 <= rows) & (rows < shape[0])).all():
+    if not sizes or used > min(len(rows), len(values)) or not ((rows >= 0) & (rows < shape[0])).all():
         raise ValueError("sparse array with values outside of it")
     array = np.zeros(shape, values.dtype)
     array[rows[:used], np.repeat(np.arange(shape[1]), counts)] = values[:used]
