@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from cbm_cli.text import harmless
+from cbm_cli.text import FORMULA, harmless
 
 FORMATS = ("text", "markdown", "latex", "csv", "html", "json")
 TEXT_WIDTH = 345  # points: \textwidth of LaTeX's article class at 10 pt
@@ -328,7 +328,7 @@ def _csv(document: Document) -> str:
     def spelled(value: Any) -> Any:
         if isinstance(value, float):
             return "" if math.isnan(value) else format(value, ".10g")
-        formula = isinstance(value, str) and re.match("[=+@-]", value) and not re.fullmatch(_NUMBER, value)
+        formula = isinstance(value, str) and FORMULA.match(value) and not re.fullmatch(_NUMBER, value)
         return f"'{value}" if formula else value  # a spreadsheet would compute it
 
     stream, records = io.StringIO(), document.records

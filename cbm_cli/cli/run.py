@@ -46,6 +46,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 )
 @click.option("--list", "list_", is_flag=True, help="List the experiments of the grid.")
 @click.option("--yes", is_flag=True, help=f"Run grids of more than {MANY_TRIALS:,} trials.")
+@click.option("--no-code", is_flag=True, help="Refuse recorders of the form file.py:function.")
 @click.option("--no-table", is_flag=True, help="Do not print the tables at the end.")
 def run(
     grid: Path,
@@ -59,12 +60,16 @@ def run(
     dry_run: bool,
     list_: bool,
     yes: bool,
+    no_code: bool,
     no_table: bool,
 ) -> None:
     """Run experiments of a YAML grid: the named ones, or the grid's default.
 
     A cell is one combination of settings; a trial is one training of a cell. Finished trials are kept and
     never run again: the same command resumes an interrupted run, and more --trials add to it.
+
+    A grid can name recorders as file.py:function. They are code, which runs with your rights, even with
+    --dry-run: read a grid of others first, or give --no-code.
     """
     from cbm_cli.grid.read import read_grid
 
@@ -72,6 +77,10 @@ def run(
     if list_:
         return _list(read)
     selected, missing = read.select(experiments), {}
+    if no_code:
+        from cbm_cli.trial.own_recorders import refuse_code
+
+        refuse_code(selected)
     planned = sum(experiment.trials * len(experiment.cells) for experiment in selected)
     if planned > MANY_TRIALS and not yes:
         raise CbmError(f"{grid}: {planned:,} trials; add --yes to run more than {MANY_TRIALS:,}")

@@ -16,7 +16,7 @@ from pydantic import (
 
 from cbm_cli.datasets.dataset import DataError
 from cbm_cli.datasets.sources import SOURCES
-from cbm_cli.text import CONTROL, did_you_mean
+from cbm_cli.text import CONTROL, FORMULA, did_you_mean
 
 OF_FILES = ("path", "valid", "test", "drop_last", "scale")  # fields that are for files
 
@@ -32,6 +32,8 @@ def _name(text: str) -> str:
 def _file_name(text: str) -> str:
     if CONTROL.search(text) or max(map(len, text.encode().split(b"/"))) > 255 or len(text) > 2000:
         raise ValueError("cannot be the name of a file; it has too many letters, or line breaks or escapes")
+    if FORMULA.match(text):
+        raise ValueError(f"begins with {text[0]}, as formulas of spreadsheets do; write ./ before it")
     try:
         Path(text).expanduser()
     except RuntimeError:
@@ -141,6 +143,11 @@ class DataSpec(BaseModel):
         if title in SOURCES:
             remedy = "choose another name" if self.name else "add a name of your own, as in name: my-data"
             raise DataError(f"{title} is the name of a data set that cbm knows; {remedy}", "name")
+        if FORMULA.match(title):
+            raise DataError(
+                f"the name {title} begins like a formula of a spreadsheet; add a name, as in name: my-data",
+                "name",
+            )
         for option in ("size", "bar"):
             if self._is_given(option):
                 takes = "valid, test, drop_last, binarise, threshold, scale, flip, hold_out"

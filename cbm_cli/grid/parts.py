@@ -32,7 +32,7 @@ from cbm_cli.grid.values import (
     text_of_form,
     whole,
 )
-from cbm_cli.text import count, did_you_mean
+from cbm_cli.text import CONTROL, count, did_you_mean
 
 RECORDERS = (  # names of functions in trial/recorders.py
     "log_likelihood",
@@ -46,7 +46,7 @@ RECORDERS = (  # names of functions in trial/recorders.py
     "reconstruction_error",
     "free_energy_gap",
 )
-OWN_RECORDER = r".+\.py:[A-Za-z_]\w*"  # file.py:function
+OWN_RECORDER = r"[^=@-].*\.py:[A-Za-z_]\w*"  # file.py:function
 
 
 class Data(DataSpec, Frozen):
@@ -359,7 +359,7 @@ class StartFrom(Frozen):
 def _recorders(match: re.Match) -> str:
     names = [name.strip() for name in match[0].split("+")]
     for name in names:
-        if name not in RECORDERS and not re.fullmatch(OWN_RECORDER, name):
+        if name not in RECORDERS and (CONTROL.search(name) or not re.fullmatch(OWN_RECORDER, name)):
             own = "; a recorder of your own is written file.py:function" if ".py" in name else ""
             raise ValueError(
                 f"there is no recorder {name or 'without a name'}{own or did_you_mean(name, RECORDERS)}"
@@ -400,7 +400,7 @@ class Record(Frozen):
 
     what: text_of_form(".*", "", _recorders) | None = Field(
         None,
-        description="Recorders joined by +, such as weight_norms+offset_error, or file.py:function",
+        description="Recorders joined by +, as weight_norms+offset_error; file.py:function runs as your code",
         json_schema_extra={"pattern": rf"^\s*({_RECORDER})(\s*\+\s*({_RECORDER}))*\s*$"},
     )
     every: Interval | None = Field(None, description="Default: at every evaluation")
