@@ -7,8 +7,10 @@ import io
 import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from errno import EFBIG, EINVAL
 from math import prod
 from pathlib import Path
+from stat import S_ISREG
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -64,11 +66,12 @@ def read_npy(content: bytes) -> NDArray:
 
 
 def content_of(path: Path) -> bytes:
-    """Return the bytes of a file; CbmError for a device or a pipe, which may have no end, or a huge file."""
-    size = path.stat().st_size
-    if not path.is_file():
-        raise CbmError("is not a file")
-    check_size(size)
+    """Return the bytes of a file; OSError also for devices and pipes, which may have no end, and huge files."""
+    found = path.stat()
+    if not S_ISREG(found.st_mode):
+        raise OSError(EINVAL, "Is not a plain file")
+    if found.st_size > MOST_BYTES:
+        raise OSError(EFBIG, f"Has {found.st_size:,} bytes; the limit is {MOST_BYTES:,}")
     return path.read_bytes()
 
 

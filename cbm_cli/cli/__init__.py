@@ -52,6 +52,11 @@ class _Group(click.Group):
             complaint = click.ClickException(harmless(str(error)))
             complaint.exit_code = error.exit_code
             raise complaint from None
+        except MemoryError as error:
+            remedy = "use smaller data, machines, batches or fewer chains, or fewer worker processes"
+            complaint = click.ClickException(harmless(f"there is not enough memory ({error}); {remedy}"))
+            complaint.exit_code = CbmError.exit_code
+            raise complaint from None
         except KeyboardInterrupt:
             ctx.exit(130)
         finally:

@@ -18,6 +18,7 @@ from pydantic import (
 from cbm_cli.datasets.spec import DataSpec, FileName
 from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.values import (
+    LARGEST,
     Count,
     Fraction,
     Frozen,
@@ -65,7 +66,7 @@ def _sizes(value: object) -> int | tuple[int, ...] | Literal["half"]:
         sizes = tuple(map(int, text.split("-")))
     except ValueError:
         sizes = (0,)
-    if min(sizes) < 1:
+    if not 1 <= min(sizes) <= max(sizes) <= LARGEST:
         shown = "a mapping" if isinstance(value, dict) else text[:60] or "empty"
         raise ValueError(
             f"must be whole numbers of 1 or more, one per hidden layer, as in 500 or 500-500, not {shown}"
@@ -145,7 +146,7 @@ def _steps(match: re.Match) -> str:
         raise ValueError("rates must be finite and greater than 0")
     if len({step[3] for step in steps}) > 1:
         raise ValueError("count all steps in updates, or all in epochs")
-    if any(first >= second for first, second in pairwise([0, *firsts])):
+    if any(not first < second <= LARGEST for first, second in pairwise([0, *firsts])):
         raise ValueError("steps must come one after the other, each 1 or more after the one before")
     units = [step[3] + "s" * (first > 1) for step, first in zip(steps, firsts, strict=True)]
     return " + ".join(
@@ -362,14 +363,14 @@ def _recorders(match: re.Match) -> str:
         if name not in RECORDERS and (CONTROL.search(name) or not re.fullmatch(OWN_RECORDER, name)):
             own = "; a recorder of your own is written file.py:function" if ".py" in name else ""
             raise ValueError(
-                f"there is no recorder {name or 'without a name'}{own or did_you_mean(name, RECORDERS)}"
+                f"there is no recorder {name[:60] or 'without a name'}{own or did_you_mean(name, RECORDERS)}"
             )
     return "+".join(dict.fromkeys(names))
 
 
 def _windows(match: re.Match) -> str:
     windows = [tuple(map(int, window.split("-"))) for window in match[0].split("+")]
-    if any(first >= last for first, last in windows):
+    if any(not first < last <= LARGEST for first, last in windows):
         raise ValueError(_WINDOW)
     return "+".join(f"{first}-{last}" for first, last in windows)
 
