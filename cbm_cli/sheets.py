@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+from cbm_cli.text import FORMULA, harmless
 
 FORMATS = ("text", "markdown", "latex", "csv", "html", "json")
 TEXT_WIDTH = 345  # points: \textwidth of LaTeX's article class at 10 pt
@@ -26,6 +29,7 @@ _LATEX_MARKS = {"": "{}", "bold": r"\mathbf{{{}}}", "underline": r"\underline{{{
 _MARKDOWN_MARKS = {"": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
 _HTML_MARKS = {"": "{}", "bold": "<strong>{}</strong>", "underline": "<u>{}</u>"}
 _TEXT_MARKS = {"": " ", "bold": "*", "underline": "_"}
+_NUMBER = r"[+-]?[\d.]+(e[+-]?\d+)?|-inf"
 _ANSI = {"bold": "1", "underline": "4", "italic": "3", "alert": "1;31", "warning": "33"}
 
 
@@ -125,10 +129,10 @@ class Document:
         With the ``width`` of a terminal, text has colours, and sheets that are wider are split. Without it,
         ``*`` and ``_`` stand before marked values.
         """
-        writers = {"text": _text, "markdown": _markdown, "latex": _latex, "html": _html}
-        if format in writers:
-            return writers[format](self, width)
-        return _csv(self.records) if format == "csv" else _json(self)
+        if format == "text":
+            return _text(self, width)
+        writers = {"markdown": _markdown, "latex": _latex, "html": _html, "csv": _csv, "json": _json}
+        return harmless(writers[format](self))
 
 
 def latex_escape(text: str) -> str:
@@ -142,7 +146,8 @@ def _text(document: Document, width: int | None) -> str:
     if coloured:
         notes = [_painted(note, "warning" * note.startswith("INCOMPLETE")) for note in document.notes]
     else:
-        notes = [note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ") for note in document.notes]
+        plain = (note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ") for note in document.notes)
+        notes = [*map(harmless, plain)]
     lines = [line for sheet in sheets for line in _text_lines(sheet, coloured)] + notes
     if document.summary:
         lines += ["", *(_painted(line, "bold" if coloured else "") for line in document.summary)]
@@ -167,7 +172,7 @@ def _widths(sheet: Sheet, coloured: bool) -> list[int]:
 
 def _plain(entry: Item, coloured: bool) -> str:
     if isinstance(entry, Label):
-        return entry.unicode if coloured else entry.text
+        return harmless(entry.unicode if coloured else entry.text, kept="")
     return entry.around(("" if coloured else _TEXT_MARKS[entry.mark]) + entry.number)
 
 
@@ -193,10 +198,10 @@ def _text_lines(sheet: Sheet, coloured: bool) -> list[str]:
 
 
 def _painted(text: str, style: str) -> str:
-    return f"\x1b[{_ANSI[style]}m{text}\x1b[0m" if style else text
+    return f"\x1b[{_ANSI[style]}m{harmless(text)}\x1b[0m" if style else harmless(text)
 
 
-def _markdown(document: Document, _: int | None) -> str:
+def _markdown(document: Document) -> str:
     def line(entries: Iterable[Item]) -> str:
         cells = (e.unicode if isinstance(e, Label) else e.around(_MARKDOWN_MARKS[e.mark].format(e.number))
                  for e in entries)  # fmt: skip
@@ -213,7 +218,7 @@ def _markdown(document: Document, _: int | None) -> str:
     return "\n\n".join([*blocks, *document.notes, *([summary] if summary else [])]) + "\n"
 
 
-def _latex(document: Document, _: int | None) -> str:
+def _latex(document: Document) -> str:
     last = len(document.sheets) - 1
     tables = [
         _latex_table(sheet, [*document.notes, *document.summary] if i == last else [])
@@ -241,7 +246,8 @@ def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
         lines += [line(row) for row in group.rows]
     title = [sheet.title.rstrip(".") + "."] if sheet.title else []
     columns = "".join(r"r@{}l@{\;}l" if it else "l" for it in valued)
-    name = f"\\label{{tab:{sheet.name}}}\n" if sheet.name else ""
+    name = re.sub("[^A-Za-z0-9.:+_-]", "", sheet.name)
+    name = f"\\label{{tab:{name}}}\n" if name else ""
     return (
         f"{_width_warning(sheet)}\\begin{{table}}\n\\centering\n\\small\n"
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n"
@@ -286,7 +292,7 @@ def _width_warning(sheet: Sheet) -> str:
     return f"% about {wide} pt wide, an article's page {TEXT_WIDTH} pt: --split {most} makes parts that fit\n"
 
 
-def _html(document: Document, _: int | None) -> str:
+def _html(document: Document) -> str:
     from html import escape
 
     def cell(entry: Item) -> str:
@@ -315,16 +321,17 @@ def _html(document: Document, _: int | None) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _csv(records: Sequence[Mapping[str, Any]]) -> str:
+def _csv(document: Document) -> str:
     import csv
     import io
 
     def spelled(value: Any) -> Any:
         if isinstance(value, float):
             return "" if math.isnan(value) else format(value, ".10g")
-        return value
+        formula = isinstance(value, str) and FORMULA.match(value) and not re.fullmatch(_NUMBER, value)
+        return f"'{value}" if formula else value  # a spreadsheet would compute it
 
-    stream = io.StringIO()
+    stream, records = io.StringIO(), document.records
     if records:
         writer = csv.DictWriter(stream, [*records[0]], lineterminator="\n")
         writer.writeheader()

@@ -1,9 +1,19 @@
 """Words that every room uses in its messages: choices, counts, durations, settings."""
 
 import math
+import re
 from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any
+
+# Characters that change a terminal, its lines or the order of letters, and half characters
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+FORMULA = re.compile("[=+@-]")  # where a text begins that spreadsheets compute
+
+
+def harmless(text: str, kept: str = "\n\t") -> str:
+    r"""Return text that does nothing to a terminal: control characters, but those kept, as ``\u001b``."""
+    return CONTROL.sub(lambda found: found[0] if found[0] in kept else rf"\u{ord(found[0]):04x}", text)
 
 
 def did_you_mean(word: str, known: Collection[str], cutoff: float = 0.6) -> str:

@@ -487,7 +487,7 @@ def test_a_file_that_holds_no_labels_is_refused(content, words):
         ("--data rows.npy --labels rows.npy", "--labels are for --classify"),
         ("--data rows.npy --classify", "rows.npy: comes without labels (mnist and caltech101"),
         ("--data shifting-bar:size=4,bar=1 --classify", "shifting-bar:size=4,bar=1: comes without labels"),
-        ("--data rows.npy --classify --labels none.csv", "none.csv cannot be read"),
+        ("--data rows.npy --classify --labels none.csv", "none.csv: no such file"),
         ("--data rows.npy --classify --labels a,b,c", "names 3 files"),
         ("--data rows.npy --classify --labels rows.npy", "expected one label per row"),
         ("--data rows.npy --classify --labels ones.npy", "have 1 class; expected 2 to"),

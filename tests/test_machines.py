@@ -112,7 +112,7 @@ NAN = np.array([0.0, np.nan, 0.0])
 @pytest.mark.parametrize(
     ("sizes", "kind", "changes", "words"),
     [
-        (TWO, "dbm", {"kind": np.array("gmm")}, "kind gmm; cbm knows rbm, dbm, auto-encoder"),
+        (TWO, "dbm", {"kind": np.array("gmm")}, "kind gmm is unknown; cbm knows rbm, dbm, auto-encoder"),
         (TWO, "rbm", {}, "is of kind rbm, but holds 2 arrays of weights; is its kind dbm"),
         (
             ONE,
@@ -131,7 +131,7 @@ NAN = np.array([0.0, np.nan, 0.0])
         (TWO, "dbm", {"offsets_2": np.zeros(3)}, r"offsets_2 has shape \(3,\); expected \(2,\)"),
         (TWO, "auto-encoder", {"decoder_offsets_1": np.zeros(3)}, "decoder_offsets_1 has shape"),
         (TWO, "dbm", {"weights_0": np.full((3, 4), "a")}, "weights_0 holds <U1, not numbers"),
-        (TWO, "dbm", {"biases_1": np.array([None] * 4)}, "is not a machine file"),
+        (TWO, "dbm", {"biases_1": np.array([None] * 4)}, "biases_1.npy: holds pickled objects"),
         (
             TWO,
             "auto-encoder",
@@ -153,8 +153,8 @@ def test_what_is_no_npz_is_refused(tmp_path):
     with pytest.raises(CbmError, match="no such file"):
         read_machine(tmp_path / "m.npz")
     (tmp_path / "m.npz").write_text("no")
-    with pytest.raises(CbmError, match="is not a machine file"):
+    with pytest.raises(CbmError, match="cannot be read as NPZ"):
         read_machine(tmp_path / "m.npz")
     np.save(tmp_path / "m.npy", np.zeros(3))
-    with pytest.raises(CbmError, match="is not a machine file"):
+    with pytest.raises(CbmError, match="cannot be read as NPZ"):
         read_machine(tmp_path / "m.npy")

@@ -8,7 +8,9 @@ from typing import NoReturn
 import click
 
 import cbm_cli
+from cbm_cli.cli.common import spell_what_a_stream_lacks
 from cbm_cli.errors import CbmError
+from cbm_cli.text import harmless
 
 # Modules of the commands, imported on use; each command has the name of its function.
 _COMMANDS = {
@@ -45,11 +47,17 @@ class _Group(click.Group):
             before = signal.signal(signal.SIGTERM, _end)
         except ValueError:  # not in the main thread
             before = None
+        spell_what_a_stream_lacks()
         try:
             return super().invoke(ctx)
         except CbmError as error:
-            complaint = click.ClickException(str(error))
+            complaint = click.ClickException(harmless(str(error)))
             complaint.exit_code = error.exit_code
+            raise complaint from None
+        except MemoryError as error:
+            remedy = "use smaller data, machines, batches or fewer chains, or fewer worker processes"
+            complaint = click.ClickException(harmless(f"there is not enough memory ({error}); {remedy}"))
+            complaint.exit_code = CbmError.exit_code
             raise complaint from None
         except KeyboardInterrupt:
             ctx.exit(130)

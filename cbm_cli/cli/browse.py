@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import json_option, note, print_list, program, results_argument
+from cbm_cli.cli.common import json_option, note, print_list, program, results_argument, say
 from cbm_cli.errors import CbmError
 from cbm_cli.text import count, text_of
 
@@ -88,13 +88,13 @@ def show(words: tuple[str, ...], as_json: bool) -> None:
         about.append(("", "not asked for by the grid that was last run"))
     about.append(("folder", str(held[0][0].folder / "trials" / run["run_id"])))
     print_list(("run", run["run_id"]), about)
-    click.echo()
+    say()
     print_list(("setting", "value"), _known(run["settings"]))
     hidden = ("trial", "status", "files", "experiment", "run_id")
     for trial in run["trials"]:
         values = {name: trial[name] for name in trial if name not in hidden and name[:2] != "n_"}
         values = _known({name: value for name, value in values.items() if "version" not in name})
-        click.echo()
+        say()
         print_list(
             (f"trial {trial['trial']}: {trial['status']}", ""),
             [*values, *(("file", file) for file in trial["files"])],
@@ -122,7 +122,7 @@ def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    click.echo(found["path"])
+    say(found["path"])
     settings = ", ".join(f"{name} {value}" for name, value in found["settings"].items())
     where = f"{settings}, trial {found['trial']}" if settings else f"trial {found['trial']}"
     note(f"{found['metric']} {found['value']:.4f} at the {found['when']} ({where})")

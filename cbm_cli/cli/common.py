@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from codecs import register_error
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from cbm_cli.text import harmless
 
 if TYPE_CHECKING:
     from cbm_cli.sheets import Document
@@ -18,6 +22,22 @@ results_argument: Callable = click.argument(
     "results", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]"
 )
 json_option: Callable = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_SPELLINGS = {
+    "─": "-",
+    "–": "-",
+    "±": "+-",
+    "≤": "<=",
+    "α": "alpha",
+    "η": "eta",
+    "ᵇ": "^b",
+    "ˡ": "^l",
+    "ₛ": "_s",
+}
+
+
+def say(line: str = "") -> None:
+    """Print a line of data to stdout."""
+    click.echo(harmless(line))
 
 
 def cores() -> int:
@@ -27,7 +47,20 @@ def cores() -> int:
 
 def note(message: str) -> None:
     """Print something that is not data, to stderr."""
-    click.echo(message, err=True)
+    click.echo(harmless(message), err=True)
+
+
+def spell_what_a_stream_lacks() -> None:
+    """Let stdout and stderr spell letters that their encodings lack, instead of raising an error."""
+    register_error("spelled", _spelled)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # there may be no stream, or one of another type
+            stream.reconfigure(errors="spelled")
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    text = error.object[error.start : error.end]
+    return "".join(_SPELLINGS.get(letter, ascii(letter)[1:-1]) for letter in text), error.end
 
 
 def print_document(document: Document, format_: str) -> None:
@@ -37,12 +70,12 @@ def print_document(document: Document, format_: str) -> None:
 
 def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a list to stdout: a sheet on a terminal, else columns separated by spaces."""
-    lines = [heads, *rows]
+    lines = [[*map(harmless, line)] for line in (heads, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     terminal = _terminal_width()
     if terminal is None:
         for line in lines:
-            click.echo("  ".join(map(str.ljust, line, widths)).rstrip())
+            say("  ".join(map(str.ljust, line, widths)).rstrip())
         return
     from cbm_cli.sheets import Document, Group, Label, Sheet
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import json_option, note, print_list
+from cbm_cli.cli.common import json_option, note, print_list, say
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
@@ -105,10 +105,10 @@ def verify(name: str | None) -> None:
         _published(name)
     bad = False
     for entry in catalogue(*([name] if name else [one for one, source in SOURCES.items() if source.forms])):
-        click.echo(f"{entry.source.name}: {entry.state}")
+        say(f"{entry.source.name}: {entry.state}")
         if name or any(file.path for file in entry.files):
             for file in entry.files:
-                click.echo(f"  {file.path or file.stem}: {file.verdict}")
+                say(f"  {file.path or file.stem}: {file.verdict}")
         bad |= any(file.path and not file.good for file in entry.files) or bool(name and entry.state != "ok")
     if bad:
         raise SystemExit(1)

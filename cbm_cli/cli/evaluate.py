@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import json_option, note, print_list
+from cbm_cli.cli.common import json_option, note, print_list, say
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count
 
@@ -121,7 +121,7 @@ def _evaluate_results(folder: Path, experiments: tuple[str, ...], how: Method, a
                     click.echo(json.dumps({"experiment": experiment, "trial": title} | one.columns))
         evaluated = [(one.cell, one.columns) for one in found if one.columns]
         if evaluated and not as_json:
-            click.echo(f"{experiment}: means over trials")
+            say(f"{experiment}: means over trials")
             _print_means(store, evaluated)
         _note_others(store, found)
         if evaluated or as_json or not found:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cbm_cli.results import Metric
-from cbm_cli.text import duration
+from cbm_cli.text import duration, harmless
 
 if TYPE_CHECKING:
     from cbm_cli.execution import Agenda, Job
@@ -33,7 +33,7 @@ class Display:
         self.running: dict[tuple[str, int], tuple[int, str]] = {}  # update, and a description
         self.latest = ""
         self.started = self.printed = time.monotonic()
-        self.console = Console(stderr=True)
+        self.console = Console(stderr=True, markup=False, emoji=False)
         self.live = Live(
             console=self.console, get_renderable=self._lines, refresh_per_second=4, transient=True
         )
@@ -89,10 +89,11 @@ class Display:
         elapsed, share = time.monotonic() - self.started, self._share()
         ahead = f", {duration(elapsed / share * (1 - share))} left" if share > 0.005 else ""
         latest = self.latest or next((self._running(key) for key in list(self.running)), "")
-        return f"{self.done:,} of {self.total:,} trials, {duration(elapsed)}{ahead}; {latest}".rstrip("; ")
+        done = f"{self.done:,} of {self.total:,} trials, {duration(elapsed)}{ahead}"
+        return harmless(f"{done}; {latest}".rstrip("; "))
 
     def _running(self, key: tuple[str, int]) -> str:
-        return f"{self.jobs[key].title}: {self.running[key][1]}"
+        return harmless(f"{self.jobs[key].title}: {self.running[key][1]}")
 
     def _lines(self) -> Group:
         head = Table.grid(padding=(0, 1))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import cores, note, note_activation, program
+from cbm_cli.cli.common import cores, note, note_activation, program, say
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
 
@@ -46,6 +46,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 )
 @click.option("--list", "list_", is_flag=True, help="List the experiments of the grid.")
 @click.option("--yes", is_flag=True, help=f"Run grids of more than {MANY_TRIALS:,} trials.")
+@click.option("--no-code", is_flag=True, help="Refuse recorders of the form file.py:function.")
 @click.option("--no-table", is_flag=True, help="Do not print the tables at the end.")
 def run(
     grid: Path,
@@ -59,12 +60,16 @@ def run(
     dry_run: bool,
     list_: bool,
     yes: bool,
+    no_code: bool,
     no_table: bool,
 ) -> None:
     """Run experiments of a YAML grid: the named ones, or the grid's default.
 
     A cell is one combination of settings; a trial is one training of a cell. Finished trials are kept and
     never run again: the same command resumes an interrupted run, and more --trials add to it.
+
+    A grid can name recorders as file.py:function. They are code, which runs with your rights, even with
+    --dry-run: read a grid of others first, or give --no-code.
     """
     from cbm_cli.grid.read import read_grid
 
@@ -72,6 +77,10 @@ def run(
     if list_:
         return _list(read)
     selected, missing = read.select(experiments), {}
+    if no_code:
+        from cbm_cli.trial.own_recorders import refuse_code
+
+        refuse_code(selected)
     planned = sum(experiment.trials * len(experiment.cells) for experiment in selected)
     if planned > MANY_TRIALS and not yes:
         raise CbmError(f"{grid}: {planned:,} trials; add --yes to run more than {MANY_TRIALS:,}")
@@ -111,14 +120,14 @@ def _list(grid: Grid) -> None:
     for name, experiment in grid.experiments.items():
         cells = len(experiment.cells)
         mark = " (default)" if name in grid.default else ""
-        click.echo(f"{name}{mark}: {count(cells, 'cell')}, {count(experiment.trials * cells, 'trial')}")
+        say(f"{name}{mark}: {count(cells, 'cell')}, {count(experiment.trials * cells, 'trial')}")
         if experiment.description:
-            click.echo(f"    {experiment.description}")
+            say(f"    {experiment.description}")
         missing = sorted({data.title for data in {c.data for c in experiment.cells} if absent(data)})
         if missing:
-            click.echo(f"    missing data: {', '.join(missing)}; --available leaves them out")
+            say(f"    missing data: {', '.join(missing)}; --available leaves them out")
     for name, members in grid.groups.items():
-        click.echo(f"{name} (group): {', '.join(members)}")
+        say(f"{name} (group): {', '.join(members)}")
 
 
 def _say_missing(missing: Mapping[str, Sequence[str]]) -> None:
@@ -159,11 +168,11 @@ def _describe(agenda: Agenda, workers: int) -> None:
     }
     how = "".join(f"; {n:,} of them {way}" for way, n in ways.items() if n)
     trials = count(agenda.total, "trial")
-    click.echo(f"{trials}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
+    say(f"{trials}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
     if agenda.jobs:
         forecast = forecast_run(agenda, workers)
         times = "by the times of finished trials" if forecast.known else "by timing updates and evaluations"
-        click.echo(f"about {_span(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
+        say(f"about {_span(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
         _warn_of_long_trials(forecast)
 
 

@@ -1,6 +1,7 @@
 """Loading data sets, by name or from files, and what is known of each without loading it."""
 
 from dataclasses import dataclass, replace
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,8 @@ def load_source(source: str, width: int | None = None, test: str | None = None) 
     file, as ``rows.csv`` or ``grey.npy:binarise=threshold``; ``test`` is a file of the test part. Rows of a
     LIBSVM file are filled up to ``width``.
     """
-    name, _, text = (source, "", "") if Path(source).is_file() else source.rpartition(":")
-    if Path(name).is_file():
+    name, _, text = (source, "", "") if isfile(source) else source.rpartition(":")
+    if isfile(name):
         given = {"path": name}
     else:
         name, _, text = source.partition(":")

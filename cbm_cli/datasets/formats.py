@@ -9,15 +9,28 @@ import re
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from array import array as numbers
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from cbm_cli.arrays import (
+    MOST_BYTES,
+    Header,
+    check_size,
+    content_of,
+    located,
+    npz_headers,
+    read_npy,
+    read_npz,
+)
 from cbm_cli.datasets.dataset import DataError, Image
+from cbm_cli.datasets.mat import read_mat
+from cbm_cli.errors import CbmError
 
 _ROWS = {
     "train": ("train", "train_data"),
@@ -30,11 +43,13 @@ _LABELS = {
     "test": ("test_labels", "test"),
 }
 _WIDEST = 1_000_000  # columns of a LIBSVM file; a larger index is a damaged file, and would not fit in memory
-_LARGEST = 2**31  # values, and bytes of an unpacked file
+_LONGEST_LINE = 10_000_000  # characters of text
+_LONGEST_LABEL = 100
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf(inity)?|nan)", re.IGNORECASE)
 _FEWEST_NUMBERED = 8  # columns from which on a first line 0, 1, 2, ... is taken as column names
 
 _Arrays = dict[str, np.ndarray]
+_Choose = Callable[[Mapping[str, np.ndarray | Header]], dict[str, str]]  # from arrays to names by part
 
 
 class FileRows(NamedTuple):
@@ -45,21 +60,29 @@ class FileRows(NamedTuple):
     image: Image | None = None  # how to draw a row, where the file says so
 
 
+@contextmanager
+def reading(path: Path | str, kind: str) -> Iterator[None]:
+    """Turn every error of reading a file into one DataError that names it."""
+    try:
+        with located(path, kind):
+            yield
+    except CbmError as error:
+        raise DataError(str(error)) from None
+
+
 def unpacked(path: Path) -> bytes:
     """Return the content of a file, after gunzip where it is packed; DataError if it cannot be read."""
-    try:
-        content = path.read_bytes()
+    with reading(path, "data"):
+        content = content_of(path)
         if not content.startswith(b"\x1f\x8b"):
             return content
-        with gzip.open(io.BytesIO(content)) as stream:
-            content = b"".join(islice(iter(lambda: stream.read(1 << 20), b""), _LARGEST >> 20))
-            if not stream.read(1):
-                return content
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} cannot be read: damaged gzip file ({error}); get the file again") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    raise DataError(f"{path} cannot be read: it unpacks to more than {_LARGEST:,} bytes")
+        try:
+            with gzip.open(io.BytesIO(content)) as stream:
+                content = stream.read(MOST_BYTES + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise CbmError(f"cannot be read: damaged gzip file ({error}); get the file again") from None
+        check_size(len(content))
+        return content
 
 
 def read_tables(path: Path) -> dict[str, FileRows]:
@@ -67,27 +90,22 @@ def read_tables(path: Path) -> dict[str, FileRows]:
     content = unpacked(path)
     if not content:
         raise DataError(f"{path}: is empty")
-    arrays = _arrays(path, content)
+    arrays = _arrays(path, content, _parts)
     if arrays is None:
         return {"": _text(path, content)}
-    if "" not in arrays:
-        return {part: table_of(path, array) for part, array in _parts(path, arrays).items()}
-    array = arrays[""]
-    if content.startswith(b"\0\0") and array.ndim > 1:  # IDX
+    array = arrays.get("", np.empty(0))
+    if content.startswith(b"\0\0") and array.ndim > 1 and array.dtype == np.uint8:  # IDX
         image = Image(*array.shape[1:]) if array.ndim == 3 else None
         return {"": table_of(path, array.reshape(len(array), -1) if array.size else array, image=image)}
-    return {"": table_of(path, array)}
+    return {part: table_of(path, array) for part, array in arrays.items()}
 
 
 def read_labels(path: Path) -> _Arrays:
     """Return the labels (n,) of a file, of any type: under the name ``""``, or by part."""
     content = unpacked(path)
-    arrays = _arrays(path, content)
+    arrays = _arrays(path, content, _parts_of_labels)
     if arrays is None:
         arrays = {"": _lines_of_labels(path, content)}
-    elif "" not in arrays:
-        found = {part: [arrays[name] for name in names if name in arrays] for part, names in _LABELS.items()}
-        arrays = {part: some[0] for part, some in found.items() if some}
     for part, array in arrays.items():
         if array.size != max(array.shape, default=0) or array.dtype.kind not in "biufUS":
             where = f"{path} {part}".strip()
@@ -124,31 +142,23 @@ def table_of(
 # Arrays
 
 
-def _arrays(path: Path, content: bytes) -> _Arrays | None:
-    """Return the arrays of a binary file by name, ``""`` for the only one; None for text."""
+def _arrays(path: Path, content: bytes, choose: _Choose) -> _Arrays | None:
+    """Return the arrays of a binary file by part, ``""`` for the only one; None for text."""
     if content.startswith((b"\x89HDF", b"MATLAB 7.3")):
         raise DataError(f"{path}: is an HDF5 file, as MATLAB's version 7.3; save it with -v7, or as NPZ")
     starts = {b"\x93NUMPY": "NPY", b"PK": "NPZ", b"MATLAB": "MAT", b"\0\0\0\0": "MAT", b"\0\0": "IDX"}
     kind = next((kind for start, kind in starts.items() if content.startswith(start)), None)
     if kind is None:
         return None
-    try:
-        if kind == "IDX":
-            return {"": _idx(content)}
+    with reading(path, kind):
+        if kind in ("NPY", "IDX"):
+            return {"": read_npy(content) if kind == "NPY" else _idx(content)}
         if kind == "MAT":
-            return _mat(content)
-        loaded = np.load(io.BytesIO(content), allow_pickle=False)
-        return {"": loaded} if isinstance(loaded, np.ndarray) else {**loaded}
-    except Exception as error:  # NumPy and SciPy raise errors of many types for damaged files
-        raise DataError(f"{path}: cannot be read as {kind}: {error}; is the file damaged?") from None
-
-
-def _mat(content: bytes) -> _Arrays:
-    from scipy.io import loadmat
-    from scipy.sparse import issparse
-
-    found = {name: array for name, array in loadmat(io.BytesIO(content)).items() if not name.startswith("__")}
-    return {name: array.toarray() if issparse(array) else array for name, array in found.items()}
+            found = read_mat(content)
+            return {part: found[name] for part, name in choose(found).items()}
+        names = choose(npz_headers(io.BytesIO(content)))
+        found = read_npz(io.BytesIO(content), names.values())
+        return {part: found[name] for part, name in names.items()}
 
 
 def _idx(content: bytes) -> np.ndarray:
@@ -164,40 +174,72 @@ def _idx(content: bytes) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def _parts(path: Path, arrays: Mapping[str, np.ndarray]) -> _Arrays:
-    """Return the parts among the arrays of a file, or its only array of several columns."""
-    found = {part: arrays[name] for part, names in _ROWS.items() for name in names if name in arrays}
-    if found:
-        return found
-    tables = [a for a in arrays.values() if a.ndim == 2 and a.shape[1] > 1 and a.dtype.kind in "buif"]
+def _parts(arrays: Mapping[str, np.ndarray | Header]) -> dict[str, str]:
+    """Return the names of the parts among the arrays of a file, or of its only array of several columns."""
+    names = _names_of_parts(_ROWS, arrays)
+    if names:
+        return names
+    tables = [
+        name for name, array in arrays.items()
+        if len(array.shape) == 2 and array.shape[1] > 1 and array.dtype.kind in "buif"
+    ]  # fmt: skip
     if len(tables) == 1:
         return {"": tables[0]}
-    there = ", ".join(f"{name} {' x '.join(map(str, a.shape)) or 'scalar'}" for name, a in arrays.items())
-    raise DataError(
-        f"{path}: holds {there or 'no array'}; expected train, valid, test (or train_data, val_data, "
+    there = [f"{name} {' x '.join(map(str, a.shape)) or 'scalar'}" for name, a in arrays.items()]
+    raise CbmError(
+        f"holds {', '.join(there[:10]) or 'no array'}; expected train, valid, test (or train_data, val_data, "
         "test_data), or one array of rows"
     )
 
 
+def _parts_of_labels(arrays: Mapping[str, np.ndarray | Header]) -> dict[str, str]:
+    return _names_of_parts(_LABELS, arrays)
+
+
+def _names_of_parts(known: Mapping[str, tuple[str, ...]], arrays: Mapping) -> dict[str, str]:
+    found = {part: [name for name in names if name in arrays] for part, names in known.items()}
+    return {part: names[0] for part, names in found.items() if names}
+
+
 # Text
-
-
-def _decoded(path: Path, content: bytes) -> str:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise DataError(f"{path}: is neither text nor NPY, NPZ, MAT or IDX")
-    return text
 
 
 def _text(path: Path, content: bytes) -> FileRows:
     bits = _single_digits(content)
     if bits is not None:
         return FileRows(bits)
-    text = _decoded(path, content)
-    return _libsvm(path, text) if re.search("^[^#\n]*:", text, re.MULTILINE) else _columns(path, text)
+    _check_text(path, content)
+    is_libsvm = re.search(b"^[^#\n]*:", content, re.MULTILINE)
+    return _libsvm(path, content) if is_libsvm else _columns(path, content)
+
+
+def _check_text(path: Path, content: bytes) -> None:
+    try:
+        is_text = b"\0" not in content and bool(content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        is_text = False
+    if not is_text:
+        raise DataError(f"{path}: is neither text nor NPY, NPZ, MAT or IDX")
+
+
+def _stream(content: bytes) -> io.TextIOWrapper:
+    """Return text to read line by line; as a whole it would take several times its size."""
+    return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig")
+
+
+def _lines(path: Path, content: bytes) -> Iterator[tuple[int, str]]:
+    """Yield the lines that hold something, numbered from 1 and without comments."""
+    for number, line in enumerate(_stream(content), 1):
+        if len(line) > _LONGEST_LINE:
+            raise DataError(f"{path}: line {number} has more than {_LONGEST_LINE:,} characters; break it")
+        if line := line.partition("#")[0].strip():
+            yield number, line
+
+
+def _check_lines(path: Path, content: bytes, size: int) -> None:
+    """Refuse text that would take too much memory, at ``size`` bytes a line."""
+    with reading(path, "text"):
+        check_size(size * max(content.count(b"\n"), content.count(b"\r")))
 
 
 def _single_digits(content: bytes) -> np.ndarray | None:
@@ -217,19 +259,21 @@ def _single_digits(content: bytes) -> np.ndarray | None:
     return np.ascontiguousarray(values)
 
 
-def _columns(path: Path, text: str) -> FileRows:
+def _columns(path: Path, content: bytes) -> FileRows:
     """Return the numbers of text in columns, without the column names that a first line may have."""
-    first, line = next(_lines(text), (0, ""))
+    first, line = next(_lines(path, content), (0, ""))
     delimiter = next((mark for mark in ",;" if mark in line), None)
-    skipped = first if line and _are_names(path, line.split(delimiter)) else 0
+    fields = line.split(delimiter)
+    skipped = first if line and _are_names(path, fields) else 0
+    _check_lines(path, content, 8 * len(fields))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # no rows: `table_of` says so
-            values = np.loadtxt(io.StringIO(text), delimiter=delimiter, ndmin=2, skiprows=skipped)
+            values = np.loadtxt(_stream(content), delimiter=delimiter, ndmin=2, skiprows=skipped)
     except ValueError:
-        raise DataError(f"{path}: {_flaw(text, delimiter, skipped)}") from None
+        raise DataError(f"{path}: {_flaw(path, content, delimiter, skipped)}") from None
     if skipped and not values.size:
-        raise DataError(f"{path}: {_flaw(text, delimiter, 0)}")
+        raise DataError(f"{path}: {_flaw(path, content, delimiter, 0)}")
     return table_of(path, values)
 
 
@@ -248,10 +292,10 @@ def _are_names(path: Path, fields: list[str]) -> bool:
     return bool(unnamed) and words
 
 
-def _flaw(text: str, delimiter: str | None, skipped: int) -> str:
+def _flaw(path: Path, content: bytes, delimiter: str | None, skipped: int) -> str:
     """Return what is wrong with text that is not a table of numbers."""
     width = 0
-    for number, line in _lines(text):
+    for number, line in _lines(path, content):
         fields = line.split(delimiter)
         for column, field in enumerate(fields, 1):
             if number > skipped and not _NUMBER.fullmatch(field.strip()):
@@ -263,26 +307,25 @@ def _flaw(text: str, delimiter: str | None, skipped: int) -> str:
     return "is not a table of numbers"
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that hold something, numbered from 1 and without comments."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line := line.partition("#")[0].strip():
-            yield number, line
-
-
-def _libsvm(path: Path, text: str) -> FileRows:
-    rows: list[dict[int, float]] = []
-    for number, line in _lines(text):
+def _libsvm(path: Path, content: bytes) -> FileRows:
+    rows, columns, values = numbers("q"), numbers("q"), numbers("d")
+    count = 0
+    with reading(path, "LIBSVM"):
+        check_size(3 * 8 * content.count(b":"))
+    for number, line in _lines(path, content):
         label, *items = line.split()
-        rows.append(_indexed(f"{path}: line {number}", [label, *items] if ":" in label else items))
-    width = max((max(row, default=0) for row in rows), default=0)
-    if len(rows) * width > _LARGEST:
-        raise DataError(f"{path}: is {len(rows):,} rows of {width:,}; that does not fit in memory")
-    binary = all(value in (0, 1) for row in rows for value in row.values())
-    values = np.zeros((len(rows), width), np.uint8 if binary else np.float64)
-    for row, found in enumerate(rows):
-        values[row, [index - 1 for index in found]] = [*found.values()]
-    return table_of(path, values, sparse=True)
+        found = _indexed(f"{path}: line {number}", [label, *items] if ":" in label else items)
+        rows.extend([count] * len(found))
+        columns.extend(index - 1 for index in found)
+        values.extend(found.values())
+        count += 1
+    dtype = np.uint8 if all(value in (0, 1) for value in values) else np.float64
+    shape = count, max(columns, default=-1) + 1
+    with reading(path, "LIBSVM"):
+        check_size(prod(shape) * np.dtype(dtype).itemsize)
+    table = np.zeros(shape, dtype)
+    table[np.array(rows), np.array(columns)] = values
+    return table_of(path, table, sparse=True)
 
 
 def _indexed(where: str, items: list[str]) -> dict[int, float]:
@@ -303,11 +346,13 @@ def _indexed(where: str, items: list[str]) -> dict[int, float]:
 
 def _lines_of_labels(path: Path, content: bytes) -> np.ndarray:
     """Return one label per line, as numbers where all are; a name above numbers is skipped."""
-    lines = [line.strip() for line in _decoded(path, content).splitlines() if line.strip()]
+    _check_text(path, content)
+    _check_lines(path, content, 4 * _LONGEST_LABEL)
+    lines = [line.strip() for line in _stream(content) if line.strip()]
     for number, line in enumerate(lines, 1):
-        if "," in line or ";" in line:
+        if "," in line or ";" in line or len(line) > _LONGEST_LABEL:
             raise DataError(f"{path}: label {number} is {line[:40]!r}; expected one label per row")
-    numbers = [bool(_NUMBER.fullmatch(line)) for line in lines]
-    if len(lines) > 1 and not numbers[0] and all(numbers[1:]):
-        lines, numbers = lines[1:], numbers[1:]
-    return np.array(lines, dtype=np.float64 if all(numbers) else None)
+    are_numbers = [bool(_NUMBER.fullmatch(line)) for line in lines]
+    if len(lines) > 1 and not are_numbers[0] and all(are_numbers[1:]):
+        lines, are_numbers = lines[1:], are_numbers[1:]
+    return np.array(lines, dtype=np.float64 if all(are_numbers) else None)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from cbm_cli.arrays import check_size
 from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
-from cbm_cli.datasets.formats import FileRows, read_tables, table_of
+from cbm_cli.datasets.formats import FileRows, read_tables, reading, table_of
 from cbm_cli.datasets.spec import DataSpec, title_of
 
 _Parts = dict[str, tuple[str, FileRows]]  # part -> where its rows come from, the rows
@@ -102,6 +103,8 @@ def _widened(tables: _Parts, width: int) -> _Parts:
     for part, (where, table) in tables.items():
         missing = width - table.values.shape[1]
         if table.sparse and missing:
+            with reading(where, "LIBSVM"):
+                check_size(len(table.values) * width * table.values.itemsize)
             tables[part] = where, FileRows(np.pad(table.values, ((0, 0), (0, missing))), sparse=True)
     first, columns = tables["train"][0], tables["train"][1].values.shape[1]
     for part, (where, table) in tables.items():

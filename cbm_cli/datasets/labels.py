@@ -1,6 +1,7 @@
 """Labels of rows, for a classifier on a machine's representation of them; training never sees any."""
 
 from collections.abc import Mapping
+from os.path import isfile
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def load_labels(
 
 
 def _own(files: str | None, test: str | None) -> _Labels:
-    paths = [] if not files else [files] if Path(files).is_file() else files.split(",")
+    paths = [] if not files else [files] if isfile(files) else files.split(",")
     if len(paths) + bool(test) > 2:
         raise DataError(
             f"--labels {files}: names {len(paths)} files; write --labels TRAIN --test-labels TEST"

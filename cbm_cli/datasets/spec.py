@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -15,12 +16,32 @@ from pydantic import (
 
 from cbm_cli.datasets.dataset import DataError
 from cbm_cli.datasets.sources import SOURCES
-from cbm_cli.text import did_you_mean
+from cbm_cli.text import CONTROL, FORMULA, did_you_mean
 
 OF_FILES = ("path", "valid", "test", "drop_last", "scale")  # fields that are for files
 
 _Count = Annotated[int, Field(ge=1)]
-_FileName = Annotated[str, Field(min_length=1)]
+
+
+def _name(text: str) -> str:
+    if CONTROL.search(text) or len(text) > 100:
+        raise ValueError("cannot be a name; use up to 100 characters, without line breaks and escapes")
+    return text
+
+
+def _file_name(text: str) -> str:
+    if CONTROL.search(text) or max(map(len, text.encode().split(b"/"))) > 255 or len(text) > 2000:
+        raise ValueError("cannot be the name of a file; it has too many letters, or line breaks or escapes")
+    if FORMULA.match(text):
+        raise ValueError(f"begins with {text[0]}, as formulas of spreadsheets do; write ./ before it")
+    try:
+        Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("has no home folder of this user; write the whole path") from None
+    return text
+
+
+FileName = Annotated[str, Field(min_length=1), AfterValidator(_file_name)]
 
 
 class DataSpec(BaseModel):
@@ -31,7 +52,9 @@ class DataSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str | None = Field(None, description="A data set; with path: what to call it, default: the file's")
+    name: Annotated[str, AfterValidator(_name)] | None = Field(
+        None, description="A data set; with path: what to call it, default: the file's"
+    )
     size: _Count | None = Field(None, description="Bars & Stripes: side; Shifting Bar: number of pixels")
     bar: _Count | None = Field(None, description="Shifting Bar: pixels that are on")
     flip: bool = Field(False, description="Exchange zeros and ones")
@@ -42,9 +65,9 @@ class DataSpec(BaseModel):
         0.5,
         description="Values above it are on; below 1: a share of the scale, else in the file's units",
     )
-    path: _FileName | None = Field(None, description="A file of rows; NPZ and MAT may hold all parts")
-    valid: _FileName | None = Field(None, description="With path: a file of rows for validation")
-    test: _FileName | None = Field(None, description="With path: a file of rows for testing")
+    path: FileName | None = Field(None, description="A file of rows; NPZ and MAT may hold all parts")
+    valid: FileName | None = Field(None, description="With path: a file of rows for validation")
+    test: FileName | None = Field(None, description="With path: a file of rows for testing")
     drop_last: bool = Field(False, description="With path: the last column is not a unit (AMAT: a label)")
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         None,
@@ -120,6 +143,11 @@ class DataSpec(BaseModel):
         if title in SOURCES:
             remedy = "choose another name" if self.name else "add a name of your own, as in name: my-data"
             raise DataError(f"{title} is the name of a data set that cbm knows; {remedy}", "name")
+        if FORMULA.match(title):
+            raise DataError(
+                f"the name {title} begins like a formula of a spreadsheet; add a name, as in name: my-data",
+                "name",
+            )
         for option in ("size", "bar"):
             if self._is_given(option):
                 takes = "valid, test, drop_last, binarise, threshold, scale, flip, hold_out"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cbm_cli.archives import is_file
+from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.parts import RECORDERS
@@ -59,7 +60,7 @@ class FileStarts:
         """Return the start of a trial; CbmError if its file cannot be read."""
         file = self.folder / self.cell.start_from.file_of(number)
         try:
-            return Start(lambda: file, hashlib.sha256(file.read_bytes()).hexdigest())
+            return Start(lambda: file, hashlib.sha256(content_of(file)).hexdigest())
         except OSError as error:
             needs = "" if self.shared else f" (each trial needs one, here trial {number})"
             raise CbmError(f"start_from: {file}: cannot be read: {error.strerror}{needs}") from None

@@ -18,6 +18,7 @@ LETTERS: dict[str, tuple[float, float, float, float]] = {
 SCHEME_PATTERN = r"[0dmahr]+(\^[bl](_s)?|_s(\^[bl])?)?"
 SAMPLER_PATTERN = r"(CD|PCD|FPCD)-(\d+)|PT_(\d+)(?:-(\d+))?|exact"
 BACK_PROPAGATION = "back-propagation"  # shown instead of a sampler for auto encoders
+_LONGEST = 60  # characters of a name
 _MEANINGS = "0 none, d data mean, m model mean, a their average, h one half, r random"
 
 
@@ -34,8 +35,8 @@ class Scheme:
     def parse(cls, text: str) -> "Scheme":
         """Read ``dd^b_s``, ``dd_s^b``, ``aa^b``, ``d0`` and the like; raise CbmError for anything else."""
         text = text.strip()
-        if re.fullmatch(SCHEME_PATTERN, text) is None:
-            raise CbmError(_complaint(text))
+        if re.fullmatch(SCHEME_PATTERN, text) is None or len(text) > _LONGEST:
+            raise CbmError(_complaint(text[:_LONGEST]))
         letters = re.split(r"[\^_]", text)[0]
         return cls(letters, before="^l" not in text, sliding="_s" in text)
 
@@ -92,10 +93,10 @@ class Sampler:
         """Read ``CD-k``, ``PCD-k``, ``FPCD-k``, ``PT_c``, ``PT_c-k`` or ``exact``; CbmError for the rest."""
         text = text.strip()
         match = re.fullmatch(SAMPLER_PATTERN, text)
-        if match is None:
+        if match is None or len(text) > _LONGEST:
             raise CbmError(
-                f"sampler {text!r} is unknown; write CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact, as in PCD-1 "
-                "or PT_10"
+                f"sampler {text[:_LONGEST]!r} is unknown; write CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact, "
+                "as in PCD-1 or PT_10"
             )
         kind, steps, temperatures = match[1], int(match[2] or match[4] or 1), int(match[3] or 1)
         if steps < 1:

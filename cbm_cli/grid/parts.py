@@ -15,11 +15,11 @@ from pydantic import (
     model_validator,
 )
 
-from cbm_cli.datasets.spec import DataSpec
+from cbm_cli.datasets.spec import DataSpec, FileName
 from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.values import (
+    LARGEST,
     Count,
-    FileName,
     Fraction,
     Frozen,
     Interval,
@@ -33,7 +33,7 @@ from cbm_cli.grid.values import (
     text_of_form,
     whole,
 )
-from cbm_cli.text import count, did_you_mean
+from cbm_cli.text import CONTROL, count, did_you_mean
 
 RECORDERS = (  # names of functions in trial/recorders.py
     "log_likelihood",
@@ -47,7 +47,7 @@ RECORDERS = (  # names of functions in trial/recorders.py
     "reconstruction_error",
     "free_energy_gap",
 )
-OWN_RECORDER = r".+\.py:[A-Za-z_]\w*"  # file.py:function
+OWN_RECORDER = r"[^=@-].*\.py:[A-Za-z_]\w*"  # file.py:function
 
 
 class Data(DataSpec, Frozen):
@@ -66,7 +66,7 @@ def _sizes(value: object) -> int | tuple[int, ...] | Literal["half"]:
         sizes = tuple(map(int, text.split("-")))
     except ValueError:
         sizes = (0,)
-    if min(sizes) < 1:
+    if not 1 <= min(sizes) <= max(sizes) <= LARGEST:
         shown = "a mapping" if isinstance(value, dict) else text[:60] or "empty"
         raise ValueError(
             f"must be whole numbers of 1 or more, one per hidden layer, as in 500 or 500-500, not {shown}"
@@ -146,7 +146,7 @@ def _steps(match: re.Match) -> str:
         raise ValueError("rates must be finite and greater than 0")
     if len({step[3] for step in steps}) > 1:
         raise ValueError("count all steps in updates, or all in epochs")
-    if any(first >= second for first, second in pairwise([0, *firsts])):
+    if any(not first < second <= LARGEST for first, second in pairwise([0, *firsts])):
         raise ValueError("steps must come one after the other, each 1 or more after the one before")
     units = [step[3] + "s" * (first > 1) for step, first in zip(steps, firsts, strict=True)]
     return " + ".join(
@@ -360,17 +360,17 @@ class StartFrom(Frozen):
 def _recorders(match: re.Match) -> str:
     names = [name.strip() for name in match[0].split("+")]
     for name in names:
-        if name not in RECORDERS and not re.fullmatch(OWN_RECORDER, name):
+        if name not in RECORDERS and (CONTROL.search(name) or not re.fullmatch(OWN_RECORDER, name)):
             own = "; a recorder of your own is written file.py:function" if ".py" in name else ""
             raise ValueError(
-                f"there is no recorder {name or 'without a name'}{own or did_you_mean(name, RECORDERS)}"
+                f"there is no recorder {name[:60] or 'without a name'}{own or did_you_mean(name, RECORDERS)}"
             )
     return "+".join(dict.fromkeys(names))
 
 
 def _windows(match: re.Match) -> str:
     windows = [tuple(map(int, window.split("-"))) for window in match[0].split("+")]
-    if any(first >= last for first, last in windows):
+    if any(not first < last <= LARGEST for first, last in windows):
         raise ValueError(_WINDOW)
     return "+".join(f"{first}-{last}" for first, last in windows)
 
@@ -401,7 +401,7 @@ class Record(Frozen):
 
     what: text_of_form(".*", "", _recorders) | None = Field(
         None,
-        description="Recorders joined by +, such as weight_norms+offset_error, or file.py:function",
+        description="Recorders joined by +, as weight_norms+offset_error; file.py:function runs as your code",
         json_schema_extra={"pattern": rf"^\s*({_RECORDER})(\s*\+\s*({_RECORDER}))*\s*$"},
     )
     every: Interval | None = Field(None, description="Default: at every evaluation")

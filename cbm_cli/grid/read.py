@@ -250,7 +250,7 @@ def _linked(
         for source in wanted:
             if source not in experiments:
                 hint = did_you_mean(source, experiments)
-                problems.add(mark(name), f"there is no experiment {source}{hint}")
+                problems.add(mark(name), f"there is no experiment {source[:60]}{hint}")
     try:
         order = [name for name in TopologicalSorter(sources).static_order() if name in experiments]
     except CycleError as error:

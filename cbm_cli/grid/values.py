@@ -17,6 +17,7 @@ from pydantic import (
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import SAMPLER_PATTERN, SCHEME_PATTERN, Sampler, Scheme
 
+LARGEST = 2**53  # whole number up to which all are exact as float64
 EVERY_FIELD = "every field"  # context of a dump that omits nothing
 
 
@@ -91,11 +92,13 @@ def _whole(given: object) -> object:
 
 def whole(minimum: int) -> Any:
     """Return the type of a whole number from ``minimum`` on."""
-    return Annotated[int, Field(ge=minimum), BeforeValidator(_whole)]
+    return Annotated[int, Field(ge=minimum, le=LARGEST), BeforeValidator(_whole)]
 
 
 def _interval(match: re.Match) -> str:
     count, unit = int(_whole(match[1])), (match[2] or "update").rstrip("s")
+    if count > LARGEST:
+        raise ValueError(f"is longer than {LARGEST:,}; write a shorter interval")
     return f"{count} {unit}{'s' * (count > 1)}"
 
 
@@ -109,7 +112,6 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-FileName = Annotated[str, Field(min_length=1)]
 OffsetText = _name(Scheme, SCHEME_PATTERN, minimum=0, maximum=0)  # YAML takes 00 for the number 0
 SamplerText = _name(Sampler, SAMPLER_PATTERN)
 Interval = text_of_form(

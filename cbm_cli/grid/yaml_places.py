@@ -4,6 +4,7 @@ Scalars stay text. YAML itself would take the scheme ``00`` for the number 0, ``
 for False, and would keep the last of two equal keys.
 """
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -172,6 +173,9 @@ class _Reader:
         mark = Mark(place, key or place, label)
         if node.tag not in _PLAIN_TAGS:
             self.problems.add(mark, f"the YAML tag {node.tag} means nothing here; remove it")
+        if isinstance(node, yaml.ScalarNode) and re.search("[\ud800-\udfff]", node.value):
+            self.problems.add(mark, "has half a character (a surrogate); write the whole one")
+            return marked(Text("?"), mark)
         if isinstance(node, yaml.MappingNode):
             return marked(self.fields(node, label, depth + 1), mark)
         if isinstance(node, yaml.SequenceNode):

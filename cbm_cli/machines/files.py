@@ -1,8 +1,5 @@
 """Machines of every kind, and their files in the documented form (docs/formats.md)."""
 
-import io
-import re
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,13 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.archives import read_bytes
+from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import Layout, Machine
 from cbm_cli.kernels.plan import LINEAR, RELU, SIGMOID, TANH
 
 KINDS = ("rbm", "dbm", "auto-encoder")
 ACTIVATIONS = {"sigmoid": SIGMOID, "tanh": TANH, "relu": RELU, "linear": LINEAR}
+_BY_LAYER = ("weights", "biases", "offsets", "decoder_biases", "decoder_offsets")
+_DEEPEST = 100  # arrays of each name that a file may have
 _TEXTS = {"encoder": (*ACTIVATIONS,), "decoder": (*ACTIVATIONS,), "loss": ("cross-entropy", "squared")}
 
 Arrays = Mapping[str, NDArray]
@@ -135,12 +134,11 @@ def machine_arrays(machine: Layered) -> dict[str, NDArray]:
     Weights and offsets keep their type. Biases become those of the centered energy in float64, so that the
     plain ones, where they are float32, are read back to the last bit.
     """
-    names = ("weights", "biases", "offsets", "decoder_biases", "decoder_offsets")
-    wide = {name: tuple(a.astype(np.float64) for a in getattr(machine, name)) for name in names}
+    wide = {name: tuple(a.astype(np.float64) for a in getattr(machine, name)) for name in _BY_LAYER}
     centered = machine._replace(**wide).recentered(1)
     machine = machine._replace(biases=centered.biases, decoder_biases=centered.decoder_biases)
     arrays = {"kind": np.array(machine.kind)}
-    for name in names:
+    for name in _BY_LAYER:
         layers = enumerate(getattr(machine, name), 1 if name.startswith("decoder") else 0)
         arrays |= {f"{name}_{layer}": array.copy() for layer, array in layers}
     if machine.kind == "auto-encoder":
@@ -157,10 +155,8 @@ def read_machine(path: Path) -> Layered:
         The file is missing, not an NPZ, of an unknown kind, or holds pickled, missing, non-numeric or
         non-finite arrays, or arrays of shapes that do not fit together.
     """
-    arrays = _read_arrays(path)
-    kind = str(arrays.get("kind", "rbm"))
-    if kind not in KINDS:
-        raise CbmError(f"{path}: is a machine of kind {kind}; cbm knows {', '.join(KINDS)}")
+    arrays = read_npz(path, _known_names())
+    kind = _text(path, arrays, "kind", KINDS)
     depth, encoder = _depth(path, kind, arrays), kind == "auto-encoder"
     weights, biases = (
         tuple(_numbers(path, key, arrays[key]) for key in _names(name, range(count)))
@@ -180,30 +176,25 @@ def read_machine(path: Path) -> Layered:
     inner = range(1, depth) if encoder else range(0)
     offsets = vectors("offsets", range(depth + 1))
     decoders = vectors("decoder_biases", inner), vectors("decoder_offsets", inner)
-    texts = _texts(path, arrays) if encoder else {}
+    texts = {name: _text(path, arrays, name, known) for name, known in _TEXTS.items() if encoder}
     return Layered(kind, weights, biases, offsets, *decoders, **texts).recentered(-1)
 
 
-def _read_arrays(path: Path) -> dict[str, NDArray]:
-    try:
-        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise CbmError(f"{path}: no such file") from None
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise CbmError(f"{path}: is not a machine file (NPZ without pickled objects): {error}") from None
+def _known_names() -> set[str]:
+    layers = {key for name in _BY_LAYER for key in _names(name, range(_DEEPEST))}
+    return {"kind", *_TEXTS, *layers}
 
 
 def _depth(path: Path, kind: str, arrays: Arrays) -> int:
     """Number of hidden layers; CbmError if some of their weights or biases are missing."""
-    found = [int(name.removeprefix("weights_")) for name in arrays if re.fullmatch(r"weights_\d{1,3}", name)]
+    found = [int(name.removeprefix("weights_")) for name in arrays if name.startswith("weights_")]
     depth = max(found, default=0) + 1
     needed = [*_names("weights", range(depth)), *_names("biases", range(depth + 1))]
     needed += _names("decoder_biases", range(1, depth)) if kind == "auto-encoder" else []
     missing = [name for name in needed if name not in arrays]
     if missing:
-        names = ", ".join([*needed, *_names("offsets", range(depth + 1))])
-        raise CbmError(f"{path}: lacks {', '.join(missing)}; a machine file holds {names} and kind")
+        names = ", ".join([*needed, *_names("offsets", range(depth + 1))][:12])
+        raise CbmError(f"{path}: lacks {', '.join(missing[:12])}; a machine file holds {names} and kind")
     if kind == "rbm" and depth > 1:
         raise CbmError(f"{path}: is of kind rbm, but holds {depth} arrays of weights; is its kind dbm?")
     return depth
@@ -236,10 +227,10 @@ def _check_shapes(path: Path, weights: Vectors, biases: Vectors) -> None:
     raise CbmError(f"{path}: shapes do not fit: {shapes}; expected {', '.join(expected)}")
 
 
-def _texts(path: Path, arrays: Arrays) -> dict[str, str]:
-    """Activations and loss of an auto encoder; the first known ones by default."""
-    texts = {name: str(arrays.get(name, known[0])) for name, known in _TEXTS.items()}
-    for name, text in texts.items():
-        if text not in _TEXTS[name]:
-            raise CbmError(f"{path}: {name} {text} is unknown; cbm knows {', '.join(_TEXTS[name])}")
-    return texts
+def _text(path: Path, arrays: Arrays, name: str, known: Sequence[str]) -> str:
+    """A text of a machine file that has to be a known one; the first of these by default."""
+    array = arrays.get(name, np.array(known[0]))
+    text = str(array.item()) if array.size == 1 else f"of shape {array.shape}"
+    if text not in known:
+        raise CbmError(f"{path}: {name} {text[:40]} is unknown; cbm knows {', '.join(known)}")
+    return text

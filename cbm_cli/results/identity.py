@@ -11,6 +11,7 @@ from cbm_cli.kernels import KERNEL_VERSION
 
 if TYPE_CHECKING:
     from cbm_cli.grid.settings import Settings
+_LONGEST = 240  # characters of the readable part; names of folders have at most 255 bytes
 
 
 def run_id(
@@ -27,12 +28,13 @@ def run_id(
         re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words
     )
     facts = [settings.model_dump(mode="json"), settings.every, base_seed, data_digest, KERNEL_VERSION]
-    return f"{prefix}_{settings.learning_rate.slug}_{_digest([*facts, *sources.values()])}"
+    readable = f"{prefix}_{settings.learning_rate.slug}"[:_LONGEST]
+    return f"{readable}_{_digest([*facts, *sources.values()])}"
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
     """Return the name of the folder of pre-trained layers, from everything that decides their values."""
-    return f"{facts['model']}_{_digest([facts, base_seed, data_digest, KERNEL_VERSION])}"
+    return f"{facts['model'][:_LONGEST]}_{_digest([facts, base_seed, data_digest, KERNEL_VERSION])}"
 
 
 def _digest(facts: list) -> str:

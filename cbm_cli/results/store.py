@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cbm_cli
-from cbm_cli.archives import numbers_of, read_bytes
+from cbm_cli.archives import is_file, numbers_of
+from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.kernels.machine import State
@@ -239,9 +240,8 @@ class Store:
     def pretrained(self, pretraining: str, number: int) -> Machine | None:
         """Return the layers that a trial with the same pre-training has written, or None."""
         try:
-            with np.load(self._pretrained_path(pretraining, number), allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except _UNREADABLE:
+            return read_npz(self._pretrained_path(pretraining, number))
+        except CbmError:
             return None
 
     def _pretrained_path(self, pretraining: str, number: int) -> Path:
@@ -461,9 +461,10 @@ def _unsealed(content: bytes) -> dict[str, Any]:
 
 def read_progress(path: Path, start: str = "") -> Progress | None:
     """Read the progress of a trial that started from ``start``; None without a file or for another start."""
+    if not is_file(path):
+        return None
     try:
-        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_npz(path)
         if str(arrays.get("start", "")) != start:
             return None
         return Progress(
@@ -477,12 +478,9 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
             _group(arrays, "pending"),
             int(arrays["stage"]),
             _group(arrays, "pretrained"),
-            json.loads(str(arrays.get("computer", "{}"))),
         )
-    except FileNotFoundError:
-        return None
-    except _UNREADABLE:
-        raise CbmError(f"{path}: was cut short; this trial starts afresh") from None
+    except (CbmError, ValueError, KeyError, TypeError):
+        raise CbmError(f"{path}: was cut short or damaged; this trial starts afresh") from None
 
 
 def _arrays_of(progress: Progress) -> Machine:

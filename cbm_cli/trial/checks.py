@@ -8,7 +8,9 @@ from cbm_cli.grid.settings import Settings
 from cbm_cli.machines import limits
 from cbm_cli.trial.pretraining import pretraining_facts
 from cbm_cli.trial.recorders import check_recorders
-from cbm_cli.trial.start import batch_rows, layout_of
+from cbm_cli.trial.start import batch_rows, layout_of, total_updates, updates_of
+
+MOST_STATIONS = 10_000_000  # updates at which something is done in one trial
 
 
 def check(settings: Settings, data: Dataset) -> None:
@@ -18,6 +20,7 @@ def check(settings: Settings, data: Dataset) -> None:
         if isinstance(batch, int) and batch > n:
             raise CbmError(f"{field}: {batch} rows, but {data.name} has {n}; write a smaller number, or full")
     _check_rates(settings)
+    _check_counts(settings, data)
     asked = settings.evaluate.parts.split("+") if settings.evaluate.parts else []
     missing = " or ".join(part for part in asked if part not in data.parts)
     if missing:
@@ -32,6 +35,22 @@ def check(settings: Settings, data: Dataset) -> None:
     rows = batch_rows(settings, data)
     if rows % settings.ladders:
         raise CbmError(f"ladders: {settings.ladders} ladders do not divide the batch of {rows} rows")
+
+
+def _check_counts(settings: Settings, data: Dataset) -> None:
+    """Raise CbmError for more evaluations, records or learning rates than a list in memory should have."""
+    total, record, rate = total_updates(settings, data), settings.record, settings.learning_rate
+    intervals = {"evaluate.every": settings.every, "learning_rate.every": rate.every}
+    if record.names:
+        intervals["record.every"] = record.every or settings.every
+    counts = {field: total // updates_of(text, settings, data) for field, text in intervals.items() if text}
+    counts["record.window"] = sum(min(last, total) - min(first, total) for first, last in record.windows)
+    for field, count in counts.items():
+        if count > MOST_STATIONS:
+            raise CbmError(
+                f"{field}: comes {count:,} times in {total:,} updates; the limit is {MOST_STATIONS:,}: "
+                "write a longer interval, or fewer updates"
+            )
 
 
 def _check_rates(settings: Settings) -> None:

@@ -71,10 +71,9 @@ class _Course:
         self.pretraining = LayerTraining(self.settings, data, trial.seed)
         self.columns = ("update", "epoch", *self.learner.columns)
         self.watched = validation_metric(self.columns)
-        last = total_updates(self.settings, data)
-        every = min(updates_of(self.settings.every, self.settings, data), last)
-        self.stations = [*range(0, last, every), last]
-        self.recording = Recording(self.settings, data, trial.seed, recorders, last)
+        self.last = total_updates(self.settings, data)
+        self.every = updates_of(self.settings.every, self.settings, data)
+        self.recording = Recording(self.settings, data, trial.seed, recorders, self.last)
         self.at_once = 1  # updates of one call of the kernel
 
     def run(
@@ -95,13 +94,13 @@ class _Course:
                 self._pretrain(now)
                 report(now.update, np.nan)
                 continue
-            if now.update == self.stations[len(now.curve)]:
+            if now.update == self._next_station(now):
                 before = now.copy()
                 try:
                     finite = self._evaluate(now, should_stop)
                 except Stopped:
                     break
-                if not finite or len(now.curve) == len(self.stations) or self._converged(now) is not None:
+                if not finite or now.update == self.last or self._converged(now) is not None:
                     self.recording.finish(now)
                     now.seconds = earlier + time.perf_counter() - began
                     return self._outcome(now, None if finite else now.update, before)
@@ -109,6 +108,10 @@ class _Course:
             report(now.update, now.curve[-1][2] if self.learner.columns else np.nan)
         now.seconds = earlier + time.perf_counter() - began
         return now
+
+    def _next_station(self, now: Progress) -> int:
+        """The update of the next evaluation: at regular intervals, and after the last update."""
+        return min(len(now.curve) * self.every, self.last)
 
     def _first_state(self, now: Progress) -> State:
         """The state before the first update, of pre-training or after it."""
@@ -125,7 +128,7 @@ class _Course:
 
     def _train(self, now: Progress) -> None:
         """One call of the kernel, towards the next evaluation."""
-        stop = min(self.stations[len(now.curve)], now.update + self.at_once)
+        stop = min(self._next_station(now), now.update + self.at_once)
         trail, stop = self.recording.trail(now.update, stop)
         self._in_time(lambda: self.learner.advance(now.state, trail, now.update, stop), stop - now.update)
         self.recording.keep(now, trail)

@@ -1,17 +1,33 @@
 """Recorders of the user: functions in Python files, sent to the workers as text."""
 
+import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
+from cbm_cli.arrays import content_of
 from cbm_cli.errors import CbmError
+from cbm_cli.grid.parts import RECORDERS
+from cbm_cli.grid.settings import Experiment
 from cbm_cli.kernels.machine import Trail
 from cbm_cli.text import did_you_mean
 from cbm_cli.trial.recorders import Columns, Context, Recorder
+
+_COLUMN = r"\w[\w .:/()+-]{0,98}\w?|\w"
+
+
+def refuse_code(experiments: Iterable[Experiment]) -> None:
+    """Raise CbmError, with its place, for the first recorder that is code of a file."""
+    for experiment in experiments:
+        for cell in experiment.cells:
+            own = [name for name in cell.record.names if name not in RECORDERS]
+            if own:
+                told = f"record.what: {own[0]} is code, which --no-code refuses; read the file, then allow it"
+                raise CbmError(experiment.located(cell, CbmError(told)))
 
 
 def load_recorder(name: str, folder: Path) -> str:
@@ -21,7 +37,7 @@ def load_recorder(name: str, folder: Path) -> str:
     """
     path = folder / name.rpartition(":")[0]
     try:
-        source = path.read_text(encoding="utf-8")
+        source = content_of(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
         raise CbmError(f"record: {path}: {reason}; paths are relative to the grid's folder") from None
@@ -53,15 +69,21 @@ def compile_recorder(name: str, source: str) -> Recorder:
     def recorder(snapshots: Trail, context: Context) -> Columns:
         with _reported(file, f", in {function}"):
             items = found(snapshots, context).items()
-            columns = {str(column): np.asarray(values, np.float64) for column, values in items}
-        shape = snapshots.update.shape
-        for column, values in columns.items():
+            columns = [(str(column), np.asarray(values, np.float64)) for column, values in items]
+        shape, names = snapshots.update.shape, [column for column, _ in columns]
+        for column, values in columns:
+            if not re.fullmatch(_COLUMN, column) or names.count(column) > 1:
+                flaw = "appears twice" if re.fullmatch(_COLUMN, column) else "cannot be the name of a column"
+                raise CbmError(
+                    f"record: {file}, {function}: {column[:40]!r} {flaw}; use up to 100 letters, digits, "
+                    "blanks and _ . : / ( ) + -, a letter or digit first"
+                )
             if values.shape != shape:
                 raise CbmError(
                     f"record: {file}, {function}: {column} has the shape {values.shape}; it must have a "
                     f"number for each snapshot, {shape}"
                 )
-        return columns
+        return dict(columns)
 
     return recorder
 

@@ -1,0 +1,169 @@
+"""Coverage-guided fuzzing of the readers; a development tool that needs the extra ``fuzz`` (atheris).
+
+    python benchmarks/fuzz.py mat --minutes 10 --folder fuzz/
+
+tries changed inputs for some minutes, keeps those that reach new code in FOLDER/READER/corpus, and one input of
+each kind of finding, an exception that is no CbmError, in FOLDER/READER/found.
+"""
+
+import argparse
+import gzip
+import hashlib
+import io
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import atheris
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+with atheris.instrument_imports(include=["cbm_cli"]):
+    from cbm_cli import arrays
+    from cbm_cli.datasets import formats, mat
+    from cbm_cli.errors import CbmError
+    from cbm_cli.grid.names import Sampler, Scheme
+    from cbm_cli.grid.read import read_grid
+    from cbm_cli.machines.files import read_machine
+    from cbm_cli.results.store import read_progress
+
+import numpy as np
+from scipy.io import savemat
+from scipy.sparse import csr_matrix
+
+from tests.builders import GRID, MACHINES, grid_text, idx, layered, lines, machine_file
+from tests.builders import arrays as packed
+
+ROWS = np.random.default_rng(1).integers(0, 2, (6, 5)).astype(np.uint8)
+PLACE = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)) / "input"
+
+
+def from_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
+    """Return a reader of bytes, by a file."""
+
+    def reader(content: bytes) -> object:
+        PLACE.write_bytes(content)
+        return read(PLACE)
+
+    return reader
+
+
+def names(content: bytes) -> None:
+    """Read a scheme and a sampler; what is read must be written as it is read again."""
+    text = content.decode("utf-8", "surrogateescape")
+    for kind in (Scheme, Sampler):
+        with suppress(CbmError):
+            found = kind.parse(text)
+            assert kind.parse(str(found)) == found
+            found.latex(), found.unicode()
+
+
+def settings(content: bytes) -> None:
+    """Read a grid of which one field is a text, as --set gives it."""
+    field, _, text = content.decode("utf-8", "surrogateescape").partition("=")
+    PLACE.write_text(GRID)
+    read_grid(PLACE, {field: text})
+
+
+def mat_file(compressed: bool, version: str = "5") -> bytes:
+    """Return a MAT file of rows, a sparse array and texts."""
+    stream, found = io.BytesIO(), {"train": ROWS.astype(float), "s": csr_matrix(ROWS.astype(float))}
+    found |= {"test_labels": np.array(["one", "two"])} if version == "5" else {}
+    savemat(stream, found, format=version, do_compression=compressed)
+    return stream.getvalue()
+
+
+def state() -> bytes:
+    """Return the state of a trial."""
+    vectors = {f"state_{name}": np.zeros((2, 2), np.float32) for name in ("W", "b", "c", "mu", "lam")}
+    return packed(**vectors, update=np.array(3), curve=np.zeros((1, 3)), start=np.array(""))
+
+
+MACHINE = [
+    packed(**machine_file(layered(sizes, 1), kind)) for sizes, kind in (((4, 3), "rbm"), ((4, 3, 2), "dbm"))
+]
+TEXT = [lines(ROWS), lines(ROWS, " "), lines(ROWS, ";", "\r\n"), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1 # x\n"]
+ROOM = 2**24  # bytes of an unpacked file, instead of a gigabyte: faster
+READERS = {
+    "grid": (from_file(read_grid), [GRID.encode(), *(grid_text(kind).encode() for kind in MACHINES)]),
+    "set": (settings, [b"learning_rate={start: 0.1, steps: 0.01 from 3 epochs}", b"zip=[offsets]", b"data.flip=yes"]),
+    "names": (names, [b"dd^b_s", b"aa_s^l", b"PT_10-2", b"FPCD-3", b"exact", b"00"]),
+    "text": (from_file(formats.read_tables), [*TEXT, gzip.compress(TEXT[0])]),
+    "labels": (from_file(formats.read_labels), [b"y\n1\n2\n", b"cat\ndog\n", packed(ROWS[:, 0]), mat_file(False)]),
+    "npy": (from_file(formats.read_tables), [packed(ROWS), packed(ROWS.astype(">f4")), packed(np.asfortranarray(ROWS))]),
+    "npz": (from_file(formats.read_tables), [packed(train=ROWS, test=ROWS), packed(x=ROWS, y=ROWS[0])]),
+    "idx": (from_file(formats.read_tables), [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
+    "mat": (from_file(formats.read_tables), [mat_file(False), mat_file(True), mat_file(False, "4")]),
+    "machine": (from_file(read_machine), MACHINE),
+    "state": (from_file(read_progress), [state()]),
+}  # fmt: skip
+
+
+class Findings:
+    """Counts executions, and keeps one input of each kind of exception."""
+
+    def __init__(self, reader: Callable[[bytes], object], folder: Path) -> None:
+        self.reader, self.folder = reader, folder
+        self.runs, self.kinds = 0, set()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, content: bytes) -> None:
+        """Read an input."""
+        self.runs += 1
+        try:
+            self.reader(content)
+        except CbmError as error:
+            assert str(error)
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            kind = type(error).__name__, frame.filename, frame.lineno
+            if kind not in self.kinds:
+                self.kinds.add(kind)
+                (self.folder / hashlib.sha1(content).hexdigest()[:10]).write_bytes(content)
+                print("FOUND", *kind, str(error)[:100], flush=True)
+
+
+def main() -> None:
+    """Fuzz one reader."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("reader", choices=READERS)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--folder", type=Path, default=Path("fuzz"))
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    for module in (arrays, formats, mat):
+        module.MOST_BYTES = ROOM
+    reader, seeds = READERS[asked.reader]
+    corpus = asked.folder / asked.reader / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(seeds):
+        (corpus / f"seed-{number}").write_bytes(seed)
+    findings, began = Findings(reader, asked.folder / asked.reader / "found"), time.monotonic()
+    limits = f"-max_total_time={60 * asked.minutes:.0f}", "-max_len=4096", "-timeout=20", "-rss_limit_mb=4000"
+    options = [
+        sys.argv[0],
+        *limits,
+        f"-artifact_prefix={asked.folder / asked.reader}/",
+        "-verbosity=0",
+        str(corpus),
+    ]
+
+    def count(content: bytes) -> None:
+        findings(content)
+        if findings.runs % 1000 == 0:
+            minutes = (time.monotonic() - began) / 60
+            text = f"{asked.reader}: {minutes:.1f} min, {findings.runs:,} inputs, {len(findings.kinds)} findings\n"
+            (asked.folder / asked.reader / "report.txt").write_text(text)
+
+    atheris.Setup(options, count)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

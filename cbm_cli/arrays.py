@@ -1,0 +1,137 @@
+"""Arrays in NPY and NPZ files, of which nothing is believed: damaged, huge and pickled ones are refused.
+
+A file costs no more memory than the arrays that are asked for, and they no more than `MOST_BYTES`.
+"""
+
+import io
+import zipfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from errno import EFBIG, EINVAL
+from math import prod
+from pathlib import Path
+from stat import S_ISREG
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from cbm_cli.archives import read_bytes
+from cbm_cli.errors import CbmError
+
+MOST_BYTES = 2**30  # of the unpacked content of a file; MNIST has 2**25.5
+_LONGEST_HEADER = 1000  # characters; NumPy writes about 120
+
+Source = Path | BinaryIO
+
+
+class Header(NamedTuple):
+    """What an NPY file says of its array."""
+
+    shape: tuple[int, ...]
+    by_columns: bool  # Fortran's order of the values
+    dtype: np.dtype
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the array."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+def read_npz(source: Source, names: Collection[str] | None = None, where: str = "") -> dict[str, NDArray]:
+    """Return the arrays of an NPZ file by name: all, or those of ``names`` that are there.
+
+    Raises CbmError, which begins with ``where`` (default: the path), if the file is missing, damaged, holds
+    anything but plain arrays among those that are asked for, or more of them than `MOST_BYTES`.
+    """
+    with located(where or source, "NPZ"):
+        source = io.BytesIO(content_of(source)) if isinstance(source, Path) else source
+        archive = zipfile.ZipFile(source)
+        members = {name: one for name, one in _members(archive).items() if names is None or name in names}
+        check_size(sum(member.file_size for member in members.values()))
+        return {name: _member(archive, member) for name, member in members.items()}
+
+
+def npz_headers(source: Source) -> dict[str, Header]:
+    """Return the headers of the arrays of an NPZ file by name, without reading them; raises as `read_npy`."""
+    headers = {}
+    with zipfile.ZipFile(source) as archive:
+        for name, member in _members(archive).items():
+            with located(name, "NPY"), archive.open(member) as stream:
+                headers[name] = _header(stream)
+    return headers
+
+
+def read_npy(content: bytes) -> NDArray:
+    """Return the array of an NPY file; ValueError or CbmError, among others, for a damaged one."""
+    return _array(io.BytesIO(content), len(content))
+
+
+def content_of(path: Path) -> bytes:
+    """Return the bytes of a file, which may be in an archive.
+
+    OSError also for devices and pipes, which may have no end, and for huge files.
+    """
+    try:
+        found = path.stat()
+    except NotADirectoryError:
+        return read_bytes(path)
+    if not S_ISREG(found.st_mode):
+        raise OSError(EINVAL, "Is not a plain file")
+    if found.st_size > MOST_BYTES:
+        raise OSError(EFBIG, f"Has {found.st_size:,} bytes; the limit is {MOST_BYTES:,}")
+    return path.read_bytes()
+
+
+@contextmanager
+def located(where: object, kind: str) -> Iterator[None]:
+    """Turn every error of reading a file into one CbmError that begins with ``where``."""
+    try:
+        yield
+    except CbmError as error:
+        raise CbmError(f"{where}: {error}") from None
+    except FileNotFoundError:
+        raise CbmError(f"{where}: no such file") from None
+    except Exception as error:  # damaged files cause errors of some twenty types
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        text = f"{reason.splitlines()[0][:200]}; is the file damaged?"
+        raise CbmError(f"{where}: cannot be read as {kind}: {text}") from None
+
+
+def check_size(size: int) -> None:
+    """Raise CbmError for more bytes than `MOST_BYTES`."""
+    if size > MOST_BYTES:
+        raise CbmError(f"unpacks to {size:,} bytes; the limit is {MOST_BYTES:,}; use fewer rows or columns")
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    names = (member for member in archive.infolist() if member.filename.endswith(".npy"))
+    return {member.filename.removesuffix(".npy"): member for member in names}
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray:
+    with located(member.filename, "NPY"), archive.open(member) as stream:
+        return _array(stream, member.file_size)
+
+
+def _array(stream: BinaryIO, size: int) -> NDArray:
+    """Return the array of an NPY file of ``size`` bytes."""
+    header = _header(stream)
+    if header.dtype.hasobject:
+        raise CbmError("holds pickled objects; save plain arrays, since reading objects can run code")
+    there = size - stream.tell()
+    if there != header.bytes:
+        raise ValueError(f"{there:,} bytes of the {header.bytes:,} in its header")
+    check_size(header.bytes)
+    content = stream.read()  # to the end, where a ZIP file has a checksum
+    if len(content) != header.bytes:
+        raise ValueError(f"{len(content):,} bytes of the {header.bytes:,} in its header")
+    order = "F" if header.by_columns else "C"
+    return np.ndarray(header.shape, header.dtype, content, order=order).copy("K")
+
+
+def _header(stream: BinaryIO) -> Header:
+    version = npy.read_magic(stream)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    return Header(*read(stream, max_header_size=_LONGEST_HEADER))
