@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import traceback
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,9 +18,9 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from cbm_cli.execution import Agenda, Ending, Forecast
+    from cbm_cli.execution import Agenda, Cluster, Ending, Forecast
     from cbm_cli.execution.forecast import Span
     from cbm_cli.grid.read import Grid
 
@@ -34,6 +36,16 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
     "-j", "--jobs", type=click.IntRange(0), help="Worker processes; 0: only this one. Default: all cores."
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, such as tcp://host:8786.")
+@click.option(
+    "--wait", type=click.FloatRange(0), default=60, help="Seconds to wait for a scheduler and workers."
+)
+@click.option(
+    "--stall", type=click.FloatRange(60), default=600, help="Seconds without an answer to give a worker up."
+)
+@click.option("--tls-ca", metavar="FILE", help="Certificate authority of a scheduler at tls://HOST:PORT.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate of this client.")
+@click.option("--tls-key", metavar="FILE", help="Key of this client.")
+@click.option("--debug", is_flag=True, help="Show tracebacks, and what Dask logs.")
 @click.option("--trials", type=click.IntRange(1), help="Trials of each cell, instead of the grid's number.")
 @click.option(
     "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Set a field in every experiment."
@@ -52,7 +64,6 @@ def run(
     experiments: tuple[str, ...],
     output: Path,
     jobs: int | None,
-    scheduler: str | None,
     trials: int | None,
     changes: tuple[str, ...],
     available: bool,
@@ -60,6 +71,7 @@ def run(
     list_: bool,
     yes: bool,
     no_table: bool,
+    **where: Any,
 ) -> None:
     """Run experiments of a YAML grid: the named ones, or the grid's default.
 
@@ -89,10 +101,25 @@ def run(
     if dry_run:
         _describe(agenda, workers)
     else:
-        _run_and_show(agenda, workers, scheduler, output, table=not no_table)
+        with _explained(where["debug"]):
+            _run_and_show(agenda, workers, where, output, table=not no_table)
     if missing:
         raise SystemExit(IncompleteError.exit_code)
     return None
+
+
+@contextmanager
+def _explained(debug: bool) -> Iterator[None]:
+    """Turn an unforeseen exception into an error of one line, or with ``debug`` show all tracebacks."""
+    try:
+        yield
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        if isinstance(error, CbmError | click.ClickException | click.exceptions.Exit):
+            raise
+        words = f"unforeseen {type(error).__name__}: {error}; finished trials are kept"
+        raise CbmError(f"{words}; --debug shows where it happened") from None
 
 
 def _cores() -> int:
@@ -185,8 +212,8 @@ def _warn_of_long_trials(forecast: Forecast) -> None:
     note(f"warning: a trial such as {job.title} takes about {_span(forecast.trial)}; {remedy}")
 
 
-def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path, table: bool) -> None:
-    ending = _run(agenda, workers, scheduler)
+def _run_and_show(agenda: Agenda, workers: int, where: Mapping[str, Any], output: Path, table: bool) -> None:
+    ending = _run(agenda, workers, where)
     if table:
         _print_tables(agenda)
     for job, failure in ending.failed[:10]:
@@ -199,7 +226,7 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
         raise SystemExit(1)
 
 
-def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
+def _run(agenda: Agenda, workers: int, where: Mapping[str, Any]) -> Ending:
     from dataclasses import replace
 
     from cbm_cli.cli.progress import Display
@@ -211,7 +238,8 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
     elif agenda.done:
         done = f"{agenda.done:,} of {agenda.total:,} trials are done (in earlier runs)"
         note(f"{done}; {len(agenda.jobs):,} to run.")
-    if agenda.jobs and not scheduler:
+    cluster = _cluster(**where)
+    if agenda.jobs and not cluster:
         compile_kernels(agenda, lambda: note("Compiling the kernels (once for this version, about 40 s) ..."))
         slow = slow_jobs(agenda)
         if slow:
@@ -222,8 +250,10 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
             return run_agenda(
                 agenda,
                 workers=workers,
-                scheduler=scheduler,
+                cluster=cluster,
+                stall=where["stall"],
                 listen=display.listen,
+                say=display.say,
                 on_finished=display.finished,
             )
     except KeyboardInterrupt:
@@ -231,6 +261,23 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
         note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")
         note(f"  {program()} {shlex.join(sys.argv[1:])}\n")
         raise
+
+
+def _cluster(
+    scheduler: str | None, wait: float, stall: float, debug: bool, **tls: str | None
+) -> Cluster | None:
+    """The cluster that options ask for; CbmError for missing files."""
+    from cbm_cli.execution import Cluster
+
+    given = {name: file for name, file in tls.items() if file is not None}
+    for name, file in given.items():
+        if not os.access(file, os.R_OK):
+            raise CbmError(f"--{name.replace('_', '-')} {file}: there is no such file that can be read")
+    if given and not (scheduler or "").startswith("tls://"):
+        raise CbmError("--tls-ca, --tls-cert and --tls-key need --scheduler tls://HOST:PORT")
+    names = {"tls_ca": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
+    files = {names[name]: file for name, file in given.items()}
+    return Cluster(scheduler, wait, stall, files, debug) if scheduler else None
 
 
 def _print_tables(agenda: Agenda) -> None:
