@@ -1,8 +1,6 @@
 """Trials on workers: a crash takes no other trial down, and groups of trials change nothing."""
 
-import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -10,16 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Timer
 
-import pytest
-
-from cbm_cli import __version__
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.execution import Failure, Job, engines, worker
 from cbm_cli.execution.engines import in_process, on_local_workers
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.kernels import KERNEL_VERSION, source_hash
+from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
-from tests.builders import GRID, cbm, files
+from tests.builders import GRID, cbm
 
 SETTINGS = Settings(
     data={"name": "bars-and-stripes", "size": 2},

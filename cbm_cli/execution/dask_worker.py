@@ -15,6 +15,7 @@ from cbm_cli.machines.threads import one_thread
 _GRACE = 5.0  # seconds that trials have to return when their worker ends
 _stopped: set[str] = set()  # runs that this worker was asked to stop
 _running: list[int] = []  # packets that this worker runs
+_preparing = threading.Lock()
 _leaving = threading.Event()  # this worker ends
 _datasets: dict[str, Dataset] = {}
 
@@ -26,7 +27,8 @@ def work(message: bytes, token: str, number: int) -> bytes:
     ends, so do the results: nobody can fetch them from the worker any more.
     """
     own = get_worker()
-    _prepare(own)
+    with _preparing:  # two threads may come at once
+        _prepare(own)
     tasks, new = pickle.loads(message)
     _datasets.update({digest: pickle.loads(zlib.decompress(data)) for digest, data in new.items()})
     if any(digest not in _datasets for _, _, digest, *_ in tasks):
@@ -63,8 +65,11 @@ class _Farewell(WorkerPlugin):
     """Waits for the trials of a worker that ends, which SIGTERM makes it do."""
 
     def setup(self, worker: Worker) -> None:
+        def end(number: int, frame: object) -> None:
+            # A nanny that got the signal, too, is not there to be told; another one starts a new worker.
+            worker.loop.add_callback_from_signal(worker.close, nanny=False, reason="SIGTERM")
+
         if threading.current_thread() is threading.main_thread():
-            end = lambda *_: worker.loop.add_callback_from_signal(worker.close, reason="SIGTERM")  # noqa: E731
             signal.signal(signal.SIGTERM, end)
 
     async def teardown(self, worker: Worker) -> None:

@@ -259,4 +259,5 @@ def _context() -> multiprocessing.context.BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([serve.__module__])
+    os.environ["PYTHONSAFEPATH"] = "1"  # the server shall not import another cbm from the working folder
     return context
