@@ -10,9 +10,13 @@ import signal
 import sys
 from pathlib import Path
 
+from cbm_cli.cli import main
+
 KILLS = [f"{call}-{number}" for call in ("fsync", "replace") for number in range(1, 9)]
-ERRORS = [f"{call}-{name}" for call in ("fsync", "replace") for name in ("ENOSPC", "EDQUOT", "EIO", "EPERM")]
+ERRORS = ["fsync-ENOSPC", "fsync-EDQUOT", "fsync-EIO", "replace-ENOSPC", "replace-EPERM"]
 FULL, READ_ONLY = "full", "EROFS"
+GRID = Path(sys.argv[-1]).absolute() / "grid.yaml"
+COMMAND = ["run", str(GRID), "-o", "out", "-j", "0", "--no-table"]
 
 
 def break_disk(fault):
@@ -44,21 +48,17 @@ def run_forked(folder, fault):
         with open("said", "w") as said:
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)
-        from cbm_cli.cli import main
-
-        if fault:
-            break_disk(fault)
-        main(["run", "../grid.yaml", "-o", "out", "-j", "0", "--no-table"])
+        break_disk(fault)
+        main(COMMAND)
         os._exit(99)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 if __name__ == "__main__":
-    import cbm_cli.cli.run
-    import cbm_cli.execution  # noqa: F401  before the forks, which are then fast
-
-    for fault in ("", *KILLS, *ERRORS, FULL, READ_ONLY):
-        folder = Path(sys.argv[1]) / (fault or "none")
+    os.chdir(sys.argv[1])
+    main([*COMMAND, "-o", "warm"], standalone_mode=False)  # before the forks, which are then fast
+    for fault in (*KILLS, *ERRORS, FULL, READ_ONLY):
+        folder = Path(fault)
         folder.mkdir()
         code = run_forked(folder, fault)
         (folder / "code").write_text(str(code))

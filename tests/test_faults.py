@@ -16,10 +16,10 @@ from tests.processes import ROOT, LoopbackCluster, children, end_group, start_cb
 
 pytestmark = pytest.mark.slow
 SHORT = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "[00, dd]")  # 4 trials
-SLOW = SHORT.replace("updates: 100", "updates: 100000").replace("every: 20", "every: 50000")
-SLOW = SLOW.replace("trials: 2", "trials: 4")  # 8 trials of about half a second
-LONG = SHORT.replace("updates: 100", "updates: 2000000").replace("every: 20", "every: 1000000")
-LONG = LONG.replace("trials: 2", "trials: 1")  # 2 trials of several seconds
+SLOW = SHORT.replace("updates: 100", "updates: 60000").replace("every: 20", "every: 30000")
+SLOW = SLOW.replace("trials: 2", "trials: 4")  # 8 trials of a few tenths of a second
+LONG = SHORT.replace("updates: 100", "updates: 800000").replace("every: 20", "every: 400000")
+LONG = LONG.replace("trials: 2", "trials: 1")  # 2 trials of a few seconds
 
 
 def results_in(folder):
@@ -103,13 +103,12 @@ def test_a_run_that_is_ended_goes_on_with_the_same_command(grid, undisturbed, ho
     check_rerun(undisturbed(SLOW), kept, 8)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_all_processes_keeps_the_states_of_running_trials(grid, undisturbed, number):
+def test_sigterm_to_all_processes_keeps_the_states_of_running_trials(grid, undisturbed):
     grid(LONG)
     main = start_cbm("run", "grid.yaml", "-o", "out", "-j", 2)
     until(lambda: len(workers_of(main)) >= 2)
-    time.sleep(1.5)
-    end_group(main, number)
+    time.sleep(0.7)
+    end_group(main, signal.SIGTERM)
     assert main.wait(10) == 130
     assert len(list(Path("out").rglob("*.state.npz"))) == 2
     said = cbm("run", "grid.yaml", "-o", "out", "--dry-run", "-j", 0).stdout
@@ -202,11 +201,9 @@ def broken(tmp_path_factory):
     """The folders of runs with broken disks; see `faulty_disk`."""
     folder = tmp_path_factory.mktemp("disks")
     (folder / "grid.yaml").write_text(SHORT)
-    cbm("run", folder / "grid.yaml", "-o", folder / "warm", "-j", 0, "--no-table")  # compiles
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.faulty_disk", folder]
     subprocess.run(command, env=environment, check=True, timeout=120)
-    assert (folder / "none" / "code").read_text() == "0"
     return folder
 
 
@@ -230,9 +227,14 @@ def test_folders_that_are_removed_during_a_run_are_made_again(grid, undisturbed)
     main = start_cbm("run", "grid.yaml", "-o", "out", "-j", 2)
     until(finished)
     shutil.rmtree("out", ignore_errors=True)
-    main.communicate(timeout=60)
+    said = main.communicate(timeout=60)[1]
     assert main.returncode in (0, 2)
-    check_rerun(undisturbed(SLOW), finished(), 8)
+    assert "Traceback" not in said
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    expected = undisturbed(SLOW)
+    assert results_in("out").items() <= expected.items()
+    # where shorter trainings end is written before the trial: it may be gone
+    assert expected.keys() - results_in("out").keys() <= {name for name in expected if "/ends/" in name}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
