@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import sys
@@ -36,8 +37,11 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
     "-j", "--jobs", type=click.IntRange(0), help="Worker processes; 0: only this one. Default: all cores."
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, such as tcp://host:8786.")
+@click.option("--cluster", metavar="FILE.yaml", type=click.Path(path_type=Path), help="Use workers on SLURM.")
 @click.option(
-    "--wait", type=click.FloatRange(0), default=60, help="Seconds to wait for a scheduler and workers."
+    "--wait",
+    type=click.FloatRange(0),
+    help="Seconds to wait for a scheduler and workers. Default: 60, with --cluster any time.",
 )
 @click.option(
     "--stall", type=click.FloatRange(60), default=600, help="Seconds without an answer to give a worker up."
@@ -98,11 +102,12 @@ def run(
     agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
     _say_what_is_read(agenda)
     workers = _cores() if jobs is None else jobs
+    cluster = _cluster(**where)
     if dry_run:
-        _describe(agenda, workers)
+        _describe(agenda, workers, cluster)
     else:
         with _explained(where["debug"]):
-            _run_and_show(agenda, workers, where, output, table=not no_table)
+            _run_and_show(agenda, workers, cluster, where["stall"], output, table=not no_table)
     if missing:
         raise SystemExit(IncompleteError.exit_code)
     return None
@@ -178,8 +183,9 @@ def _say_what_is_read(agenda: Agenda) -> None:
         note(f"{which} with {agenda.asked:,} trials; {shared:,} are the same as others and run once")
 
 
-def _describe(agenda: Agenda, workers: int) -> None:
+def _describe(agenda: Agenda, workers: int, cluster: Cluster | None) -> None:
     from cbm_cli.execution import forecast_run
+    from cbm_cli.execution.slurm import job_script
 
     ways = {
         "resume where they were stopped": agenda.resumed,
@@ -189,6 +195,9 @@ def _describe(agenda: Agenda, workers: int) -> None:
     how = "".join(f"; {n:,} of them {way}" for way, n in ways.items() if n)
     trials = count(agenda.total, "trial")
     click.echo(f"{trials}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
+    if cluster and cluster.slurm:
+        workers = cluster.slurm.maximum * cluster.slurm.cores
+        click.echo(f"\n{job_script(cluster.slurm)}")
     if agenda.jobs:
         forecast = forecast_run(agenda, workers)
         times = "by the times of finished trials" if forecast.known else "by timing updates and evaluations"
@@ -212,8 +221,10 @@ def _warn_of_long_trials(forecast: Forecast) -> None:
     note(f"warning: a trial such as {job.title} takes about {_span(forecast.trial)}; {remedy}")
 
 
-def _run_and_show(agenda: Agenda, workers: int, where: Mapping[str, Any], output: Path, table: bool) -> None:
-    ending = _run(agenda, workers, where)
+def _run_and_show(
+    agenda: Agenda, workers: int, cluster: Cluster | None, stall: float, output: Path, table: bool
+) -> None:
+    ending = _run(agenda, workers, cluster, stall)
     if table:
         _print_tables(agenda)
     for job, failure in ending.failed[:10]:
@@ -226,7 +237,7 @@ def _run_and_show(agenda: Agenda, workers: int, where: Mapping[str, Any], output
         raise SystemExit(1)
 
 
-def _run(agenda: Agenda, workers: int, where: Mapping[str, Any]) -> Ending:
+def _run(agenda: Agenda, workers: int, cluster: Cluster | None, stall: float) -> Ending:
     from dataclasses import replace
 
     from cbm_cli.cli.progress import Display
@@ -238,7 +249,6 @@ def _run(agenda: Agenda, workers: int, where: Mapping[str, Any]) -> Ending:
     elif agenda.done:
         done = f"{agenda.done:,} of {agenda.total:,} trials are done (in earlier runs)"
         note(f"{done}; {len(agenda.jobs):,} to run.")
-    cluster = _cluster(**where)
     if agenda.jobs and not cluster:
         compile_kernels(agenda, lambda: note("Compiling the kernels (once for this version, about 40 s) ..."))
         slow = slow_jobs(agenda)
@@ -251,7 +261,7 @@ def _run(agenda: Agenda, workers: int, where: Mapping[str, Any]) -> Ending:
                 agenda,
                 workers=workers,
                 cluster=cluster,
-                stall=where["stall"],
+                stall=stall,
                 listen=display.listen,
                 say=display.say,
                 on_finished=display.finished,
@@ -264,20 +274,30 @@ def _run(agenda: Agenda, workers: int, where: Mapping[str, Any]) -> Ending:
 
 
 def _cluster(
-    scheduler: str | None, wait: float, stall: float, debug: bool, **tls: str | None
+    scheduler: str | None,
+    cluster: Path | None,
+    wait: float | None,
+    stall: float,
+    debug: bool,
+    **tls: str | None,
 ) -> Cluster | None:
-    """The cluster that options ask for; CbmError for missing files."""
+    """The cluster that options ask for; CbmError for files that are missing or wrong."""
     from cbm_cli.execution import Cluster
+    from cbm_cli.execution.slurm import read_slurm
 
-    given = {name: file for name, file in tls.items() if file is not None}
-    for name, file in given.items():
+    files = {name: file for name, file in tls.items() if file is not None}
+    for name, file in files.items():
         if not os.access(file, os.R_OK):
             raise CbmError(f"--{name.replace('_', '-')} {file}: there is no such file that can be read")
-    if given and not (scheduler or "").startswith("tls://"):
+    if files and not (scheduler or "").startswith("tls://"):
         raise CbmError("--tls-ca, --tls-cert and --tls-key need --scheduler tls://HOST:PORT")
+    if cluster and scheduler:
+        raise CbmError("--cluster starts a scheduler of its own; leave --scheduler out")
     names = {"tls_ca": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
-    files = {names[name]: file for name, file in given.items()}
-    return Cluster(scheduler, wait, stall, files, debug) if scheduler else None
+    files = {names[name]: file for name, file in files.items()}
+    if cluster:
+        return Cluster("", math.inf if wait is None else wait, stall, {}, debug, read_slurm(cluster))
+    return Cluster(scheduler, 60.0 if wait is None else wait, stall, files, debug) if scheduler else None
 
 
 def _print_tables(agenda: Agenda) -> None:

@@ -35,7 +35,8 @@ _ENVIRONMENT = (
 )
 _CONNECTING = 10.0  # seconds for which a scheduler is tried at the start
 _FETCHING = 30.0  # seconds in which a finished packet must arrive
-LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
+_SILENCE = 60.0  # seconds without an answer after which the scheduler is taken for lost
+_LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
 
 
 def on_cluster(
@@ -50,7 +51,7 @@ def on_cluster(
     Raises CbmError if the scheduler cannot be reached, or if there are no workers for too long.
     """
     if not cluster.debug:
-        _silence_dask()
+        silence_dask()
     backlog, limit = Backlog(jobs), _CONNECTING
     while backlog and not stopping.is_set():
         client = _connect(cluster, limit, stopping)
@@ -60,14 +61,16 @@ def on_cluster(
         try:
             yield from session.run(stopping)
         except _ConnectionLost:
-            say(f"{cluster.address}: the connection is lost; trying again for {duration(cluster.wait)}")
+            say(
+                f"{cluster.address}: the connection is lost; trying again for {duration(min(cluster.wait, _SILENCE))}"
+            )
             backlog.waiting.extendleft(job for packet in session.open for job in packet.open.values())
-            limit = cluster.wait
+            limit = min(cluster.wait, _SILENCE)
         finally:
             session.end()
 
 
-def _silence_dask() -> None:
+def silence_dask() -> None:
     """Keep Dask's own messages from the terminal; what matters to the user is said in other words."""
     names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
     for name in (*names, "distributed", "tornado", "asyncio"):
@@ -193,8 +196,8 @@ class _Session:
         with contextlib.suppress(Exception):
             while self.client.status == "running":
                 asked = self.client.nthreads(asynchronous=True)
-                self.inbox.put((self._see, dict(await asyncio.wait_for(asked, self.cluster.wait))))
-                await asyncio.sleep(LOOK_EVERY)
+                self.inbox.put((self._see, dict(await asyncio.wait_for(asked, _SILENCE))))
+                await asyncio.sleep(_LOOK_EVERY)
         self.inbox.put((self._lose_connection,))
 
     def _lose_connection(self) -> None:
@@ -257,8 +260,8 @@ class _Session:
             message += f"dask worker {address}; --wait SECONDS waits longer. Finished trials are kept"
             raise CbmError("\n".join([message, *self.refused]))
         elif not self.told and now - self.served > 2:
-            self.told = True
-            self.say(f"{address}: no usable worker; waiting up to {duration(wait)} (--wait) for one to join")
+            self.told, limit = True, "" if wait == math.inf else f" up to {duration(wait)} (--wait)"
+            self.say(f"{address}: no usable worker; waiting{limit} for one to join")
 
     # Trials
 

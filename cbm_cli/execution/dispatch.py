@@ -7,12 +7,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.engines import STALL, Cluster, Listener, Say, in_process, on_local_workers
 from cbm_cli.execution.jobs import Agenda, Job
+from cbm_cli.execution.slurm import slurm_workers
 from cbm_cli.execution.worker import Failure, Result
 from cbm_cli.results import Outcome, Progress
 
@@ -54,17 +55,20 @@ def run_agenda(
         for store in agenda.stores.values():
             store.write_summary()
 
+    def left() -> int:
+        return len(agenda.jobs) - ending.finished - len(ending.failed)
+
     def engine(jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
         if cluster:
             from cbm_cli.execution.cluster import on_cluster
 
-            return on_cluster(jobs, listen, stopping, cluster, say)
+            return on_cluster(jobs, listen, stopping, replace(cluster, address=address), say)
         if workers:
             return on_local_workers(jobs, listen, stopping, min(workers, len(jobs)), stall, say)
         return in_process(jobs, listen, stopping)
 
     try:
-        with _stopped_by_signals(stopping) as extend:
+        with _stopped_by_signals(stopping) as extend, _address(cluster, left) as address:
             for job, result in _dispatch(agenda, engine, stopping):
                 extend()
                 _keep(job, result, ending)
@@ -78,6 +82,16 @@ def run_agenda(
     if stopping.is_set():
         raise KeyboardInterrupt
     return ending
+
+
+@contextlib.contextmanager
+def _address(cluster: Cluster | None, left: Callable[[], int]) -> Iterator[str]:
+    """The address of the scheduler; that of a cluster on SLURM is started."""
+    if cluster and cluster.slurm and left():
+        with slurm_workers(cluster.slurm, left) as address:
+            yield address
+    else:
+        yield cluster.address if cluster else ""
 
 
 def _dispatch(

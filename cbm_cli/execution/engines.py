@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 
 from cbm_cli.execution.jobs import Job, Key
+from cbm_cli.execution.slurm import Slurm
 from cbm_cli.execution.worker import GROUP, Failure, Result, Task, serve, stretch
 from cbm_cli.results import Progress
 from cbm_cli.text import duration
@@ -39,6 +40,7 @@ class Cluster:
     stall: float = STALL
     tls: dict[str, str] = field(default_factory=dict)  # files, by the names that `Security` has for them
     debug: bool = False  # let Dask log
+    slurm: Slurm | None = None  # its scheduler and workers are started for the run
 
 
 def in_process(
