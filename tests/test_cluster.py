@@ -1,8 +1,12 @@
 """Trials on Dask clusters of real processes: who is used, who is refused, and what losses cost."""
 
+import contextlib
 import os
+import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +22,7 @@ from cbm_cli.execution.engines import Cluster, in_process
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Progress
 from tests.builders import GRID, cbm, files, toy_jobs
-from tests.processes import LoopbackCluster, end_group, until
+from tests.processes import ROOT, LoopbackCluster, end_group, until
 
 pytestmark = pytest.mark.slow
 LONG = {"updates": 10**9}
@@ -74,6 +78,24 @@ def dask(tmp_path):
     alone = LoopbackCluster(tmp_path)
     yield alone
     alone.end()
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """A SLURM that starts processes; the working folder is a new one, with a grid."""
+    (tmp_path / "bin").mkdir()
+    for name in ("sbatch", "srun", "scancel", "squeue"):
+        (tmp_path / "bin" / name).symlink_to(ROOT / "tests" / "stand_in_slurm.py")
+    path = f"{tmp_path / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    Path("experiments.yaml").write_text(GRID)
+    cbm("run", "experiments.yaml", "-o", "here", "-j", 0)
+    yield
+    for job in Path("jobs").glob("*"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(int(job.name), signal.SIGKILL)
 
 
 class Run:
@@ -262,3 +284,100 @@ def test_a_scheduler_that_is_lost_ends_the_run_and_one_that_comes_back_does_not(
     Timer(0, lambda: (until(lambda: end.results), dask.scheduler.kill())).start()
     with pytest.raises(CbmError, match=r"no Dask scheduler answered in 1 s.* Finished trials are kept"):
         end.finish()
+
+
+def trials_in(folder):
+    return {name: content for name, content in files(folder, ".csv", ".npz").items() if "summary" not in name}
+
+
+def test_the_documented_batch_script_gives_the_same_bytes(slurm):
+    text = (ROOT / "docs" / "clusters.md").read_text()
+    script = text.partition("```sh\n")[2].partition("```")[0]
+    for old, new in (("HOST=$(hostname)", "HOST=127.0.0.1"), ("--ntasks=64", "--ntasks=2")):
+        assert old in script
+        script = script.replace(old, new)
+    Path("cbm.sh").write_text(script)
+    said = subprocess.run(["sbatch", "cbm.sh"], capture_output=True, text=True, check=True).stdout
+    job = Path("jobs", said.split()[-1])
+    until(lambda: job.read_text().startswith("ended"), 60)
+    assert job.read_text() == "ended 0", Path("slurm.out").read_text()
+    assert trials_in("results") == trials_in("here")
+    assert "worker tcp://127.0.0.1" not in Path("slurm.out").read_text()  # all are used
+
+
+SLURM = """kind: slurm
+partition: cpu
+walltime: 00:10:00
+memory: 2GB
+cores: 1
+maximum: 2
+interface: lo
+"""
+
+
+def test_jobs_of_slurm_are_submitted_and_end_with_the_run(slurm):
+    Path("slurm.yaml").write_text(SLURM)
+    dry = cbm("run", "experiments.yaml", "--cluster", "slurm.yaml", "--dry-run", "-o", "there").stdout
+    assert "#SBATCH -p cpu" in dry
+    assert "#SBATCH -t 00:10:00" in dry
+    cbm("run", "experiments.yaml", "--cluster", "slurm.yaml", "-o", "there")
+    assert trials_in("there") == trials_in("here")
+    jobs = [*Path("jobs").glob("*")]
+    assert 1 <= len(jobs) <= 2
+    until(lambda: all(job.read_text() == "cancelled" for job in jobs))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("partition: cpu", "partition: nowhere"), "--cluster: SLURM refuses the job: .*invalid partition"),
+        (("partition", "partitoin"), r"slurm.yaml:2:1: partitoin: unknown field; did you mean partition\?"),
+        (("00:10:00", "00:00:59"), "slurm.yaml:3:11: walltime: a wall time under a minute"),
+        (("00:10:00", "soon"), "slurm.yaml:3:11: walltime: write the wall time as HOURS:MINUTES:SECONDS"),
+        (("memory: 2GB", "memory: much"), "slurm.yaml:4:9: memory: "),
+        (("memory: 2GB\n", ""), "slurm.yaml:1:1: memory: is missing"),
+        (("kind: slurm", "kind: pbs"), "slurm.yaml:1:7: kind: "),
+        (("maximum: 2", "maximum: 2\nminimum: 3"), "slurm.yaml: minimum: 3 is more than the maximum, 2"),
+    ],
+)
+def test_a_cluster_file_that_is_wrong_is_refused(slurm, change, words):
+    Path("slurm.yaml").write_text(SLURM.replace(*change))
+    said = cbm("run", "experiments.yaml", "--cluster", "slurm.yaml", "-o", "there", code=2).stderr
+    assert re.search(words, said)
+    assert not Path("there").exists() or not trials_in("there")
+
+
+def test_without_slurm_or_its_extra_the_remedy_is_named(slurm, monkeypatch):
+    Path("slurm.yaml").write_text(SLURM)
+    Path("bin/sbatch").unlink()
+    command = "run", "experiments.yaml", "--cluster", "slurm.yaml"
+    assert "there is no sbatch on this computer" in cbm(*command, code=2).stderr
+    monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
+    assert "pip install 'cbm-cli[slurm]'" in cbm(*command, code=2).stderr
+    assert "leave --scheduler out" in cbm(*command, "--scheduler", "tcp://localhost:1", code=2).stderr
+
+
+def test_tls_files_are_used_and_missing_ones_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID)
+    command = "run", "grid.yaml", "--scheduler", "tls://127.0.0.1:1"
+    assert "--tls-ca gone.pem: there is no such file" in cbm(*command, "--tls-ca", "gone.pem", code=2).stderr
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x"]
+    make += ["-keyout", "key.pem", "-out", "cert.pem"]
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate")
+    subprocess.run(make, check=True, capture_output=True)
+    pem = [str(tmp_path / name) for name in ("cert.pem", "cert.pem", "key.pem")]
+    options = [*zip(("--tls-ca-file", "--tls-cert", "--tls-key"), pem, strict=True)]
+    secure = LoopbackCluster(tmp_path, "--protocol", "tls", *[word for pair in options for word in pair])
+    try:
+        secure.add("--nthreads", "1")
+        keys = [word.replace("-file", "") for pair in options for word in pair]
+        cbm("run", "grid.yaml", "--scheduler", secure.address, *keys, "--no-table")
+        assert secure.address.startswith("tls://")
+        plain = secure.address.replace("tls", "tcp")
+        assert (
+            "need --scheduler tls://" in cbm("run", "grid.yaml", "--scheduler", plain, *keys, code=2).stderr
+        )
+    finally:
+        secure.end()

@@ -61,11 +61,9 @@ def on_cluster(
         try:
             yield from session.run(stopping)
         except _ConnectionLost:
-            say(
-                f"{cluster.address}: the connection is lost; trying again for {duration(min(cluster.wait, _SILENCE))}"
-            )
-            backlog.waiting.extendleft(job for packet in session.open for job in packet.open.values())
             limit = min(cluster.wait, _SILENCE)
+            say(f"{cluster.address}: the connection is lost; trying again for {duration(limit)}")
+            backlog.waiting.extendleft(job for packet in session.open for job in packet.open.values())
         finally:
             session.end()
 
