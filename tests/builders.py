@@ -16,7 +16,9 @@ import yaml
 from click.testing import CliRunner
 
 from cbm_cli.cli import main
+from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.execution import Job
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import Settings
 from cbm_cli.reference import states
@@ -247,3 +249,18 @@ def arrays(*alone, **named):
     stream = io.BytesIO()
     np.save(stream, *alone) if alone else np.savez(stream, **named)
     return stream.getvalue()
+
+
+def toy_jobs(*kinds, **changes):
+    """Jobs of trials of these classes, numbered from 0, on bars and stripes."""
+    base = {
+        "data": {"name": "bars-and-stripes", "size": 2},
+        "model": {"kind": "rbm", "hidden": 2},
+        "offsets": "dd^b",
+        "sampler": "CD-1",
+        "learning_rate": 0.1,
+        "updates": 20,
+        "batch": "full",
+    }
+    settings, data = Settings(**base | changes), load("bars-and-stripes", size=2)
+    return [Job(kind("test", settings, n, 1), "run", data, ()) for n, kind in enumerate(kinds)]

@@ -1,8 +1,6 @@
-"""Trials on workers: a crash takes no other trial down; a cluster started by hand gives the same bytes."""
+"""Trials on workers: a crash takes no other trial down, and groups of trials change nothing."""
 
-import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -10,17 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Timer
 
-import pytest
-
-from cbm_cli import __version__
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.execution import Failure, Job, engines, worker
-from cbm_cli.execution.cluster import on_cluster
 from cbm_cli.execution.engines import in_process, on_local_workers
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.kernels import KERNEL_VERSION, source_hash
+from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
-from tests.builders import GRID, cbm, files
+from tests.builders import GRID, cbm
 
 SETTINGS = Settings(
     data={"name": "bars-and-stripes", "size": 2},
@@ -131,7 +125,7 @@ def test_a_failed_trial_is_told_and_not_taken_as_done(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("grid.yaml").write_text(GRID)
     with monkeypatch.context() as broken:
-        broken.setattr("cbm_cli.trial.learner.first_machine", lambda *_: 1 / 0)
+        broken.setattr("cbm_cli.execution.worker.run_trial", lambda *_: 1 / 0)
         result = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table", code=1)
     assert "8 trials failed" in result.stderr
     assert "ZeroDivisionError" in next(Path("out").rglob("*.error.txt")).read_text()
@@ -139,59 +133,6 @@ def test_a_failed_trial_is_told_and_not_taken_as_done(tmp_path, monkeypatch):
     cbm("run", "grid.yaml", "-o", "out", "-j", 0)
     assert len(list(Path("out").rglob("trial-*.csv"))) == 8
     assert not list(Path("out").rglob("*.error.txt"))
-
-
-def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(tmp_path, monkeypatch, scheduler):
-    monkeypatch.chdir(tmp_path)
-    Path("grid.yaml").write_text(GRID)
-    cbm("run", "grid.yaml", "-o", "here", "-j", 0)
-    cbm("run", "grid.yaml", "-o", "there", "--scheduler", scheduler)
-    here, there = files("here", ".csv", ".npz"), files("there", ".csv", ".npz")
-    for found in (here, there):
-        found.pop("bars/summary.csv")  # it has the seconds
-    assert here == there
-    assert len(here) == 24  # of 8 trials: curve, machine, end
-
-
-@pytest.fixture(scope="module")
-def scheduler(tmp_path_factory):
-    """A scheduler and two workers in processes of their own; the address of the scheduler."""
-    place = tmp_path_factory.mktemp("dask") / "scheduler.json"
-
-    def start(program, *options):
-        command = [sys.executable, "-m", f"distributed.cli.{program}", *options]
-        command += ["--no-dashboard", "--scheduler-file", place]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    started = [start("dask_scheduler", "--host", "127.0.0.1", "--port", "0")]
-    started += [start("dask_worker", "--nthreads", "1") for _ in range(2)]
-    try:
-        deadline = time.monotonic() + 60
-        while not (place.exists() and place.read_text()) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        yield json.loads(place.read_text())["address"]
-    finally:
-        for process in reversed(started):
-            process.terminate()
-            process.wait(20)
-
-
-def test_a_worker_that_dies_on_a_cluster_is_blamed_once_alone(scheduler):
-    results = endings(on_cluster(jobs(Trial, Deadly, Raising, Trial), listen, Event(), scheduler))
-    assert [type(results[n]) for n in range(4)] == [Outcome, Failure, Failure, Outcome]
-    assert "worker died" in results[1].message
-
-
-def test_a_worker_of_another_version_is_refused_by_name(scheduler, monkeypatch):
-    monkeypatch.setattr("cbm_cli.execution.worker.version", lambda: "cbm 9.9")
-    results = endings(on_cluster(jobs(Trial, Trial), listen, Event(), scheduler))
-    for failure in results.values():
-        assert isinstance(failure, Failure)
-        assert re.match(
-            rf"worker tcp://127.0.0.1:\d+ has cbm {__version__}, kernel version {KERNEL_VERSION}, sources \w+"
-            "; this run needs cbm 9.9: install the same cbm there",
-            failure.message,
-        )
 
 
 def test_the_version_covers_every_source_of_a_package(tmp_path):

@@ -62,6 +62,10 @@ class Display:
         self.latest = f"{job.title}: {words}" if words else job.title
         self._print_now_and_then()
 
+    def say(self, message: str) -> None:
+        """Print a message above the progress."""
+        self.console.print(message, markup=False, highlight=False, soft_wrap=True)
+
     def _value(self, job: Job, value: float) -> str:
         """The first value of an evaluation, such as ``train cost 54.32``, in the scale of the table."""
         how = job.trial.settings

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shlex
 import sys
-from contextlib import nullcontext
+import traceback
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,9 +19,9 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from cbm_cli.execution import Agenda, Ending, Forecast
+    from cbm_cli.execution import Agenda, Cluster, Ending, Forecast
     from cbm_cli.execution.forecast import Span
     from cbm_cli.grid.read import Grid
 
@@ -34,6 +37,19 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
     "-j", "--jobs", type=click.IntRange(0), help="Worker processes; 0: only this one. Default: all cores."
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, such as tcp://host:8786.")
+@click.option("--cluster", metavar="FILE.yaml", type=click.Path(path_type=Path), help="Use workers on SLURM.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0),
+    help="Seconds to wait for a scheduler and workers. Default: 60, with --cluster any time.",
+)
+@click.option(
+    "--stall", type=click.FloatRange(60), default=600, help="Seconds without an answer to give a worker up."
+)
+@click.option("--tls-ca", metavar="FILE", help="Certificate authority of a scheduler at tls://HOST:PORT.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate of this client.")
+@click.option("--tls-key", metavar="FILE", help="Key of this client.")
+@click.option("--debug", is_flag=True, help="Show tracebacks, and what Dask logs.")
 @click.option("--trials", type=click.IntRange(1), help="Trials of each cell, instead of the grid's number.")
 @click.option(
     "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Set a field in every experiment."
@@ -53,7 +69,6 @@ def run(
     experiments: tuple[str, ...],
     output: Path,
     jobs: int | None,
-    scheduler: str | None,
     trials: int | None,
     changes: tuple[str, ...],
     available: bool,
@@ -62,6 +77,7 @@ def run(
     yes: bool,
     no_code: bool,
     no_table: bool,
+    **where: Any,
 ) -> None:
     """Run experiments of a YAML grid: the named ones, or the grid's default.
 
@@ -93,17 +109,32 @@ def run(
         _say_missing(missing)
         if not selected:
             raise IncompleteError("no data set of these experiments is here; nothing was run")
+    workers, cluster = cores() if jobs is None else jobs, _cluster(**where)
     with nullcontext() if dry_run else locked(output):
         agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
         _say_what_is_read(agenda)
-        workers = cores() if jobs is None else jobs
         if dry_run:
-            _describe(agenda, workers)
+            _describe(agenda, workers, cluster)
         else:
-            _run_and_show(agenda, workers, scheduler, output, table=not no_table)
+            with _explained(where["debug"]):
+                _run_and_show(agenda, workers, cluster, where["stall"], output, table=not no_table)
     if missing:
         raise SystemExit(IncompleteError.exit_code)
     return None
+
+
+@contextmanager
+def _explained(debug: bool) -> Iterator[None]:
+    """Turn an unforeseen exception into an error of one line, or with ``debug`` show all tracebacks."""
+    try:
+        yield
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        if isinstance(error, CbmError | click.ClickException | click.exceptions.Exit):
+            raise
+        words = f"unforeseen {type(error).__name__}: {error}; finished trials are kept"
+        raise CbmError(f"{words}; --debug shows where it happened") from None
 
 
 def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
@@ -158,8 +189,9 @@ def _say_what_is_read(agenda: Agenda) -> None:
         note(f"{which} with {agenda.asked:,} trials; {shared:,} are the same as others and run once")
 
 
-def _describe(agenda: Agenda, workers: int) -> None:
+def _describe(agenda: Agenda, workers: int, cluster: Cluster | None) -> None:
     from cbm_cli.execution import forecast_run
+    from cbm_cli.execution.slurm import job_script
 
     ways = {
         "resume where they were stopped": agenda.resumed,
@@ -169,6 +201,9 @@ def _describe(agenda: Agenda, workers: int) -> None:
     how = "".join(f"; {n:,} of them {way}" for way, n in ways.items() if n)
     trials = count(agenda.total, "trial")
     say(f"{trials}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
+    if cluster and cluster.slurm:
+        workers = cluster.slurm.maximum * cluster.slurm.cores
+        say(f"\n{job_script(cluster.slurm)}")
     if agenda.jobs:
         forecast = forecast_run(agenda, workers)
         times = "by the times of finished trials" if forecast.known else "by timing updates and evaluations"
@@ -192,8 +227,10 @@ def _warn_of_long_trials(forecast: Forecast) -> None:
     note(f"warning: a trial such as {job.title} takes about {_span(forecast.trial)}; {remedy}")
 
 
-def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path, table: bool) -> None:
-    ending = _run(agenda, workers, scheduler)
+def _run_and_show(
+    agenda: Agenda, workers: int, cluster: Cluster | None, stall: float, output: Path, table: bool
+) -> None:
+    ending = _run(agenda, workers, cluster, stall)
     if table:
         _print_tables(agenda)
     for job, failure in ending.failed[:10]:
@@ -206,7 +243,7 @@ def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: P
         raise SystemExit(1)
 
 
-def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
+def _run(agenda: Agenda, workers: int, cluster: Cluster | None, stall: float) -> Ending:
     from dataclasses import replace
 
     from cbm_cli.cli.progress import Display
@@ -218,7 +255,7 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
     elif agenda.done:
         done = f"{agenda.done:,} of {agenda.total:,} trials are done (in earlier runs)"
         note(f"{done}; {len(agenda.jobs):,} to run.")
-    if agenda.jobs and not scheduler:
+    if agenda.jobs and not cluster:
         compile_kernels(agenda, note)
         slow = slow_jobs(agenda)
         if slow:
@@ -229,8 +266,10 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
             return run_agenda(
                 agenda,
                 workers=workers,
-                scheduler=scheduler,
+                cluster=cluster,
+                stall=stall,
                 listen=display.listen,
+                say=display.say,
                 on_finished=display.finished,
             )
     except KeyboardInterrupt:
@@ -238,6 +277,33 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
         note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")
         note(f"  {program()} {shlex.join(sys.argv[1:])}\n")
         raise
+
+
+def _cluster(
+    scheduler: str | None,
+    cluster: Path | None,
+    wait: float | None,
+    stall: float,
+    debug: bool,
+    **tls: str | None,
+) -> Cluster | None:
+    """The cluster that options ask for; CbmError for files that are missing or wrong."""
+    from cbm_cli.execution import Cluster
+    from cbm_cli.execution.slurm import read_slurm
+
+    files = {name: file for name, file in tls.items() if file is not None}
+    for name, file in files.items():
+        if not os.access(file, os.R_OK):
+            raise CbmError(f"--{name.replace('_', '-')} {file}: there is no such file that can be read")
+    if files and not (scheduler or "").startswith("tls://"):
+        raise CbmError("--tls-ca, --tls-cert and --tls-key need --scheduler tls://HOST:PORT")
+    if cluster and scheduler:
+        raise CbmError("--cluster starts a scheduler of its own; leave --scheduler out")
+    names = {"tls_ca": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
+    files = {names[name]: file for name, file in files.items()}
+    if cluster:
+        return Cluster("", math.inf if wait is None else wait, stall, {}, debug, read_slurm(cluster))
+    return Cluster(scheduler, 60.0 if wait is None else wait, stall, files, debug) if scheduler else None
 
 
 def _print_tables(agenda: Agenda) -> None:

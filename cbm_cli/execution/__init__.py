@@ -1,6 +1,7 @@
 """Trials to workers and back: in this process, on local processes, or on a Dask cluster."""
 
 from cbm_cli.execution.dispatch import Ending, run_agenda
+from cbm_cli.execution.engines import Cluster
 from cbm_cli.execution.evaluating import evaluate_trials
 from cbm_cli.execution.forecast import Forecast, compile_kernels, forecast_run, slow_jobs
 from cbm_cli.execution.jobs import Agenda, Job, make_agenda, only_available
@@ -9,6 +10,7 @@ from cbm_cli.execution.worker import Failure
 
 __all__ = [
     "Agenda",
+    "Cluster",
     "Ending",
     "Failure",
     "Forecast",

@@ -6,17 +6,19 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.engines import Listener, in_process, on_local_workers
+from cbm_cli.execution.engines import STALL, Cluster, Listener, Say, in_process, on_local_workers
 from cbm_cli.execution.jobs import Agenda, Job
+from cbm_cli.execution.slurm import slurm_workers
 from cbm_cli.execution.worker import Failure, Result
 from cbm_cli.results import Outcome, Progress
 
 SUMMARY_EVERY = 20.0  # seconds between two updates of the summaries, more if they take long
+LAST_CALL = 6.5  # seconds that everything has to end after Ctrl-C
 
 
 @dataclass
@@ -31,14 +33,17 @@ def run_agenda(
     agenda: Agenda,
     *,
     workers: int,
-    scheduler: str | None = None,
+    cluster: Cluster | None = None,
+    stall: float = STALL,
     listen: Listener = lambda *news: None,
+    say: Say = lambda message: None,
     on_finished: Callable[[Job, Outcome], None] = lambda job, outcome: None,
 ) -> Ending:
     """Run every job of the agenda and write its outcome.
 
-    Trials run on ``workers`` processes (0: in this one), or on the Dask cluster of ``scheduler``. Ctrl-C
-    raises KeyboardInterrupt once all finished trials and the progress of the others are written.
+    Trials run on ``workers`` processes (0: in this one), which may be silent for ``stall`` seconds, or on a
+    Dask cluster. Ctrl-C raises KeyboardInterrupt once all finished trials and the progress of the others are
+    written. ``listen`` gets reports of trials, ``say`` messages for the user.
     """
     ending, stopping, due = Ending(), threading.Event(), time.monotonic() + SUMMARY_EVERY
     commit = _git_commit()
@@ -53,9 +58,22 @@ def run_agenda(
         now = time.monotonic()
         return now + max(SUMMARY_EVERY, 20 * (now - began))
 
+    def left() -> int:
+        return len(agenda.jobs) - ending.finished - len(ending.failed)
+
+    def engine(jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
+        if cluster:
+            from cbm_cli.execution.cluster import on_cluster
+
+            return on_cluster(jobs, listen, stopping, replace(cluster, address=address), say)
+        if workers:
+            return on_local_workers(jobs, listen, stopping, min(workers, len(jobs)), stall, say)
+        return in_process(jobs, listen, stopping)
+
     try:
-        with _stopped_by_signals(stopping):
-            for job, result in _dispatch(agenda, workers, scheduler, listen, stopping):
+        with _stopped_by_signals(stopping) as extend, _address(cluster, left) as address:
+            for job, result in _dispatch(agenda, engine, stopping):
+                extend()
                 _keep(job, result, ending)
                 if isinstance(result, Outcome):
                     on_finished(job, result)
@@ -70,8 +88,18 @@ def run_agenda(
     return ending
 
 
+@contextlib.contextmanager
+def _address(cluster: Cluster | None, left: Callable[[], int]) -> Iterator[str]:
+    """The address of the scheduler; that of a cluster on SLURM is started."""
+    if cluster and cluster.slurm and left():
+        with slurm_workers(cluster.slurm, left) as address:
+            yield address
+    else:
+        yield cluster.address if cluster else ""
+
+
 def _dispatch(
-    agenda: Agenda, workers: int, scheduler: str | None, listen: Listener, stopping: threading.Event
+    agenda: Agenda, engine: Callable[[Sequence[Job]], Iterator[tuple[Job, Result]]], stopping: threading.Event
 ) -> Iterator[tuple[Job, Result]]:
     for wave in agenda.waves():
         _pack(agenda)  # this wave may read what the last one wrote
@@ -83,14 +111,8 @@ def _dispatch(
                 jobs.append(job)
             except CbmError as error:
                 yield job, Failure(str(error))
-        if scheduler and jobs:
-            from cbm_cli.execution.cluster import on_cluster
-
-            yield from on_cluster(jobs, listen, stopping, scheduler)
-        elif workers and jobs:
-            yield from on_local_workers(jobs, listen, stopping, min(workers, len(jobs)))
-        else:
-            yield from in_process(jobs, listen, stopping)
+        if jobs:
+            yield from engine(jobs)
         if stopping.is_set():
             return
 
@@ -120,21 +142,40 @@ def _keep(job: Job, result: Result, ending: Ending) -> None:
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(stopping: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM sets ``stopping``, the second ends the process at once."""
+def _stopped_by_signals(stopping: threading.Event) -> Iterator[Callable[[], None]]:
+    """The first Ctrl-C or SIGTERM sets ``stopping``, the second ends the process at once.
+
+    Where nothing looks at ``stopping``, as in a recorder that hangs, KeyboardInterrupt is raised LAST_CALL
+    seconds later, and if that is not heeded either the process ends. The function that is yielded gives as
+    much time again.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
+    timed = hasattr(signal, "setitimer")
+
+    def extend() -> None:
+        if timed and stopping.is_set():
+            signal.setitimer(signal.ITIMER_REAL, LAST_CALL)
 
     def stop(number: int, frame: object) -> None:
         if stopping.is_set():
             os._exit(130)
         stopping.set()
+        extend()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(130))
+        signal.setitimer(signal.ITIMER_REAL, 2.5)
+        raise KeyboardInterrupt
+
+    handlers = {signal.SIGINT: stop, signal.SIGTERM: stop} | ({signal.SIGALRM: interrupt} if timed else {})
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        yield
+        yield extend
     finally:
+        if timed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
 

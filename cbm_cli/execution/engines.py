@@ -6,18 +6,41 @@ Once ``stopping`` is set, running trials return their progress and no other star
 """
 
 import contextlib
+import math
 import multiprocessing
+import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 
-from cbm_cli.execution.jobs import Job
-from cbm_cli.execution.worker import Failure, Result, serve, stretch
+from cbm_cli.execution.jobs import Job, Key
+from cbm_cli.execution.slurm import Slurm
+from cbm_cli.execution.worker import GROUP, Failure, Result, Task, serve, stretch
 from cbm_cli.results import Progress
+from cbm_cli.text import duration
 
 Listener = Callable[[str, int, int, float], None]  # run-id, trial number, update, latest value
+Say = Callable[[str], None]  # gets messages for the user
 PATIENCE = 4.0  # seconds that stopped trials have to return
+STALL = 600.0  # seconds without an answer after which a worker is given up
+MOST = 200  # trials of a packet
+TRIES = 3  # workers that may be lost during a trial before it fails
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Dask cluster to run on."""
+
+    address: str  # of the scheduler, such as tcp://host:8786
+    wait: float = 60.0  # seconds without scheduler or workers after which a run ends
+    stall: float = STALL
+    tls: dict[str, str] = field(default_factory=dict)  # files, by the names that `Security` has for them
+    debug: bool = False  # let Dask log
+    slurm: Slurm | None = None  # its scheduler and workers are started for the run
 
 
 def in_process(
@@ -34,50 +57,178 @@ def in_process(
                 break
 
 
+class Packet:
+    """Trials that go to a worker in one message."""
+
+    def __init__(self, jobs: Iterable[Job], progress: dict[Key, Progress], alone: bool) -> None:
+        self.open = {job.key: job for job in jobs}  # those without an answer
+        self.alone = alone  # nothing else may run on its worker
+        self.tasks: list[Task] = []
+        for job in self.open.values():
+            since = progress.pop(job.key, None) or job.since()
+            self.tasks.append((job.trial, job.run_id, job.data.digest, since, job.sources))
+        self.sent = self.heard = time.monotonic()
+
+    def news_of(self, known: set[str]) -> dict:
+        """Return the data sets that are not among these digests, and add them there."""
+        new = {job.data.digest: job.data for job in self.open.values() if job.data.digest not in known}
+        known |= new.keys()
+        return new
+
+
+class Backlog:
+    """The trials that wait for a worker.
+
+    Short trials go in packets of about GROUP seconds. A trial whose worker was lost goes to another one,
+    where it runs alone: then it is known which trial is to blame if that one is lost, too.
+    """
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self.waiting = deque(jobs)
+        self.suspects: deque[Job] = deque()
+        self.losses: Counter[Key] = Counter()
+        self.progress: dict[Key, Progress] = {}  # of waiting trials that came back
+        self.seconds = GROUP  # of a trial, lately
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.suspects)
+
+    def take(self, free: bool, threads: int) -> Packet | None:
+        """Return the next trials for a worker, or None.
+
+        ``free`` if nothing runs on it. All ``threads`` of the workers shall finish together: packets become
+        smaller towards the end.
+        """
+        if self.suspects:
+            return Packet([self.suspects.popleft()], self.progress, alone=True) if free else None
+        share = math.ceil(len(self.waiting) / (2 * max(threads, 1)))
+        size = min(share, MOST, max(1, int(GROUP / self.seconds)))
+        jobs = [self.waiting.popleft() for _ in range(size)]
+        return Packet(jobs, self.progress, alone=False) if jobs else None
+
+    def answer(self, packet: Packet, key: Key, result: Result) -> tuple[Job, Result]:
+        """Take a trial's result out of a packet; one that only made progress waits again, at the front."""
+        job = packet.open.pop(key)
+        if isinstance(result, Progress):
+            self.progress[key] = result
+            self.waiting.appendleft(job)
+        return job, result
+
+    def close(self, packet: Packet) -> None:
+        """End a packet whose worker has returned; trials that it did not begin wait again."""
+        answered = len(packet.tasks) - len(packet.open)
+        if answered:
+            latest = (time.monotonic() - packet.sent) / answered
+            self.seconds = max(GROUP / MOST, 0.5 * (self.seconds + latest))
+        self.waiting.extendleft(reversed(packet.open.values()))
+
+    def lose(self, packet: Packet, running: int, why: str) -> Iterator[tuple[Job, Result]]:
+        """End a packet whose worker is lost; the first ``running`` open trials were perhaps to blame."""
+        for place, job in enumerate(packet.open.values()):
+            self.losses[job.key] += place < running
+            if place >= running:
+                self.waiting.appendleft(job)
+            elif self.losses[job.key] < TRIES:
+                self.suspects.append(job)
+            else:
+                yield job, Failure(f"{why}, {TRIES} times on different workers (out of memory?)")
+
+
 def on_local_workers(
-    jobs: Sequence[Job], listen: Listener, stopping: threading.Event, workers: int
+    jobs: Sequence[Job],
+    listen: Listener,
+    stopping: threading.Event,
+    workers: int,
+    stall: float = STALL,
+    say: Say = lambda message: None,
 ) -> Iterator[tuple[Job, Result]]:
-    """Run the trials on worker processes of this computer, one thread each."""
-    waiting, told, deadline = iter(jobs), False, 0.0
-    idle: list[_Worker] = []
-    busy: dict[Connection, _Worker] = {}
+    """Run the trials on worker processes of this computer, one thread each.
 
-    def start_next() -> None:
-        job = None if stopping.is_set() else next(waiting, None)
-        if job is not None:
-            worker = idle.pop() if idle else _Worker()
-            busy[worker.connection] = worker
-            worker.start(job)
-
+    A worker that does not answer for ``stall`` seconds is ended; ``say`` gets messages for the user.
+    """
+    crew, deadline = _Crew(Backlog(jobs), listen, workers), math.inf
     try:
-        for _ in range(workers):
-            start_next()
-        while busy and not (told and time.monotonic() > deadline):
-            if stopping.is_set() and not told:
-                told, deadline = True, time.monotonic() + PATIENCE
-                for worker in busy.values():
-                    worker.tell(None)
-            for connection in wait([*busy], timeout=0.1):
-                worker = busy[connection]
-                job, message = worker.job, worker.answer()
-                if isinstance(message, tuple):
-                    listen(*job.key, *message)
-                    continue
-                if told or not isinstance(message, Progress):
-                    del busy[connection]
-                    if not worker.died:
-                        idle.append(worker)
-                    start_next()
-                yield job, message
+        while time.monotonic() < deadline:
+            if not stopping.is_set():
+                crew.assign()
+            elif deadline == math.inf:
+                deadline = time.monotonic() + PATIENCE
+                crew.tell_to_stop()
+            if not crew.busy:
+                return
+            for connection in wait([*crew.busy], timeout=0.1):
+                yield from crew.hear(connection)
+                deadline = max(deadline, time.monotonic() + PATIENCE) if deadline < math.inf else deadline
+            yield from crew.give_up(stall, say)
     finally:
-        for worker in idle:
+        crew.end()
+
+
+class _Crew:
+    """The worker processes of a run."""
+
+    def __init__(self, backlog: Backlog, listen: Listener, size: int) -> None:
+        self.backlog, self.listen, self.size = backlog, listen, size
+        self.idle: list[_Worker] = []
+        self.busy: dict[Connection, _Worker] = {}
+
+    def assign(self) -> None:
+        """Give every worker without trials some."""
+        while len(self.busy) < self.size and self.backlog:
+            worker = self.idle.pop() if self.idle else _Worker()
+            worker.start(self.backlog.take(True, self.size))
+            self.busy[worker.connection] = worker
+
+    def hear(self, connection: Connection) -> Iterator[tuple[Job, Result]]:
+        """Receive a message of a worker."""
+        worker = self.busy[connection]
+        packet = worker.packet
+        packet.heard = time.monotonic()
+        try:
+            message = connection.recv()
+        except (EOFError, OSError):
+            del self.busy[connection]
+            yield from self.backlog.lose(packet, 1, "its worker died")
+            return
+        if isinstance(message, bool):
+            del self.busy[connection]
+            self.backlog.close(packet)
+            if not message:
+                self.idle.append(worker)
+        elif isinstance(message, list):
+            for answer in message:
+                yield self.backlog.answer(packet, *answer)
+        elif message:
+            self.listen(*message)
+
+    def give_up(self, stall: float, say: Say) -> Iterator[tuple[Job, Result]]:
+        """End workers that do not answer; their trials go elsewhere."""
+        for connection, worker in [*self.busy.items()]:
+            if time.monotonic() - worker.packet.heard > stall:
+                del self.busy[connection]
+                worker.kill()
+                say(f"worker process {worker.process.pid}: no answer for {duration(stall)}; it was ended")
+                yield from self.backlog.lose(worker.packet, 1, f"no answer for {duration(stall)}")
+
+    def tell_to_stop(self) -> None:
+        """Ask all running trials to return."""
+        for worker in self.busy.values():
             worker.tell(None)
-        for worker in busy.values():  # after an error here, or without an answer in time
-            worker.process.kill()
+
+    def end(self) -> None:
+        """End all workers: those with trials (after an error, or without an answer in time) at once."""
+        for worker in self.idle:
+            worker.tell(None)
+        for worker in self.busy.values():
+            worker.kill()
+        deadline = time.monotonic() + 1
+        for worker in self.idle:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            worker.kill()
 
 
 class _Worker:
-    """A worker process, and the trial that it runs."""
+    """A worker process, and the trials that it runs."""
 
     def __init__(self) -> None:
         context = _context()
@@ -86,27 +237,22 @@ class _Worker:
         self.process.start()
         theirs.close()
         self.known: set[str] = set()  # digests of the data sets that it has
-        self.died = False
 
-    def start(self, job: Job) -> None:
-        """Send a trial, with its data if this worker does not have them."""
-        self.job, digest = job, job.data.digest
-        data = None if digest in self.known else job.data
-        self.known.add(digest)
-        self.tell((job.trial, digest, data, job.since(), job.sources))
+    def start(self, packet: Packet) -> None:
+        """Send trials, with their data if this worker does not have them."""
+        self.packet = packet
+        self.tell((packet.tasks, packet.news_of(self.known)))
 
     def tell(self, message: object) -> None:
         """Send a message; the death of a worker shows when its answer is read."""
         with contextlib.suppress(OSError):
             self.connection.send(message)
 
-    def answer(self) -> Result | tuple[int, float]:
-        """Receive a result or a report; a Failure if the worker has died."""
-        try:
-            return self.connection.recv()
-        except (EOFError, OSError):
-            self.died = True
-            return Failure("its worker died (out of memory?)")
+    def kill(self) -> None:
+        """End the process, also if it is stopped, or if the server that forked it is gone."""
+        if self.process.exitcode in (None, 255):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
 def _context() -> multiprocessing.context.BaseContext:
@@ -115,4 +261,5 @@ def _context() -> multiprocessing.context.BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([serve.__module__])
+    os.environ["PYTHONSAFEPATH"] = "1"  # the server shall not import another cbm from the working folder
     return context

@@ -1,9 +1,11 @@
-"""What runs beside the data of a trial: its stretches, in this process, a worker process or a Dask worker."""
+"""What runs beside the data of a trial: its stretches, in this process or on a worker."""
 
+import pickle
 import signal
+import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
@@ -20,8 +22,9 @@ from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compiled
 
 STRETCH = 30.0  # seconds after which a trial comes back to be saved
+GROUP = 0.5  # seconds after which a worker begins no further trial of a packet
 REPORT_EVERY = 1.0  # seconds between two reports of a trial
-_stopped: set[str] = set()  # runs that a Dask worker was asked to stop
+ALIVE_EVERY = 20.0  # seconds between two signs of life of a worker that has nothing to report
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,11 @@ class Failure:
 
 Result = Outcome | Progress | Failure
 Report = Callable[[int, float], None]  # called with the update and the latest value of a trial
+# A trial, its run-id, the digest of its data, its progress so far, and texts of a user's own recorders
+Task = tuple[Trial, str, str, Progress | None, dict[str, str]]
 
 
-def failure_of(error: Exception) -> Failure:
+def failure_of(error: BaseException) -> Failure:
     """Return what to say of an exception."""
     message = str(error) if isinstance(error, CbmError) else f"{type(error).__name__}: {error}"
     return Failure(message, "".join(traceback.format_exception(error)))
@@ -58,54 +63,71 @@ def stretch(
 
     try:
         return run_trial(trial, data, since, report, should_pause, compiled(sources), should_stop)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's recorder may call sys.exit
         return failure_of(error)
 
 
-def now_and_then(report: Report) -> Report:
-    """Return a report that passes at most one of its calls per REPORT_EVERY seconds on."""
-    reported = time.monotonic()
+def run_packet(
+    tasks: Sequence[Task],
+    datasets: Mapping[str, Dataset],
+    tell: Callable[..., None],
+    stopped: Callable[[], bool],
+) -> Iterator[tuple[tuple[str, int], Result]]:
+    """Run trials for about GROUP seconds, at least a stretch of the first; yield their keys and results.
 
-    def reporting(update: int, value: float) -> None:
-        nonlocal reported
-        if time.monotonic() - reported >= REPORT_EVERY:
-            reported = time.monotonic()
-            report(update, value)
+    ``tell`` gets the reports: run-id, trial number, update and value, or nothing as a sign of life. Trials
+    that are not yielded were not begun.
+    """
+    began, alive = time.monotonic(), now_and_then(tell, ALIVE_EVERY)
 
-    return reporting
+    def should_stop() -> bool:
+        alive()
+        return stopped()
+
+    for trial, run_id, digest, since, sources in tasks:
+        key = run_id, trial.number
+        report = now_and_then(lambda *news, key=key: tell(*key, *news), REPORT_EVERY)
+        yield key, stretch(trial, datasets[digest], since, sources, report, should_stop)
+        if stopped() or time.monotonic() - began > GROUP:
+            return
 
 
-# A worker process of this computer
+def now_and_then(call: Callable[..., None], every: float) -> Callable[..., None]:
+    """Return a function that passes at most one of its calls in ``every`` seconds on."""
+    called = time.monotonic()
+
+    def calling(*arguments: Any) -> None:
+        nonlocal called
+        if time.monotonic() - called >= every:
+            called = time.monotonic()
+            call(*arguments)
+
+    return calling
 
 
 def serve(connection: Connection) -> None:
-    """Run the trials that arrive on a connection, and send reports (tuples) and results back.
+    """Run the packets that arrive on a connection; the life of a worker process of this computer.
 
-    A message that arrives during a trial, or the end of the connection, stops it; None ends the process.
+    It sends reports (``tell`` of `run_packet`) as tuples, each key with its result, and after each packet
+    whether it leaves. A message that arrives during a packet, or the end of the connection, stops the trial;
+    so does SIGTERM, after which the worker leaves. None ends it.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):  # the coordinator decides when to stop
-        signal.signal(number, signal.SIG_IGN)
+    leaving: list[int] = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides when to stop
+    signal.signal(signal.SIGTERM, lambda number, frame: leaving.append(number))
     datasets: dict[str, Dataset] = {}
     try:
-        while (task := connection.recv()) is not None:
-            trial, digest, data, result, sources = task
-            data = datasets.setdefault(digest, data)
-            report = now_and_then(lambda *news: connection.send(news))
-            while True:
-                result = stretch(trial, data, result, sources, report, connection.poll)
-                connection.send(result)
-                if not isinstance(result, Progress) or connection.poll():
-                    break
+        while not leaving and (message := connection.recv()) is not None:
+            tasks, new = message
+            datasets |= new
+            stopped = lambda: bool(leaving) or connection.poll()  # noqa: E731
+            for answer in run_packet(tasks, datasets, lambda *news: connection.send(news), stopped):
+                connection.send([answer])
+            connection.send(bool(leaving))
     except (EOFError, OSError):  # the coordinator is gone
         pass
-
-
-# A worker of a Dask cluster
-
-
-def stop(token: str) -> None:
-    """Stop the trials of a run on this worker as soon as possible."""
-    _stopped.add(token)
 
 
 @cache
@@ -115,27 +137,12 @@ def version() -> str:
     return f"cbm {cbm_cli.__version__}, kernel version {KERNEL_VERSION}, sources {sources}"
 
 
-def work(expected: str, *facts: Any) -> Result:
-    """Run a stretch of a trial; ``facts`` are the arguments of `advance`, which may differ between versions.
-
-    A worker of another version than the coordinator's is refused: its numbers would differ.
-    """
-    if version() != expected:
-        from distributed import get_worker
-
-        raise CbmError(
-            f"worker {get_worker().address} has {version()}; this run needs {expected}: install the same cbm "
-            "there, or stop that worker, and run again"
-        )
-    return advance(*facts)
+def environment() -> str:
+    """Return `version`, and what else decides how objects travel and numbers are kept."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    return f"{version()}, Python {python}, {sys.byteorder}-endian"
 
 
-def advance(
-    trial: Trial, run_id: str, data: Dataset, since: Progress | None, token: str, sources: dict[str, str]
-) -> Result:
-    """Run a stretch of a trial and report to the coordinator under ``token``."""
-    from distributed import get_worker
-
-    log = get_worker().log_event
-    report = now_and_then(lambda *news: log(token, (run_id, trial.number, *news)))
-    return stretch(trial, data, since, sources, report, lambda: token in _stopped)
+def packed(tasks: Sequence[Task], new: Mapping[str, bytes]) -> bytes:
+    """Return trials, and data sets that a worker does not have, as bytes."""
+    return pickle.dumps((tasks, new), protocol=pickle.HIGHEST_PROTOCOL)

@@ -93,7 +93,7 @@ def _reported(file: str, where: str = "") -> Iterator[None]:
     """Turn any exception into a CbmError that names the last line of the user's file in its traceback."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == file]
         if isinstance(error, SyntaxError) and error.filename == file:

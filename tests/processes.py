@@ -1,0 +1,88 @@
+"""Real processes for tests: the command line, and Dask clusters on loopback."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def until(condition, seconds=30.0):
+    """Wait until a condition holds, and return what it returned; fail after some seconds."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "nothing happened in time"
+        time.sleep(0.02)
+    return found
+
+
+def start(*command, path=ROOT, **options):
+    """Start a Python module with arguments, in a process group of its own."""
+    environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}", "COLUMNS": "300"}
+    return subprocess.Popen(
+        [sys.executable, "-m", *map(str, command)],
+        env=environment | options.pop("env", {}),
+        start_new_session=True,
+        text=True,
+        **{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options,
+    )
+
+
+def start_cbm(*arguments, **options):
+    """Start the command line; its stderr can be read."""
+    return start("cbm_cli.cli", *arguments, stderr=subprocess.PIPE, **options)
+
+
+def children(pid):
+    """Process ids of all descendants."""
+    table = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            table.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, new = [], [pid]
+    while new:
+        new = [child for parent in new for child in table.get(parent, ())]
+        found += new
+    return found
+
+
+def end_group(process, number=signal.SIGKILL):
+    """Send a signal to a process and all that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+class LoopbackCluster:
+    """A Dask scheduler and workers as processes."""
+
+    def __init__(self, folder, *options):
+        self.place, self.options, self.workers = Path(folder) / "scheduler.json", options, []
+        self.scheduler = self.start_scheduler(0)
+        self.address = until(lambda: self.place.exists() and self.place.read_text())
+        self.address = json.loads(self.place.read_text())["address"]
+
+    def start_scheduler(self, port):
+        """Start the scheduler, again if it has ended."""
+        host = "--host", "127.0.0.1", "--port", port
+        return self._start("scheduler", *host, "--scheduler-file", self.place)
+
+    def add(self, *options, **keywords):
+        """Start a worker; the options are those of ``dask worker``."""
+        self.workers.append(self._start("worker", self.address, "--host", "127.0.0.1", *options, **keywords))
+        return self.workers[-1]
+
+    def _start(self, program, *options, **keywords):
+        command = f"distributed.cli.dask_{program}", "--no-dashboard", *options, *self.options
+        return start(*command, cwd=self.place.parent, **keywords)
+
+    def end(self):
+        """End all processes."""
+        for process in (*self.workers, self.scheduler):
+            end_group(process)
+            process.wait(20)
