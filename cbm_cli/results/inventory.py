@@ -172,6 +172,8 @@ def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> list[Path]:
     """Return the folders of runs, ends and pre-trained layers, except those wanted of an experiment."""
     found = []
     for experiment in results.experiments():
+        if (results.folder / experiment).is_symlink():
+            continue
         folder, kept = results.folder / experiment, wanted.get(experiment, set())
         for kind in ("trials", _COURSES, _PRETRAINED):
             found += [folder / kind / name for name in sorted(_folders(folder / kind) - kept)]
@@ -199,4 +201,7 @@ def size_of(folder: Path) -> int:
 
 
 def _folders(place: Path) -> set[str]:
-    return {folder.name for folder in place.iterdir() if folder.is_dir()} if place.is_dir() else set()
+    """Names of the folders in a folder, without links, which may lead to folders of others."""
+    if place.is_symlink() or not place.is_dir():
+        return set()
+    return {folder.name for folder in place.iterdir() if folder.is_dir() and not folder.is_symlink()}
