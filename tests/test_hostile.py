@@ -579,6 +579,22 @@ def test_no_encoding_of_a_terminal_is_an_error(encoding):
             assert "-----" in result.output
 
 
+def test_a_name_with_dollars_is_no_formula_of_a_picture():
+    Path("rows.csv").write_bytes(lines(ROWS))
+    data = "[{path: rows.csv, name: 'a$\\x$b'}, {name: bars-and-stripes, size: 2}]"
+    Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", data))
+    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--set", "updates=20")
+    commands = [
+        "plot results curves bars -o curves.png",
+        "ls results bars",
+        "table",
+        "best",
+        "evaluate results",
+    ]
+    for command in (*commands, "table --rows data_path,sampler"):  # cells of files have more columns
+        cbm(*command.split())
+
+
 # Trainings without end
 
 

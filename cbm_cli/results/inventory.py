@@ -51,7 +51,7 @@ def list_runs(store: Store) -> list[dict[str, Any]]:
         runs.append(
             {
                 "run_id": run_id,
-                "settings": {axis: cell[axis] for axis in axes},
+                "settings": {axis: cell.get(axis) for axis in axes},
                 "finished": len(finished),
                 "planned": manifest["trials"],
                 "interrupted": len(interrupted),
@@ -69,7 +69,7 @@ def telling_apart(manifest: Mapping[str, Any]) -> list[str]:
     columns = [*axes, *(column for column in cells[0] if column not in (*axes, "run_id"))]
     different = 1
     for column in columns:
-        keys = {tuple(cell[name] for name in (*chosen, column)) for cell in cells}
+        keys = {tuple(cell.get(name) for name in (*chosen, column)) for cell in cells}
         if len(keys) > different:
             chosen, different = [*chosen, column], len(keys)
     return chosen
