@@ -2,8 +2,8 @@
 
     python benchmarks/fuzz.py mat --minutes 10 --folder fuzz/
 
-tries changed inputs for some minutes, keeps those that reach new code in FOLDER/READER/corpus, and one input of
-each kind of finding, an exception that is no CbmError, in FOLDER/READER/found.
+tries changed inputs for some minutes, keeps those that reach new code in FOLDER/READER/corpus, and one input
+of each kind of finding, an exception that is no CbmError, in FOLDER/READER/found.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import tempfile
 import time
 import traceback
 import warnings
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -83,22 +84,22 @@ def state() -> bytes:
     return packed(**vectors, update=np.array(3), curve=np.zeros((1, 3)), start=np.array(""))
 
 
-MACHINE = [
-    packed(**machine_file(layered(sizes, 1), kind)) for sizes, kind in (((4, 3), "rbm"), ((4, 3, 2), "dbm"))
-]
+KINDS = {"rbm": (4, 3), "dbm": (4, 3, 2)}
+FILES = [packed(**machine_file(layered(sizes, 1), kind)) for kind, sizes in KINDS.items()]
+MATS = [mat_file(False), mat_file(True), mat_file(False, "4")]
 TEXT = [lines(ROWS), lines(ROWS, " "), lines(ROWS, ";", "\r\n"), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1 # x\n"]
 ROOM = 2**24  # bytes of an unpacked file, instead of a gigabyte: faster
 READERS = {
     "grid": (from_file(read_grid), [GRID.encode(), *(grid_text(kind).encode() for kind in MACHINES)]),
-    "set": (settings, [b"learning_rate={start: 0.1, steps: 0.01 from 3 epochs}", b"zip=[offsets]", b"data.flip=yes"]),
+    "set": (settings, [b"learning_rate={start: 1, steps: 0.1 from 3 epochs}", b"data.flip=yes", b"batch=4"]),
     "names": (names, [b"dd^b_s", b"aa_s^l", b"PT_10-2", b"FPCD-3", b"exact", b"00"]),
     "text": (from_file(formats.read_tables), [*TEXT, gzip.compress(TEXT[0])]),
-    "labels": (from_file(formats.read_labels), [b"y\n1\n2\n", b"cat\ndog\n", packed(ROWS[:, 0]), mat_file(False)]),
-    "npy": (from_file(formats.read_tables), [packed(ROWS), packed(ROWS.astype(">f4")), packed(np.asfortranarray(ROWS))]),
+    "labels": (from_file(formats.read_labels), [b"y\n1\n2\n", b"cat\ndog\n", packed(ROWS[:, 0]), *MATS]),
+    "npy": (from_file(formats.read_tables), [packed(ROWS), packed(ROWS.astype(">f4")), packed(ROWS.T)]),
     "npz": (from_file(formats.read_tables), [packed(train=ROWS, test=ROWS), packed(x=ROWS, y=ROWS[0])]),
     "idx": (from_file(formats.read_tables), [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
-    "mat": (from_file(formats.read_tables), [mat_file(False), mat_file(True), mat_file(False, "4")]),
-    "machine": (from_file(read_machine), MACHINE),
+    "mat": (from_file(formats.read_tables), MATS),
+    "machine": (from_file(read_machine), FILES),
     "state": (from_file(read_progress), [state()]),
 }  # fmt: skip
 
@@ -116,8 +117,8 @@ class Findings:
         self.runs += 1
         try:
             self.reader(content)
-        except CbmError as error:
-            assert str(error)
+        except CbmError:
+            return
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             kind = type(error).__name__, frame.filename, frame.lineno
@@ -139,27 +140,23 @@ def main() -> None:
     warnings.simplefilter("ignore")
     for module in (arrays, formats, mat):
         module.MOST_BYTES = ROOM
+    zipfile.ZipExtFile._update_crc = lambda self, data: None  # else few inputs get behind the checksums
     reader, seeds = READERS[asked.reader]
-    corpus = asked.folder / asked.reader / "corpus"
+    folder = asked.folder / asked.reader
+    corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(seeds):
         (corpus / f"seed-{number}").write_bytes(seed)
-    findings, began = Findings(reader, asked.folder / asked.reader / "found"), time.monotonic()
+    findings, began = Findings(reader, folder / "found"), time.monotonic()
     limits = f"-max_total_time={60 * asked.minutes:.0f}", "-max_len=4096", "-timeout=20", "-rss_limit_mb=4000"
-    options = [
-        sys.argv[0],
-        *limits,
-        f"-artifact_prefix={asked.folder / asked.reader}/",
-        "-verbosity=0",
-        str(corpus),
-    ]
+    options = [sys.argv[0], *limits, f"-artifact_prefix={folder}/", "-verbosity=0", str(corpus)]
 
     def count(content: bytes) -> None:
         findings(content)
         if findings.runs % 1000 == 0:
             minutes = (time.monotonic() - began) / 60
-            text = f"{asked.reader}: {minutes:.1f} min, {findings.runs:,} inputs, {len(findings.kinds)} findings\n"
-            (asked.folder / asked.reader / "report.txt").write_text(text)
+            text = f"{minutes:.1f} min, {findings.runs:,} inputs, {len(findings.kinds)} findings\n"
+            (folder / "report.txt").write_text(f"{asked.reader}: {text}")
 
     atheris.Setup(options, count)
     atheris.Fuzz()

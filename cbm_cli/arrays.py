@@ -94,9 +94,10 @@ def located(where: object, kind: str) -> Iterator[None]:
     except FileNotFoundError:
         raise CbmError(f"{where}: no such file") from None
     except Exception as error:  # damaged files cause errors of some twenty types
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        text = f"{reason.splitlines()[0][:200]}; is the file damaged?"
-        raise CbmError(f"{where}: cannot be read as {kind}: {text}") from None
+        if isinstance(error, OSError) and error.strerror:
+            raise CbmError(f"{where}: cannot be read: {error.strerror}") from None
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise CbmError(f"{where}: cannot be read as {kind}: {reason}; is the file damaged?") from None
 
 
 def check_size(size: int) -> None:

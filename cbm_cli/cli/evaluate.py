@@ -12,7 +12,7 @@ import click
 
 from cbm_cli.cli.common import json_option, note, print_list, say
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.text import count
+from cbm_cli.text import count, harmless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -154,10 +154,11 @@ def _counter(store: Store, as_json: bool) -> Iterator[Callable[[], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    title = TextColumn("{task.description}", markup=False)
+    columns = (title, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     trials = sum(len(store.finished(name)) for name in {c["run_id"] for c in store.manifest()["cells"]})
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(store.experiment, total=trials)
+        task = progress.add_task(harmless(store.experiment), total=trials)
         yield lambda: progress.advance(task)
 
 
@@ -168,7 +169,7 @@ def _print_means(store: Store, found: list[tuple[dict[str, Any], dict[str, float
     axes = telling_apart(store.manifest())
     trials: dict[tuple[str, ...], list[dict[str, float]]] = {}
     for cell, columns in found:
-        trials.setdefault(tuple(str(cell[axis]) for axis in axes), []).append(columns)
+        trials.setdefault(tuple(str(cell.get(axis)) for axis in axes), []).append(columns)
     names = dict.fromkeys(name for _, columns in found for name in columns if "standard_error" not in name)
     rows = []
     for settings, values in trials.items():

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import yaml
 
 from cbm_cli.errors import CbmError
-from cbm_cli.text import did_you_mean
+from cbm_cli.text import did_you_mean, harmless
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
@@ -89,7 +89,7 @@ class Problems:
         """Raise CbmError with one line per problem, in the order of the file, if there are any."""
         if self._found:
             lines = (": ".join(filter(None, map(str, problem))) for problem in sorted(self._found))
-            raise CbmError("\n".join(lines))
+            raise CbmError("\n".join(harmless(line, kept="") for line in lines))
 
 
 def load(path: Path, problems: Problems) -> Value:

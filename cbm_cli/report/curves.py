@@ -212,7 +212,8 @@ def _named(column: str, value: str) -> str:
     if column == "sampler":
         return label(column, value, "latex")
     name = {"learning_rate": r"$\eta$ =", "data": "", "init": "init"}.get(column, column.replace("_", " "))
-    return f"{name} {value}".strip()
+    plain = str(value).replace("$", r"\$")  # else Matplotlib reads it as a formula
+    return f"{name} {plain}".strip()
 
 
 def _handles(curves: Sequence[Curve], lines: Sequence[str], looks: Mapping[Key, Look]) -> list[Line2D]:

@@ -99,7 +99,7 @@ def _axes(cells: Sequence[CellSettings], table: Mapping[str, Any]) -> tuple[list
     Lines are the table's columns; its rows where only those vary, or where they are the schemes. Data sets
     never share a panel.
     """
-    varied = {column for column in cells[0] if len({text_of(cell[column]) for cell in cells}) > 1}
+    varied = {column for column in cells[0] if len({text_of(cell.get(column)) for cell in cells}) > 1}
     rows = [column for column in table["rows"] if column in varied - {"data"}]
     lines = list(table["columns"])
     if rows == ["offsets"] or (rows and not varied & set(lines)):

@@ -50,7 +50,7 @@ def list_runs(store: Store) -> list[dict[str, Any]]:
         runs.append(
             {
                 "run_id": run_id,
-                "settings": {axis: cell[axis] for axis in axes},
+                "settings": {axis: cell.get(axis) for axis in axes},
                 "finished": len(finished),
                 "planned": manifest["trials"],
                 "interrupted": len(interrupted),
@@ -72,7 +72,7 @@ def telling_apart(manifest: Mapping[str, Any]) -> list[str]:
     columns = [*axes, *(column for column in cells[0] if column not in (*axes, "run_id"))]
     different = 1
     for column in columns:
-        keys = {tuple(cell[name] for name in (*chosen, column)) for cell in cells}
+        keys = {tuple(cell.get(name) for name in (*chosen, column)) for cell in cells}
         if len(keys) > different:
             chosen, different = [*chosen, column], len(keys)
     return chosen
@@ -175,10 +175,13 @@ def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> list[Path]:
     """Return the folders and archives of runs, ends and pre-trained layers that no experiment wants."""
     found = []
     for experiment in results.experiments():
+        if (results.folder / experiment).is_symlink():
+            continue
         folder, kept = results.folder / experiment, wanted.get(experiment, set())
         for kind in ("trials", "ends", "pretrained"):
-            paths = sorted((folder / kind).glob("*"))
-            found += [path for path in paths if path.name.removesuffix(".zip") not in kept]
+            if not (folder / kind).is_symlink():  # links may lead to folders of others
+                paths = (path for path in sorted((folder / kind).glob("*")) if not path.is_symlink())
+                found += [path for path in paths if path.name.removesuffix(".zip") not in kept]
     return found
 
 

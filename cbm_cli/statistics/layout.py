@@ -29,7 +29,7 @@ class TableLayout:
 
 def key_of(cell: CellSettings, columns: Iterable[str]) -> Key:
     """Return the values of some columns as text."""
-    return tuple(text_of(cell[column]) for column in columns)
+    return tuple(text_of(cell.get(column)) for column in columns)
 
 
 def spelled(axis: str, value: Any) -> Label:
@@ -46,7 +46,7 @@ def telling_apart(
     """Return the candidates that, one after another, tell more cells apart than the columns do."""
     keys, added = [key_of(cell, columns) for cell in cells], []
     for column in candidates:
-        wider = [(*key, text_of(cell[column])) for key, cell in zip(keys, cells, strict=True)]
+        wider = [(*key, text_of(cell.get(column))) for key, cell in zip(keys, cells, strict=True)]
         if column != "run_id" and len({*wider}) > len({*keys}):
             keys = wider
             added.append(column)
@@ -86,7 +86,7 @@ def select(cells: Sequence[CellSettings], wanted: Iterable[tuple[str, str]]) -> 
         columns = columns_named(name, cells, "--select")
         for value in allowed:
             if not any({*key_of(cell, columns)} == {value} for cell in cells):
-                there = ", ".join(dict.fromkeys(text_of(cell[columns[0]]) for cell in cells))
+                there = ", ".join(dict.fromkeys(text_of(cell.get(columns[0])) for cell in cells))
                 raise CbmError(f"--select {name}={value}: no such value; there are {there}")
         cells = [cell for cell in cells if any({*key_of(cell, columns)} == {value} for value in allowed)]
     return [*cells]

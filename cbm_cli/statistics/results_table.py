@@ -266,7 +266,7 @@ def build_table(
     values, trials = Measured.of(frame, metric, table["scale"], statistic), frame.groupby("run_id").indices
 
     def made(cell: CellSettings | None) -> Cell | None:
-        where = {axis: cell[axis] for axis in layout.axes} if cell else {}
+        where = {axis: cell.get(axis) for axis in layout.axes} if cell else {}
         return cell and values.cell(trials.get(cell["run_id"], _NONE), where, manifest["trials"])
 
     return ResultsTable(
@@ -298,7 +298,7 @@ def _arranged(
         groups.setdefault(group, {})[row] = None
         twin = places.setdefault(group + row + head, cell)
         if twin is not cell:
-            varying = [c for c in cell if c != "run_id" and text_of(cell[c]) != text_of(twin[c])]
+            varying = [c for c in cell if c != "run_id" and text_of(cell[c]) != text_of(twin.get(c))]
             raise CbmError(
                 f"the cell {', '.join(group + row + head)} would mix runs that differ in "
                 f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows, --columns or --groups"

@@ -17,7 +17,7 @@ from cbm_cli.kernels.machine import Trail
 from cbm_cli.text import did_you_mean
 from cbm_cli.trial.recorders import Columns, Context, Recorder
 
-_COLUMN = r"\w[\w .:/()+-]{0,98}\w?|\w"
+_COLUMN = r"\w([\w .:/()+-]{0,98}[\w)])?"
 
 
 def refuse_code(experiments: Iterable[Experiment]) -> None:

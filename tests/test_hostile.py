@@ -1,0 +1,623 @@
+"""Input that is damaged or meant to harm is refused in a line, within little memory, or made harmless."""
+
+import gzip
+import io
+import itertools
+import json
+import os
+import random
+import re
+import tracemalloc
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.io import loadmat, savemat
+from scipy.sparse import csr_matrix, issparse
+
+from cbm_cli import arrays as npz
+from cbm_cli.cli import main
+from cbm_cli.cli.progress import Display
+from cbm_cli.datasets import formats, mat
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.names import Sampler, Scheme
+from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.settings import Experiment
+from cbm_cli.machines.files import read_machine
+from cbm_cli.sheets import FORMATS, Document, Group, Label, Sheet, Value
+from cbm_cli.text import CONTROL
+from tests.builders import GRID, MACHINES, arrays, cbm, grid_text, idx, layered, lines, machine_file, summary
+
+ROWS = np.random.default_rng(1).integers(0, 2, (6, 5)).astype(np.uint8)
+CORPUS = Path(__file__).parent / "corpus"
+QUICK = settings(
+    max_examples=150, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def limited(monkeypatch, room):
+    """Let an unpacked file have so many bytes, so that a small bomb is one."""
+    for module in (npz, formats, mat):
+        monkeypatch.setattr(module, "MOST_BYTES", room)
+
+
+# Damaged files: any change of a small file is read, or refused in one line that names it
+
+
+def mat_file(compressed, version="5", **changes):
+    stream = io.BytesIO()
+    found = {"train": ROWS.astype(float), "s": csr_matrix(ROWS.astype(float)), "y": np.array(["one", "two"])}
+    chosen = (found if version == "5" else {"train": ROWS + 0.0}) | changes
+    savemat(stream, chosen, format=version, do_compression=compressed)
+    return stream.getvalue()
+
+
+TWO_KINDS = {"rbm": (4, 3), "dbm": (4, 3, 2)}
+MACHINE_FILES = [arrays(**machine_file(layered(sizes, 1), kind)) for kind, sizes in TWO_KINDS.items()]
+MATS = [mat_file(False), mat_file(True), mat_file(False, "4")]
+READERS = {
+    "text": (formats.read_tables, [lines(ROWS), lines(ROWS, "; "), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1\n"]),
+    "labels": (formats.read_labels, [b"y\n1\n2\n", b"cat\ndog\n", arrays(train_labels=ROWS[:, 0]), MATS[0]]),
+    "npy": (formats.read_tables, [arrays(ROWS), arrays(ROWS.astype(">f4")), gzip.compress(arrays(ROWS))]),
+    "npz": (formats.read_tables, [arrays(train=ROWS, test=ROWS), arrays(x=ROWS, y=ROWS[0])]),
+    "idx": (formats.read_tables, [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
+    "mat": (formats.read_tables, MATS),
+    "machine": (read_machine, MACHINE_FILES),
+}
+
+
+def changed(content, edits):
+    """The content after flips, cuts and insertions at relative places."""
+    for kind, place, value in edits:
+        at = int(place * len(content))
+        end = at + (kind == "flip") if kind != "cut" else at + value
+        content = content[:at] + bytes([value] * (kind != "cut")) + content[end:]
+    return content
+
+
+EDITS = st.lists(
+    st.tuples(st.sampled_from(["flip", "cut", "insert"]), st.floats(0, 1), st.integers(0, 255)),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+def complaint_of(reader, *arguments):
+    """The message of the reader's CbmError, if it raises one; no other error may leave it."""
+    try:
+        reader(*arguments)
+    except CbmError as error:
+        return str(error)
+    return None
+
+
+def check_read(reader, content):
+    path = Path("input")
+    path.write_bytes(content)
+    complaint = complaint_of(reader, path)
+    assert complaint is None or complaint.startswith("input")
+    assert complaint is None or len(complaint.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("name", "which"), [(n, i) for n, (_, s) in READERS.items() for i in range(len(s))])
+@QUICK
+@given(edits=EDITS)
+def test_a_damaged_file_is_read_or_refused_in_one_line(name, which, edits, monkeypatch):
+    limited(monkeypatch, 2**20)
+    reader, contents = READERS[name]
+    check_read(reader, contents[which])
+    check_read(reader, changed(contents[which], edits))
+
+
+@pytest.mark.parametrize(
+    "path", sorted(CORPUS.glob("*/*")), ids=lambda path: f"{path.parent.name}-{path.name}"
+)
+def test_inputs_that_once_failed_are_refused(path, monkeypatch):
+    limited(monkeypatch, 2**24)
+    content = path.read_bytes()
+    if path.parent.name in READERS:
+        check_read(READERS[path.parent.name][0], content)
+    else:
+        check_grid(content.decode("utf-8", "surrogateescape"))
+
+
+# MAT files by a reader of our own
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("version", ["4", "5"])
+def test_mat_files_are_read_as_scipy_reads_them(version, compressed):
+    rng, found = np.random.default_rng(2), {}
+    for kind in ["f8", "u1", "i1", "u2", "i2", "i4", "f4", *["i8", "u8", "?"][: 3 * (version == "5")]]:
+        found[f"a{len(found)}"] = rng.integers(0, 2, (3, len(found) + 1)).astype(kind)
+    if version == "5":
+        found |= {"cube": rng.random((2, 3, 4)), "words": np.array(["one", "three", "é"])}
+        found |= {f"sparse{k}": csr_matrix(rng.integers(0, 2, (4, k + 1)).astype(float)) for k in range(3)}
+        found |= {"empty": np.zeros((0, 3)), "unread": {"a": 1}, "complex": np.ones(3) * 1j}
+    stream = io.BytesIO()
+    savemat(stream, found, format=version, do_compression=compressed)
+    mine, scipys = mat.read_mat(stream.getvalue()), loadmat(stream)
+    assert mine.keys() == found.keys() - {"unread", "complex"}
+    for name, array in mine.items():
+        expected = scipys[name].toarray() if issparse(scipys[name]) else scipys[name]
+        np.testing.assert_array_equal(array, expected)
+        assert array.dtype.kind in (expected.dtype.kind, "u")  # logical values are bytes in the file
+
+
+def test_a_sparse_array_that_points_outside_of_itself_is_refused():
+    """SciPy's toarray writes to memory that is not its own."""
+    content = bytearray(mat_file(False, train=csr_matrix(np.eye(3)), s=0, y=0))
+    rows = np.arange(3, dtype="<i4").tobytes()
+    at = content.index(rows)
+    for value in (3, -1, 2**31 - 1):
+        content[at : at + 4] = np.array(value, "<i4").tobytes()
+        Path("bad.mat").write_bytes(content)
+        with pytest.raises(CbmError, match=r"bad\.mat: cannot be read as MAT: sparse array"):
+            formats.read_tables(Path("bad.mat"))
+
+
+# Bombs
+
+
+def claimed(shape, dtype="<f8"):
+    """Content of an NPY file with a header of any shape, and ten bytes."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"shape": shape, "fortran_order": False, "descr": dtype})
+    return stream.getvalue() + bytes(10)
+
+
+def zipped(**members):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return stream.getvalue()
+
+
+def understated():
+    """An NPZ file whose directory says that a member of 30 million bytes has 138 bytes."""
+    content, size = zipped(train=arrays(np.zeros(30_000_000, np.uint8))), (30_000_128).to_bytes(4, "little")
+    assert content.count(size) == 2
+    return content.replace(size, (138).to_bytes(4, "little"))
+
+
+SHAPE = b"\6\0\0\0\5\0\0\0"  # of ROWS in a MAT file
+ZEROS = bytes(30_000_000)
+BOMBS = {
+    "gzip": (gzip.compress(b"0,1\n" * 7_500_000), "30,000,000|unpacks to"),
+    "gzip of zeros": (gzip.compress(ZEROS), "unpacks to"),
+    "npy header": (claimed((2**40,)), "10 bytes of the 8,796,093,022,208 in its header"),
+    "npy overflow": (claimed((2**62, 2**62)), "10 bytes of the"),
+    "npy negative": (claimed((-1,)), "bytes of the"),
+    "npy of wide texts": (claimed((1,), "<U500000000"), "10 bytes of the 2,000,000,000"),
+    "npz member": (zipped(train=arrays(np.zeros(30_000_000, np.uint8))), "30,000,128 bytes; the limit"),
+    "npz header": (zipped(train=claimed((2**40,))), "train.npy: .*10 bytes of the"),
+    "npz understated": (understated(), "bytes of the 30,000,000|CRC"),
+    "mat compressed": (mat_file(True, train=np.zeros((3000, 10_000), np.uint8)), "unpacks to"),
+    "mat shape": (mat_file(False).replace(SHAPE, b"\xff\xff\xff\x7f\5\0\0\0"), "unpacks to 85,899"),
+    "libsvm": (b"1 1000000:1\n" * 40, "unpacks to 40,000,000 bytes; the limit"),
+    "libsvm items": (b"1 1:1\n" * 500_000, "unpacks to 12,000,000"),
+    "lines": (b"0.5,1\n" + b"\n" * 1_000_000, "unpacks to 16,000,0"),
+    "idx": (b"\0\0\x08\3" + b"\xff" * 12, "truncated"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_a_bomb_is_refused_before_it_takes_memory(what, monkeypatch):
+    content, words = BOMBS[what]
+    limited(monkeypatch, 10_000_000)
+    Path("bomb").write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CbmError, match=f"^bomb: .*({words})"):
+            formats.read_tables(Path("bomb"))
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_members_that_are_not_needed_are_not_unpacked(monkeypatch):
+    limited(monkeypatch, 10_000_000)
+    bomb = arrays(np.zeros(30_000_000, np.uint8))
+    for reader, member in (
+        (formats.read_tables, {"train": ROWS}),
+        (read_machine, machine_file(layered((4, 3), 1), "rbm")),
+    ):
+        small = {name: arrays(np.asarray(array)) for name, array in member.items()}
+        Path("input").write_bytes(zipped(bomb=bomb, pickled=arrays(np.array([{}])), **small))
+        reader(Path("input"))
+    with pytest.raises(CbmError, match="input: unpacks to 30,00"):
+        npz.read_npz(Path("input"))
+
+
+def test_real_limits_leave_room_for_real_data():
+    assert npz.MOST_BYTES >= 2 * 70_000 * 784 * 8  # MNIST in float64
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "pipe", "."])
+def test_what_has_no_end_is_no_file(place):
+    os.mkfifo("pipe")
+    with pytest.raises(CbmError, match="Is not a plain file"):
+        formats.read_tables(Path(place))
+
+
+# Schemes, samplers, learning rates
+
+
+@QUICK
+@given(
+    st.from_regex(
+        r"[0dmahr]{1,6}(\^[bl])?(_s)?(\^[bl])?|(F?P?CD-|PT_)\d{1,3}(-\d)?|exact| .*", fullmatch=True
+    )
+)
+def test_a_name_is_refused_or_written_as_it_is_read_again(text):
+    for kind in (Scheme, Sampler):
+        with suppress(CbmError):
+            found = kind.parse(text)
+            assert kind.parse(str(found)) == found
+            assert str(kind.parse(str(found))) == str(found)
+
+
+NUMBERS = st.one_of(
+    st.floats(), st.integers(-3, 10**30), st.sampled_from(["1e-400", "nan", "1e400", "0x10", "1_0"])
+)
+RATES = st.one_of(
+    NUMBERS,
+    st.fixed_dictionaries({"start": NUMBERS}, optional={
+        "decay": NUMBERS,
+        "every": st.from_regex(r"\d{1,30} (updates?|epochs?)", fullmatch=True),
+        "steps": st.from_regex(r"[0-9.e]{1,6} from \d{1,20} epochs( \+ 1 from \d{1,4} epochs)?$"),
+    }),
+)  # fmt: skip
+
+
+@QUICK
+@given(RATES)
+def test_a_learning_rate_is_refused_or_survives_its_own_text(rate):
+    grid = check_grid(GRID, {"learning_rate": yaml.safe_dump(rate, default_flow_style=True)})
+    for cell in grid.experiments["bars"].cells if grid else ():
+        assert 0 < cell.learning_rate.start < float("inf")
+        assert isinstance(cell.row()["learning_rate"], float | str)
+
+
+# Grids
+
+
+def check_grid(text, changes=None):
+    """Read a grid; return it, or None if it is refused in lines that name a place each."""
+    Path("grid.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
+    complaint = complaint_of(read_grid, Path("grid.yaml"), changes or {})
+    for line in (complaint or "").splitlines():
+        assert line.startswith(("grid.yaml", "--set"))
+        assert len(line) < 2000
+    return None if complaint else read_grid(Path("grid.yaml"), changes or {})
+
+
+FIELDS = [*yaml.safe_load(GRID)["experiments"]["bars"]]
+WORDS = [*FIELDS, "defaults", "experiments", "zip", "when", "exclude", "if", "set"]
+ODD = ["00", "dd^b_s", "PT_10", "rbm", "mnist", "exact", "1 epoch", "=1", "\x1b[31m", "\ud800"]
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(), st.text(max_size=8),
+    st.sampled_from([*WORDS, *ODD]),
+)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(SCALARS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@QUICK
+@given(st.dictionaries(st.sampled_from(WORDS), VALUES, min_size=1, max_size=4), st.sampled_from([*MACHINES]))
+def test_any_grid_gives_experiments_or_complaints(fields, kind):
+    whole = yaml.safe_load(grid_text(kind))
+    whole["experiments"]["toy"] |= fields
+    grid = check_grid(yaml.safe_dump(whole))
+    assert grid is None or all(isinstance(one, Experiment) for one in grid.experiments.values())
+
+
+@QUICK
+@given(VALUES)
+def test_any_document_gives_experiments_or_complaints(value):
+    check_grid(yaml.safe_dump(value))
+
+
+@QUICK
+@given(st.integers(0, 10**6), EDITS)
+def test_a_changed_grid_gives_experiments_or_complaints(seed, edits):
+    content = random.Random(seed).choice([GRID, *map(grid_text, MACHINES)]).encode()
+    Path("grid.yaml").write_bytes(changed(content, edits))
+    with suppress(CbmError):
+        read_grid(Path("grid.yaml"))
+
+
+@QUICK
+@given(
+    st.sampled_from([*FIELDS, "data.flip", "trials", "nothing"]),
+    st.text() | VALUES.map(yaml.safe_dump),
+)
+def test_any_text_of_set_is_read_or_refused(field, text):
+    check_grid(GRID, {field: text})
+
+
+LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in itertools.pairwise("abcdefghi")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (LAUGHS, "more than 100,000 values when its aliases are expanded"),
+        ("[" * 5000, "nested more than 20 levels"),
+        ("{a: " * 5000, "nested more than 20 levels"),
+        ("a: &a [*a]", "alias of itself"),
+        ("a: 1\na: 2", "grid.yaml:2:1: a: is given twice; line 1 has it"),
+        ("a" * 2_000_000, "larger than 1,000,000 bytes"),
+        ('a: "\\ud800"', "half a character"),
+        ('"\\ud800": 1', "half a character"),
+        ("a: !!python/object/apply:os.system [ls]", "tag"),
+        (GRID.replace("updates: 100", "updates: " + "9" * 5000), "updates: must be a whole number"),
+        (GRID.replace("updates: 100", "updates: 1e30"), "updates: must be .* or less"),
+        (GRID.replace("hidden: 3", f"hidden: {10**30}"), "model.hidden: must be whole numbers"),
+        (GRID.replace("every: 20", f"every: {10**30}"), "evaluate.every: is longer than"),
+    ],
+)  # fmt: skip
+def test_bombs_and_huge_numbers_of_yaml_are_refused(text, words):
+    Path("grid.yaml").write_text(text)
+    message = cbm("run", "grid.yaml", code=2).stderr
+    assert re.search(words, message)
+    assert len(message) < 3000
+
+
+# Names and links: nothing leads out of a folder
+
+
+def refused(*arguments):
+    return cbm(*arguments, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", "../x", ".hidden", "a/b", "a b", "a\\u001b[31m", "a\\0", "a\\n", "-rf", "=1", "x" * 101, "", "é"],
+)
+def test_what_cannot_be_a_folder_cannot_name_an_experiment(name):
+    Path("grid.yaml").write_text(GRID.replace("  bars:", f'  "{name}":'))
+    assert "cannot name an experiment, or a folder; use up to 100 of A-Z" in refused("run", "grid.yaml")
+    assert sorted(os.listdir()) == ["grid.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ('path: "rows\\0.csv"', "data.path: cannot be the name of a file"),
+        ('path: "rows\\ud800.csv"', "data.path: has half a character"),
+        (f"path: {'x' * 300}", "data.path: cannot be the name of a file; it has too many letters"),
+        ("path: ~nouser/rows.csv", "data.path: has no home folder of this user; write the whole path"),
+        ("path: =rows.csv", "data.path: begins with =, as formulas of spreadsheets do; write ./ before it"),
+        ("path: ./=rows.csv", "data.name: the name =rows begins like a formula of a spreadsheet; add a name"),
+        ("path: /dev/zero", "data.path: /dev/zero: cannot be read: Is not a plain file"),
+        ('path: rows.csv, name: "\\e[31mred"', "data.name: cannot be a name; use up to 100 characters"),
+        (f"path: rows.csv, name: {'x' * 101}", "data.name: cannot be a name; use up to 100 characters"),
+        ("path: rows.csv, name: '@x'", "data.name: the name @x begins like a formula"),
+    ],
+)
+def test_names_of_data_and_files_that_cannot_be_are_refused_at_their_place(data, words):
+    Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", f"{{{data}}}"))
+    message = refused("run", "grid.yaml", "-j", 0)
+    assert "grid.yaml:5:" in message
+    assert words in message
+    assert not CONTROL.search(message.replace("\n", ""))
+
+
+@pytest.mark.parametrize(
+    "source", ["x" * 300, "a\0b", "~nouser/x.csv", "\ud800", "-", "rows.csv:name=a\x1bb"]
+)
+def test_a_source_of_data_that_cannot_be_is_refused(source):
+    Path("rows.csv").write_bytes(lines(ROWS))
+    Path("m.npz").write_bytes(MACHINE_FILES[0])
+    message = refused("evaluate", "m.npz", "--data", source)
+    assert "--data" in message or "cannot be a name" in message
+    assert not CONTROL.search(message.replace("\n", ""))
+
+
+def test_long_names_make_folders_that_a_disk_takes():
+    Path(f"{'x' * 200}.csv").write_bytes(lines(ROWS))
+    text = GRID.replace("{name: bars-and-stripes, size: 2}", f"{{path: {'x' * 200}.csv}}")
+    Path("grid.yaml").write_text(text.replace("trials: 2", "trials: 1"))
+    cbm(
+        "run",
+        "grid.yaml",
+        "-j",
+        0,
+        "--no-table",
+        "--set",
+        f"learning_rate={{start: 0.1, steps: {LONG_STEPS}}}",
+    )
+    assert len(summary("results")) == 4
+
+
+LONG_STEPS = " + ".join(f"0.01 from {first} updates" for first in range(10, 60))
+
+
+def test_pruning_follows_no_links():
+    Path("grid.yaml").write_text(GRID)
+    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--trials", 1, "-o", "elsewhere")
+    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--trials", 1)
+    Path("other.yaml").write_text(GRID.replace("bars:", "stripes:"))
+    Path("results/linked").symlink_to(Path("elsewhere/bars").absolute())
+    Path("results/bars/trials/linked").symlink_to(Path("elsewhere/bars/trials").absolute())
+    before = sorted(Path("elsewhere").rglob("*"))
+    cbm("prune", "results", "other.yaml", "--yes")
+    assert sorted(Path("elsewhere").rglob("*")) == before
+    assert not list(Path("results/bars").rglob("trial-*"))
+
+
+# Code
+
+
+RECORDED = GRID.replace("    table:", "    record: {what: weight_norms+mine.py:f, every: 50}\n    table:")
+
+
+def write_recorder(columns):
+    Path("mine.py").write_text(f"def f(snapshots, context):\n    return {columns}\n")
+    Path("grid.yaml").write_text(RECORDED)
+
+
+def test_no_code_refuses_recorders_of_files_and_runs_none():
+    Path("mine.py").write_text("open('ran', 'w')\ndef f(snapshots, context): return {}\n")
+    Path("grid.yaml").write_text(RECORDED)
+    message = refused("run", "grid.yaml", "--no-code", "--dry-run")
+    assert "grid.yaml:13:" in message
+    assert "mine.py:f is code, which --no-code refuses" in message
+    assert not Path("ran").exists()
+    Path("grid.yaml").write_text(GRID)
+    cbm("run", "grid.yaml", "--no-code", "--dry-run")
+
+
+BAD_COLUMNS = ["a,b", '"q', "a\\nb", "", " a", "a ", "x" * 101, "=1+1", "\\x1b[31m", "'", "-1"]
+
+
+@pytest.mark.parametrize("column", BAD_COLUMNS)
+def test_a_column_that_would_break_a_file_is_refused_by_name(column):
+    write_recorder(f"{{{column!r}: snapshots.update}}".replace("\\\\", "\\"))
+    message = cbm("run", "grid.yaml", "-j", 0, "--no-table", code=1).stderr
+    assert "record: mine.py, f: " in message
+    assert "cannot be the name of a column; use up to 100 letters" in message
+    assert not CONTROL.search(message.replace("\n", ""))
+
+
+def test_a_column_that_appears_twice_is_refused_and_sound_ones_come_back():
+    write_recorder("{1: snapshots.update, '1': snapshots.update}")
+    assert "'1' appears twice" in cbm("run", "grid.yaml", "-j", 0, "--no-table", code=1).stderr
+    write_recorder("{'é (mean) a_1:2/3+4-5.6': snapshots.update + 0.5}")
+    cbm("run", "grid.yaml", "-j", 0, "--no-table")
+    for path in Path("results").rglob("*.records.csv"):
+        assert pd.read_csv(path)["é (mean) a_1:2/3+4-5.6"].tolist() == [0.5, 50.5, 100.5]
+
+
+# What reaches a terminal, a spreadsheet, a page
+
+
+HOSTILE = "\x1b]0;title\x07\x1b[31mred\x9b2J\u202etxt\r[bold]<script>&\ud800"
+
+
+def test_a_description_and_a_folder_do_nothing_to_a_terminal():
+    text = GRID.replace("  bars:", '  bars:\n    description: "\\e]0;t\\a \\x9b2J \\u202e [red]x"')
+    Path("grid.yaml").write_text(text)
+    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--trials", 1)
+    Path("results/bars").rename(Path("results", HOSTILE.replace("\ud800", "").replace("/", "")))
+    for command in (["run", "grid.yaml", "--list"], ["ls"], ["table"], ["best"], ["evaluate", "results"]):
+        output = cbm(*command).output
+        assert not CONTROL.search(output.replace("\n", ""))
+    assert "[red]x" in cbm("run", "grid.yaml", "--list").output
+    assert "\\u001b[31mred" in cbm("ls").output
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("width", [None, 80])
+def test_no_format_of_a_sheet_lets_control_characters_through(format_, width):
+    words = Label.of(HOSTILE)
+    sheet = Sheet(
+        [words, words],
+        [Group(words, [[words, Value("1", "2", flags=HOSTILE, mark="bold")]])],
+        HOSTILE,
+        HOSTILE,
+    )
+    document = Document([sheet], [HOSTILE], [HOSTILE], [{HOSTILE: HOSTILE}], {"about": HOSTILE})
+    text = document.render(format_, width)
+    plain = re.sub(r"\x1b\[(0|1|3|4|33|1;31)m", "", text).replace("\n", "")
+    assert not CONTROL.search(plain)
+    if format_ == "html":
+        assert "<script>" not in text
+    if format_ == "json":
+        assert json.loads(text)["about"] == HOSTILE
+
+
+def test_a_formula_becomes_text_in_csv_and_numbers_stay_numbers():
+    records = [
+        {"a": "=1+1", "b": "+cmd|x", "c": "@x", "d": "-x", "e": "-1.5", "f": -1.5, "g": "+2e-3", "h": "a=b"}
+    ]
+    _, row = Document([], records=records).render("csv").splitlines()
+    assert row == "'=1+1,'+cmd|x,'@x,'-x,-1.5,-1.5,+2e-3,a=b"
+
+
+def test_markup_of_rich_is_text():
+    display = Display(SimpleNamespace(jobs=[], experiments=[]))
+    assert display.console.render_str("[red]x :smile:").plain == "[red]x :smile:"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "cp1252", "utf-8"])
+def test_no_encoding_of_a_terminal_is_an_error(encoding):
+    Path("grid.yaml").write_text(
+        GRID.replace("  bars:", "  bars:\n    description: 日本 ± η"), encoding="utf-8"
+    )
+    for arguments in (
+        ["run", "grid.yaml", "-j", "0"],
+        ["table"],
+        ["run", "grid.yaml", "--list"],
+        ["table", "-f", "html"],
+    ):
+        result = CliRunner(charset=encoding).invoke(main, arguments)
+        assert result.exit_code == 0, result.exception
+        if encoding == "iso-8859-1" and arguments == "table":
+            assert "eta 0.1" in result.output
+            assert "-----" in result.output
+
+
+def test_a_name_with_dollars_is_no_formula_of_a_picture():
+    Path("rows.csv").write_bytes(lines(ROWS))
+    data = "[{path: rows.csv, name: 'a$\\x$b'}, {name: bars-and-stripes, size: 2}]"
+    Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", data))
+    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--set", "updates=20")
+    commands = [
+        "plot results curves bars -o curves.png",
+        "ls results bars",
+        "table",
+        "best",
+        "evaluate results",
+    ]
+    for command in (*commands, "table --rows data_path,sampler"):  # cells of files have more columns
+        cbm(*command.split())
+
+
+# Trainings without end
+
+
+def test_a_training_without_end_is_begun_and_one_of_endless_rows_is_refused():
+    long = "updates=1000000000000"
+    Path("grid.yaml").write_text(GRID)
+    tracemalloc.start()
+    try:
+        message = refused("run", "grid.yaml", "--set", long)
+        assert "bars.evaluate.every: comes 50,000,000,000 times in 1,000,000,000,000 updates" in message
+        assert "write a longer interval, or fewer updates" in message
+        cbm("run", "grid.yaml", "--dry-run", "--set", long, "--set", "evaluate.every=1000000000")
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("record", "{what: weight_norms, every: 1}"), ("record", "{what: weight_norms, window: 0-100000000}"),
+     ("learning_rate", "{start: 0.1, decay: 0.9, every: 1 update}")],
+)  # fmt: skip
+def test_endless_records_and_rates_are_refused(field, value):
+    Path("grid.yaml").write_text(GRID)
+    changes = ["--set", "updates=100000000", "--set", "evaluate.every=100000000", "--set", f"{field}={value}"]
+    assert "times in 100,000,000 updates" in refused("run", "grid.yaml", *changes)
