@@ -10,7 +10,7 @@ from threading import Event, Timer
 
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.execution import Failure, Job, engines, worker
-from cbm_cli.execution.engines import in_process, on_local_workers
+from cbm_cli.execution.engines import Backlog, in_process, on_local_workers
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
@@ -68,6 +68,71 @@ def test_trials_that_raise_or_kill_their_worker_fail_alone_on_workers():
     assert [type(results[n]) for n in range(5)] == [Outcome, Failure, Failure, Outcome, Outcome]
     assert "worker died" in results[1].message
     assert results[2].message == "RuntimeError: no seed today"
+
+
+def test_short_trials_travel_in_packets_whose_bytes_are_those_of_single_ones(monkeypatch):
+    many = jobs(*[Trial] * 300)
+    alone = {n: one.curve.tobytes() for n, one in endings(in_process(many, listen, Event())).items()}
+    sent, take = [], Backlog.take
+
+    def taking(*arguments):
+        packet = take(*arguments)
+        sent.append(len(packet.tasks))
+        return packet
+
+    monkeypatch.setattr(Backlog, "take", taking)
+    together = {
+        n: one.curve.tobytes() for n, one in endings(on_local_workers(many, listen, Event(), 2)).items()
+    }
+    assert together == alone
+    assert len(sent) < 150  # messages
+    assert max(sent) > 5
+    assert sent[-1] <= 3  # so that the workers finish together
+
+
+def test_the_results_before_a_crash_in_a_packet_are_kept(monkeypatch):
+    monkeypatch.setattr(engines, "GROUP", 500.0)  # all trials in one message
+    kinds = [Trial, Trial, Deadly, Trial]
+    results = list(on_local_workers(jobs(*kinds), listen, Event(), 1))
+    assert [type(endings(results)[n]) for n in range(4)] == [Outcome, Outcome, Failure, Outcome]
+    assert len(results) == 4  # no trial ran twice
+    assert "died, 3 times on different workers" in endings(results)[2].message
+
+
+def test_a_backlog_sends_long_trials_alone_and_short_ones_together():
+    backlog = Backlog(jobs(*[Trial] * 1000))
+    assert len(backlog.take(True, 4).tasks) == 1  # nothing is known yet
+    backlog.seconds = 0.001
+    assert len(backlog.take(True, 1).tasks) == engines.MOST
+    assert len(backlog.take(True, 80).tasks) == 5  # half of the share of every thread
+    backlog.seconds = 10.0
+    assert len(backlog.take(True, 1).tasks) == 1
+
+
+def test_a_packet_that_comes_back_early_is_sent_again_in_order():
+    backlog = Backlog(jobs(*[Trial] * 4))
+    backlog.seconds = 0.001
+    packet = backlog.take(True, 0)
+    backlog.answer(packet, ("run", 0), Failure("x"))
+    backlog.close(packet)
+    assert [job.trial.number for job in backlog.waiting] == [1, 2, 3]
+
+
+def test_trials_of_a_lost_worker_run_alone_and_fail_the_third_time():
+    backlog = Backlog(jobs(*[Trial] * 3))
+    backlog.seconds = 0.001
+    both = backlog.take(True, 0)
+    assert not list(backlog.lose(both, 2, "its worker died"))
+    assert backlog.take(False, 1) is None  # something else runs there
+    for turn in range(2):
+        one, other = backlog.take(True, 1), backlog.take(True, 1)
+        assert [len(packet.tasks) for packet in (one, other)] == [1, 1]
+        assert one.alone
+        failed = [job.trial.number for job, _ in backlog.lose(one, 1, "its worker died")]
+        assert failed == ([0] if turn else [])
+        if not turn:
+            backlog.answer(other, ("run", 1), Failure("x"))
+    assert not backlog
 
 
 class Hasty(Trial):

@@ -34,7 +34,7 @@ _ENVIRONMENT = (
     "(__import__('importlib').import_module('cbm_cli.execution.worker'))"
 )
 _CONNECTING = 10.0  # seconds for which a scheduler is tried at the start
-_FETCHING = 30.0  # seconds in which a finished packet must arrive
+_GONE = CancelledError, asyncio.CancelledError, KilledWorker  # what waiting for a lost worker ends in
 _SILENCE = 60.0  # seconds without an answer after which the scheduler is taken for lost
 _LOOK_EVERY = 1.0  # seconds between two looks at which workers there are
 
@@ -215,15 +215,13 @@ class _Session:
             hand = self.hands[address] = _Hand(address, threads[address])
             self._submit(hand, (self._admit, hand), eval, _ENVIRONMENT)
 
-    def _admit(self, hand: _Hand, future: Future) -> None:
+    def _admit(self, hand: _Hand, theirs: str | BaseException) -> None:
         """Use a worker, or refuse it by name."""
         ours = worker.environment()
-        try:
-            theirs = future.result(_FETCHING)
-        except (CancelledError, KilledWorker, TimeoutError):  # it is gone
+        if isinstance(theirs, _GONE):
             return
-        except Exception as error:
-            theirs = f"no cbm that can be used ({type(error).__name__}: {error})"
+        if isinstance(theirs, BaseException):
+            theirs = f"no cbm that can be used ({type(theirs).__name__}: {theirs})"
         hand.usable = theirs == ours
         if not hand.usable:
             self.refused.append(
@@ -282,7 +280,7 @@ class _Session:
         return self.packed[data.digest]
 
     def _submit(self, hand: _Hand, then: tuple, function: Callable, *arguments: object) -> Future:
-        """Run a function on a worker; then call a method with arguments and the future."""
+        """Run a function on a worker; then call a method with arguments and the answer."""
         future = self.client.submit(
             function,
             *arguments,
@@ -291,8 +289,16 @@ class _Session:
             allow_other_workers=False,
             pure=False,
         )
-        future.add_done_callback(lambda future: self.inbox.put((*then, future)))
+        self.client.loop.add_callback(self._fetch, future, then)
         return future
+
+    async def _fetch(self, future: Future, then: tuple) -> None:
+        """Wait for what a function returns, or the exception that it raises, and tell it."""
+        try:
+            answer = await self.client.gather(future, asynchronous=True)
+        except BaseException as error:
+            answer = error
+        self.inbox.put((*then, answer))
 
     def _hear(self, number: int, *news: object) -> Iterator[tuple[Job, Result]]:
         """Take a report of a packet, a sign of life, or the answer of a worker that ends."""
@@ -306,25 +312,21 @@ class _Session:
         elif news:
             self.listen(*news)
 
-    def _done(self, number: int, future: Future) -> Iterator[tuple[Job, Result]]:
-        """Fetch the answer to a packet."""
-        errand = self.errands.pop(number, None)
+    def _done(self, number: int, answer: bytes | BaseException) -> Iterator[tuple[Job, Result]]:
+        """Take the answer to a packet."""
+        errand = self.errands.get(number)
         if errand is None:
             return
-        del errand.hand.errands[number]
+        if errand.packet and isinstance(answer, CancelledError | asyncio.CancelledError):
+            raise _ConnectionLost
+        del self.errands[number], errand.hand.errands[number]
         if errand.packet is None:  # it was silent for long, but now it answers; or it ends
             errand.hand.usable = not errand.hand.ends
-            return
-        try:
-            answer = future.result(_FETCHING)
-        except CancelledError:
-            self.errands[number] = errand
-            raise _ConnectionLost from None
-        except (KilledWorker, TimeoutError):
+        elif isinstance(answer, KilledWorker):
             yield from self._lose(errand, "its worker died")
-        except Exception as error:
+        elif isinstance(answer, BaseException):
             for job in errand.packet.open.values():
-                yield job, failure_of(error)
+                yield job, failure_of(answer)
         else:
             yield from self._answered(errand, answer)
 

@@ -1,0 +1,112 @@
+"""How a run fares on a cluster whose workers come and go: the same bytes, and at what efficiency.
+
+One scheduler and three workers run on loopback. A worker is killed every 5 s (its nanny starts it again), and
+one joins every 10 s. Trials sleep for half a second, so that many workers fit on few cores. From the
+repository: python -m benchmarks.churn [TRIALS]
+"""
+
+import csv
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.processes import LoopbackCluster, children, start
+
+GRID = """
+experiments:
+  churn:
+    trials: {trials}
+    data: {{name: bars-and-stripes, size: 2}}
+    model: {{kind: rbm, hidden: 3}}
+    offsets: [00, dd^b_s]
+    sampler: CD-1
+    learning_rate: 0.1
+    updates: 100
+    batch: full
+    record: {{what: nap.py:nap, every: 100}}
+"""
+NAP = """
+import os, time
+
+def nap(snapshots, context):
+    time.sleep(float(os.environ["NAP"]) * len(snapshots.update))
+    return {"nap": 0.0 * snapshots.update}
+"""
+LIMIT = 240.0  # seconds
+KILL_EVERY, JOIN_EVERY, LOOK_EVERY = 5.0, 10.0, 0.1  # seconds
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The bytes of all curves, records and machines."""
+    found = [path for path in folder.rglob("trial-*") if path.suffix in (".csv", ".npz")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def workers_of(cluster: LoopbackCluster) -> list[int]:
+    """The processes that run trials: children of the nannies."""
+    return [pid for nanny in cluster.workers for pid in children(nanny.pid) if is_worker(pid)]
+
+
+def is_worker(pid: int) -> bool:
+    """Whether a process was spawned by a nanny to be a worker, and not to watch its resources."""
+    try:
+        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def churn(cluster: LoopbackCluster, run: subprocess.Popen) -> tuple[int, int, float]:
+    """Kill and add workers until a run ends; return kills, workers that joined, and workers times seconds."""
+    dice, began = random.Random(1), time.monotonic()
+    kills = joined = 0
+    passed = offered = 0.0
+    while run.poll() is None and time.monotonic() - began < LIMIT:
+        time.sleep(LOOK_EVERY)
+        before, passed, alive = passed, time.monotonic() - began, workers_of(cluster)
+        offered += (passed - before) * len(alive)
+        if passed > KILL_EVERY * (kills + 1) and alive:
+            os.kill(dice.choice(alive), signal.SIGKILL)
+            kills += 1
+        if passed > JOIN_EVERY * (joined + 1):
+            cluster.add("--nthreads", "1", env={"NAP": "0.5"})
+            joined += 1
+    run.kill()
+    return kills, joined, offered
+
+
+def main() -> None:
+    """Run the grid in one process without sleeping, then on the cluster; compare and print."""
+    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 300
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "grid.yaml").write_text(GRID.format(trials=trials // 2))
+        (folder / "nap.py").write_text(NAP)
+        command = "cbm_cli.cli", "run", folder / "grid.yaml", "--no-table", "-o"
+        start(*command, folder / "alone", "-j", 0, env={"NAP": "0"}).wait()
+        cluster = LoopbackCluster(folder)
+        try:
+            for _ in range(3):
+                cluster.add("--nthreads", "1", env={"NAP": "0.5"})
+            while len(workers_of(cluster)) < 3:
+                time.sleep(LOOK_EVERY)
+            began = time.monotonic()
+            run = start(*command, folder / "cluster", "--scheduler", cluster.address, stderr=None)
+            kills, joined, offered = churn(cluster, run)
+            took = time.monotonic() - began
+        finally:
+            cluster.end()
+        same = contents(folder / "alone") == contents(folder / "cluster")
+        with open(folder / "cluster" / "churn" / "summary.csv", newline="") as file:
+            worked = sum(float(row["seconds"]) for row in csv.DictReader(file))
+    print(f"{trials} trials, exit code {run.returncode}, {'the same bytes' if same else 'OTHER BYTES'}")
+    print(f"{took:.0f} s; {kills} workers killed, {joined} joined")
+    print(f"efficiency {worked / offered:.0%}: {worked:.0f} s of trials in {offered:.0f} s of workers")
+
+
+if __name__ == "__main__":
+    main()
