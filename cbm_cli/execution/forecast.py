@@ -2,10 +2,11 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from cbm_cli.datasets.catalogue import load
@@ -123,15 +124,19 @@ def forecast_run(agenda: Agenda, workers: int) -> Forecast:
     """
     compile_kernels(agenda)
     past = {job.run_id: job.stores[0].seconds(job.run_id) for job in agenda.jobs if job.stores}
-    costs: dict[tuple, _Cost] = {}
-    with one_thread():  # as in a worker
-        spans = [_span(job, past.get(job.run_id), costs) for job in agenda.jobs]
-    share = max(workers, 1)
+    spans, share = spans_of(agenda, past), max(workers, 1)
     low = _START + sum(span.low for span in spans) / share
     high = _START + sum(span.high for span in spans) / share + _WRITING * len(spans)
     trial, longest = max(zip(spans, agenda.jobs, strict=True), key=lambda pair: pair[0].high)
     known = sum(bool(past.get(job.run_id)) for job in agenda.jobs)
     return Forecast(Span(max(low, trial.low), max(high, trial.high)), trial, longest, known)
+
+
+def spans_of(agenda: Agenda, past: Mapping[str, list[float]] = MappingProxyType({})) -> list[Span]:
+    """Return how long each job takes; ``past`` are the seconds of finished trials by run-id."""
+    costs: dict[tuple, _Cost] = {}
+    with one_thread():  # as in a worker
+        return [_span(job, past.get(job.run_id), costs) for job in agenda.jobs]
 
 
 def slow_jobs(agenda: Agenda, operations: float = 1e13) -> list[Job]:

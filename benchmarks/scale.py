@@ -1,0 +1,203 @@
+"""How trials of the paper's lengths spread over workers, and how long the whole paper takes.
+
+    python benchmarks/scale.py                    simulate: trials that sleep, on 1 to 256 local workers
+    python benchmarks/scale.py --faults           the same; workers are killed and trials fail
+    python benchmarks/scale.py --paper            estimate hours of all experiments on 1, 64 and 1,000 cores
+    python benchmarks/scale.py --measure          time updates and evaluations of all experiments anew
+
+Times of trials are in scale-costs.csv, as ``--measure`` has found them on this computer. The simulation takes
+some of them, scaled so that the ideal takes --seconds, and runs them through the real engine: each trial
+sleeps, then trains a tiny machine. The ideal is the time of the longest trials first, without any overhead.
+"""
+
+import argparse
+import csv
+import heapq
+import multiprocessing
+import os
+import random
+import resource
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cbm_cli.datasets.catalogue import load
+from cbm_cli.execution import Job
+from cbm_cli.execution.engines import on_local_workers
+from cbm_cli.execution.forecast import compile_kernels, spans_of
+from cbm_cli.execution.jobs import make_agenda, only_available
+from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.results import Outcome, Progress
+from cbm_cli.text import duration
+
+COSTS = Path(__file__).with_name("scale-costs.csv")
+GRID = Path(__file__).parents[1] / "experiments.yaml"
+WORKERS = (1, 2, 8, 64, 256)
+CORES = (1, 64, 1000)
+TINY = Settings(
+    data={"name": "bars-and-stripes", "size": 2},
+    model={"kind": "rbm", "hidden": 2},
+    offsets="dd^b",
+    sampler="CD-1",
+    learning_rate=0.1,
+    updates=1,
+    batch="full",
+)
+
+
+@dataclass(frozen=True)
+class Sleeping(Trial):
+    """A trial that takes a time, and then perhaps fails."""
+
+    seconds: float = 0.0
+    fails: bool = False
+
+    @property
+    def seed(self) -> int:
+        """The seed, late when it is first asked for."""
+        if "slept" not in self.__dict__:
+            self.__dict__["slept"] = True
+            time.sleep(self.seconds)
+        if self.fails:
+            raise RuntimeError("injected")
+        return super().seed
+
+
+def longest_first(seconds: Iterable[float], workers: int) -> float:
+    """When the last of so many workers ends, if each takes the longest trial that is left."""
+    ends = [0.0] * workers
+    for span in sorted(seconds, reverse=True):
+        heapq.heapreplace(ends, ends[0] + span)
+    return max(ends)
+
+
+def simulate(workers: int, lengths: Sequence[float], ideal: float, faults: bool) -> None:
+    """Run trials that sleep; print a row of the table."""
+    dice = random.Random(workers)
+    seconds = [dice.choice(lengths) for _ in range(max(100, 8 * workers))]
+    scale = ideal / longest_first(seconds, workers)
+    seconds = [scale * span for span in seconds]
+    data = load("bars-and-stripes", size=2)
+    trials = [Sleeping("scale", TINY, n, 1, span, faults and n % 50 == 7) for n, span in enumerate(seconds)]
+    jobs = [Job(trial, "run", data, ()) for trial in trials]
+    ended, killed = threading.Event(), [0]
+    if faults:
+        often = ideal / max(1, workers // 10)
+        threading.Thread(target=_kill, args=(often, ended, killed, dice), daemon=True).start()
+    began, cpu = time.perf_counter(), time.process_time()
+    results = Counter()
+    for _, result in on_local_workers(jobs, lambda *news: None, threading.Event(), workers):
+        if isinstance(result, Progress):  # a very long one, which continues
+            continue
+        results["finished" if isinstance(result, Outcome) else result.message] += 1
+        if isinstance(result, Outcome) and results["finished"] == 1:
+            first = time.perf_counter() - began
+    took, cpu = time.perf_counter() - began, time.process_time() - cpu
+    ended.set()
+    _wait_for_children()
+    others = sum(n for message, n in results.items() if message != "finished")
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"| {workers} | {len(jobs):,} | {sum(seconds) / len(jobs):.2f} s | {ideal:.1f} s | {took:.1f} s "
+        f"| {ideal / took:.0%} | {first:.1f} s | {1000 * cpu / len(jobs):.1f} ms | {memory:.0f} MB "
+        f"| {results['finished']:,} | {others} | {killed[0]} |",
+        flush=True,
+    )
+    assert results.total() == len(jobs), results
+
+
+def _kill(every: float, ended: threading.Event, killed: list[int], dice: random.Random) -> None:
+    """Kill a worker process now and then."""
+    while not ended.wait(every):
+        children = multiprocessing.active_children()
+        if children:
+            dice.choice(children).kill()
+            killed[0] += 1
+
+
+def _wait_for_children() -> None:
+    deadline = time.monotonic() + 30
+    while multiprocessing.active_children() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def measure() -> None:
+    """Write how long the trials of all experiments take, without those that stand for longer ones."""
+    grid = read_grid(GRID, {}, None, ())
+    asked = [one for name, one in grid.experiments.items() if not name.endswith("-short")]
+    asked, missing = only_available(asked, GRID.parent)
+    print(f"left out for want of data: {missing}")
+    with tempfile.TemporaryDirectory() as folder:
+        agenda = make_agenda(asked, Path(folder, "results"), adopt=False, folder=GRID.parent)
+        compile_kernels(agenda, print)
+        spans = spans_of(agenda)
+    found = Counter(
+        (job.trial.experiment, float(f"{span.low:.3g}"), float(f"{span.high:.3g}"))
+        for job, span in zip(agenda.jobs, spans, strict=True)
+    )
+    with COSTS.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["experiment", "trials", "seconds_low", "seconds_high"])
+        writer.writerows((name, n, low, high) for (name, low, high), n in found.items())
+
+
+def costs() -> dict[str, list[tuple[float, float]]]:
+    """Seconds of every trial, at least and at most, by experiment."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    with COSTS.open(newline="") as file:
+        for row in csv.DictReader(file):
+            span = float(row["seconds_low"]), float(row["seconds_high"])
+            found.setdefault(row["experiment"], []).extend([span] * int(row["trials"]))
+    return found
+
+
+def paper() -> None:
+    """Print the hours of every experiment, and of all of them on several numbers of cores."""
+    experiments = costs()
+    print("| experiment | trials | a trial | core hours |\n|---|---|---|---|")
+    for name, spans in sorted(experiments.items(), key=lambda item: -sum(low for low, _ in item[1])):
+        shortest, longest = min(low for low, _ in spans), max(low for low, _ in spans)
+        hours = [sum(span[end] for span in spans) / 3600 for end in (0, 1)]
+        lengths = " to ".join(dict.fromkeys((duration(shortest), duration(longest))))
+        print(f"| {name} | {len(spans):,} | {lengths} | {hours[0]:,.1f} to {hours[1]:,.1f} |")
+    print("\n| cores | time, longest trials first |\n|---|---|")
+    spans = [span for of in experiments.values() for span in of]
+    for cores in CORES:
+        low, high = (longest_first((span[end] for span in spans), cores) for end in (0, 1))
+        print(f"| {cores:,} | {duration(low)} to {duration(high)} |")
+    print(f"\n{len(spans):,} trials, the longest {' to '.join(map(duration, max(spans)))}")
+
+
+def main() -> None:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--faults", action="store_true", help="kill workers, and let trials fail")
+    parser.add_argument("--paper", action="store_true", help="estimate the hours of the whole paper")
+    parser.add_argument("--measure", action="store_true", help="time all experiments anew")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="ideal time of a simulation (default: 20)"
+    )
+    parser.add_argument("--workers", type=int, nargs="*", default=WORKERS, help="default: 1 2 8 64 256")
+    asked = parser.parse_args()
+    if asked.measure:
+        return measure()
+    if asked.paper:
+        return paper()
+    lengths = [low for spans in costs().values() for low, _ in spans]
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
+    heads = (
+        "workers | trials | mean | ideal | took | ideal / took | first result | coordinator, a trial | memory"
+    )
+    print(f"| {heads} | finished | failed | killed |\n{'|---' * 12}|")
+    for workers in asked.workers:
+        simulate(workers, lengths, asked.seconds, asked.faults)
+    return None
+
+
+if __name__ == "__main__":
+    main()
