@@ -222,3 +222,13 @@ def test_an_unwritable_cache_folder_is_replaced_by_a_private_one(tmp_path):
     assert Path(folder).parent == tmp_path
     assert (exists, used) == ("True", "True")
     assert not Path(folder).exists()  # gone with its process
+
+
+def test_a_local_worker_that_does_not_answer_is_ended_and_named():
+    said = []
+    stream = on_local_workers(jobs(Waiting, Trial), listen, Event(), 2, stall=2.0, say=said.append)
+    results = endings(stream)
+    assert [type(results[n]) for n in range(2)] == [Failure, Outcome]
+    assert "no answer for 2 s, 3 times" in results[0].message
+    assert len(said) == 3
+    assert all("worker process" in words and "it was ended" in words for words in said)

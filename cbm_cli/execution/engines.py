@@ -131,7 +131,12 @@ class Backlog:
             elif self.losses[job.key] < TRIES:
                 self.suspects.append(job)
             else:
-                yield job, Failure(f"{why}, {TRIES} times on different workers (out of memory?)")
+                yield (
+                    job,
+                    Failure(
+                        f"{why}, {TRIES} times on different workers (out of memory? give each worker more)"
+                    ),
+                )
 
 
 def on_local_workers(
