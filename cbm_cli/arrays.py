@@ -44,7 +44,8 @@ def read_npz(source: Source, names: Collection[str] | None = None, where: str = 
     Raises CbmError, which begins with ``where`` (default: the path), if the file is missing, damaged, holds
     anything but plain arrays among those that are asked for, or more of them than `MOST_BYTES`.
     """
-    with located(where or source, "NPZ"), zipfile.ZipFile(source) as archive:
+    place = where or (source if isinstance(source, Path) else "")
+    with located(place, "NPZ"), zipfile.ZipFile(source) as archive:
         members = {name: one for name, one in _members(archive).items() if names is None or name in names}
         check_size(sum(member.file_size for member in members.values()))
         return {name: _member(archive, member) for name, member in members.items()}
@@ -77,18 +78,19 @@ def content_of(path: Path) -> bytes:
 
 @contextmanager
 def located(where: object, kind: str) -> Iterator[None]:
-    """Turn every error of reading a file into one CbmError that begins with ``where``."""
+    """Turn every error of reading a file into one CbmError that begins with ``where``, if it is given."""
+    place = f"{where}: " if where else ""
     try:
         yield
     except CbmError as error:
-        raise CbmError(f"{where}: {error}") from None
+        raise CbmError(f"{place}{error}") from None
     except FileNotFoundError:
-        raise CbmError(f"{where}: no such file") from None
+        raise CbmError(f"{place}no such file") from None
     except Exception as error:  # damaged files cause errors of some twenty types
         if isinstance(error, OSError) and error.strerror:
-            raise CbmError(f"{where}: cannot be read: {error.strerror}") from None
+            raise CbmError(f"{place}cannot be read: {error.strerror}") from None
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        raise CbmError(f"{where}: cannot be read as {kind}: {reason}; is the file damaged?") from None
+        raise CbmError(f"{place}cannot be read as {kind}: {reason}; is the file damaged?") from None
 
 
 def check_size(size: int) -> None:

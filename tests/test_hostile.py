@@ -110,7 +110,7 @@ def check_read(reader, content):
     path.write_bytes(content)
     complaint = complaint_of(reader, path)
     assert complaint is None or complaint.startswith("input")
-    assert complaint is None or len(complaint.splitlines()) == 1
+    assert complaint is None or (len(complaint.splitlines()) == 1 and "BytesIO" not in complaint)
 
 
 @pytest.mark.parametrize(("name", "which"), [(n, i) for n, (_, s) in READERS.items() for i in range(len(s))])
@@ -223,7 +223,7 @@ def test_a_bomb_is_refused_before_it_takes_memory(what, monkeypatch):
     Path("bomb").write_bytes(content)
     tracemalloc.start()
     try:
-        with pytest.raises(CbmError, match=f"^bomb: .*({words})"):
+        with pytest.raises(CbmError, match=f"^bomb: [^<]*({words})"):
             formats.read_tables(Path("bomb"))
         assert tracemalloc.get_traced_memory()[1] < 30_000_000
     finally:
