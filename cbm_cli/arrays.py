@@ -22,8 +22,6 @@ from cbm_cli.errors import CbmError
 MOST_BYTES = 2**30  # of the unpacked content of a file; MNIST has 2**25.5
 _LONGEST_HEADER = 1000  # characters; NumPy writes about 120
 
-Source = Path | BinaryIO
-
 
 class Header(NamedTuple):
     """What an NPY file says of its array."""
@@ -38,20 +36,22 @@ class Header(NamedTuple):
         return prod(self.shape) * self.dtype.itemsize
 
 
-def read_npz(source: Source, names: Collection[str] | None = None, where: str = "") -> dict[str, NDArray]:
+def read_npz(
+    source: Path | BinaryIO, names: Collection[str] | None = None, where: str = ""
+) -> dict[str, NDArray]:
     """Return the arrays of an NPZ file by name: all, or those of ``names`` that are there.
 
     Raises CbmError, which begins with ``where`` (default: the path), if the file is missing, damaged, holds
     anything but plain arrays among those that are asked for, or more of them than `MOST_BYTES`.
     """
-    place = where or (source if isinstance(source, Path) else "")
-    with located(place, "NPZ"), zipfile.ZipFile(source) as archive:
+    with located(where or (source if isinstance(source, Path) else ""), "NPZ"):
+        archive = zipfile.ZipFile(io.BytesIO(content_of(source)) if isinstance(source, Path) else source)
         members = {name: one for name, one in _members(archive).items() if names is None or name in names}
         check_size(sum(member.file_size for member in members.values()))
         return {name: _member(archive, member) for name, member in members.items()}
 
 
-def npz_headers(source: Source) -> dict[str, Header]:
+def npz_headers(source: BinaryIO) -> dict[str, Header]:
     """Return the headers of the arrays of an NPZ file by name, without reading them; raises as `read_npy`."""
     headers = {}
     with zipfile.ZipFile(source) as archive:
