@@ -23,8 +23,6 @@ from cbm_cli.errors import CbmError
 MOST_BYTES = 2**30  # of the unpacked content of a file; MNIST has 2**25.5
 _LONGEST_HEADER = 1000  # characters; NumPy writes about 120
 
-Source = Path | BinaryIO
-
 
 class Header(NamedTuple):
     """What an NPY file says of its array."""
@@ -39,21 +37,22 @@ class Header(NamedTuple):
         return prod(self.shape) * self.dtype.itemsize
 
 
-def read_npz(source: Source, names: Collection[str] | None = None, where: str = "") -> dict[str, NDArray]:
+def read_npz(
+    source: Path | BinaryIO, names: Collection[str] | None = None, where: str = ""
+) -> dict[str, NDArray]:
     """Return the arrays of an NPZ file by name: all, or those of ``names`` that are there.
 
     Raises CbmError, which begins with ``where`` (default: the path), if the file is missing, damaged, holds
     anything but plain arrays among those that are asked for, or more of them than `MOST_BYTES`.
     """
-    with located(where or source, "NPZ"):
-        source = io.BytesIO(content_of(source)) if isinstance(source, Path) else source
-        archive = zipfile.ZipFile(source)
+    with located(where or (source if isinstance(source, Path) else ""), "NPZ"):
+        archive = zipfile.ZipFile(io.BytesIO(content_of(source)) if isinstance(source, Path) else source)
         members = {name: one for name, one in _members(archive).items() if names is None or name in names}
         check_size(sum(member.file_size for member in members.values()))
         return {name: _member(archive, member) for name, member in members.items()}
 
 
-def npz_headers(source: Source) -> dict[str, Header]:
+def npz_headers(source: BinaryIO) -> dict[str, Header]:
     """Return the headers of the arrays of an NPZ file by name, without reading them; raises as `read_npy`."""
     headers = {}
     with zipfile.ZipFile(source) as archive:
@@ -86,18 +85,19 @@ def content_of(path: Path) -> bytes:
 
 @contextmanager
 def located(where: object, kind: str) -> Iterator[None]:
-    """Turn every error of reading a file into one CbmError that begins with ``where``."""
+    """Turn every error of reading a file into one CbmError that begins with ``where``, if it is given."""
+    place = f"{where}: " if where else ""
     try:
         yield
     except CbmError as error:
-        raise CbmError(f"{where}: {error}") from None
+        raise CbmError(f"{place}{error}") from None
     except FileNotFoundError:
-        raise CbmError(f"{where}: no such file") from None
+        raise CbmError(f"{place}no such file") from None
     except Exception as error:  # damaged files cause errors of some twenty types
         if isinstance(error, OSError) and error.strerror:
-            raise CbmError(f"{where}: cannot be read: {error.strerror}") from None
+            raise CbmError(f"{place}cannot be read: {error.strerror}") from None
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        raise CbmError(f"{where}: cannot be read as {kind}: {reason}; is the file damaged?") from None
+        raise CbmError(f"{place}cannot be read as {kind}: {reason}; is the file damaged?") from None
 
 
 def check_size(size: int) -> None:

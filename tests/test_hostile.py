@@ -110,7 +110,7 @@ def check_read(reader, content):
     path.write_bytes(content)
     complaint = complaint_of(reader, path)
     assert complaint is None or complaint.startswith("input")
-    assert complaint is None or len(complaint.splitlines()) == 1
+    assert complaint is None or (len(complaint.splitlines()) == 1 and "BytesIO" not in complaint)
 
 
 @pytest.mark.parametrize(("name", "which"), [(n, i) for n, (_, s) in READERS.items() for i in range(len(s))])
@@ -131,8 +131,9 @@ def test_inputs_that_once_failed_are_refused(path, monkeypatch):
     content = path.read_bytes()
     if path.parent.name in READERS:
         check_read(READERS[path.parent.name][0], content)
-    else:
-        check_grid(content.decode("utf-8", "surrogateescape"))
+        return
+    field, _, text = content.decode("utf-8", "surrogateescape").partition("=")
+    check_grid(GRID, {field: text})
 
 
 # MAT files by a reader of our own
@@ -223,7 +224,7 @@ def test_a_bomb_is_refused_before_it_takes_memory(what, monkeypatch):
     Path("bomb").write_bytes(content)
     tracemalloc.start()
     try:
-        with pytest.raises(CbmError, match=f"^bomb: .*({words})"):
+        with pytest.raises(CbmError, match=f"^bomb: [^<]*({words})"):
             formats.read_tables(Path("bomb"))
         assert tracemalloc.get_traced_memory()[1] < 30_000_000
     finally:
@@ -251,8 +252,9 @@ def test_real_limits_leave_room_for_real_data():
 @pytest.mark.parametrize("place", ["/dev/zero", "pipe", "."])
 def test_what_has_no_end_is_no_file(place):
     os.mkfifo("pipe")
-    with pytest.raises(CbmError, match="Is not a plain file"):
-        formats.read_tables(Path(place))
+    for reader in (formats.read_tables, read_machine):
+        with pytest.raises(CbmError, match=f"^{place}: cannot be read: Is not a plain file"):
+            reader(Path(place))
 
 
 # Schemes, samplers, learning rates

@@ -18,6 +18,7 @@ MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
 MAX_DEPTH = 20
 _DEEP = f"is nested more than {MAX_DEPTH} levels deep, or contains an alias of itself"
+_HALF = re.compile("[\ud800-\udfff]")  # of a character: a surrogate, which no encoding has
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 _REMEDIES = {
     "mapping values are not allowed here": "; quote a text that has a colon, or check the indentation",
@@ -118,6 +119,8 @@ def load(path: Path, problems: Problems) -> Value:
 
 def parse(text: str, source: str, problems: Problems) -> Value:
     """Turn YAML text into values with marks; errors are those of `load`."""
+    if _HALF.search(text):  # of an option of the command line
+        raise CbmError(f"{source}: is not UTF-8; write it in UTF-8")
     loaders = (getattr(yaml, "CBaseLoader", None), yaml.BaseLoader)  # the second one has the better messages
     for loader in filter(None, loaders):
         try:
@@ -173,7 +176,7 @@ class _Reader:
         mark = Mark(place, key or place, label)
         if node.tag not in _PLAIN_TAGS:
             self.problems.add(mark, f"the YAML tag {node.tag} means nothing here; remove it")
-        if isinstance(node, yaml.ScalarNode) and re.search("[\ud800-\udfff]", node.value):
+        if isinstance(node, yaml.ScalarNode) and _HALF.search(node.value):
             self.problems.add(mark, "has half a character (a surrogate); write the whole one")
             return marked(Text("?"), mark)
         if isinstance(node, yaml.MappingNode):
