@@ -6,8 +6,8 @@
     python benchmarks/scale.py --measure          time updates and evaluations of all experiments anew
 
 Times of trials are in scale-costs.csv, as ``--measure`` has found them on this computer. The simulation takes
-some of them, scaled so that the ideal takes --seconds, and runs them through the real engine: each trial
-sleeps, then trains a tiny machine. The ideal is the time of the longest trials first, without any overhead.
+some of them, scaled so that the ideal takes --seconds, and runs them through the real engine: each trial only
+sleeps. The ideal is the time of the longest trials first, without any overhead.
 """
 
 import argparse
@@ -26,13 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cbm_cli.datasets.catalogue import load
+from cbm_cli.errors import CbmError
 from cbm_cli.execution import Job
 from cbm_cli.execution.engines import on_local_workers
 from cbm_cli.execution.forecast import compile_kernels, spans_of
 from cbm_cli.execution.jobs import make_agenda, only_available
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.results import Outcome, Progress
 from cbm_cli.text import duration
 
 COSTS = Path(__file__).with_name("scale-costs.csv")
@@ -50,30 +50,35 @@ TINY = Settings(
 )
 
 
+SLEPT = "slept"  # how a trial of the simulation ends, and how one that fails does
+INJECTED = "failed as it should"
+
+
 @dataclass(frozen=True)
 class Sleeping(Trial):
-    """A trial that takes a time, and then perhaps fails."""
+    """A trial that takes a time and nothing else, not even the loading of kernels."""
 
     seconds: float = 0.0
-    fails: bool = False
+    ending: str = SLEPT
 
     @property
     def seed(self) -> int:
-        """The seed, late when it is first asked for."""
-        if "slept" not in self.__dict__:
-            self.__dict__["slept"] = True
-            time.sleep(self.seconds)
-        if self.fails:
-            raise RuntimeError("injected")
-        return super().seed
+        """Sleep, and end the trial."""
+        time.sleep(self.seconds)
+        raise CbmError(self.ending)
+
+
+def schedule(seconds: Iterable[float], workers: int) -> float:
+    """When the last of so many workers ends, if each takes the next trial as soon as it is free."""
+    ends = [0.0] * workers
+    for span in seconds:
+        heapq.heapreplace(ends, ends[0] + span)
+    return max(ends)
 
 
 def longest_first(seconds: Iterable[float], workers: int) -> float:
-    """When the last of so many workers ends, if each takes the longest trial that is left."""
-    ends = [0.0] * workers
-    for span in sorted(seconds, reverse=True):
-        heapq.heapreplace(ends, ends[0] + span)
-    return max(ends)
+    """As `schedule`, in the best simple order."""
+    return schedule(sorted(seconds, reverse=True), workers)
 
 
 def simulate(workers: int, lengths: Sequence[float], ideal: float, faults: bool) -> None:
@@ -83,7 +88,9 @@ def simulate(workers: int, lengths: Sequence[float], ideal: float, faults: bool)
     scale = ideal / longest_first(seconds, workers)
     seconds = [scale * span for span in seconds]
     data = load("bars-and-stripes", size=2)
-    trials = [Sleeping("scale", TINY, n, 1, span, faults and n % 50 == 7) for n, span in enumerate(seconds)]
+    endings = [INJECTED if faults and n % 50 == 7 else SLEPT for n in range(len(seconds))]
+    facts = enumerate(zip(seconds, endings, strict=True))
+    trials = [Sleeping("scale", TINY, n, 1, span, ending) for n, (span, ending) in facts]
     jobs = [Job(trial, "run", data, ()) for trial in trials]
     ended, killed = threading.Event(), [0]
     if faults:
@@ -92,20 +99,18 @@ def simulate(workers: int, lengths: Sequence[float], ideal: float, faults: bool)
     began, cpu = time.perf_counter(), time.process_time()
     results = Counter()
     for _, result in on_local_workers(jobs, lambda *news: None, threading.Event(), workers):
-        if isinstance(result, Progress):  # a very long one, which continues
-            continue
-        results["finished" if isinstance(result, Outcome) else result.message] += 1
-        if isinstance(result, Outcome) and results["finished"] == 1:
-            first = time.perf_counter() - began
+        results[result.message] += 1
     took, cpu = time.perf_counter() - began, time.process_time() - cpu
     ended.set()
     _wait_for_children()
-    others = sum(n for message, n in results.items() if message != "finished")
+    lost = results.total() - results[SLEPT] - results[INJECTED]
+    in_order = schedule(seconds, workers)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"| {workers} | {len(jobs):,} | {sum(seconds) / len(jobs):.2f} s | {ideal:.1f} s | {took:.1f} s "
-        f"| {ideal / took:.0%} | {first:.1f} s | {1000 * cpu / len(jobs):.1f} ms | {memory:.0f} MB "
-        f"| {results['finished']:,} | {others} | {killed[0]} |",
+        f"| {workers} | {len(jobs):,} | {sum(seconds) / len(jobs):.2f} s | {ideal:.0f} s | {in_order:.1f} s "
+        f"| {took:.1f} s | {ideal / took:.0%} | {in_order / took:.0%} "
+        f"| {1000 * cpu / len(jobs):.1f} ms | {memory:.0f} MB "
+        f"| {results[SLEPT]:,} | {results[INJECTED]} | {killed[0]} | {lost} |",
         flush=True,
     )
     assert results.total() == len(jobs), results
@@ -190,10 +195,9 @@ def main() -> None:
         return paper()
     lengths = [low for spans in costs().values() for low, _ in spans]
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
-    heads = (
-        "workers | trials | mean | ideal | took | ideal / took | first result | coordinator, a trial | memory"
-    )
-    print(f"| {heads} | finished | failed | killed |\n{'|---' * 12}|")
+    heads = "workers | trials | mean | longest first | this order | took | share of the first | of the second"
+    heads += " | coordinator, a trial | memory | slept | failed | workers killed | trials lost"
+    print(f"| {heads} |\n{'|---' * 14}|")
     for workers in asked.workers:
         simulate(workers, lengths, asked.seconds, asked.faults)
     return None

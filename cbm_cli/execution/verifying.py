@@ -9,7 +9,7 @@ the rerun as these are. On a computer of the same kind only the same bytes will 
 import io
 import random
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -79,43 +79,57 @@ def verify_trials(
     """
     sound = [trial for name in names for trial in _sound(results.store(name), tell)]
     chosen = sorted(random.Random(seed).sample(range(len(sound)), choose(len(sound))))
-    rebuilt: dict[str, _Rebuilt] = {}
-    doubts: list[_Doubt] = []
     with tempfile.TemporaryDirectory(prefix="cbm-verify-") as folder:
-        jobs: dict[Key, Job] = {}
-        keepers: dict[Key, list[Store]] = {}  # experiments may share a trial
-        for name, *key in (sound[index] for index in chosen):
-            try:
-                if name not in rebuilt:
-                    rebuilt[name] = _Rebuilt(results, name, code)
-                job = rebuilt[name].job(*key, Store(Path(folder, "rerun")))
-            except CbmError as error:
-                tell(Verdict(name, *key, NOT_RERUN, str(error)))
-                continue
-            jobs[job.key] = job
-            keepers.setdefault(job.key, []).append(results.store(name))
-        agenda = _agenda(jobs.values())
-        compile_kernels(agenda, announce)
+        stores = [Store(Path(folder, name)) for name in ("rerun", *map(str, MOVES))]
+        jobs, keepers = _jobs(results, [sound[index] for index in chosen], stores[0], code, tell)
+        compile_kernels(_agenda(jobs), announce)
         announce(f"Running {len(jobs)} of {len(sound)} finished trials again ...")
-
-        def compare(job: Job, outcome: object) -> None:
-            values = _values(job.stores[0], job.key)
-            doubts.extend(filter(None, (_judged(job, store, values, tell) for store in keepers[job.key])))
-
-        for job, failure in run_agenda(agenda, workers=workers, on_finished=compare).failed:
-            for store in keepers[job.key]:
-                tell(Verdict(store.experiment, *job.key, NOT_RERUN, f"its rerun failed: {failure.message}"))
-        for turn, move in enumerate(MOVES):
+        doubts = _rerun(jobs, keepers, tell, workers)
+        for move, store in zip(MOVES, stores[1:], strict=True):
             if doubts:
                 announce(f"Running {len(doubts)} trials from moved weights, to see what rounding may do ...")
-                doubts = _settled(doubts, move, Store(Path(folder, f"moved-{turn}")), tell, workers)
-        for doubt in doubts:
-            reason = f"{doubt.farthest()}; {doubt.computers}"
-            tell(Verdict(doubt.kept.experiment, *doubt.job.key, DIFFERENT, reason))
+                doubts = _settled(doubts, move, store, tell, workers)
+    for doubt in doubts:
+        reason = f"{doubt.farthest()}; {doubt.computers}"
+        tell(Verdict(doubt.kept.experiment, *doubt.job.key, DIFFERENT, reason))
 
 
-def _agenda(jobs: Sequence[Job]) -> Agenda:
+def _agenda(jobs: Iterable[Job]) -> Agenda:
     return Agenda(experiments=[], stores={}, run_ids={}, datasets={}, jobs=[*jobs])
+
+
+def _jobs(
+    results: Results, chosen: Sequence[tuple[str, str, int]], into: Store, code: bool, tell: Tell
+) -> tuple[list[Job], dict[Key, list[Store]]]:
+    """The jobs that run trials again, and which experiments have kept each of them."""
+    rebuilt: dict[str, _Rebuilt] = {}
+    jobs: dict[Key, Job] = {}
+    keepers: dict[Key, list[Store]] = {}
+    for name, *key in chosen:
+        try:
+            if name not in rebuilt:
+                rebuilt[name] = _Rebuilt(results, name, code)
+            job = rebuilt[name].job(*key, into)
+        except CbmError as error:
+            tell(Verdict(name, *key, NOT_RERUN, str(error)))
+            continue
+        jobs[job.key] = job
+        keepers.setdefault(job.key, []).append(results.store(name))
+    return [*jobs.values()], keepers
+
+
+def _rerun(jobs: list[Job], keepers: dict[Key, list[Store]], tell: Tell, workers: int) -> list["_Doubt"]:
+    """Run trials again; return those that another computer has kept and that are not the same."""
+    doubts: list[_Doubt] = []
+
+    def compare(job: Job, outcome: object) -> None:
+        values = _values(job.stores[0], job.key)
+        doubts.extend(filter(None, (_judged(job, store, values, tell) for store in keepers[job.key])))
+
+    for job, failure in run_agenda(_agenda(jobs), workers=workers, on_finished=compare).failed:
+        for store in keepers[job.key]:
+            tell(Verdict(store.experiment, *job.key, NOT_RERUN, f"its rerun failed: {failure.message}"))
+    return doubts
 
 
 def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:
