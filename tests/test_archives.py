@@ -267,6 +267,16 @@ def test_results_of_an_older_version_are_read_and_their_machines_checked(grid):
     assert content("out") == whole
 
 
+@pytest.mark.parametrize("harm", ["value", "cut", "list"])
+def test_a_damaged_manifest_is_named_and_written_again(packed, harm):
+    path = Path("out/bars/manifest.json")
+    text = {"value": path.read_text().replace('"trials": 2', '"trials": 3'), "cut": "{", "list": "[1]"}[harm]
+    path.write_text(text)
+    assert f"{path}: damaged; cbm run writes it again" in cbm("table", "out", code=2).stderr
+    assert "All 8 trials are done" in run("out")
+    cbm("table", "out")
+
+
 # ---- One writer ----
 
 
