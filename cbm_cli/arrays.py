@@ -11,6 +11,7 @@ from errno import EFBIG, EINVAL
 from math import prod
 from pathlib import Path
 from stat import S_ISREG
+from sys import maxunicode
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -128,6 +129,8 @@ def _array(stream: BinaryIO, size: int) -> NDArray:
     content = stream.read()  # to the end, where a ZIP file has a checksum
     if len(content) != header.bytes:
         raise ValueError(f"{len(content):,} bytes of the {header.bytes:,} in its header")
+    if header.dtype.kind == "U" and (np.frombuffer(content, f"{header.dtype.str[0]}u4") > maxunicode).any():
+        raise ValueError("text of characters that do not exist")
     order = "F" if header.by_columns else "C"
     return np.ndarray(header.shape, header.dtype, content, order=order).copy("K")
 

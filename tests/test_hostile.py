@@ -203,6 +203,7 @@ BOMBS = {
     "gzip of zeros": (gzip.compress(ZEROS), "unpacks to"),
     "npy header": (claimed((2**40,)), "10 bytes of the 8,796,093,022,208 in its header"),
     "npy overflow": (claimed((2**62, 2**62)), "10 bytes of the"),
+    "npy of impossible texts": (claimed((1,), "<U3")[:-10] + b"\xff" * 12, "characters that do not exist"),
     "npy negative": (claimed((-1,)), "bytes of the"),
     "npy of wide texts": (claimed((1,), "<U500000000"), "10 bytes of the 2,000,000,000"),
     "npz member": (zipped(train=arrays(np.zeros(30_000_000, np.uint8))), "30,000,128 bytes; the limit"),
