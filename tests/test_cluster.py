@@ -154,7 +154,7 @@ def test_all_threads_and_workers_that_join_late_are_used(dask):
     places = [failure.message for failure in run.results.values()]
     assert len(set(places)) == 2
     assert min(places.count(place) for place in set(places)) >= 4  # of 24
-    assert time.monotonic() - began < 12  # of seconds one after the other
+    assert time.monotonic() - began < 22  # one thread would take 24
 
 
 @pytest.fixture
