@@ -7,9 +7,13 @@ of each kind of finding, an exception that is no CbmError, in FOLDER/READER/foun
 """
 
 import argparse
+import atexit
 import gzip
 import hashlib
 import io
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +34,7 @@ with atheris.instrument_imports(include=["cbm_cli"]):
     from cbm_cli.grid.names import Sampler, Scheme
     from cbm_cli.grid.read import read_grid
     from cbm_cli.machines.files import read_machine
+    from cbm_cli.results import Results, store
     from cbm_cli.results.store import read_progress
 
 import numpy as np
@@ -89,6 +94,49 @@ FILES = [packed(**machine_file(layered(sizes, 1), kind)) for kind, sizes in KIND
 MATS = [mat_file(False), mat_file(True), mat_file(False, "4")]
 TEXT = [lines(ROWS), lines(ROWS, " "), lines(ROWS, ";", "\r\n"), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1 # x\n"]
 ROOM = 2**24  # bytes of an unpacked file, instead of a gigabyte: faster
+
+
+def results() -> tuple[Callable[[bytes], object], list[bytes]]:
+    """Read a results folder with a changed file: the first byte of an input says which one."""
+    store._sha256 = lambda content: "0" * 64  # else few inputs get behind the checksums
+    folder = Path(tempfile.mkdtemp(prefix="cbm-fuzz-"))
+    atexit.register(shutil.rmtree, folder)
+    grid = folder / "grid.yaml"
+    grid.write_text(GRID)
+    for name, many in (("alone", 1000), ("packed", 3)):
+        code = f"from cbm_cli.execution import jobs; jobs.MANY = {many}; from cbm_cli.cli import main; main()"
+        options = ["run", grid, "-j", "0", "--no-table", "-o", folder / name]
+        subprocess.run([sys.executable, "-c", code, *options], check=True)
+    kinds = (
+        "manifest.json",
+        "summary.csv",
+        "trials/*/trial-000.json",
+        "trials/*/trial-000.csv",
+        "trials/*.zip",
+    )
+    files = [sorted(folder.glob(f"*/bars/{kind}"))[0] for kind in kinds]
+    for path in (*folder.rglob("*.json"), *folder.rglob("*.sha256")):
+        path.write_bytes(re.sub(rb"[0-9a-f]{64}", b"0" * 64, path.read_bytes()))
+    contents = [path.read_bytes() for path in files]
+
+    def read(content: bytes) -> None:
+        which = content[0] % len(files) if content else 0
+        place = files[which]
+        place.write_bytes(content[1:])
+        try:
+            found = Results(folder / place.relative_to(folder).parts[0]).store("bars")
+            found.summary()
+            for run_id in found.runs():
+                found.damaged(run_id)
+                for number in found.finished(run_id):
+                    found.row(run_id, number)
+                    found.curve(run_id, number)
+        finally:
+            place.write_bytes(contents[which])
+
+    return read, [bytes([which]) + content for which, content in enumerate(contents)]
+
+
 READERS = {
     "grid": (from_file(read_grid), [GRID.encode(), *(grid_text(kind).encode() for kind in MACHINES)]),
     "set": (settings, [b"learning_rate={start: 1, steps: 0.1 from 3 epochs}", b"data.flip=yes", b"batch=4"]),
@@ -133,7 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("reader", choices=READERS)
+    parser.add_argument("reader", choices=[*READERS, "results"])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--folder", type=Path, default=Path("fuzz"))
     asked = parser.parse_args()
@@ -141,14 +189,19 @@ def main() -> None:
     for module in (arrays, formats, mat):
         module.MOST_BYTES = ROOM
     zipfile.ZipExtFile._update_crc = lambda self, data: None  # else few inputs get behind the checksums
-    reader, seeds = READERS[asked.reader]
+    reader, seeds = results() if asked.reader == "results" else READERS[asked.reader]
     folder = asked.folder / asked.reader
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(seeds):
         (corpus / f"seed-{number}").write_bytes(seed)
     findings, began = Findings(reader, folder / "found"), time.monotonic()
-    limits = f"-max_total_time={60 * asked.minutes:.0f}", "-max_len=4096", "-timeout=20", "-rss_limit_mb=4000"
+    limits = (
+        f"-max_total_time={60 * asked.minutes:.0f}",
+        "-max_len=16384",
+        "-timeout=20",
+        "-rss_limit_mb=4000",
+    )
     options = [sys.argv[0], *limits, f"-artifact_prefix={folder}/", "-verbosity=0", str(corpus)]
 
     def count(content: bytes) -> None:

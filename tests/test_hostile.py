@@ -32,6 +32,7 @@ from cbm_cli.grid.names import Sampler, Scheme
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Experiment
 from cbm_cli.machines.files import read_machine
+from cbm_cli.results import read_progress
 from cbm_cli.sheets import FORMATS, Document, Group, Label, Sheet, Value
 from cbm_cli.text import CONTROL
 from tests.builders import GRID, MACHINES, arrays, cbm, grid_text, idx, layered, lines, machine_file, summary
@@ -78,6 +79,7 @@ READERS = {
     "idx": (formats.read_tables, [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
     "mat": (formats.read_tables, MATS),
     "machine": (read_machine, MACHINE_FILES),
+    "state": (read_progress, []),
 }
 
 

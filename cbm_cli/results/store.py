@@ -357,14 +357,18 @@ class Store:
     def manifest(self) -> dict[str, Any]:
         """Return the grid that was last run: description, trials, table, cells, upper_bounds, versions."""
         path = self.folder / "manifest.json"
+        if not path.exists():
+            raise CbmError(f"{path}: missing; was {self.folder} written by cbm run?")
         try:
             manifest = _unsealed(path.read_bytes())
-        except FileNotFoundError:
-            raise CbmError(f"{path}: missing; was {self.folder} written by cbm run?") from None
-        except (OSError, ValueError):
+            if manifest["format"] > FORMAT:
+                newer = manifest["versions"]["cbm"]
+                raise CbmError(f"{path}: written by a newer cbm ({newer}); update this one")
+            names = [cell["run_id"] for cell in manifest["cells"]]
+            if not all(name == Path(name).name and name.strip(".") for name in names):
+                raise ValueError  # a name that leads out of the folder
+        except (OSError, ValueError, KeyError, TypeError):
             raise CbmError(f"{path}: damaged; cbm run writes it again and keeps finished trials") from None
-        if manifest.get("format", 0) > FORMAT:
-            raise CbmError(f"{path}: written by a newer cbm ({manifest['versions']['cbm']}); update this one")
         return manifest
 
     def summary(self) -> "pd.DataFrame":
@@ -417,9 +421,7 @@ class Store:
 
     def curve(self, run_id: str, number: int) -> "pd.DataFrame":
         """Return the curve of one trial: update, epoch, <part>_<metric>; likelihoods in nats per sample."""
-        import pandas as pd
-
-        return pd.read_csv(io.BytesIO(self._read(run_id, number, ".csv")))
+        return self._table(run_id, number, ".csv")
 
     def records(self, run_id: str, number: int) -> "pd.DataFrame":
         """Return what was recorded of one trial: update, then the columns of its recorders, if any."""
@@ -427,7 +429,16 @@ class Store:
 
         if ".records.csv" not in self._record(run_id, number)["sha256"]:
             return pd.DataFrame({"update": []})
-        return pd.read_csv(io.BytesIO(self._read(run_id, number, ".records.csv")))
+        return self._table(run_id, number, ".records.csv")
+
+    def _table(self, run_id: str, number: int, suffix: str) -> "pd.DataFrame":
+        import pandas as pd
+
+        content = self._read(run_id, number, suffix)
+        try:
+            return pd.read_csv(io.BytesIO(content))
+        except ValueError as error:
+            raise CbmError(f"{self.path(run_id, number, suffix)}: is no table of numbers ({error})") from None
 
 
 def _name(run_id: str, number: int, suffix: str) -> str:
@@ -478,6 +489,7 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
             _group(arrays, "pending"),
             int(arrays["stage"]),
             _group(arrays, "pretrained"),
+            json.loads(str(arrays.get("computer", "{}"))),
         )
     except (CbmError, ValueError, KeyError, TypeError):
         raise CbmError(f"{path}: was cut short or damaged; this trial starts afresh") from None
