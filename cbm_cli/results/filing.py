@@ -14,6 +14,7 @@ from collections.abc import Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from sys import intern
 from types import MappingProxyType
 
 from cbm_cli.archives import Archive, forget_archives, numbers_of, open_archive, trials_in, write_archive
@@ -33,8 +34,8 @@ class Filing:
     """The files below an experiment's folder; names are relative to it."""
 
     root: Path
-    _recent: dict[str, dict[str, dict[str, Place]]] = field(default_factory=dict)  # by recent file, folder
-    _index: dict[str, dict[str, Place]] = field(default_factory=dict)  # by folder, from the newest of them
+    _recent: dict[str, bool] = field(default_factory=dict)  # recent files, and whether they are sound
+    _index: dict[str, dict[str, Place]] = field(default_factory=dict)  # what is in them, by folder
     _changed: int = 0  # when recent files last came or went, in nanoseconds
     _waiting: dict[str, bytes] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -116,12 +117,14 @@ class Filing:
         except OSError:
             changed = 0
         if changed != self._changed or time.time_ns() - changed < _TICK:
-            names = sorted(self._alone("recent"))
-            self._recent = {name: self._recent.get(name) or _places(place / name) for name in names}
-            self._index, self._changed = {}, changed
-            for places in self._recent.values():
-                for name, found in places.items():
-                    self._index.setdefault(name, {}).update(found)
+            names, self._changed = sorted(self._alone("recent")), changed
+            if not {*self._recent} <= {*names}:
+                self._recent, self._index = {}, {}
+            for name in (name for name in names if name not in self._recent):
+                places = _places(place / name)
+                self._recent[name] = bool(places)
+                for one, found in places.items():
+                    self._index.setdefault(one, {}).update(found)
         return self._index.get(folder, {})
 
     # Writing
@@ -182,7 +185,7 @@ class Filing:
                 write_archive(stream, names | kept, lambda name, folder=folder: self.read(f"{folder}/{name}"))
                 forget_archives()
         damaged = [self.root / f"{folder}.zip" for folder in damaged]
-        damaged += [self.root / "recent" / name for name, places in self._recent.items() if not places]
+        damaged += [self.root / "recent" / name for name, sound in self._recent.items() if not sound]
         for path in [*recent, *(self.root / folder / name for folder in moved for name in moved[folder])]:
             path.unlink()
         for folder in {*self._index, *moved, "recent"}:
@@ -228,7 +231,9 @@ def _places(path: Path) -> dict[str, dict[str, Place]]:
         header = json.loads(head)
         if hashlib.sha256(body).hexdigest() == header["sha256"]:
             return {
-                folder: {name: (path, len(head) + 1 + start, size) for name, (start, size) in its.items()}
+                folder: {
+                    intern(name): (path, len(head) + 1 + start, size) for name, (start, size) in its.items()
+                }
                 for folder, its in header["files"].items()
             }
     return {}
