@@ -101,7 +101,8 @@ def compose(drawing: Drawing, page: Page = Page()) -> Figure:
             figure.suptitle(page.title)
         if beside:
             figure.legend(handles=beside, loc="outside right center", frameon=False)
-        _add_legend(figure, legend)
+        if legend["handles"] or legend["title"]:
+            _add_legend(figure, legend)
     return figure
 
 

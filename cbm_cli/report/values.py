@@ -158,8 +158,9 @@ def _mean(value: Value, options: Options) -> float:
 def _draw_heatmap(table: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], axes: Axes) -> None:
     values = table.to_numpy()
     finite = values[np.isfinite(values)]
-    # Half of the colours are for the upper three quarters, so that one bad cell does not hide the others.
-    low, high = (np.quantile(finite, [0.1, 1.0]) if finite.size else (0.0, 1.0))
+    first, third = np.quantile(finite, [0.25, 0.75]) if finite.size else (0.0, 1.0)
+    reach = 1.5 * (third - first)  # one bad cell does not take the colours of the others
+    low, high = max(finite.min(initial=np.inf), first - reach), min(finite.max(initial=-np.inf), third + reach)
     axes.imshow(values, cmap="cividis", vmin=low, vmax=high if high > low else low + 1, aspect="auto")
     for (i, j), value in np.ndenumerate(values):
         dark = value < (low + high) / 2
@@ -225,9 +226,10 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
         names = [_names(chosen.lines, line) for line in methods]
         title = (options.title,) if options.title else tuple(map(named, others, key))
         panels.append(Panel(partial(_draw_ranks, ranks, names, looks_of(methods, chosen.lines)), key, title))
-        notes.append(f"{' '.join(map(named, others, key))} Friedman p = {ranks.p:.2g} over {ranks.blocks} data sets".strip())
+        test = f", Friedman p = {ranks.p:.2g}" if np.isfinite(ranks.p) else ""
+        notes.append(f"{', '.join(map(named, others, key))}: {ranks.blocks} data sets{test}".removeprefix(": "))
     said = f"mean rank (1 is best) by the {_statistic(options, metric)} {in_words(metric.column)}"
-    return Drawing(panels, {}, [said, *notes, f"bars: differences below the Nemenyi critical difference, {ALPHA:g}"])
+    return Drawing(panels, {}, [said, *notes, f"bars: differences below the Nemenyi critical difference at {ALPHA:g}"])
 
 
 def groups_of(ranks: Ranks) -> list[tuple[float, float]]:
