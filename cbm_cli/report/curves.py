@@ -105,10 +105,17 @@ def _limits(curves: Sequence[Curve], options: Options) -> Ends:
     """
     means = pd.concat([curve.mean for curve in curves])
     bands = [curve.band(options.band) for curve in curves]
-    lowest, highest = min(means.min(), *(b.min() for b, _ in bands)), max(means.max(), *(b.max() for _, b in bands))
+    lowest, highest = (
+        min(means.min(), *(b.min() for b, _ in bands)),
+        max(means.max(), *(b.max() for _, b in bands)),
+    )
     first, third = means.quantile([0.25, 0.75])
     reach = 1.5 * (third - first)
-    fences = {1: (first - reach, highest, "lower"), -1: (lowest, third + reach, "upper")}
+    below, above = first - reach, third + reach
+    starts = [curve.mean.iloc[0] for curve in curves]
+    if reach < 0.1 * max(highest - min(starts), max(starts) - lowest):  # learning is over soon: show it
+        below, above = min(below, *starts), max(above, *starts)
+    fences = {1: (below, highest, "lower"), -1: (lowest, above, "upper")}
     low, high, cut = fences.get(curves[0].metric.better, (lowest, highest, ""))
     if options.ylim is None or highest - lowest <= 2 * (high - low):
         low, high, cut = lowest, highest, ""
@@ -141,7 +148,9 @@ def _draw(
     curves: Sequence[Curve], looks: Mapping[Key, Look], ends: Ends, options: Options, axes: Axes
 ) -> None:
     first, last = (f(curve.trials.index[i] for curve in curves) for f, i in ((min, 0), (max, -1)))
-    low, high = (end if asked is None else asked for asked, end in zip(options.xlim, (first, last), strict=True))
+    low, high = (
+        end if asked is None else asked for asked, end in zip(options.xlim, (first, last), strict=True)
+    )
     for place, curve in enumerate(curves):
         look, x = looks[curve.line], curve.trials.index
         if options.band == "trials":

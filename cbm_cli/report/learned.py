@@ -39,7 +39,9 @@ def data_drawing(sources: Sequence[str], options: Options) -> Drawing:
         data = load_source(source)
         shown = data.train[: options.number] / data.levels
         title = (options.title or f"{plain(data.name)}: {len(shown):,} of {count(len(data.train), 'row')}",)
-        panels.append(Panel(partial(_draw_rows, shown, _shape(options, data, data.width)), (str(place),), title))
+        panels.append(
+            Panel(partial(_draw_rows, shown, _shape(options, data, data.width)), (str(place),), title)
+        )
     return Drawing(panels)
 
 
@@ -60,7 +62,9 @@ def samples_drawing(results: Results, experiments: Sequence[str], options: Optio
 
     def rows_of(machine: Layered, data: Dataset | None) -> NDArray:
         if machine.kind == "auto-encoder":
-            raise CbmError("samples: an auto encoder has no distribution to draw from; see filters or activity")
+            raise CbmError(
+                "samples: an auto encoder has no distribution to draw from; see filters or activity"
+            )
         sampler = parse_sampler("PT_10")
         n = options.number
         return draw(flatten(machine), sampler, n, chains=n, steps=_SWEEPS, seed=1, start=None).samples
@@ -80,7 +84,9 @@ def activity_drawing(results: Results, experiments: Sequence[str], options: Opti
         for layer, values in enumerate(representations.mean_activity(found), 1):
             if options.layer in (None, layer):
                 key = (*key_of(cell, chosen.panels), str(layer))
-                lines.setdefault(key, []).append((key_of(cell, chosen.lines), np.sort(values)[::-1], balanced))
+                lines.setdefault(key, []).append(
+                    (key_of(cell, chosen.lines), np.sort(values)[::-1], balanced)
+                )
         _layer(machine, options)
     looks = looks_of(list(dict.fromkeys(line for its in lines.values() for line, *_ in its)), chosen.lines)
     several = len({key[-1] for key in lines}) > 1
@@ -105,7 +111,15 @@ def _draw_activity(lines: Sequence[tuple], axes: Axes) -> None:
     for place, (values, look, balanced) in enumerate(lines):
         x = (np.arange(len(values)) + 0.5) / len(values)
         marks = np.searchsorted(x, (np.arange(6) + (place + 0.5) / len(lines)) / 6).clip(0, len(x) - 1)
-        axes.plot(x, values, **look, drawstyle="steps-mid", linewidth=1.3, markersize=4, markevery=np.unique(marks).tolist())
+        axes.plot(
+            x,
+            values,
+            **look,
+            drawstyle="steps-mid",
+            linewidth=1.3,
+            markersize=4,
+            markevery=np.unique(marks).tolist(),
+        )
         for end in balanced or ():
             axes.axhline(end, **BOUND | {"linewidth": 0.6}, zorder=0)
         if balanced:
