@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,7 +107,7 @@ class TrainedMachine:
         self._needs_likelihood()
         how = Method(method, temperatures, runs, "uniform" if data is None else "base-rate", seed=seed)
         rows = np.zeros((1, self.sizes[0])) if data is None else self._rows(data)
-        base = parts_of(_bytes(rows), how).base
+        base = parts_of(as_bytes(rows), how).base
         machine = flatten(self.parameters, np.float64 if method == "exact" else np.float32)
         with one_thread():
             found, _ = evaluate(machine, Parts({}, 1.0, base), how, repr(self))
@@ -118,7 +120,7 @@ class TrainedMachine:
         ``method`` is ``exact`` (default), ``ais`` or ``raise``; ``how`` may have ``temperatures``, ``runs``,
         ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of 1/255, as in training.
         """
-        method, data = Method(method, **how), _bytes(self._rows(X))
+        method, data = Method(method, **how), as_bytes(self._rows(X))
         with one_thread():
             common, by_part = evaluate(self.parameters, parts_of(data, method), method, repr(self))
         _warn_of_doubt(common)
@@ -172,7 +174,7 @@ class TrainedMachine:
         or from the rows ``start``. The bytes are those of ``cbm sample`` with the same options.
         """
         self._needs_likelihood()
-        rows = None if start is None else _bytes(self._rows(start))
+        rows = None if start is None else as_bytes(self._rows(start))
         found = draw(
             flatten(self.parameters),
             parse_sampler(sampler),
@@ -235,7 +237,7 @@ def _by_blocks(function: Callable[[NDArray], NDArray], x: NDArray) -> NDArray[np
     return np.concatenate([function(x[start : start + _BLOCK].astype(np.float64)) for start in starts])
 
 
-def _bytes(x: NDArray) -> Dataset:
+def as_bytes(x: NDArray) -> Dataset:
     """Return rows (n, n_0) in [0, 1] as training holds them: bytes, grey values as multiples of 1/255."""
     levels = 1 if ((x == 0) | (x == 1)).all() else 255
     return Dataset("rows", np.ascontiguousarray(np.rint(x * float(levels)), np.uint8), levels=levels)
@@ -418,13 +420,24 @@ def run(
         hooks = {"listen": display.listen, "say": display.say, "on_finished": display.finished}
         if agenda.jobs:
             compile_kernels(agenda, display.say)
-        with display if progress else nullcontext():
+        with _hidden_script(), display if progress else nullcontext():
             workers = cores() if jobs is None else jobs
             ending = run_agenda(agenda, workers=workers, **hooks if progress else {})
     if ending.failed:
         lines = [f"{job.title}: {failure.message}" for job, failure in ending.failed[:10]]
         raise CbmError("\n".join([f"{count(len(ending.failed), 'trial')} failed; finished ones are kept", *lines]))
     return ResultFrames(output)
+
+
+@contextmanager
+def _hidden_script() -> Iterator[None]:
+    """Keep new worker processes from running the user's script again; they need nothing of it."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _yaml(value: Any) -> str:
