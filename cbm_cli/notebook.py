@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _BLOCK = 10_000  # rows that are widened to float64 at a time
-_NO_LIKELIHOOD = "an auto encoder has no likelihood, energy or samples; use transform, reconstruct or evaluate"
+_NO_LIKELIHOOD = (
+    "an auto encoder has no likelihood, energy or samples; use transform, reconstruct or evaluate"
+)
 
 
 # Machines
@@ -215,7 +217,9 @@ class TrainedMachine:
         x, n = np.asarray(X), self.sizes[0]
         if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
             found = f"X is an array of {x.dtype} of shape {x.shape}"
-            raise ValueError(f"{found}; the machine has {n} visible units: expected numbers of shape (n, {n})")
+            raise ValueError(
+                f"{found}; the machine has {n} visible units: expected numbers of shape (n, {n})"
+            )
         if not len(x) or not (x.min() >= 0 and x.max() <= 1):
             found = f"from {x.min()} to {x.max()}" if len(x) else "in no row"
             raise ValueError(f"X has values {found}; expected one row or more, with values from 0 to 1")
@@ -425,7 +429,9 @@ def run(
             ending = run_agenda(agenda, workers=workers, **hooks if progress else {})
     if ending.failed:
         lines = [f"{job.title}: {failure.message}" for job, failure in ending.failed[:10]]
-        raise CbmError("\n".join([f"{count(len(ending.failed), 'trial')} failed; finished ones are kept", *lines]))
+        raise CbmError(
+            "\n".join([f"{count(len(ending.failed), 'trial')} failed; finished ones are kept", *lines])
+        )
     return ResultFrames(output)
 
 
