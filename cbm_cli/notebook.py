@@ -38,6 +38,8 @@ from cbm_cli.text import count
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cbm_cli.grid.settings import Experiment
+
 _BLOCK = 10_000  # rows that are widened to float64 at a time
 _NO_LIKELIHOOD = (
     "an auto encoder has no likelihood, energy or samples; use transform, reconstruct or evaluate"
@@ -117,7 +119,7 @@ class TrainedMachine:
         return found["log_z"]
 
     def evaluate(self, X: ArrayLike, method: str | None = None, **how: Any) -> Answer:
-        """Return what ``cbm evaluate --json`` prints: log Z with its errors, likelihoods and bounds, or costs.
+        """Return what ``cbm evaluate --json`` prints: log Z and its errors, likelihoods, bounds or costs.
 
         ``method`` is ``exact`` (default), ``ais`` or ``raise``; ``how`` may have ``temperatures``, ``runs``,
         ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of 1/255, as in training.
@@ -193,7 +195,7 @@ class TrainedMachine:
         return representations.filters(self.parameters)[self._layer(layer) - 1]
 
     def save(self, path: str | PathLike) -> None:
-        """Write a machine file in the documented form (docs/formats.md), which `load` and the commands read."""
+        """Write a machine file (docs/formats.md), which `load` and the commands read."""
         stream = io.BytesIO()
         np.savez(stream, **machine_arrays(self.parameters))
         write_atomically(Path(path), stream.getvalue())
@@ -409,17 +411,11 @@ def run(
     from cbm_cli.cli.common import cores
     from cbm_cli.cli.progress import Display
     from cbm_cli.execution import compile_kernels, make_agenda, run_agenda
-    from cbm_cli.grid.read import read_grid
 
-    text = _yaml(grid) if isinstance(grid, Mapping) else None
-    path = Path("grid") if text else Path(grid)
-    names = [experiments] if isinstance(experiments, str) else [*experiments]
-    overrides = {
-        field: value if isinstance(value, str) else _yaml(value) for field, value in (changes or {}).items()
-    }
-    selected = read_grid(path, overrides, trials, names, text=text).select(names)
+    names = [experiments] if isinstance(experiments, str) else experiments
+    selected, folder = _selected(grid, names, trials, changes or {})
     with locked(Path(output)):
-        agenda = make_agenda(selected, Path(output), folder=path.parent)
+        agenda = make_agenda(selected, Path(output), folder=folder)
         display = Display(agenda)
         hooks = {"listen": display.listen, "say": display.say, "on_finished": display.finished}
         if agenda.jobs:
@@ -433,6 +429,21 @@ def run(
             "\n".join([f"{count(len(ending.failed), 'trial')} failed; finished ones are kept", *lines])
         )
     return ResultFrames(output)
+
+
+def _selected(
+    grid: str | PathLike | Mapping[str, Any],
+    names: Sequence[str],
+    trials: int | None,
+    changes: Mapping[str, Any],
+) -> tuple[list[Experiment], Path]:
+    """Return the experiments to run, and the folder that paths are relative to."""
+    from cbm_cli.grid.read import read_grid
+
+    text = _yaml(grid) if isinstance(grid, Mapping) else None
+    path = Path("grid") if text else Path(grid)
+    texts = {field: value if isinstance(value, str) else _yaml(value) for field, value in changes.items()}
+    return read_grid(path, texts, trials, names, text=text).select(names), path.parent
 
 
 @contextmanager

@@ -44,8 +44,8 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     learning_rate : float
         Step of an update.
     batch_size : int
-        Rows of a mini-batch, and persistent chains; at most the rows there are. The last rows of an epoch that
-        do not fill a batch are left out, other ones in every epoch.
+        Rows of a mini-batch, and persistent chains; at most the rows there are. The rows of an epoch that do
+        not fill a last batch are left out; they are others in every epoch.
     n_iter : int
         Epochs of `fit`.
     random_state : int, RandomState or None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cbm_cli.results.activity import Activity, CellActivity, Writer
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-WIDTH = 24  # characters of a bar, and of a curve
+WIDTH = 16  # characters of a bar, and of a curve
 FEWEST = 3  # cells shown of each experiment, whatever the height of the terminal
 _PLAIN_HEIGHT = 60  # lines, where there is no terminal
 
@@ -30,9 +30,9 @@ _PLAIN_HEIGHT = 60  # lines, where there is no terminal
 def watch(results: Path, experiments: tuple[str, ...], every: float, once: bool) -> None:
     """Show how far a run is, from another terminal or computer; nothing is written.
 
-    Each cell has a line: its finished trials, the curve of its newest trial (first metric, from its lowest
-    to its highest value), the last value, and the update of it. It ends when all trials are finished, or
-    with Ctrl-C.
+    Each cell has a line: its finished trials, and of its newest trial the curve of the first metric, from
+    its lowest to its highest value, the last value and the number of updates. The command ends when all
+    trials are finished, or with Ctrl-C.
     """
     from rich.console import Console
     from rich.live import Live
@@ -86,6 +86,8 @@ def _frame(found: Sequence[Activity], writer: Writer | None, height: int) -> Ite
 
 def _summary(found: Sequence[Activity], writer: Writer | None) -> str:
     """Say who writes, since when, how fast, and how long it may take."""
+    if all(one.total("finished") >= one.trials for one in found):
+        return "all trials are finished"
     if writer is None:
         return "no run is writing here; the trials that are missing run with the same cbm run"
     elapsed = max((time.time_ns() - writer.began) / 1e9, 1e-3)
@@ -106,7 +108,7 @@ def _cells(cells: Sequence[CellActivity], one: Activity) -> Iterator[str]:
     """Yield a line for each cell."""
     widest = max((len(cell.title) for cell in cells), default=0)
     for cell in cells:
-        value = f"{cell.curve[-1]:.4f} at update {cell.update:,}" if cell.curve else ""
+        value = f"{cell.curve[-1]:.4f} after {cell.update:,}" if cell.curve else ""
         words = [
             f"{getattr(cell, what):,} {what}"
             for what in ("running", "diverged", "failed")
