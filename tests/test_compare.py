@@ -297,7 +297,9 @@ def machines(settings, best, metric, final=None, **columns):
     """Rows of summary.csv of one run, with the best of a metric on both parts."""
     end = "min" if metric == "cost" else "max"
     values = {end: best, "final": best if final is None else final, f"{end}_update": 1000}
-    values = {f"{part}_{metric}_{name}": of for part in ("train", "test") for name, of in values.items()}
+    values = {
+        f"{part}_{metric}_{name}": of for part in ("train", "valid", "test") for name, of in values.items()
+    }
     common = {"run_id": "/".join(map(str, settings.values())), "trial": range(len(best)), "diverged": nan}
     return pd.DataFrame(common | settings | values | {"n_train": 9, "n_test": 9} | columns)
 

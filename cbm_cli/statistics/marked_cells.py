@@ -94,7 +94,9 @@ class Measured:
             return frame[column].to_numpy(float) if column in frame else np.full(len(frame), np.nan)
 
         moment = statistic if statistic == MAX_OF_MEAN else "max"
-        column, final, best = (statistic_column(frame, measure, name) for name in (statistic, "final", moment))
+        column, final, best = (
+            statistic_column(frame, measure, name) for name in (statistic, "final", moment)
+        )
         rows = numbers(f"n_{measure.part}") if scale == "total" and measure.better else 1.0
         converged = numbers("epochs_to_convergence")
         return cls(

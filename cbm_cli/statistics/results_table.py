@@ -254,8 +254,8 @@ def build_table(
 
     ``frame`` is the experiment's ``summary.csv``; the order of rows, columns and groups is the order of the
     manifest's cells. Axes that are not given are the manifest's, without what another axis names; if none
-    is given, the rows also show whatever else varies within a cell. The statistic max-of-mean reads ``curve``.
-    The other choices are those of ``cbm table``.
+    is given, the rows also show whatever else varies within a cell. Only max-of-mean needs ``curve``. The
+    other choices are those of ``cbm table``.
 
     Raises
     ------
