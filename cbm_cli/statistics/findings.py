@@ -51,7 +51,7 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """Return one of `VERDICTS`: contradicted where too many comparisons are significantly the opposite."""
+        """Return one of `VERDICTS`; contradicted if too many comparisons are significantly the opposite."""
         outcomes = Counter(one.outcome for one in self.evidence)
         if not self.evidence:
             return "not run"
@@ -71,8 +71,9 @@ class Judged:
         for i, statement in enumerate(self.finding["checks"]):
             own = [one for one in self.evidence if one.statement == i]
             held = sum(one.outcome == 1 for one in own)
-            shown = f"{_words(statement)}: {held} of {len(own)}{_range(own, statement)}"
-            lines.append(shown if own else f"{_words(statement)}: not run")
+            number = not isinstance(_sides(statement)[1][1], dict)
+            found = f"{held} of {len(own)}{_range(own, number)}" if own else "not run"
+            lines.append(f"{_words(statement, self.finding.get('metric'))}: {found}")
         return "; ".join(lines)
 
     def record(self) -> dict[str, Any]:
@@ -90,33 +91,44 @@ class Judged:
         }
 
 
-def _words(statement: Mapping[str, Any]) -> str:
-    """Spell a statement, such as ``max of dd^b_s above 00``."""
+def _words(statement: Mapping[str, Any], metric: str | None) -> str:
+    """Spell a statement, such as ``maximum of dd^b_s above 00``."""
 
-    def named(cell: Any) -> str:
-        if not isinstance(cell, Mapping):
-            return f"{cell:g}"
-        values = (value if isinstance(value, list) else [value] for value in cell.values())
-        spelled = zip(cell, values, strict=True)
-        return " ".join(", ".join(label(name, value) for value in many) for name, many in spelled)
+    def spelled(name: str, value: Any) -> str:
+        texts = ", ".join(label(name, one) for one in (value if isinstance(value, list) else [value]))
+        return (
+            texts if name in ("offsets", "sampler", "data", "metric") else f"{name.replace('_', ' ')} {texts}"
+        )
 
-    relation = next(name for name in RELATIONS if name in statement)
+    relation, sides = _sides(statement)
+    cell, other = (
+        " ".join(spelled(*it) for it in side.items()) if isinstance(side, dict) else f"{side:g}"
+        for side in sides
+    )
+    of = statement.get("of", "max")
+    if isinstance(of, dict):
+        ((name, value),) = of.items()
+        what = {"at": "value at update {}", "mean": "mean from update {} to {}", "reach": "updates to {}"}[
+            name
+        ]
+        of = what.format(*(value if isinstance(value, list) else [value]))
+    elif of == "max":
+        of = "minimum" if metric and Metric(metric).better < 0 else "maximum"
     factor = f"{statement['factor']:g} times " if "factor" in statement else ""
-    quantity = statement.get("of", "max")
-    if isinstance(quantity, dict):
-        quantity = " ".join(f"{name} {text_of(value)}" for name, value in quantity.items())
-    return f"{quantity} of {named(statement['cell'])} {relation} {factor}{named(statement[relation])}"
+    return f"{of} of {cell} {relation} {factor}{other}"
 
 
-def _range(evidence: Sequence[Evidence], statement: Mapping[str, Any]) -> str:
-    pairs = not any(isinstance(statement.get(name), int | float) for name in RELATIONS)
-    found = sorted(one.value - one.other * pairs for one in evidence)
-    if not found:
-        return ""
-    sign = "+" if pairs else ""
-    ends = [format(value, f"{sign}.4g") for value in (found[0], found[-1])]
-    what = "difference " if pairs else ""
-    return f" ({what}{ends[0] if ends[0] == ends[1] else ' to '.join(ends)})"
+def _sides(statement: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Return how the two sides of a statement are related, and the sides."""
+    relation = next(name for name in RELATIONS if name in statement)
+    return relation, [statement["cell"], statement[relation]]
+
+
+def _range(evidence: Sequence[Evidence], number: bool) -> str:
+    """Return the smallest and the largest value, or difference of two runs, of some comparisons."""
+    found = sorted(one.value - (0 if number else one.other) for one in evidence)
+    ends = dict.fromkeys(format(value, ".4g" if number else "+.4g") for value in (found[0], found[-1]))
+    return f" ({'' if number else 'difference '}{' to '.join(ends)})"
 
 
 @cache
@@ -137,13 +149,13 @@ def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, results: Results)
     frame = known[known["experiment"].isin(finding["experiments"])]
     for i, statement in enumerate(finding["checks"]):
         own = {"scale": finding.get("scale"), "metric": finding.get("metric")} | statement
-        relation = next(name for name in RELATIONS if name in own)
+        metrics = [
+            side.get("metric", own["metric"]) if isinstance(side, dict) else "" for side in _sides(own)[1]
+        ]
         for run, other in pairs_of(finding, statement, frame.drop_duplicates("run_id")):
-            metric = [own[side].get("metric", own["metric"]) for side in ("cell", relation) if side in own
-                      and isinstance(own[side], dict)]  # fmt: skip
-            a = _quantity(frame[frame["run_id"] == run], own, metric[0], results)
-            if isinstance(other, str):
-                b = _quantity(frame[frame["run_id"] == other], own, metric[1], results)
+            a = _quantity(frame[frame["run_id"] == run], own, metrics[0], results)
+            if metrics[1]:
+                b = _quantity(frame[frame["run_id"] == other], own, metrics[1], results)
             else:
                 b = dict.fromkeys(a, float(other))
             if a.keys() & b.keys():
@@ -154,11 +166,10 @@ def pairs_of(
     finding: Mapping[str, Any], statement: Mapping[str, Any], runs: pd.DataFrame
 ) -> list[tuple[str, str | float]]:
     """Return what a statement compares: run-ids with run-ids of the same ``each`` settings, or a number."""
-    relation = next(name for name in RELATIONS if name in statement)
     everywhere = finding.get("where", {}) | statement.get("where", {})
     those, other = (
         runs[_selected(runs, everywhere | side)] if isinstance(side, dict) else side
-        for side in (statement["cell"], statement[relation])
+        for side in _sides(statement)[1]
     )
     if not isinstance(other, pd.DataFrame):
         return [(run, other) for run in those["run_id"]]
@@ -261,20 +272,20 @@ def count_findings(judged: Sequence[Judged]) -> str:
 
 
 def findings_document(judged: Sequence[Judged]) -> Document:
-    """Return the findings to print: their verdicts, then what each of them rests on."""
+    """Return the findings to print: their verdicts, then what those that were run rest on."""
     records = [one.record() for one in judged]
     header = [*map(Label.of, ("Finding", "paper", "verdict", "as stated", "trials"))]
-    lines = {
-        one["name"]: (one["name"], one["place"], one["verdict"], f"{one['as_stated']} of {one['needed']}")
-        + (one["trials"],)
+    rows = [
+        [one["name"], one["place"], one["verdict"], f"{one['as_stated']} of {one['compared']}", one["trials"]]
         for one in records
-    }
-    rows = [[*map(Label.of, line)] for line in lines.values()]
-    notes = [
-        "as stated: comparisons that are significantly as the paper states (signed-rank test over trials, α = "
-        f"{ALPHA:g}, {FEWEST_PAIRS} pairs or more), and how many have to be. contradicted: too many are "
-        "significantly the opposite. undecided: neither, or too few trials or comparisons were run.",
-        *(f"{one['name']}: {one['says']} {one['numbers']}." for one in records),
     ]
-    sheet = Sheet(header, [Group(None, rows)], "Findings of prose and figures")
+    left = dict.fromkeys(name for one in judged if not one.evidence for name in one.finding["experiments"])
+    notes = [
+        "as stated: how many comparisons are significantly as the paper states (signed-rank test, "
+        f"α = {ALPHA:g}, {FEWEST_PAIRS} trials or more). contradicted: too many are significantly opposite. "
+        "undecided: neither, or too few trials or comparisons were run.",
+        *(f"{one['name']}: {one['says']} {one['numbers']}." for one in records if one["compared"]),
+        *([f"Not run, of experiments.yaml: {', '.join(left)}."] if left else []),
+    ]
+    sheet = Sheet(header, [Group(None, [[*map(Label.of, row)] for row in rows])], "Findings of the paper")
     return Document([sheet], notes, [count_findings(judged)], records, {"notes": notes})
