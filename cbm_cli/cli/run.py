@@ -108,7 +108,10 @@ def run(
         refuse_code(selected)
     planned = sum(experiment.trials * len(experiment.cells) for experiment in selected)
     if planned > MANY_TRIALS and not yes:
-        raise CbmError(f"{grid}: {planned:,} trials; add --yes to run more than {MANY_TRIALS:,}")
+        raise CbmError(
+            f"{grid}: {planned:,} trials; name some of its experiments, give fewer --trials, or add --yes to run "
+            f"more than {MANY_TRIALS:,}"
+        )
 
     from cbm_cli.execution import make_agenda, only_available
     from cbm_cli.results.writing import locked
