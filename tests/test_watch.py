@@ -77,7 +77,11 @@ def test_finished_and_abandoned_results_say_so(running, folder, monkeypatch):
 
 def test_diverged_and_failed_trials_are_counted(tmp_path):
     with open("toy.yaml", "w") as grid:
-        grid.write(grid_text("rbm", batch="full", learning_rate="3e38", evaluate="{every: 1 epoch}"))
+        grid.write(
+            grid_text(
+                "rbm", batch="full", learning_rate="1e30", weight_decay="1", evaluate="{every: 1 epoch}"
+            )
+        )
     cbm("run", "toy.yaml", "-o", "toy", "--trials", 2, "-j", 0, "--no-table")
     (run,) = (tmp_path / "toy" / "toy" / "trials").iterdir()
     (run / "trial-007.error.txt").write_text("it failed")
