@@ -39,7 +39,7 @@ def with_completions(command: click.Command) -> click.Command:
     for parameter in command.params:
         name = "sets" if parameter.name == "names" else parameter.name
         complete = _COMPLETIONS.get((command.name, name)) or _COMPLETIONS.get(("", name))
-        if complete:
+        if complete and "shell_complete" not in vars(parameter):  # Click may ask for a command twice
             parameter.shell_complete = _completing(complete, parameter)
     return command
 

@@ -48,7 +48,7 @@ def watch(results: Path, experiments: tuple[str, ...], every: float, once: bool)
     def look(height: int) -> tuple[list[str], bool]:
         writer = writer_of(results)
         found = [one.look(writer.began if writer else time.time_ns()) for one in watched]
-        return [*_frame(found, writer, height)], all(one.total("finished") >= one.trials for one in found)
+        return [*_frame(found, writer, height)], all(one.finished >= one.trials for one in found)
 
     if once or not console.is_terminal:
         for line in look(_PLAIN_HEIGHT)[0]:
@@ -70,14 +70,12 @@ def _frame(found: Sequence[Activity], writer: Writer | None, height: int) -> Ite
     yield _summary(found, writer)
     room = max(FEWEST, (height - 2 - 2 * len(found)) // len(found))
     for one in found:
-        done, share = one.total("finished"), one.total("finished") / max(one.trials, 1)
-        filled = round(WIDTH * share)
-        words = [
-            f"{one.total(what):,} {what}" for what in ("running", "diverged", "failed") if one.total(what)
-        ]
+        filled = round(WIDTH * one.finished / max(one.trials, 1))
         bar = "█" * filled + "░" * (WIDTH - filled)
         yield ""
-        yield ", ".join([f"{one.experiment}: {bar} {done:,} of {count(one.trials, 'trial')}", *words])
+        yield ", ".join(
+            [f"{one.experiment}: {bar} {one.finished:,} of {count(one.trials, 'trial')}", *_counts(one.cells)]
+        )
         cells = sorted(one.cells, key=lambda cell: (cell.running == 0, -cell.changed * cell.running))
         yield from _cells(cells[:room], one)
         if len(cells) > room:
@@ -86,7 +84,7 @@ def _frame(found: Sequence[Activity], writer: Writer | None, height: int) -> Ite
 
 def _summary(found: Sequence[Activity], writer: Writer | None) -> str:
     """Say who writes, since when, how fast, and how long it may take."""
-    if all(one.total("finished") >= one.trials for one in found):
+    if all(one.finished >= one.trials for one in found):
         return "all trials are finished"
     if writer is None:
         return "no run is writing here; the trials that are missing run with the same cbm run"
@@ -95,11 +93,10 @@ def _summary(found: Sequence[Activity], writer: Writer | None) -> str:
     active = [one for one in found if one.made]
     made = sum(one.made for one in active)
     if made:
-        left = sum(one.trials - one.total("finished") - one.total("failed") for one in active)
-        left -= made - math.floor(made)  # shares of running trials
+        left = sum(one.left for one in active)
         words += [
             f"{60 * made / elapsed:.3g} trials per minute",
-            f"{duration(max(left, 0) * elapsed / made)} left",
+            f"{duration(left * elapsed / made)} left",
         ]
     return ", ".join(words)
 
@@ -109,16 +106,17 @@ def _cells(cells: Sequence[CellActivity], one: Activity) -> Iterator[str]:
     widest = max((len(cell.title) for cell in cells), default=0)
     for cell in cells:
         value = f"{cell.curve[-1]:.4f} after {cell.update:,}" if cell.curve else ""
-        words = [
-            f"{getattr(cell, what):,} {what}"
-            for what in ("running", "diverged", "failed")
-            if getattr(cell, what)
-        ]
         done = f"{cell.finished:,}/{one.planned:,}"
         line = f"  {cell.title.ljust(widest)}  {done:>7}  {sparkline(cell.curve):{WIDTH}}  {value}"
-        yield ", ".join([line, *words]).rstrip()
+        yield ", ".join([line, *_counts([cell])]).rstrip()
     if one.metric:
         yield f"  ({one.metric})"
+
+
+def _counts(cells: Sequence[CellActivity]) -> list[str]:
+    """Say how many trials are running, have diverged or failed, if any."""
+    totals = {what: sum(getattr(cell, what) for cell in cells) for what in ("running", "diverged", "failed")}
+    return [f"{total:,} {what}" for what, total in totals.items() if total]
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:

@@ -41,11 +41,24 @@ class Activity:
     planned: int  # trials of each cell
     metric: str  # of the curves; empty until a trial is finished
     cells: list[CellActivity]
-    made: float  # trials of this run that are finished, and the shares of running ones
+    new: int  # trials that this run has finished
+    shares: float  # of the running trials that are done, summed
 
-    def total(self, what: str) -> int:
-        """Return the sum over cells of ``finished``, ``diverged``, ``failed`` or ``running``."""
-        return sum(getattr(cell, what) for cell in self.cells)
+    @property
+    def finished(self) -> int:
+        """Finished trials of all cells."""
+        return sum(cell.finished for cell in self.cells)
+
+    @property
+    def made(self) -> float:
+        """Trials that this run has made, running ones in part."""
+        return self.new + self.shares
+
+    @property
+    def left(self) -> float:
+        """Trials that this run still has to make."""
+        failed = sum(cell.failed for cell in self.cells)
+        return max(self.trials - self.finished - failed - self.shares, 0)
 
     @property
     def trials(self) -> int:
@@ -74,12 +87,12 @@ class Watched:
     def look(self, since: int) -> Activity:
         """Return how far the experiment is; ``since``: when the run began, in nanoseconds."""
         manifest = self.store.manifest()
-        axes, cells, made = telling_apart(manifest), [], 0.0
+        axes, cells, new, shares = telling_apart(manifest), [], 0, 0.0
         for cell in {cell["run_id"]: cell for cell in manifest["cells"]}.values():
-            found, shares = self._cell(cell, " ".join(text_of(cell.get(axis)) or "-" for axis in axes), since)
+            found, share = self._cell(cell, " ".join(text_of(cell.get(axis)) or "-" for axis in axes), since)
             cells.append(found)
-            made += len(self.store.finished_since(cell["run_id"], since)) + shares
-        return Activity(self.store.experiment, manifest["trials"], self._metric, cells, made)
+            new, shares = new + len(self.store.finished_since(cell["run_id"], since)), shares + share
+        return Activity(self.store.experiment, manifest["trials"], self._metric, cells, new, shares)
 
     def _cell(self, cell: dict[str, Any], title: str, since: int) -> tuple[CellActivity, float]:
         """Return how far a cell is, and the sum of the shares of its running trials."""
