@@ -67,6 +67,7 @@ class Comparison:
     missing: Mapping[str, int]  # published cells without a comparable trial, by kind of machine
     departures: Mapping[str, int]  # settings unlike the paper's, and how many matching runs have them
     not_comparable: int  # runs with such settings
+    versions: Mapping[str, int]  # of the kernels, and how many of the compared runs have them
     has_curves: bool = False  # tables 9 to 12 are compared with the maximum of the mean, as they should be
 
     @property
@@ -171,6 +172,9 @@ class Comparison:
             yield "The published bold mark of aa^b, PT_10, MNIST (table 2) is an evident misprint."
 
     def _left_out(self) -> Iterator[str]:
+        if len(self.versions) > 1:
+            each = ", ".join(f"{version} in {count(n, 'run')}" for version, n in self.versions.items())
+            yield f"Kernel versions differ: {each}; other numbers by rounding or by a mended fault."
         if self.not_comparable:
             why = ", ".join(f"{name} in {number}" for name, number in self.departures.items())
             runs = count(self.not_comparable, "run")
@@ -330,7 +334,9 @@ def compare(frame: pd.DataFrame, curve: CurveOf | None = None) -> Comparison:
     missing = kinds.sub(compared, fill_value=0).astype(int)
     left = {kind: int(missing[kind]) for kind in KINDS if kind in missing}
     chances = pd.DataFrame([chances for _, chances in lines])
-    return Comparison(cells, chances, left, counts, len(unlike), curve is not None)
+    versions = runs.loc[cells["run_id"].unique()].get("kernel_version", pd.Series(dtype=str))
+    kernels = dict(versions.replace("", "of 0.1.0").value_counts())
+    return Comparison(cells, chances, left, counts, len(unlike), kernels, curve is not None)
 
 
 def _with_mean_curves(frame: pd.DataFrame, runs: pd.Series, curve: CurveOf) -> pd.DataFrame:

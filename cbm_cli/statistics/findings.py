@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from cbm_cli.errors import IncompleteError
 from cbm_cli.paper import FINDINGS
 from cbm_cli.results import Metric, Results, label
 from cbm_cli.sheets import Document, Group, Label, Sheet
@@ -21,6 +22,8 @@ ALPHA = 0.05
 LARGEST = 1e9  # stands for infinity, which a diverged trial has
 VERDICTS = ("reproduced", "contradicted", "undecided", "not run")
 RELATIONS = ("above", "below", "like")
+NAMELESS = ("offsets", "sampler", "data", "metric")  # settings whose values say what they are
+OF_COURSE = {"at": "value at update {}", "mean": "mean from update {} to {}", "reach": "updates to {}"}
 
 
 @dataclass(frozen=True)
@@ -96,9 +99,7 @@ def _words(statement: Mapping[str, Any], metric: str | None) -> str:
 
     def spelled(name: str, value: Any) -> str:
         texts = ", ".join(label(name, one) for one in (value if isinstance(value, list) else [value]))
-        return (
-            texts if name in ("offsets", "sampler", "data", "metric") else f"{name.replace('_', ' ')} {texts}"
-        )
+        return texts if name in NAMELESS else f"{name.replace('_', ' ')} {texts}"
 
     relation, sides = _sides(statement)
     cell, other = (
@@ -108,10 +109,7 @@ def _words(statement: Mapping[str, Any], metric: str | None) -> str:
     of = statement.get("of", "max")
     if isinstance(of, dict):
         ((name, value),) = of.items()
-        what = {"at": "value at update {}", "mean": "mean from update {} to {}", "reach": "updates to {}"}[
-            name
-        ]
-        of = what.format(*(value if isinstance(value, list) else [value]))
+        of = OF_COURSE[name].format(*(value if isinstance(value, list) else [value]))
     elif of == "max":
         of = "minimum" if metric and Metric(metric).better < 0 else "maximum"
     factor = f"{statement['factor']:g} times " if "factor" in statement else ""
@@ -140,9 +138,9 @@ def findings() -> list[dict[str, Any]]:
 def check_findings(results: Results) -> list[Judged]:
     """Check all findings on the experiments of a results folder."""
     known = results.all_summaries()
-    if not known.empty:
-        known = known[known["experiment"].isin({name for one in findings() for name in one["experiments"]})]
-    return [Judged(one, [*_evidence(one, known, results)] if len(known) else []) for one in findings()]
+    if known.empty:
+        raise IncompleteError("there are no finished trials to check findings on; start with `cbm run`")
+    return [Judged(one, [*_evidence(one, known, results)]) for one in findings()]
 
 
 def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, results: Results) -> Iterator[Evidence]:
@@ -166,19 +164,17 @@ def pairs_of(
     finding: Mapping[str, Any], statement: Mapping[str, Any], runs: pd.DataFrame
 ) -> list[tuple[str, str | float]]:
     """Return what a statement compares: run-ids with run-ids of the same ``each`` settings, or a number."""
-    everywhere = finding.get("where", {}) | statement.get("where", {})
     those, other = (
-        runs[_selected(runs, everywhere | side)] if isinstance(side, dict) else side
+        runs[_selected(runs, finding["where"] | side)] if isinstance(side, dict) else side
         for side in _sides(statement)[1]
     )
     if not isinstance(other, pd.DataFrame):
         return [(run, other) for run in those["run_id"]]
-    each = statement.get("each", finding.get("each", []))
     left, right = (
-        side[["run_id"]].assign(**{c: side[c].map(text_of) for c in each}) for side in (those, other)
+        side[["run_id"]].assign(same="", **{c: side[c].map(text_of) for c in finding.get("each", [])})
+        for side in (those, other)
     )
-    found = left.merge(right, on=each, suffixes=("", "_other")) if each else left.merge(
-        right, how="cross", suffixes=("", "_other"))  # fmt: skip
+    found = left.merge(right, on=["same", *finding.get("each", [])], suffixes=("", "_other"))
     return [*zip(found["run_id"], found["run_id_other"], strict=True)]
 
 
@@ -200,21 +196,24 @@ def _quantity(rows: pd.DataFrame, statement: Mapping[str, Any], metric: str, res
         values = np.array([_of_course(place, metric, of, results) for place in _places(rows)])
     else:
         best, final = (_column(rows, statistic_column(rows, measure, name)) for name in ("max", "final"))
-        values = {
-            "max": lambda: best,
-            "final": lambda: final,
-            "fall": lambda: measure.better * (best - final),
-            "spread": lambda: np.abs(best - np.median(best)),
-        }[of]()
+        with np.errstate(invalid="ignore"):  # a trial that never had a finite value has no fall
+            values = {
+                "max": best,
+                "final": final,
+                "fall": measure.better * (best - final),
+                "spread": np.abs(best - np.median(best)),
+            }[of]
     values = values * scale if not (isinstance(of, dict) and "reach" in of) else values
     known = {int(t): float(v) for t, v in zip(rows["trial"], values, strict=True) if not np.isnan(v)}
     return {trial: float(np.clip(value, -LARGEST, LARGEST)) for trial, value in known.items()}
 
 
 def _column(rows: pd.DataFrame, name: str) -> np.ndarray:
-    """A column of summary.csv; a diverged trial without a value has the lowest."""
-    values = rows[name].to_numpy(float) if name in rows else np.full(len(rows), np.nan)
-    return np.where(np.isnan(values) & rows["diverged"].notna().to_numpy() & (name in rows), -np.inf, values)
+    """A column of summary.csv; a diverged trial without a value has the worst."""
+    if name not in rows:
+        return np.full(len(rows), np.nan)
+    values, worst = rows[name].to_numpy(float), np.inf if "_cost" in name else -np.inf
+    return np.where(np.isnan(values) & rows["diverged"].notna().to_numpy(), worst, values)
 
 
 def _places(rows: pd.DataFrame) -> Iterator[tuple[str, str, int]]:
