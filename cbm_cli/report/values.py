@@ -271,10 +271,8 @@ def groups_of(ranks: Ranks) -> list[tuple[float, float]]:
 
 
 def _draw_ranks(ranks: Ranks, names: Sequence[str], looks: Mapping[Key, Look], axes: Axes) -> None:
-    k = len(names)
-    order = np.argsort(ranks.mean, kind="stable")
+    k, order, bars = len(names), np.argsort(ranks.mean, kind="stable"), groups_of(ranks)
     half = -(-k // 2)
-    bars = groups_of(ranks)
     base = 0.6 + 0.45 * len(bars)
     for place, method in enumerate(order):
         left, rank = place < half, ranks.mean[method]
