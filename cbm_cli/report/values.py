@@ -280,8 +280,7 @@ def _draw_ranks(ranks: Ranks, names: Sequence[str], looks: Mapping[Key, Look], a
         edge = 0.7 if left else k + 0.3
         look = looks[ranks.methods[method]]
         axes.plot([rank, rank, edge], [0, depth, depth], color=look["color"], linewidth=1.0)
-        marker = {name: look[name] for name in ("marker", "color", "markerfacecolor")}
-        axes.plot(rank, 0, **marker, markersize=5, clip_on=False, zorder=3)
+        axes.plot(rank, 0, **look, markersize=5, clip_on=False, zorder=3)
         text = f"{names[method]}  {rank:.2f}"
         axes.text(
             edge + (-0.06 if left else 0.06),
