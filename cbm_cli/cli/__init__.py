@@ -22,6 +22,7 @@ _COMMANDS = {
     "table": "table",
     "compare": "compare",
     "plot": "plot",
+    "figure": "figure",
     "report": "report",
     "evaluate": "evaluate",
     "verify": "verify",

@@ -16,3 +16,4 @@ from importlib.resources import files
 
 PUBLISHED_RESULTS = files(__name__) / "published-results.csv"
 SETTINGS = files(__name__) / "settings.csv"
+FIGURES = files(__name__) / "figures.yaml"

@@ -97,7 +97,9 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
     if not done:
         raise IncompleteError(_nothing(stores, summaries, options))
     _warn_of_versions(pd.concat([rows[cell["experiment"], cell["run_id"]] for cell in done]))
-    bounds = {data: b for manifest in manifests.values() for data, b in (manifest.get("upper_bounds") or {}).items()}
+    bounds = {
+        data: b for manifest in manifests.values() for data, b in (manifest.get("upper_bounds") or {}).items()
+    }
     return Chosen(done, table, stores, rows, bounds, lines, panels)
 
 
@@ -132,7 +134,11 @@ def _nothing(stores: Mapping[str, Store], summaries: Mapping[str, pd.DataFrame],
     """Say that no trial is finished, and where the trials of the experiments stand."""
     names = ", ".join(stores)
     if not all(summary.empty for summary in summaries.values()):
-        what = "what is selected" if options.trial is None else f"what is selected has the number {options.trial}"
+        what = (
+            "what is selected"
+            if options.trial is None
+            else f"what is selected has the number {options.trial}"
+        )
         return f"{names}: no finished trial of {what}; run more with `cbm run`"
     states = [store.unfinished(run) for store in stores.values() for run in sorted(store.runs())]
     interrupted, failed = (sum(map(len, those)) for those in zip(*states, strict=True)) if states else (0, 0)

@@ -55,20 +55,22 @@ def curves_drawing(
     Records are shown whole.
     """
     drawn = read_curves(choose(results, experiments, options), options, preset)
-    groups: dict[tuple[str, str], list[Curve]] = {}
+    groups: dict[Key, list[Curve]] = {}
     for curve in drawn.curves:
-        groups.setdefault(_group(curve), []).append(curve)
+        groups.setdefault(_group(drawn, curve), []).append(curve)
     limits = {group: _limits(curves, options) for group, curves in groups.items()}
     looks = looks_of(list(dict.fromkeys(curve.line for curve in drawn.curves)), drawn.lines)
     panels = []
     for key in dict.fromkeys(curve.panel for curve in drawn.curves):
         curves = [curve for curve in drawn.curves if curve.panel == key]
-        its = limits[_group(curves[0])]
+        its = limits[_group(drawn, curves[0])]
+        settings = zip(drawn.panels, key, strict=True)
+        title = (options.title,) if options.title else tuple(named(*s) for s in settings if s[0] != "metric")
         panels.append(
             Panel(
                 partial(_draw, curves, looks, its, options),
                 key,
-                (options.title,) if options.title else tuple(map(named, drawn.panels, key)),
+                title,
                 options.x.replace("-", " "),
                 _measure(drawn, [curve.metric for curve in curves]),
                 its[:2],
@@ -80,9 +82,10 @@ def curves_drawing(
     return Drawing(panels, names, _notes(drawn.curves, [*limits.values()], options))
 
 
-def _group(curve: Curve) -> tuple[str, str]:
+def _group(drawn: Curves, curve: Curve) -> Key:
     """Panels of one data set and one metric have the same y axis."""
-    return curve.data, curve.metric.column
+    settings = zip(drawn.panels, curve.panel, strict=True)
+    return tuple(value for column, value in settings if column in ("data", "metric"))
 
 
 class Ends(NamedTuple):
@@ -102,14 +105,22 @@ def _limits(curves: Sequence[Curve], options: Options) -> Ends:
     """
     means = pd.concat([curve.mean for curve in curves])
     bands = [curve.band(options.band) for curve in curves]
-    lowest, highest = min(means.min(), *(b.min() for b, _ in bands)), max(means.max(), *(b.max() for _, b in bands))
+    lowest, highest = (
+        min(means.min(), *(b.min() for b, _ in bands)),
+        max(means.max(), *(b.max() for _, b in bands)),
+    )
     first, third = means.quantile([0.25, 0.75])
     reach = 1.5 * (third - first)
-    fences = {1: (first - reach, highest, "lower"), -1: (lowest, third + reach, "upper")}
+    below, above = first - reach, third + reach
+    starts = [curve.mean.iloc[0] for curve in curves]
+    if reach < 0.1 * max(highest - min(starts), max(starts) - lowest):  # learning is over soon: show it
+        below, above = min(below, *starts), max(above, *starts)
+    fences = {1: (below, highest, "lower"), -1: (lowest, above, "upper")}
     low, high, cut = fences.get(curves[0].metric.better, (lowest, highest, ""))
     if options.ylim is None or highest - lowest <= 2 * (high - low):
         low, high, cut = lowest, highest, ""
-    bound = curves[0].bound
+    bounds = {curve.bound for curve in curves}
+    bound = bounds.pop() if len(bounds) == 1 else None
     bounded = bound is not None and bound - high <= 0.5 * (high - low)
     high = max(high, bound) if bounded else high
     margin = 0.04 * (high - low) or 1.0
@@ -137,7 +148,9 @@ def _draw(
     curves: Sequence[Curve], looks: Mapping[Key, Look], ends: Ends, options: Options, axes: Axes
 ) -> None:
     first, last = (f(curve.trials.index[i] for curve in curves) for f, i in ((min, 0), (max, -1)))
-    low, high = (options.xlim[0], first)[options.xlim[0] is None], (options.xlim[1], last)[options.xlim[1] is None]
+    low, high = (
+        end if asked is None else asked for asked, end in zip(options.xlim, (first, last), strict=True)
+    )
     for place, curve in enumerate(curves):
         look, x = looks[curve.line], curve.trials.index
         if options.band == "trials":
@@ -145,7 +158,11 @@ def _draw(
         elif options.band != "none":
             axes.fill_between(x, *curve.band(options.band), color=look["color"], alpha=0.18, linewidth=0)
         marks = _marks(x.to_numpy(float), (place + 0.5) / len(curves), options.xlog)
-        axes.plot(curve.mean, **look, linewidth=1.3, markersize=4, markeredgewidth=0.8, markevery=marks)
+        # Of lines that hide each other the first are wider, and the gaps of dashes lie elsewhere.
+        width = 1.2 + 0.8 * (len(curves) - place - 1) / len(curves)
+        dashes = look["linestyle"] if look["linestyle"] == "-" else (3.5 * place, look["linestyle"][1])
+        look = look | {"linestyle": dashes, "linewidth": width}
+        axes.plot(curve.mean, **look, markersize=4, markeredgewidth=0.8, markevery=marks)
     if ends.bounded:
         axes.axhline(ends.bound, **BOUND)
     axes.set_ylim(ends.low, ends.high)

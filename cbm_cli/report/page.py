@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 
 import cbm_cli
 from cbm_cli.arrays import read_npz
+from cbm_cli.datasets.dataset import Image
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Options, choose
 from cbm_cli.report.curves import Ends, _limits, _measure
-from cbm_cli.report.pictures import normalised, parse_shape, tile
+from cbm_cli.report.learned import _data, _shape
+from cbm_cli.report.pictures import normalised, tile
 from cbm_cli.report.series import Curve, read_curves
 from cbm_cli.report.style import Look, looks_of
 from cbm_cli.report.values import Value, read_values
@@ -359,17 +361,16 @@ def _machines(chosen: Chosen, values: Sequence[Value], better: int) -> list[dict
             weights = read_npz(chosen.store(cell).path(cell["run_id"], trial, ".npz"))["weights_0"]
         except (CbmError, KeyError):
             continue
-        by_columns = text_of(cell["data"]).startswith("caltech101")  # as its files are
+        image = _shape(Options(), _data(chosen, cell), len(weights))
         name = f"{_words(cell, [*chosen.lines, *chosen.panels])}, trial {trial}"
-        found.append({"name": name, "tags": _tags(cell), "units": weights.shape[1]} | _filter_picture(weights, by_columns))
+        found.append({"name": name, "tags": _tags(cell), "units": weights.shape[1]} | _filter_picture(weights, image))
     return found
 
 
-def _filter_picture(weights: NDArray, by_columns: bool) -> dict[str, Any]:
+def _filter_picture(weights: NDArray, image: Image) -> dict[str, Any]:
     """Draw the filters of the first units as a PNG in a data URI, white where a unit is excited."""
-    height, width = parse_shape(None, len(weights))
     rows = normalised(weights.T[:_FILTERS])
-    pictures = rows.reshape(-1, width, height).swapaxes(1, 2) if by_columns else rows.reshape(-1, height, width)
+    pictures = np.array([row.reshape(image[:2], order=image.order) for row in rows])
     stream, picture = io.BytesIO(), tile(pictures)
     imsave(stream, picture, format="png", cmap="gray", vmin=0, vmax=1, metadata={"Software": None})
     address = "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()

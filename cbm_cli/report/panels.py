@@ -28,6 +28,7 @@ class Panel:
     xlabel: str = ""
     ylabel: str = ""
     ends: tuple[float, float] | None = None  # of the y axis; panels that all have the same share its numbers
+    looks: Mapping[str, Look] = field(default_factory=dict)  # legend within the panel
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,23 @@ class Page(NamedTuple):
 
 
 def joined(drawings: Sequence[Drawing]) -> Drawing:
-    """Return one drawing whose panels are lettered (a), (b), ..., with the looks and notes of all."""
+    """Return one drawing whose panels are lettered (a), (b), ..., with the looks and notes of all.
+
+    Where a look means different lines in different drawings, each panel has its own legend.
+    """
     if len(drawings) == 1:
         return drawings[0]
     panels, letters = [], []
+    looks = {name: look for drawing in drawings for name, look in drawing.looks.items()}
+    clear = len({str(look) for look in looks.values()}) == len(looks)
+    clear &= all(looks[name] == look for drawing in drawings for name, look in drawing.looks.items())
     for drawing in drawings:
         first = len(panels)
         for panel in drawing.panels:
             first_word, *others = panel.title or ("",)
             title = (f"({chr(97 + len(panels))}) {first_word}".strip(), *others)
-            panels.append(replace(panel, title=title, key=(str(len(panels)),)))
+            own = {} if clear else drawing.looks
+            panels.append(replace(panel, title=title, key=(str(len(panels)),), looks=own))
         letters.append(", ".join(f"({chr(97 + i)})" for i in range(first, len(panels))))
     notes: dict[str, list[str]] = {}
     for drawing, its in zip(drawings, letters, strict=True):
@@ -66,8 +74,7 @@ def joined(drawings: Sequence[Drawing]) -> Drawing:
     said = [
         note if len(where) == len(drawings) else f"{', '.join(where)} {note}" for note, where in notes.items()
     ]
-    looks = {name: look for drawing in drawings for name, look in drawing.looks.items()}
-    return Drawing(panels, looks, said)
+    return Drawing(panels, looks if clear else {}, said)
 
 
 def compose(drawing: Drawing, page: Page = Page()) -> Figure:
@@ -79,7 +86,7 @@ def compose(drawing: Drawing, page: Page = Page()) -> Figure:
         down = -(-len(panels) // across)
         fixed = page.size if isinstance(page.size, tuple) else None
         width = fixed[0] if fixed else WIDTHS.get(page.size) or max(0.8 + 2.9 * across, 5.0)
-        handles = [Line2D([], [], **look, label=name) for name, look in drawing.looks.items() if name]
+        handles = _handles(drawing.looks)
         beside = handles if page.legend == "right" else []
         legend = _legend(handles if page.legend == "below" else [], drawing.notes, width, points)
         needed = _width_of(legend, width)
@@ -93,6 +100,8 @@ def compose(drawing: Drawing, page: Page = Page()) -> Figure:
         grid = figure.subplots(down, across, squeeze=False, sharey=same).ravel()
         for axes, panel in zip(grid, panels, strict=False):
             panel.draw(axes)
+            if panel.looks and page.legend != "none":
+                axes.legend(handles=_handles(panel.looks), frameon=False, fontsize="x-small")
             axes.set_title(_broken(panel.title, int(_TITLE / points * width / across)))
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
@@ -101,7 +110,8 @@ def compose(drawing: Drawing, page: Page = Page()) -> Figure:
             figure.suptitle(page.title)
         if beside:
             figure.legend(handles=beside, loc="outside right center", frameon=False)
-        _add_legend(figure, legend)
+        if legend["handles"] or legend["title"]:
+            _add_legend(figure, legend)
     return figure
 
 
@@ -146,9 +156,11 @@ def _broken(parts: Iterable[str], room: int) -> str:
     return ",\n".join(lines)
 
 
-def _legend(
-    handles: Sequence[Line2D], notes: Sequence[str], width: float, points: float
-) -> dict[str, Any]:
+def _handles(looks: Mapping[str, Look]) -> list[Line2D]:
+    return [Line2D([], [], **look, label=name) for name, look in looks.items() if name]
+
+
+def _legend(handles: Sequence[Line2D], notes: Sequence[str], width: float, points: float) -> dict[str, Any]:
     """Return a legend that fits into the width with as many columns as it can have; its title is the caption."""
     lines, room = "; ".join(notes).splitlines(), int(_CAPTION / points * width)
     title = "\n".join(part for line in lines for part in textwrap.wrap(line, room))

@@ -15,7 +15,11 @@ from cbm_cli.statistics.layout import CellSettings, Key, key_of
 
 NORMS = r"(weight|visible_bias|hidden_bias)(_row|_column)?_norm"
 PRESETS = {"norms": NORMS, "offsets": r"lam_\d+|(visible|hidden)_offset_error", "angles": r"angle_.*"}
-_RECORDERS = {"norms": "weight_norms+bias_norms", "offsets": "offset_values+offset_error", "angles": "gradient_angles"}
+_RECORDERS = {
+    "norms": "weight_norms+bias_norms",
+    "offsets": "offset_values+offset_error",
+    "angles": "gradient_angles",
+}
 _TIMES = ("update", "epoch")
 
 
@@ -81,6 +85,8 @@ def read_curves(chosen: Chosen, options: Options, preset: str | None = None) -> 
     metrics = metrics_of(chosen, options, preset)
     lines, panels = [*chosen.lines], [*chosen.panels]
     if len(metrics) > 1:
+        constant = [column for column in lines if len({key_of(cell, [column]) for cell in chosen.cells}) == 1]
+        lines = [column for column in lines if column not in constant] if options.overlay else lines
         (lines if options.overlay else panels).append("metric")
     found = [
         curve
@@ -94,7 +100,9 @@ def read_curves(chosen: Chosen, options: Options, preset: str | None = None) -> 
 
 def metrics_of(chosen: Chosen, options: Options, preset: str | None = None) -> list[str]:
     """Return the metrics to draw; an error lists the columns that there are."""
-    firsts = [(chosen.store(cell), cell["run_id"], chosen.trials(cell)["trial"].iloc[0]) for cell in chosen.cells]
+    firsts = [
+        (chosen.store(cell), cell["run_id"], chosen.trials(cell)["trial"].iloc[0]) for cell in chosen.cells
+    ]
     frames = (read(run_id, trial) for s, run_id, trial in firsts for read in (s.curve, s.records))
     known = dict.fromkeys(c for frame in frames for c in frame if c not in _TIMES)
     there = f"there are {', '.join(known)}" if known else "nothing was evaluated or recorded"

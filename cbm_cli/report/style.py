@@ -104,6 +104,8 @@ def plain(text: str) -> str:
 
 def in_words(column: str) -> str:
     """Return the name of a metric for an axis."""
+    if unit := re.fullmatch(r"lam_(\d+)", column):
+        return f"offset of hidden unit {unit[1]}"
     return plain(column.replace("_", " ").replace("log ", "log-"))
 
 

@@ -48,9 +48,16 @@ def read_values(chosen: Chosen, options: Options) -> tuple[list[Value], Metric]:
     found = []
     for cell in chosen.cells:
         its = chosen.trials(cell)
-        scale = float(its[f"n_{metric.part}"].iloc[0]) if chosen.table["scale"] == "total" and metric.better else 1.0
+        scale = (
+            float(its[f"n_{metric.part}"].iloc[0])
+            if chosen.table["scale"] == "total" and metric.better
+            else 1.0
+        )
         ends = ("_min" if metric.better < 0 else "_max", "_final")
-        best, final = (its.get(f"{metric.column}{end}", its.get(f"{metric.column}_final", its.get(metric.column))) for end in ends)
+        best, final = (
+            its.get(f"{metric.column}{end}", its.get(f"{metric.column}_final", its.get(metric.column)))
+            for end in ends
+        )
         values = (np.asarray(column, dtype=float) * scale for column in (best, final))
         found.append(Value(key_of(cell, chosen.lines), key_of(cell, chosen.panels), cell["data"], *values))
     return found, metric
@@ -105,7 +112,9 @@ def _draw_finals(
             axes.plot([place + side] * 2, [first, third], color="black", linewidth=1.0, zorder=3)
             axes.plot([place + side - 0.12, place + side + 0.12], [median] * 2, color="black", zorder=3)
     turned = sum(map(len, names)) > 60
-    axes.set_xticks(range(len(names)), names, rotation=45 if turned else 0, ha="right" if turned else "center")
+    axes.set_xticks(
+        range(len(names)), names, rotation=45 if turned else 0, ha="right" if turned else "center"
+    )
     axes.set_xlim(-0.6, len(names) - 0.4)
     if options.ylim:
         axes.set_ylim(*options.ylim)
@@ -124,7 +133,9 @@ def heatmap_drawing(results: Results, experiments: Sequence[str], options: Optio
     down = down or [column for column in chosen.panels if column != "data"][-1:]
     across = [column for column in across if column not in down]
     if not down or not across:
-        raise CbmError("heatmap needs two settings that vary; name them: --columns offsets --rows learning_rate")
+        raise CbmError(
+            "heatmap needs two settings that vary; name them: --columns offsets --rows learning_rate"
+        )
     others = [column for column in (*chosen.panels, *chosen.lines) if column not in (*down, *across)]
     frame = pd.DataFrame(
         [
@@ -138,7 +149,12 @@ def heatmap_drawing(results: Results, experiments: Sequence[str], options: Optio
         its = frame[frame["panel"] == key]
         columns = list(dict.fromkeys(its["across"]))
         table = its.pivot_table("mean", "down", "across", sort=False, dropna=False).reindex(columns=columns)
-        draw = partial(_draw_heatmap, table, [*map(partial(_names, down), table.index)], [*map(partial(_names, across), columns)])
+        draw = partial(
+            _draw_heatmap,
+            table,
+            [*map(partial(_names, down), table.index)],
+            [*map(partial(_names, across), columns)],
+        )
         title = (options.title,) if options.title else tuple(map(named, others, key))
         panels.append(Panel(draw, key, title))
     said = f"mean over trials of the {_axis(chosen, metric, _statistic(options, metric))}"
@@ -158,15 +174,21 @@ def _mean(value: Value, options: Options) -> float:
 def _draw_heatmap(table: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], axes: Axes) -> None:
     values = table.to_numpy()
     finite = values[np.isfinite(values)]
-    # Half of the colours are for the upper three quarters, so that one bad cell does not hide the others.
-    low, high = (np.quantile(finite, [0.1, 1.0]) if finite.size else (0.0, 1.0))
+    first, third = np.quantile(finite, [0.25, 0.75]) if finite.size else (0.0, 1.0)
+    reach = 1.5 * (third - first)  # one bad cell does not take the colours of the others
+    low, high = (
+        max(finite.min(initial=np.inf), first - reach),
+        min(finite.max(initial=-np.inf), third + reach),
+    )
     axes.imshow(values, cmap="cividis", vmin=low, vmax=high if high > low else low + 1, aspect="auto")
     for (i, j), value in np.ndenumerate(values):
         dark = value < (low + high) / 2
         text = f"{value:.4g}" if np.isfinite(value) else "–"
         axes.text(j, i, text, ha="center", va="center", color="white" if dark else "black", fontsize="small")
     turned = sum(map(len, columns)) > 60
-    axes.set_xticks(range(len(columns)), columns, rotation=45 if turned else 0, ha="right" if turned else "center")
+    axes.set_xticks(
+        range(len(columns)), columns, rotation=45 if turned else 0, ha="right" if turned else "center"
+    )
     axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0, labelsize="small")
     axes.spines[:].set_visible(False)
@@ -207,13 +229,18 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
     chosen = choose(results, experiments, options)
     values, metric = read_values(chosen, options)
     if not metric.better:
-        raise CbmError(f"--metric {metric.column}: neither more nor less of it is better; methods cannot be ranked")
+        raise CbmError(
+            f"--metric {metric.column}: neither more nor less of it is better; methods cannot be ranked"
+        )
     others = [column for column in chosen.panels if column != "data"]
     place = [chosen.panels.index(column) for column in others]
     panels, notes = [], []
     for key in dict.fromkeys(tuple(value.panel[i] for i in place) for value in values):
         its = [value for value in values if tuple(value.panel[i] for i in place) == key]
-        frame = pd.DataFrame([(v.data, v.line, metric.better * _mean(v, options)) for v in its], columns=["data", "line", "score"])
+        frame = pd.DataFrame(
+            [(v.data, v.line, metric.better * _mean(v, options)) for v in its],
+            columns=["data", "line", "score"],
+        )
         methods = list(dict.fromkeys(frame["line"]))
         table = frame.pivot_table("score", "data", "line", sort=False, dropna=False).reindex(columns=methods)
         if min(table.shape) < 2:
@@ -225,9 +252,14 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
         names = [_names(chosen.lines, line) for line in methods]
         title = (options.title,) if options.title else tuple(map(named, others, key))
         panels.append(Panel(partial(_draw_ranks, ranks, names, looks_of(methods, chosen.lines)), key, title))
-        notes.append(f"{' '.join(map(named, others, key))} Friedman p = {ranks.p:.2g} over {ranks.blocks} data sets".strip())
+        test = f", Friedman p = {ranks.p:.2g}" if np.isfinite(ranks.p) else ""
+        notes.append(
+            f"{', '.join(map(named, others, key))}: {ranks.blocks} data sets{test}".removeprefix(": ")
+        )
     said = f"mean rank (1 is best) by the {_statistic(options, metric)} {in_words(metric.column)}"
-    return Drawing(panels, {}, [said, *notes, f"bars: differences below the Nemenyi critical difference, {ALPHA:g}"])
+    return Drawing(
+        panels, {}, [said, *notes, f"bars: differences below the Nemenyi critical difference at {ALPHA:g}"]
+    )
 
 
 def groups_of(ranks: Ranks) -> list[tuple[float, float]]:
@@ -253,13 +285,27 @@ def _draw_ranks(ranks: Ranks, names: Sequence[str], looks: Mapping[Key, Look], a
         marker = {name: look[name] for name in ("marker", "color", "markerfacecolor")}
         axes.plot(rank, 0, **marker, markersize=5, clip_on=False, zorder=3)
         text = f"{names[method]}  {rank:.2f}"
-        axes.text(edge + (-0.06 if left else 0.06), depth, text, ha="right" if left else "left", va="center", fontsize="small")
+        axes.text(
+            edge + (-0.06 if left else 0.06),
+            depth,
+            text,
+            ha="right" if left else "left",
+            va="center",
+            fontsize="small",
+        )
     for i, (first, last) in enumerate(bars):
         y = 0.5 + 0.45 * i
         axes.plot([first - 0.04, last + 0.04], [y, y], color="black", linewidth=2.5, solid_capstyle="butt")
     width = min(ranks.critical, k - 1)
     axes.plot([1, 1 + width], [-1.1, -1.1], color="black", linewidth=1, marker="|", markersize=6)
-    axes.text(1 + width / 2, -1.25, f"critical difference {ranks.critical:.2f}", ha="center", va="bottom", fontsize="small")
+    axes.text(
+        1 + width / 2,
+        -1.25,
+        f"critical difference {ranks.critical:.2f}",
+        ha="center",
+        va="bottom",
+        fontsize="small",
+    )
     axes.hlines(0, 1, k, color="black", linewidth=1)
     for rank in range(1, k + 1):
         axes.vlines(rank, -0.12, 0, color="black", linewidth=1)
