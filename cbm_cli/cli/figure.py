@@ -21,8 +21,8 @@ from cbm_cli.errors import CbmError, IncompleteError
 def figure(number: str, folder: Path, output: Path | None, **page: Any) -> None:
     """Draw figure N of the paper, 2 to 17, from the results of its experiments.
 
-    Where an experiment has not been run but its -short one has, that one is drawn. `cbm figure list` says what
-    the figures show and which experiments they need.
+    Where an experiment has not been run but its -short one has, that one is drawn. `cbm figure list` says
+    what the figures show and which experiments they need.
     """
     import yaml
 

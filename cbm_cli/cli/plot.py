@@ -93,7 +93,7 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 @click.option(
     "--metric",
     multiple=True,
-    help="Column of the curves or the records, such as weight_norm; default: the table's. Repeated: a panel each.",
+    help="Column of curves or records, such as weight_norm; default: the table's; repeated: a panel each.",
 )
 @click.option("--overlay", is_flag=True, help="Draw several metrics as lines of one panel.")
 @click.option("--panels", metavar="SETTINGS", callback=_names, help="Settings that make the panels.")

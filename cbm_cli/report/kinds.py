@@ -1,12 +1,10 @@
 """The kinds of pictures, by the words of ``cbm plot``."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.panels import Drawing, Page, compose, joined
 from cbm_cli.report.style import check_formula, check_output, write_figure

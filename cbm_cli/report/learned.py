@@ -46,7 +46,7 @@ def data_drawing(sources: Sequence[str], options: Options) -> Drawing:
 
 
 def filters_drawing(results: Results, experiments: Sequence[str], options: Options) -> Drawing:
-    """Draw filters of one trial's machine of each cell, projected to the visible units (the paper's Fig. 15)."""
+    """Draw filters of one trial's machine of each cell, projected to the visible units (Fig. 15)."""
 
     def rows_of(machine: Layered, data: Dataset | None) -> NDArray:
         layer = _layer(machine, options)

@@ -77,7 +77,7 @@ def joined(drawings: Sequence[Drawing]) -> Drawing:
     return Drawing(panels, looks if clear else {}, said)
 
 
-def compose(drawing: Drawing, page: Page = Page()) -> Figure:
+def compose(drawing: Drawing, page: Page) -> Figure:
     """Return the figure of a drawing: its panels in a grid, the legend and the caption."""
     points = 10.0 if page.size is None else 8.0
     with fonts(points):
@@ -161,7 +161,7 @@ def _handles(looks: Mapping[str, Look]) -> list[Line2D]:
 
 
 def _legend(handles: Sequence[Line2D], notes: Sequence[str], width: float, points: float) -> dict[str, Any]:
-    """Return a legend that fits into the width with as many columns as it can have; its title is the caption."""
+    """Return a legend of as many columns as fit into the width; its title is the caption."""
     lines, room = "; ".join(notes).splitlines(), int(_CAPTION / points * width)
     title = "\n".join(part for line in lines for part in textwrap.wrap(line, room))
     legend = {"handles": handles, "title": title}

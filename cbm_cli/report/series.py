@@ -166,7 +166,7 @@ def _curves(
 
 
 def _held(known: Sequence[tuple[pd.Series, bool]], options: Options) -> pd.DataFrame:
-    """Return trials (evaluations, trials) without infinite values; those that stopped hold their last value."""
+    """Return finite values (evaluations, trials); trials that stopped hold their last value."""
     updates = sorted({update for one, _ in known for update in one.index})
     held = [one.reindex(updates, method=None if gone else "ffill") for one, gone in known]
     trials = pd.concat(held, axis=1)

@@ -10,6 +10,7 @@ from zlib import crc32
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
 
@@ -56,7 +57,7 @@ Look = dict[str, Any]  # colour, dashes and marker of a line, as Matplotlib name
 
 
 def scheme_look(scheme: str) -> Look:
-    """Return the look of a scheme: colour and marker by its letters, dashes by ``^l`` and ``_s``, hollow for ``_s``."""
+    """Return the look of a scheme: colour and marker by its letters, dashes by ``^l`` and ``_s``."""
     letters = re.match("[^^_]*", scheme)[0]
     short = letters[:2] if len(set(letters)) == 1 else letters  # a DBM's 000 looks like 00
     spare = crc32(short.encode())
@@ -116,7 +117,7 @@ def plain_axes(axes: Axes) -> None:
 
 
 def fonts(points: float) -> AbstractContextManager:
-    """Return the context in which figures are made and written: sizes of texts, and fonts as text in files."""
+    """Return the context to make and write figures in: sizes of texts, and text as text in files."""
     sizes = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), points)
     return rc_context(sizes | {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cbm"})
 
@@ -124,7 +125,8 @@ def fonts(points: float) -> AbstractContextManager:
 def check_formula(option: str, text: str) -> str:
     """Return the text of a title; CbmError if it has a formula that Matplotlib cannot read."""
     try:
-        MathTextParser("path").parse(text)
+        if is_math_text(text):
+            MathTextParser("path").parse(text)
     except ValueError:
         raise CbmError(f"{option} {text}: cannot be read as a formula; write \\$ for a dollar") from None
     return harmless(text, kept="\n")

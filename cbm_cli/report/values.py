@@ -1,7 +1,7 @@
 """Pictures of one value of each trial: finals, heat maps, and critical differences between methods."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -225,7 +225,7 @@ def ranks_of(scores: NDArray[np.float64], methods: Sequence[Key]) -> Ranks:
 
 
 def critical_drawing(results: Results, experiments: Sequence[str], options: Options) -> Drawing:
-    """Draw mean ranks of the methods over data sets; bars join methods that are not significantly different."""
+    """Draw mean ranks of methods over data sets; bars join those without a significant difference."""
     chosen = choose(results, experiments, options)
     values, metric = read_values(chosen, options)
     if not metric.better:
@@ -245,8 +245,8 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
         table = frame.pivot_table("score", "data", "line", sort=False, dropna=False).reindex(columns=methods)
         if min(table.shape) < 2:
             raise CbmError(
-                f"critical-difference ranks methods over data sets: here are {count(len(methods), 'method')} and "
-                f"{count(len(table), 'data set')}; it takes two or more of both (--columns, several experiments)"
+                f"critical-difference: {count(len(methods), 'method')} on {count(len(table), 'data set')}; "
+                "it ranks two or more methods (--columns) over two or more data sets (of several experiments)"
             )
         ranks = ranks_of(table.to_numpy(), methods)
         names = [_names(chosen.lines, line) for line in methods]
