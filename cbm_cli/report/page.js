@@ -1,4 +1,5 @@
 "use strict";
+const root = document.documentElement;
 const all = (query, root = document) => [...root.querySelectorAll(query)];
 
 // Filters: nothing chosen of a setting shows all of it.
@@ -26,6 +27,9 @@ if (form) {
   form.addEventListener("reset", () => setTimeout(filter));
   form.addEventListener("submit", (event) => event.preventDefault());
   filter();
+  const room = () => (root.style.scrollPaddingTop = getComputedStyle(form).position === "sticky" ? `${form.offsetHeight}px` : "");
+  addEventListener("resize", room);
+  room();
 }
 
 // Sorting: within a group of rows; the largest first, then the smallest, then the order of the file.
@@ -72,7 +76,6 @@ for (const button of all(".copy")) {
 }
 
 // Light or dark: as the system has it, until the button is used.
-const root = document.documentElement;
 const theme = document.getElementById("theme");
 const dark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 const name = () => (theme.textContent = dark() ? "Light" : "Dark");

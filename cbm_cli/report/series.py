@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -167,10 +168,11 @@ def _curves(
 
 def _held(known: Sequence[tuple[pd.Series, bool]], options: Options) -> pd.DataFrame:
     """Return finite values (evaluations, trials); trials that stopped hold their last value."""
-    updates = sorted({update for one, _ in known for update in one.index})
+    updates = reduce(pd.Index.union, (one.index for one, _ in known))
     held = [one.reindex(updates, method=None if gone else "ffill") for one, gone in known]
     trials = pd.concat(held, axis=1)
-    trials = trials.where(np.isfinite(trials)).dropna(how="all")
+    if not np.isfinite(trials.to_numpy()).all():
+        trials = trials.where(np.isfinite(trials)).dropna(how="all")
     lost = np.array([gone for _, gone in known])
     gaps = int((trials.isna().any().to_numpy() & ~lost).sum())
     if options.smooth > 1:
