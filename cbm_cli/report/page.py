@@ -168,7 +168,8 @@ def _section(results: Results, store: Store, summary: pd.DataFrame, points: int)
             section["pictures"].append(_picture(chosen, values, points) | {"data": data})
             section["machines"] += _machines(chosen, values, metric.better)
         except CbmError as error:
-            section["gaps"].append(f"No curves of {data}: {error}")
+            if section["table"]:
+                section["gaps"].append(f"No curves of {data}: {error}")
     return section
 
 
@@ -287,16 +288,19 @@ def _picture(chosen: Chosen, values: Sequence[Value], points: int) -> dict[str, 
         name = _words(cell, drawn.lines)
         shown = Line(name, _tags(cell), *looks[curve.line], *paths)
         panels.setdefault(_words(cell, drawn.panels), []).append(shown)
-    y_ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(ends.low, ends.high)
-    x_ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(0, last)
+    ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values
+    x_ticks = [x for x in ticks(0, last) if 0 <= x <= last]
+    y_ticks = [(_down(y, ends), f"{y:.6g}") for y in ticks(ends.low, ends.high) if ends.low <= y <= ends.high]
     return {
         "panels": panels,
         "legend": [(_words(dict(zip(drawn.lines, key, strict=True)), drawn.lines), *looks[key]) for key in keys],
         "measure": _measure(drawn, [curves[0].metric]),
-        "x_ticks": [(_across(x, last), EngFormatter(sep="")(x)) for x in x_ticks if 0 <= x <= last],
-        "y_ticks": [(_down(y, ends), f"{y:.6g}") for y in y_ticks if ends.low <= y <= ends.high],
+        "x_ticks": [(_across(x, last), EngFormatter(sep="")(x)) for x in x_ticks],
+        "y_ticks": y_ticks,
+        "margin": 60 * max(len(text) for _, text in y_ticks) + 60,
         "bound": _down(ends.bound, ends) if ends.bounded else None,
         "cut": ends.cut,
+        "beyond": any(line.beyond for lines in panels.values() for line in lines),
         "slots": len(keys),
         "better": curves[0].metric.better,
     }
@@ -362,7 +366,7 @@ def _machines(chosen: Chosen, values: Sequence[Value], better: int) -> list[dict
         except (CbmError, KeyError):
             continue
         image = _shape(Options(), _data(chosen, cell), len(weights))
-        name = f"{_words(cell, [*chosen.lines, *chosen.panels])}, trial {trial}"
+        name = ", ".join([_words(cell, ["data", *chosen.lines, *chosen.panels]), f"trial {trial}"])
         found.append({"name": name, "tags": _tags(cell), "units": weights.shape[1]} | _filter_picture(weights, image))
     return found
 
