@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import pandas as pd
@@ -57,9 +58,7 @@ def write_report(results: Results, experiments: Sequence[str], path: Path) -> li
         files("cbm_cli.report").joinpath(f"page.{suffix}").read_text("utf-8")
         for suffix in ("html", "css", "js")
     )
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     html = environment.from_string(page).render(
         folder=results.folder.resolve().name,
         version=cbm_cli.__version__,
@@ -152,7 +151,9 @@ def _shown(
     pictures, filters = [], []
     for data in data_sets:
         try:
-            chosen = choose(results, [experiment], Options(select=[("data", data)]))
+            with catch_warnings():
+                simplefilter("ignore")  # the page itself warns of mixed versions
+                chosen = choose(results, [experiment], Options(select=[("data", data)]))
             values, metric = read_values(chosen, Options())
             pictures.append(picture(chosen, values, points) | {"data": data})
             filters += machines(chosen, values, metric.better)
