@@ -101,7 +101,7 @@ def compose(drawing: Drawing, page: Page) -> Figure:
         for axes, panel in zip(grid, panels, strict=False):
             panel.draw(axes)
             if panel.looks and page.legend != "none":
-                axes.legend(handles=_handles(panel.looks), frameon=False, fontsize="x-small")
+                axes.legend(handles=_handles(panel.looks), edgecolor="none", fontsize="x-small")
             axes.set_title(_broken(panel.title, int(_TITLE / points * width / across)))
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
