@@ -70,6 +70,7 @@ def write_report(results: Results, experiments: Sequence[str], path: Path) -> li
         scoreboard=_scoreboard(everything),
         versions=versions,
         warnings=warned,
+        points=points,
         width=WIDTH,
         height=HEIGHT,
         slot=SLOT,
