@@ -13,3 +13,11 @@ $cbm plot "$results" curves quickstart -o "$images/quickstart.png"
 $cbm figure 13 "$results" -o "$images/natural-gradient.png" --size page
 $cbm plot "$results" curves divergence-causes --select data=shifting-bar -o "$images/divergence-causes.png"
 $cbm plot "$results" filters dbm-mnist-short --layer 2 -o "$images/deep-filters.png"
+
+# The page of results, as Chromium shows it
+page=$(mktemp --suffix .html)
+if command -v chromium > /dev/null && $cbm report "$results" quickstart -o "$page"; then
+    chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1500 \
+        --screenshot="$images/report.png" "file://$page"
+fi
+rm -f "$page"
