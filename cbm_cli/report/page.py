@@ -67,7 +67,7 @@ def write_report(results: Results, experiments: Sequence[str], path: Path) -> li
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         sections=sections,
         filters=_filters([cell for its in cells.values() for cell in its]),
-        scoreboard=_scoreboard(everything),
+        scoreboard=_scoreboard(results, everything),
         versions=versions,
         warnings=warned,
         points=points,
@@ -102,10 +102,10 @@ def _versions(summary: pd.DataFrame) -> dict[str, list[str]]:
     return shown
 
 
-def _scoreboard(summary: pd.DataFrame) -> dict[str, Any]:
+def _scoreboard(results: Results, summary: pd.DataFrame) -> dict[str, Any]:
     """Compare with the paper; where nothing can be compared, say why."""
     try:
-        comparison = compare(summary)
+        comparison = compare(summary, results.curve)
     except IncompleteError as error:
         return {"reason": str(error)}
     document = comparison.document()
