@@ -166,7 +166,7 @@ def foreign(tmp_path):
         shutil.copytree(Path(cbm_cli.__file__).parent, place, ignore=shutil.ignore_patterns("__pycache__"))
         text = (place / file).read_text()
         assert old in text
-        (place / file).write_text(text.replace(old, new))
+        (place / file).write_text(text.replace(old, new, 1))
         return tmp_path / name
 
     return make

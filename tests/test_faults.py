@@ -16,8 +16,8 @@ from tests.processes import ROOT, LoopbackCluster, children, end_group, start_cb
 
 pytestmark = pytest.mark.slow
 SHORT = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "[00, dd]")  # 4 trials
-SLOW = SHORT.replace("updates: 100", "updates: 60000").replace("every: 20", "every: 30000")
-SLOW = SLOW.replace("trials: 2", "trials: 8")  # 16 trials of a few tenths of a second
+SLOW = SHORT.replace("updates: 100", "updates: 250000").replace("every: 20", "every: 125000")
+SLOW = SLOW.replace("trials: 2", "trials: 4")  # 8 trials of half a second
 LONG = SHORT.replace("updates: 100", "updates: 800000").replace("every: 20", "every: 400000")
 LONG = LONG.replace("trials: 2", "trials: 1")  # 2 trials of a few seconds
 
@@ -95,12 +95,12 @@ def test_a_run_that_is_ended_goes_on_with_the_same_command(grid, undisturbed, ho
     assert main.wait(10) == code
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 10)
     kept = finished()
-    assert 1 <= len(kept) < 16
+    assert 1 <= len(kept) < 8
     said = main.stderr.read()
     assert "Traceback" not in said
     if code == 130 and how != "Ctrl-C twice":
         assert "To resume:" in said
-    check_rerun(undisturbed(SLOW), kept, 16)
+    check_rerun(undisturbed(SLOW), kept, 8)
 
 
 def test_sigterm_to_all_processes_keeps_the_states_of_running_trials(grid, undisturbed):
@@ -126,7 +126,7 @@ def test_a_worker_that_is_killed_costs_no_trial(grid, undisturbed, number):
         os.kill(workers_of(main)[0], number)
     assert main.wait(60) == 0, main.stderr.read()
     assert results_in("out") == undisturbed(SLOW)
-    assert len(summary("out")) == 16
+    assert len(summary("out")) == 8
 
 
 def test_ctrl_c_ends_a_run_with_a_stopped_worker(grid, undisturbed):
@@ -139,7 +139,7 @@ def test_ctrl_c_ends_a_run_with_a_stopped_worker(grid, undisturbed):
     main.send_signal(signal.SIGINT)
     assert main.wait(10) == 130
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 5)
-    check_rerun(undisturbed(SLOW), finished(), 16)
+    check_rerun(undisturbed(SLOW), finished(), 8)
 
 
 OWN = "\n    record: {what: own.py:f, every: 10}\n"
@@ -266,7 +266,7 @@ def test_ctrl_c_ends_a_run_on_a_cluster_with_a_stopped_worker(grid, undisturbed,
     main.send_signal(signal.SIGINT)
     assert main.wait(10) == 130
     assert "Traceback" not in main.stderr.read()
-    check_rerun(undisturbed(SLOW), finished(), 16)
+    check_rerun(undisturbed(SLOW), finished(), 8)
 
 
 def test_a_scheduler_that_ends_or_stops_costs_no_trial(grid, undisturbed, dask):
@@ -285,7 +285,7 @@ def test_a_scheduler_that_ends_or_stops_costs_no_trial(grid, undisturbed, dask):
     assert "no Dask scheduler answered in 6 s" in said
     assert "the same command runs the others" in said
     assert "Traceback" not in said
-    check_rerun(undisturbed(SLOW), finished(), 16)
+    check_rerun(undisturbed(SLOW), finished(), 8)
 
 
 def test_two_runs_share_a_cluster_of_workers_that_are_killed(grid, undisturbed, dask):
@@ -299,4 +299,4 @@ def test_two_runs_share_a_cluster_of_workers_that_are_killed(grid, undisturbed, 
         said = main.communicate(timeout=60)[1]
         assert main.returncode == 0, said
         assert results_in(name) == undisturbed(SLOW)
-        assert len(summary(name)) == 16
+        assert len(summary(name)) == 8
