@@ -15,7 +15,8 @@ from scipy import stats
 
 from cbm_cli.errors import IncompleteError
 from cbm_cli.grid.read import read_grid
-from cbm_cli.statistics import compare
+from cbm_cli.paper import MISMATCHES
+from cbm_cli.statistics import compare, score, scoreboard
 from cbm_cli.statistics.comparison import (
     IDENTITY,
     _best_z,
@@ -26,7 +27,10 @@ from cbm_cli.statistics.comparison import (
     within_by_chance,
 )
 from cbm_cli.statistics.marked_cells import Cell
+from cbm_cli.statistics.mismatches import known_reason
 from cbm_cli.text import text_of
+from tests.builders import cbm
+from tests.golden import outputs
 
 SCHEMES = ["aa^b", "dd^l_s", "d0", "00"]
 # Table 2, Bars & Stripes, CD-1, 0.1: mean, spread, final mean and mark of the four schemes.
@@ -244,6 +248,12 @@ def test_runs_with_other_settings_are_counted_but_not_compared(name, value):
         compare(frames[1])
 
 
+def test_runs_of_several_kernel_versions_are_told():
+    frames = [run([-61.0], kernel_version="2"), run([-61.0], kernel_version="3", offsets="d0")]
+    assert not any("versions" in note for note in compare(frames[0]).notes())
+    assert any("2 in 1 run, 3 in 1 run" in note for note in compare(pd.concat(frames)).notes())
+
+
 def test_initialisation_decides_which_published_value_is_meant():
     shifting = yaml.safe_load(
         "{data: flipped-shifting-bar, data_name: shifting-bar, data_size: 9, data_bar: 1, data_flip: true, "
@@ -297,7 +307,9 @@ def machines(settings, best, metric, final=None, **columns):
     """Rows of summary.csv of one run, with the best of a metric on both parts."""
     end = "min" if metric == "cost" else "max"
     values = {end: best, "final": best if final is None else final, f"{end}_update": 1000}
-    values = {f"{part}_{metric}_{name}": of for part in ("train", "test") for name, of in values.items()}
+    values = {
+        f"{part}_{metric}_{name}": of for part in ("train", "valid", "test") for name, of in values.items()
+    }
     common = {"run_id": "/".join(map(str, settings.values())), "trial": range(len(best)), "diverged": nan}
     return pd.DataFrame(common | settings | values | {"n_train": 9, "n_test": 9} | columns)
 
@@ -322,6 +334,39 @@ def test_bounds_of_deep_machines_stand_beside_the_published_values_by_hand():
     assert "Table 11: dna, 200-200 hidden\n" in text
     assert "the mean-field lower bound" in text
     assert "without a comparable trial here: 62 DBM values." in text
+
+
+@pytest.mark.parametrize(
+    ("read", "mean", "words"), [(True, -90, "so do the"), (False, -88, "without curves")]
+)
+def test_tables_9_to_12_are_compared_with_the_maximum_of_the_mean(read, mean, words):
+    """The trials' own maxima are at other evaluations, and higher."""
+    courses = [-99, -88, -91], [-99, -93, -89], [-99, -95, -90]  # of the mean: -92, -90
+
+    def curve(experiment, run_id, trial):
+        assert experiment == "deep"
+        columns = {f"{part}_lower_bound": courses[trial] for part in ("train", "test")}
+        return pd.DataFrame({"update": [0, 50, 100]} | columns)
+
+    frame = pd.concat([deep([-88.0] * 3).assign(experiment="deep"), run([-61.0])])
+    found = compare(frame, curve if read else None)
+    test = line(found, table="dbm-test")
+    assert (test["obtained_mean"], test["obtained_std"]) == (mean, pytest.approx(1 if read else 0))
+    if read:
+        assert test["z"] == pytest.approx(-0.19 / sqrt(1 / 3 + 0.13**2 / 10 + 0.01**2 / 12))
+    assert any(words in note for note in found.notes() if "Tables 9 to 12" in note)
+    assert line(found, **MAIN)["obtained_mean"] == -61  # the toys are means of maxima
+
+
+@pytest.mark.parametrize(
+    ("data", "metric", "published"),
+    [("dna", "valid", "34.35117"), ("caltech101-silhouettes", "test", "44.45882")],
+)
+def test_published_test_costs_are_compared_with_the_paper_s_validation_rows(data, metric, published):
+    rows = auto_encoder([9.0, 9.0], data=data)
+    rows[f"{metric}_cost_min"] = [1.0, 2.0]
+    found = line(compare(rows), split="test")
+    assert (found["published_mean"], found["obtained_mean"]) == (published, 1.5)
 
 
 def test_pretraining_decides_which_published_value_is_meant():
@@ -496,3 +541,58 @@ def test_csv_and_json_hold_every_cell(whole):
     assert (last["table"], last["final_z"], last["marks_agree"]) == ("reparameterization-order", None, None)
     assert (first["obtained_mean"], first["z"]) == pytest.approx((-63.0, table["z"][0]))
     assert first["marks_agree"] is False
+
+
+# The scoreboard
+
+REASON = "two Gibbs sweeps"
+
+
+def test_every_known_reason_is_of_published_values():
+    cells = published_cells()
+    cells = cells.assign(obtained_sampler=cells["reading"])
+    for entry in yaml.safe_load(MISMATCHES.read_text(encoding="utf-8")):
+        for name, known in entry["where"].items():
+            for value in known if isinstance(known, list) else [known]:
+                assert (cells[name] == str(value)).any(), (name, value)
+        assert any(known_reason(cell) == entry["reason"] for cell in cells.to_dict("records"))
+
+
+def test_the_scoreboard_counts_all_published_values_as_named_and_as_read():
+    frames = [
+        *table_2(n=6),
+        run(around(-90.0), offsets="dd^l_s", sampler="PCD-1"),  # far off; also in table 7
+        run(around(-54.75), offsets="dd^l_s", sampler="PCD-2"),  # as published
+        run(around(-10.0), offsets="dd^l_s", sampler="PT_10"),
+        deep([-89.8, -89.9]),
+    ]
+    found = compare(pd.concat(frames))
+    rows = score(found).set_index("table")
+    assert rows.loc["sum", "published"] == 625
+    assert rows.index.tolist() == [*map(str, range(2, 14)), "sum"]
+    names = ["run", "fewest_trials", "most_trials", "named", "read"]
+    assert rows.loc["2", names].tolist() == [6, 6, 8, 4, 5]
+    assert rows.loc["7", names].tolist() == [3, 6, 8, 1, 2]
+    assert rows.loc["3", names].tolist() == [0] * 5
+    assert rows.loc["sum", "run"] == rows["run"][:-1].sum() == 11
+    assert tuple(rows.loc["2", ["agreeing", "marks"]]) == (2, 4)  # of the one whole row
+    text = scoreboard(found, "More.").render("text", None)
+    assert re.search(r"\n 2 +64 +6 +58 +6 to 8 +4 +5 +2 of 4\n", text)
+    assert re.search(r"\n 3 +72 +0 +72 +– +– +– +–\n", text)
+    assert f"Known of 3 that differ: The published PCD-1 fits {REASON}" in text
+    # dd^l_s with PCD-1 in two tables, and the deep machine on training rows
+    assert "2 differ for no known reason, or by chance: table 2 bars-and-stripes dd^l_s PT_10 0.1 (+" in text
+    assert text.endswith("More.\n")
+
+
+@pytest.mark.parametrize(("mean", "known"), [(-90.0, True), (-54.75, False)])
+def test_the_known_reason_of_a_difference_is_a_note(mean, known):
+    notes = compare(run(around(mean), offsets="dd^l_s", sampler="PCD-1")).notes()
+    assert any(REASON in note for note in notes) == known
+
+
+def test_the_command_prints_the_scoreboard_with_the_findings(tmp_path):
+    outputs.unpack(tmp_path)
+    text = cbm("compare", tmp_path, "--scoreboard").stdout
+    assert re.search(r"\n sum +625 +5 +620 +2 +5 +5 +–\n", text)
+    assert re.search(r"findings of prose and figures: .* not run\.\n$", text)

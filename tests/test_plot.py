@@ -8,7 +8,10 @@ import pytest
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report import plot_curves
-from cbm_cli.report.curves import COLOURS, curves_figure
+from cbm_cli.report.chosen import Options
+from cbm_cli.report.curves import COLOURS, curves_drawing, curves_figure
+from cbm_cli.report.panels import Page, compose
+from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
 from cbm_cli.results import Results
 from tests.builders import cbm
 
@@ -32,6 +35,12 @@ class HandMade:
 
     def manifest(self):
         return {"table": self.table, "cells": list(self.cells.values()), "upper_bounds": self.bounds}
+
+    def runs(self):
+        return set(self.cells)
+
+    def unfinished(self, run_id):
+        return {0, 1}, {2}
 
     def summary(self):
         known = [(run_id, trial) for run_id in self.cells for trial in range(self.trials)]
@@ -79,6 +88,10 @@ def means(axes):
 
 def legend(figure):
     return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def ylabel(figure):
+    return visible(figure)[0].get_ylabel()
 
 
 def caption(figure):
@@ -143,7 +156,7 @@ def test_diverged_trials_are_said_and_their_curve_goes_on_with_the_others():
 
 def test_a_trial_at_the_optimum_has_no_angle_and_did_not_diverge():
     angle = {"angle_natural_centered": lambda update, trial: nan if trial == 3 and update > 500 else 10.0}
-    figure = curves_figure(HandMade([cell()], records=angle), "e", metric="angle_natural_centered")
+    figure = curves_figure(HandMade([cell()], records=angle), "e", metric=["angle_natural_centered"])
     assert "diverged" not in caption(figure)
     assert "1 trial without a value at some updates" in caption(figure)
 
@@ -153,7 +166,8 @@ def test_a_scheme_keeps_its_colour_and_its_variants_differ_by_dashes():
     other = curves_figure(HandMade([cell("aa^b"), cell("dd^l_s")]), "e")
     first, second, normal = means(visible(one)[0])
     assert first.get_color() == second.get_color() == COLOURS["dd"]
-    assert first.get_linestyle() != second.get_linestyle()
+    assert scheme_look("dd^l_s")["linestyle"] != scheme_look("dd^b_s")["linestyle"]
+    assert first.get_marker() == second.get_marker() != normal.get_marker()
     assert normal.get_color() == COLOURS["00"]
     assert means(visible(other)[0])[1].get_color() == COLOURS["dd"]
     assert len(set(COLOURS.values())) == len(COLOURS)
@@ -203,10 +217,11 @@ def test_legend_and_caption_lie_within_the_figure(number, long):
 
 
 def test_select_keeps_what_it_names():
-    figure = curves_figure(HandMade(grid()), "e", [("learning_rate", "0.05"), ("sampler", "PT_10")])
+    figure = curves_figure(HandMade(grid()), "e", select=[("learning_rate", "0.05"), ("sampler", "PT_10")])
     assert titles(figure) == [""]
     rates = HandMade(grid(rates=(0.1, 0.05, 0.01), model_hidden=4))
-    figure = curves_figure(rates, "e", [("learning_rate", "0.05"), ("hidden", "4"), ("learning_rate", "0.1")])
+    select = [("learning_rate", "0.05"), ("hidden", "4"), ("learning_rate", "0.1")]
+    figure = curves_figure(rates, "e", select=select)
     assert [title.split()[-1] for title in titles(figure)] == ["0.1", "0.05"] * 2
 
 
@@ -222,13 +237,16 @@ def test_select_keeps_what_it_names():
 def test_what_cannot_be_selected_or_read_is_said(select, words):
     results = HandMade(grid(rates=[0.01 * i for i in range(1, 14)]))
     with pytest.raises(CbmError, match=words):
-        curves_figure(results, "e", select)
+        curves_figure(results, "e", select=select)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"trials": 0}, "no finished trial"),
+        (
+            {"trials": 0},
+            "no finished trial yet .2 trials unfinished, running or interrupted, 1 failed.*cbm run",
+        ),
         ({"metric": "test_log_likelihood"}, "hold no test_log_likelihood"),
         ({"values": lambda update, trial: nan}, "train_log_likelihood has no finite value to draw"),
     ],
@@ -254,7 +272,7 @@ def offset_error(update, trial):
 def test_what_was_recorded_is_drawn_as_mean_and_standard_deviation_in_no_scale():
     records, bounds = {"hidden_offset_error": offset_error}, {"bars-and-stripes": 0}
     results = HandMade([cell()], records=records, bounds=bounds)
-    figure = curves_figure(results, "e", [], "hidden_offset_error")
+    figure = curves_figure(results, "e", metric=["hidden_offset_error"])
     (axes,) = visible(figure)
     (line,) = axes.lines  # and no upper bound
     np.testing.assert_allclose(line.get_ydata(), 3 + UPDATES / 1000)
@@ -263,28 +281,28 @@ def test_what_was_recorded_is_drawn_as_mean_and_standard_deviation_in_no_scale()
     first = first[first[:, 0] == 0][:, 1]
     deviation = np.sqrt((4 + 1 + 0 + 9) / 3)
     np.testing.assert_allclose((first.min(), first.max()), (3 - deviation, 3 + deviation))
-    assert figure.get_supylabel() == "hidden offset error"
+    assert ylabel(figure) == "hidden offset error"
     assert "band: standard deviation over trials" in caption(figure)
     angles = HandMade([cell()], records={"angle_natural_standard": offset_error})
-    figure = curves_figure(angles, "e", [], "angle_natural_standard")
-    assert figure.get_supylabel() == "angle natural standard (degrees)"
+    figure = curves_figure(angles, "e", metric=["angle_natural_standard"])
+    assert ylabel(figure) == "angle natural standard (degrees)"
 
 
 def test_a_record_is_shown_whole_however_far_a_method_goes():
     norms = {"weight_norm": lambda update, trial: 1.0 if update < 1000 else 1000.0}
-    figure = curves_figure(HandMade([cell()], records=norms), "e", [], "weight_norm")
+    figure = curves_figure(HandMade([cell()], records=norms), "e", metric=["weight_norm"])
     assert visible(figure)[0].get_ylim()[1] > 1000
     assert "cut" not in caption(figure)
 
 
 def test_a_column_of_the_curve_may_be_named_and_another_metric_lists_them():
     results = HandMade([cell()], records={"weight_norm": offset_error})
-    figure = curves_figure(results, "e", [], "train_log_likelihood")
-    assert figure.get_supylabel() == "train log-likelihood (total)"
+    figure = curves_figure(results, "e", metric=["train_log_likelihood"])
+    assert ylabel(figure) == "train log-likelihood (total)"
     with pytest.raises(
         CbmError, match=r"--metric weight_norms: .*there are train_log_likelihood, weight_norm"
     ):
-        curves_figure(results, "e", [], "weight_norms")
+        curves_figure(results, "e", metric=["weight_norms"])
 
 
 def falling(update, trial):
@@ -295,7 +313,7 @@ def test_a_cost_is_the_default_of_its_kind_and_cut_above():
     results = HandMade([cell("00", values=falling)], scale="per-sample", metric="test_cost")
     results.table["metric"] = None
     figure = curves_figure(results, "e")
-    assert figure.get_supylabel() == "test cost (per sample)"
+    assert ylabel(figure) == "test cost (per sample)"
     low, high = visible(figure)[0].get_ylim()
     assert low < 0.575  # where the band ends, at the first quartile
     assert 0.725 < high < 50  # and the third; the cost starts at 100
@@ -335,7 +353,7 @@ def test_records_come_from_the_files_of_a_real_run(tmp_path, monkeypatch):
     words = ["plot", "curves", "norms", "-o", "norms.png", "--metric"]
     for options, complaint in (
         ("train_cost", "there are weight_norm, weight_row_norm, weight_column_norm"),
-        ("weight_norm --metric a", "--metric: given 2 times"),
+        ("weight_norm --metric a", "--metric a: no column"),
         ("weight_norm --select data", "--select data: write SETTING=VALUE"),
     ):
         assert complaint in cbm(*words, *options.split(), code=2).output
@@ -367,3 +385,166 @@ def test_unknown_suffix_and_missing_folder_are_said(tmp_path):
         plot_curves(HandMade([cell()]), "e", tmp_path / "curves.gif")
     with pytest.raises(CbmError, match="cannot be written"):
         plot_curves(HandMade([cell()]), "e", tmp_path / "missing" / "curves.png")
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("band", "half"),
+    [("std", np.std([0, 0.1, 0.2, 0.7], ddof=1)), ("sem", np.std([0, 0.1, 0.2, 0.7], ddof=1) / 2)],
+)
+def test_band_is_as_asked(band, half):
+    (axes,) = visible(curves_figure(HandMade([cell()], scale="per-sample"), "e", band=band))
+    last = axes.collections[0].get_paths()[0].vertices
+    last = last[last[:, 0] == 1000][:, 1]
+    np.testing.assert_allclose((last.max() - last.min()) / 2, half)
+
+
+def test_band_of_trials_is_one_thin_line_each():
+    (axes,) = visible(curves_figure(HandMade([cell()]), "e", band="trials"))
+    assert [line.get_linewidth() for line in axes.lines][:4] == [0.5] * 4
+    assert not axes.collections
+
+
+def test_a_trial_alone_has_its_own_values():
+    results = HandMade([cell()], scale="per-sample")
+    figure = curves_figure(results, "e", trial=3)
+    (line,) = means(visible(figure)[0])
+    np.testing.assert_allclose(line.get_ydata(), [rising()(update, 3) for update in UPDATES])
+    assert "trial 3 alone" in caption(figure)
+    with pytest.raises(IncompleteError, match="number 9"):
+        curves_figure(results, "e", trial=9)
+
+
+def test_smooth_is_a_centered_running_mean():
+    results = HandMade([cell(values=lambda update, trial: (update / 50) ** 2)], scale="per-sample")
+    (line,) = means(visible(curves_figure(results, "e", smooth=3))[0])
+    squares = np.arange(21.0) ** 2
+    assert line.get_ydata()[5] == pytest.approx(squares[4:7].mean())
+    assert line.get_ydata()[0] == pytest.approx(squares[:2].mean())
+
+
+@pytest.mark.parametrize(("x", "last"), [("epochs", 1000), ("seconds", 8.0), ("gradient-steps", 1005)])
+def test_x_axis_is_as_asked(x, last):
+    results = HandMade([cell(pretraining_epochs=5)])
+    whole = results.summary()
+    results.summary = lambda: whole.assign(seconds=[7.0, 8.0, 8.0, 9.0])
+    (line,) = means(visible(curves_figure(results, "e", x=x))[0])
+    assert line.get_xdata()[-1] == pytest.approx(last)
+
+
+def test_limits_are_kept_and_none_shows_all():
+    def falling_back(update, trial):
+        return rising()(update, trial) - (update > 900) * 1e4
+
+    calm = [cell(scheme) for scheme in ("dd^b", "d0", "00")]
+    results = HandMade([*calm, cell("aa^b", values=falling_back)], scale="per-sample")
+    assert visible(curves_figure(results, "e"))[0].get_ylim()[0] > -100
+    assert visible(curves_figure(results, "e", ylim=None))[0].get_ylim()[0] < -1e4
+    figure = curves_figure(results, "e", ylim=(-20, None), xlim=(100, 500))
+    assert visible(figure)[0].get_ylim()[0] == -20
+    assert visible(figure)[0].get_xlim() == (100, 500)
+    assert visible(figure)[0].lines[0].get_xdata().min() == 100
+    assert visible(curves_figure(results, "e", xlog=True))[0].get_xscale() == "log"
+
+
+def test_a_bound_far_above_does_not_squeeze_the_curves():
+    figure = curves_figure(HandMade([cell()], bounds={"bars-and-stripes": 100}), "e")
+    assert visible(figure)[0].get_ylim()[1] < 0
+    assert "upper bound" not in legend(figure)
+    assert "upper bound, not shown: 1600" in caption(figure)
+
+
+def test_learning_that_is_over_soon_is_not_cut():
+    results = HandMade([cell(values=lambda update, trial: -3.0 - 6 * (update < 100))])
+    figure = curves_figure(results, "e")
+    assert visible(figure)[0].get_ylim()[0] < 16 * -9
+    assert "cut" not in caption(figure)
+
+
+def test_several_metrics_are_panels_or_lines_of_one():
+    records = {"weight_norm": offset_error, "hidden_bias_norm": lambda update, trial: 0.0}
+    results = HandMade([cell("00"), cell("aa^b")], records=records)
+    figure = curves_figure(results, "e", metric=[*records])
+    assert [axes.get_ylabel() for axes in visible(figure)] == ["weight norm", "hidden bias norm"]
+    figure = curves_figure(results, "e", metric=[*records], overlay=True)
+    assert [len(means(axes)) for axes in visible(figure)] == [4]
+    assert visible(figure)[0].get_ylabel() == "norm"
+    assert legend(figure)[1] == r"$\mathit{00}$, hidden bias norm"
+
+
+def test_settings_make_panels_and_lines_as_asked():
+    figure = curves_figure(HandMade(grid()), "e", panels=["offsets"])
+    assert len(visible(figure)) == 2
+    assert [len(means(axes)) for axes in visible(figure)] == [4, 4]
+    figure = curves_figure(HandMade(grid()), "e", columns=["sampler", "offsets"])
+    assert titles(figure) == [r"$\eta$ = 0.1", r"$\eta$ = 0.05"]
+    with pytest.raises(CbmError, match=r"--panels smapler: .*did you mean sampler"):
+        curves_figure(HandMade(grid()), "e", panels=["smapler"])
+
+
+def test_a_curve_of_one_point_is_a_marker():
+    figure = curves_figure(HandMade([cell()], lengths=dict.fromkeys(range(4), 1)), "e")
+    figure.draw_without_rendering()
+    (line,) = visible(figure)[0].lines
+    assert line.get_markevery() == [0]
+    low, high = visible(figure)[0].get_xlim()
+    assert low < 0 < high
+
+
+# Looks
+
+
+def test_no_two_schemes_and_no_two_lines_look_alike():
+    names = [f"{a}{b}{end}" for a in "0dmahr" for b in "0dmahr" for end in ("^b", "^b_s", "^l", "^l_s")]
+    looks = looks_of([(name,) for name in names], ["offsets"])
+    assert len({str(look) for look in looks.values()}) == len(names)
+    assert len(set(SCHEMES.values())) == len(SCHEMES)
+    for letters, (colour, marker) in SCHEMES.items():
+        variants = [scheme_look(letters + end) for end in ("^b", "^b_s", "^l", "^l_s")]
+        assert {(look["color"], look["marker"]) for look in variants} == {(colour, marker)}
+        assert len({str(look["linestyle"]) for look in variants}) == 4
+
+
+def test_colours_differ_in_grey_or_by_their_marker():
+    markers = [marker for _, marker in SCHEMES.values()]
+    assert len(set(markers)) == len(markers)
+
+
+def test_lines_that_hide_each_other_have_their_markers_at_other_points():
+    cells = [cell(scheme) for scheme in ("aa^b", "dd^b", "dm^b")]
+    (axes,) = visible(curves_figure(HandMade(cells), "e"))
+    places = [set(line.get_markevery()) for line in means(axes)]
+    assert all(len(its) >= 5 for its in places)
+    assert not set.intersection(*places)
+    assert len({line.get_linewidth() for line in means(axes)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("size", "inches"), [("column", 3.4), ("page", 7.0), ((5.0, 3.0), 5.0)], ids=["column", "page", "own"]
+)
+def test_size_of_a_page_is_kept_and_everything_is_within(size, inches):
+    drawing = curves_drawing(HandMade(grid()), ["e"], Options())
+    figure = compose(drawing, Page(size, title="Title", legend="right"))
+    figure.draw_without_rendering()
+    assert figure.get_size_inches()[0] == inches
+    for axes in visible(figure):
+        assert figure.bbox.x0 <= axes.get_tightbbox().x0 < axes.get_tightbbox().x1 <= figure.bbox.x1 + 1
+
+
+def test_text_in_files_is_text(tmp_path):
+    plot_curves(HandMade([cell(data="a$b$<c>")]), "e", tmp_path / "c.svg", columns=["data"])
+    svg = (tmp_path / "c.svg").read_text()
+    assert "train log-likelihood (total)</text>" in svg
+    assert "a$b$&lt;c&gt;" in svg
+    plot_curves(HandMade([cell()]), "e", tmp_path / "c.pdf")
+    assert b"/CIDFontType2" in (tmp_path / "c.pdf").read_bytes()
+
+
+def test_results_of_several_versions_are_warned_of():
+    results = HandMade([cell()])
+    rows = results.summary()
+    results.summary = lambda: rows.assign(kernel_version=["3", "3", "4", "4"])
+    with pytest.warns(UserWarning, match=r"kernel versions: 3 \(2 trials\), 4 \(2 trials\)"):
+        curves_figure(results, "e")

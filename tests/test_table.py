@@ -13,6 +13,7 @@ import pytest
 from cbm_cli.cli import common
 from cbm_cli.cli.table import table as command
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.results import Results
 from cbm_cli.sheets import Document, Group, Label, Sheet, Value
 from cbm_cli.statistics import build_table
 from cbm_cli.statistics.wilcoxon import TESTS
@@ -431,6 +432,46 @@ def test_statistics_of_a_cost(statistic, value, words):
     assert table.notes()[0].startswith(f"{words}: mean")
 
 
+CURVES = {  # by trial, from the untrained machine on: its maximum does not count
+    "level": ([-1, -9, -5, -8], [-1, -9, -7, -2]),
+    "one diverges": ([-1, -9, -5, -8], [-1, -9, -7, -2], [-1, -3, nan, nan]),
+    "one stops early": ([-1, -9, -5], [-1, -9, -7, -2]),
+    "one never was finite": ([-1, -9, -5, -8], [-1, nan, nan, nan]),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "update"),
+    [
+        ("level", [-8, -2], 150),  # means -9, -6, -5; of the maxima -3.5
+        ("one diverges", [-9, -9, -3], 50),  # nothing counts from there on
+        ("one stops early", [-5, -2], 150),
+        ("one never was finite", [-5], 100),
+    ],
+)
+def test_the_maximum_of_the_mean_is_one_evaluation_for_all_trials(name, values, update):
+    curves, cell = CURVES[name], planned()
+    rows = finished(cell, [max(curve[1:]) for curve in curves])
+    for row, curve in zip(rows, curves, strict=True):
+        row["diverged"] = 60 if curve[-1] != curve[-1] else None
+
+    def curve(experiment, run_id, trial):
+        assert (experiment, run_id) == ("small", cell["run_id"])
+        updates = range(0, 50 * len(curves[trial]), 50)
+        return pd.DataFrame({"update": updates, "train_log_likelihood": curves[trial]})
+
+    table = build(
+        [(cell, [])], frame=pd.DataFrame(rows), statistic="max-of-mean", curve=curve, scale="per-sample"
+    )
+    found = table.cells[0]
+    assert [value for value in found.values.values() if value == value] == values
+    assert (found.mean, found.best_update) == (sum(values) / len(values), update)
+    assert found.n == len(curves)
+    assert table.notes()[0].startswith(
+        "Maximum during training of the log-likelihood's mean over trials, per "
+    )
+
+
 def test_the_table_of_a_deep_machine_shows_its_bound():
     bound = "test_lower_bound"
     common = {**planned(), f"{bound}_max_update": 5, "n_test": 10, "diverged": None}
@@ -589,3 +630,15 @@ def test_the_command(results, words, code, shown_words):
 def test_choices_of_the_command_are_those_of_the_tests():
     choices = {parameter.name: parameter.type for parameter in command.params}
     assert [*choices["test"].choices] == [*TESTS]
+
+
+def test_the_command_reads_the_curves_for_the_maximum_of_the_mean(results):
+    cells = json.loads(cbm("table", results, *["--statistic", "max-of-mean", "-f", "json"]).stdout)["cells"]
+    store = Results(results).store("bars")
+    runs = {(cell["offsets"], cell["sampler"]): cell["run_id"] for cell in store.manifest()["cells"]}
+    assert len(cells) == len(runs) == 4
+    for cell in cells:
+        run = runs[cell["offsets"], cell["sampler"]]
+        curves = pd.concat([store.curve(run, trial).iloc[1:] for trial in range(2)])
+        means = 8 * curves.groupby("update")["train_log_likelihood"].mean()  # summed over the 8 rows
+        assert (cell["mean"], cell["max_update"]) == (pytest.approx(means.max()), means.idxmax())

@@ -1,5 +1,6 @@
 """The command line: each command parses its arguments, calls other rooms and prints; it computes nothing."""
 
+import os
 import signal
 import warnings
 from importlib import import_module
@@ -15,6 +16,7 @@ from cbm_cli.text import harmless
 # Modules of the commands, imported on use; each command has the name of its function.
 _COMMANDS = {
     "run": "run",
+    "watch": "watch",
     "ls": "browse",
     "show": "browse",
     "best": "browse",
@@ -22,12 +24,14 @@ _COMMANDS = {
     "table": "table",
     "compare": "compare",
     "plot": "plot",
+    "figure": "figure",
     "evaluate": "evaluate",
     "verify": "verify",
     "features": "features",
     "sample": "sample",
     "data": "data",
     "schema": "schema",
+    "completion": "completion",
 }
 
 
@@ -40,7 +44,10 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        return getattr(import_module(f"cbm_cli.cli.{_COMMANDS[name]}"), name)
+        command = getattr(import_module(f"cbm_cli.cli.{_COMMANDS[name]}"), name)
+        if "_CBM_COMPLETE" in os.environ:
+            import_module("cbm_cli.cli.completion").with_completions(command)
+        return command
 
     def invoke(self, ctx: click.Context) -> object:
         try:

@@ -5,16 +5,27 @@ from pathlib import Path
 import click
 
 from cbm_cli.cli.common import print_document, results_argument
+from cbm_cli.errors import CbmError
 from cbm_cli.sheets import FORMATS
 
 
 @click.command()
 @results_argument
 @click.option("-f", "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)
-def compare(results: Path, format_: str) -> None:
-    """Compare results with the values that the paper published."""
+@click.option("--scoreboard", is_flag=True, help="Count the values run and agreeing, for all tables.")
+@click.option("--findings", is_flag=True, help="Check what the paper states in prose and figures.")
+def compare(results: Path, format_: str, scoreboard: bool, findings: bool) -> None:
+    """Compare results with the values and findings that the paper published."""
+    from cbm_cli import statistics
     from cbm_cli.results import Results
-    from cbm_cli.statistics import compare as compare_with_published
 
-    comparison = compare_with_published(Results(results).all_summaries())
-    print_document(comparison.document(), format_)
+    if scoreboard and findings:
+        raise CbmError("--scoreboard and --findings: give one of them; the scoreboard counts findings, too")
+    folder = Results(results)
+    judged = statistics.check_findings(folder) if scoreboard or findings else []
+    if findings:
+        print_document(statistics.findings_document(judged), format_)
+        return
+    comparison = statistics.compare(folder.all_summaries(), folder.curve)
+    counted = statistics.scoreboard(comparison, statistics.count_findings(judged)) if scoreboard else None
+    print_document(counted or comparison.document(), format_)

@@ -1,55 +1,165 @@
 """``cbm plot``: pictures of results."""
 
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cbm_cli.cli.common import note
-from cbm_cli.cli.table import only_one
 from cbm_cli.errors import CbmError
 
-KINDS = ("curves",)
+if TYPE_CHECKING:
+    from cbm_cli.report.kinds import Part
+
+_NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_Value = click.Parameter
+
+
+def _selects(_: click.Context, __: _Value, choices: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Read SETTING=VALUE[,VALUE]; a value may have commas in brackets, as in hidden=[500, 500]."""
+    found = []
+    for choice in choices:
+        name, equals, values = choice.partition("=")
+        if not equals:
+            raise CbmError(f"--select {choice}: write SETTING=VALUE, such as --select learning_rate=0.05")
+        found += [(name, value.strip()) for value in re.split(r",(?![^\[(]*[\])])", values)]
+    return found
+
+
+def _names(_: click.Context, __: _Value, text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _limits(_: click.Context, option: _Value, text: str | None) -> tuple[float | None, float | None] | None:
+    """Read LOW:HIGH, either of which may be left out; ``none`` is None."""
+    if text == "none" and option.name == "ylim":
+        return None
+    match = re.fullmatch(rf"({_NUMBER})?:({_NUMBER})?", text or ":")
+    low, high = (float(end) if end else None for end in match.groups()) if match else (1.0, 0.0)
+    if low is not None and high is not None and low >= high:
+        also = ", or none for the uncut axis" if option.name == "ylim" else ""
+        raise CbmError(f"--{option.name} {text}: write LOW:HIGH, such as 0:1000 or :500{also}")
+    return low, high
+
+
+def _size(_: click.Context, __: _Value, text: str | None) -> str | tuple[float, float] | None:
+    if text in (None, "column", "page"):
+        return text
+    match = re.fullmatch(r"(\d+\.?\d*)x(\d+\.?\d*)", text)
+    size = tuple(map(float, match.groups())) if match else (0.0, 0.0)
+    if not all(1 <= side <= 50 for side in size):
+        raise CbmError(f"--size {text}: write column, page, or WxH in inches from 1 to 50, such as 6.5x4")
+    return size
+
+
+def page_options(command: Callable) -> Callable:
+    """Add the options for the form of a picture, shared by plot and figure."""
+    options = (
+        click.option("-o", "--output", type=click.Path(path_type=Path), help="File: .png, .pdf or .svg."),
+        click.option(
+            "--size",
+            metavar="column|page|WxH",
+            callback=_size,
+            help="Width of one column or of the page of a journal, or width and height in inches.",
+        ),
+        click.option("--title", default="", help="Title; $...$ is a formula."),
+        click.option(
+            "--legend", type=click.Choice(["below", "right", "none"]), default="below", show_default=True
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _choice(name: str, choices: list[str], help: str, default: str | None = None) -> Callable:
+    return click.option(name, type=click.Choice(choices), default=default, show_default=True, help=help)
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[RESULTS] curves [EXPERIMENT]")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="File: .png, .pdf or .svg."
-)
+@click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...")
+@page_options
 @click.option(
     "--select",
     multiple=True,
-    metavar="SETTING=VALUE",
-    help="Draw only cells with this value; repeat it for several settings, or for other values of one.",
+    callback=_selects,
+    metavar="SETTING=VALUE[,VALUE]",
+    help="Draw only cells with one of these values; repeat it for several settings.",
 )
 @click.option(
     "--metric",
     multiple=True,
-    callback=only_one,
-    help="Column of the curves or the records, such as weight_norm; default: the table's metric.",
+    help="Column of curves or records, such as weight_norm; default: the table's; repeated: a panel each.",
 )
-def plot(words: tuple[str, ...], output: Path, select: tuple[str, ...], metric: str | None) -> None:
-    """Draw learning curves: the mean of each scheme, with a band over trials.
+@click.option("--overlay", is_flag=True, help="Draw several metrics as lines of one panel.")
+@click.option("--panels", metavar="SETTINGS", callback=_names, help="Settings that make the panels.")
+@click.option("--columns", metavar="SETTINGS", callback=_names, help="Settings that make the lines.")
+@click.option("--rows", metavar="SETTINGS", callback=_names, help="Settings down a heat map.")
+@_choice("--x", ["updates", "epochs", "seconds", "gradient-steps"], "The x axis.", "updates")
+@click.option("--xlog", is_flag=True, help="Logarithmic x axis.")
+@click.option("--xlim", metavar="LOW:HIGH", callback=_limits, help="Ends of the x axis.")
+@click.option(
+    "--ylim", metavar="LOW:HIGH|none", callback=_limits, help="Ends of the y axis; none: do not cut outliers."
+)
+@_choice(
+    "--band",
+    ["quartiles", "std", "sem", "trials", "none"],
+    "Spread over trials; default: quartiles, for records std.",
+)
+@click.option("--trial", type=click.IntRange(0), help="Draw this trial alone.")
+@click.option(
+    "--smooth", type=click.IntRange(1), default=1, metavar="N", help="Running mean over N evaluations."
+)
+@_choice("--statistic", ["max", "final"], "Value of a trial in heatmap and critical-difference.", "max")
+@click.option("--layer", type=click.IntRange(1), help="Hidden layer of filters and activity.")
+@click.option(
+    "--number",
+    type=click.IntRange(1, 2500),
+    default=100,
+    show_default=True,
+    help="Filters, samples or rows of a panel.",
+)
+@click.option("--shape", metavar="HxW", help="Size of a filter, sample or row in pixels.")
+def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
+    """Draw a picture of results: PNG, PDF or SVG.
+
+    \b
+    KIND is one of:
+      curves               means over trials against updates, with a band
+      finals               maximum and final value of each trial
+      norms offsets angles what was recorded
+      filters activity samples   what machines have learned
+      data                 rows of data sets; name them after KIND
+      heatmap              a metric over two settings
+      critical-difference  ranks of methods over data sets
 
     Each data set, each sampler and any other setting that varies has its own panel. RESULTS defaults to
     results/.
     """
-    from cbm_cli.report import plot_curves
+    from cbm_cli.report.kinds import write_picture
+    from cbm_cli.report.panels import Page
     from cbm_cli.results import Results
 
-    folder, experiment = _parse(words)
-    for choice in select:
-        if "=" not in choice:
-            raise CbmError(f"--select {choice}: write SETTING=VALUE, such as --select learning_rate=0.05")
-    results = Results(Path(folder))
-    choices = [(name, value) for name, _, value in (choice.partition("=") for choice in select)]
-    plot_curves(results, results.only(experiment), output, select=choices, metric=metric)
+    page = Page(*(choices.pop(name) for name in Page._fields))
+    folder, part = read_part(words, choices)
+    if output is None:
+        raise CbmError("name the file to write: -o FILE.png, .pdf or .svg")
+    results = None if part.kind == "data" else Results(Path(folder))
+    write_picture(results, [part], page, output)
     note(f"wrote {output}")
 
 
-def _parse(words: tuple[str, ...]) -> tuple[str, str | None]:
-    """Return the results folder and the experiment; the kind of picture stands between them."""
-    place = next((place for place, word in enumerate(words[:2]) if word in KINDS), None)
-    if place is None or len(words) > place + 2:
-        raise CbmError(f"write cbm plot [RESULTS] {'|'.join(KINDS)} [EXPERIMENT] -o FILE.png")
-    return (words[0] if place else "results/"), (words[place + 1] if len(words) > place + 1 else None)
+def read_part(words: tuple[str, ...], choices: dict[str, Any]) -> tuple[str, Part]:
+    """Return the results folder and what is to be drawn; the kind of picture stands between them."""
+    from cbm_cli.report.chosen import Options
+    from cbm_cli.report.kinds import KINDS, Part
+
+    kinds = [place for place, word in enumerate(words[:2]) if word in KINDS]
+    if not kinds:
+        raise CbmError(f"write cbm plot [RESULTS] {'|'.join(KINDS)} [EXPERIMENT]... -o FILE.png")
+    place = kinds[-1] if len(kinds) == 2 and Path(words[0]).is_dir() else kinds[0]
+    return (words[0] if place else "results/"), Part(words[place], words[place + 1 :], Options(**choices))

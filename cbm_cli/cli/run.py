@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import cores, note, note_activation, program, say
+from cbm_cli.cli.redraw import check_plot, redrawn
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
 
@@ -63,6 +64,13 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.option("--list", "list_", is_flag=True, help="List the experiments of the grid.")
 @click.option("--yes", is_flag=True, help=f"Run grids of more than {MANY_TRIALS:,} trials.")
 @click.option("--no-code", is_flag=True, help="Refuse recorders of the form file.py:function.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE.png",
+    callback=check_plot,
+    help="Draw learning curves during the run and at its end; with several experiments, FILE-EXPERIMENT.png.",
+)
 @click.option("--no-table", is_flag=True, help="Do not print the tables at the end.")
 def run(
     grid: Path,
@@ -77,6 +85,7 @@ def run(
     yes: bool,
     no_code: bool,
     no_table: bool,
+    plot: Path | None,
     **where: Any,
 ) -> None:
     """Run experiments of a YAML grid: the named ones, or the grid's default.
@@ -99,7 +108,10 @@ def run(
         refuse_code(selected)
     planned = sum(experiment.trials * len(experiment.cells) for experiment in selected)
     if planned > MANY_TRIALS and not yes:
-        raise CbmError(f"{grid}: {planned:,} trials; add --yes to run more than {MANY_TRIALS:,}")
+        raise CbmError(
+            f"{grid}: {planned:,} trials; name some of its experiments, give fewer --trials, or add --yes to run "
+            f"more than {MANY_TRIALS:,}"
+        )
 
     from cbm_cli.execution import make_agenda, only_available
     from cbm_cli.results.writing import locked
@@ -116,7 +128,7 @@ def run(
         if dry_run:
             _describe(agenda, workers, cluster)
         else:
-            with _explained(where["debug"]):
+            with _explained(where["debug"]), redrawn(plot, output, [one.name for one in selected]):
                 _run_and_show(agenda, workers, cluster, where["stall"], output, table=not no_table)
     if missing:
         raise SystemExit(IncompleteError.exit_code)

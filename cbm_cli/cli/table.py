@@ -54,8 +54,9 @@ def _axis(name: str, help: str) -> Callable:
 )
 @click.option(
     "--statistic",
-    type=click.Choice(["max", "final", "best-valid"]),
-    help="Best value over training (max, the default), last value, or value at the best validation.",
+    type=click.Choice(["max", "final", "best-valid", "max-of-mean"]),
+    help="Best value over training (max, the default), last value, value at the best validation, or value "
+    "where the mean over trials is best (max-of-mean, as tables 9 to 12 of the paper).",
 )
 @click.option(
     "--best",
@@ -113,5 +114,7 @@ def print_table(
     from cbm_cli.statistics import build_table
 
     store = results.store(experiment)
-    table = build_table(store.summary(), store.manifest(), **choices)
+    table = build_table(
+        store.summary(), store.manifest(), curve=lambda _, *trial: store.curve(*trial), **choices
+    )
     print_document(table.document(split), format_)

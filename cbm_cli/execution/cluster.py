@@ -86,7 +86,7 @@ def _connect(cluster: Cluster, limit: float, stopping: threading.Event) -> Clien
         except (ValueError, TypeError) as error:
             raise CbmError(f"--scheduler {cluster.address}: {error}; write tcp://HOST:PORT") from None
         except Exception as error:
-            problem = error.__cause__ or error
+            problem = str(error.__cause__ or error).rpartition(">: ")[2]  # without the object that failed
         if time.monotonic() - began > limit:
             raise CbmError(
                 f"--scheduler {cluster.address}: no Dask scheduler answered in {duration(limit)} "

@@ -91,6 +91,7 @@ def read_grid(
     overrides: Mapping[str, str] = MappingProxyType({}),
     trials: int | None = None,
     selected: Sequence[str] = (),
+    text: str | None = None,
 ) -> Grid:
     """Read, validate and expand a grid file.
 
@@ -101,6 +102,8 @@ def read_grid(
         field leaves its ``zip``, and ``exclude`` and ``when`` may then match no cell.
     selected : sequence of str
         Experiments and groups that the overrides are for; default: those under ``default:``, or all.
+    text : str, optional
+        The content, instead of the file's.
 
     Raises
     ------
@@ -108,7 +111,7 @@ def read_grid(
         One line for each problem: ``file:line:column: experiment.field: problem; remedy``.
     """
     problems, effects = Problems(), {}
-    root = load(Path(path), problems)
+    root = load(Path(path), problems) if text is None else parse(text, str(path), problems)
     sections = fields_of(root, SECTIONS, problems)
     changes = _overrides(overrides, trials, problems)
     defaults = fields_of(sections["defaults"], KNOWN, problems) if "defaults" in sections else {}

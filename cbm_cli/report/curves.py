@@ -1,273 +1,216 @@
-"""Mean learning curves of an experiment's methods, one panel per sampler, data set or other setting."""
+"""Mean learning curves of methods, one panel per sampler, data set or other setting."""
 
-import re
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
-from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from cbm_cli.errors import CbmError
+from cbm_cli.report.chosen import Options, choose
+from cbm_cli.report.panels import Drawing, Page, Panel, compose
 from cbm_cli.report.series import Curve, Curves, read_curves
-from cbm_cli.results import Results, label
+from cbm_cli.report.style import BOUND, COLOURS, Look, in_words, looks_of, named, plain_axes, write_figure
+from cbm_cli.results import Metric, Results
 from cbm_cli.statistics.layout import Key
 from cbm_cli.text import count
 
-WIDEST = 4  # panels side by side
-_TITLE = 36  # characters that fit above a panel
-_CAPTION = 15  # characters of the caption in an inch
-
-# Okabe & Ito's colours, told apart with every common colour blindness; a scheme keeps its colour in
-# every picture, and its variants (^b, ^l, _s) differ by the dashes.
-COLOURS = {
-    "00": "#000000",
-    "d0": "#0072B2",
-    "dd": "#009E73",
-    "aa": "#D55E00",
-    "mm": "#CC79A7",
-    "dm": "#E69F00",
-    "md": "#56B4E9",
-    "0d": "#8C6D00",
-}
-OTHER_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
-OTHER_COLOURS += ["#332288", "#882255", "#999933", "#44AA99", "#AA4499", "#661100"]  # Paul Tol's muted ones
-DASHES: list[Any] = ["-", (0, (7, 3)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2))]
-BOUND = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (2, 2))}
-
-# Metadata by suffix, so that two pictures of the same results have the same bytes.
-METADATA: dict[str, dict[str, Any]] = {
-    ".png": {"Software": None},
-    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    ".svg": {"Date": None},
+__all__ = ["COLOURS", "curves_drawing", "curves_figure", "plot_curves"]
+MARKS = 6  # markers of a line
+_BANDS = {
+    "quartiles": "band: quartiles over trials",
+    "std": "band: standard deviation over trials",
+    "sem": "band: standard error of the mean",
+    "trials": "thin lines: trials",
 }
 
-Look = Mapping[str, Any]  # colour and dashes of one method, in every panel, as Matplotlib names them
+
+def plot_curves(results: Results, experiment: str, path: Path, **options: object) -> None:
+    """Draw mean learning curves and write them to a PNG, PDF or SVG file; ``options`` are those of `Options`.
+
+    Raises the errors of `choose` and `read_curves`, and CbmError for an unknown suffix.
+    """
+    write_figure(curves_figure(results, experiment, **options), path)
 
 
-def plot_curves(
-    results: Results,
-    experiment: str,
-    path: Path,
-    *,
-    select: Iterable[tuple[str, str]] = (),
-    metric: str | None = None,
-) -> None:
-    """Draw mean learning curves with a band over trials, and write them to a PNG, PDF or SVG file.
+def curves_figure(results: Results, experiment: str, **options: object) -> Figure:
+    """Return the figure that `plot_curves` writes."""
+    return compose(curves_drawing(results, [experiment], Options(**options)), Page())
+
+
+def curves_drawing(
+    results: Results, experiments: Sequence[str], options: Options, preset: str | None = None
+) -> Drawing:
+    """Draw mean learning curves with a band over trials.
 
     Lines are the schemes, or what else the table has in its columns; every other setting that varies makes
     panels, and so does every data set. The band spans the quartiles over trials; for records, the mean ± a
     standard deviation. So that a diverging method does not flatten the others, the y axis of all panels of a
     data set ends at the lower Tukey fence of its mean curves (first quartile less 1.5 interquartile ranges),
-    for costs at the upper one, where this more than halves the range to show; the figure then says so.
+    for costs at the upper one, where this more than halves the range to show; the caption then says so.
     Records are shown whole.
-
-    ``select`` keeps only cells with these values of columns; several values of one column are alternatives.
-
-    Raises
-    ------
-    CbmError
-        Unknown suffix, column, value or metric; more than 24 panels.
-    IncompleteError
-        No finished trial, or nothing was evaluated.
     """
-    if path.suffix.lower() not in METADATA:
-        raise CbmError(f"{path}: the suffix must be one of {', '.join(METADATA)}")
-    figure = curves_figure(results, experiment, select, metric)
-    try:
-        with rc_context({"svg.hashsalt": "cbm"}):
-            figure.savefig(path, dpi=160, metadata=METADATA[path.suffix.lower()])
-    except OSError as error:
-        raise CbmError(f"{path}: cannot be written ({error.strerror})") from None
+    drawn = read_curves(choose(results, experiments, options), options, preset)
+    groups: dict[Key, list[Curve]] = {}
+    for curve in drawn.curves:
+        groups.setdefault(_group(drawn, curve), []).append(curve)
+    limits = {group: _limits(curves, options) for group, curves in groups.items()}
+    looks = looks_of(list(dict.fromkeys(curve.line for curve in drawn.curves)), drawn.lines)
+    panels = []
+    for key in dict.fromkeys(curve.panel for curve in drawn.curves):
+        curves = [curve for curve in drawn.curves if curve.panel == key]
+        its = limits[_group(drawn, curves[0])]
+        settings = zip(drawn.panels, key, strict=True)
+        title = (options.title,) if options.title else tuple(named(*s) for s in settings if s[0] != "metric")
+        panels.append(
+            Panel(
+                partial(_draw, curves, looks, its, options),
+                key,
+                title,
+                options.x.replace("-", " "),
+                _measure(drawn, [curve.metric for curve in curves]),
+                its[:2],
+            )
+        )
+    names = {", ".join(filter(None, map(named, drawn.lines, key))): look for key, look in looks.items()}
+    if any(its.bounded for its in limits.values()):
+        names["upper bound"] = BOUND
+    return Drawing(panels, names, _notes(drawn.curves, [*limits.values()], options))
 
 
-def curves_figure(
-    results: Results, experiment: str, select: Iterable[tuple[str, str]] = (), metric: str | None = None
-) -> Figure:
-    """Return the figure that `plot_curves` writes."""
-    drawn = read_curves(results, experiment, select, metric)
-    curves = drawn.curves
-    keys = _in_order(curve.panel for curve in curves)
-    across = _across(keys)
-    down = -(-len(keys) // across)
-    limits = {data: _limits([c for c in curves if c.data == data]) for data in {c.data for c in curves}}
-    looks = _looks(list(dict.fromkeys(curve.line for curve in curves)), drawn.lines)
-    caption = _caption(curves, next((it.cut for it in limits.values() if it.cut), ""))
-    width, legend = _legend(_handles(curves, drawn.lines, looks), caption, max(0.8 + 2.9 * across, 5.0))
-    entries = -(-len(legend["handles"]) // legend["ncols"])
-    figure = Figure(figsize=(width, 0.9 + 0.2 * entries + 2.5 * down), layout="constrained")
-    grid = figure.subplots(down, across, squeeze=False, sharey=len(limits) == 1).ravel()
-    for axes, key in zip(grid, keys, strict=False):
-        shown = [curve for curve in curves if curve.panel == key]
-        _panel(axes, shown, looks, limits[shown[0].data])
-        settings = [*map(_named, drawn.panels, key)]
-        axes.set_title((", " if len(", ".join(settings)) <= _TITLE else ",\n").join(settings), fontsize=10)
-    for axes in grid[len(keys) :]:
-        axes.set_visible(False)
-    for axes in grid[max(0, len(keys) - across) : len(keys)]:
-        axes.set_xlabel("updates", fontsize=10)
-    figure.supylabel(_measure(drawn), fontsize=10)
-    _add_legend(figure, **legend)
-    return figure
+def _group(drawn: Curves, curve: Curve) -> Key:
+    """Panels of one data set and one metric have the same y axis."""
+    settings = zip(drawn.panels, curve.panel, strict=True)
+    return tuple(value for column, value in settings if column in ("data", "metric"))
 
 
-class Limits(NamedTuple):
-    """Ends of a y axis, and the Tukey fence at which it is cut: lower, upper or none."""
+class Ends(NamedTuple):
+    """Ends of a y axis."""
 
     low: float
     high: float
-    cut: str = ""
+    cut: str = ""  # the Tukey fence at which it is cut: lower, upper or none
+    bounded: bool = False  # the upper bound is within
+    bound: float | None = None
 
 
-def _measure(drawn: Curves) -> str:
+def _limits(curves: Sequence[Curve], options: Options) -> Ends:
+    """Return the ends for all curves of a data set; cut where this more than halves the range to show.
+
+    An upper bound that would take more than a third of the height is not shown.
+    """
+    means = pd.concat([curve.mean for curve in curves])
+    bands = [curve.band(options.band) for curve in curves]
+    lowest, highest = (
+        min(means.min(), *(b.min() for b, _ in bands)),
+        max(means.max(), *(b.max() for _, b in bands)),
+    )
+    first, third = means.quantile([0.25, 0.75])
+    reach = 1.5 * (third - first)
+    below, above = first - reach, third + reach
+    starts = [curve.mean.iloc[0] for curve in curves]
+    if reach < 0.1 * max(highest - min(starts), max(starts) - lowest):  # learning is over soon: show it
+        below, above = min(below, *starts), max(above, *starts)
+    fences = {1: (below, highest, "lower"), -1: (lowest, above, "upper")}
+    low, high, cut = fences.get(curves[0].metric.better, (lowest, highest, ""))
+    if options.ylim is None or highest - lowest <= 2 * (high - low):
+        low, high, cut = lowest, highest, ""
+    bounds = {curve.bound for curve in curves}
+    bound = bounds.pop() if len(bounds) == 1 else None
+    bounded = bound is not None and bound - high <= 0.5 * (high - low)
+    high = max(high, bound) if bounded else high
+    margin = 0.04 * (high - low) or 1.0
+    ends = Ends(low - margin, high + margin, cut, bounded, bound)
+    asked = options.ylim or (None, None)
+    if asked != (None, None):
+        low, high = (end if end is not None else ends[i] for i, end in enumerate(asked))
+        ends = Ends(low, high, "", bound is not None and low <= bound <= high, bound)
+    return ends
+
+
+def _measure(drawn: Curves, metrics: Sequence[Metric]) -> str:
     """Return the y axis in words, with its unit or scale."""
-    column, better = drawn.metric.column, drawn.metric.better
-    unit = drawn.scale.replace("-", " ") if better else "degrees" if column.startswith("angle_") else ""
-    return column.replace("_", " ").replace("log ", "log-") + f" ({unit})" * bool(unit)
+    columns = list(dict.fromkeys(metric.column for metric in metrics))
+    words = in_words(columns[0])
+    if len(columns) > 1:  # lines of one panel: what their names have in common
+        shared = set.intersection(*(set(in_words(column).split()) for column in columns))
+        words = " ".join(word for word in words.split() if word in shared)
+    unit = drawn.scale.replace("-", " ") if metrics[0].better else ""
+    unit = "degrees" if columns[0].startswith("angle_") else unit
+    return words + f" ({unit})" * bool(unit)
 
 
-def _panel(axes: Axes, curves: Sequence[Curve], looks: Mapping[Key, Look], limits: Limits) -> None:
-    for curve in curves:
-        look, (low, high) = looks[curve.line], curve.band
-        axes.fill_between(low.index, low, high, color=look["color"], alpha=0.18, linewidth=0)
-        axes.plot(curve.mean, **look, linewidth=1.4)
-    if curves[0].bound is not None:
-        axes.axhline(curves[0].bound, **BOUND)
-    axes.set_ylim(limits.low, limits.high)
-    axes.set_xlim(0, max(curve.trials.index[-1] for curve in curves))
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+def _draw(
+    curves: Sequence[Curve], looks: Mapping[Key, Look], ends: Ends, options: Options, axes: Axes
+) -> None:
+    first, last = (f(curve.trials.index[i] for curve in curves) for f, i in ((min, 0), (max, -1)))
+    low, high = (
+        end if asked is None else asked for asked, end in zip(options.xlim, (first, last), strict=True)
+    )
+    for place, curve in enumerate(curves):
+        look, x = looks[curve.line], curve.trials.index
+        if options.band == "trials":
+            axes.plot(curve.trials, color=look["color"], linewidth=0.5, alpha=0.4)
+        elif options.band != "none":
+            axes.fill_between(x, *curve.band(options.band), color=look["color"], alpha=0.18, linewidth=0)
+        marks = _marks(x.to_numpy(float), (place + 0.5) / len(curves), options.xlog)
+        # Of lines that hide each other the first are wider, and the gaps of dashes lie elsewhere.
+        width = 1.2 + 0.8 * (len(curves) - place - 1) / len(curves)
+        dashes = look["linestyle"] if look["linestyle"] == "-" else (3.5 * place, look["linestyle"][1])
+        look = look | {"linestyle": dashes, "linewidth": width}
+        axes.plot(curve.mean, **look, markersize=4, markeredgewidth=0.8, markevery=marks)
+    if ends.bounded:
+        axes.axhline(ends.bound, **BOUND)
+    axes.set_ylim(ends.low, ends.high)
+    if options.xlog:
+        axes.set_xscale("log")
+        low = max(low, min(curve.trials.index[curve.trials.index > 0].min() for curve in curves))
+    else:
+        low = 0 if low >= 0 and options.xlim[0] is None and low < 0.5 * high else low
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_xlim(*((low, high) if low < high else (low - 0.5, low + 0.5)))
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     plain_axes(axes)
 
 
-def plain_axes(axes: Axes) -> None:
-    """Remove the frame above and to the right, and make the ticks small and grey."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8.5, color="#777777")
+def _marks(x: np.ndarray, shift: float, log: bool) -> list[int]:
+    """Return points for markers, evenly along the axis; lines with other shifts have theirs beside."""
+    x = np.log(np.maximum(x, x[x > 0].min())) if log and (x > 0).any() else x
+    wanted = x[0] + (np.arange(MARKS) + shift) / MARKS * (x[-1] - x[0])
+    return np.unique(np.searchsorted(x, wanted).clip(0, len(x) - 1)).tolist()
 
 
-def _in_order(keys: Iterable[Key]) -> list[Key]:
-    """Return distinct keys, sorted by where each of their values first appeared, the first column slowest."""
-    keys = list(dict.fromkeys(keys))
-    places = [{v: i for i, v in enumerate(dict.fromkeys(values))} for values in zip(*keys, strict=True)]
-    return sorted(keys, key=lambda key: [place[v] for place, v in zip(places, key, strict=True)])
-
-
-def _across(keys: Sequence[Key]) -> int:
-    """Return the panels side by side: the first column's values go down, or the last one's across."""
-    down, last = len({key[:1] for key in keys}), len({key[-1:] for key in keys})
-    for across in (len(keys) // down, last):
-        if 1 < across <= WIDEST and len(keys) % across == 0:
-            return across
-    return len(keys) if len(keys) <= WIDEST else 3
-
-
-def _limits(curves: Sequence[Curve]) -> Limits:
-    """Return the ends for all curves of a data set; cut where this more than halves the range to show."""
-    means = pd.concat([curve.mean for curve in curves])
-    lowest = min(means.min(), *(curve.band[0].min() for curve in curves))
-    highest = max(means.max(), *(max(curve.band[1].max(), curve.bound or -np.inf) for curve in curves))
-    first, third = means.quantile([0.25, 0.75])
-    reach = 1.5 * (third - first)
-    fences = {1: (first - reach, highest, "lower"), -1: (lowest, third + reach, "upper")}
-    low, high, cut = fences.get(curves[0].metric.better, (lowest, highest, ""))
-    if highest - lowest <= 2 * (high - low):
-        low, high, cut = lowest, highest, ""
-    margin = 0.04 * (high - low) or 1.0
-    return Limits(low - margin, high + margin, cut)
-
-
-def _looks(keys: Sequence[Key], lines: Sequence[str]) -> dict[Key, Look]:
-    """Return a colour for the letters of a scheme, and dashes for its variants."""
-    if "offsets" not in lines:
-        colours = {key: OTHER_COLOURS[i % len(OTHER_COLOURS)] for i, key in enumerate(keys)}
-        return {key: {"color": colour, "linestyle": "-"} for key, colour in colours.items()}
-    place = lines.index("offsets")
-    variants: dict[str, list[Key]] = {}
-    for key in keys:
-        letters = re.match("[^^_]*", key[place])[0]
-        same = len(set(letters)) == 1  # in all layers, so that a DBM's 000 looks like 00
-        variants.setdefault(letters[:2] if same else letters, []).append(key)
-    spare = (colour for colour in OTHER_COLOURS if colour not in {COLOURS.get(it) for it in variants})
-    colours = {letters: COLOURS.get(letters) or next(spare, "#999999") for letters in variants}
-    return {
-        key: {"color": colours[letters], "linestyle": DASHES[i % len(DASHES)]}
-        for letters, family in variants.items()
-        for i, key in enumerate(family)
-    }
-
-
-def _named(column: str, value: str) -> str:
-    """Return a setting in a title or the legend: methods and data by their label, numbers with their name."""
-    if column == "offsets":
-        return f"${label(column, value, 'latex')}$"
-    if column == "sampler":
-        return label(column, value, "latex")
-    name = {"learning_rate": r"$\eta$ =", "data": "", "init": "init"}.get(column, column.replace("_", " "))
-    plain = str(value).replace("$", r"\$")  # else Matplotlib reads it as a formula
-    return f"{name} {plain}".strip()
-
-
-def _handles(curves: Sequence[Curve], lines: Sequence[str], looks: Mapping[Key, Look]) -> list[Line2D]:
-    looks_of = {", ".join(map(_named, lines, key)): look | {"linewidth": 1.8} for key, look in looks.items()}
-    if any(curve.bound is not None for curve in curves):
-        looks_of["upper bound"] = BOUND
-    return [Line2D([], [], **look, label=name) for name, look in looks_of.items()]
-
-
-def _legend(handles: list[Line2D], caption: str, width: float) -> tuple[float, dict[str, Any]]:
-    """Return the width of the figure, and a legend that fits into it with as many columns as it can have.
-
-    Both are measured: a legend that is too wide in one column widens the figure.
-    """
-    lines = caption.splitlines()
-    for ncols in range(min(len(handles), 6), 0, -1):
-        title = "\n".join(part for line in lines for part in textwrap.wrap(line, int(_CAPTION * width)))
-        legend = {"handles": handles, "ncols": ncols, "title": title}
-        figure = Figure(figsize=(width, 3))
-        box = _add_legend(figure, **legend)
-        figure.draw_without_rendering()
-        needed = box.get_window_extent().width / figure.dpi + 0.1  # inches
-        if needed <= width:
-            break
-    return max(width, needed), legend
-
-
-def _add_legend(figure: Figure, handles: list[Line2D], ncols: int, title: str) -> Legend:
-    legend = figure.legend(
-        handles=handles,
-        loc="outside lower center" if figure.axes else "lower center",
-        ncols=ncols,
-        frameon=False,
-        handlelength=2.8,
-        fontsize=10,
-        title=title,
-        title_fontsize=8,
-    )
-    legend.get_title().set(color="#555555", multialignment="center")
-    return legend
-
-
-def _caption(curves: Sequence[Curve], cut: str) -> str:
+def _notes(curves: Sequence[Curve], limits: Sequence[Ends], options: Options) -> list[str]:
+    """Return the sentences of the caption."""
     counts = sorted({curve.trials.shape[1] for curve in curves})
     few = f"{counts[0]} to " if len(counts) > 1 else ""
-    band = "quartiles" if curves[0].metric.better else "standard deviation"
-    parts = [f"line: mean over {few}{count(counts[-1], 'trial')}; band: {band} over trials"]
+    kinds = dict.fromkeys(options.band or ("quartiles" if c.metric.better else "std") for c in curves)
+    bands = "".join(f"; {_BANDS[kind]}" for kind in kinds if kind in _BANDS)
+    notes = [f"line: mean over {few}{count(counts[-1], 'trial')}{bands}"]
+    if options.trial is not None:
+        notes = [f"trial {options.trial} alone"]
+    elif counts == [1]:
+        notes = ["a single trial"]
     diverged, gaps, stopped = (
         sum(getattr(curve, name) for curve in curves) for name in ("diverged", "gaps", "stopped")
     )
+    if options.smooth > 1:
+        notes.append(f"running mean of {options.smooth} evaluations")
+    if options.x == "seconds":
+        notes.append("seconds: mean time of the trials, spread evenly over the updates")
     if diverged:
-        parts.append(f"{diverged} diverged, from there on left out")
+        notes.append(f"{diverged} diverged, from there on left out")
     if gaps:
-        parts.append(f"{count(gaps, 'trial')} without a value at some updates, left out there")
+        notes.append(f"{count(gaps, 'trial')} without a value at some updates, left out there")
     if stopped:
-        parts.append(f"{stopped} stopped before the others, held at the last value")
-    return "; ".join(parts) + (f"\ny axis cut at the {cut} Tukey fence of the means" if cut else "")
+        notes.append(f"{stopped} stopped before the others, held at the last value")
+    bounds = {f"{ends.bound:.4g}" for ends in limits if ends.bound is not None and not ends.bounded}
+    if bounds:
+        notes.append(f"upper bound, not shown: {', '.join(sorted(bounds))}")
+    cut = next((ends.cut for ends in limits if ends.cut), "")
+    return [*notes, *([f"y axis cut at the {cut} Tukey fence of the means"] if cut else [])]

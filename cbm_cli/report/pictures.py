@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError
-from cbm_cli.report.curves import METADATA, OTHER_COLOURS, plain_axes
+from cbm_cli.report.style import METADATA, OTHER_COLOURS, plain_axes
 from cbm_cli.results.writing import write_atomically
 
 MOST = 2_500  # pictures of a tile

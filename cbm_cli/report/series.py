@@ -1,6 +1,7 @@
-"""The content of a figure of learning curves: the trials of each method, by line and panel."""
+"""The content of learning curves: the trials of each method, by line and panel."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +9,18 @@ import numpy as np
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results import Metric, Results, Store, default_metric, measured
-from cbm_cli.statistics.layout import CellSettings, Key, key_of, select, telling_apart
-from cbm_cli.text import text_of
+from cbm_cli.report.chosen import Chosen, Options
+from cbm_cli.results import Metric, default_metric, measured
+from cbm_cli.statistics.layout import CellSettings, Key, key_of
 
-MOST_PANELS = 24
+NORMS = r"(weight|visible_bias|hidden_bias)(_row|_column)?_norm"
+PRESETS = {"norms": NORMS, "offsets": r"lam_\d+|(visible|hidden)_offset_error", "angles": r"angle_.*"}
+_RECORDERS = {
+    "norms": "weight_norms+bias_norms",
+    "offsets": "offset_values+offset_error",
+    "angles": "gradient_angles",
+}
+_TIMES = ("update", "epoch")
 
 
 @dataclass(frozen=True)
@@ -23,7 +31,7 @@ class Curve:
     panel: Key
     data: str  # title of the data set
     metric: Metric
-    # (evaluations, trials), indexed by update; likelihoods and costs in the table's scale. A trial that
+    # (evaluations, trials), indexed by the x axis; likelihoods and costs in the table's scale. A trial that
     # stopped early keeps its last value, one that diverged has none from there on.
     trials: pd.DataFrame
     bound: float | None  # upper bound in the same scale
@@ -36,134 +44,152 @@ class Curve:
         """Mean over the trials that are finite."""
         return self.trials.mean(axis=1)
 
-    @property
-    def band(self) -> tuple[pd.Series, pd.Series]:
-        """Quartiles over the trials; for records, the mean ± a standard deviation.
+    def band(self, kind: str | None = None) -> tuple[pd.Series, pd.Series]:
+        """Return the ends of a band over the trials.
 
-        Likelihoods and costs have quartiles because one trial that diverges would stretch a standard
-        deviation beyond the picture.
+        The default is the quartiles, since one trial that diverges would stretch a standard deviation beyond
+        the picture; for records the standard deviation.
         """
-        if self.metric.better:
+        kind = kind or ("quartiles" if self.metric.better else "std")
+        if kind == "quartiles":
             return self.trials.quantile(0.25, axis=1), self.trials.quantile(0.75, axis=1)
-        deviation = self.trials.std(axis=1, ddof=1).fillna(0)  # of a single trial
-        return self.mean - deviation, self.mean + deviation
+        if kind == "trials":
+            return self.trials.min(axis=1), self.trials.max(axis=1)
+        if kind == "none":
+            return self.mean, self.mean
+        half = self.trials.std(axis=1, ddof=1).fillna(0)  # of a single trial
+        half /= np.sqrt(self.trials.count(axis=1)) if kind == "sem" else 1
+        return self.mean - half, self.mean + half
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Everything that a figure shows."""
+    """Everything that the panels show."""
 
     curves: list[Curve]
     lines: list[str]  # columns whose values name the lines
     panels: list[str]
-    metric: Metric
     scale: str
 
 
-def read_curves(
-    results: Results, experiment: str, selected: Iterable[tuple[str, str]], metric: str | None
-) -> Curves:
-    """Read what `plot_curves` draws; it lists the errors."""
-    store = results.store(experiment)
-    manifest = store.manifest()
-    cells, table = select(manifest["cells"], selected), manifest["table"]
-    lines, panels = _axes(cells, table)
-    number = len({key_of(cell, panels) for cell in cells})
-    if number > MOST_PANELS:
-        raise CbmError(
-            f"{number} panels are too many to read (at most {MOST_PANELS}); "
-            f"select values of {', '.join(panels)}, as in --select {panels[0]}={text_of(cells[0][panels[0]])}"
-        )
-    summary = store.summary()
-    if summary.empty:
-        raise IncompleteError(f"{experiment}: no finished trial yet; start with `cbm run`")
-    finished = summary[summary["run_id"].isin([cell["run_id"] for cell in cells])]
-    if finished.empty:
-        raise IncompleteError(f"{experiment}: no finished trial of what is selected; run more with `cbm run`")
-    usual = table["metric"] or default_metric(measured(summary))
-    shown, rows = Metric(_metric(store, experiment, finished, metric, usual)), finished.groupby("run_id")
-    found = (
-        _curve(store, manifest, cell, rows.get_group(cell["run_id"]), (lines, panels), shown)
-        for cell in cells
-        if cell["run_id"] in rows.groups
-    )
-    curves = [curve for curve in found if curve]
-    if not curves:
-        raise IncompleteError(f"{experiment}: {shown.column} has no finite value to draw")
-    return Curves(curves, lines, panels, shown, table["scale"])
+def read_curves(chosen: Chosen, options: Options, preset: str | None = None) -> Curves:
+    """Read the curves of metrics, by default the table's, or those of a preset.
 
-
-def _axes(cells: Sequence[CellSettings], table: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return columns that tell lines apart, and as few others as tell panels apart.
-
-    Lines are the table's columns; its rows where only those vary, or where they are the schemes. Data sets
-    never share a panel.
+    Raises
+    ------
+    CbmError
+        Unknown metric.
+    IncompleteError
+        Nothing was evaluated or recorded, or has no finite value.
     """
-    varied = {column for column in cells[0] if len({text_of(cell.get(column)) for cell in cells}) > 1}
-    rows = [column for column in table["rows"] if column in varied - {"data"}]
-    lines = list(table["columns"])
-    if rows == ["offsets"] or (rows and not varied & set(lines)):
-        lines = rows
-    panels = ["data"] if "data" in varied and "data" not in lines else []
-    known = [*table["groups"], *table["rows"], *table["columns"]]
-    others = sorted(cells[0], key=lambda c: known.index(c) if c in known else len(known))
-    return lines, [*panels, *telling_apart(cells, [*lines, *panels], others)]
-
-
-def _metric(
-    store: Store, experiment: str, finished: pd.DataFrame, asked: str | None, usual: str | None
-) -> str:
-    """Return the metric to draw; an error lists the columns that there are."""
-    firsts = finished.drop_duplicates("run_id")  # the first finished trial of each cell
-    trials = zip(firsts["run_id"], firsts["trial"], strict=True)
-    frames = (read(*trial) for trial in trials for read in (store.curve, store.records))
-    known = dict.fromkeys(c for frame in frames for c in frame if c not in ("update", "epoch"))
-    metric = asked or usual
-    if metric in known:
-        return metric
-    there = f"there are {', '.join(known)}" if known else "nothing was evaluated or recorded"
-    if asked:
-        raise CbmError(f"--metric {asked}: no column of the curves or the records; {there}")
-    what = metric or "likelihood or cost"
-    remedy = f"; --metric: {there}" if known else ""
-    raise IncompleteError(f"{experiment}: the results hold no {what} to draw{remedy}")
-
-
-def _curve(
-    store: Store,
-    manifest: Mapping[str, Any],
-    cell: CellSettings,
-    rows: pd.DataFrame,
-    axes: tuple[list[str], list[str]],
-    metric: Metric,
-) -> Curve | None:
-    """Return the curve of a cell, or None if no finished trial has a finite value of the metric."""
-    known, lost = [], []
-    for trial, diverged in zip(rows["trial"], rows["diverged"].notna(), strict=True):
-        frames = (read(cell["run_id"], trial) for read in (store.curve, store.records))
-        if (frame := next((frame for frame in frames if metric.column in frame), None)) is not None:
-            known.append(frame.set_index("update")[metric.column])
-            lost.append(diverged)
-    if not known:
-        return None
-    updates = sorted({update for one in known for update in one.index})
-    held = [
-        one.reindex(updates, method=None if gone else "ffill") for one, gone in zip(known, lost, strict=True)
+    metrics = metrics_of(chosen, options, preset)
+    lines, panels = [*chosen.lines], [*chosen.panels]
+    if len(metrics) > 1:
+        constant = [column for column in lines if len({key_of(cell, [column]) for cell in chosen.cells}) == 1]
+        lines = [column for column in lines if column not in constant] if options.overlay else lines
+        (lines if options.overlay else panels).append("metric")
+    found = [
+        curve
+        for cell in chosen.cells
+        for curve in _curves(chosen, cell, [*map(Metric, metrics)], (lines, panels), options)
     ]
+    if not found:
+        raise IncompleteError(f"{', '.join(chosen.stores)}: {', '.join(metrics)} has no finite value to draw")
+    return Curves(found, lines, panels, chosen.table["scale"])
+
+
+def metrics_of(chosen: Chosen, options: Options, preset: str | None = None) -> list[str]:
+    """Return the metrics to draw; an error lists the columns that there are."""
+    firsts = [
+        (chosen.store(cell), cell["run_id"], chosen.trials(cell)["trial"].iloc[0]) for cell in chosen.cells
+    ]
+    frames = (read(run_id, trial) for s, run_id, trial in firsts for read in (s.curve, s.records))
+    known = dict.fromkeys(c for frame in frames for c in frame if c not in _TIMES)
+    there = f"there are {', '.join(known)}" if known else "nothing was evaluated or recorded"
+    for name in options.metric:
+        if name not in known:
+            raise CbmError(f"--metric {name}: no column of the curves or the records; {there}")
+    names = ", ".join(chosen.stores)
+    if preset and not options.metric:
+        metrics = [column for column in known if re.fullmatch(PRESETS[preset], column)]
+        if not metrics:
+            remedy = f"run with `record: {_RECORDERS[preset]}`, or name a column by --metric"
+            raise IncompleteError(f"{names}: no {preset} were recorded; {remedy}; {there}")
+        return metrics
+    rows = pd.concat([chosen.trials(cell) for cell in chosen.cells])
+    usual = chosen.table["metric"] or default_metric(measured(rows))
+    if options.metric or usual in known:
+        return [*(options.metric or (usual,))]
+    remedy = f"; --metric: {there}" if known else ""
+    raise IncompleteError(f"{names}: the results hold no {usual or 'likelihood or cost'} to draw{remedy}")
+
+
+def _curves(
+    chosen: Chosen, cell: CellSettings, metrics: Sequence[Metric], axes: tuple[Any, Any], options: Options
+) -> list[Curve]:
+    """Return the curves of a cell, but those without a finite value."""
+    store, rows, run_id = chosen.store(cell), chosen.trials(cell), cell["run_id"]
+    frames = [[store.curve(run_id, trial).set_index("update")] for trial in rows["trial"]]
+    if any(metric.column not in frames[0][0] for metric in metrics):
+        for pair, trial in zip(frames, rows["trial"], strict=True):
+            pair.append(store.records(run_id, trial).set_index("update"))
+    place = _place(cell, rows, [curve for curve, *_ in frames], options.x)
+    lost, found = rows["diverged"].notna(), []
+    for metric in metrics:
+        known = [
+            (next(frame[metric.column] for frame in pair if metric.column in frame), gone)
+            for pair, gone in zip(frames, lost, strict=True)
+            if any(metric.column in frame for frame in pair)
+        ]
+        total = chosen.table["scale"] == "total" and metric.better
+        scale = float(rows[f"n_{metric.part}"].iloc[0]) if total else 1.0
+        trials = _held(known, options) * scale if known else pd.DataFrame()
+        if trials.empty:
+            continue
+        trials.index = place(trials.index)
+        low, high = options.xlim
+        trials = trials.loc[slice(low, high)]
+        bound = chosen.bounds.get(cell["data"]) if metric.better > 0 else None
+        found.append(
+            Curve(
+                *(key_of({**cell, "metric": metric.column}, columns) for columns in axes),
+                cell["data"],
+                metric,
+                trials,
+                None if bound is None else bound * scale,
+                diverged=sum(gone for _, gone in known),
+                stopped=sum(one.index[-1] < trials.attrs["last"] for one, gone in known if not gone),
+                gaps=trials.attrs["gaps"],
+            )
+        )
+    return [curve for curve in found if not curve.trials.empty]
+
+
+def _held(known: Sequence[tuple[pd.Series, bool]], options: Options) -> pd.DataFrame:
+    """Return finite values (evaluations, trials); trials that stopped hold their last value."""
+    updates = sorted({update for one, _ in known for update in one.index})
+    held = [one.reindex(updates, method=None if gone else "ffill") for one, gone in known]
     trials = pd.concat(held, axis=1)
-    total = manifest["table"]["scale"] == "total" and metric.better
-    scale = float(rows[f"n_{metric.part}"].iloc[0]) if total else 1.0
-    finite = trials.where(np.isfinite(trials)).dropna(how="all") * scale
-    if finite.empty:
-        return None
-    bound = (manifest.get("upper_bounds") or {}).get(cell["data"]) if metric.better > 0 else None
-    return Curve(
-        *(key_of(cell, columns) for columns in axes),
-        cell["data"],
-        metric,
-        finite,
-        None if bound is None else bound * scale,
-        diverged=sum(lost),
-        stopped=sum(len(one) < len(updates) for one, gone in zip(known, lost, strict=True) if not gone),
-        gaps=int((finite.isna().any().to_numpy() & ~np.array(lost)).sum()),
-    )
+    trials = trials.where(np.isfinite(trials)).dropna(how="all")
+    lost = np.array([gone for _, gone in known])
+    gaps = int((trials.isna().any().to_numpy() & ~lost).sum())
+    if options.smooth > 1:
+        trials = trials.rolling(options.smooth, center=True, min_periods=1).mean().where(trials.notna())
+    trials.attrs |= {"gaps": gaps, "last": updates[-1]}
+    return trials
+
+
+def _place(
+    cell: CellSettings, rows: pd.DataFrame, curves: Sequence[pd.DataFrame], x: str
+) -> Callable[[pd.Index], pd.Index]:
+    """Return where updates stand on the x axis."""
+    ends = [curve.index[-1] for curve in curves]
+    epochs = sum(curve["epoch"].iloc[-1] for curve in curves) / max(sum(ends), 1)  # an update
+    if x == "epochs":
+        return lambda updates: updates * epochs
+    if x == "seconds":
+        return lambda updates: updates * (rows["seconds"].mean() / max(np.mean(ends), 1))
+    if x == "gradient-steps":
+        first = float(cell.get("pretraining_epochs") or 0) / epochs if epochs else 0.0
+        return lambda updates: updates + first
+    return lambda updates: updates

@@ -52,6 +52,12 @@ class Filing:
         others = self._alone(folder) | set(self._recently(folder))
         return numbers_of(others, ".csv") | trials_in(self._zip(folder))[1]
 
+    def trials_since(self, folder: str, since: int) -> set[int]:
+        """Return the numbers of the trials whose curves were written since a time, outside of archives."""
+        names = [name for name, place in self._recently(folder).items() if _written(place[0]) >= since]
+        names += [name for name in self._alone(folder) if _written(self.root / folder / name) >= since]
+        return numbers_of(names, ".csv")
+
     def folders(self, kind: str) -> set[str]:
         """Return the names of the folders in trials, ends or pretrained."""
         place = self.root / kind
@@ -208,6 +214,14 @@ class Filing:
                 if sum((path / name).stat().st_size for name in own) <= SMALL:
                     found.setdefault(folder, []).extend(own)
         return found
+
+
+def _written(path: Path) -> int:
+    """When a file was written, in nanoseconds; 0 if it is gone."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _number(name: str) -> int | None:

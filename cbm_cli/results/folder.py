@@ -48,11 +48,18 @@ class Results:
             raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
         return Store(self.folder / experiment)
 
+    def curve(self, experiment: str, run_id: str, number: int) -> "pd.DataFrame":
+        """Return the curve of one trial."""
+        return Store(self.folder / experiment).curve(run_id, number)
+
     def all_summaries(self) -> "pd.DataFrame":
-        """Return the summaries of all experiments as one table; IncompleteError if there are none."""
+        """Return the summaries of all experiments as one table; IncompleteError if there are none.
+
+        The column ``experiment`` is the name of the folder.
+        """
         import pandas as pd
 
-        frames = [self.store(name).summary() for name in self.require_experiments()]
+        frames = [self.store(name).summary().assign(experiment=name) for name in self.require_experiments()]
         return pd.concat(frames, ignore_index=True)
 
 

@@ -271,6 +271,13 @@ class Store:
         """Return the numbers of the finished trials of a run."""
         return self.files.trials(f"trials/{run_id}")
 
+    def finished_since(self, run_id: str, since: int) -> set[int]:
+        """Return the numbers of the trials of a run that were finished since a time in nanoseconds.
+
+        Trials in archives, where the next run packs them, do not count.
+        """
+        return self.files.trials_since(f"trials/{run_id}", since)
+
     def unfinished(self, run_id: str) -> tuple[set[int], set[int]]:
         """Return the numbers of the interrupted and of the failed trials of a run."""
         done, folder = self.finished(run_id), self.folder / "trials" / run_id

@@ -12,6 +12,7 @@ from cbm_cli.results import Metric
 from cbm_cli.statistics.wilcoxon import TESTS, Significance, holm
 
 Floats = NDArray[np.float64]
+MAX_OF_MEAN = "max-of-mean"  # the statistic that needs curves
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,10 @@ class Measured:
         def numbers(column: str) -> Floats:
             return frame[column].to_numpy(float) if column in frame else np.full(len(frame), np.nan)
 
-        column, final, best = (statistic_column(frame, measure, name) for name in (statistic, "final", "max"))
+        moment = statistic if statistic == MAX_OF_MEAN else "max"
+        column, final, best = (
+            statistic_column(frame, measure, name) for name in (statistic, "final", moment)
+        )
         rows = numbers(f"n_{measure.part}") if scale == "total" and measure.better else 1.0
         converged = numbers("epochs_to_convergence")
         return cls(
@@ -126,8 +130,9 @@ def statistic_column(columns: Container[str], metric: Metric, statistic: str) ->
     """Return the column of ``summary.csv`` with a statistic; the best of a cost is its minimum."""
     if f"{metric.column}_final" not in columns:
         return metric.column
-    endings = {"max": "min" if metric.better < 0 else "max", "final": "final", "best-valid": "best_valid"}
-    return f"{metric.column}_{endings[statistic]}"
+    if statistic == "max" and metric.better < 0:
+        return f"{metric.column}_min"
+    return f"{metric.column}_{statistic.replace('-', '_')}"
 
 
 class Marking(NamedTuple):

@@ -21,7 +21,16 @@ from cbm_cli.statistics.layout import (
     spelled,
     telling_apart,
 )
-from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, mark_row, mean, statistic_column
+from cbm_cli.statistics.marked_cells import (
+    MAX_OF_MEAN,
+    Cell,
+    Marking,
+    Measured,
+    mark_row,
+    mean,
+    statistic_column,
+)
+from cbm_cli.statistics.mean_curves import CurveOf, add_best_of_mean
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
 from cbm_cli.text import count, did_you_mean, text_of
 
@@ -170,6 +179,7 @@ class ResultsTable:
                 "max": f"{best} {metric.name} during training",
                 "final": f"final {metric.name}",
                 "best-valid": f"{metric.name} at the best validation value",
+                MAX_OF_MEAN: f"{best} during training of the {metric.name}'s mean over trials",
             }[self.statistic]
         rows = f"summed over the {metric.part} rows" if self.scale == "total" else f"per {metric.part} sample"
         aside = {
@@ -237,14 +247,15 @@ def build_table(
     statistic: str | None = None,
     best: str | None = None,
     digits: int | None = None,
+    curve: CurveOf | None = None,
     **marking: Any,
 ) -> ResultsTable:
     """Summarise an experiment's trials into a table with significance marks.
 
     ``frame`` is the experiment's ``summary.csv``; the order of rows, columns and groups is the order of the
     manifest's cells. Axes that are not given are the manifest's, without what another axis names; if none
-    is given, the rows also show whatever else varies within a cell. The other choices are those of
-    ``cbm table``.
+    is given, the rows also show whatever else varies within a cell. Only max-of-mean needs ``curve``. The
+    other choices are those of ``cbm table``.
 
     Raises
     ------
@@ -259,6 +270,8 @@ def build_table(
     table = manifest["table"]
     metric = _metric(frame, metric or table["metric"])
     evaluated = f"{metric}_final" not in frame and metric in frame
+    if statistic == MAX_OF_MEAN and curve and not evaluated and Metric(metric).better:
+        frame = add_best_of_mean(frame, [metric], curve)
     statistic = _statistic(frame, metric, evaluated, statistic, table)
     layout = _layout(table, cells, axes or {})
     marked = Marking({"highest": 1, "lowest": -1, None: Metric(metric).better}[best], **marking)

@@ -1,0 +1,467 @@
+"""The Python interface, ``import cbm_cli as cbm``: machines, results, runs and data sets.
+
+Everything here calls what the commands call, and returns arrays and data frames.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.errors import CbmError
+from cbm_cli.machines import representations
+from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
+from cbm_cli.machines.likelihood import Answer, Method, Parts, bounds_of, evaluate, exact_scores, parts_of
+from cbm_cli.machines.limits import check_likelihood
+from cbm_cli.machines.samples import draw, parse_sampler
+from cbm_cli.machines.threads import one_thread
+from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
+from cbm_cli.results import Results
+from cbm_cli.results.inventory import best_machine, telling_apart
+from cbm_cli.results.store import TEXT_COLUMNS
+from cbm_cli.results.writing import locked, write_atomically
+from cbm_cli.text import count
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cbm_cli.grid.settings import Experiment
+
+_BLOCK = 10_000  # rows that are widened to float64 at a time
+_NO_LIKELIHOOD = (
+    "an auto encoder has no likelihood, energy or samples; use transform, reconstruct or evaluate"
+)
+
+
+# Machines
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedMachine:
+    """A restricted or deep Boltzmann machine, or an auto encoder, of n_0 visible units.
+
+    Rows ``X`` are arrays (n, n_0) of values from 0 to 1; ValueError for other shapes, types and values.
+    Energies are those of the plain machine, with the offsets taken into the biases.
+    """
+
+    parameters: Layered  # weights, plain biases and offsets of each layer, float64
+
+    @property
+    def kind(self) -> str:
+        """``rbm``, ``dbm`` or ``auto-encoder``."""
+        return self.parameters.kind
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Units of the layers, the visible one first."""
+        return self.parameters.sizes
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} of {'-'.join(map(str, self.sizes))} units>"
+
+    def log_likelihood(
+        self, X: ArrayLike, method: str = "exact", *, log_z: float | None = None, **how: Any
+    ) -> NDArray[np.float64]:
+        """Return log p(x) of each row in nats, (n,).
+
+        Parameters
+        ----------
+        method : {"exact", "ais"}
+            ``exact`` sums over all states. ``ais`` takes an estimate of log Z, which starts at the means of
+            ``X``; for deep machines it returns mean-field lower bounds.
+        log_z : float, optional
+            A known result of `log_partition`, instead of a new one.
+        **how
+            ``temperatures``, ``runs`` and ``seed`` of AIS.
+        """
+        x = self._rows(X)
+        if log_z is None:
+            log_z = self.log_partition(method, data=x, **how)
+        if self.kind == "dbm" and method == "ais":
+            return bounds_of(flatten(self.parameters), x, 1.0, Method(**how)).lower - log_z
+        return -self.free_energy(x) - log_z
+
+    def log_partition(
+        self,
+        method: str = "exact",
+        *,
+        data: ArrayLike | None = None,
+        temperatures: int | None = None,
+        runs: int = 100,
+        seed: int = 1,
+    ) -> float:
+        """Return log Z of the plain energy, summed over all states (``exact``) or estimated by ``ais``.
+
+        AIS starts at the means of the rows ``data``, or at the uniform distribution. A warning is issued if
+        few runs carry the estimate; `evaluate` returns its standard error.
+        """
+        self._needs_likelihood()
+        how = Method(method, temperatures, runs, "uniform" if data is None else "base-rate", seed=seed)
+        rows = np.zeros((1, self.sizes[0])) if data is None else self._rows(data)
+        base = parts_of(as_bytes(rows), how).base
+        machine = flatten(self.parameters, np.float64 if method == "exact" else np.float32)
+        with one_thread():
+            found, _ = evaluate(machine, Parts({}, 1.0, base), how, repr(self))
+        _warn_of_doubt(found)
+        return found["log_z"]
+
+    def evaluate(self, X: ArrayLike, method: str | None = None, **how: Any) -> Answer:
+        """Return what ``cbm evaluate --json`` prints: log Z and its errors, likelihoods, bounds or costs.
+
+        ``method`` is ``exact`` (default), ``ais`` or ``raise``; ``how`` may have ``temperatures``, ``runs``,
+        ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of 1/255, as in training.
+        """
+        method, data = Method(method, **how), as_bytes(self._rows(X))
+        with one_thread():
+            common, by_part = evaluate(self.parameters, parts_of(data, method), method, repr(self))
+        _warn_of_doubt(common)
+        return common | by_part["train"]
+
+    def free_energy(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return F(x) = -log sum_h exp(-E(x, h)) of each row in nats, (n,), so that log p(x) = -F(x) - log Z.
+
+        For deep machines the sum is over all hidden states; CbmError if there are too many.
+        """
+        self._needs_likelihood()
+        x = self._rows(X)
+        if self.kind == "dbm":
+            check_likelihood(self.sizes, len(x), repr(self), 'use log_likelihood(X, "ais"), a bound')
+            return -exact_scores(flatten(self.parameters), x)
+        (W,), (b, c) = self.parameters.weights, self.parameters.biases
+        return _by_blocks(lambda rows: free_energy(rows, W, b, c), x)
+
+    def transform(self, X: ArrayLike, layer: int | None = None) -> NDArray[np.float32]:
+        """Return the mean activity of the units of a hidden layer given each row, (n, n_l).
+
+        ``layer`` counts from 1; default: the last one. Deep Boltzmann machines use mean field.
+        """
+        return representations.represent(self.parameters, self._rows(X))[0][self._layer(layer) - 1]
+
+    def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the visible means given the mean hidden activities of each row, (n, n_0)."""
+        machine = self.parameters
+        if self.kind != "auto-encoder":
+            return visible_mean(self.transform(X, 1), machine.weights[0], machine.biases[0])
+        y, decode = self.transform(X), ACTIVATIONS[machine.decoder][0]
+        biases = machine.biases[0], *machine.decoder_biases
+        for W, d in zip(reversed(machine.weights), reversed(biases), strict=True):
+            y = decode(y @ W.T + d)
+        return y
+
+    def sample(
+        self,
+        n: int,
+        seed: int = 1,
+        *,
+        sampler: str = "PT_10",
+        steps: int = 1000,
+        chains: int = 100,
+        start: ArrayLike | None = None,
+        means: bool = False,
+    ) -> NDArray:
+        """Return n samples of the visible units, (n, n_0) uint8, or their ``means`` p(x = 1 | h), float32.
+
+        ``chains`` run side by side, each with ``steps`` sweeps before each of its samples, from random states
+        or from the rows ``start``. The bytes are those of ``cbm sample`` with the same options.
+        """
+        self._needs_likelihood()
+        rows = None if start is None else as_bytes(self._rows(start))
+        found = draw(
+            flatten(self.parameters),
+            parse_sampler(sampler),
+            n,
+            chains=chains,
+            steps=steps,
+            seed=seed,
+            start=rows and (rows.train, 1 / rows.levels),
+        )
+        return found.means if means else found.samples
+
+    def filters(self, layer: int = 1) -> NDArray[np.float32]:
+        """Return the filters of a hidden layer's units, projected to the visible units, (n_l, n_0)."""
+        return representations.filters(self.parameters)[self._layer(layer) - 1]
+
+    def save(self, path: str | PathLike) -> None:
+        """Write a machine file (docs/formats.md), which `load` and the commands read."""
+        stream = io.BytesIO()
+        np.savez(stream, **machine_arrays(self.parameters))
+        write_atomically(Path(path), stream.getvalue())
+
+    def to_sklearn(self) -> Any:
+        """Return an RBM as a fitted `sklearn.neural_network.BernoulliRBM`, without its offsets."""
+        if self.kind != "rbm":
+            raise ValueError(f"scikit-learn has RBMs only; this is a {self!r}")
+        from sklearn.neural_network import BernoulliRBM
+
+        (W,), (b, c) = self.parameters.weights, self.parameters.biases
+        estimator = BernoulliRBM(n_components=len(c))
+        estimator.components_ = np.ascontiguousarray(W.T)
+        estimator.intercept_visible_, estimator.intercept_hidden_ = b.copy(), c.copy()
+        estimator.h_samples_ = np.zeros((estimator.batch_size, len(c)))
+        estimator.n_features_in_ = len(b)
+        return estimator
+
+    def _rows(self, X: ArrayLike) -> NDArray:
+        """Return X as an array of numbers if it is a (n, n_0) array of values in [0, 1]."""
+        x, n = np.asarray(X), self.sizes[0]
+        if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
+            found = f"X is an array of {x.dtype} of shape {x.shape}"
+            raise ValueError(
+                f"{found}; the machine has {n} visible units: expected numbers of shape (n, {n})"
+            )
+        if not len(x) or not (x.min() >= 0 and x.max() <= 1):
+            found = f"from {x.min()} to {x.max()}" if len(x) else "in no row"
+            raise ValueError(f"X has values {found}; expected one row or more, with values from 0 to 1")
+        return x.astype(np.uint8) if x.dtype == bool else x
+
+    def _layer(self, layer: int | None) -> int:
+        last = len(self.sizes) - 1
+        if layer is not None and not 1 <= layer <= last:
+            raise ValueError(f"there is no hidden layer {layer}; the machine has layers 1 to {last}")
+        return layer or last
+
+    def _needs_likelihood(self) -> None:
+        if self.kind == "auto-encoder":
+            raise CbmError(_NO_LIKELIHOOD)
+
+
+def _by_blocks(function: Callable[[NDArray], NDArray], x: NDArray) -> NDArray[np.float64]:
+    starts = range(0, len(x), _BLOCK)
+    return np.concatenate([function(x[start : start + _BLOCK].astype(np.float64)) for start in starts])
+
+
+def as_bytes(x: NDArray) -> Dataset:
+    """Return rows (n, n_0) in [0, 1] as training holds them: bytes, grey values as multiples of 1/255."""
+    levels = 1 if ((x == 0) | (x == 1)).all() else 255
+    return Dataset("rows", np.ascontiguousarray(np.rint(x * float(levels)), np.uint8), levels=levels)
+
+
+def _warn_of_doubt(answer: Answer) -> None:
+    if answer.get("doubtful"):
+        effective = answer["effective_sample_size"]
+        warnings.warn(
+            f"only {effective:.1f} effective runs carry the estimate of log Z; use more temperatures",
+            stacklevel=3,
+        )
+
+
+def load(path: str | PathLike) -> TrainedMachine:
+    """Read a machine file of any kind; CbmError if it is missing or damaged."""
+    return TrainedMachine(read_machine(Path(path)))
+
+
+def from_sklearn(estimator: Any) -> TrainedMachine:
+    """Return a fitted `BernoulliRBM` or `CenteredRBM` as a machine, without offsets."""
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(estimator)
+    arrays = estimator.components_.T, estimator.intercept_visible_, estimator.intercept_hidden_
+    W, b, c = (np.array(array, np.float64) for array in arrays)
+    return TrainedMachine(Layered("rbm", (W,), (b, c), (np.zeros_like(b), np.zeros_like(c))))
+
+
+# Data sets
+
+
+def data(name: str | None = None, /, **options: Any) -> dict[str, NDArray]:
+    """Return the parts of a data set: ``train``, and ``valid`` and ``test`` where there are any.
+
+    ``name`` and ``options`` are those of ``data:`` in a grid, such as ``path="rows.csv"``. Rows are arrays
+    (n, n_0): zeros and ones in uint8, or with ``binarise="none"`` grey values in [0, 1] in float32.
+    """
+    from cbm_cli.datasets.catalogue import load as load_dataset
+
+    found = load_dataset(name, **options)
+    if found.levels == 1:
+        return found.parts
+    return {part: rows / np.float32(found.levels) for part, rows in found.parts.items()}
+
+
+# Results
+
+
+class ResultFrames:
+    """A results folder as data frames; an experiment may be left out where the folder has only one."""
+
+    def __init__(self, folder: str | PathLike = "results/") -> None:
+        self._results = Results(Path(folder))
+
+    def __repr__(self) -> str:
+        return f"<results in {self._results.folder}: {', '.join(self.experiments()) or 'none'}>"
+
+    def experiments(self) -> list[str]:
+        """Return the names of the experiments."""
+        return self._results.experiments()
+
+    def summaries(self, experiment: str | None = None) -> pd.DataFrame:
+        """Return one row per finished trial, of one experiment or of all, as in summary.csv."""
+        results = self._results
+        return results.store(experiment).summary() if experiment else results.all_summaries()
+
+    def curves(self, experiment: str | None = None) -> pd.DataFrame:
+        """Return one row per evaluation of each finished trial.
+
+        Columns: ``run_id``, ``trial``, the settings that vary, ``update``, ``epoch``, and the metrics in nats
+        per sample.
+        """
+        return self._long(experiment, "curve")
+
+    def records(self, experiment: str | None = None) -> pd.DataFrame:
+        """Return one row per record of each finished trial: columns as in `curves`, then the recorders'."""
+        return self._long(experiment, "records")
+
+    def table(
+        self,
+        experiment: str | None = None,
+        *,
+        rows: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
+        **choices: Any,
+    ) -> pd.DataFrame:
+        """Return one row per cell of ``cbm table``, as ``--format csv`` prints them.
+
+        ``choices`` are those of the command: ``metric``, ``statistic``, ``best``, ``test``, ``alpha``,
+        ``correction``.
+        """
+        import pandas as pd
+
+        from cbm_cli.statistics import build_table
+
+        store = self._results.store(self._results.only(experiment))
+        axes = {"rows": rows, "columns": columns, "groups": groups}
+        axes = {name: names for name, names in axes.items() if names is not None}
+        table = build_table(store.summary(), store.manifest(), axes=axes, **choices)
+        text = table.document().render("csv")
+        return pd.read_csv(io.StringIO(text), dtype=dict.fromkeys(TEXT_COLUMNS, str))
+
+    def best(self, experiment: str | None = None, metric: str | None = None) -> TrainedMachine:
+        """Return the machine whose path ``cbm best`` prints."""
+        store = self._results.store(self._results.only(experiment))
+        return load(best_machine(store, metric)["path"])
+
+    def _long(self, experiment: str | None, kind: str) -> pd.DataFrame:
+        """Return the curves or the records of all trials below each other."""
+        import pandas as pd
+
+        store = self._results.store(self._results.only(experiment))
+        summary = store.summary()
+        if summary.empty:
+            return summary
+        keys = [*zip(summary["run_id"], summary["trial"], strict=True)]
+        frames = pd.concat([getattr(store, kind)(*key) for key in keys], keys=keys, names=["run_id", "trial"])
+        axes = ["run_id", *(axis for axis in telling_apart(store.manifest()) if axis in summary)]
+        cells = summary[axes].drop_duplicates("run_id")
+        return cells.merge(frames.reset_index(["run_id", "trial"]), on="run_id")
+
+
+# Runs
+
+
+def run(
+    grid: str | PathLike | Mapping[str, Any],
+    experiments: str | Sequence[str] = (),
+    *,
+    output: str | PathLike = "results/",
+    jobs: int | None = None,
+    trials: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> ResultFrames:
+    """Run experiments as ``cbm run`` does, and return the results.
+
+    Finished trials are kept and never run again. An interrupted run resumes when it is called again; a second
+    interrupt ends the process.
+
+    Parameters
+    ----------
+    grid : path or mapping
+        A grid file, or its content as a mapping with ``experiments``.
+    experiments : str or sequence of str
+        Experiments and groups to run; default: the grid's default.
+    output : path
+        The results folder.
+    jobs : int, optional
+        Worker processes; 0: only this one. Default: all cores.
+    trials : int, optional
+        Trials of each cell, instead of the grid's number.
+    changes : mapping, optional
+        New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip": True}``.
+    progress : bool
+        Show progress on stderr.
+
+    Raises
+    ------
+    CbmError
+        What is wrong with the grid or the data, or which trials failed; the others are finished then.
+    """
+    from cbm_cli.cli.common import cores
+    from cbm_cli.cli.progress import Display
+    from cbm_cli.execution import compile_kernels, make_agenda, run_agenda
+
+    names = [experiments] if isinstance(experiments, str) else experiments
+    selected, folder = _selected(grid, names, trials, changes or {})
+    with locked(Path(output)):
+        agenda = make_agenda(selected, Path(output), folder=folder)
+        display = Display(agenda)
+        hooks = {"listen": display.listen, "say": display.say, "on_finished": display.finished}
+        if agenda.jobs:
+            compile_kernels(agenda, display.say)
+        with _hidden_script(), display if progress else nullcontext():
+            workers = cores() if jobs is None else jobs
+            ending = run_agenda(agenda, workers=workers, **hooks if progress else {})
+    if ending.failed:
+        lines = [f"{job.title}: {failure.message}" for job, failure in ending.failed[:10]]
+        raise CbmError(
+            "\n".join([f"{count(len(ending.failed), 'trial')} failed; finished ones are kept", *lines])
+        )
+    return ResultFrames(output)
+
+
+def _selected(
+    grid: str | PathLike | Mapping[str, Any],
+    names: Sequence[str],
+    trials: int | None,
+    changes: Mapping[str, Any],
+) -> tuple[list[Experiment], Path]:
+    """Return the experiments to run, and the folder that paths are relative to."""
+    from cbm_cli.grid.read import read_grid
+
+    text = _yaml(grid) if isinstance(grid, Mapping) else None
+    path = Path("grid") if text else Path(grid)
+    texts = {field: value if isinstance(value, str) else _yaml(value) for field, value in changes.items()}
+    return read_grid(path, texts, trials, names, text=text).select(names), path.parent
+
+
+@contextmanager
+def _hidden_script() -> Iterator[None]:
+    """Keep new worker processes from running the user's script again; they need nothing of it."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+
+
+def _yaml(value: Any) -> str:
+    """Return plain values, paths and NumPy's arrays as YAML text, which JSON is."""
+    return json.dumps(
+        value,
+        indent=1,
+        ensure_ascii=False,
+        default=lambda one: one.tolist() if hasattr(one, "tolist") else str(one),
+    )

@@ -1,0 +1,158 @@
+"""Which results a picture shows, and which settings tell its lines and its panels apart."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.results import Results, Store
+from cbm_cli.statistics.layout import CellSettings, columns_named, key_of, select, telling_apart
+from cbm_cli.text import count, text_of
+
+MOST_PANELS = 24
+_VERSIONS = ("cbm_version", "kernel_version")
+
+Limits = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `cbm plot` is asked for, the same for every kind of picture that can use it."""
+
+    select: Sequence[tuple[str, str]] = ()  # keep cells with these values; of one setting, alternatives
+    metric: Sequence[str] = ()  # columns of curves or records
+    overlay: bool = False  # several metrics are lines of one panel
+    panels: Sequence[str] | None = None  # settings that make the panels
+    columns: Sequence[str] | None = None  # settings that make the lines, or across a heat map
+    rows: Sequence[str] | None = None  # settings down a heat map
+    x: str = "updates"  # or epochs, seconds, gradient-steps
+    xlog: bool = False
+    xlim: Limits = (None, None)
+    ylim: Limits | None = (None, None)  # None: never cut
+    band: str | None = None  # quartiles, std, sem, trials, none
+    trial: int | None = None
+    smooth: int = 1  # evaluations in a running mean
+    statistic: str = "max"  # or final: of a trial, where a picture shows one value of each
+    title: str = ""  # of a single panel
+    layer: int | None = None  # hidden layer, from 1; default: the last
+    number: int = 100  # rows, samples or filters in a panel
+    shape: str | None = None  # of a row, HxW
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The cells of one or several experiments, with what is finished of them."""
+
+    cells: Sequence[CellSettings]  # each with its "experiment"
+    table: Mapping[str, Any]  # of the first experiment
+    stores: Mapping[str, Store]
+    rows: Mapping[tuple[str, str], pd.DataFrame]  # finished trials by experiment and run-id
+    bounds: Mapping[str, float]  # upper bounds by data set, in nats per sample
+    lines: Sequence[str] = field(default=())
+    panels: Sequence[str] = field(default=())
+
+    def trials(self, cell: CellSettings) -> pd.DataFrame:
+        """Return the summary rows of the finished trials of a cell."""
+        return self.rows[cell["experiment"], cell["run_id"]]
+
+    def store(self, cell: CellSettings) -> Store:
+        """Return the store that holds a cell."""
+        return self.stores[cell["experiment"]]
+
+
+def choose(results: Results, experiments: Sequence[str], options: Options) -> Chosen:
+    """Return the selected cells that have finished trials.
+
+    Raises
+    ------
+    CbmError
+        Unknown column or value; more than 24 panels.
+    IncompleteError
+        No finished trial of what is selected.
+    """
+    stores = {name: results.store(name) for name in experiments}
+    manifests = {name: store.manifest() for name, store in stores.items()}
+    cells = [
+        {**cell, "experiment": name} for name, manifest in manifests.items() for cell in manifest["cells"]
+    ]
+    table = manifests[experiments[0]]["table"]
+    cells = select(cells, options.select)
+    lines, panels = _axes(cells, table, options)
+    number = len({key_of(cell, panels) for cell in cells})
+    if number > MOST_PANELS:
+        raise CbmError(
+            f"{number} panels are too many to read (at most {MOST_PANELS}); "
+            f"select values of {', '.join(panels)}, as in --select {panels[0]}={text_of(cells[0][panels[0]])}"
+        )
+    rows, summaries = {}, {name: store.summary() for name, store in stores.items()}
+    for name, summary in summaries.items():
+        if options.trial is not None and not summary.empty:
+            summary = summary[summary["trial"] == options.trial]
+        if not summary.empty:
+            rows |= {(name, run_id): group for run_id, group in summary.groupby("run_id")}
+    done = [cell for cell in cells if (cell["experiment"], cell["run_id"]) in rows]
+    if not done:
+        raise IncompleteError(_nothing(stores, summaries, options))
+    _warn_of_versions(pd.concat([rows[cell["experiment"], cell["run_id"]] for cell in done]))
+    bounds = {
+        data: b for manifest in manifests.values() for data, b in (manifest.get("upper_bounds") or {}).items()
+    }
+    return Chosen(done, table, stores, rows, bounds, lines, panels)
+
+
+def _axes(
+    cells: Sequence[CellSettings], table: Mapping[str, Any], options: Options
+) -> tuple[list[str], list[str]]:
+    """Return columns that tell lines apart, and as few others as tell panels apart.
+
+    Unless they are named, lines are the table's columns; its rows where only those vary, or where they are
+    the schemes. Data sets never share a panel.
+    """
+    columns = list(dict.fromkeys(column for cell in cells for column in cell))
+    varied = {column for column in columns if len({text_of(cell.get(column)) for cell in cells}) > 1}
+    rows = [column for column in table["rows"] if column in varied - {"data"}]
+    lines = list(table["columns"])
+    if rows == ["offsets"] or (rows and not varied & set(lines)):
+        lines = rows
+    panels = ["data"] if "data" in varied else []
+    if options.panels is not None:
+        panels = [c for name in options.panels for c in columns_named(name, cells, "--panels")]
+        lines = [column for column in lines if column not in panels]
+    if options.columns is not None:
+        lines = [c for name in options.columns for c in columns_named(name, cells, "--columns")]
+    panels = [column for column in panels if column not in lines]
+    known = [*table["groups"], *table["rows"], *table["columns"]]
+    others = sorted(columns, key=lambda c: known.index(c) if c in known else len(known))
+    rest = telling_apart(cells, [*lines, *panels], others)
+    return (lines, [*panels, *rest]) if options.panels is None else ([*lines, *rest], panels)
+
+
+def _nothing(stores: Mapping[str, Store], summaries: Mapping[str, pd.DataFrame], options: Options) -> str:
+    """Say that no trial is finished, and where the trials of the experiments stand."""
+    names = ", ".join(stores)
+    if not all(summary.empty for summary in summaries.values()):
+        what = (
+            "what is selected"
+            if options.trial is None
+            else f"what is selected has the number {options.trial}"
+        )
+        return f"{names}: no finished trial of {what}; run more with `cbm run`"
+    states = [store.unfinished(run) for store in stores.values() for run in sorted(store.runs())]
+    interrupted, failed = (sum(map(len, those)) for those in zip(*states, strict=True)) if states else (0, 0)
+    parts = [f"{count(interrupted, 'trial')} unfinished, running or interrupted"] * bool(interrupted)
+    parts += [f"{failed} failed"] * bool(failed)
+    where = f" ({', '.join(parts)})" if parts else ""
+    return f"{names}: no finished trial yet{where}; start or continue with `cbm run`"
+
+
+def _warn_of_versions(rows: pd.DataFrame) -> None:
+    """Warn of trials that different versions have computed."""
+    for column in _VERSIONS:
+        versions = rows[column].dropna().value_counts() if column in rows else ()
+        if len(versions) > 1:
+            shown = ", ".join(f"{version} ({count(n, 'trial')})" for version, n in sorted(versions.items()))
+            warnings.warn(f"results of different {column.replace('_', ' ')}s: {shown}", stacklevel=2)
+            return

@@ -1,0 +1,148 @@
+"""How every picture looks: one colour, marker and dash for each scheme, sizes, names, and the files."""
+
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from itertools import product
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.cbook import is_math_text
+from matplotlib.figure import Figure
+from matplotlib.mathtext import MathTextParser
+
+from cbm_cli.errors import CbmError
+from cbm_cli.results import label
+from cbm_cli.statistics.layout import Key
+from cbm_cli.text import harmless
+
+# Okabe & Ito's colours and four of Paul Tol's, told apart with every common colour blindness, and markers for
+# prints in grey. A scheme has the same ones in every picture.
+SCHEMES = {
+    "00": ("#000000", "s"),
+    "d0": ("#0072B2", "^"),
+    "dd": ("#009E73", "o"),
+    "aa": ("#D55E00", "D"),
+    "mm": ("#CC79A7", "v"),
+    "dm": ("#E69F00", "P"),
+    "md": ("#56B4E9", "X"),
+    "0d": ("#8C6D00", "<"),
+    "m0": ("#332288", ">"),
+    "0m": ("#882255", "*"),
+    "hh": ("#999933", "p"),
+    "rr": ("#777777", "h"),
+}
+COLOURS = {letters: colour for letters, (colour, _) in SCHEMES.items()}
+OTHER_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+OTHER_COLOURS += ["#332288", "#882255", "#999933", "#44AA99", "#AA4499", "#661100"]
+MARKERS = [marker for _, marker in SCHEMES.values()]
+DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5))]
+_VARIANTS = {(False, False): 0, (False, True): 1, (True, False): 2, (True, True): 3}  # (^l, _s) -> dashes
+BOUND = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (2, 2))}
+
+# Metadata by suffix, so that two pictures of the same results have the same bytes.
+METADATA: dict[str, dict[str, Any]] = {
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    ".svg": {"Date": None},
+}
+_NAMES = {"learning_rate": r"$\eta$ =", "gradient_fisher": "Fisher"}
+_NAMES |= dict.fromkeys(("data", "experiment", "gradient_kind"), "")
+WIDTHS = {"column": 3.4, "page": 7.0}  # inches: one column, and both columns, of a journal
+
+Look = dict[str, Any]  # colour, dashes and marker of a line, as Matplotlib names them
+
+
+def scheme_look(scheme: str) -> Look:
+    """Return the look of a scheme: colour and marker by its letters, dashes by ``^l`` and ``_s``."""
+    letters = re.match("[^^_]*", scheme)[0]
+    short = letters[:2] if len(set(letters)) == 1 else letters  # a DBM's 000 looks like 00
+    spare = crc32(short.encode())
+    others = (OTHER_COLOURS[spare % len(OTHER_COLOURS)], MARKERS[spare // 16 % len(MARKERS)])
+    colour, marker = SCHEMES.get(short, others)
+    return _look(colour, marker, _VARIANTS["^l" in scheme, "_s" in scheme], hollow="_s" in scheme)
+
+
+def _look(colour: str, marker: str, dashes: int, hollow: bool) -> Look:
+    face = "white" if hollow else colour
+    return {"color": colour, "linestyle": DASHES[dashes], "marker": marker, "markerfacecolor": face}
+
+
+def looks_of(keys: Sequence[Key], columns: Sequence[str]) -> dict[Key, Look]:
+    """Return a look for each line: that of its scheme, where the lines have one; no two lines look alike."""
+    looks: dict[Key, Look] = {}
+    for i, key in enumerate(keys):
+        look = _look(OTHER_COLOURS[i % len(OTHER_COLOURS)], MARKERS[i % len(MARKERS)], 0, hollow=False)
+        if "offsets" in columns:
+            look = scheme_look(key[columns.index("offsets")])
+        variants = product([look["marker"], *MARKERS], (2, 3, 1, 0), (True, False))
+        while look in looks.values():
+            look = _look(look["color"], *next(variants))
+        looks[key] = look
+    return looks
+
+
+def named(column: str, value: str) -> str:
+    """Return a setting in a title or the legend: methods and data by their label, numbers with their name."""
+    if column == "offsets":
+        return f"${label(column, value, 'latex')}$"
+    if column == "sampler":
+        return label(column, value, "latex")
+    if column == "metric":
+        return in_words(value)
+    if column == "gradient_scale_to":
+        return "" if value in ("", "none") else f"norm of the {value}"
+    return f"{_NAMES.get(column, plain(column.replace('_', ' ')))} {plain(value)}".strip()
+
+
+def plain(text: str) -> str:
+    """Return text that Matplotlib does not read as a formula, and without characters that end a line."""
+    return harmless(text, kept="").replace("$", r"\$")
+
+
+def in_words(column: str) -> str:
+    """Return the name of a metric for an axis."""
+    if unit := re.fullmatch(r"lam_(\d+)", column):
+        return f"offset of hidden unit {unit[1]}"
+    return plain(column.replace("_", " ").replace("log ", "log-"))
+
+
+def plain_axes(axes: Axes) -> None:
+    """Remove the frame above and to the right, and make the ticks small and grey."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize="small", color="#777777")
+
+
+def fonts(points: float) -> AbstractContextManager:
+    """Return the context to make and write figures in: sizes of texts, and text as text in files."""
+    sizes = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), points)
+    return rc_context(sizes | {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cbm"})
+
+
+def check_formula(option: str, text: str) -> str:
+    """Return the text of a title; CbmError if it has a formula that Matplotlib cannot read."""
+    try:
+        if is_math_text(text):
+            MathTextParser("path").parse(text)
+    except ValueError:
+        raise CbmError(f"{option} {text}: cannot be read as a formula; write \\$ for a dollar") from None
+    return harmless(text, kept="\n")
+
+
+def check_output(path: Path) -> None:
+    """Raise CbmError for a suffix that pictures do not have."""
+    if path.suffix.lower() not in METADATA:
+        raise CbmError(f"{path}: the suffix must be one of {', '.join(METADATA)}")
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, PDF or SVG, by the suffix; CbmError if the file cannot be written."""
+    check_output(path)
+    try:
+        with fonts(10):
+            figure.savefig(path, dpi=160, metadata=METADATA[path.suffix.lower()])
+    except OSError as error:
+        raise CbmError(f"{path}: cannot be written ({error.strerror})") from None

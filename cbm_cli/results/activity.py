@@ -1,0 +1,141 @@
+"""How far the trials of an experiment are, looked at again and again while a run writes them."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cbm_cli.arrays import read_npz
+from cbm_cli.errors import CbmError
+from cbm_cli.results.inventory import telling_apart
+from cbm_cli.results.store import Store
+from cbm_cli.text import text_of
+
+
+class Writer(NamedTuple):
+    """The run that writes into a results folder."""
+
+    name: str  # process and computer
+    began: int  # nanoseconds
+
+
+class CellActivity(NamedTuple):
+    """How far the trials of a cell are."""
+
+    title: str  # the settings that tell it from other cells
+    finished: int
+    diverged: int
+    failed: int
+    running: int  # trials with a progress that was saved since the run began
+    changed: int  # when something of it was last written, in nanoseconds
+    curve: Sequence[float]  # first metric of its newest trial, one value per evaluation
+    update: int  # which the curve has reached
+
+
+@dataclass(frozen=True)
+class Activity:
+    """How far an experiment is."""
+
+    experiment: str
+    planned: int  # trials of each cell
+    metric: str  # of the curves; empty until a trial is finished
+    cells: list[CellActivity]
+    new: int  # trials that this run has finished
+    shares: float  # of the running trials that are done, summed
+
+    @property
+    def finished(self) -> int:
+        """Finished trials of all cells."""
+        return sum(cell.finished for cell in self.cells)
+
+    @property
+    def made(self) -> float:
+        """Trials that this run has made, running ones in part."""
+        return self.new + self.shares
+
+    @property
+    def left(self) -> float:
+        """Trials that this run still has to make."""
+        failed = sum(cell.failed for cell in self.cells)
+        return max(self.trials - self.finished - failed - self.shares, 0)
+
+    @property
+    def trials(self) -> int:
+        """Planned trials of all cells."""
+        return self.planned * len(self.cells)
+
+
+def writer_of(folder: Path) -> Writer | None:
+    """Return the run that writes into a results folder, or None."""
+    path = folder / ".lock"
+    try:
+        return Writer(path.read_text("utf-8", "replace")[:200].strip() or "a run", path.stat().st_mtime_ns)
+    except OSError:
+        return None
+
+
+@dataclass
+class Watched:
+    """An experiment that is looked at repeatedly: what does not change any more is read once."""
+
+    store: Store
+    _diverged: dict[tuple[str, int], bool] = field(default_factory=dict)  # of finished trials
+    _curves: dict[tuple[str, int], list[list[float]]] = field(default_factory=dict)  # update, value
+    _metric: str = ""
+
+    def look(self, since: int) -> Activity:
+        """Return how far the experiment is; ``since``: when the run began, in nanoseconds."""
+        manifest = self.store.manifest()
+        axes, cells, new, shares = telling_apart(manifest), [], 0, 0.0
+        for cell in {cell["run_id"]: cell for cell in manifest["cells"]}.values():
+            found, share = self._cell(cell, " ".join(text_of(cell.get(axis)) or "-" for axis in axes), since)
+            cells.append(found)
+            new, shares = new + len(self.store.finished_since(cell["run_id"], since)), shares + share
+        return Activity(self.store.experiment, manifest["trials"], self._metric, cells, new, shares)
+
+    def _cell(self, cell: dict[str, Any], title: str, since: int) -> tuple[CellActivity, float]:
+        """Return how far a cell is, and the sum of the shares of its running trials."""
+        run_id, store = cell["run_id"], self.store
+        finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
+        curve, shares, running, changed = [], 0.0, 0, store.changed(run_id) if finished else 0
+        if finished:
+            curve = self._finished_curve(run_id, max(finished))
+        for number in sorted(interrupted):
+            path = store.state_path(run_id, number)
+            try:
+                written, state = path.stat().st_mtime_ns, read_npz(path, {"update", "curve"})
+            except (OSError, CbmError):  # it has just finished
+                continue
+            if written >= since:
+                rows = state["curve"].reshape(len(state["curve"]), -1)
+                epoch = rows[-1, 1] if rows.size else 0
+                share = state["update"] / cell["updates"] if cell.get("updates") else epoch / cell["epochs"]
+                shares, running, changed = shares + min(float(share), 1), running + 1, max(changed, written)
+                if rows.shape[1] > 2:
+                    curve = rows[:, [0, 2]].tolist()
+        diverged = sum(self._has_diverged(run_id, number) for number in finished)
+        counts = len(finished), diverged, len(failed), running
+        updates, values = zip(*curve, strict=True) if curve else ((0,), ())
+        return CellActivity(title, *counts, changed, values, int(updates[-1])), shares
+
+    def _has_diverged(self, run_id: str, number: int) -> bool:
+        if (run_id, number) not in self._diverged:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a damaged record; cbm run tells
+                row = self.store.row(run_id, number) or {}
+            self._diverged[run_id, number] = row.get("diverged") is not None
+        return self._diverged[run_id, number]
+
+    def _finished_curve(self, run_id: str, number: int) -> list[list[float]]:
+        """Return update and first metric of each evaluation of a finished trial."""
+        if (run_id, number) not in self._curves:
+            try:
+                frame = self.store.curve(run_id, number)
+            except CbmError:  # damaged
+                return []
+            self._metric = self._metric or next(iter(frame.columns[2:]), "")
+            self._curves[run_id, number] = (
+                frame.iloc[:, [0, 2]].values.tolist() if len(frame.columns) > 2 else []
+            )
+        return self._curves[run_id, number]

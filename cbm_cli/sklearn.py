@@ -1,0 +1,187 @@
+"""Centered RBMs as scikit-learn's estimators; only this module needs scikit-learn."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import ValidationError
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.settings import Settings
+from cbm_cli.kernels.machine import State, empty_trail
+from cbm_cli.machines.files import Layered
+from cbm_cli.machines.threads import one_thread
+from cbm_cli.notebook import TrainedMachine, as_bytes
+from cbm_cli.reference import hidden_mean, visible_mean
+from cbm_cli.trial.checks import check
+from cbm_cli.trial.learner import Learner
+from cbm_cli.trial.start import machine_at
+
+EXACT_BITS = 20  # log Z is exact up to this size of the smaller side, which takes about a second
+
+
+class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A binary RBM trained by the centered gradient.
+
+    Rows are values from 0 to 1. Other values are cut to this range, with a warning; training rounds grey
+    values to multiples of 1/255. Training is that of ``cbm run``: the same kernels and initial weights.
+
+    Parameters
+    ----------
+    n_components : int
+        Hidden units.
+    offsets : str
+        The scheme: ``00`` is the plain RBM, ``dd^b_s`` centers both layers by moving averages of data means.
+    sampler : str
+        ``CD-k``, ``PCD-k``, ``FPCD-k``, ``PT_c``, ``PT_c-k`` or ``exact``.
+    learning_rate : float
+        Step of an update.
+    batch_size : int
+        Rows of a mini-batch, and persistent chains; at most the rows there are. The rows of an epoch that do
+        not fill a last batch are left out; they are others in every epoch.
+    n_iter : int
+        Epochs of `fit`.
+    random_state : int, RandomState or None
+        Seed of initial weights, batches and chains.
+
+    Attributes
+    ----------
+    components_ : (n_components, n_features) array
+        Weights.
+    intercept_visible_, intercept_hidden_ : (n_features,) and (n_components,) arrays
+        Biases of the plain machine, as those of `sklearn.neural_network.BernoulliRBM`.
+    machine_ : TrainedMachine
+        The machine with its offsets; ``machine_.save(path)`` writes it.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 256,
+        *,
+        offsets: str = "dd^b_s",
+        sampler: str = "PCD-1",
+        learning_rate: float = 0.1,
+        batch_size: int = 10,
+        n_iter: int = 10,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.offsets = offsets
+        self.sampler = sampler
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.n_iter = n_iter
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: object = None) -> CenteredRBM:
+        """Train a new machine for ``n_iter`` epochs; ``y`` is ignored."""
+        return self._train(self._values(X, reset=True), self.n_iter, None)
+
+    def partial_fit(self, X: ArrayLike, y: object = None) -> CenteredRBM:
+        """Train for one epoch on ``X``, from the machine and the chains of the last call."""
+        state = getattr(self, "_state", None)
+        return self._train(self._values(X, reset=state is None), 1, state)
+
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return p(h = 1 | x), (n, n_components)."""
+        check_is_fitted(self)
+        return hidden_mean(self._values(X), self.components_.T, self.intercept_hidden_)
+
+    def gibbs(self, X: ArrayLike) -> NDArray[np.bool_]:
+        """Draw hidden and then visible states given each row, (n, n_features)."""
+        check_is_fitted(self)
+        random, p = check_random_state(self.random_state), self.transform(X)
+        h = random.uniform(size=p.shape) < p
+        p = visible_mean(h, self.components_.T, self.intercept_visible_)
+        return random.uniform(size=p.shape) < p
+
+    def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return log p(x) of each row in nats, (n,).
+
+        log Z is exact if the smaller side has at most 20 units. Otherwise AIS estimates it, once after each
+        training, from the means of the training rows: all rows then share one error.
+        """
+        check_is_fitted(self)
+        x = self._values(X)
+        if self._log_z is None:
+            exact = min(self.machine_.sizes) <= EXACT_BITS
+            self._log_z = self.machine_.log_partition("exact" if exact else "ais", data=self._means)
+        return self.machine_.log_likelihood(x, log_z=self._log_z)
+
+    def score(self, X: ArrayLike, y: object = None) -> float:
+        """Return the mean of `score_samples`, by which grid searches choose."""
+        return float(self.score_samples(X).mean())
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def _values(self, X: ArrayLike, reset: bool = False) -> NDArray[np.float64]:
+        x = validate_data(self, X, reset=reset, dtype=np.float64)
+        if x.min() < 0 or x.max() > 1:
+            found = f"values from {x.min():.4g} to {x.max():.4g} are cut to [0, 1]"
+            warnings.warn(f"{found}; scale them first, as with MinMaxScaler", stacklevel=3)
+            x = x.clip(0, 1)
+        return x
+
+    def _train(self, x: NDArray, epochs: int, since: State | None) -> CenteredRBM:
+        """Train for some epochs, from a state or from a new machine."""
+        settings, data = self._settings(epochs, len(x)), as_bytes(x)
+        try:
+            check(settings, data)
+        except CbmError as error:
+            raise ValueError(str(error)) from None
+        if since is None:
+            self._seed, self._updates = int(check_random_state(self.random_state).randint(2**31 - 1)), 0
+        learner = Learner(settings, data, self._seed)
+        state = learner.start()
+        if since:  # of other chains, where the size of the batch has changed
+            state = State(*(np.resize(old, new.shape) for old, new in zip(since, state, strict=True)))
+        batches = learner.plan.batches
+        first = -(-self._updates // batches)  # an epoch of this size of the batch
+        trail = empty_trail(*state.W.shape)
+        with one_thread():
+            for epoch in range(first, first + epochs):
+                learner.advance(state, trail, epoch * batches, (epoch + 1) * batches)
+        self._state, self._updates, self._log_z = state, (first + epochs) * batches, None
+        self._means = x.mean(axis=0, keepdims=True)
+        self._keep(machine_at(state, settings, learner.sizes))
+        return self
+
+    def _settings(self, epochs: int, rows: int) -> Settings:
+        """Return the parameters as settings of a grid; ValueError that names the one that is wrong."""
+        for name in ("n_components", "batch_size", "n_iter"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name} must be a whole number of 1 or more, not {value!r}")
+        try:
+            return Settings(
+                data={"path": "X"},
+                model={"kind": "rbm", "hidden": int(self.n_components)},
+                offsets=self.offsets,
+                sampler=self.sampler,
+                learning_rate=self.learning_rate,
+                epochs=epochs,
+                batch=min(int(self.batch_size), rows),
+                evaluate={"method": "none"},
+            )
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            place = ".".join(map(str, problem["loc"]))
+            raise ValueError(f"{place}: {problem['msg']}") from None
+
+    def _keep(self, machine: Layered) -> None:
+        """Keep the parameters under the names that scikit-learn gives them."""
+        wide = [tuple(array.astype(np.float64) for array in arrays) for arrays in machine[1:4]]
+        if not all(np.isfinite(array).all() for arrays in wide for array in arrays):
+            raise ValueError("training has diverged; use a lower learning_rate or another scheme of offsets")
+        self.machine_ = TrainedMachine(Layered("rbm", *wide))
+        (W,), (b, c) = self.machine_.parameters.weights, self.machine_.parameters.biases
+        self.components_, self.intercept_visible_, self.intercept_hidden_ = W.T.copy(), b, c

@@ -1,0 +1,290 @@
+"""What the paper states in prose and figures, checked on results: reproduced, contradicted, or not run."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from cbm_cli.errors import IncompleteError
+from cbm_cli.paper import FINDINGS
+from cbm_cli.results import Metric, Results, label
+from cbm_cli.sheets import Document, Group, Label, Sheet
+from cbm_cli.statistics.marked_cells import statistic_column
+from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Sample, signed_rank
+from cbm_cli.text import count, text_of
+
+ALPHA = 0.05
+LARGEST = 1e9  # stands for infinity, which a diverged trial has
+VERDICTS = ("reproduced", "contradicted", "undecided", "not run")
+RELATIONS = ("above", "below", "like")
+NAMELESS = ("offsets", "sampler", "data", "metric")  # settings whose values say what they are
+OF_COURSE = {"at": "value at update {}", "mean": "mean from update {} to {}", "reach": "updates to {}"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One comparison that a finding rests on: a run against another run, or against a number."""
+
+    statement: int  # of the finding
+    run_id: str
+    against: str  # run-id or number
+    value: float  # means over trials
+    other: float
+    n: int  # pairs of trials
+    p_value: float
+    outcome: int  # 1: as the paper states, -1: significantly the opposite, 0: neither
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A finding of the paper and what results say about it."""
+
+    finding: Mapping[str, Any]  # of findings.yaml
+    evidence: Sequence[Evidence]
+
+    @property
+    def needed(self) -> int:
+        """Return how many comparisons have to be as stated."""
+        return self.finding.get("need", self.finding["comparisons"])
+
+    @property
+    def verdict(self) -> str:
+        """Return one of `VERDICTS`; contradicted if too many comparisons are significantly the opposite."""
+        outcomes = Counter(one.outcome for one in self.evidence)
+        if not self.evidence:
+            return "not run"
+        if outcomes[1] >= self.needed:
+            return "reproduced"
+        return "contradicted" if outcomes[-1] > self.finding["comparisons"] - self.needed else "undecided"
+
+    @property
+    def trials(self) -> str:
+        """Return the number of trials of the comparisons."""
+        numbers = sorted({one.n for one in self.evidence})
+        return " to ".join(map(str, sorted({*numbers[:1], *numbers[-1:]}))) if numbers else "–"
+
+    def numbers(self) -> str:
+        """Return the numbers that the verdict rests on, statement by statement."""
+        lines = []
+        for i, statement in enumerate(self.finding["checks"]):
+            own = [one for one in self.evidence if one.statement == i]
+            held = sum(one.outcome == 1 for one in own)
+            number = not isinstance(_sides(statement)[1][1], dict)
+            found = f"{held} of {len(own)}{_range(own, number)}" if own else "not run"
+            lines.append(f"{_words(statement, self.finding.get('metric'))}: {found}")
+        return "; ".join(lines)
+
+    def record(self) -> dict[str, Any]:
+        """Return everything about the finding, as plain values."""
+        names = ("name", "place", "says")
+        return {name: self.finding[name] for name in names} | {
+            "experiments": " ".join(self.finding["experiments"]),
+            "verdict": self.verdict,
+            "as_stated": sum(one.outcome == 1 for one in self.evidence),
+            "opposite": sum(one.outcome == -1 for one in self.evidence),
+            "compared": len(self.evidence),
+            "needed": self.needed,
+            "trials": self.trials,
+            "numbers": self.numbers(),
+        }
+
+
+def _words(statement: Mapping[str, Any], metric: str | None) -> str:
+    """Spell a statement, such as ``maximum of dd^b_s above 00``."""
+
+    def spelled(name: str, value: Any) -> str:
+        texts = ", ".join(label(name, one) for one in (value if isinstance(value, list) else [value]))
+        return texts if name in NAMELESS else f"{name.replace('_', ' ')} {texts}"
+
+    relation, sides = _sides(statement)
+    cell, other = (
+        " ".join(spelled(*it) for it in side.items()) if isinstance(side, dict) else f"{side:g}"
+        for side in sides
+    )
+    of = statement.get("of", "max")
+    if isinstance(of, dict):
+        ((name, value),) = of.items()
+        of = OF_COURSE[name].format(*(value if isinstance(value, list) else [value]))
+    elif of == "max":
+        of = "minimum" if metric and Metric(metric).better < 0 else "maximum"
+    factor = f"{statement['factor']:g} times " if "factor" in statement else ""
+    return f"{of} of {cell} {relation} {factor}{other}"
+
+
+def _sides(statement: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Return how the two sides of a statement are related, and the sides."""
+    relation = next(name for name in RELATIONS if name in statement)
+    return relation, [statement["cell"], statement[relation]]
+
+
+def _range(evidence: Sequence[Evidence], number: bool) -> str:
+    """Return the smallest and the largest value, or difference of two runs, of some comparisons."""
+    found = sorted(one.value - (0 if number else one.other) for one in evidence)
+    ends = dict.fromkeys(format(value, ".4g" if number else "+.4g") for value in (found[0], found[-1]))
+    return f" ({'' if number else 'difference '}{' to '.join(ends)})"
+
+
+@cache
+def findings() -> list[dict[str, Any]]:
+    """Return the findings of ``findings.yaml``."""
+    return yaml.safe_load(FINDINGS.read_text(encoding="utf-8"))["findings"]
+
+
+def check_findings(results: Results) -> list[Judged]:
+    """Check all findings on the experiments of a results folder."""
+    known = results.all_summaries()
+    if known.empty:
+        raise IncompleteError("there are no finished trials to check findings on; start with `cbm run`")
+    return [Judged(one, [*_evidence(one, known, results)]) for one in findings()]
+
+
+def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, results: Results) -> Iterator[Evidence]:
+    frame = known[known["experiment"].isin(finding["experiments"])]
+    for i, statement in enumerate(finding["checks"]):
+        own = {"scale": finding.get("scale"), "metric": finding.get("metric")} | statement
+        metrics = [
+            side.get("metric", own["metric"]) if isinstance(side, dict) else "" for side in _sides(own)[1]
+        ]
+        for run, other in pairs_of(finding, statement, frame.drop_duplicates("run_id")):
+            a = _quantity(frame[frame["run_id"] == run], own, metrics[0], results)
+            if metrics[1]:
+                b = _quantity(frame[frame["run_id"] == other], own, metrics[1], results)
+            else:
+                b = dict.fromkeys(a, float(other))
+            if a.keys() & b.keys():
+                yield _tested(i, (run, str(other)), a, b, own)
+
+
+def pairs_of(
+    finding: Mapping[str, Any], statement: Mapping[str, Any], runs: pd.DataFrame
+) -> list[tuple[str, str | float]]:
+    """Return what a statement compares: run-ids with run-ids of the same ``each`` settings, or a number."""
+    those, other = (
+        runs[_selected(runs, finding["where"] | side)] if isinstance(side, dict) else side
+        for side in _sides(statement)[1]
+    )
+    if not isinstance(other, pd.DataFrame):
+        return [(run, other) for run in those["run_id"]]
+    left, right = (
+        side[["run_id"]].assign(same="", **{c: side[c].map(text_of) for c in finding.get("each", [])})
+        for side in (those, other)
+    )
+    found = left.merge(right, on=["same", *finding.get("each", [])], suffixes=("", "_other"))
+    return [*zip(found["run_id"], found["run_id_other"], strict=True)]
+
+
+def _selected(runs: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
+    """Whether each run has the settings, of which a list names several allowed values."""
+    chosen = pd.Series(True, index=runs.index)
+    for name, value in settings.items():
+        if name != "metric":
+            allowed = {text_of(one) for one in (value if isinstance(value, list) else [value])}
+            chosen &= runs[name].map(text_of).isin(allowed) if name in runs else False
+    return chosen
+
+
+def _quantity(rows: pd.DataFrame, statement: Mapping[str, Any], metric: str, results: Results) -> Sample:
+    """Return what a statement is about, by trial; without trials in which it was not measured."""
+    of, measure = statement.get("of", "max"), Metric(metric)
+    scale = rows[f"n_{measure.part}"] if statement["scale"] == "total" and measure.better else 1.0
+    if isinstance(of, dict):
+        values = np.array([_of_course(place, metric, of, results) for place in _places(rows)])
+    else:
+        best, final = (_column(rows, statistic_column(rows, measure, name)) for name in ("max", "final"))
+        with np.errstate(invalid="ignore"):  # a trial that never had a finite value has no fall
+            values = {
+                "max": best,
+                "final": final,
+                "fall": measure.better * (best - final),
+                "spread": np.abs(best - np.median(best)),
+            }[of]
+    values = values * scale if not (isinstance(of, dict) and "reach" in of) else values
+    known = {int(t): float(v) for t, v in zip(rows["trial"], values, strict=True) if not np.isnan(v)}
+    return {trial: float(np.clip(value, -LARGEST, LARGEST)) for trial, value in known.items()}
+
+
+def _column(rows: pd.DataFrame, name: str) -> np.ndarray:
+    """A column of summary.csv; a diverged trial without a value has the worst."""
+    if name not in rows:
+        return np.full(len(rows), np.nan)
+    values, worst = rows[name].to_numpy(float), np.inf if "_cost" in name else -np.inf
+    return np.where(np.isnan(values) & rows["diverged"].notna().to_numpy(), worst, values)
+
+
+def _places(rows: pd.DataFrame) -> Iterator[tuple[str, str, int]]:
+    return zip(rows["experiment"], rows["run_id"], rows["trial"], strict=True)
+
+
+def _of_course(place: tuple[str, str, int], metric: str, of: Mapping[str, Any], results: Results) -> float:
+    """Return a number of a trial's curve or records; NaN where they lack the metric.
+
+    ``at``: the value at an update. ``mean``: the mean between two updates. ``reach``: the first update at
+    which the metric is so high; infinity if it never is.
+    """
+    store = results.store(place[0])
+    frames = (read(*place[1:]) for read in (store.records, store.curve))
+    course = next((frame for frame in frames if metric in frame), None)
+    if course is None:
+        return np.nan
+    if "at" in of:
+        later = course.loc[course["update"] >= of["at"], metric]
+        return float(later.iloc[0]) if len(later) else np.nan
+    if "mean" in of:
+        return float(course.loc[course["update"].between(*of["mean"]), metric].mean())
+    reached = course.loc[course[metric] >= of["reach"], "update"]
+    return float(reached.iloc[0]) if len(reached) else np.inf
+
+
+def _tested(
+    number: int, names: tuple[str, str], a: Sample, b: Sample, statement: Mapping[str, Any]
+) -> Evidence:
+    """Test whether the values of two runs are related as stated."""
+    b = {trial: statement.get("factor", 1) * value for trial, value in b.items()}
+    test, shared = signed_rank(a, b), sorted(a.keys() & b.keys())
+    value, other = (_finite_mean([side[trial] for trial in shared]) for side in (a, b))
+    outcome = 0
+    if test.powered(ALPHA):
+        differs = int(np.sign(test.effect_size)) if test.p_value < ALPHA else 0
+        if "like" in statement:
+            near = abs(value - other) <= statement["within"]
+            outcome = 1 if near else -1 if differs else 0
+        else:
+            outcome = differs if "above" in statement else -differs
+    return Evidence(number, *names, value, other, test.n_pairs, test.p_value, outcome)
+
+
+def _finite_mean(values: Sequence[float]) -> float:
+    inside = [value for value in values if abs(value) < LARGEST]
+    return float(np.mean(inside)) if inside else values[0]
+
+
+def count_findings(judged: Sequence[Judged]) -> str:
+    """Return how many findings have each verdict."""
+    verdicts = Counter(one.verdict for one in judged)
+    parts = ", ".join(f"{verdicts[name]} {name}" for name in VERDICTS)
+    return f"{count(len(judged), 'finding')} of prose and figures: {parts}."
+
+
+def findings_document(judged: Sequence[Judged]) -> Document:
+    """Return the findings to print: their verdicts, then what those that were run rest on."""
+    records = [one.record() for one in judged]
+    header = [*map(Label.of, ("Finding", "paper", "verdict", "as stated", "trials"))]
+    rows = [
+        [one["name"], one["place"], one["verdict"], f"{one['as_stated']} of {one['compared']}", one["trials"]]
+        for one in records
+    ]
+    left = dict.fromkeys(name for one in judged if not one.evidence for name in one.finding["experiments"])
+    notes = [
+        "as stated: how many comparisons are significantly as the paper states (signed-rank test, "
+        f"α = {ALPHA:g}, {FEWEST_PAIRS} trials or more). contradicted: too many are significantly opposite. "
+        "undecided: neither, or too few trials or comparisons were run.",
+        *(f"{one['name']}: {one['says']} {one['numbers']}." for one in records if one["compared"]),
+        *([f"Not run, of experiments.yaml: {', '.join(left)}."] if left else []),
+    ]
+    sheet = Sheet(header, [Group(None, [[*map(Label.of, row)] for row in rows])], "Findings of the paper")
+    return Document([sheet], notes, [count_findings(judged)], records, {"notes": notes})

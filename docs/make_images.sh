@@ -1,0 +1,15 @@
+#!/bin/sh
+# Make every picture of docs/images from results, with cbm commands alone.
+#
+#   docs/make_images.sh [RESULTS]
+#
+# RESULTS (default: results/) holds the experiments quickstart, natural-gradient, divergence-causes and
+# dbm-mnist-short of experiments.yaml; a picture whose experiment is missing is left as it is.
+results=${1:-results/}
+images=$(dirname "$0")/images
+cbm=${CBM:-cbm}
+
+$cbm plot "$results" curves quickstart -o "$images/quickstart.png"
+$cbm figure 13 "$results" -o "$images/natural-gradient.png" --size page
+$cbm plot "$results" curves divergence-causes --select data=shifting-bar -o "$images/divergence-causes.png"
+$cbm plot "$results" filters dbm-mnist-short --layer 2 -o "$images/deep-filters.png"

@@ -1,0 +1,170 @@
+"""Pictures of every kind from real results, and the paper's figures."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from cbm_cli.cli.figure import _part
+from cbm_cli.grid.read import read_grid
+from cbm_cli.paper import FIGURES
+from cbm_cli.report.kinds import KINDS
+from cbm_cli.report.values import Ranks, groups_of, ranks_of
+from cbm_cli.statistics.layout import select
+from tests.builders import cbm
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments.yaml"
+PAPER = yaml.load(FIGURES.read_text(), yaml.BaseLoader)
+GRID = """
+defaults: {trials: 3, seed: 5}
+experiments:
+  toys:
+    data: [{name: bars-and-stripes, size: 2}, {name: shifting-bar, size: 4, bar: 1}]
+    model: {kind: rbm, hidden: 3}
+    offsets: [00, dd^b_s, aa^b]
+    sampler: CD-1
+    learning_rate: [0.1, 0.05]
+    updates: 40
+    batch: full
+    evaluate: {method: exact, every: 20}
+    record: {what: weight_norms+bias_norms+offset_error+gradient_angles, every: 20}
+  other-offsets-short:
+    data: {name: bars-and-stripes, size: 2}
+    model: {kind: rbm, hidden: 2}
+    offsets: [dd, mm, aa, dm, md, d0, 0d, m0, 0m, 00, hh]
+    sampler: exact
+    learning_rate: 0.05
+    updates: 20
+    batch: full
+    trials: 1
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("figures")
+    (folder / "grid.yaml").write_text(GRID)
+    names = ("toys", "other-offsets-short")
+    cbm("run", folder / "grid.yaml", *names, "-o", folder / "results", "-j", 0, "--no-table")
+    return folder / "results"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "data"])
+@pytest.mark.parametrize("size", ["column", "page"])
+def test_every_kind_is_drawn(results, tmp_path, kind, size):
+    cbm("plot", results, kind, "toys", "-o", tmp_path / "p.png", "--size", size, "--number", 4)
+    assert (tmp_path / "p.png").stat().st_size > 5000
+
+
+def test_rows_of_data_sets_are_drawn(tmp_path):
+    names = ("bars-and-stripes:size=2", "shifting-bar:size=4,bar=1")
+    cbm("plot", "data", *names, "-o", tmp_path / "p.png")
+    assert (tmp_path / "p.png").stat().st_size > 3000
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("curves toys --xlim 5", "--xlim 5: write LOW:HIGH"),
+        ("curves toys --ylim 3:1", "or none for the uncut axis"),
+        ("curves toys --size big", "--size big: write column, page, or WxH"),
+        ("curves toys --title $x", None),
+        (r"curves toys --title $\frac$", "cannot be read as a formula"),
+        ("curves toys --metric lam_0", "no column of the curves or the records; there are"),
+        ("offsets other-offsets-short", "record: offset_values"),
+        ("finals toys --metric cost", "not in the results"),
+        ("finals toys --metric weight_norm --metric train_log_likelihood", "this picture shows one"),
+        ("filters toys --layer 2", "--layer 2: the machine has 1 hidden layer"),
+        ("critical-difference other-offsets-short", "11 methods on 1 data set"),
+        ("critical-difference toys --metric weight_norm", "cannot be ranked"),
+        ("heatmap other-offsets-short", "needs two settings that vary"),
+        ("data nothing", "no such file or data set"),
+        ("curves toys nothing", "no results of 'nothing'"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(results, tmp_path, words, complaint):
+    kind, *others = words.split()
+    folder = [] if kind == "data" else [results]
+    code = 0 if complaint is None else 3 if kind == "offsets" else 2
+    said = cbm("plot", *folder, kind, *others, "-o", tmp_path / "p.png", code=code).stderr
+    assert (complaint or "wrote") in said
+
+
+# Critical differences
+
+
+def test_ranks_and_critical_difference_are_those_of_demsar():
+    """The AUC of four classifiers on 14 data sets: Table 6 and sections 3.2.2, 3.2.3 of Demsar 2006."""
+    table = """
+    .763 .768 .771 .798  .599 .591 .590 .569  .954 .971 .968 .967  .628 .661 .654 .657  .882 .888 .886 .898
+    .936 .931 .916 .931  .661 .668 .609 .685  .583 .583 .563 .625  .775 .838 .866 .875  1 1 1 1
+    .940 .962 .965 .962  .619 .666 .614 .669  .972 .981 .9751 .975  .957 .978 .946 .970"""
+    ranks = ranks_of(np.array(table.split(), dtype=float).reshape(14, 4), [("a",), ("b",), ("c",), ("d",)])
+    np.testing.assert_allclose(ranks.mean, [3.143, 2.000, 2.893, 1.964], atol=5e-4)
+    assert ranks.critical == pytest.approx(1.25, abs=5e-3)
+    assert ranks.p < 0.05
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bars_join_exactly_the_methods_within_the_critical_difference(seed):
+    random = np.random.default_rng(seed)
+    ranks = Ranks([], random.uniform(1, 6, 6).round(1), 5, 0.1, 1.5)
+    bars = groups_of(ranks)
+    for one, two in itertools.combinations(sorted(ranks.mean), 2):
+        joined = any(first <= one and two <= last for first, last in bars)
+        assert joined == (two <= one + ranks.critical) or one == two
+
+
+def test_a_missing_score_ranks_last():
+    ranks = ranks_of(np.array([[1.0, 2.0, np.nan], [3.0, 2.0, np.nan]]), [("a",), ("b",), ("c",)])
+    np.testing.assert_allclose(ranks.mean, [1.5, 1.5, 3.0])
+
+
+# The paper's figures
+
+
+def test_the_table_has_every_figure_with_data():
+    assert [*map(int, PAPER)] == [*range(2, 18)]
+
+
+@pytest.mark.parametrize("number", PAPER)
+def test_figures_draw_cells_that_the_grids_have(number):
+    experiments = read_grid(EXPERIMENTS).experiments
+    assert PAPER[number]["shows"].endswith(".")
+    for part in map(_part, PAPER[number]["parts"]):
+        assert part.kind in KINDS
+        assert part.options.title or part.kind == "norms"
+        if part.kind != "data":
+            cells = [cell.row() for name in part.names for cell in experiments[name].cells]
+            assert select(cells, part.options.select)
+
+
+def test_a_figure_is_drawn_and_a_short_experiment_stands_in(results, tmp_path):
+    said = cbm("figure", 7, results, "-o", tmp_path / "f.svg", "--size", "page").stderr
+    assert "other-offsets-short is drawn for other-offsets" in said
+    svg = (tmp_path / "f.svg").read_text()
+    assert "(a) both layers centered" in svg
+    assert "(b) one layer centered, or none" in svg
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (("9", "-o", "f.png"), 3, "run experiments.yaml big-rbm-mnist -o"),
+        (("6", "-o", "f.png"), 3, "no results of divergence, divergence-causes"),
+        (("1", "-o", "f.png"), 2, "the figures are 2 to 17"),
+        (("7",), 2, "-o FILE.png"),
+        (("7", "-o", "f.doc"), 2, "suffix"),
+    ],
+)
+def test_a_figure_that_cannot_be_drawn_says_why(results, words, code, complaint):
+    number, *others = words
+    assert complaint in cbm("figure", number, results, *others, code=code).stderr
+
+
+def test_figures_are_listed():
+    listed = cbm("figure", "list").stdout
+    assert "big-divergence, big-divergence-full-batch" in listed
+    assert len(listed.splitlines()) == 17

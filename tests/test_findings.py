@@ -1,0 +1,207 @@
+"""Findings of the paper on results folders where they hold, where they do not, and where little was run."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.settings import Trial
+from cbm_cli.results import Outcome, Results, Store, run_id
+from cbm_cli.statistics.findings import VERDICTS, check_findings, findings, pairs_of
+from tests.builders import cbm
+
+
+@cache
+def grid():
+    return read_grid(Path(__file__).parents[1] / "experiments.yaml")
+
+
+def made(folder, experiment, course, trials=6, chosen=lambda cell: True):
+    """Write results of an experiment whose trials have the columns that ``course(cell, trial)`` returns.
+
+    Columns are by update; names without a part of the data are records.
+    """
+    store, planned = Store(folder / experiment), grid().experiments[experiment]
+    names = [run_id(cell, 1, experiment) for cell in planned.cells]
+    (folder / experiment).mkdir(parents=True)
+    store.write_manifest(planned, names, {}, None)
+    for name, cell in zip(names, planned.cells, strict=True):
+        for number in range(trials if chosen(cell.row()) else 0):
+            columns = {key: np.array(values, float) for key, values in course(cell.row(), number).items()}
+            updates = columns.pop("update")
+            curve = {key: values for key, values in columns.items() if re.match("train_|valid_|test_", key)}
+            recorded = {key: values for key, values in columns.items() if key not in curve}
+            outcome = Outcome(
+                ("update", "epoch", *curve),
+                np.column_stack([updates, updates, *curve.values()]),
+                {"kind": np.array("rbm"), "weights_0": np.zeros((2, 2))},
+                None,
+                1.0,
+                {"train": 8, "valid": 8, "test": 8},
+                recorded=("update", *recorded) if recorded else (),
+                records=np.column_stack([updates, *recorded.values()]) if recorded else None,
+            )
+            store.write(name, Trial(experiment, cell, number, 1), outcome)
+    return folder
+
+
+def judged(folder):
+    return {one.finding["name"]: one for one in check_findings(Results(folder))}
+
+
+@pytest.mark.parametrize("finding", findings(), ids=lambda one: one["name"])
+def test_every_check_compares_runs_of_the_paper_s_grids_at_full_length(finding):
+    runs = pd.DataFrame(
+        [
+            {"experiment": name, "run_id": f"{name}-{i}"} | cell.row()
+            for name in finding["experiments"]
+            for i, cell in enumerate(grid().experiments[name].cells)
+        ]
+    )
+    pairs = [pairs_of(finding, check, runs) for check in finding["checks"]]
+    assert all(pairs)
+    assert sum(map(len, pairs)) == finding["comparisons"] >= finding.get("need", 0)
+    assert {"updates", "epochs"} & {*finding["where"]}, "shorter trainings say nothing"
+    used = {run for some in pairs for pair in some for run in pair if isinstance(run, str)}
+    assert {run.rpartition("-")[0] for run in used} == {*finding["experiments"]}
+
+
+def test_findings_have_names_places_and_sentences_of_their_own():
+    for key in ("name", "says"):
+        assert len({one[key] for one in findings()}) == len(findings()) > 36
+    assert all(re.match(r"6\.\d+, (tables?|figures?|text)", one["place"]) for one in findings())
+    assert all(one["says"].endswith(".") and len(one["says"]) < 120 for one in findings())
+
+
+def toy(best, final):
+    """A curve of a toy, by its sums over 8 rows."""
+    return {"update": [0, 25000, 50000], "train_log_likelihood": np.array([-100, best, final]) / 8}
+
+
+DIVERGING = {"aa^b": -150, "dm^b": -150, "mm^b": -190}
+
+
+def figure_8(finals, spread=0.0):
+    return lambda cell, trial: toy(-50 - spread * trial, finals.get(cell["offsets"], -50.5) - trial / 10)
+
+
+@pytest.mark.parametrize(
+    ("course", "verdicts"),
+    [
+        (figure_8(DIVERGING), ["reproduced", "reproduced", "reproduced"]),
+        (figure_8({}), ["contradicted", "reproduced", "reproduced"]),  # nothing diverges
+        (figure_8(DIVERGING | {"aa^b_s": -120}), ["contradicted", "reproduced", "reproduced"]),
+        (figure_8(DIVERGING | {"dd^b": -90}), ["reproduced", "contradicted", "reproduced"]),
+        (
+            lambda cell, trial: toy(-50 - 9 * cell["offsets"].endswith("_s"), -150),
+            ["contradicted", "contradicted", "contradicted"],
+        ),
+    ],
+)
+def test_divergence_and_moving_averages(tmp_path, course, verdicts):
+    names = (
+        "moving-average-prevents-divergence",
+        "data-mean-needs-no-average",
+        "moving-average-keeps-the-maximum",
+    )
+    found = judged(made(tmp_path, "no-moving-average", course))
+    assert [found[name].verdict for name in names] == verdicts
+    assert {one.verdict for name, one in found.items() if name not in names} == {"not run"}
+
+
+def test_few_trials_or_a_part_of_the_runs_decide_nothing(tmp_path):
+    name = "moving-average-prevents-divergence"
+    few = judged(made(tmp_path / "few", "no-moving-average", figure_8(DIVERGING), trials=5))[name]
+    assert (few.verdict, few.trials) == ("undecided", "5")
+    part = made(
+        tmp_path / "part", "no-moving-average", figure_8(DIVERGING), chosen=lambda it: "aa" in it["offsets"]
+    )
+    assert judged(part)[name].verdict == "undecided"
+    assert "above 5: 1 of 1 (100.2)" in judged(part)[name].numbers()  # -50 to -150 - trial / 10
+
+
+def test_numbers_are_sums_over_the_rows_and_name_the_runs(tmp_path):
+    found = judged(made(tmp_path, "no-moving-average", figure_8(DIVERGING)))
+    one = found["moving-average-prevents-divergence"]
+    checks = "fall of aa^b_s, dm^b_s below 3: 2 of 2 (0.75)", "fall of aa^b, dm^b above 5: 2 of 2 (100.2)"
+    assert one.numbers() == "; ".join(checks)
+
+
+@pytest.mark.parametrize(
+    ("final", "verdict"),
+    [({"dd^b": -40}, "reproduced"), ({}, "undecided"), ({"dd^b": -40, "0d": -30}, "contradicted")],
+)
+def test_one_side_and_both(tmp_path, final, verdict):
+    course = lambda cell, trial: toy(-60, final.get(cell["offsets"], -45) - trial / 10)  # noqa: E731
+    assert judged(made(tmp_path, "other-offsets", course))["both-layers-above-one"].verdict == verdict
+
+
+@pytest.mark.parametrize(("near", "far"), [(20, 60), (60, 20)])
+def test_angles_are_means_of_the_records(tmp_path, near, far):
+    def course(cell, trial):
+        reached = 10 if cell["gradient_kind"] == "natural" else 5000
+        return {
+            "update": [0, 10, 100, 5000, 10000],
+            "train_log_likelihood": [-3, -1.73 if reached == 10 else -3, -1.73, -1.73, -1.73],
+            "angle_natural_centered": [near + trial, near, near, 90, 90],  # after update 200: not counted
+            "angle_natural_standard": [far + trial, far, far, 0, 0],
+        }
+
+    found = judged(made(tmp_path, "natural-gradient", course))
+    one = found["closer-to-natural"]
+    assert one.verdict == ("reproduced" if near < far else "contradicted")
+    assert {(round(e.value - e.other), e.n) for e in one.evidence} == {(near - far, 6)}
+    assert found["natural-is-fast"].verdict == "reproduced"
+    assert {e.value for e in found["natural-is-fast"].evidence} == {10}
+    assert found["centered-is-shorter"].verdict == "undecided"  # both reach the value at once
+
+
+def test_a_trial_without_a_finite_value_counts_as_the_lowest(tmp_path):
+    def course(cell, trial):
+        lost = cell["offsets"] in DIVERGING
+        return toy(-50, -np.inf if lost and trial else -60 if lost else -50)
+
+    one = judged(made(tmp_path, "no-moving-average", course))["moving-average-prevents-divergence"]
+    assert one.verdict == "reproduced"
+
+
+def test_the_lower_cost_is_the_better(tmp_path):
+    def course(cell, trial):
+        better = 0.5 if cell["offsets"] == "dd^b_s" else 0.6
+        return {
+            "update": [0, 9, 18],
+            "valid_cost": [9, better + trial, 3 + better],
+            "train_cost": [9, better, better],
+        }
+
+    found = judged(made(tmp_path, "auto-encoder", course))
+    assert [
+        found[name].verdict for name in ("auto-encoders", "auto-encoders-rcv1", "auto-encoders-training")
+    ] == [
+        "reproduced",
+        "contradicted",
+        "contradicted",
+    ]
+
+
+def test_the_command_lists_all_and_tells_what_was_not_run(tmp_path):
+    made(tmp_path, "no-moving-average", figure_8(DIVERGING))
+    text = cbm("compare", tmp_path, "--findings").stdout
+    assert text.splitlines()[-1] == (
+        f"{len(findings())} findings of prose and figures: 3 reproduced, 0 contradicted, 0 undecided, "
+        f"{len(findings()) - 3} not run."
+    )
+    assert re.search(r"data-mean-needs-no-average +6\.5, figure 8 \(b\) +reproduced +1 of 1 +6\n", text)
+    assert "Not run, of experiments.yaml: standard-methods-bars, " in text
+    records = json.loads(cbm("compare", tmp_path, "--findings", "-f", "json").stdout)["cells"]
+    assert {one["verdict"] for one in records} <= {*VERDICTS}
+    assert "one of them" in cbm("compare", tmp_path, "--findings", "--scoreboard", code=2).stderr
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    assert "no results" in cbm("compare", tmp_path, "--findings", code=3).stderr

@@ -1,0 +1,277 @@
+"""``import cbm_cli as cbm``: the numbers of the commands and of sums over all states; helpful errors."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+import cbm_cli as api
+from cbm_cli.errors import CbmError
+from cbm_cli.reference import sigmoid
+from tests.builders import (
+    GRID,
+    RBM,
+    THREE,
+    TWO,
+    brute_log_likelihoods,
+    cbm,
+    files,
+    grid_text,
+    layered,
+    layered_energy,
+    machine_file,
+    split,
+    summary,
+    visible_rows,
+)
+from tests.oracles import states
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def machine(layers=RBM, seed=1, kind=None):
+    its = layered(layers, seed)
+    np.savez("m.npz", **machine_file(its, kind or ("rbm" if len(layers) == 2 else "dbm")))
+    return api.load("m.npz"), its
+
+
+def test_the_import_is_light():
+    code = (
+        "import sys, cbm_cli; print([name for name in ('numpy', 'numba', 'pandas') if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+    assert {"load", "results", "run", "data", "from_sklearn"} <= {*dir(api)}
+    with pytest.raises(AttributeError, match="nothing"):
+        api.nothing  # noqa: B018
+
+
+# Machines
+
+
+@pytest.mark.parametrize("layers", [RBM, TWO, THREE])
+def test_likelihoods_and_energies_are_sums_over_all_states(layers):
+    found, its = machine(layers)
+    X = visible_rows(layers)
+    np.testing.assert_allclose(found.log_likelihood(X), brute_log_likelihoods(its, layers), atol=1e-5)
+    energies = np.array([layered_energy(its, split(state, layers)) for state in states(sum(layers))])
+    log_z = np.logaddexp.reduce(-energies) - found.parameters.offset_energy  # of the plain energy
+    assert found.log_partition() == pytest.approx(log_z, abs=1e-6)
+    scores = np.logaddexp.reduce(-energies.reshape(len(X), -1), axis=1) - found.parameters.offset_energy
+    np.testing.assert_allclose(found.free_energy(X), -scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("layers", [RBM, TWO])
+@pytest.mark.parametrize("method", ["exact", "ais"])
+def test_evaluate_returns_what_the_command_prints(layers, method):
+    found, _ = machine(layers)
+    X = visible_rows(layers)[:7]
+    np.save("rows.npy", X)
+    options = ["--temperatures", 50, "--runs", 20] if method == "ais" else []
+    printed = json.loads(
+        cbm("evaluate", "m.npz", "--data", "rows.npy", f"--{method}", *options, "--json").stdout
+    )
+    options = {"temperatures": 50, "runs": 20} if method == "ais" else {}
+    assert found.evaluate(X, method, **options) == printed
+    quantity = "lower_bound" if method == "ais" and len(layers) > 2 else "log_likelihood"
+    mean = found.log_likelihood(X, method, **options).mean()
+    assert mean == pytest.approx(printed[quantity]["mean"], abs=1e-4)
+    log_z = found.log_partition(method, data=X, **options)
+    assert log_z == pytest.approx(printed["log_z"], abs=1e-5)
+    assert found.log_likelihood(X, method, log_z=log_z).mean() == pytest.approx(mean, abs=1e-6)
+
+
+def test_grey_values_are_taken_as_they_are():
+    found, _ = machine()
+    weights, biases, _ = found.parameters[1:4]
+    x = np.random.default_rng(1).random((3, RBM[0]))
+    joint = [np.exp(x @ biases[0] + (x @ weights[0] + biases[1]) @ h) for h in states(RBM[1])]
+    np.testing.assert_allclose(found.free_energy(x), -np.log(np.sum(joint, axis=0)), atol=1e-10)
+    with pytest.warns(UserWarning, match="effective runs"):
+        found.log_partition("ais", temperatures=3, runs=2)
+
+
+def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equations():
+    found, _ = machine()
+    (W,), (b, c) = found.parameters.weights, found.parameters.biases
+    X = visible_rows(RBM)
+    h = sigmoid(X @ W + c)
+    np.testing.assert_allclose(found.transform(X), h, atol=1e-6)
+    np.testing.assert_allclose(found.reconstruct(X), sigmoid(h @ W.T + b), atol=1e-6)
+    np.testing.assert_allclose(found.filters(), W.T, atol=1e-6)
+    cbm("sample", "m.npz", "-o", "s.npz", "-n", 9, "--steps", 5, "--seed", 3)
+    with np.load("s.npz") as drawn:
+        np.testing.assert_array_equal(found.sample(9, 3, steps=5), drawn["samples"])
+        np.testing.assert_array_equal(found.sample(9, 3, steps=5, means=True), drawn["means"])
+    assert found.sample(2, start=X, steps=1).shape == (2, RBM[0])
+
+
+def test_layers_of_deep_machines_are_named_by_number():
+    found, _ = machine(THREE)
+    X = visible_rows(THREE)
+    assert [found.transform(X, layer).shape[1] for layer in (1, 2, 3)] == [*THREE[1:]]
+    np.testing.assert_array_equal(found.transform(X), found.transform(X, 3))
+    assert found.filters(2).shape == (THREE[2], THREE[0])
+    with pytest.raises(ValueError, match=r"no hidden layer 4; .* 1 to 3"):
+        found.filters(4)
+
+
+def test_an_auto_encoder_reconstructs_and_has_no_likelihood():
+    rng = np.random.default_rng(2)
+    W, V = rng.standard_normal((4, 3)), rng.standard_normal((3, 2))
+    b0, b1, b2, d1 = (rng.standard_normal(n) for n in (4, 3, 2, 3))
+    arrays = {"weights_0": W, "weights_1": V, "biases_0": b0, "biases_1": b1, "biases_2": b2}
+    np.savez("ae.npz", kind="auto-encoder", **arrays, decoder_biases_1=d1)
+    found, X = api.load("ae.npz"), states(4)
+    y = sigmoid(sigmoid(X @ W + b1) @ V + b2)
+    np.testing.assert_allclose(found.transform(X), y, atol=1e-6)
+    decoded = sigmoid(sigmoid(y @ V.T + d1) @ W.T + b0)
+    np.testing.assert_allclose(found.reconstruct(X), decoded, atol=1e-6)
+    assert found.evaluate(X)["method"] == "cost"
+    for ask in (found.log_partition, lambda: found.free_energy(X), lambda: found.sample(1)):
+        with pytest.raises(CbmError, match="auto encoder has no likelihood"):
+            ask()
+    with pytest.raises(ValueError, match="auto-encoder of 4-3-2"):
+        found.to_sklearn()
+
+
+@pytest.mark.parametrize("layers", [RBM, TWO])
+def test_a_saved_machine_is_the_same_with_its_offsets(layers):
+    found, (_, _, offsets) = machine(layers)
+    found.save("copy.npz")
+    copy, X = api.load("copy.npz"), visible_rows(layers)
+    np.testing.assert_allclose(copy.log_likelihood(X), found.log_likelihood(X), atol=1e-9)
+    for kept, given in zip(copy.parameters.offsets, offsets, strict=True):
+        np.testing.assert_array_equal(kept, given)
+
+
+@pytest.mark.parametrize(
+    ("X", "words"),
+    [
+        (np.zeros((2, 3)), [r"\(2, 3\)", r"\(n, 4\)"]),
+        (np.zeros(4), [r"\(4,\)", r"\(n, 4\)"]),
+        (np.full((2, 4), "1"), ["<U1", r"\(2, 4\)", r"\(n, 4\)"]),
+        (np.zeros((0, 4)), ["no row"]),
+        (np.full((1, 4), 255), ["255", "0 to 1"]),
+        (np.full((1, 4), np.nan), ["nan", "0 to 1"]),
+    ],
+)
+def test_wrong_arrays_are_refused_with_both_shapes(X, words):
+    found, _ = machine()
+    for ask in (found.free_energy, found.transform, found.evaluate, found.reconstruct):
+        for word in words:
+            with pytest.raises(ValueError, match=word):
+                ask(X)
+
+
+# Data sets, results and runs
+
+
+def test_data_have_their_parts_as_arrays(real_data_dir):
+    toy = api.data("shifting-bar", size=9, bar=1, flip=True)
+    assert toy["train"].shape == (9, 9)
+    assert toy["train"].sum() == 72
+    np.save("grey.npy", np.array([[0, 51], [255, 102]], np.uint8))
+    grey = api.data(path="grey.npy", scale=255, binarise="none")["train"]
+    np.testing.assert_allclose(grey, [[0, 0.2], [1, 0.4]], rtol=1e-6)
+    with pytest.raises(CbmError, match="bars-and-stripes"):
+        api.data("bars")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    root = tmp_path_factory.mktemp("python")
+    (root / "grid.yaml").write_text(GRID)
+    cbm("run", root / "grid.yaml", "-o", root / "results", "-j", 0, "--no-table")
+    return root
+
+
+def test_runs_of_a_file_and_of_a_mapping_write_what_the_command_writes(done):
+    (done / "mapping").mkdir(exist_ok=True)
+    grids = {"file": done / "grid.yaml", "mapping": yaml.safe_load(GRID)}
+    grids["mapping"]["experiments"]["bars"]["offsets"][0] = "00"  # YAML's 00 is a number to Python
+    for name, grid in grids.items():
+        found = api.run(grid, "bars", output=name, jobs=0, progress=name == "file")
+        assert found.experiments() == ["bars"]
+        same = {path: text for path, text in files(name, ".csv").items() if "summary" not in path}
+        assert same == {p: t for p, t in files(done / "results", ".csv").items() if "summary" not in p}
+    more = api.run(
+        grids["file"], output="more", jobs=0, trials=1, changes={"updates": 20, "offsets": ["dd^b"]}
+    )
+    assert [*more.summaries()["updates"]] == [20, 20]
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_is_not_run_again_by_its_workers():
+    text = "import cbm_cli\nprint('begun')\ncbm_cli.run('grid.yaml', jobs=1, trials=1, progress=False)\n"
+    with open("script.py", "w") as script, open("grid.yaml", "w") as grid:
+        script.write(text)
+        grid.write(grid_text("rbm", batch="full"))
+    answer = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.split() == ["begun"]
+    assert len(summary("results", "toy")) == 1
+
+
+def test_faults_of_a_mapping_name_their_field():
+    grid = yaml.safe_load(grid_text("rbm")) | {}
+    grid["experiments"]["toy"] |= {"sampler": "CD", "batch": np.int64(0), "offsets": ["dx"]}
+    with pytest.raises(CbmError) as error:
+        api.run(grid)
+    for field in ("toy.sampler", "toy.batch", "toy.offsets"):
+        assert field in str(error.value)
+    with pytest.raises(CbmError, match="no experiment 'tpy'; did you mean toy"):
+        api.run(yaml.safe_load(grid_text("rbm")), "tpy")
+
+
+def test_failed_trials_raise_after_the_others_are_finished(done):
+    with open("own.py", "w") as own:
+        own.write("def fail(snapshots, context):\n    raise ZeroDivisionError\n")
+    with open("grid.yaml", "w") as grid:
+        grid.write(grid_text("rbm", batch="full", record="{what: own.py:fail}"))
+    with pytest.raises(CbmError, match=r"1 trial failed(.|\n)*ZeroDivisionError"):
+        api.run("grid.yaml", jobs=0, trials=1, progress=False)
+
+
+def test_frames_hold_what_the_files_hold(done):
+    found, rows = api.results(done / "results"), summary(done / "results")
+    assert found.experiments() == ["bars"]
+    for frame in (found.summaries(), found.summaries("bars")):
+        assert [*frame["run_id"]] == [row["run_id"] for row in rows]
+        assert {*frame["offsets"]} == {"00", "dd^b_s"}
+    curves = found.curves("bars")
+    assert len(curves) == len(rows) * 6  # evaluations at 0, 20, ..., 100
+    assert [*curves.columns[-3:]] == ["update", "epoch", "train_log_likelihood"]
+    assert {"run_id", "trial", "offsets", "sampler"} <= {*curves}
+    last = curves[curves["update"] == 100].set_index(["run_id", "trial"])["train_log_likelihood"]
+    for row in rows:
+        final = float(row["train_log_likelihood_final"])
+        assert last[row["run_id"], int(row["trial"])] == final
+    assert found.records("bars").empty
+    table = found.table(columns=["sampler"], rows=["offsets"], statistic="final")
+    printed = cbm(
+        "table",
+        done / "results",
+        "--columns",
+        "sampler",
+        "--rows",
+        "offsets",
+        "--statistic",
+        "final",
+        "-f",
+        "csv",
+    )
+    assert table.shape == (4, len(printed.stdout.splitlines()[0].split(",")))
+    assert found.best().log_likelihood(api.data("bars-and-stripes", size=2)["train"]).mean() == pytest.approx(
+        max(float(row["train_log_likelihood_final"]) for row in rows), abs=1e-5
+    )
+    with pytest.raises(CbmError, match="no results of 'bar'; did you mean bars"):
+        found.curves("bar")
+    with pytest.raises(CbmError, match="does not exist"):
+        api.results("nowhere")

@@ -1,0 +1,145 @@
+"""`CenteredRBM`: scikit-learn's own checks, its free energies, and what centering is for."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.neural_network import BernoulliRBM
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import cbm_cli as api
+from cbm_cli.reference import log_likelihood, sigmoid
+from cbm_cli.sklearn import CenteredRBM
+from tests.oracles import states
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return train_test_split(X / 16, y, test_size=0.3, random_state=0)
+
+
+def small(**changes):
+    return CenteredRBM(**{"n_components": 4, "n_iter": 3, "random_state": 1} | changes)
+
+
+@pytest.mark.filterwarnings("ignore:values from")
+@parametrize_with_checks([CenteredRBM(), CenteredRBM(offsets="00", sampler="PT_4", batch_size=7)])
+def test_scikit_learns_own_checks_pass(estimator, check):
+    check(estimator)
+
+
+def test_free_energies_are_those_of_bernoulli_rbm_after_conversion(digits):
+    X = digits[0][:200]
+    theirs = BernoulliRBM(5, n_iter=2, random_state=0).fit(X)
+    np.testing.assert_allclose(api.from_sklearn(theirs).free_energy(X), theirs._free_energy(X), atol=1e-10)
+    np.testing.assert_allclose(api.from_sklearn(theirs).transform(X), theirs.transform(X), atol=1e-6)
+    ours = small(n_components=5).fit(X)
+    back = ours.machine_.to_sklearn()
+    np.testing.assert_allclose(back._free_energy(X), ours.machine_.free_energy(X), atol=1e-10)
+    np.testing.assert_allclose(back.transform(X), ours.transform(X), atol=1e-10)
+    back.partial_fit(X)  # it is a whole one
+
+
+def test_scores_are_log_probabilities_exact_where_they_can_be(digits):
+    X = digits[0][:100, 20:28]
+    found = small().fit(X)
+    W, b, c = found.components_.T, found.intercept_visible_, found.intercept_hidden_
+    np.testing.assert_allclose(found.score_samples(X), log_likelihood(X, W, b, c), atol=1e-6)
+    assert np.exp(found.score_samples(states(8))).sum() == pytest.approx(1, abs=1e-6)
+    assert found.score(X) == pytest.approx(found.score_samples(X).mean())
+    large = small(n_components=21).fit(digits[0][:100])
+    exact = large.machine_.log_likelihood(digits[0][:5])
+    np.testing.assert_allclose(large.score_samples(digits[0][:5]), exact, atol=0.2)  # by AIS
+
+
+def test_training_is_that_of_the_seed_and_of_epochs_in_a_row(digits):
+    X = digits[0]
+    one, same, other = (small(random_state=seed).fit(X[:100]) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.components_, same.components_)
+    assert np.abs(one.components_ - other.components_).max() > 0.01
+    pieces = small()
+    for _ in range(3):
+        pieces.partial_fit(X[:100])
+    np.testing.assert_array_equal(pieces.components_, one.components_)
+    before = pieces.components_
+    pieces.partial_fit(X[:7])  # a smaller batch keeps some of the chains
+    assert 0 < np.abs(pieces.components_ - before).max() < 1
+
+
+def test_gibbs_draws_states_with_the_probabilities_of_the_machine():
+    X = np.repeat([[0, 1, 1, 0, 0, 1]], 20_000, axis=0)
+    found = small().fit(np.vstack([X[:50], 1 - X[:50]]))
+    h = states(4)
+    p = sigmoid(X[0] @ found.components_.T + found.intercept_hidden_)
+    weight = np.prod(np.where(h == 1, p, 1 - p), axis=1)
+    mean = weight @ sigmoid(h @ found.components_ + found.intercept_visible_)
+    drawn = found.gibbs(X)
+    assert drawn.dtype == bool
+    assert (np.abs(drawn.mean(axis=0) - mean) < 4.5 * 0.5 / np.sqrt(len(X))).all()
+
+
+def test_centering_learns_digits_and_their_negatives_alike_and_better(digits):
+    scores = {
+        offsets: np.array(
+            [
+                [
+                    small(n_components=16, offsets=offsets, n_iter=5, random_state=k).fit(x).score(x)
+                    for k in range(3)
+                ]
+                for x in (digits[0], 1 - digits[0])
+            ]
+        ).mean(axis=1)
+        for offsets in ("00", "dd^b_s")
+    }
+    assert abs(np.diff(scores["dd^b_s"])) < 0.2  # nats per row
+    assert (scores["dd^b_s"] > scores["00"] + 0.2).all()
+
+
+@pytest.mark.parametrize("offsets", ["00", "dd^b_s"])
+def test_a_pipeline_on_digits_classifies_by_hidden_units(digits, offsets):
+    train, test, y, truth = digits
+    rbm = CenteredRBM(64, offsets=offsets, n_iter=10, random_state=0)
+    pipeline = make_pipeline(MinMaxScaler(clip=True), rbm, LogisticRegression(max_iter=500))
+    assert pipeline.fit(train, y).score(test, truth) > 0.7  # by chance 0.1
+    assert [*pipeline[:-1].get_feature_names_out()[:2]] == ["centeredrbm0", "centeredrbm1"]
+
+
+def test_a_grid_search_chooses_by_likelihood(digits):
+    search = GridSearchCV(small(n_iter=20), {"learning_rate": [1e-6, 0.1]}, cv=2).fit(digits[0][:400])
+    assert search.best_params_ == {"learning_rate": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_components": 0}, "n_components .* not 0"),
+        ({"batch_size": "full"}, "batch_size .* not 'full'"),
+        ({"n_iter": 1.5}, "n_iter .* not 1.5"),
+        ({"offsets": "dx^b"}, "offsets: .*unknown letters x"),
+        ({"offsets": "ddd^b"}, "letter"),
+        ({"sampler": "CD"}, "sampler: .*CD-k"),
+        ({"learning_rate": -1}, "learning_rate"),
+        ({"sampler": "exact", "n_components": 30}, "sampler: .*2\\^20"),
+    ],
+)
+def test_parameters_that_are_wrong_are_named(changes, words):
+    estimator = clone(small()).set_params(**changes)
+    with pytest.raises(ValueError, match=words):
+        estimator.fit(states(20 if "sampler" in changes and "n_components" in changes else 4)[:50])
+
+
+def test_values_out_of_range_are_cut_with_a_warning():
+    X = states(4)
+    with pytest.warns(UserWarning, match=r"from 0 to 16 are cut to \[0, 1\]"):
+        found = small().fit(16 * X)
+    np.testing.assert_array_equal(found.components_, small().fit(X).components_)
+
+
+def test_diverged_training_says_so():
+    with pytest.raises(ValueError, match=r"diverged.*learning_rate"):
+        small(learning_rate=3e38, n_iter=30).fit(states(4))
