@@ -1,5 +1,6 @@
 """Published beside obtained: matching, differences in standard errors, marks, counts."""
 
+import gzip
 import io
 import json
 import math
@@ -579,9 +580,9 @@ def test_the_scoreboard_counts_all_published_values_as_named_and_as_read():
     text = scoreboard(found, "More.").render("text", None)
     assert re.search(r"\n 2 +64 +6 +58 +6 to 8 +4 +5 +2 of 4\n", text)
     assert re.search(r"\n 3 +72 +0 +72 +– +– +– +–\n", text)
-    assert f"Known of 3 that differ: The published PCD-1 fits {REASON}" in text
+    assert f"3 values beyond 2 standard errors: The published PCD-1 fits {REASON}" in text
     # dd^l_s with PCD-1 in two tables, and the deep machine on training rows
-    assert "2 differ for no known reason, or by chance: table 2 bars-and-stripes dd^l_s PT_10 0.1 (+" in text
+    assert re.search(r"2 values beyond .*, by chance or for no known reason: .* PT_10 0\.1 \(\+", text)
     assert text.endswith("More.\n")
 
 
@@ -596,3 +597,24 @@ def test_the_command_prints_the_scoreboard_with_the_findings(tmp_path):
     text = cbm("compare", tmp_path, "--scoreboard").stdout
     assert re.search(r"\n sum +625 +5 +620 +2 +5 +5 +–\n", text)
     assert re.search(r"findings of prose and figures: .* not run\.\n$", text)
+
+
+# ---- Kept summaries ----
+
+KEPT = Path(__file__).parents[1] / "docs/reproduction/results"
+
+
+def test_kept_summaries_give_the_scoreboard_of_the_pages():
+    rows = json.loads(cbm("compare", KEPT, "--scoreboard", "-f", "json").stdout)
+    text = json.dumps(rows)
+    assert all(number in text for number in ("216", "191", "212"))
+
+
+def test_a_kept_summary_that_was_edited_is_refused(tmp_path):
+    for path in KEPT.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    victim = tmp_path / "moving-average.csv.gz"
+    text = gzip.decompress(victim.read_bytes()).replace(b"-5", b"-4", 1)
+    victim.write_bytes(gzip.compress(text))
+    said = cbm("compare", tmp_path, code=2).stderr
+    assert f"{victim}: is not the file that {tmp_path / 'SHA256SUMS'} names" in said

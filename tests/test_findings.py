@@ -152,7 +152,11 @@ def test_angles_are_means_of_the_records(tmp_path, near, far):
             "angle_natural_standard": [far + trial, far, far, 0, 0],
         }
 
-    found = judged(made(tmp_path, "natural-gradient", course))
+    def needed(cell):
+        own_length = cell["gradient_fisher"] == "joint" and cell["gradient_scale_to"] == "none"
+        return own_length or cell["gradient_kind"] == "centered"
+
+    found = judged(made(tmp_path, "natural-gradient", course, chosen=needed))
     one = found["closer-to-natural"]
     assert one.verdict == ("reproduced" if near < far else "contradicted")
     assert {(round(e.value - e.other), e.n) for e in one.evidence} == {(near - far, 6)}
@@ -179,14 +183,11 @@ def test_the_lower_cost_is_the_better(tmp_path):
             "train_cost": [9, better, better],
         }
 
-    found = judged(made(tmp_path, "auto-encoder", course))
-    assert [
-        found[name].verdict for name in ("auto-encoders", "auto-encoders-rcv1", "auto-encoders-training")
-    ] == [
-        "reproduced",
-        "contradicted",
-        "contradicted",
-    ]
+    few = "connect4", "mushrooms", "rcv1"
+    found = judged(made(tmp_path, "auto-encoder", course, chosen=lambda cell: cell["data"] in few))
+    assert [one.outcome for one in found["auto-encoders"].evidence] == [1, 1, 1, 1]
+    assert found["auto-encoders"].verdict == "undecided"  # on two of nine data sets
+    assert found["auto-encoders-rcv1"].verdict == found["auto-encoders-training"].verdict == "contradicted"
 
 
 def test_the_command_lists_all_and_tells_what_was_not_run(tmp_path):

@@ -161,7 +161,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_the_run(path, words)
         ("run grid.yaml --set sampler=PT", ["sampler=PT_10", "sampler=PT_20"]),
         ("table results b", ["bars"]),
         ("table results --metric train", ["train_log_likelihood"]),
-        ("plot c", ["curves"]),
+        ("plot c", ["curves", "critical-difference"]),
         ("plot results curves b", ["bars"]),
         ("plot curves --select off", ["offsets=00", "offsets=dd^b_s"]),
         ("best b", ["bars"]),

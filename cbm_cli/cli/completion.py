@@ -81,7 +81,7 @@ def _of_results(ctx: click.Context, begun: str) -> list[str]:
 
 
 def _plotted(ctx: click.Context, begun: str) -> list[str]:
-    from cbm_cli.cli.plot import KINDS
+    from cbm_cli.report.kinds import KINDS
 
     return [*KINDS, *_of_results(ctx, begun)]
 

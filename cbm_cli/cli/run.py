@@ -109,8 +109,8 @@ def run(
     planned = sum(experiment.trials * len(experiment.cells) for experiment in selected)
     if planned > MANY_TRIALS and not yes:
         raise CbmError(
-            f"{grid}: {planned:,} trials; name some of its experiments, give fewer --trials, or add --yes to run "
-            f"more than {MANY_TRIALS:,}"
+            f"{grid}: {planned:,} trials; name some of its experiments, give fewer --trials, or add --yes to "
+            f"run more than {MANY_TRIALS:,}"
         )
 
     from cbm_cli.execution import make_agenda, only_available

@@ -21,6 +21,7 @@ from cbm_cli.text import count
 
 __all__ = ["COLOURS", "curves_drawing", "curves_figure", "plot_curves"]
 MARKS = 6  # markers of a line
+_SEEN = 0.01  # share of a picture: learning that is over soon, but lasts longer than this, is not cut
 _BANDS = {
     "quartiles": "band: quartiles over trials",
     "std": "band: standard deviation over trials",
@@ -113,7 +114,8 @@ def _limits(curves: Sequence[Curve], options: Options) -> Ends:
     reach = 1.5 * (third - first)
     below, above = first - reach, third + reach
     starts = [curve.mean.iloc[0] for curve in curves]
-    if reach < 0.1 * max(highest - min(starts), max(starts) - lowest):  # learning is over soon: show it
+    beyond = ((means < below) | (means > above)).mean()
+    if beyond > _SEEN and reach < 0.1 * max(highest - min(starts), max(starts) - lowest):
         below, above = min(below, *starts), max(above, *starts)
     fences = {1: (below, highest, "lower"), -1: (lowest, above, "upper")}
     low, high, cut = fences.get(curves[0].metric.better, (lowest, highest, ""))

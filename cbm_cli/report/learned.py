@@ -26,6 +26,7 @@ from cbm_cli.statistics.layout import CellSettings, key_of
 from cbm_cli.text import count
 
 _SWEEPS = 1000  # of a chain before its sample
+_LONG = 30  # pixels: longer lines are no pictures, and stand without gaps
 _SMALL = 20  # pixels: smaller pictures are enlarged, so that the lines between them stay thin
 _load = cache(load)
 
@@ -147,7 +148,10 @@ def _draw_rows(rows: NDArray, image: Image, axes: Axes) -> None:
     pictures = rows.reshape(-1, *((image.width, image.height) if image.order == "F" else image[:2]))
     pictures = pictures.swapaxes(1, 2) if image.order == "F" else pictures
     enlarged = np.kron(pictures, np.ones((1, *(max(1, _SMALL // max(image[:2])),) * 2)))
-    axes.imshow(tile(enlarged), cmap="gray", vmin=0, vmax=1)
+    if image.height == 1 and image.width > _LONG:
+        axes.imshow(rows, cmap="gray", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    else:
+        axes.imshow(tile(enlarged), cmap="gray", vmin=0, vmax=1)
     axes.axis("off")
 
 

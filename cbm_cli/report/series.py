@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Options
@@ -129,17 +130,17 @@ def _curves(
 ) -> list[Curve]:
     """Return the curves of a cell, but those without a finite value."""
     store, rows, run_id = chosen.store(cell), chosen.trials(cell), cell["run_id"]
-    frames = [[store.curve(run_id, trial).set_index("update")] for trial in rows["trial"]]
+    frames = [[store.curve(run_id, trial)] for trial in rows["trial"]]
     if any(metric.column not in frames[0][0] for metric in metrics):
         for pair, trial in zip(frames, rows["trial"], strict=True):
-            pair.append(store.records(run_id, trial).set_index("update"))
+            pair.append(store.records(run_id, trial))
     place = _place(cell, rows, [curve for curve, *_ in frames], options.x)
     lost, found = rows["diverged"].notna(), []
     for metric in metrics:
         known = [
-            (next(frame[metric.column] for frame in pair if metric.column in frame), gone)
+            _Known(*frame[["update", metric.column]].to_numpy().T, gone)
             for pair, gone in zip(frames, lost, strict=True)
-            if any(metric.column in frame for frame in pair)
+            if (frame := next((f for f in pair if metric.column in f and len(f)), None)) is not None
         ]
         total = chosen.table["scale"] == "total" and metric.better
         scale = float(rows[f"n_{metric.part}"].iloc[0]) if total else 1.0
@@ -157,21 +158,36 @@ def _curves(
                 metric,
                 trials,
                 None if bound is None else bound * scale,
-                diverged=sum(gone for _, gone in known),
-                stopped=sum(one.index[-1] < trials.attrs["last"] for one, gone in known if not gone),
+                diverged=sum(one.diverged for one in known),
+                stopped=sum(one.updates[-1] < trials.attrs["last"] for one in known if not one.diverged),
                 gaps=trials.attrs["gaps"],
             )
         )
     return [curve for curve in found if not curve.trials.empty]
 
 
-def _held(known: Sequence[tuple[pd.Series, bool]], options: Options) -> pd.DataFrame:
+class _Known(NamedTuple):
+    """What is known of a metric in one trial."""
+
+    updates: NDArray[np.float64]  # ascending
+    values: NDArray[np.float64]
+    diverged: bool
+
+    def at(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the values at other updates: the last one before, of a diverged trial none at its end."""
+        if len(updates) == len(self.updates):
+            return self.values
+        place = np.searchsorted(self.updates, updates, side="right") - 1
+        there = (self.updates[place] == updates) if self.diverged else place >= 0
+        return np.where(there, self.values[place], np.nan)
+
+
+def _held(known: Sequence[_Known], options: Options) -> pd.DataFrame:
     """Return finite values (evaluations, trials); trials that stopped hold their last value."""
-    updates = sorted({update for one, _ in known for update in one.index})
-    held = [one.reindex(updates, method=None if gone else "ffill") for one, gone in known]
-    trials = pd.concat(held, axis=1)
-    trials = trials.where(np.isfinite(trials)).dropna(how="all")
-    lost = np.array([gone for _, gone in known])
+    updates = np.unique(np.concatenate([one.updates for one in known]))
+    values = np.column_stack([one.at(updates) for one in known])
+    trials = pd.DataFrame(np.where(np.isfinite(values), values, np.nan), index=updates).dropna(how="all")
+    lost = np.array([one.diverged for one in known])
     gaps = int((trials.isna().any().to_numpy() & ~lost).sum())
     if options.smooth > 1:
         trials = trials.rolling(options.smooth, center=True, min_periods=1).mean().where(trials.notna())
@@ -183,8 +199,8 @@ def _place(
     cell: CellSettings, rows: pd.DataFrame, curves: Sequence[pd.DataFrame], x: str
 ) -> Callable[[pd.Index], pd.Index]:
     """Return where updates stand on the x axis."""
-    ends = [curve.index[-1] for curve in curves]
-    epochs = sum(curve["epoch"].iloc[-1] for curve in curves) / max(sum(ends), 1)  # an update
+    ends = [curve["update"].iloc[-1] for curve in curves if len(curve)] or [1]
+    epochs = sum(curve["epoch"].iloc[-1] for curve in curves if len(curve)) / max(sum(ends), 1)  # an update
     if x == "epochs":
         return lambda updates: updates * epochs
     if x == "seconds":

@@ -271,10 +271,8 @@ def groups_of(ranks: Ranks) -> list[tuple[float, float]]:
 
 
 def _draw_ranks(ranks: Ranks, names: Sequence[str], looks: Mapping[Key, Look], axes: Axes) -> None:
-    k = len(names)
-    order = np.argsort(ranks.mean, kind="stable")
+    k, order, bars = len(names), np.argsort(ranks.mean, kind="stable"), groups_of(ranks)
     half = -(-k // 2)
-    bars = groups_of(ranks)
     base = 0.6 + 0.45 * len(bars)
     for place, method in enumerate(order):
         left, rank = place < half, ranks.mean[method]
@@ -282,8 +280,7 @@ def _draw_ranks(ranks: Ranks, names: Sequence[str], looks: Mapping[Key, Look], a
         edge = 0.7 if left else k + 0.3
         look = looks[ranks.methods[method]]
         axes.plot([rank, rank, edge], [0, depth, depth], color=look["color"], linewidth=1.0)
-        marker = {name: look[name] for name in ("marker", "color", "markerfacecolor")}
-        axes.plot(rank, 0, **marker, markersize=5, clip_on=False, zorder=3)
+        axes.plot(rank, 0, **look, markersize=5, clip_on=False, zorder=3)
         text = f"{names[method]}  {rank:.2f}"
         axes.text(
             edge + (-0.06 if left else 0.06),

@@ -1,10 +1,11 @@
 """A folder of results, for reading."""
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results.store import Store
+from cbm_cli.results.store import TEXT_COLUMNS, Store
 from cbm_cli.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -55,12 +56,27 @@ class Results:
     def all_summaries(self) -> "pd.DataFrame":
         """Return the summaries of all experiments as one table; IncompleteError if there are none.
 
-        The column ``experiment`` is the name of the folder.
+        Beside folders of experiments these are kept summaries, EXPERIMENT.csv.gz, if their SHA-256 is that in
+        the file SHA256SUMS. The column ``experiment`` is the name of the folder or of the file.
         """
         import pandas as pd
 
-        frames = [self.store(name).summary().assign(experiment=name) for name in self.require_experiments()]
-        return pd.concat(frames, ignore_index=True)
+        kept = [self._kept(path) for path in sorted(self.folder.glob("*.csv.gz"))]
+        names = self.experiments() if kept else self.require_experiments()
+        frames = [self.store(name).summary().assign(experiment=name) for name in names]
+        return pd.concat([*kept, *frames], ignore_index=True)
+
+    def _kept(self, path: Path) -> "pd.DataFrame":
+        """The summary in a file; CbmError if it has changed since it was kept."""
+        import pandas as pd
+
+        digest, sums = hashlib.sha256(path.read_bytes()).hexdigest(), self.folder / "SHA256SUMS"
+        if f"{digest}  {path.name}" not in (sums.read_text() if sums.exists() else "").splitlines():
+            raise CbmError(
+                f"{path}: is not the file that {sums} names; restore it, or keep the results again"
+            )
+        frame = pd.read_csv(path, dtype=dict.fromkeys(TEXT_COLUMNS, str))
+        return frame.assign(experiment=path.name.removesuffix(".csv.gz"))
 
 
 def label(column: str, value: object, style: str = "text") -> str:

@@ -26,11 +26,10 @@ from cbm_cli.statistics.marked_cells import (
     statistic_column,
 )
 from cbm_cli.statistics.mean_curves import CurveOf, add_best_of_mean
-from cbm_cli.statistics.mismatches import reasons
+from cbm_cli.statistics.mismatches import LIMIT, reasons
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 from cbm_cli.text import count, text_of
 
-LIMIT = 2.0  # standard errors
 KINDS = {"rbm": "RBM", "dbm": "DBM", "auto-encoder": "auto encoder"}
 METRICS = {"rbm": "log_likelihood", "dbm": "lower_bound", "auto-encoder": "cost"}  # behind the part's name
 ROW = ["table", "split", "dataset", "hidden", "sampler", "learning_rate", "pretraining_epochs"]

@@ -8,6 +8,9 @@ from typing import Any
 import yaml
 
 from cbm_cli.paper import MISMATCHES, PAPER_TABLES
+from cbm_cli.text import count
+
+LIMIT = 2.0  # standard errors from which on values differ
 
 
 @cache
@@ -27,7 +30,7 @@ def known_reason(cell: dict[str, Any]) -> str:
 def reasons(cells: Sequence[dict[str, Any]]) -> list[str]:
     """Return the known reasons of values that differ, each with their number."""
     found = Counter(filter(None, map(known_reason, cells)))
-    return [f"Known of {number} that differ: {reason}" for reason, number in found.most_common()]
+    return [f"{_beyond(number)}: {reason}" for reason, number in found.most_common()]
 
 
 def without_reason(cells: Sequence[dict[str, Any]]) -> str:
@@ -38,6 +41,8 @@ def without_reason(cells: Sequence[dict[str, Any]]) -> str:
         for cell in cells
         if not known_reason(cell)
     ]
-    return (
-        f"{len(where)} differ for no known reason, or by chance: table {', '.join(where)}." if where else ""
-    )
+    return f"{_beyond(len(where))}, by chance or for no known reason: table {', '.join(where)}." * bool(where)
+
+
+def _beyond(number: int) -> str:
+    return f"{count(number, 'value')} beyond {LIMIT:g} standard errors"

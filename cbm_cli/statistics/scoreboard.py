@@ -6,8 +6,8 @@ import pandas as pd
 
 from cbm_cli.paper import PAPER_TABLES
 from cbm_cli.sheets import Document, Group, Label, Sheet
-from cbm_cli.statistics.comparison import LIMIT, ROW, Comparison, published_cells
-from cbm_cli.statistics.mismatches import reasons, without_reason
+from cbm_cli.statistics.comparison import ROW, Comparison, published_cells
+from cbm_cli.statistics.mismatches import LIMIT, reasons, without_reason
 
 VALUE = [*ROW, "offsets", "init"]  # columns that tell published values apart
 HEADER = ["Table", "published", "run", "not run", "trials", "as named", "as read", "marks agree"]
