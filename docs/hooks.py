@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
+import yaml
 
 from cbm_cli.cli import main
 from cbm_cli.grid.schema import json_schema
+from cbm_cli.paper import FIGURES
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Return the page with its markers replaced."""
-    for marker, make in (("<!-- commands -->", commands), ("<!-- grid fields -->", grid_fields)):
+    for make in (commands, grid_fields, figures):
+        marker = f"<!-- {make.__name__.replace('_', ' ')} -->"
         if marker in markdown:
             markdown = markdown.replace(marker, "\n".join(make()))
     return markdown
@@ -25,7 +28,9 @@ def commands() -> Iterator[str]:
     for command, context in walk(click.Context(main, info_name="cbm")):
         yield f"\n## {context.command_path}\n"
         yield f"```text\n{command.get_usage(context)}\n```\n"
-        yield click.formatting.wrap_text((command.help or "").replace("\b", ""), 10_000, preserve_paragraphs=True)
+        yield click.formatting.wrap_text(
+            (command.help or "").replace("\b", ""), 10_000, preserve_paragraphs=True
+        )
         records = [record for option in command.params if (record := option.get_help_record(context))]
         if len(records) > 1:  # --help is in all of them
             yield "\n| option | meaning |\n|---|---|"
@@ -64,6 +69,13 @@ def field_table(fields: dict[str, Any], definitions: dict[str, Any]) -> Iterator
         words = ["true", "false"] if True in words else words
         shown = ", ".join(f"`{word}`" for word in words)
         yield f"| `{name}` | {cell(field.get('description', ''))} | {shown} |"
+
+
+def figures() -> Iterator[str]:
+    """Write what each figure of the paper shows."""
+    yield "| figure | what the paper's shows |\n|---|---|"
+    for number, figure in yaml.safe_load(FIGURES.read_text(encoding="utf-8")).items():
+        yield f"| {number} | {cell(figure['shows'])} |"
 
 
 def cell(text: str) -> str:

@@ -13,3 +13,8 @@ $cbm plot "$results" curves quickstart -o "$images/quickstart.png"
 $cbm figure 13 "$results" -o "$images/natural-gradient.png" --size page
 $cbm plot "$results" curves divergence-causes --select data=shifting-bar -o "$images/divergence-causes.png"
 $cbm plot "$results" filters dbm-mnist-short --layer 2 -o "$images/deep-filters.png"
+
+# The pictures of these pages are drawn by the commands beside them.
+cd "$(dirname "$0")" && grep -h '^cbm plot .* -o [a-z-]*\.png$' \
+    tutorial.md gallery.md science/centering.md science/enhanced-gradient.md | sort -u |
+    sed "s|^cbm plot results |$cbm plot $results |; s|^cbm |$cbm |; s| -o | -o images/|" | sh
