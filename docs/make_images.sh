@@ -4,8 +4,8 @@
 #   docs/make_images.sh [RESULTS]
 #
 # RESULTS (default: results/) holds the experiments quickstart, natural-gradient, divergence-causes and
-# dbm-mnist-short of experiments.yaml; a picture whose experiment is missing is left as it is.
-results=${1:-results/}
+# dbm-mnist-short of experiments.yaml, those of docs/gallery.md and the digits of docs/tutorial.md; a picture whose experiment is missing is left as it is.
+results=$(realpath "${1:-results/}")
 images=$(dirname "$0")/images
 cbm=${CBM:-cbm}
 
@@ -14,7 +14,15 @@ $cbm figure 13 "$results" -o "$images/natural-gradient.png" --size page
 $cbm plot "$results" curves divergence-causes --select data=shifting-bar -o "$images/divergence-causes.png"
 $cbm plot "$results" filters dbm-mnist-short --layer 2 -o "$images/deep-filters.png"
 
+# The page of results, as Chromium shows it
+page=$(mktemp --suffix .html)
+if command -v chromium > /dev/null && $cbm report "$results" quickstart -o "$page"; then
+    chromium --headless --no-sandbox --hide-scrollbars --window-size=1200,1500 \
+        --screenshot="$images/report.png" "file://$page"
+fi
+rm -f "$page"
+
 # The pictures of these pages are drawn by the commands beside them.
 cd "$(dirname "$0")" && grep -h '^cbm plot .* -o [a-z-]*\.png$' \
     tutorial.md gallery.md science/centering.md science/enhanced-gradient.md | sort -u |
-    sed "s|^cbm plot results |$cbm plot $results |; s|^cbm |$cbm |; s| -o | -o images/|" | sh
+    sed "s|^cbm plot results |cbm plot $results |; s|^cbm |$cbm |; s| -o | -o images/|" | sh

@@ -25,6 +25,7 @@ _COMMANDS = {
     "compare": "compare",
     "plot": "plot",
     "figure": "figure",
+    "report": "report",
     "evaluate": "evaluate",
     "verify": "verify",
     "features": "features",

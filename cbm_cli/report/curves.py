@@ -21,7 +21,7 @@ from cbm_cli.text import count
 
 __all__ = ["COLOURS", "curves_drawing", "curves_figure", "plot_curves"]
 MARKS = 6  # markers of a line
-_SEEN = 0.01  # share of a picture: learning that is over soon, but lasts longer than this, is not cut
+_SEEN = 0.01  # share of the evaluations: learning that takes more of them is not cut
 _BANDS = {
     "quartiles": "band: quartiles over trials",
     "std": "band: standard deviation over trials",
@@ -110,15 +110,10 @@ def _limits(curves: Sequence[Curve], options: Options) -> Ends:
         min(means.min(), *(b.min() for b, _ in bands)),
         max(means.max(), *(b.max() for _, b in bands)),
     )
-    first, third = means.quantile([0.25, 0.75])
-    reach = 1.5 * (third - first)
-    below, above = first - reach, third + reach
-    starts = [curve.mean.iloc[0] for curve in curves]
-    beyond = ((means < below) | (means > above)).mean()
-    if beyond > _SEEN and reach < 0.1 * max(highest - min(starts), max(starts) - lowest):
-        below, above = min(below, *starts), max(above, *starts)
-    fences = {1: (below, highest, "lower"), -1: (lowest, above, "upper")}
-    low, high, cut = fences.get(curves[0].metric.better, (lowest, highest, ""))
+    sign = curves[0].metric.better
+    fence = sign * _fence(sign * means, min(sign * curve.mean.iloc[0] for curve in curves))
+    fences = {1: (fence, highest, "lower"), -1: (lowest, fence, "upper")}
+    low, high, cut = fences.get(sign, (lowest, highest, ""))
     if options.ylim is None or highest - lowest <= 2 * (high - low):
         low, high, cut = lowest, highest, ""
     bounds = {curve.bound for curve in curves}
@@ -132,6 +127,14 @@ def _limits(curves: Sequence[Curve], options: Options) -> Ends:
         low, high = (end if end is not None else ends[i] for i, end in enumerate(asked))
         ends = Ends(low, high, "", bound is not None and low <= bound <= high, bound)
     return ends
+
+
+def _fence(means: pd.Series, start: float) -> float:
+    """Return the lower Tukey fence where more is better; the start where learning is soon over."""
+    first, third = means.quantile([0.25, 0.75])
+    fence = first - 1.5 * (third - first)
+    lasts = (means < (start + fence) / 2).mean() > _SEEN  # not a jump at the first evaluation
+    return min(fence, start) if lasts and first - fence < 0.1 * (means.max() - start) else fence
 
 
 def _measure(drawn: Curves, metrics: Sequence[Metric]) -> str:

@@ -94,6 +94,7 @@ def compose(drawing: Drawing, page: Page) -> Figure:
         entries = -(-len(legend["handles"]) // legend["ncols"])
         texts = 0.2 * entries + 0.15 * legend["title"].count("\n") + 0.25 * bool(page.title)
         rows = min(2.5, 0.82 * width / across) if page.size else 2.5
+        rows += 0.18 * max(len(panel.looks) for panel in panels)
         height = fixed[1] if fixed else 0.9 + texts * points / 10 + rows * down
         figure = Figure(figsize=(width, height), layout="constrained")
         same = len({panel.ends for panel in panels}) == 1 and panels[0].ends is not None
@@ -101,7 +102,8 @@ def compose(drawing: Drawing, page: Page) -> Figure:
         for axes, panel in zip(grid, panels, strict=False):
             panel.draw(axes)
             if panel.looks and page.legend != "none":
-                axes.legend(handles=_handles(panel.looks), frameon=False, fontsize="x-small")
+                place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.27)}
+                axes.legend(handles=_handles(panel.looks), **place, frameon=False, fontsize="x-small")
             axes.set_title(_broken(panel.title, int(_TITLE / points * width / across)))
         for axes in grid[len(panels) :]:
             axes.set_visible(False)

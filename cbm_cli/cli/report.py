@@ -1,0 +1,32 @@
+"""``cbm report``: one page of results."""
+
+from pathlib import Path
+
+import click
+
+from cbm_cli.cli.common import note, results_argument
+
+
+@click.command()
+@results_argument
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="report.html",
+    show_default=True,
+    help="The HTML file; it needs no other file and no network.",
+)
+def report(results: Path, experiments: tuple[str, ...], output: Path) -> None:
+    """Write one HTML page of results: overview, tables, curves, filters, and the paper's values beside them.
+
+    The page can be filtered by scheme, sampler, data and learning rate, sorted, printed and sent as one file.
+    It also shows what is unfinished, what has diverged or failed and why, and which versions computed it.
+    """
+    from cbm_cli.report.page import write_report
+    from cbm_cli.results import Results
+
+    for warning in write_report(Results(results), experiments, output):
+        note(f"warning: {warning}")
+    note(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")

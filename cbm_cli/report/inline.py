@@ -1,0 +1,173 @@
+"""The pictures of a page: panels of curves and final values as SVG paths, filters as PNG in data URIs."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.image import imsave
+from matplotlib.ticker import EngFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from cbm_cli.arrays import read_npz
+from cbm_cli.errors import CbmError
+from cbm_cli.report.chosen import Chosen, Options
+from cbm_cli.report.curves import Ends, _limits, _measure
+from cbm_cli.report.learned import _data, _shape
+from cbm_cli.report.pictures import normalised, tile
+from cbm_cli.report.series import Curve, read_curves
+from cbm_cli.report.style import Look, looks_of
+from cbm_cli.report.values import Value
+from cbm_cli.statistics.layout import CellSettings, key_of, spelled
+from cbm_cli.text import text_of
+
+FILTERED = ("offsets", "sampler", "data", "learning_rate")  # settings that the page is filtered by
+WIDTH, HEIGHT = 2200, 1500  # of the curves, in units of the drawing
+SLOT = 110  # width of a method's final values, beside the curves
+_LETTER = 60  # width of a letter
+_UNITS = 36  # whose filters are shown, of a machine
+_MACHINES = 8
+
+
+def tags(cell: CellSettings) -> dict[str, str]:
+    """Return the settings of a cell that the page is filtered by."""
+    return {name: text_of(cell.get(name)) for name in FILTERED}
+
+
+def words(settings: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """Return settings as a title: methods and data by their label, others with their name."""
+    names = dict.fromkeys(("offsets", "sampler", "data"), "") | {"learning_rate": "η = "}
+    return ", ".join(
+        names.get(column, f"{column.replace('_', ' ')} ") + spelled(column, settings.get(column)).unicode
+        for column in columns
+    )
+
+
+class Line(NamedTuple):
+    """One method in one panel, as paths of the drawing."""
+
+    name: str
+    tags: Mapping[str, str]
+    colour: str
+    dashes: str
+    band: str
+    mean: str
+    finals: str  # dots
+    beyond: str  # marks at the edge, for values beyond it
+    title: str
+
+
+def picture(chosen: Chosen, values: Sequence[Value], points: int) -> dict[str, Any]:
+    """Return the panels of a data set: curves of at most so many points, and beside them the final values."""
+    drawn = read_curves(chosen, Options())
+    curves = [_thinned(curve, points) for curve in drawn.curves]
+    ends, last = _limits(curves, Options()), max(curve.trials.index[-1] for curve in curves)
+    keys = list(dict.fromkeys(curve.line for curve in curves))
+    looks = {key: _strokes(look) for key, look in looks_of(keys, drawn.lines).items()}
+    cells = {(key_of(c, drawn.lines), key_of(c, drawn.panels)): c for c in chosen.cells}
+    finals = {(value.line, value.panel): value.final for value in values}
+    panels: dict[str, list[Line]] = {}
+    for curve in curves:
+        cell = cells[curve.line, curve.panel]
+        paths = _paths(curve, finals[curve.line, curve.panel], keys.index(curve.line), ends, last)
+        line = Line(words(cell, drawn.lines), tags(cell), *looks[curve.line], *paths)
+        panels.setdefault(words(cell, drawn.panels), []).append(line)
+    ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values
+    x_ticks = [x for x in ticks(0, last) if 0 <= x <= last]
+    y_ticks = [(_down(y, ends), f"{y:.6g}") for y in ticks(ends.low, ends.high) if ends.low <= y <= ends.high]
+    return {
+        "panels": panels,
+        "legend": {words(dict(zip(drawn.lines, key, strict=True)), drawn.lines): looks[key] for key in keys},
+        "measure": _measure(drawn, [curves[0].metric]),
+        "x_ticks": [(_across(x, last), EngFormatter(sep="")(x)) for x in x_ticks],
+        "y_ticks": y_ticks,
+        "margin": _LETTER * max(len(text) + 1 for _, text in y_ticks),
+        "bound": _down(ends.bound, ends) if ends.bounded else None,
+        "cut": ends.cut,
+        "beyond": any(line.beyond for lines in panels.values() for line in lines),
+        "slots": len(keys),
+        "band": "quartiles" if curves[0].metric.better else "standard deviation",
+    }
+
+
+def _thinned(curve: Curve, points: int) -> Curve:
+    """Return a curve of at most so many evaluations, the first and the last among them."""
+    chosen = np.unique(np.linspace(0, len(curve.trials) - 1, points).round().astype(int))
+    return replace(curve, trials=curve.trials.iloc[chosen])
+
+
+def _strokes(look: Look) -> tuple[str, str]:
+    """Return colour and dashes as SVG names them; black becomes the colour of the text."""
+    colour, style = look["color"], look["linestyle"]
+    dashes = () if style == "-" else style[1]
+    return "currentColor" if colour == "#000000" else colour, " ".join(f"{1.6 * it:.3g}" for it in dashes)
+
+
+def _across(x: Any, last: float) -> Any:
+    return np.rint(np.asarray(x, dtype=float) / (last or 1) * WIDTH).astype(int)
+
+
+def _down(y: Any, ends: Ends) -> Any:
+    """Return where values stand, from the top; those far beyond the ends stand not so far."""
+    share = (ends.high - np.asarray(y, dtype=float)) / (ends.high - ends.low)
+    return np.rint(share.clip(-4, 4) * HEIGHT).astype(int)
+
+
+def _paths(curve: Curve, finals: NDArray, slot: int, ends: Ends, last: float) -> tuple[str, ...]:
+    """Return band, mean, dots, marks beyond the ends, and a title."""
+    x = _across(curve.trials.index, last)
+    low, high = (_down(edge, ends) for edge in curve.band())
+    band = _path(np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]])) + "z"
+    known, dots, beyond = finals[np.isfinite(finals)], "", ""
+    spread = np.linspace(-1, 1, len(known)) if len(known) > 1 else np.zeros(1)
+    places = np.rint(WIDTH + SLOT * (slot + 0.5 + 0.28 * spread)).astype(int)
+    for place, value in zip(places.tolist(), known, strict=False):
+        if ends.low <= value <= ends.high:
+            dots += f"M{place} {_down(value, ends)}h0"
+        else:
+            y, tip = (HEIGHT - 45, 40) if value < ends.low else (45, -40)
+            beyond += f"M{place - 22} {y}l22 {tip} 22 {-tip}z"
+    title = "no final value"
+    if known.size:
+        quartiles = np.quantile(known, [0.25, 0.5, 0.75])
+        title = f"quartiles of the final values: {', '.join(f'{value:.5g}' for value in quartiles)}"
+    return band, _path(x, _down(curve.mean, ends)), dots, beyond, title
+
+
+def _path(x: NDArray, y: NDArray) -> str:
+    steps = " ".join(f"{a} {b}" for a, b in zip(np.diff(x).tolist(), np.diff(y).tolist(), strict=True))
+    return f"M{x[0]} {y[0]}" + f"l{steps}" * bool(steps)
+
+
+def machines(chosen: Chosen, values: Sequence[Value], better: int) -> list[dict[str, Any]]:
+    """Return filters of the first layer of each method's machine with the best final value, as pictures."""
+    best: dict[Any, tuple[float, CellSettings, int]] = {}
+    for cell, value in zip(chosen.cells, values, strict=True):
+        scores = np.where(np.isfinite(value.final), value.final * (better or 1), -np.inf)
+        place = int(scores.argmax())
+        if scores[place] > best.get(value.line, (-np.inf,))[0]:
+            best[value.line] = float(scores[place]), cell, int(chosen.trials(cell)["trial"].iloc[place])
+    found = []
+    for _, cell, trial in [*best.values()][:_MACHINES]:
+        try:
+            weights = read_npz(chosen.store(cell).path(cell["run_id"], trial, ".npz"))["weights_0"]
+        except (CbmError, KeyError):
+            continue
+        image = _shape(Options(), _data(chosen, cell), len(weights))
+        rows = normalised(weights.T[:_UNITS])
+        filters = tile(np.array([row.reshape(image[:2], order=image.order) for row in rows]))
+        stream = io.BytesIO()
+        imsave(stream, filters, format="png", cmap="gray", vmin=0, vmax=1, metadata={"Software": None})
+        found.append(
+            {
+                "name": f"{words(cell, ['data', *chosen.lines, *chosen.panels])}, trial {trial}",
+                "tags": tags(cell),
+                "address": f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}",
+                "width": filters.shape[1],
+                "shown": len(rows),
+                "units": weights.shape[1],
+            }
+        )
+    return found
