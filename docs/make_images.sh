@@ -4,7 +4,8 @@
 #   docs/make_images.sh [RESULTS]
 #
 # RESULTS (default: results/) holds the experiments quickstart, natural-gradient, divergence-causes and
-# dbm-mnist-short of experiments.yaml, those of docs/gallery.md and the digits of docs/tutorial.md; a picture whose experiment is missing is left as it is.
+# dbm-mnist-short of experiments.yaml, those of docs/gallery.md, and digits of docs/tutorial.md; a picture whose
+# experiment is missing is left as it is.
 results=$(realpath "${1:-results/}")
 images=$(dirname "$0")/images
 cbm=${CBM:-cbm}
