@@ -3,6 +3,7 @@
 MkDocs calls `on_page_markdown` for each page; a page holds a marker where its generated part belongs.
 """
 
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,13 +29,16 @@ def commands() -> Iterator[str]:
     for command, context in walk(click.Context(main, info_name="cbm")):
         yield f"\n## {context.command_path}\n"
         yield f"```text\n{command.get_usage(context)}\n```\n"
-        yield click.formatting.wrap_text(
-            (command.help or "").replace("\b", ""), 10_000, preserve_paragraphs=True
-        )
-        records = [record for option in command.params if (record := option.get_help_record(context))]
-        if len(records) > 1:  # --help is in all of them
+        for part in (command.help or "").split("\n\n"):
+            text = textwrap.dedent(part.strip("\n")).strip()
+            yield (
+                f"```text{text[1:]}\n```\n" if text.startswith("\b") else f"{text}\n"
+            )  # Click's mark of a list
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        records = [record for one in options if (record := one.get_help_record(context))]
+        if records:
             yield "\n| option | meaning |\n|---|---|"
-            yield from (f"| `{name}` | {cell(text)} |" for name, text in records if "--help" not in name)
+            yield from (f"| `{name}` | {cell(text)} |" for name, text in records)
 
 
 def walk(context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
