@@ -4,8 +4,9 @@
 #   docs/make_images.sh [RESULTS]
 #
 # RESULTS (default: results/) holds the experiments quickstart, natural-gradient, divergence-causes and
-# dbm-mnist-short of experiments.yaml; a picture whose experiment is missing is left as it is.
-results=${1:-results/}
+# dbm-mnist-short of experiments.yaml, those of docs/gallery.md, and digits of docs/tutorial.md; a picture whose
+# experiment is missing is left as it is.
+results=$(realpath "${1:-results/}")
 images=$(dirname "$0")/images
 cbm=${CBM:-cbm}
 
@@ -21,3 +22,8 @@ if command -v chromium > /dev/null && $cbm report "$results" quickstart -o "$pag
         --screenshot="$images/report.png" "file://$page"
 fi
 rm -f "$page"
+
+# The pictures of these pages are drawn by the commands beside them.
+cd "$(dirname "$0")" && grep -h '^cbm plot .* -o [a-z-]*\.png$' \
+    tutorial.md gallery.md science/centering.md science/enhanced-gradient.md | sort -u |
+    sed "s|^cbm plot results |cbm plot $results |; s|^cbm |$cbm |; s| -o | -o images/|" | sh

@@ -1,0 +1,87 @@
+"""Build the reference pages of the site from the commands and the schema, so that they cannot be outdated.
+
+MkDocs calls `on_page_markdown` for each page; a page holds a marker where its generated part belongs.
+"""
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import yaml
+
+from cbm_cli.cli import main
+from cbm_cli.grid.schema import json_schema
+from cbm_cli.paper import FIGURES
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Return the page with its markers replaced."""
+    for make in (commands, grid_fields, figures):
+        marker = f"<!-- {make.__name__.replace('_', ' ')} -->"
+        if marker in markdown:
+            markdown = markdown.replace(marker, "\n".join(make()))
+    return markdown
+
+
+def commands() -> Iterator[str]:
+    """Write each command: what its help says, and a table of its options."""
+    for command, context in walk(click.Context(main, info_name="cbm")):
+        yield f"\n## {context.command_path}\n"
+        yield f"```text\n{command.get_usage(context)}\n```\n"
+        for part in (command.help or "").split("\n\n"):
+            text = textwrap.dedent(part.strip("\n")).strip()
+            yield (
+                f"```text{text[1:]}\n```\n" if text.startswith("\b") else f"{text}\n"
+            )  # Click's mark of a list
+        options = [one for one in command.params if isinstance(one, click.Option)]
+        records = [record for one in options if (record := one.get_help_record(context))]
+        if records:
+            yield "\n| option | meaning |\n|---|---|"
+            yield from (f"| `{name}` | {cell(text)} |" for name, text in records)
+
+
+def walk(context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+    """Yield the commands below a group that are no groups themselves."""
+    for name in context.command.list_commands(context):
+        command = context.command.get_command(context, name)
+        inside = click.Context(command, info_name=name, parent=context)
+        if isinstance(command, click.Group):
+            yield from walk(inside)
+        else:
+            yield command, inside
+
+
+def grid_fields() -> Iterator[str]:
+    """Write a table of the fields of an experiment, and one for the parts of each field that has some."""
+    definitions = json_schema()["$defs"]
+    properties = definitions["experiment"]["properties"]
+    yield from field_table(properties, definitions)
+    for name, field in properties.items():
+        parts = {one.partition(".")[2]: definitions[one] for one in definitions if one.startswith(f"{name}.")}
+        parts = {one: part for one, part in parts.items() if "axis" not in one} or field.get("properties")
+        if parts:
+            yield f"\n## {name}\n\n{field['description']}.\n"
+            yield from field_table(parts, definitions)
+
+
+def field_table(fields: dict[str, Any], definitions: dict[str, Any]) -> Iterator[str]:
+    """Write a row for each field: its name, what it means, the words it may be."""
+    yield "| field | meaning | values |\n|---|---|---|"
+    for name, field in fields.items():
+        words = (definitions.get(name, {}) | field).get("enum", [])
+        words = ["true", "false"] if True in words else words
+        shown = ", ".join(f"`{word}`" for word in words)
+        yield f"| `{name}` | {cell(field.get('description', ''))} | {shown} |"
+
+
+def figures() -> Iterator[str]:
+    """Write what each figure of the paper shows."""
+    yield "| figure | what the paper's shows |\n|---|---|"
+    for number, figure in yaml.safe_load(FIGURES.read_text(encoding="utf-8")).items():
+        yield f"| {number} | {cell(figure['shows'])} |"
+
+
+def cell(text: str) -> str:
+    """Return text for a cell of a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

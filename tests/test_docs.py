@@ -1,0 +1,136 @@
+"""What the README and the pages in docs tell a reader to type works."""
+
+import itertools
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from cbm_cli.cli import main
+from tests.builders import cbm
+
+ROOT = Path(__file__).parents[1]
+GRID = ROOT / "experiments.yaml"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r'^(<!-- not run: .*-->\n)?```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$', re.M | re.S)
+# Pages that are read and typed from top to bottom; pages in one list share a folder, to save time
+SHARED = ["tutorial.md", "gallery.md", "science/centering.md", "science/enhanced-gradient.md"]
+ALONE = [
+    str(path.relative_to(ROOT / "docs"))
+    for path in PAGES
+    if path.name == "python.md" or path.parent.name in ("how-to", "science")
+]
+FOLLOWED = [SHARED, *([page] for page in ALONE if page not in SHARED)]
+SMALLER = {  # the same, in less time
+    "epochs: 50": "epochs: 2",
+    "n_iter=5": "n_iter=1",
+    "jobs=1": "jobs=0",
+    "updates: 10000": "updates: 200",
+    "trials: 8": "trials: 2",
+    "updates=2000": "updates=200",
+    "temperatures 2000": "temperatures 100",
+    " --xlim 40000:40500": "",
+    "--trials 5": "",
+}
+
+
+def page_id(pages):
+    return "+".join(pages) if isinstance(pages, list) else str(pages.relative_to(ROOT))
+
+
+def commands(text):
+    """Return the words of every ``cbm`` line of the blocks of a page, fenced or indented."""
+    text = re.sub(r"\\\n\s*", "", text)
+    blocks = [body for _, language, _, body in FENCE.findall(text) if language == "sh"]
+    indented = re.findall(r"^    (cbm .*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    lines = [
+        part for block in [*blocks, *indented] for line in block.splitlines() for part in line.split(" && ")
+    ]
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("cbm ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_commands_and_their_options_exist(page):
+    for words in commands(page.read_text("utf-8")):
+        words = [word for word in words if word != "&"]
+        words = words[1 : words.index(">")] if ">" in words else words[1:]
+        command, context = main, click.Context(main, info_name="cbm")
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            assert words[0] in command.list_commands(context), f"{page}: cbm {' '.join(words)}"
+            command = command.get_command(context, words.pop(0))
+            context = click.Context(command, parent=context)
+        try:
+            command.make_parser(context).parse_args(list(words))
+        except click.UsageError as error:
+            pytest.fail(f"{page.name}: cbm {' '.join(words)}: {error.format_message()}")
+        if words[:1] == ["experiments.yaml"]:
+            grid = yaml.load(GRID.read_text("utf-8"), yaml.BaseLoader)
+            names = itertools.takewhile(re.compile(r"[a-z][a-z0-9-]+").fullmatch, words[1:])
+            assert set(names) <= {*grid["experiments"], *grid["groups"]}
+
+
+def follow(line):
+    """Do what a line of a shell block does, in this process."""
+    words = shlex.split(line, comments=True)
+    if words[:1] == ["python"]:
+        runpy.run_path(words[1])
+        return
+    assert words[0] == "cbm", f"mark the block as not run: {line}"
+    words, target = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
+    if words[1] == "run" and "-j" not in words:
+        words += ["-j", "0"]
+    if words[:3] == ["cbm", "run", "experiments.yaml"]:
+        words[3:3] = [
+            "--trials",
+            "2",
+            "--set",
+            "updates=200",
+        ]  # what the line says itself comes later and counts
+    result = cbm(*words[1:])
+    if target:
+        Path(target).write_text(result.stdout, "utf-8")
+
+
+@pytest.mark.parametrize("pages", FOLLOWED, ids=page_id)
+def test_pages_can_be_followed_to_the_letter(pages, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("experiments.yaml").write_text(GRID.read_text("utf-8"), "utf-8")
+    names = {}
+    for page in pages:
+        for unrun, language, title, body in FENCE.findall((ROOT / "docs" / page).read_text("utf-8")):
+            for long, short in SMALLER.items():
+                body = body.replace(long, short)
+            if unrun:
+                continue
+            if title:
+                Path(title).write_text(body, "utf-8")
+            elif language == "python":
+                exec(compile(body, page, "exec"), names)
+            elif language == "sh":
+                for line in body.splitlines():
+                    follow(line)
+
+
+def test_grids_on_other_pages_can_be_read(tmp_path):
+    """The other YAML blocks that are whole grids."""
+    for page in PAGES:
+        for unrun, language, title, body in FENCE.findall(page.read_text("utf-8")):
+            if language == "yaml" and body.startswith("experiments:") and not (unrun or title):
+                (tmp_path / "grid.yaml").write_text(body, "utf-8")
+                names = list(yaml.load(body, yaml.BaseLoader)["experiments"])
+                listed = cbm("run", tmp_path / "grid.yaml", "--list").stdout
+                assert all(name in listed for name in names)
+
+
+def test_commands_of_the_site_are_all_commands(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import hooks
+
+    text = hooks.on_page_markdown("<!-- commands -->\n<!-- grid fields -->\n<!-- figures -->")
+    assert "<!--" not in text
+    assert {f"## cbm {name}" for name in main.commands} - {"## cbm data"} <= set(text.splitlines())
+    assert "| `learning_rate` |" in text
