@@ -28,9 +28,16 @@ def start(*command, path=ROOT, **options):
         [sys.executable, "-m", *map(str, command)],
         env=environment | options.pop("env", {}),
         start_new_session=True,
+        preexec_fn=_heed_signals,
         text=True,
         **{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | options,
     )
+
+
+def _heed_signals():
+    """Undo what a shell does for a job in the background, which ignores some signals."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def start_cbm(*arguments, **options):

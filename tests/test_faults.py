@@ -16,8 +16,8 @@ from tests.processes import ROOT, LoopbackCluster, children, end_group, start_cb
 
 pytestmark = pytest.mark.slow
 SHORT = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "[00, dd]")  # 4 trials
-SLOW = SHORT.replace("updates: 100", "updates: 250000").replace("every: 20", "every: 125000")
-SLOW = SLOW.replace("trials: 2", "trials: 4")  # 8 trials of half a second
+SLOW = SHORT.replace("updates: 100", "updates: 150000").replace("every: 20", "every: 75000")
+SLOW = SLOW.replace("trials: 2", "trials: 4")  # 8 trials of a third of a second
 LONG = SHORT.replace("updates: 100", "updates: 800000").replace("every: 20", "every: 400000")
 LONG = LONG.replace("trials: 2", "trials: 1")  # 2 trials of a few seconds
 
@@ -92,7 +92,8 @@ def test_a_run_that_is_ended_goes_on_with_the_same_command(grid, undisturbed, ho
     pids = children(main.pid)
     end, code = MAIN[how]
     end(main)
-    assert main.wait(10) == code
+    ended = main.wait(10)
+    assert ended == code or (how == "Ctrl-C twice" and ended == -signal.SIGINT)  # as it was ending
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 10)
     kept = finished()
     assert 1 <= len(kept) < 8
