@@ -10,8 +10,8 @@ import yaml
 from cbm_cli.cli.figure import _part
 from cbm_cli.grid.read import read_grid
 from cbm_cli.paper import FIGURES
+from cbm_cli.report.finals import Ranks, groups_of, ranks_of
 from cbm_cli.report.kinds import KINDS
-from cbm_cli.report.values import Ranks, groups_of, ranks_of
 from cbm_cli.statistics.layout import select
 from tests.builders import cbm
 

@@ -15,11 +15,11 @@ from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Chosen, Options
 from cbm_cli.report.curves import Ends, _limits, _measure
+from cbm_cli.report.finals import CellValues
 from cbm_cli.report.learned import _data, _shape
 from cbm_cli.report.pictures import normalised, tile
 from cbm_cli.report.series import Curve, read_curves
 from cbm_cli.report.style import Look, looks_of
-from cbm_cli.report.values import Value
 from cbm_cli.statistics.layout import CellSettings, key_of, spelled
 from cbm_cli.text import text_of
 
@@ -59,7 +59,7 @@ class Line(NamedTuple):
     title: str
 
 
-def picture(chosen: Chosen, values: Sequence[Value], points: int) -> dict[str, Any]:
+def picture(chosen: Chosen, values: Sequence[CellValues], points: int) -> dict[str, Any]:
     """Return the panels of a data set: curves of at most so many points, and beside them the final values."""
     drawn = read_curves(chosen, Options())
     curves = [_thinned(curve, points) for curve in drawn.curves]
@@ -141,7 +141,7 @@ def _path(x: NDArray, y: NDArray) -> str:
     return f"M{x[0]} {y[0]}" + f"l{steps}" * bool(steps)
 
 
-def machines(chosen: Chosen, values: Sequence[Value], better: int) -> list[dict[str, Any]]:
+def machines(chosen: Chosen, values: Sequence[CellValues], better: int) -> list[dict[str, Any]]:
     """Return filters of the first layer of each method's machine with the best final value, as pictures."""
     best: dict[Any, tuple[float, CellSettings, int]] = {}
     for cell, value in zip(chosen.cells, values, strict=True):

@@ -14,7 +14,7 @@ from cbm_cli.results import Results
 _CURVES = ("curves", "curves_drawing")
 _KINDS = {
     "curves": _CURVES,
-    "finals": ("values", "finals_drawing"),
+    "finals": ("finals", "finals_drawing"),
     "norms": _CURVES,
     "offsets": _CURVES,
     "angles": _CURVES,
@@ -22,8 +22,8 @@ _KINDS = {
     "activity": ("learned", "activity_drawing"),
     "samples": ("learned", "samples_drawing"),
     "data": ("learned", "data_drawing"),
-    "heatmap": ("values", "heatmap_drawing"),
-    "critical-difference": ("values", "critical_drawing"),
+    "heatmap": ("finals", "heatmap_drawing"),
+    "critical-difference": ("finals", "critical_drawing"),
 }
 KINDS = tuple(_KINDS)
 PRESETS = ("norms", "offsets", "angles")

@@ -18,8 +18,8 @@ import pandas as pd
 import cbm_cli
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Options, choose
+from cbm_cli.report.finals import read_values
 from cbm_cli.report.inline import FILTERED, HEIGHT, SLOT, WIDTH, machines, picture, tags, words
-from cbm_cli.report.values import read_values
 from cbm_cli.results import Results, Store
 from cbm_cli.results.inventory import list_runs
 from cbm_cli.results.writing import write_atomically

@@ -21,7 +21,7 @@ from cbm_cli.text import count, did_you_mean
 ALPHA = 0.05
 
 
-class Value(NamedTuple):
+class CellValues(NamedTuple):
     """The values of the trials of a cell, in the table's scale."""
 
     line: Key
@@ -31,7 +31,7 @@ class Value(NamedTuple):
     final: NDArray[np.float64]
 
 
-def read_values(chosen: Chosen, options: Options) -> tuple[list[Value], Metric]:
+def read_values(chosen: Chosen, options: Options) -> tuple[list[CellValues], Metric]:
     """Return the values of a metric, and the metric.
 
     Raises CbmError for an unknown metric or more than one, IncompleteError if nothing was evaluated.
@@ -59,7 +59,9 @@ def read_values(chosen: Chosen, options: Options) -> tuple[list[Value], Metric]:
             for end in ends
         )
         values = (np.asarray(column, dtype=float) * scale for column in (best, final))
-        found.append(Value(key_of(cell, chosen.lines), key_of(cell, chosen.panels), cell["data"], *values))
+        found.append(
+            CellValues(key_of(cell, chosen.lines), key_of(cell, chosen.panels), cell["data"], *values)
+        )
     return found, metric
 
 
@@ -96,7 +98,11 @@ def finals_drawing(results: Results, experiments: Sequence[str], options: Option
 
 
 def _draw_finals(
-    values: Sequence[Value], names: Sequence[str], looks: Mapping[Key, Look], options: Options, axes: Axes
+    values: Sequence[CellValues],
+    names: Sequence[str],
+    looks: Mapping[Key, Look],
+    options: Options,
+    axes: Axes,
 ) -> None:
     for place, value in enumerate(values):
         look = looks[value.line]
@@ -165,7 +171,7 @@ def _names(columns: Sequence[str], key: Key) -> str:
     return ", ".join(filter(None, map(named, columns, key)))
 
 
-def _mean(value: Value, options: Options) -> float:
+def _mean(value: CellValues, options: Options) -> float:
     trials = value.final if options.statistic == "final" else value.best
     finite = trials[np.isfinite(trials)]
     return float(finite.mean()) if finite.size else math.nan
