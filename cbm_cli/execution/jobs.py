@@ -257,6 +257,7 @@ def _jobs_of(
     cells = []
     for cell in experiment.cells:
         what = {
+            "stores": (store,),
             "run_id": names.run_id(experiment, cell),
             "data": names.datasets[cell.data],
             "pretraining": names.pretraining(experiment, cell),
@@ -266,7 +267,7 @@ def _jobs_of(
         cells.append((what, names.start(experiment, cell)))
     for index, trial in enumerate(experiment):
         what, start = cells[index % len(cells)]
-        yield Job(trial=trial, stores=(store,), start=start and start.of(trial.number), **what), start
+        yield Job(trial=trial, start=start and start.of(trial.number), **what), start
 
 
 def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], finished: "_Finished") -> None:

@@ -353,7 +353,7 @@ def _check_evaluation(settings: Settings) -> None:
         raise Misfit("evaluate", f"method cost is for auto encoders; write exact or ais for the {kind}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trial:
     """One training run: a cell's settings and the number that decides its seed.
 
