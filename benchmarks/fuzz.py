@@ -34,8 +34,8 @@ with atheris.instrument_imports(include=["cbm_cli"]):
     from cbm_cli.grid.names import Sampler, Scheme
     from cbm_cli.grid.read import read_grid
     from cbm_cli.machines.files import read_machine
-    from cbm_cli.results import Results, store
-    from cbm_cli.results.store import read_progress
+    from cbm_cli.results import Results, read_progress, store
+    from cbm_cli.results import contents as sealing
 
 import numpy as np
 from scipy.io import savemat
@@ -98,7 +98,7 @@ ROOM = 2**24  # bytes of an unpacked file, instead of a gigabyte: faster
 
 def results() -> tuple[Callable[[bytes], object], list[bytes]]:
     """Read a results folder with a changed file: the first byte of an input says which one."""
-    store._sha256 = lambda content: "0" * 64  # else few inputs get behind the checksums
+    store.sha256 = sealing.sha256 = lambda content: "0" * 64  # else few inputs get behind the checksums
     folder = Path(tempfile.mkdtemp(prefix="cbm-fuzz-"))
     atexit.register(shutil.rmtree, folder)
     grid = folder / "grid.yaml"

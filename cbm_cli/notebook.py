@@ -30,8 +30,8 @@ from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
 from cbm_cli.results import Results
+from cbm_cli.results.contents import read_csv
 from cbm_cli.results.inventory import best_machine, telling_apart
-from cbm_cli.results.store import TEXT_COLUMNS
 from cbm_cli.results.writing import locked, write_atomically
 from cbm_cli.text import count
 
@@ -337,7 +337,6 @@ class ResultFrames:
         ``choices`` are those of the command: ``metric``, ``statistic``, ``best``, ``test``, ``alpha``,
         ``correction``.
         """
-        import pandas as pd
 
         from cbm_cli.statistics import build_table
 
@@ -346,7 +345,7 @@ class ResultFrames:
         axes = {name: names for name, names in axes.items() if names is not None}
         table = build_table(store.summary(), store.manifest(), axes=axes, **choices)
         text = table.document().render("csv")
-        return pd.read_csv(io.StringIO(text), dtype=dict.fromkeys(TEXT_COLUMNS, str))
+        return read_csv(io.StringIO(text))
 
     def best(self, experiment: str | None = None, metric: str | None = None) -> TrainedMachine:
         """Return the machine whose path ``cbm best`` prints."""

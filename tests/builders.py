@@ -23,7 +23,7 @@ from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import Settings
 from cbm_cli.reference import states
 from cbm_cli.results import Outcome, Progress
-from cbm_cli.results.store import _sealed
+from cbm_cli.results.contents import sealed
 
 GRID = """
 defaults: {trials: 2, seed: 5}
@@ -93,7 +93,7 @@ def put_machine(store, run_id, number, arrays):
     record, path = store._record(run_id, number), store.path(run_id, number, ".npz")
     np.savez(path, **arrays)
     record["sha256"][".npz"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    store.path(run_id, number, ".json").write_bytes(_sealed(record))
+    store.path(run_id, number, ".json").write_bytes(sealed(record))
 
 
 def summary(folder, experiment="bars"):

@@ -16,8 +16,8 @@ from cbm_cli.archives import Archive, open_archive, write_archive
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import jobs
 from cbm_cli.results import Results, Store
+from cbm_cli.results.contents import sealed
 from cbm_cli.results.filing import Filing
-from cbm_cli.results.store import _sealed
 from cbm_cli.results.writing import locked, write_atomically
 from tests.builders import GRID, cbm, summary
 
@@ -274,7 +274,7 @@ def test_a_damaged_manifest_is_named_and_written_again(packed, harm):
     text = {"value": path.read_text().replace('"trials": 2', '"trials": 3'), "cut": "{", "list": "[1]"}
     manifest = packed.manifest()
     manifest["cells"][0]["run_id"] = "../../elsewhere"  # a manifest that someone else made
-    text |= {"path": _sealed(manifest).decode(), "no cells": _sealed({"format": 2}).decode()}
+    text |= {"path": sealed(manifest).decode(), "no cells": sealed({"format": 2}).decode()}
     path.write_text(text[harm])
     assert f"{path}: damaged; cbm run writes it again" in cbm("table", "out", code=2).stderr
     assert "All 8 trials are done" in run("out")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cbm_cli.results import Results
-from cbm_cli.results.store import _sealed
+from cbm_cli.results.contents import sealed
 from tests.builders import cbm
 
 TOYS = """
@@ -65,7 +65,7 @@ def change_manifest(results, change):
     """Change the manifest of the experiment bars."""
     manifest = Results(results).store("bars").manifest()
     change(manifest)
-    (results / "bars" / "manifest.json").write_bytes(_sealed(manifest))
+    (results / "bars" / "manifest.json").write_bytes(sealed(manifest))
 
 
 def without_trials(results):
@@ -145,7 +145,7 @@ def test_mixed_versions_are_shown_with_a_warning(results):
     run = store.manifest()["cells"][0]["run_id"]
     record = store._record(run, 2)
     record["row"]["kernel_version"] = 99
-    store.files.write(f"trials/{run}/trial-002.json", _sealed(record))
+    store.files.write(f"trials/{run}/trial-002.json", sealed(record))
     text = page_of(results, "bars", note="kernel versions").read_text("utf-8")
     assert re.search(
         r'class="warning"[^>]*>Warning: .*kernel versions: .*\(47 trials\), 99 \(1 trial\)', text

@@ -341,7 +341,7 @@ def _say_what_next(agenda: Agenda, output: Path) -> None:
     ]
     for store in agenda.stores.values():
         try:
-            compare(store.summary())
+            compare(store.first_trials())
         except CbmError:  # no published value is of such a trial
             continue
         lines.append(f"{cbm} compare{folder}")

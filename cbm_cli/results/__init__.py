@@ -7,8 +7,8 @@ from types import ModuleType
 from cbm_cli.results.folder import Results, label
 from cbm_cli.results.identity import pretraining_id, run_id
 from cbm_cli.results.metrics import Metric, default_metric, measured
-from cbm_cli.results.outcome import Outcome, Progress
-from cbm_cli.results.store import Store, read_progress
+from cbm_cli.results.outcome import Outcome, Progress, read_progress
+from cbm_cli.results.store import Store
 
 __all__ = [
     "Metric",

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results.store import TEXT_COLUMNS, Store
+from cbm_cli.results.contents import read_csv
+from cbm_cli.results.store import Store
 from cbm_cli.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -68,14 +69,13 @@ class Results:
 
     def _kept(self, path: Path) -> "pd.DataFrame":
         """The summary in a file; CbmError if it has changed since it was kept."""
-        import pandas as pd
 
         digest, sums = hashlib.sha256(path.read_bytes()).hexdigest(), self.folder / "SHA256SUMS"
         if f"{digest}  {path.name}" not in (sums.read_text() if sums.exists() else "").splitlines():
             raise CbmError(
                 f"{path}: is not the file that {sums} names; restore it, or keep the results again"
             )
-        frame = pd.read_csv(path, dtype=dict.fromkeys(TEXT_COLUMNS, str))
+        frame = read_csv(path)
         return frame.assign(experiment=path.name.removesuffix(".csv.gz"))
 
 

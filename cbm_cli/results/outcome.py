@@ -1,10 +1,17 @@
 """What a trial results in: its outcome, or its progress when it is interrupted."""
 
+import json
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cbm_cli.archives import is_file
+from cbm_cli.arrays import read_npz
+from cbm_cli.errors import CbmError
+from cbm_cli.kernels.machine import State
 
 Machine = dict[str, NDArray[Any]]  # in the documented form of machine files
 _BEST = {"_log_likelihood": 1, "_bound": 1, "_cost": -1}  # whether more or less of a metric is better
@@ -30,6 +37,56 @@ class Progress:
         """Return a copy that does not change when the original is trained and evaluated."""
         state = self.state and type(self.state)(*(array.copy() for array in self.state))
         return replace(self, state=state, curve=[*self.curve], records=[*self.records])
+
+    def arrays(self) -> Machine:
+        """Return the arrays of a progress file, which `read_progress` reads."""
+        groups = {
+            "state": self.state._asdict(),
+            "best": self.best_machine or {},
+            "pending": self.pending,
+            "pretrained": self.pretrained,
+        }
+        arrays = {f"{group}_{name}": a for group, held in groups.items() for name, a in held.items()}
+        return arrays | {
+            "update": np.array(self.update),
+            "curve": np.array(self.curve, dtype=np.float64),
+            "seconds": np.array(self.seconds),
+            "recorded": np.array(self.recorded, dtype=np.str_),
+            "records": np.concatenate(self.records) if self.records else np.empty(0),
+            "stage": np.array(self.stage),
+            "computer": np.array(json.dumps(self.computer)),
+        }
+
+
+def read_progress(path: Path, start: str = "") -> Progress | None:
+    """Read the progress of a trial that started from ``start``; None without a file or for another start."""
+    if not is_file(path):
+        return None
+    try:
+        arrays = read_npz(path)
+        if str(arrays.get("start", "")) != start:
+            return None
+        return Progress(
+            State(**_group(arrays, "state")),
+            int(arrays["update"]),
+            arrays["curve"].tolist(),
+            _group(arrays, "best") or None,
+            float(arrays["seconds"]),
+            tuple(arrays["recorded"].tolist()),
+            [arrays["records"]] if arrays["records"].size else [],
+            _group(arrays, "pending"),
+            int(arrays["stage"]),
+            _group(arrays, "pretrained"),
+            json.loads(str(arrays.get("computer", "{}"))),
+        )
+    except (CbmError, ValueError, KeyError, TypeError):
+        raise CbmError(f"{path}: was cut short or damaged; this trial starts afresh") from None
+
+
+def _group(arrays: Machine, prefix: str) -> Machine:
+    """The arrays whose name starts with a prefix, without the prefix."""
+    start = f"{prefix}_"
+    return {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
 
 
 @dataclass(frozen=True)

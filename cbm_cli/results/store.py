@@ -18,16 +18,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import cbm_cli
-from cbm_cli.archives import is_file, numbers_of
+from cbm_cli.archives import numbers_of
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels import KERNEL_VERSION
-from cbm_cli.kernels.machine import State
+from cbm_cli.results.contents import csv_of, packed, read_csv, sealed, sha256, unsealed
 from cbm_cli.results.filing import SMALL, Filing
-from cbm_cli.results.outcome import Machine, Outcome, Progress
+from cbm_cli.results.outcome import Machine, Outcome, Progress, read_progress
 from cbm_cli.results.writing import locked, replacing, write_atomically, write_if_changed
 
 if TYPE_CHECKING:
@@ -36,16 +35,10 @@ if TYPE_CHECKING:
     from cbm_cli.grid.settings import Experiment, Settings, Trial
 
 FORMAT = 2  # of the files below; newer ones are refused; 1, of cbm 0.1.0, has fewer checksums
-# Columns that are text even where they look like numbers: the scheme 00, the version 2.4.
-TEXT_COLUMNS = (
-    *("experiment", "run_id", "data", "offsets", "sampler", "batch", "pretraining_offsets", "record_units"),
-    *("cbm_version", "kernel_version", "numpy_version", "numba_version"),
-)
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
 # The files of a finished trial; the CSV comes last, because it marks a trial finished.
 _OF_A_TRIAL = (".npz", ".best.npz", ".records.csv", ".json", ".csv")
 Keys = list[tuple[str, int]]  # run-ids and numbers of trials
-_SEAL = b', "checksum": "'
 
 
 @dataclass(frozen=True)
@@ -80,22 +73,22 @@ class Store:
         this one; ``start`` the SHA-256 of the machine file that the trial started from.
         """
         contents = {
-            ".npz": _packed(outcome.machine),
-            ".best.npz": outcome.best_machine and _packed(outcome.best_machine),
-            ".records.csv": outcome.records is not None and _csv(outcome.recorded, outcome.records),
-            ".csv": _csv(outcome.columns, outcome.curve),
+            ".npz": packed(outcome.machine),
+            ".best.npz": outcome.best_machine and packed(outcome.best_machine),
+            ".records.csv": outcome.records is not None and csv_of(outcome.recorded, outcome.records),
+            ".csv": csv_of(outcome.columns, outcome.curve),
         }
         contents = {suffix: content for suffix, content in contents.items() if content}
-        record = {"format": FORMAT, "sha256": {suffix: _sha256(c) for suffix, c in contents.items()}}
+        record = {"format": FORMAT, "sha256": {suffix: sha256(c) for suffix, c in contents.items()}}
         record |= {"start_sha256": start} if start else {}
         record["computer"] = outcome.computer
         record["row"] = self._row(run_id, trial, outcome)
         ends = {}
         if course and outcome.end:
-            end = _arrays_of(replace(outcome.end, seconds=0.0)) | {"start": np.array(start)}
+            end = replace(outcome.end, seconds=0.0).arrays() | {"start": np.array(start)}
             name = f"ends/{course}/trial-{trial.number:03d}-{outcome.end.update}.npz"
-            ends[name] = _packed(end, small=True)
-        self._write(run_id, trial.number, contents | {".json": _sealed(record)}, ends)
+            ends[name] = packed(end, small=True)
+        self._write(run_id, trial.number, contents | {".json": sealed(record)}, ends)
         for suffix in (".state.npz", ".error.txt"):
             (self.folder / _name(run_id, trial.number, suffix)).unlink(missing_ok=True)
 
@@ -138,7 +131,7 @@ class Store:
         """Add columns to the row of a finished trial, or replace columns of the same name."""
         record = self._record(run_id, number)
         record["row"] |= {name: _plain(value) for name, value in columns.items()}
-        name, content = _name(run_id, number, ".json"), _sealed(record)
+        name, content = _name(run_id, number, ".json"), sealed(record)
         if (self.folder / name).exists():
             self.files.write(name, content)
         else:  # it is in an archive
@@ -149,7 +142,7 @@ class Store:
         record = other._record(run_id, number)
         record["row"]["experiment"] = self.experiment
         contents = {suffix: other._read(run_id, number, suffix) for suffix in record["sha256"]}
-        self._write(run_id, number, contents | {".json": _sealed(record)})
+        self._write(run_id, number, contents | {".json": sealed(record)})
 
     def pack(self) -> list[str]:
         """Pack small trials into archives, at the beginning and the end of a run; return what is damaged."""
@@ -166,14 +159,14 @@ class Store:
 
     def write_progress(self, run_id: str, number: int, progress: Progress, start: str = "") -> None:
         """Write the progress of an unfinished trial; ``start`` as for `write`."""
-        arrays = _arrays_of(progress) | {"start": np.array(start)}
-        self.files.write(_name(run_id, number, ".state.npz"), _packed(arrays))
+        arrays = progress.arrays() | {"start": np.array(start)}
+        self.files.write(_name(run_id, number, ".state.npz"), packed(arrays))
 
     def write_pretrained(self, pretraining: str, number: int, machine: Machine) -> None:
         """Write the layers that a trial has pre-trained, for all trials that share them."""
         path = self._pretrained_path(pretraining, number)
         if machine and not path.exists():
-            write_atomically(path, _packed(machine))
+            write_atomically(path, packed(machine))
 
     def write_manifest(
         self,
@@ -205,7 +198,7 @@ class Store:
             "git_commit": commit,
             "machine": {"system": platform.platform(), "python": platform.python_version()} | computer(),
         }
-        write_if_changed(self.folder / "manifest.json", _sealed(manifest, indent=1))
+        write_if_changed(self.folder / "manifest.json", sealed(manifest, indent=1))
 
     def write_summary(self) -> None:
         """Write summary.csv from the records of the finished trials of the grid that was last run."""
@@ -227,7 +220,7 @@ class Store:
         path = self.folder / "summary.csv"
         with suppress(OSError):
             content, seal = path.read_bytes(), (self.folder / "summary.sha256").read_bytes()
-            if path.stat().st_mtime_ns >= newest and seal == _summary_seal(_sha256(content), keys):
+            if path.stat().st_mtime_ns >= newest and seal == _summary_seal(sha256(content), keys):
                 return content
         return None
 
@@ -333,7 +326,7 @@ class Store:
         """The record of a finished trial; CbmError if it is damaged."""
         name = _name(run_id, number, ".json")
         try:
-            record = _unsealed(self.files.read(name))
+            record = unsealed(self.files.read(name))
             if "sha256" not in record:  # of format 1
                 others = (".npz", ".best.npz", ".records.csv")
                 there = [end for end in others if (self.folder / _name(run_id, number, end)).exists()]
@@ -351,7 +344,7 @@ class Store:
             if expected == "":  # no checksum in format 1, but an NPZ file has its own
                 if suffix.endswith(".npz") and zipfile.ZipFile(io.BytesIO(content)).testzip():
                     raise ValueError
-            elif _sha256(content) != expected:
+            elif sha256(content) != expected:
                 raise ValueError
         except FileNotFoundError:
             raise CbmError(f"{self.files.path(name)}: missing") from None
@@ -367,7 +360,7 @@ class Store:
         if not path.exists():
             raise CbmError(f"{path}: missing; was {self.folder} written by cbm run?")
         try:
-            manifest = _unsealed(path.read_bytes())
+            manifest = unsealed(path.read_bytes())
             if manifest["format"] > FORMAT:
                 newer = manifest["versions"]["cbm"]
                 raise CbmError(f"{path}: written by a newer cbm ({newer}); update this one")
@@ -383,21 +376,25 @@ class Store:
 
         A summary.csv that is missing, damaged or older than a record is first written anew.
         """
-        import pandas as pd
-
         keys, newest = self._finished_trials()
-        if not keys:
-            return pd.DataFrame()
-        current = self._current(keys, newest)
-        if current is None:
+        current = self._current(keys, newest) if keys else None
+        if keys and current is None:
             with suppress(CbmError, OSError), locked(self.folder.parent):  # unless someone else writes here
                 self.write_summary()
                 current = (self.folder / "summary.csv").read_bytes()
-        if current is None:
-            text = io.StringIO()
-            self._write_rows(keys, text)
-            current = text.getvalue().encode()
-        return pd.read_csv(io.BytesIO(current), dtype=dict.fromkeys(TEXT_COLUMNS, str))
+        return self._frame(keys) if current is None else read_csv(io.BytesIO(current))
+
+    def first_trials(self) -> "pd.DataFrame":
+        """Return the row of one finished trial of each cell, without reading the others."""
+        keys, _ = self._finished_trials()
+        return self._frame([*{key[0]: key for key in reversed(keys)}.values()])
+
+    def _frame(self, keys: Keys) -> "pd.DataFrame":
+        import pandas as pd
+
+        text = io.StringIO()
+        self._write_rows(keys, text)
+        return read_csv(io.StringIO(text.getvalue())) if keys else pd.DataFrame()
 
     def _finished_trials(self) -> tuple[Keys, int]:
         """Finished trials of the grid's cells in their order, and when the newest record was written (ns)."""
@@ -452,111 +449,14 @@ def _name(run_id: str, number: int, suffix: str) -> str:
     return f"trials/{run_id}/trial-{number:03d}{suffix}"
 
 
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _summary_seal(digest: str, keys: Keys) -> bytes:
-    """The content of summary.sha256: the SHA-256 of summary.csv, and of the names of its trials."""
-    return f"{digest}  summary.csv\n{_sha256(json.dumps(keys).encode())}  its trials\n".encode()
-
-
-def _sealed(record: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """JSON of a record that ends with the SHA-256 of everything before it."""
-    content = json.dumps(record, indent=indent).encode().removesuffix(b"}").rstrip()
-    return content + _SEAL + _sha256(content).encode() + b'"}'
-
-
-def _unsealed(content: bytes) -> dict[str, Any]:
-    """The record in sealed JSON; ValueError if it has changed. Format 1 has no seals."""
-    record, before = json.loads(content), content.rpartition(_SEAL)[0]
-    if not isinstance(record, dict) or record.get("checksum") != (_sha256(before) if before else None):
-        raise ValueError
-    if record.pop("checksum", None) is None and record.get("format") != 1:
-        raise ValueError
-    return record
-
-
-def read_progress(path: Path, start: str = "") -> Progress | None:
-    """Read the progress of a trial that started from ``start``; None without a file or for another start."""
-    if not is_file(path):
-        return None
-    try:
-        arrays = read_npz(path)
-        if str(arrays.get("start", "")) != start:
-            return None
-        return Progress(
-            State(**_group(arrays, "state")),
-            int(arrays["update"]),
-            arrays["curve"].tolist(),
-            _group(arrays, "best") or None,
-            float(arrays["seconds"]),
-            tuple(arrays["recorded"].tolist()),
-            [arrays["records"]] if arrays["records"].size else [],
-            _group(arrays, "pending"),
-            int(arrays["stage"]),
-            _group(arrays, "pretrained"),
-            json.loads(str(arrays.get("computer", "{}"))),
-        )
-    except (CbmError, ValueError, KeyError, TypeError):
-        raise CbmError(f"{path}: was cut short or damaged; this trial starts afresh") from None
-
-
-def _arrays_of(progress: Progress) -> Machine:
-    groups = {
-        "state": progress.state._asdict(),
-        "best": progress.best_machine or {},
-        "pending": progress.pending,
-        "pretrained": progress.pretrained,
-    }
-    arrays = {f"{group}_{name}": a for group, held in groups.items() for name, a in held.items()}
-    return arrays | {
-        "update": np.array(progress.update),
-        "curve": np.array(progress.curve, dtype=np.float64),
-        "seconds": np.array(progress.seconds),
-        "recorded": np.array(progress.recorded, dtype=np.str_),
-        "records": np.concatenate(progress.records) if progress.records else np.empty(0),
-        "stage": np.array(progress.stage),
-        "computer": np.array(json.dumps(progress.computer)),
-    }
-
-
-def _group(arrays: Machine, prefix: str) -> Machine:
-    """The arrays whose name starts with a prefix, without the prefix."""
-    start = f"{prefix}_"
-    return {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
-
-
-def _packed(arrays: Machine, small: bool = False) -> bytes:
-    """An NPZ file of arrays; a small one takes a third of the time of numpy.savez."""
-    stream = io.BytesIO()
-    if sum(array.nbytes for array in arrays.values()) > SMALL:
-        (np.savez_compressed if small else np.savez)(stream, **arrays)
-        return stream.getvalue()
-    with zipfile.ZipFile(stream, "w") as file:
-        for name, array in arrays.items():
-            content = _npy_header(array.dtype.str, array.shape) + array.tobytes()
-            file.writestr(zipfile.ZipInfo(f"{name}.npy"), content)
-    return stream.getvalue()
-
-
-@lru_cache
-def _npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
-    stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": kind, "fortran_order": False, "shape": shape})
-    return stream.getvalue()
-
-
 @lru_cache
 def _settings_row(settings: "Settings") -> dict[str, Any]:
     return settings.row()
 
 
-def _csv(columns: Sequence[str], rows: NDArray[np.float64]) -> bytes:
-    forms = {"update": "{:.0f}".format, "epoch": "{:.10g}".format}
-    own = [forms.get(name, repr) for name in columns]
-    lines = (",".join(form(value) for form, value in zip(own, row, strict=True)) for row in rows.tolist())
-    return "".join(f"{line}\n" for line in (",".join(columns), *lines)).encode()
+def _summary_seal(digest: str, keys: Keys) -> bytes:
+    """The content of summary.sha256: the SHA-256 of summary.csv, and of the names of its trials."""
+    return f"{digest}  summary.csv\n{sha256(json.dumps(keys).encode())}  its trials\n".encode()
 
 
 def _plain(value: float) -> float | str:

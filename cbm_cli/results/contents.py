@@ -1,0 +1,82 @@
+"""What files of results contain: sealed JSON, arrays as NPZ, and CSV."""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbm_cli.results.filing import SMALL
+from cbm_cli.results.outcome import Machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Columns that are text even where they look like numbers: the scheme 00, the version 2.4.
+_TEXTS = (
+    *("experiment", "run_id", "data", "offsets", "sampler", "batch", "pretraining_offsets", "record_units"),
+    *("cbm_version", "kernel_version", "numpy_version", "numba_version"),
+)
+_SEAL = b', "checksum": "'
+
+
+def sha256(content: bytes) -> str:
+    """Return the SHA-256 in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def sealed(record: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """Return the JSON of a record that ends with the SHA-256 of everything before it."""
+    content = json.dumps(record, indent=indent).encode().removesuffix(b"}").rstrip()
+    return content + _SEAL + sha256(content).encode() + b'"}'
+
+
+def unsealed(content: bytes) -> dict[str, Any]:
+    """Return the record in sealed JSON; ValueError if it has changed. Format 1 has no seals."""
+    record, before = json.loads(content), content.rpartition(_SEAL)[0]
+    if not isinstance(record, dict) or record.get("checksum") != (sha256(before) if before else None):
+        raise ValueError
+    if record.pop("checksum", None) is None and record.get("format") != 1:
+        raise ValueError
+    return record
+
+
+def packed(arrays: Machine, small: bool = False) -> bytes:
+    """Return an NPZ file of arrays; a small one takes a third of the time of numpy.savez."""
+    stream = io.BytesIO()
+    if sum(array.nbytes for array in arrays.values()) > SMALL:
+        (np.savez_compressed if small else np.savez)(stream, **arrays)
+        return stream.getvalue()
+    with zipfile.ZipFile(stream, "w") as file:
+        for name, array in arrays.items():
+            content = _npy_header(array.dtype.str, array.shape) + array.tobytes()
+            file.writestr(zipfile.ZipInfo(f"{name}.npy"), content)
+    return stream.getvalue()
+
+
+@lru_cache
+def _npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": kind, "fortran_order": False, "shape": shape})
+    return stream.getvalue()
+
+
+def read_csv(text: IO | Path) -> "pd.DataFrame":
+    """Return a table of trials."""
+    import pandas as pd
+
+    return pd.read_csv(text, dtype=dict.fromkeys(_TEXTS, str))
+
+
+def csv_of(columns: Sequence[str], rows: NDArray[np.float64]) -> bytes:
+    """Return rows as CSV; numbers have all their digits."""
+    forms = {"update": "{:.0f}".format, "epoch": "{:.10g}".format}
+    own = [forms.get(name, repr) for name in columns]
+    lines = (",".join(form(value) for form, value in zip(own, row, strict=True)) for row in rows.tolist())
+    return "".join(f"{line}\n" for line in (",".join(columns), *lines)).encode()
