@@ -29,25 +29,16 @@ from cbm_cli.datasets.catalogue import load
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import Job
 from cbm_cli.execution.engines import on_local_workers
-from cbm_cli.execution.forecast import compile_kernels, spans_of
+from cbm_cli.execution.forecast import TINY, compile_kernels, spans_of
 from cbm_cli.execution.jobs import make_agenda, only_available
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.grid.settings import Trial
 from cbm_cli.text import duration
 
 COSTS = Path(__file__).with_name("scale-costs.csv")
 GRID = Path(__file__).parents[1] / "experiments.yaml"
 WORKERS = (1, 2, 8, 64, 256)
 CORES = (1, 64, 1000)
-TINY = Settings(
-    data={"name": "bars-and-stripes", "size": 2},
-    model={"kind": "rbm", "hidden": 2},
-    offsets="dd^b",
-    sampler="CD-1",
-    learning_rate=0.1,
-    updates=1,
-    batch="full",
-)
 
 
 SLEPT = "slept"  # how a trial of the simulation ends, and how one that fails does

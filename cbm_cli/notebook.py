@@ -31,7 +31,7 @@ from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
 from cbm_cli.results import Results
 from cbm_cli.results.contents import read_csv
-from cbm_cli.results.inventory import best_machine, telling_apart
+from cbm_cli.results.inventory import axes_of, best_machine
 from cbm_cli.results.writing import locked, write_atomically
 from cbm_cli.text import count
 
@@ -362,7 +362,7 @@ class ResultFrames:
             return summary
         keys = [*zip(summary["run_id"], summary["trial"], strict=True)]
         frames = pd.concat([getattr(store, kind)(*key) for key in keys], keys=keys, names=["run_id", "trial"])
-        axes = ["run_id", *(axis for axis in telling_apart(store.manifest()) if axis in summary)]
+        axes = ["run_id", *(axis for axis in axes_of(store.manifest()) if axis in summary)]
         cells = summary[axes].drop_duplicates("run_id")
         return cells.merge(frames.reset_index(["run_id", "trial"]), on="run_id")
 

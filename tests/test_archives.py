@@ -281,6 +281,20 @@ def test_a_damaged_manifest_is_named_and_written_again(packed, harm):
     cbm("table", "out")
 
 
+@pytest.mark.parametrize(
+    "record", [b"{", sealed({"format": 2, "sha256": {}}), sealed({"format": 2, "row": []})]
+)
+def test_where_all_records_are_damaged_there_are_no_rows(grid, record):
+    run("out")
+    for path in Path("out").rglob("trial-*.json"):
+        path.write_bytes(record)
+    with pytest.warns(UserWarning, match="damaged or missing"):
+        assert Store(Path("out/bars")).summary().empty
+    assert "no finished trial" in cbm("table", "out", code=3).stderr
+    run("out")
+    assert len(Store(Path("out/bars")).summary()) == 8
+
+
 # ---- One writer ----
 
 

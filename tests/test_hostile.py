@@ -74,7 +74,10 @@ MATS = [mat_file(False), mat_file(True), mat_file(False, "4")]
 READERS = {
     "text": (formats.read_tables, [lines(ROWS), lines(ROWS, "; "), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1\n"]),
     "labels": (formats.read_labels, [b"y\n1\n2\n", b"cat\ndog\n", arrays(train_labels=ROWS[:, 0]), MATS[0]]),
-    "npy": (formats.read_tables, [arrays(ROWS), arrays(ROWS.astype(">f4")), gzip.compress(arrays(ROWS))]),
+    "npy": (
+        formats.read_tables,
+        [arrays(ROWS), arrays(ROWS.astype(">f4")), gzip.compress(arrays(ROWS), mtime=0)],
+    ),
     "npz": (formats.read_tables, [arrays(train=ROWS, test=ROWS), arrays(x=ROWS, y=ROWS[0])]),
     "idx": (formats.read_tables, [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
     "mat": (formats.read_tables, MATS),
@@ -201,8 +204,8 @@ def understated():
 SHAPE = b"\6\0\0\0\5\0\0\0"  # of ROWS in a MAT file
 ZEROS = bytes(30_000_000)
 BOMBS = {
-    "gzip": (gzip.compress(b"0,1\n" * 7_500_000), "30,000,000|unpacks to"),
-    "gzip of zeros": (gzip.compress(ZEROS), "unpacks to"),
+    "gzip": (gzip.compress(b"0,1\n" * 7_500_000, mtime=0), "30,000,000|unpacks to"),
+    "gzip of zeros": (gzip.compress(ZEROS, mtime=0), "unpacks to"),
     "npy header": (claimed((2**40,)), "10 bytes of the 8,796,093,022,208 in its header"),
     "npy overflow": (claimed((2**62, 2**62)), "10 bytes of the"),
     "npy of impossible texts": (claimed((1,), "<U3")[:-10] + b"\xff" * 12, "characters that do not exist"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cbm_cli.results import Results, Store
-from cbm_cli.results.inventory import telling_apart
+from cbm_cli.results.inventory import axes_of
 from tests.builders import GRID, cbm, files, summary
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
@@ -150,8 +150,8 @@ def test_settings_that_tell_cells_apart_are_found_table_first():
         {"run_id": str((o, s, b)), "data": "a", "offsets": o, "sampler": s, "init": o, "batch": b}
         for o, s, b in settings
     ]
-    assert telling_apart({"cells": cells, "table": table}) == ["sampler", "offsets", "batch"]
-    assert telling_apart({"cells": cells[:1], "table": table}) == []
+    assert axes_of({"cells": cells, "table": table}) == ("sampler", "offsets", "batch")
+    assert axes_of({"cells": cells[:1], "table": table}) == ()
 
 
 def test_show_describes_a_run_by_the_beginning_of_its_id(grid):

@@ -164,9 +164,9 @@ def _counter(store: Store, as_json: bool) -> Iterator[Callable[[], None]]:
 
 def _print_means(store: Store, found: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
     """Print a line per cell: the settings that vary, the number of trials, the mean of each column."""
-    from cbm_cli.results.inventory import telling_apart
+    from cbm_cli.results.inventory import axes_of
 
-    axes = telling_apart(store.manifest())
+    axes = axes_of(store.manifest())
     trials: dict[tuple[str, ...], list[dict[str, float]]] = {}
     for cell, columns in found:
         trials.setdefault(tuple(str(cell.get(axis)) for axis in axes), []).append(columns)

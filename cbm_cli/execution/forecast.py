@@ -21,7 +21,15 @@ from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import batch_rows, updates_of
 
-_TOY = {"name": "bars-and-stripes", "size": 2}
+TINY = Settings(
+    data={"name": "bars-and-stripes", "size": 2},
+    model={"kind": "rbm", "hidden": 2},
+    offsets="dd^b",
+    sampler="CD-1",
+    learning_rate=0.1,
+    updates=1,
+    batch="full",
+)
 # Settings that do not change what an update costs.
 _NO_MATTER = ("offsets", "learning_rate", "sliding_factor", "init", "weight_scale", "updates", "epochs")
 _TIMED = 0.05  # seconds of training that are enough to time an update
@@ -63,16 +71,7 @@ def _kind_of(settings: Settings) -> str:
 
 
 def _touch(kinds: dict[str, Job]) -> None:
-    settings = Settings(
-        data=_TOY,
-        model={"kind": "rbm", "hidden": 2},
-        offsets="dd^b",
-        sampler="CD-1",
-        learning_rate=0.1,
-        updates=1,
-        batch="full",
-    )
-    run_trial(Trial("compilation", settings, 0, 0), load(**settings.data.model_dump()))
+    run_trial(Trial("compilation", TINY, 0, 0), load(**TINY.data.model_dump()))
     for kind, job in kinds.items():
         learner = Learner(job.trial.settings, job.data, job.trial.seed)
         learner.advance(learner.start(), empty_trail(0, 0), 0, 1)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
-from cbm_cli.results.inventory import telling_apart
+from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.store import Store
 from cbm_cli.text import text_of
 
@@ -87,7 +87,7 @@ class Watched:
     def look(self, since: int) -> Activity:
         """Return how far the experiment is; ``since``: when the run began, in nanoseconds."""
         manifest = self.store.manifest()
-        axes, cells, new, shares = telling_apart(manifest), [], 0, 0.0
+        axes, cells, new, shares = axes_of(manifest), [], 0, 0.0
         for cell in {cell["run_id"]: cell for cell in manifest["cells"]}.values():
             found, share = self._cell(cell, " ".join(text_of(cell.get(axis)) or "-" for axis in axes), since)
             cells.append(found)

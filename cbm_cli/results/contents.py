@@ -68,10 +68,13 @@ def _npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
 
 
 def read_csv(text: IO | Path) -> "pd.DataFrame":
-    """Return a table of trials."""
+    """Return a table of trials, which may be empty."""
     import pandas as pd
 
-    return pd.read_csv(text, dtype=dict.fromkeys(_TEXTS, str))
+    try:
+        return pd.read_csv(text, dtype=dict.fromkeys(_TEXTS, str))
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
 
 
 def csv_of(columns: Sequence[str], rows: NDArray[np.float64]) -> bytes:

@@ -1,7 +1,7 @@
 """What is in a results folder: experiments, runs, the best machine, and results that no grid asks for."""
 
 import shutil
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,8 @@ from cbm_cli.text import did_you_mean, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+CellSettings = Mapping[str, Any]  # of one cell, by column of summary.csv, and its run_id
 
 
 def list_experiments(results: Results) -> list[dict[str, Any]]:
@@ -43,7 +45,7 @@ def _experiment(store: Store) -> dict[str, Any]:
 def list_runs(store: Store) -> list[dict[str, Any]]:
     """Return a record per run of the grid that was last run: its settings, its trials and when it was run."""
     manifest = store.manifest()
-    axes, runs = telling_apart(manifest), []
+    axes, runs = axes_of(manifest), []
     for cell in {cell["run_id"]: cell for cell in manifest["cells"]}.values():
         run_id = cell["run_id"]
         finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
@@ -65,17 +67,25 @@ def _minute(nanoseconds: int) -> str:
     return datetime.fromtimestamp(nanoseconds / 1e9).isoformat(" ", "minutes")
 
 
-def telling_apart(manifest: Mapping[str, Any]) -> list[str]:
+def telling_apart(
+    cells: Sequence[CellSettings], columns: Sequence[str], candidates: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the candidates that, one after another, tell more cells apart than the columns do."""
+    keys, added = [tuple(text_of(cell.get(column)) for column in columns) for cell in cells], []
+    for column in candidates:
+        wider = [(*key, text_of(cell.get(column))) for key, cell in zip(keys, cells, strict=True)]
+        if column != "run_id" and len({*wider}) > len({*keys}):
+            keys = wider
+            added.append(column)
+        if len({*keys}) == len(cells):
+            break
+    return tuple(added)
+
+
+def axes_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the settings that tell the cells of an experiment apart, those of its table first."""
-    cells, table, chosen = manifest["cells"], manifest["table"], []
-    axes = [*table["groups"], *table["rows"], *table["columns"]]
-    columns = [*axes, *(column for column in cells[0] if column not in (*axes, "run_id"))]
-    different = 1
-    for column in columns:
-        keys = {tuple(cell.get(name) for name in (*chosen, column)) for cell in cells}
-        if len(keys) > different:
-            chosen, different = [*chosen, column], len(keys)
-    return chosen
+    cells, table = manifest["cells"], manifest["table"]
+    return telling_apart(cells, (), [*table["groups"], *table["rows"], *table["columns"], *cells[0]])
 
 
 def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
@@ -148,7 +158,7 @@ def best_machine(store: Store, metric: str | None = None) -> dict[str, Any]:
         "metric": chosen,
         "value": float(row[column]),
         "when": "best validation" if path == best_file else "end of training",
-        "settings": {axis: text_of(row[axis]) for axis in telling_apart(manifest) if axis in row},
+        "settings": {axis: text_of(row[axis]) for axis in axes_of(manifest) if axis in row},
     }
 
 

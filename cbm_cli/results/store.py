@@ -331,6 +331,8 @@ class Store:
                 others = (".npz", ".best.npz", ".records.csv")
                 there = [end for end in others if (self.folder / _name(run_id, number, end)).exists()]
                 record["sha256"] = {".csv": record.pop("csv_sha256")} | dict.fromkeys(there or others[:1], "")
+            if not all(isinstance(record[part], dict) for part in ("row", "sha256")):
+                raise TypeError
             return record
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CbmError(f"{self.files.path(name)}: damaged or missing ({type(error).__name__})") from None
@@ -390,11 +392,9 @@ class Store:
         return self._frame([*{key[0]: key for key in reversed(keys)}.values()])
 
     def _frame(self, keys: Keys) -> "pd.DataFrame":
-        import pandas as pd
-
         text = io.StringIO()
         self._write_rows(keys, text)
-        return read_csv(io.StringIO(text.getvalue())) if keys else pd.DataFrame()
+        return read_csv(io.StringIO(text.getvalue()))
 
     def _finished_trials(self) -> tuple[Keys, int]:
         """Finished trials of the grid's cells in their order, and when the newest record was written (ns)."""

@@ -1,15 +1,15 @@
 """Which settings tell the cells of an experiment apart: axes of tables, lines and panels of pictures."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cbm_cli.errors import CbmError
 from cbm_cli.results import label
+from cbm_cli.results.inventory import CellSettings, telling_apart
 from cbm_cli.sheets import Label
 from cbm_cli.text import did_you_mean, text_of
 
-CellSettings = Mapping[str, Any]  # of one cell, by column of summary.csv, and its run_id
 Key = tuple[str, ...]
 
 
@@ -38,21 +38,6 @@ def spelled(axis: str, value: Any) -> Label:
         return Label.of(text_of(value) or "–")
     text, unicode, latex = (label(axis, value, style) for style in ("text", "unicode", "latex"))
     return Label(text, unicode, f"${latex}$" if axis == "offsets" else latex)
-
-
-def telling_apart(
-    cells: Sequence[CellSettings], columns: Iterable[str], candidates: Iterable[str]
-) -> tuple[str, ...]:
-    """Return the candidates that, one after another, tell more cells apart than the columns do."""
-    keys, added = [key_of(cell, columns) for cell in cells], []
-    for column in candidates:
-        wider = [(*key, text_of(cell.get(column))) for key, cell in zip(keys, cells, strict=True)]
-        if column != "run_id" and len({*wider}) > len({*keys}):
-            keys = wider
-            added.append(column)
-        if len({*keys}) == len(cells):
-            break
-    return tuple(added)
 
 
 def columns_named(name: str, cells: Sequence[CellSettings], option: str) -> tuple[str, ...]:
