@@ -11,6 +11,8 @@ from cbm_cli.text import did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
+MEAN_CURVES = "-curves.csv.gz"  # behind an experiment's name: its kept mean curves
+
 
 class Results:
     """A results folder, as given to ``cbm run -o``, with one folder per experiment; read-only."""
@@ -61,13 +63,14 @@ class Results:
         """
         import pandas as pd
 
-        kept = [self._kept(path) for path in sorted(self.folder.glob("*.csv.gz"))]
+        files = [path for path in sorted(self.folder.glob("*.csv.gz")) if not path.name.endswith(MEAN_CURVES)]
+        kept = [self._kept(path).assign(experiment=path.name.removesuffix(".csv.gz")) for path in files]
         names = self.experiments() if kept else self.require_experiments()
         frames = [self.store(name).summary().assign(experiment=name) for name in names]
         return pd.concat([*kept, *frames], ignore_index=True)
 
     def _kept(self, path: Path) -> "pd.DataFrame":
-        """The summary in a file; CbmError if it has changed since it was kept."""
+        """The table in a file; CbmError if it has changed since it was kept."""
         import pandas as pd
 
         digest, sums = hashlib.sha256(path.read_bytes()).hexdigest(), self.folder / "SHA256SUMS"
@@ -75,8 +78,7 @@ class Results:
             raise CbmError(
                 f"{path}: is not the file that {sums} names; restore it, or keep the results again"
             )
-        frame = pd.read_csv(path, dtype=dict.fromkeys(TEXT_COLUMNS, str))
-        return frame.assign(experiment=path.name.removesuffix(".csv.gz"))
+        return pd.read_csv(path, dtype=dict.fromkeys(TEXT_COLUMNS, str))
 
 
 def label(column: str, value: object, style: str = "text") -> str:

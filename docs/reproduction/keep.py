@@ -1,9 +1,15 @@
-"""Keep the summaries of finished experiments beside these pages.
+"""Keep what these pages need of finished experiments beside them.
 
     python docs/reproduction/keep.py results/ standard-methods-bars moving-average
 
-writes results/EXPERIMENT.csv.gz and results/SHA256SUMS; the same summaries give the same bytes. Then
-`cbm compare docs/reproduction/results` compares them with the paper.
+writes into results/ beside this file, and the same results give the same bytes:
+
+- EXPERIMENT.csv.gz, its summary.csv with the numbers of curves and records that comparisons with the paper
+  rest on: the values at the best mean over trials (tables 9 to 12), and what `cbm compare --findings` checks
+- EXPERIMENT-curves.csv.gz, if test rows were evaluated: mean and standard deviation over the trials of each run
+- SHA256SUMS of all of them
+
+`cbm compare docs/reproduction/results` compares them with the paper, and pages.py writes the pages.
 """
 
 import gzip
@@ -11,25 +17,57 @@ import hashlib
 import sys
 from pathlib import Path
 
+import pandas as pd
+
 from cbm_cli.results import Results
+from cbm_cli.results.folder import MEAN_CURVES
+from cbm_cli.statistics import add_best_of_mean, add_courses
 
 KEPT = Path(__file__).parent / "results"
+TESTED = ("test_log_likelihood", "test_lower_bound")
 
 
 def main() -> None:
     results = Results(Path(sys.argv[1]))
     KEPT.mkdir(exist_ok=True)
     for name in sys.argv[2:] or results.experiments():
-        store = results.store(name)
-        store.summary()  # written anew if it is out of date
-        path = KEPT / f"{name}.csv.gz"
-        path.write_bytes(gzip.compress((store.folder / "summary.csv").read_bytes(), 9, mtime=0))
-        print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
+        frame = results.store(name).summary()
+        text = pd.read_csv(results.folder / name / "summary.csv", dtype=str, keep_default_na=False)
+        if len(text) != len(frame):
+            sys.exit(f"{results.folder / name}: a run is writing it; keep it when the run has ended")
+        whole, metrics = add_courses(frame, results), metrics_of(frame)
+        if metrics:
+            whole = add_best_of_mean(whole, metrics, results.curve)
+            write(f"{name}{MEAN_CURVES}", mean_curves(frame, metrics, results))
+        write(f"{name}.csv.gz", text.join(whole[whole.columns.difference(frame.columns, sort=False)]))
     sums = (
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
         for path in sorted(KEPT.glob("*.gz"))
     )
     (KEPT / "SHA256SUMS").write_text("".join(sums))
+
+
+def metrics_of(frame: pd.DataFrame) -> list[str]:
+    """Return the metrics of tables 9 to 12 if test rows were evaluated."""
+    ours = (name for name in TESTED if f"{name}_max" in frame)
+    both = [name for test in ours for name in (test.replace("test", "train"), test)]
+    return [name for name in both if f"{name}_max" in frame]
+
+
+def mean_curves(frame: pd.DataFrame, metrics: list[str], results: Results) -> pd.DataFrame:
+    """Return the mean and the standard deviation over the trials of each run, at each evaluation."""
+    places = zip(frame["experiment"], frame["run_id"], frame["trial"], strict=True)
+    curves = pd.concat([results.curve(*place).assign(run_id=place[1]) for place in places])
+    groups = curves.groupby(["run_id", "update"], sort=False)[metrics]
+    spread = groups.std().add_suffix("_std")
+    return groups.mean().assign(trials=groups.size(), **spread).round(4).reset_index()
+
+
+def write(name: str, frame: pd.DataFrame) -> None:
+    """Write a table with the same bytes whenever it is the same."""
+    path = KEPT / name
+    path.write_bytes(gzip.compress(frame.to_csv(index=False, lineterminator="\n").encode(), 9, mtime=0))
+    print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":
