@@ -9,16 +9,20 @@ writes into results/ beside this file, and the same results give the same bytes:
 - EXPERIMENT-curves.csv.gz, if test rows were evaluated: mean and standard deviation over the trials of each run
 - SHA256SUMS of all of them
 
+It also draws the figures of the paper that show one of these experiments: figure-N.png beside this file. Then
 `cbm compare docs/reproduction/results` compares them with the paper, and pages.py writes the pages.
 """
 
 import gzip
 import hashlib
+import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
+from cbm_cli.paper import FIGURES
 from cbm_cli.results import Results
 from cbm_cli.results.folder import MEAN_CURVES
 from cbm_cli.statistics import add_best_of_mean, add_courses
@@ -30,7 +34,8 @@ TESTED = ("test_log_likelihood", "test_lower_bound")
 def main() -> None:
     results = Results(Path(sys.argv[1]))
     KEPT.mkdir(exist_ok=True)
-    for name in sys.argv[2:] or results.experiments():
+    names = sys.argv[2:] or results.experiments()
+    for name in names:
         frame = results.store(name).summary()
         text = pd.read_csv(results.folder / name / "summary.csv", dtype=str, keep_default_na=False)
         if len(text) != len(frame):
@@ -45,6 +50,12 @@ def main() -> None:
         for path in sorted(KEPT.glob("*.gz"))
     )
     (KEPT / "SHA256SUMS").write_text("".join(sums))
+    for number, figure in yaml.safe_load(FIGURES.read_text(encoding="utf-8")).items():
+        shown = " ".join(figure["parts"]).split()
+        if {*shown} & {name.removesuffix("-short") for name in names}:
+            picture = KEPT.parent / f"figure-{number}.png"
+            draw = [sys.executable, "-m", "cbm_cli.cli", "figure", str(number), str(results.folder)]
+            subprocess.run([*draw, "--size", "page", "-o", str(picture)], check=False)  # it says what is missing
 
 
 def metrics_of(frame: pd.DataFrame) -> list[str]:

@@ -1,0 +1,290 @@
+"""Write the pages of the reproduction from the kept results beside them, and from what pages.yaml says of them.
+
+    python docs/reproduction/pages.py
+
+writes index.md, and table-N.md and figure-N.md where something was run. keep.py keeps results and draws the
+pictures. The same files give the same pages.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from cbm_cli.paper import FIGURES, PAPER_TABLES
+from cbm_cli.results import Results, label
+from cbm_cli.sheets import Document
+from cbm_cli.statistics import check_findings, compare, count_findings, score, scoreboard
+from cbm_cli.statistics.findings import Judged
+from cbm_cli.text import count
+
+HERE = Path(__file__).parent
+DOCS = HERE.parent
+MOMENTS = {"_max": "maximum", "_min": "minimum", "_final": "final value"}  # endings of columns
+Page = list[str]  # blocks of Markdown
+
+
+class Reproduction:
+    """What was kept, and what it says about the paper."""
+
+    def __init__(self, kept: Path) -> None:
+        results = Results(kept)
+        self.trials = results.all_summaries()
+        self.comparison = compare(self.trials, results.curve)
+        self.judged = check_findings(results)
+        self.texts = _yaml(HERE / "pages.yaml")
+        self.grid = _yaml(DOCS.parent / "experiments.yaml")["experiments"]
+        self.estimates = dict(re.findall(r"^\| ([\w-]+) \| .* \| (.*) \|$", (DOCS / "scale.md").read_text(), re.M))
+
+    @cached_property
+    def figures(self) -> dict[int, dict[str, Any]]:
+        """The figures that show results, with their experiments."""
+        found = _yaml(FIGURES)
+        for figure in found.values():
+            words = [shlex.split(part)[1:] for part in figure["parts"]]
+            names = [name for own in words for name in own if name in self.grid]
+            figure["experiments"] = list(dict.fromkeys(names))
+        return {number: figure for number, figure in found.items() if figure["experiments"]}
+
+    def kept(self, names: Iterable[str]) -> list[str]:
+        """Return those of the experiments, or of their short ones, that were kept."""
+        both = [name for one in names for name in (one, f"{one}-short")]
+        return [name for name in both if (self.trials["experiment"] == name).any()]
+
+    def findings(self, kind: str, number: int) -> list[Judged]:
+        """Return the findings that the paper has beside a table or figure."""
+        return [one for one in self.judged if number in _numbers(kind, one.finding["place"])]
+
+    def pages(self) -> dict[str, str]:
+        """Return the text of every page by its name."""
+        found = {f"table-{number}": self.table(name, number) for name, number in PAPER_TABLES.items()}
+        found |= {f"figure-{number}": self.figure(number) for number in self.figures}
+        found = {f"{name}.md": page for name, page in found.items() if page}
+        found["index.md"] = self.index(found)
+        return {name: "\n\n".join(page) + "\n" for name, page in found.items()}
+
+    def table(self, name: str, number: str) -> Page:
+        """Return the page of a table of the paper; none if none of its values was run."""
+        own = self.comparison.cells[self.comparison.cells["table"] == name]
+        if own.empty:
+            return []
+        texts = self.texts["tables"][int(number)]
+        part = replace(self.comparison, cells=own, chances=self.comparison.chances.loc[own.index], missing={})
+        document = part.document()
+        row = score(self.comparison).set_index("table").loc[number]
+        return [
+            f"# Table {number}: {texts['title']}",
+            _commands(texts["experiments"], f"cbm compare {HERE.relative_to(DOCS.parent)}/results"),
+            f"{row['run']} of {row['published']} published values were run, with {_span(own['obtained_n'])} "
+            f"trials. As named, {row['named']} of these are within 2 standard errors; "
+            f"with PCD-2 for the published PCD-1, {row['read']}. "
+            f"Marks that agree, as named: {row['agreeing']} of {row['marks']}.",
+            *_said(texts),
+            *_findings(self.findings("table", int(number))),
+            "## Published beside obtained",
+            replace(document, notes=[], summary=[]).render("markdown").strip(),
+            *(f"- {_plain(note)}" for note in document.notes),
+        ]
+
+    def figure(self, number: int) -> Page:
+        """Return the page of a figure of the paper; none if none of its experiments was run."""
+        figure, texts = self.figures[number], self.texts["figures"].get(number, {})
+        names = self.kept(figure["experiments"])
+        if not names:
+            return []
+        picture = HERE / f"figure-{number}.png"
+        command = f"cbm figure {number} results/ --size page -o {picture.name}"
+        short = [f"Of {name} only {one} was run: {self.grid[one]['description']}" for one in names
+                 if (name := one.removesuffix("-short")) != one]  # fmt: skip
+        return [
+            f"# Figure {number}",
+            _commands(names, command),
+            f"In the paper: {figure['shows']}",
+            *short,
+            *_said(texts),
+            *([f"![Figure {number}, obtained]({picture.name})"] if picture.exists() else []),
+            *_findings(self.findings("figure", number)),
+            *(block for name in names for block in self.values(name)),
+        ]
+
+    def values(self, experiment: str) -> Iterator[str]:
+        """Write mean ± standard deviation of every run of an experiment."""
+        rows, table = self.trials[self.trials["experiment"] == experiment], self.grid[experiment].get("table", {})
+        axes = [name for axis in ("groups", "rows", "columns") for name in _listed(table.get(axis, []))]
+        axes = [name.replace(".", "_") for name in axes] or ["data", "offsets"]
+        axes += [name for name in ("data", "offsets") if name not in axes]
+        total = table.get("scale") == "total"
+        wanted = ("_max", "_min", "_final") if table.get("scale") or table.get("metric") else ("_final",)
+        columns = [c for c in rows if c.endswith(wanted) and rows[c].notna().any() and c.startswith(_PARTS)]
+        columns = columns or [c for c in rows if c.endswith("_final") and rows[c].notna().any()]
+        yield f"## Values of {experiment}"
+        lines = []
+        for _, own in rows.groupby("run_id", sort=False):
+            scale = own["n_train"].iloc[0] if total else 1
+            cells = [_spelled(axis, own[axis].iloc[0]) for axis in axes]
+            lines.append([*cells, str(len(own)), *(_mean(own[column] * scale) for column in columns)])
+        yield _markdown([*axes, "n", *map(_heading, columns)], lines)
+        scale = ", summed over the train rows" if total else ""
+        yield f"Mean ± standard deviation over n trials{scale}."
+
+    def index(self, pages: Mapping[str, Page]) -> Page:
+        """Return the front page."""
+        judged = count_findings(self.judged)
+        return [
+            self.texts["front"].strip(),
+            "## Scoreboard",
+            *_linked(scoreboard(self.comparison), pages),
+            "## Figures",
+            _markdown(["Figure", "experiments", "run", "findings"], self._figure_rows(pages)),
+            "## Findings",
+            f"What the paper states in prose and figures, checked by `cbm compare --findings`. {judged}",
+            _markdown(["Finding", "paper", "verdict", "as stated", "trials"], self._finding_rows()),
+            "## Open disagreements",
+            *self._open(),
+            "## Hours",
+            *self._hours(),
+        ]
+
+    def _figure_rows(self, pages: Mapping[str, Page]) -> Iterator[Sequence[str]]:
+        for number, figure in self.figures.items():
+            names = self.kept(figure["experiments"])
+            sizes = self.trials[self.trials["experiment"].isin(names)].groupby(["experiment", "run_id"]).size()
+            run = f"{', '.join(names)}: {_span(sizes)} trials" if names else "not run"
+            verdicts = pd.Series([one.verdict for one in self.findings("figure", number)], dtype=str)
+            said = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.value_counts().items())
+            page = f"figure-{number}.md"
+            link = f"[{number}]({page})" if page in pages else str(number)
+            yield link, ", ".join(figure["experiments"]), run, said or "–"
+
+    def _finding_rows(self) -> Iterator[Sequence[str]]:
+        for one in self.judged:
+            record = one.record()
+            stated = f"{record['as_stated']} of {record['compared']}" if record["compared"] else "–"
+            yield record["says"], record["place"], record["verdict"], stated, record["trials"]
+
+    def _open(self) -> Iterator[str]:
+        yield self.texts["open"].strip()
+        lines = []
+        for name in self.texts["decisions"]:
+            (path,) = (DOCS / "decisions").glob(f"{name:04d}-*.md")
+            title = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+            lines.append(f"- [{title}](../decisions/{path.name})")
+        yield "\n".join(lines)
+
+    def _hours(self) -> Iterator[str]:
+        once = self.trials.drop_duplicates(["run_id", "trial"])
+        spent = self.trials.groupby("experiment")["seconds"].sum() / 3600
+        yield (
+            f"Time of the kept trials, each on one core that had other work: {spent.sum():.2f} hours, of which "
+            f"{once['seconds'].sum() / 3600:.2f} without those that belong to two experiments. Of experiments "
+            "that were not run, what all their trials take ([The whole paper](../scale.md#the-whole-paper))."
+        )
+        names = [name for name in self.grid if name in spent or name in self.estimates]
+        rows = []
+        for name in names:
+            own = self.trials[self.trials["experiment"] == name]
+            runs = own.groupby("run_id").size()
+            kernel = ", ".join(sorted(own["kernel_version"].dropna().unique())) or "–"
+            hours = f"{spent[name]:.2f}" if name in spent else "–"
+            trials = f"{_span(runs)} of {count(len(runs), 'run')}" if len(runs) else "not run"
+            rows.append([name, trials, kernel, hours, self.estimates.get(name, "–")])
+        yield _markdown(["Experiment", "trials", "kernel version", "hours spent", "core hours of all"], rows)
+
+
+_PARTS = ("train_", "valid_", "test_")
+
+
+def _yaml(path: Any) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def _listed(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [value]
+
+
+def _numbers(kind: str, place: str) -> list[int]:
+    """The numbers of the tables or figures in a place such as ``6.1, tables 2 and 3``."""
+    found = re.search(rf"{kind}s? ([\d,() a-z]*)", place)
+    return [int(number) for number in re.findall(r"\d+", found[1])] if found else []
+
+
+def _commands(experiments: Sequence[str], last: str) -> str:
+    return f"    cbm run experiments.yaml {' '.join(experiments)} -j 2\n    {last}"
+
+
+def _said(texts: Mapping[str, str]) -> list[str]:
+    words = {"agrees": "Agrees", "differs": "Differs", "earlier": "With an earlier kernel"}
+    return [f"**{word}.** {texts[name].strip()}" for name, word in words.items() if name in texts]
+
+
+def _findings(judged: Sequence[Judged]) -> list[str]:
+    if not judged:
+        return []
+    rows = [[one.finding["says"], one.verdict, one.trials, one.numbers() or "–"] for one in judged]
+    return ["## Findings", _markdown(["The paper states", "here", "trials", "how many comparisons, and values"], rows)]
+
+
+def _linked(document: Document, pages: Mapping[str, Page]) -> Iterator[str]:
+    """Write the scoreboard, its tables linked to their pages, and its notes as a list."""
+    text = replace(document, notes=[]).render("markdown").replace("**Scoreboard**\n\n", "")
+    for number in PAPER_TABLES.values():
+        if f"table-{number}.md" in pages:
+            text = text.replace(f"| {number} |", f"| [{number}](table-{number}.md) |", 1)
+    yield text.strip()
+    yield "\n".join(f"- {_plain(note)}" for note in document.notes)
+
+
+def _plain(note: str) -> str:
+    """A note with links to the files that it names."""
+    return re.sub(r"\(docs/(?:reproduction/)?([\w./-]+)\)", _link, note)
+
+
+def _link(found: re.Match) -> str:
+    name = found[1]
+    if name.startswith("decisions/"):
+        (path,) = DOCS.glob(f"{name}*")
+        return f"([decision {int(path.name[:4])}](../decisions/{path.name}))"
+    return f"([{name.removesuffix('.md')}]({name}))"
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def _spelled(axis: str, value: Any) -> str:
+    return "–" if pd.isna(value) else label(axis, value, "unicode")
+
+
+def _heading(column: str) -> str:
+    name, _, moment = column.rpartition("_")
+    return f"{name.replace('_', ' ')}, {MOMENTS[f'_{moment}']}"
+
+
+def _mean(values: pd.Series) -> str:
+    spread = f" ± {values.std():.4g}" if len(values) > 1 else ""
+    return f"{values.mean():.5g}{spread}"
+
+
+def _span(numbers: pd.Series) -> str:
+    low, high = numbers.min(), numbers.max()
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def main() -> None:
+    pages = Reproduction(HERE / "results").pages()
+    for path in HERE.glob("*.md"):
+        if re.fullmatch(r"(table|figure)-\d+\.md", path.name) and path.name not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        (HERE / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
