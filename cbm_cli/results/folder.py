@@ -63,8 +63,11 @@ class Results:
         """
         import pandas as pd
 
-        files = [path for path in sorted(self.folder.glob("*.csv.gz")) if not path.name.endswith(MEAN_CURVES)]
-        kept = [self._kept(path).assign(experiment=path.name.removesuffix(".csv.gz")) for path in files]
+        kept = [
+            self._kept(path).assign(experiment=path.name.removesuffix(".csv.gz"))
+            for path in sorted(self.folder.glob("*.csv.gz"))
+            if not path.name.endswith(MEAN_CURVES)
+        ]
         names = self.experiments() if kept else self.require_experiments()
         frames = [self.store(name).summary().assign(experiment=name) for name in names]
         return pd.concat([*kept, *frames], ignore_index=True)

@@ -172,7 +172,9 @@ class Comparison:
 
     def _left_out(self) -> Iterator[str]:
         if len(self.versions) > 1:
-            each = ", ".join(f"{version} in {count(len(its), 'run')}" for version, its in self.versions.items())
+            each = ", ".join(
+                f"{version} in {count(len(its), 'run')}" for version, its in self.versions.items()
+            )
             where = "; ".join(
                 f"{version}: {', '.join(dict.fromkeys(its))}" for version, its in [*self.versions.items()][1:]
             )

@@ -6,7 +6,7 @@ writes into results/ beside this file, and the same results give the same bytes:
 
 - EXPERIMENT.csv.gz, its summary.csv with the numbers of curves and records that comparisons with the paper
   rest on: the values at the best mean over trials (tables 9 to 12), and what `cbm compare --findings` checks
-- EXPERIMENT-curves.csv.gz, if test rows were evaluated: mean and standard deviation over the trials of each run
+- EXPERIMENT-curves.csv.gz, if test rows were evaluated: mean and standard deviation over the trials of a run
 - SHA256SUMS of all of them
 
 It also draws the figures of the paper that show one of these experiments: figure-N.png beside this file. Then
@@ -27,14 +27,25 @@ from cbm_cli.results import Results
 from cbm_cli.results.folder import MEAN_CURVES
 from cbm_cli.statistics import add_best_of_mean, add_courses
 
-KEPT = Path(__file__).parent / "results"
+HERE = Path(__file__).parent
 TESTED = ("test_log_likelihood", "test_lower_bound")
 
 
 def main() -> None:
     results = Results(Path(sys.argv[1]))
-    KEPT.mkdir(exist_ok=True)
     names = sys.argv[2:] or results.experiments()
+    keep(results, names, HERE / "results")
+    for number, figure in yaml.safe_load(FIGURES.read_text(encoding="utf-8")).items():
+        shown = " ".join(figure["parts"]).split()
+        if {*shown} & {name.removesuffix("-short") for name in names}:
+            draw = [sys.executable, "-m", "cbm_cli.cli", "figure", str(number), str(results.folder)]
+            where = ["--size", "page", "-o", str(HERE / f"figure-{number}.png")]
+            subprocess.run([*draw, *where], check=False)  # it says which experiments are missing
+
+
+def keep(results: Results, names: list[str], kept: Path) -> None:
+    """Write what is kept of some experiments into a folder."""
+    kept.mkdir(exist_ok=True)
     for name in names:
         frame = results.store(name).summary()
         text = pd.read_csv(results.folder / name / "summary.csv", dtype=str, keep_default_na=False)
@@ -43,19 +54,13 @@ def main() -> None:
         whole, metrics = add_courses(frame, results), metrics_of(frame)
         if metrics:
             whole = add_best_of_mean(whole, metrics, results.curve)
-            write(f"{name}{MEAN_CURVES}", mean_curves(frame, metrics, results))
-        write(f"{name}.csv.gz", text.join(whole[whole.columns.difference(frame.columns, sort=False)]))
+            write(kept / f"{name}{MEAN_CURVES}", mean_curves(frame, metrics, results))
+        write(kept / f"{name}.csv.gz", text.join(whole[whole.columns.difference(frame.columns, sort=False)]))
     sums = (
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
-        for path in sorted(KEPT.glob("*.gz"))
+        for path in sorted(kept.glob("*.gz"))
     )
-    (KEPT / "SHA256SUMS").write_text("".join(sums))
-    for number, figure in yaml.safe_load(FIGURES.read_text(encoding="utf-8")).items():
-        shown = " ".join(figure["parts"]).split()
-        if {*shown} & {name.removesuffix("-short") for name in names}:
-            picture = KEPT.parent / f"figure-{number}.png"
-            draw = [sys.executable, "-m", "cbm_cli.cli", "figure", str(number), str(results.folder)]
-            subprocess.run([*draw, "--size", "page", "-o", str(picture)], check=False)  # it says what is missing
+    (kept / "SHA256SUMS").write_text("".join(sums))
 
 
 def metrics_of(frame: pd.DataFrame) -> list[str]:
@@ -74,9 +79,8 @@ def mean_curves(frame: pd.DataFrame, metrics: list[str], results: Results) -> pd
     return groups.mean().assign(trials=groups.size(), **spread).round(4).reset_index()
 
 
-def write(name: str, frame: pd.DataFrame) -> None:
+def write(path: Path, frame: pd.DataFrame) -> None:
     """Write a table with the same bytes whenever it is the same."""
-    path = KEPT / name
     path.write_bytes(gzip.compress(frame.to_csv(index=False, lineterminator="\n").encode(), 9, mtime=0))
     print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
 

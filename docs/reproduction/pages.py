@@ -1,4 +1,4 @@
-"""Write the pages of the reproduction from the kept results beside them, and from what pages.yaml says of them.
+"""Write the pages of the reproduction from the kept results beside them, and from what pages.yaml says.
 
     python docs/reproduction/pages.py
 
@@ -19,10 +19,10 @@ import yaml
 
 from cbm_cli.paper import FIGURES, PAPER_TABLES
 from cbm_cli.results import Results, label
-from cbm_cli.sheets import Document
+from cbm_cli.sheets import Document, Group
 from cbm_cli.statistics import check_findings, compare, count_findings, score, scoreboard
+from cbm_cli.statistics.comparison import published_cells
 from cbm_cli.statistics.findings import Judged
-from cbm_cli.text import count
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent
@@ -40,16 +40,20 @@ class Reproduction:
         self.judged = check_findings(results)
         self.texts = _yaml(HERE / "pages.yaml")
         self.grid = _yaml(DOCS.parent / "experiments.yaml")["experiments"]
-        self.estimates = dict(re.findall(r"^\| ([\w-]+) \| .* \| (.*) \|$", (DOCS / "scale.md").read_text(), re.M))
+        self.estimates = dict(
+            re.findall(r"^\| ([\w-]+) \| .* \| (.*) \|$", (DOCS / "scale.md").read_text(), re.M)
+        )
 
     @cached_property
     def figures(self) -> dict[int, dict[str, Any]]:
         """The figures that show results, with their experiments."""
         found = _yaml(FIGURES)
-        for figure in found.values():
+        for number, figure in found.items():
             words = [shlex.split(part)[1:] for part in figure["parts"]]
             names = [name for own in words for name in own if name in self.grid]
             figure["experiments"] = list(dict.fromkeys(names))
+            also = self.texts["figures"].get(number, {}).get("also", [])
+            figure["shown"] = [*figure["experiments"], *also]
         return {number: figure for number, figure in found.items() if figure["experiments"]}
 
     def kept(self, names: Iterable[str]) -> list[str]:
@@ -82,22 +86,30 @@ class Reproduction:
             f"# Table {number}: {texts['title']}",
             _commands(texts["experiments"], f"cbm compare {HERE.relative_to(DOCS.parent)}/results"),
             f"{row['run']} of {row['published']} published values were run, with {_span(own['obtained_n'])} "
-            f"trials. As named, {row['named']} of these are within 2 standard errors; "
+            f"trials{self.left(name, own)}. As named, {row['named']} of these are within 2 standard errors; "
             f"with PCD-2 for the published PCD-1, {row['read']}. "
             f"Marks that agree, as named: {row['agreeing']} of {row['marks']}.",
             *_said(texts),
             *_findings(self.findings("table", int(number))),
             "## Published beside obtained",
             replace(document, notes=[], summary=[]).render("markdown").strip(),
-            *(f"- {_plain(note)}" for note in document.notes),
+            _notes(document.notes),
         ]
+
+    def left(self, name: str, own: pd.DataFrame) -> str:
+        """Name the data of a table of which nothing was run."""
+        published = published_cells()
+        left = [*dict.fromkeys(published.loc[published["table"] == name, "dataset"])]
+        left = [data for data in left if data not in {*own["dataset"]}]
+        return f" (not run: {', '.join(left)})" if left else ""
 
     def figure(self, number: int) -> Page:
         """Return the page of a figure of the paper; none if none of its experiments was run."""
         figure, texts = self.figures[number], self.texts["figures"].get(number, {})
-        names = self.kept(figure["experiments"])
+        names = self.kept(figure["shown"])
         if not names:
             return []
+        tables = {name: n for n, table in self.texts["tables"].items() for name in table["experiments"]}
         picture = HERE / f"figure-{number}.png"
         command = f"cbm figure {number} results/ --size page -o {picture.name}"
         short = [f"Of {name} only {one} was run: {self.grid[one]['description']}" for one in names
@@ -110,27 +122,41 @@ class Reproduction:
             *_said(texts),
             *([f"![Figure {number}, obtained]({picture.name})"] if picture.exists() else []),
             *_findings(self.findings("figure", number)),
-            *(block for name in names for block in self.values(name)),
+            *(
+                f"Values: [table {tables[name]}](table-{tables[name]}.md)."
+                for name in names
+                if name in tables
+            ),
+            *(block for name in names if name not in tables for block in self.values(name)),
         ]
 
     def values(self, experiment: str) -> Iterator[str]:
         """Write mean ± standard deviation of every run of an experiment."""
-        rows, table = self.trials[self.trials["experiment"] == experiment], self.grid[experiment].get("table", {})
+        rows, table = (
+            self.trials[self.trials["experiment"] == experiment],
+            self.grid[experiment].get("table", {}),
+        )
         axes = [name for axis in ("groups", "rows", "columns") for name in _listed(table.get(axis, []))]
         axes = [name.replace(".", "_") for name in axes] or ["data", "offsets"]
         axes += [name for name in ("data", "offsets") if name not in axes]
         total = table.get("scale") == "total"
         wanted = ("_max", "_min", "_final") if table.get("scale") or table.get("metric") else ("_final",)
-        columns = [c for c in rows if c.endswith(wanted) and rows[c].notna().any() and c.startswith(_PARTS)]
-        columns = columns or [c for c in rows if c.endswith("_final") and rows[c].notna().any()]
+        known = [c for c in rows if c.endswith(wanted) and rows[c].notna().any()]
+        columns = [c for c in known if c.startswith(_PARTS) or c in _NORMS]
         yield f"## Values of {experiment}"
         lines = []
         for _, own in rows.groupby("run_id", sort=False):
             scale = own["n_train"].iloc[0] if total else 1
             cells = [_spelled(axis, own[axis].iloc[0]) for axis in axes]
-            lines.append([*cells, str(len(own)), *(_mean(own[column] * scale) for column in columns)])
+            lines.append(
+                [
+                    *cells,
+                    str(len(own)),
+                    *(_mean(own[c] * (scale if c.startswith(_PARTS) else 1)) for c in columns),
+                ]
+            )
         yield _markdown([*axes, "n", *map(_heading, columns)], lines)
-        scale = ", summed over the train rows" if total else ""
+        scale = "; likelihoods are summed over the train rows" if total else ""
         yield f"Mean ± standard deviation over n trials{scale}."
 
     def index(self, pages: Mapping[str, Page]) -> Page:
@@ -147,14 +173,16 @@ class Reproduction:
             _markdown(["Finding", "paper", "verdict", "as stated", "trials"], self._finding_rows()),
             "## Open disagreements",
             *self._open(),
-            "## Hours",
+            "## Hours spent, and what the rest takes",
             *self._hours(),
         ]
 
     def _figure_rows(self, pages: Mapping[str, Page]) -> Iterator[Sequence[str]]:
         for number, figure in self.figures.items():
-            names = self.kept(figure["experiments"])
-            sizes = self.trials[self.trials["experiment"].isin(names)].groupby(["experiment", "run_id"]).size()
+            names = self.kept(figure["shown"])
+            sizes = (
+                self.trials[self.trials["experiment"].isin(names)].groupby(["experiment", "run_id"]).size()
+            )
             run = f"{', '.join(names)}: {_span(sizes)} trials" if names else "not run"
             verdicts = pd.Series([one.verdict for one in self.findings("figure", number)], dtype=str)
             said = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.value_counts().items())
@@ -178,26 +206,35 @@ class Reproduction:
         yield "\n".join(lines)
 
     def _hours(self) -> Iterator[str]:
-        once = self.trials.drop_duplicates(["run_id", "trial"])
         spent = self.trials.groupby("experiment")["seconds"].sum() / 3600
+        once = self.trials.drop_duplicates(["run_id", "trial"])["seconds"].sum() / 3600
         yield (
-            f"Time of the kept trials, each on one core that had other work: {spent.sum():.2f} hours, of which "
-            f"{once['seconds'].sum() / 3600:.2f} without those that belong to two experiments. Of experiments "
-            "that were not run, what all their trials take ([The whole paper](../scale.md#the-whole-paper))."
+            f"Time of the kept trials, each on one core that had other work: {spent.sum():.2f} hours, "
+            f"{once:.2f} if trials of two experiments count once. What all trials of the paper take is "
+            "estimated in [The whole paper](../scale.md#the-whole-paper), there also for 64 and 1,000 cores."
         )
-        names = [name for name in self.grid if name in spent or name in self.estimates]
+        shown: dict[str, list[str]] = {}
+        for kind, entries in {"table": self.texts["tables"], "figure": self.figures}.items():
+            for number, entry in entries.items():
+                for name in entry["experiments"]:
+                    shown.setdefault(name, []).append(f"{kind} {number}")
         rows = []
-        for name in names:
+        for name in (name for name in self.grid if name in spent or name in shown):
             own = self.trials[self.trials["experiment"] == name]
-            runs = own.groupby("run_id").size()
-            kernel = ", ".join(sorted(own["kernel_version"].dropna().unique())) or "–"
-            hours = f"{spent[name]:.2f}" if name in spent else "–"
-            trials = f"{_span(runs)} of {count(len(runs), 'run')}" if len(runs) else "not run"
-            rows.append([name, trials, kernel, hours, self.estimates.get(name, "–")])
-        yield _markdown(["Experiment", "trials", "kernel version", "hours spent", "core hours of all"], rows)
+            sizes = own.groupby("run_id").size()
+            kernel = ", ".join(sorted(own["kernel_version"].dropna().unique()))
+            run = (
+                [str(len(sizes)), _span(sizes), kernel, f"{spent[name]:.2f}"]
+                if len(own)
+                else ["not run", *"–––"]
+            )
+            rows.append([name, ", ".join(shown.get(name, "–")), *run, self.estimates.get(name, "–")])
+        header = ["Experiment", "part of", "runs", "trials of each", "kernel version", "hours spent"]
+        yield _markdown([*header, "core hours of all trials"], rows)
 
 
 _PARTS = ("train_", "valid_", "test_")
+_NORMS = ("weight_norm_final", "visible_bias_norm_final", "hidden_bias_norm_final")
 
 
 def _yaml(path: Any) -> Any:
@@ -227,17 +264,27 @@ def _findings(judged: Sequence[Judged]) -> list[str]:
     if not judged:
         return []
     rows = [[one.finding["says"], one.verdict, one.trials, one.numbers() or "–"] for one in judged]
-    return ["## Findings", _markdown(["The paper states", "here", "trials", "how many comparisons, and values"], rows)]
+    return [
+        "## Findings",
+        _markdown(["The paper states", "here", "trials", "how many comparisons, and values"], rows),
+    ]
 
 
 def _linked(document: Document, pages: Mapping[str, Page]) -> Iterator[str]:
-    """Write the scoreboard, its tables linked to their pages, and its notes as a list."""
-    text = replace(document, notes=[]).render("markdown").replace("**Scoreboard**\n\n", "")
+    """Write the scoreboard as one table, linked to the pages, and its notes as a list."""
+    sheet = document.sheets[0]
+    rows = [row for group in sheet.groups for row in group.rows]
+    sheet = replace(sheet, title="", groups=[Group(None, rows)])
+    text = Document([sheet]).render("markdown").strip()
     for number in PAPER_TABLES.values():
         if f"table-{number}.md" in pages:
             text = text.replace(f"| {number} |", f"| [{number}](table-{number}.md) |", 1)
-    yield text.strip()
-    yield "\n".join(f"- {_plain(note)}" for note in document.notes)
+    yield text
+    yield _notes(document.notes)
+
+
+def _notes(notes: Iterable[str]) -> str:
+    return "\n".join(f"- {_plain(note)}" for note in notes)
 
 
 def _plain(note: str) -> str:
