@@ -1,6 +1,7 @@
 """Kept results say what the results themselves say, and the pages are made of them."""
 
 import gzip
+import hashlib
 import re
 import sys
 from functools import cache
@@ -46,7 +47,7 @@ def write(folder, name, updates, curve, recorded=(), trials=6, data="dna"):
                 1.0,
                 {"train": 8, "test": 8},
                 recorded=("update", *recorded) if recorded else (),
-                records=np.column_stack([updates, *rng.random((len(recorded), len(updates)))]),
+                records=np.column_stack([updates, *rng.random((2, len(updates)))]) if recorded else None,
             )
             store.write(one, Trial(name, cell, number, 1), outcome)
     return Results(folder)
@@ -116,13 +117,12 @@ def test_a_number_of_curves_that_was_not_kept_is_not_run(tmp_path):
 
 def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path):
     for path in eight[1].folder.iterdir():
-        text = path.read_bytes()
-        (tmp_path / path.name).write_bytes(text)
+        (tmp_path / path.name).write_bytes(path.read_bytes())
     older = tmp_path / "moving-average.csv.gz"
     text = gzip.decompress((PAGES / "results" / older.name).read_bytes()).replace(b",2,2.4.6,", b",1,2.4.6,")
     older.write_bytes(gzip.compress(text, mtime=0))
     with (tmp_path / "SHA256SUMS").open("a") as file:
-        file.write(f"{keep.hashlib.sha256(older.read_bytes()).hexdigest()}  {older.name}\n")
+        file.write(f"{hashlib.sha256(older.read_bytes()).hexdigest()}  {older.name}\n")
     said = cbm("compare", tmp_path).stdout
     assert re.search(r"Kernel versions differ: 1 in \d+ runs, 2 in 4 runs \(2: eight-sets-16\)", said)
 
