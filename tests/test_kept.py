@@ -6,6 +6,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -125,6 +126,19 @@ def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path):
         file.write(f"{hashlib.sha256(older.read_bytes()).hexdigest()}  {older.name}\n")
     said = cbm("compare", tmp_path).stdout
     assert re.search(r"Kernel versions differ: 1 in \d+ runs, 2 in 4 runs \(2: eight-sets-16\)", said)
+
+
+def test_the_site_lists_every_page():
+    sys.path.insert(0, str(ROOT / "docs"))
+    import hooks
+
+    config = SimpleNamespace(
+        docs_dir=ROOT / "docs", nav=[{"Reproduction": ["reproduction/index.md", "scale.md"]}]
+    )
+    hooks.on_config(config)
+    first, *listed, last = config.nav[0]["Reproduction"]
+    assert {first, *listed} == {f"reproduction/{path.name}" for path in PAGES.glob("*.md")}
+    assert listed.index("reproduction/table-8.md") < listed.index("reproduction/figure-3.md") < len(listed)
 
 
 def test_the_committed_pages_are_what_the_script_makes():

@@ -52,7 +52,7 @@ class Reproduction:
             words = [shlex.split(part)[1:] for part in figure["parts"]]
             names = [name for own in words for name in own if name in self.grid]
             figure["experiments"] = list(dict.fromkeys(names))
-            also = self.texts["figures"].get(number, {}).get("also", [])
+            also = self.texts["figures"][number].get("also", [])
             figure["shown"] = [*figure["experiments"], *also]
         return {number: figure for number, figure in found.items() if figure["experiments"]}
 
@@ -105,7 +105,7 @@ class Reproduction:
 
     def figure(self, number: int) -> Page:
         """Return the page of a figure of the paper; none if none of its experiments was run."""
-        figure, texts = self.figures[number], self.texts["figures"].get(number, {})
+        figure, texts = self.figures[number], self.texts["figures"][number]
         names = self.kept(figure["shown"])
         if not names:
             return []
@@ -115,7 +115,7 @@ class Reproduction:
         short = [f"Of {name} only {one} was run: {self.grid[one]['description']}" for one in names
                  if (name := one.removesuffix("-short")) != one]  # fmt: skip
         return [
-            f"# Figure {number}",
+            f"# Figure {number}: {texts['title']}",
             _commands(names, command),
             f"In the paper: {figure['shows']}",
             *short,
