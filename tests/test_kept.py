@@ -136,7 +136,7 @@ def test_the_site_lists_every_page():
         docs_dir=ROOT / "docs", nav=[{"Reproduction": ["reproduction/index.md", "scale.md"]}]
     )
     hooks.on_config(config)
-    first, *listed, last = config.nav[0]["Reproduction"]
+    first, *listed, _ = config.nav[0]["Reproduction"]
     assert {first, *listed} == {f"reproduction/{path.name}" for path in PAGES.glob("*.md")}
     assert listed.index("reproduction/table-8.md") < listed.index("reproduction/figure-3.md") < len(listed)
 

@@ -8,9 +8,9 @@ pictures. The same files give the same pages.
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,13 @@ from cbm_cli.results import Results, label
 from cbm_cli.sheets import Document, Group
 from cbm_cli.statistics import check_findings, compare, count_findings, score, scoreboard
 from cbm_cli.statistics.comparison import published_cells
-from cbm_cli.statistics.findings import Judged
+from cbm_cli.statistics.findings import VERDICTS, Judged
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent
 MOMENTS = {"_max": "maximum", "_min": "minimum", "_final": "final value"}  # endings of columns
+PARTS = ("train_", "valid_", "test_")  # beginnings
+NORMS = ("weight_norm_final", "visible_bias_norm_final", "hidden_bias_norm_final")
 Page = list[str]  # blocks of Markdown
 
 
@@ -35,31 +37,31 @@ class Reproduction:
 
     def __init__(self, kept: Path) -> None:
         results = Results(kept)
-        self.trials = results.all_summaries()
-        self.comparison = compare(self.trials, results.curve)
+        self.trials = dict([*results.all_summaries().groupby("experiment")])
+        everything = pd.concat(self.trials.values(), ignore_index=True)
+        self.comparison = compare(everything, results.curve)
         self.judged = check_findings(results)
         self.texts = _yaml(HERE / "pages.yaml")
         self.grid = _yaml(DOCS.parent / "experiments.yaml")["experiments"]
-        self.estimates = dict(
-            re.findall(r"^\| ([\w-]+) \| .* \| (.*) \|$", (DOCS / "scale.md").read_text(), re.M)
-        )
+        self.figures = _yaml(FIGURES)
+        costs = (DOCS / "scale.md").read_text(encoding="utf-8")
+        self.estimates = dict(re.findall(r"^\| ([\w-]+) \| .* \| (.*) \|$", costs, re.M))
 
-    @cached_property
-    def figures(self) -> dict[int, dict[str, Any]]:
-        """The figures that show results, with their experiments."""
-        found = _yaml(FIGURES)
-        for number, figure in found.items():
-            words = [shlex.split(part)[1:] for part in figure["parts"]]
-            names = [name for own in words for name in own if name in self.grid]
-            figure["experiments"] = list(dict.fromkeys(names))
-            also = self.texts["figures"][number].get("also", [])
-            figure["shown"] = [*figure["experiments"], *also]
-        return {number: figure for number, figure in found.items() if figure["experiments"]}
+    def experiments(self, kind: str, number: int) -> list[str]:
+        """Return the experiments of a table or figure."""
+        if kind == "tables":
+            return self.texts[kind][number]["experiments"]
+        words = [word for part in self.figures[number]["parts"] for word in shlex.split(part)[1:]]
+        return list(dict.fromkeys(word for word in words if word in self.grid))
 
-    def kept(self, names: Iterable[str]) -> list[str]:
-        """Return those of the experiments, or of their short ones, that were kept."""
-        both = [name for one in names for name in (one, f"{one}-short")]
-        return [name for name in both if (self.trials["experiment"] == name).any()]
+    def kept(self, number: int) -> list[str]:
+        """Return what was kept of the experiments of a figure, their short ones, and others beside them."""
+        names = self.experiments("figures", number) + self.texts["figures"][number].get("also", [])
+        return [one for name in names for one in (name, f"{name}-short") if one in self.trials]
+
+    def runs(self, *names: str) -> pd.Series:
+        """Return the number of trials of each run of some experiments."""
+        return pd.concat([self.trials[name].groupby("run_id").size() for name in names])
 
     def findings(self, kind: str, number: int) -> list[Judged]:
         """Return the findings that the paper has beside a table or figure."""
@@ -68,7 +70,7 @@ class Reproduction:
     def pages(self) -> dict[str, str]:
         """Return the text of every page by its name."""
         found = {f"table-{number}": self.table(name, number) for name, number in PAPER_TABLES.items()}
-        found |= {f"figure-{number}": self.figure(number) for number in self.figures}
+        found |= {f"figure-{number}": self.figure(number) for number in self.texts["figures"]}
         found = {f"{name}.md": page for name, page in found.items() if page}
         found["index.md"] = self.index(found)
         return {name: "\n\n".join(page) + "\n" for name, page in found.items()}
@@ -105,56 +107,44 @@ class Reproduction:
 
     def figure(self, number: int) -> Page:
         """Return the page of a figure of the paper; none if none of its experiments was run."""
-        figure, texts = self.figures[number], self.texts["figures"][number]
-        names = self.kept(figure["shown"])
+        names, texts, picture = self.kept(number), self.texts["figures"][number], f"figure-{number}.png"
         if not names:
             return []
+        shorter = [name for name in names if name.endswith("-short")]
         tables = {name: n for n, table in self.texts["tables"].items() for name in table["experiments"]}
-        picture = HERE / f"figure-{number}.png"
-        command = f"cbm figure {number} results/ --size page -o {picture.name}"
-        short = [f"Of {name} only {one} was run: {self.grid[one]['description']}" for one in names
-                 if (name := one.removesuffix("-short")) != one]  # fmt: skip
+        elsewhere = [f"[table {tables[name]}](table-{tables[name]}.md)" for name in names if name in tables]
         return [
             f"# Figure {number}: {texts['title']}",
-            _commands(names, command),
-            f"In the paper: {figure['shows']}",
-            *short,
+            _commands(names, f"cbm figure {number} results/ --size page -o {picture}"),
+            f"In the paper: {self.figures[number]['shows']}",
+            *(f"Run instead of the whole, {name}: {self.grid[name]['description']}" for name in shorter),
             *_said(texts),
-            *([f"![Figure {number}, obtained]({picture.name})"] if picture.exists() else []),
+            *([f"![Figure {number}, obtained]({picture})"] if (HERE / picture).exists() else []),
             *_findings(self.findings("figure", number)),
-            *(
-                f"Values: [table {tables[name]}](table-{tables[name]}.md)."
-                for name in names
-                if name in tables
-            ),
+            *(f"Values: {link}." for link in elsewhere),
             *(block for name in names if name not in tables for block in self.values(name)),
         ]
 
-    def values(self, experiment: str) -> Iterator[str]:
+    def values(self, name: str) -> Iterator[str]:
         """Write mean ± standard deviation of every run of an experiment."""
-        rows, table = (
-            self.trials[self.trials["experiment"] == experiment],
-            self.grid[experiment].get("table", {}),
+        rows, table = self.trials[name], self.grid[name].get("table", {})
+        axes = [axis for part in ("groups", "rows", "columns") for axis in _listed(table.get(part, []))]
+        axes = list(dict.fromkeys([axis.replace(".", "_") for axis in axes] + ["data", "offsets"]))
+        known = [c for c in rows if c.endswith((*MOMENTS,)) and rows[c].notna().any()]
+        columns = [c for c in known if c.startswith(PARTS) or c in NORMS]
+        rows = rows.copy()
+        if total := table.get("scale") == "total":
+            parts = [c for c in columns if c.startswith(PARTS)]
+            rows[parts] = rows[parts].mul(rows["n_train"], axis=0)
+        lines = (
+            [
+                *(_spelled(axis, own[axis].iloc[0]) for axis in axes),
+                str(len(own)),
+                *map(_mean, (own[c] for c in columns)),
+            ]
+            for _, own in rows.groupby("run_id", sort=False)
         )
-        axes = [name for axis in ("groups", "rows", "columns") for name in _listed(table.get(axis, []))]
-        axes = [name.replace(".", "_") for name in axes] or ["data", "offsets"]
-        axes += [name for name in ("data", "offsets") if name not in axes]
-        total = table.get("scale") == "total"
-        wanted = ("_max", "_min", "_final") if table.get("scale") or table.get("metric") else ("_final",)
-        known = [c for c in rows if c.endswith(wanted) and rows[c].notna().any()]
-        columns = [c for c in known if c.startswith(_PARTS) or c in _NORMS]
-        yield f"## Values of {experiment}"
-        lines = []
-        for _, own in rows.groupby("run_id", sort=False):
-            scale = own["n_train"].iloc[0] if total else 1
-            cells = [_spelled(axis, own[axis].iloc[0]) for axis in axes]
-            lines.append(
-                [
-                    *cells,
-                    str(len(own)),
-                    *(_mean(own[c] * (scale if c.startswith(_PARTS) else 1)) for c in columns),
-                ]
-            )
+        yield f"## Values of {name}"
         yield _markdown([*axes, "n", *map(_heading, columns)], lines)
         scale = "; likelihoods are summed over the train rows" if total else ""
         yield f"Mean ± standard deviation over n trials{scale}."
@@ -178,17 +168,15 @@ class Reproduction:
         ]
 
     def _figure_rows(self, pages: Mapping[str, Page]) -> Iterator[Sequence[str]]:
-        for number, figure in self.figures.items():
-            names = self.kept(figure["shown"])
-            sizes = (
-                self.trials[self.trials["experiment"].isin(names)].groupby(["experiment", "run_id"]).size()
+        for number in self.texts["figures"]:
+            names, page = self.kept(number), f"figure-{number}.md"
+            verdicts = Counter(one.verdict for one in self.findings("figure", number))
+            yield (
+                f"[{number}]({page})" if page in pages else str(number),
+                ", ".join(self.experiments("figures", number)),
+                f"{', '.join(names)}: {_span(self.runs(*names))} trials" if names else "not run",
+                ", ".join(f"{verdicts[name]} {name}" for name in VERDICTS if verdicts[name]) or "–",
             )
-            run = f"{', '.join(names)}: {_span(sizes)} trials" if names else "not run"
-            verdicts = pd.Series([one.verdict for one in self.findings("figure", number)], dtype=str)
-            said = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.value_counts().items())
-            page = f"figure-{number}.md"
-            link = f"[{number}]({page})" if page in pages else str(number)
-            yield link, ", ".join(figure["experiments"]), run, said or "–"
 
     def _finding_rows(self) -> Iterator[Sequence[str]]:
         for one in self.judged:
@@ -206,35 +194,29 @@ class Reproduction:
         yield "\n".join(lines)
 
     def _hours(self) -> Iterator[str]:
-        spent = self.trials.groupby("experiment")["seconds"].sum() / 3600
-        once = self.trials.drop_duplicates(["run_id", "trial"])["seconds"].sum() / 3600
+        spent = {name: own["seconds"].sum() / 3600 for name, own in self.trials.items()}
         yield (
-            f"Time of the kept trials, each on one core that had other work: {spent.sum():.2f} hours, "
-            f"{once:.2f} if trials of two experiments count once. What all trials of the paper take is "
-            "estimated in [The whole paper](../scale.md#the-whole-paper), there also for 64 and 1,000 cores."
+            f"Time of the kept trials, each on one core with other work: {sum(spent.values()):.1f} hours. What "
+            "all trials of the paper take is estimated in [The whole paper](../scale.md#the-whole-paper), also "
+            "for 64 and 1,000 cores."
         )
-        shown: dict[str, list[str]] = {}
-        for kind, entries in {"table": self.texts["tables"], "figure": self.figures}.items():
-            for number, entry in entries.items():
-                for name in entry["experiments"]:
-                    shown.setdefault(name, []).append(f"{kind} {number}")
+        parts: dict[str, list[str]] = {}
+        for kind in ("tables", "figures"):
+            for number in self.texts[kind]:
+                for name in self.experiments(kind, number):
+                    parts.setdefault(name, []).append(f"{kind[:-1]} {number}")
         rows = []
-        for name in (name for name in self.grid if name in spent or name in shown):
-            own = self.trials[self.trials["experiment"] == name]
-            sizes = own.groupby("run_id").size()
-            kernel = ", ".join(sorted(own["kernel_version"].dropna().unique()))
-            run = (
-                [str(len(sizes)), _span(sizes), kernel, f"{spent[name]:.2f}"]
-                if len(own)
-                else ["not run", *"–––"]
-            )
-            rows.append([name, ", ".join(shown.get(name, "–")), *run, self.estimates.get(name, "–")])
+        for name in (name for name in self.grid if name in self.trials or name in parts):
+            run = ["not run", "–", "–", "–"]
+            if name in self.trials:
+                sizes, kernels = (
+                    self.runs(name),
+                    sorted(self.trials[name]["kernel_version"].dropna().unique()),
+                )
+                run = [str(len(sizes)), _span(sizes), ", ".join(kernels), f"{spent[name]:.2f}"]
+            rows.append([name, ", ".join(parts.get(name, "–")), *run, self.estimates.get(name, "–")])
         header = ["Experiment", "part of", "runs", "trials of each", "kernel version", "hours spent"]
         yield _markdown([*header, "core hours of all trials"], rows)
-
-
-_PARTS = ("train_", "valid_", "test_")
-_NORMS = ("weight_norm_final", "visible_bias_norm_final", "hidden_bias_norm_final")
 
 
 def _yaml(path: Any) -> Any:
@@ -247,7 +229,7 @@ def _listed(value: Any) -> list[str]:
 
 def _numbers(kind: str, place: str) -> list[int]:
     """The numbers of the tables or figures in a place such as ``6.1, tables 2 and 3``."""
-    found = re.search(rf"{kind}s? ([\d,() a-z]*)", place)
+    found = re.search(rf"{kind}s? (\d+(?: and \d+)*)", place)
     return [int(number) for number in re.findall(r"\d+", found[1])] if found else []
 
 
