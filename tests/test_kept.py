@@ -128,6 +128,12 @@ def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path):
     assert re.search(r"Kernel versions differ: 1 in \d+ runs, 2 in 4 runs \(2: eight-sets-16\)", said)
 
 
+def test_a_table_of_a_kept_summary_is_refused_with_what_reads_it(eight):
+    said = cbm("table", eight[1].folder, "eight-sets-16", code=2).stderr
+    assert "eight-sets-16 is a kept summary" in said
+    assert "cbm compare" in said
+
+
 def test_the_site_lists_every_page():
     sys.path.insert(0, str(ROOT / "docs"))
     import hooks

@@ -47,6 +47,8 @@ class Results:
         """Return the folder of one experiment; CbmError if it is not there."""
         names = self.experiments()
         if experiment not in names:
+            if (self.folder / f"{experiment}.csv.gz").exists():
+                raise CbmError(f"{self.folder}: {experiment} is a kept summary, which only cbm compare reads")
             hint = did_you_mean(experiment, names) if names else "; nothing has been run into it yet"
             raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
         return Store(self.folder / experiment)
