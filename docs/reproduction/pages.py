@@ -88,9 +88,9 @@ class Reproduction:
             f"# Table {number}: {texts['title']}",
             _commands(texts["experiments"], f"cbm compare {HERE.relative_to(DOCS.parent)}/results"),
             f"{row['run']} of {row['published']} published values were run, with {_span(own['obtained_n'])} "
-            f"trials{self.left(name, own)}. As named, {row['named']} of these are within 2 standard errors; "
-            f"with PCD-2 for the published PCD-1, {row['read']}. "
-            f"Marks that agree, as named: {row['agreeing']} of {row['marks']}.",
+            f"trials. As named, {row['named']} of these are within 2 standard errors; with PCD-2 for the "
+            f"published PCD-1, where it was run, {row['read']}. Marks that agree, as named: "
+            f"{row['agreeing']} of {row['marks']}.{self.left(name, own)}",
             *_said(texts),
             *_findings(self.findings("table", int(number))),
             "## Published beside obtained",
@@ -101,9 +101,13 @@ class Reproduction:
     def left(self, name: str, own: pd.DataFrame) -> str:
         """Name the data of a table of which nothing was run."""
         published = published_cells()
-        left = [*dict.fromkeys(published.loc[published["table"] == name, "dataset"])]
-        left = [data for data in left if data not in {*own["dataset"]}]
-        return f" (not run: {', '.join(left)})" if left else ""
+        keys = ["dataset", "hidden"]
+        every = published.loc[published["table"] == name, keys].drop_duplicates()
+        left = every[~every.set_index(keys).index.isin(own.set_index(keys).index)]
+        texts = [
+            f"{', '.join(its)} ({hidden})" for hidden, its in left.groupby("hidden", sort=False)["dataset"]
+        ]
+        return f" Not run, by hidden units: {'; '.join(texts)}." if texts else ""
 
     def figure(self, number: int) -> Page:
         """Return the page of a figure of the paper; none if none of its experiments was run."""
