@@ -81,7 +81,8 @@ class Reproduction:
         if own.empty:
             return []
         texts = self.texts["tables"][int(number)]
-        part = replace(self.comparison, cells=own, chances=self.comparison.chances.loc[own.index], missing={})
+        chances = self.comparison.chances.loc[own.index]
+        part = replace(self.comparison, cells=own, chances=chances, missing={}, not_comparable=0)
         document = part.document()
         row = score(self.comparison).set_index("table").loc[number]
         return [
