@@ -3,8 +3,10 @@
 MkDocs calls `on_page_markdown` for each page; a page holds a marker where its generated part belongs.
 """
 
+import re
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +15,17 @@ import yaml
 from cbm_cli.cli import main
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.paper import FIGURES
+
+
+def on_config(config: Any) -> None:
+    """Add the pages of the paper's tables and figures that were made of results."""
+    section = next(entry["Reproduction"] for entry in config.nav if "Reproduction" in entry)
+    found = [
+        (match[1] == "figure", int(match[2]), f"reproduction/{path.name}")
+        for path in Path(config.docs_dir, "reproduction").glob("*.md")
+        if (match := re.fullmatch(r"(table|figure)-(\d+)\.md", path.name))
+    ]
+    section[1:1] = [name for *_, name in sorted(found)]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

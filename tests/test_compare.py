@@ -252,7 +252,8 @@ def test_runs_with_other_settings_are_counted_but_not_compared(name, value):
 def test_runs_of_several_kernel_versions_are_told():
     frames = [run([-61.0], kernel_version="2"), run([-61.0], kernel_version="3", offsets="d0")]
     assert not any("versions" in note for note in compare(frames[0]).notes())
-    assert any("2 in 1 run, 3 in 1 run" in note for note in compare(pd.concat(frames)).notes())
+    frames[1]["experiment"] = "later"
+    assert any("2 in 1 run, 3 in 1 run (3: later)" in note for note in compare(pd.concat(frames)).notes())
 
 
 def test_initialisation_decides_which_published_value_is_meant():

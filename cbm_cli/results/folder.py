@@ -12,6 +12,8 @@ from cbm_cli.text import did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
+MEAN_CURVES = "-curves.csv.gz"  # behind an experiment's name: its kept mean curves
+
 
 class Results:
     """A results folder, as given to ``cbm run -o``, with one folder per experiment; read-only."""
@@ -46,6 +48,8 @@ class Results:
         """Return the folder of one experiment; CbmError if it is not there."""
         names = self.experiments()
         if experiment not in names:
+            if (self.folder / f"{experiment}.csv.gz").exists():
+                raise CbmError(f"{self.folder}: {experiment} is a kept summary, which only cbm compare reads")
             hint = did_you_mean(experiment, names) if names else "; nothing has been run into it yet"
             raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
         return Store(self.folder / experiment)
@@ -62,21 +66,25 @@ class Results:
         """
         import pandas as pd
 
-        kept = [self._kept(path) for path in sorted(self.folder.glob("*.csv.gz"))]
+        paths = [*map(self._checked, sorted(self.folder.glob("*.csv.gz")))]
+        kept = [
+            read_csv(path).assign(experiment=path.name.removesuffix(".csv.gz"))
+            for path in paths
+            if not path.name.endswith(MEAN_CURVES)
+        ]
         names = self.experiments() if kept else self.require_experiments()
         frames = [self.store(name).summary().assign(experiment=name) for name in names]
-        return pd.concat([*kept, *frames], ignore_index=True)
+        whole = pd.concat([*kept, *frames], ignore_index=True)
+        return whole.copy()  # joins the pieces of memory, so that rows are selected faster
 
-    def _kept(self, path: Path) -> "pd.DataFrame":
-        """The summary in a file; CbmError if it has changed since it was kept."""
-
+    def _checked(self, path: Path) -> Path:
+        """Return a kept file; CbmError if it has changed since it was kept."""
         digest, sums = hashlib.sha256(path.read_bytes()).hexdigest(), self.folder / "SHA256SUMS"
         if f"{digest}  {path.name}" not in (sums.read_text() if sums.exists() else "").splitlines():
             raise CbmError(
                 f"{path}: is not the file that {sums} names; restore it, or keep the results again"
             )
-        frame = read_csv(path)
-        return frame.assign(experiment=path.name.removesuffix(".csv.gz"))
+        return path
 
 
 def label(column: str, value: object, style: str = "text") -> str:

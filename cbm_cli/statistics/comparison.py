@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -25,7 +25,7 @@ from cbm_cli.statistics.marked_cells import (
     mean,
     statistic_column,
 )
-from cbm_cli.statistics.mean_curves import CurveOf, add_best_of_mean
+from cbm_cli.statistics.mean_curves import CurveOf, add_best_of_mean, best_of_mean_columns
 from cbm_cli.statistics.mismatches import LIMIT, reasons
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 from cbm_cli.text import count, text_of
@@ -66,7 +66,7 @@ class Comparison:
     missing: Mapping[str, int]  # published cells without a comparable trial, by kind of machine
     departures: Mapping[str, int]  # settings unlike the paper's, and how many matching runs have them
     not_comparable: int  # runs with such settings
-    versions: Mapping[str, int]  # of the kernels, and how many of the compared runs have them
+    versions: Mapping[str, Sequence[str]]  # of the kernels: experiments of the compared runs that have them
     has_curves: bool = False  # tables 9 to 12 are compared with the maximum of the mean, as they should be
 
     @property
@@ -172,8 +172,13 @@ class Comparison:
 
     def _left_out(self) -> Iterator[str]:
         if len(self.versions) > 1:
-            each = ", ".join(f"{version} in {count(n, 'run')}" for version, n in self.versions.items())
-            yield f"Kernel versions differ: {each}; other numbers by rounding or by a mended fault."
+            each = ", ".join(
+                f"{version} in {count(len(its), 'run')}" for version, its in self.versions.items()
+            )
+            where = "; ".join(
+                f"{version}: {', '.join(dict.fromkeys(its))}" for version, its in [*self.versions.items()][1:]
+            )
+            yield f"Kernel versions differ: {each} ({where}); other numbers by rounding or by a mended fault."
         if self.not_comparable:
             why = ", ".join(f"{name} in {number}" for name, number in self.departures.items())
             runs = count(self.not_comparable, "run")
@@ -333,16 +338,22 @@ def compare(frame: pd.DataFrame, curve: CurveOf | None = None) -> Comparison:
     missing = kinds.sub(compared, fill_value=0).astype(int)
     left = {kind: int(missing[kind]) for kind in KINDS if kind in missing}
     chances = pd.DataFrame([chances for _, chances in lines])
-    versions = runs.loc[cells["run_id"].unique()].get("kernel_version", pd.Series(dtype=str))
-    kernels = dict(versions.replace("", "of 0.1.0").value_counts())
+    used = runs.loc[cells["run_id"].unique()].reindex(columns=["kernel_version", "experiment"], fill_value="")
+    kernels = used.groupby(used["kernel_version"].replace("", "of 0.1.0"))["experiment"].agg(list)
+    kernels = dict(sorted(kernels.items(), key=lambda it: -len(it[1])))
     return Comparison(cells, chances, left, counts, len(unlike), kernels, curve is not None)
 
 
 def _with_mean_curves(frame: pd.DataFrame, runs: pd.Series, curve: CurveOf) -> pd.DataFrame:
+    """Add the statistic of tables 9 to 12 where it is not kept with the summaries."""
     columns = (f"{part}_{METRICS[kind]}" for part in ("train", "test") for kind in ("rbm", "dbm"))
     known = [column for column in columns if f"{column}_max" in frame]
-    found = add_best_of_mean(frame[frame["run_id"].isin(runs)], known, curve)
-    return frame.join(found[found.columns.difference(frame.columns)])
+    kept = [name for column in known for name in best_of_mean_columns(column) if name in frame]
+    chosen = frame["run_id"].isin(runs) & frame[kept].isna().all(axis=1)
+    found = add_best_of_mean(frame[chosen].drop(columns=kept), known, curve)
+    names = [name for column in known for name in best_of_mean_columns(column)]
+    whole = {name: found[name].reindex(frame.index).fillna(frame.get(name, np.nan)) for name in names}
+    return frame.assign(**whole)
 
 
 def _compare_row(

@@ -193,7 +193,9 @@ def _quantity(rows: pd.DataFrame, statement: Mapping[str, Any], metric: str, res
     of, measure = statement.get("of", "max"), Metric(metric)
     scale = rows[f"n_{measure.part}"] if statement["scale"] == "total" and measure.better else 1.0
     if isinstance(of, dict):
-        values = np.array([_of_course(place, metric, of, results) for place in _places(rows)])
+        kept = rows.get(course_column(metric, of), pd.Series(np.nan, rows.index)).to_numpy(float)
+        found = (_of_course(place, metric, of, results) for place in _places(rows))
+        values = np.array([*found]) if np.isnan(kept).all() else kept
     else:
         best, final = (_column(rows, statistic_column(rows, measure, name)) for name in ("max", "final"))
         with np.errstate(invalid="ignore"):  # a trial that never had a finite value has no fall
@@ -226,6 +228,8 @@ def _of_course(place: tuple[str, str, int], metric: str, of: Mapping[str, Any], 
     ``at``: the value at an update. ``mean``: the mean between two updates. ``reach``: the first update at
     which the metric is so high; infinity if it never is.
     """
+    if not (results.folder / place[0]).is_dir():
+        return np.nan  # a kept summary, which has no curves
     store = results.store(place[0])
     frames = (read(*place[1:]) for read in (store.records, store.curve))
     course = next((frame for frame in frames if metric in frame), None)
@@ -238,6 +242,26 @@ def _of_course(place: tuple[str, str, int], metric: str, of: Mapping[str, Any], 
         return float(course.loc[course["update"].between(*of["mean"]), metric].mean())
     reached = course.loc[course[metric] >= of["reach"], "update"]
     return float(reached.iloc[0]) if len(reached) else np.inf
+
+
+def course_column(metric: str, of: Mapping[str, Any]) -> str:
+    """Return the column of a kept summary with a number of the curves or records."""
+    ((name, value),) = of.items()
+    return ":".join([metric, name, *map(str, value if isinstance(value, list) else [value])])
+
+
+def add_courses(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """Return summaries with the numbers of curves and records that findings rest on, as columns."""
+    added: dict[str, pd.Series] = {}
+    for finding in findings():
+        rows = frame[frame["experiment"].isin(finding["experiments"])]
+        for own in (finding | check for check in finding["checks"] if isinstance(check.get("of"), dict)):
+            for side in (side for side in _sides(own)[1] if isinstance(side, dict) and len(rows)):
+                chosen = rows[_selected(rows, finding["where"] | side)]
+                metric, of = side.get("metric", own.get("metric")), own["of"]
+                column = added.setdefault(course_column(metric, of), pd.Series(np.nan, frame.index))
+                column[chosen.index] = [_of_course(it, metric, of, results) for it in _places(chosen)]
+    return frame.assign(**added)
 
 
 def _tested(

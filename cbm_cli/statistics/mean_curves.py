@@ -19,7 +19,7 @@ def add_best_of_mean(frame: pd.DataFrame, metrics: Sequence[str], curve: CurveOf
     added = pd.DataFrame(
         np.nan,
         index=frame.index,
-        columns=[f"{name}_max_of_mean{end}" for name in metrics for end in ("", "_update")],
+        columns=[column for name in metrics for column in best_of_mean_columns(name)],
     )
     for _, rows in frame.groupby("run_id"):
         places = zip(rows["experiment"], rows["run_id"], rows["trial"], strict=True)
@@ -27,9 +27,14 @@ def add_best_of_mean(frame: pd.DataFrame, metrics: Sequence[str], curve: CurveOf
         stopped = rows["diverged"].isna().to_numpy()  # whether a curve that ends early keeps its last value
         for name in (name for name in metrics if all(name in one for one in curves)):
             values, update = _at_best_mean([one[name] for one in curves], stopped, Metric(name).better)
-            added.loc[rows.index, f"{name}_max_of_mean"] = values
-            added.loc[rows.index, f"{name}_max_of_mean_update"] = update
+            for column, value in zip(best_of_mean_columns(name), (values, update), strict=True):
+                added.loc[rows.index, column] = value
     return frame.join(added)
+
+
+def best_of_mean_columns(metric: str) -> tuple[str, str]:
+    """Return the columns with a metric's value and update where the mean over trials is best."""
+    return f"{metric}_max_of_mean", f"{metric}_max_of_mean_update"
 
 
 def _at_best_mean(curves: Sequence[pd.Series], stopped: np.ndarray, better: int) -> tuple[np.ndarray, float]:

@@ -1,0 +1,324 @@
+"""Write the pages of the reproduction from the kept results beside them, and from what pages.yaml says.
+
+    python docs/reproduction/pages.py
+
+writes index.md, and table-N.md and figure-N.md where something was run. keep.py keeps results and draws the
+pictures. The same files give the same pages.
+"""
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from cbm_cli.paper import FIGURES, PAPER_TABLES
+from cbm_cli.results import Results, label
+from cbm_cli.sheets import Document, Group
+from cbm_cli.statistics import check_findings, compare, count_findings, score, scoreboard
+from cbm_cli.statistics.comparison import published_cells
+from cbm_cli.statistics.findings import VERDICTS, Judged
+
+HERE = Path(__file__).parent
+DOCS = HERE.parent
+MOMENTS = {"_max": "maximum", "_min": "minimum", "_final": "final value"}  # endings of columns
+PARTS = ("train_", "valid_", "test_")  # beginnings
+NORMS = ("weight_norm_final", "visible_bias_norm_final", "hidden_bias_norm_final")
+Page = list[str]  # blocks of Markdown
+
+
+class Reproduction:
+    """What was kept, and what it says about the paper."""
+
+    def __init__(self, kept: Path) -> None:
+        results = Results(kept)
+        self.trials = dict([*results.all_summaries().groupby("experiment")])
+        everything = pd.concat(self.trials.values(), ignore_index=True)
+        self.comparison = compare(everything, results.curve)
+        self.judged = check_findings(results)
+        self.texts = _yaml(HERE / "pages.yaml")
+        self.grid = _yaml(DOCS.parent / "experiments.yaml")["experiments"]
+        self.figures = _yaml(FIGURES)
+        costs = (DOCS / "scale.md").read_text(encoding="utf-8")
+        self.estimates = dict(re.findall(r"^\| ([\w-]+) \| .* \| (.*) \|$", costs, re.M))
+
+    def experiments(self, kind: str, number: int) -> list[str]:
+        """Return the experiments of a table or figure."""
+        if kind == "tables":
+            return self.texts[kind][number]["experiments"]
+        words = [word for part in self.figures[number]["parts"] for word in shlex.split(part)[1:]]
+        return list(dict.fromkeys(word for word in words if word in self.grid))
+
+    def kept(self, number: int) -> list[str]:
+        """Return what was kept of the experiments of a figure, their short ones, and others beside them."""
+        names = self.experiments("figures", number) + self.texts["figures"][number].get("also", [])
+        return [one for name in names for one in (name, f"{name}-short") if one in self.trials]
+
+    def runs(self, *names: str) -> pd.Series:
+        """Return the number of trials of each run of some experiments."""
+        return pd.concat([self.trials[name].groupby("run_id").size() for name in names])
+
+    def findings(self, kind: str, number: int) -> list[Judged]:
+        """Return the findings that the paper has beside a table or figure."""
+        return [one for one in self.judged if number in _numbers(kind, one.finding["place"])]
+
+    def pages(self) -> dict[str, str]:
+        """Return the text of every page by its name."""
+        found = {f"table-{number}": self.table(name, number) for name, number in PAPER_TABLES.items()}
+        found |= {f"figure-{number}": self.figure(number) for number in self.texts["figures"]}
+        found = {f"{name}.md": page for name, page in found.items() if page}
+        found["index.md"] = self.index(found)
+        return {name: "\n\n".join(page) + "\n" for name, page in found.items()}
+
+    def table(self, name: str, number: str) -> Page:
+        """Return the page of a table of the paper; none if none of its values was run."""
+        own = self.comparison.cells[self.comparison.cells["table"] == name]
+        if own.empty:
+            return []
+        texts = self.texts["tables"][int(number)]
+        chances = self.comparison.chances.loc[own.index]
+        part = replace(self.comparison, cells=own, chances=chances, missing={}, not_comparable=0)
+        document = part.document()
+        row = score(self.comparison).set_index("table").loc[number]
+        return [
+            f"# Table {number}: {texts['title']}",
+            _commands(texts["experiments"], f"cbm compare {HERE.relative_to(DOCS.parent)}/results"),
+            f"{row['run']} of {row['published']} published values were run, with {_span(own['obtained_n'])} "
+            f"trials. As named, {row['named']} of these are within 2 standard errors; with PCD-2 for the "
+            f"published PCD-1, where it was run, {row['read']}. Marks that agree, as named: "
+            f"{row['agreeing']} of {row['marks']}.{self.left(name, own)}",
+            *_said(texts),
+            *_findings(self.findings("table", int(number))),
+            "## Published beside obtained",
+            replace(document, notes=[], summary=[]).render("markdown").strip(),
+            _notes(document.notes),
+        ]
+
+    def left(self, name: str, own: pd.DataFrame) -> str:
+        """Name the data of a table of which nothing was run."""
+        published = published_cells()
+        keys = ["dataset", "hidden"]
+        every = published.loc[published["table"] == name, keys].drop_duplicates()
+        left = every[~every.set_index(keys).index.isin(own.set_index(keys).index)]
+        texts = [
+            f"{', '.join(its)} ({hidden})" for hidden, its in left.groupby("hidden", sort=False)["dataset"]
+        ]
+        return f" Not run, by hidden units: {'; '.join(texts)}." if texts else ""
+
+    def figure(self, number: int) -> Page:
+        """Return the page of a figure of the paper; none if none of its experiments was run."""
+        names, texts, picture = self.kept(number), self.texts["figures"][number], f"figure-{number}.png"
+        if not names:
+            return []
+        shorter = [name for name in names if name.endswith("-short")]
+        tables = {name: n for n, table in self.texts["tables"].items() for name in table["experiments"]}
+        elsewhere = [f"[table {tables[name]}](table-{tables[name]}.md)" for name in names if name in tables]
+        return [
+            f"# Figure {number}: {texts['title']}",
+            _commands(names, f"cbm figure {number} results/ --size page -o {picture}"),
+            f"In the paper: {self.figures[number]['shows']}",
+            *(f"Run instead of the whole, {name}: {self.grid[name]['description']}" for name in shorter),
+            *_said(texts),
+            *([f"![Figure {number}, obtained]({picture})"] if (HERE / picture).exists() else []),
+            *_findings(self.findings("figure", number)),
+            *(f"Values: {link}." for link in elsewhere),
+            *(block for name in names if name not in tables for block in self.values(name)),
+        ]
+
+    def values(self, name: str) -> Iterator[str]:
+        """Write mean ± standard deviation of every run of an experiment."""
+        rows, table = self.trials[name], self.grid[name].get("table", {})
+        axes = [axis for part in ("groups", "rows", "columns") for axis in _listed(table.get(part, []))]
+        axes = list(dict.fromkeys([axis.replace(".", "_") for axis in axes] + ["data", "offsets"]))
+        known = [c for c in rows if c.endswith((*MOMENTS,)) and rows[c].notna().any()]
+        columns = [c for c in known if c.startswith(PARTS) or c in NORMS]
+        rows = rows.copy()
+        if total := table.get("scale") == "total":
+            parts = [c for c in columns if c.startswith(PARTS)]
+            rows[parts] = rows[parts].mul(rows["n_train"], axis=0)
+        lines = (
+            [
+                *(_spelled(axis, own[axis].iloc[0]) for axis in axes),
+                str(len(own)),
+                *map(_mean, (own[c] for c in columns)),
+            ]
+            for _, own in rows.groupby("run_id", sort=False)
+        )
+        yield f"## Values of {name}"
+        yield _markdown([*axes, "n", *map(_heading, columns)], lines)
+        scale = "; likelihoods are summed over the train rows" if total else ""
+        yield f"Mean ± standard deviation over n trials{scale}."
+
+    def index(self, pages: Mapping[str, Page]) -> Page:
+        """Return the front page."""
+        judged = count_findings(self.judged)
+        return [
+            self.texts["front"].strip(),
+            "## Scoreboard",
+            *_linked(scoreboard(self.comparison), pages),
+            "## Figures",
+            _markdown(["Figure", "experiments", "run", "findings"], self._figure_rows(pages)),
+            "## Findings",
+            f"What the paper states in prose and figures, checked by `cbm compare --findings`. {judged}",
+            _markdown(["Finding", "paper", "verdict", "as stated", "trials"], self._finding_rows()),
+            "## Open disagreements",
+            *self._open(),
+            "## Hours spent, and what the rest takes",
+            *self._hours(),
+        ]
+
+    def _figure_rows(self, pages: Mapping[str, Page]) -> Iterator[Sequence[str]]:
+        for number in self.texts["figures"]:
+            names, page = self.kept(number), f"figure-{number}.md"
+            verdicts = Counter(one.verdict for one in self.findings("figure", number))
+            yield (
+                f"[{number}]({page})" if page in pages else str(number),
+                ", ".join(self.experiments("figures", number)),
+                f"{', '.join(names)}: {_span(self.runs(*names))} trials" if names else "not run",
+                ", ".join(f"{verdicts[name]} {name}" for name in VERDICTS if verdicts[name]) or "–",
+            )
+
+    def _finding_rows(self) -> Iterator[Sequence[str]]:
+        for one in self.judged:
+            record = one.record()
+            stated = f"{record['as_stated']} of {record['compared']}" if record["compared"] else "–"
+            yield record["says"], record["place"], record["verdict"], stated, record["trials"]
+
+    def _open(self) -> Iterator[str]:
+        yield self.texts["open"].strip()
+        lines = []
+        for name in self.texts["decisions"]:
+            (path,) = (DOCS / "decisions").glob(f"{name:04d}-*.md")
+            title = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+            lines.append(f"- [{title}](../decisions/{path.name})")
+        yield "\n".join(lines)
+
+    def _hours(self) -> Iterator[str]:
+        spent = {name: own["seconds"].sum() / 3600 for name, own in self.trials.items()}
+        yield (
+            f"The kept trials took {sum(spent.values()):.1f} hours, each on one core with other work. What "
+            "all trials of the paper take, on 64 and 1,000 cores too, is estimated in "
+            "[The whole paper](../scale.md#the-whole-paper)."
+        )
+        parts: dict[str, list[str]] = {}
+        for kind in ("tables", "figures"):
+            for number in self.texts[kind]:
+                for name in self.experiments(kind, number):
+                    parts.setdefault(name, []).append(f"{kind[:-1]} {number}")
+        rows = []
+        for name in (name for name in self.grid if name in self.trials or name in parts):
+            run = ["not run", "–", "–", "–"]
+            if name in self.trials:
+                sizes, kernels = (
+                    self.runs(name),
+                    sorted(self.trials[name]["kernel_version"].dropna().unique()),
+                )
+                run = [str(len(sizes)), _span(sizes), ", ".join(kernels), f"{spent[name]:.2f}"]
+            rows.append([name, ", ".join(parts.get(name, "–")), *run, self.estimates.get(name, "–")])
+        header = ["Experiment", "part of", "runs", "trials of each", "kernel version", "hours spent"]
+        yield _markdown([*header, "core hours of all trials"], rows)
+
+
+def _yaml(path: Any) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def _listed(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [value]
+
+
+def _numbers(kind: str, place: str) -> list[int]:
+    """The numbers of the tables or figures in a place such as ``6.1, tables 2 and 3``."""
+    found = re.search(rf"{kind}s? (\d+(?: and \d+)*)", place)
+    return [int(number) for number in re.findall(r"\d+", found[1])] if found else []
+
+
+def _commands(experiments: Sequence[str], last: str) -> str:
+    return f"    cbm run experiments.yaml {' '.join(experiments)} -j 2\n    {last}"
+
+
+def _said(texts: Mapping[str, str]) -> list[str]:
+    words = {"agrees": "Agrees", "differs": "Differs", "earlier": "With an earlier kernel"}
+    return [f"**{word}.** {texts[name].strip()}" for name, word in words.items() if name in texts]
+
+
+def _findings(judged: Sequence[Judged]) -> list[str]:
+    if not judged:
+        return []
+    rows = [[one.finding["says"], one.verdict, one.trials, one.numbers() or "–"] for one in judged]
+    return [
+        "## Findings",
+        _markdown(["The paper states", "here", "trials", "how many comparisons, and values"], rows),
+    ]
+
+
+def _linked(document: Document, pages: Mapping[str, Page]) -> Iterator[str]:
+    """Write the scoreboard as one table, linked to the pages, and its notes as a list."""
+    sheet = document.sheets[0]
+    rows = [row for group in sheet.groups for row in group.rows]
+    sheet = replace(sheet, title="", groups=[Group(None, rows)])
+    text = Document([sheet]).render("markdown").strip()
+    for number in PAPER_TABLES.values():
+        if f"table-{number}.md" in pages:
+            text = text.replace(f"| {number} |", f"| [{number}](table-{number}.md) |", 1)
+    yield text
+    yield _notes(document.notes)
+
+
+def _notes(notes: Iterable[str]) -> str:
+    return "\n".join(f"- {_plain(note)}" for note in notes)
+
+
+def _plain(note: str) -> str:
+    """A note with links to the files that it names."""
+    return re.sub(r"\(docs/(?:reproduction/)?([\w./-]+)\)", _link, note)
+
+
+def _link(found: re.Match) -> str:
+    name = found[1]
+    if name.startswith("decisions/"):
+        (path,) = DOCS.glob(f"{name}*")
+        return f"([decision {int(path.name[:4])}](../decisions/{path.name}))"
+    return f"([{name.removesuffix('.md')}]({name}))"
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def _spelled(axis: str, value: Any) -> str:
+    return "–" if pd.isna(value) else label(axis, value, "unicode")
+
+
+def _heading(column: str) -> str:
+    name, _, moment = column.rpartition("_")
+    return f"{name.replace('_', ' ')}, {MOMENTS[f'_{moment}']}"
+
+
+def _mean(values: pd.Series) -> str:
+    spread = f" ± {values.std():.4g}" if len(values) > 1 else ""
+    return f"{values.mean():.5g}{spread}"
+
+
+def _span(numbers: pd.Series) -> str:
+    low, high = numbers.min(), numbers.max()
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def main() -> None:
+    pages = Reproduction(HERE / "results").pages()
+    for path in HERE.glob("*.md"):
+        if re.fullmatch(r"(table|figure)-\d+\.md", path.name) and path.name not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        (HERE / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

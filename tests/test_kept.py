@@ -1,0 +1,156 @@
+"""Kept results say what the results themselves say, and the pages are made of them."""
+
+import gzip
+import hashlib
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.settings import Trial
+from cbm_cli.results import Outcome, Results, Store, run_id
+from cbm_cli.statistics import check_findings, compare
+from tests.builders import cbm
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs/reproduction"
+sys.path.insert(0, str(PAGES))
+
+import keep  # noqa: E402
+import pages  # noqa: E402
+
+
+@cache
+def planned(name):
+    return read_grid(ROOT / "experiments.yaml").experiments[name]
+
+
+def write(folder, name, updates, curve, recorded=(), trials=6, data="dna"):
+    """Write results of one of the paper's experiments with random curves and records."""
+    experiment, store, rng = planned(name), Store(folder / name), np.random.default_rng(5)
+    ids = [run_id(cell, 1, name) for cell in experiment.cells]
+    (folder / name).mkdir(parents=True)
+    store.write_manifest(experiment, ids, {}, None)
+    for one, cell in zip(ids, experiment.cells, strict=True):
+        for number in range(trials if cell.data.title == data else 0):
+            values = -100 + rng.random((len(updates), len(curve))).cumsum(axis=0) / 3
+            outcome = Outcome(
+                ("update", "epoch", *curve),
+                np.column_stack([updates, updates, values]),
+                {"kind": np.array("rbm"), "weights_0": np.zeros((2, 2))},
+                None,
+                1.0,
+                {"train": 8, "test": 8},
+                recorded=("update", *recorded) if recorded else (),
+                records=np.column_stack([updates, *rng.random((2, len(updates)))]) if recorded else None,
+            )
+            store.write(one, Trial(name, cell, number, 1), outcome)
+    return Results(folder)
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """Results of table 9 for one data set, and what is kept of them."""
+    folder = tmp_path_factory.mktemp("eight")
+    made = write(
+        folder / "made", "eight-sets-16", [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
+    )
+    keep.keep(made, ["eight-sets-16"], folder / "kept")
+    return made, Results(folder / "kept")
+
+
+def cells(results):
+    return compare(results.all_summaries(), results.curve).cells
+
+
+def test_tables_9_and_10_are_compared_alike_with_results_and_with_what_is_kept(eight):
+    made, kept = map(cells, eight)
+    assert set(kept["table"]) == {"big-rbm-test", "big-rbm-train"}
+    pd.testing.assert_frame_equal(made, kept)
+
+
+def test_the_kept_mean_curve_has_the_obtained_maximum(eight):
+    course = pd.read_csv(eight[1].folder / "eight-sets-16-curves.csv.gz")
+    later = course[course["update"] > 0].set_index("run_id")
+    for cell in cells(eight[1]).to_dict("records"):
+        column = f"{cell['split']}_log_likelihood"
+        own = later.loc[cell["run_id"]]
+        best = own[column].argmax()
+        assert own[column].iloc[best] == pytest.approx(cell["obtained_mean"], abs=1e-4)
+        assert own[f"{column}_std"].iloc[best] == pytest.approx(cell["obtained_std"], abs=1e-4)
+        assert own["trials"].iloc[best] == 6
+
+
+def test_the_same_results_give_the_same_bytes(eight, tmp_path):
+    keep.keep(eight[0], ["eight-sets-16"], tmp_path)
+    for path in eight[1].folder.iterdir():
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
+
+
+def test_findings_on_curves_and_records_are_judged_alike(tmp_path):
+    angles = ("angle_natural_standard", "angle_natural_centered")
+    course = ([0, 100, 200, 10000], ("train_log_likelihood",), angles)
+    made = write(tmp_path / "made", "natural-gradient", *course, data="bars-and-stripes")
+    keep.keep(made, ["natural-gradient"], tmp_path / "kept")
+    (before, after) = (
+        [one.record() for one in check_findings(results)] for results in (made, Results(tmp_path / "kept"))
+    )
+    assert before == after
+    judged = {one["name"]: one for one in after}
+    assert {judged[name]["compared"] for name in ("closer-to-natural", "natural-is-fast")} == {1, 2}
+
+
+def test_a_number_of_curves_that_was_not_kept_is_not_run(tmp_path):
+    made = write(
+        tmp_path / "made", "natural-gradient", [0, 10000], ("train_log_likelihood",), data="bars-and-stripes"
+    )
+    keep.keep(made, ["natural-gradient"], tmp_path)
+    judged = {one.finding["name"]: one.verdict for one in check_findings(Results(tmp_path))}
+    assert judged["closer-to-natural"] == "not run"
+    assert judged["centered-reaches-the-bound"] != "not run"
+
+
+def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path):
+    for path in eight[1].folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    older = tmp_path / "moving-average.csv.gz"
+    text = gzip.decompress((PAGES / "results" / older.name).read_bytes()).replace(b",2,2.4.6,", b",1,2.4.6,")
+    older.write_bytes(gzip.compress(text, mtime=0))
+    with (tmp_path / "SHA256SUMS").open("a") as file:
+        file.write(f"{hashlib.sha256(older.read_bytes()).hexdigest()}  {older.name}\n")
+    said = cbm("compare", tmp_path).stdout
+    assert re.search(r"Kernel versions differ: 1 in \d+ runs, 2 in 4 runs \(2: eight-sets-16\)", said)
+
+
+def test_a_table_of_a_kept_summary_is_refused_with_what_reads_it(eight):
+    said = cbm("table", eight[1].folder, "eight-sets-16", code=2).stderr
+    assert "eight-sets-16 is a kept summary" in said
+    assert "cbm compare" in said
+
+
+def test_the_site_lists_every_page():
+    sys.path.insert(0, str(ROOT / "docs"))
+    import hooks
+
+    config = SimpleNamespace(
+        docs_dir=ROOT / "docs", nav=[{"Reproduction": ["reproduction/index.md", "scale.md"]}]
+    )
+    hooks.on_config(config)
+    first, *listed, _ = config.nav[0]["Reproduction"]
+    assert {first, *listed} == {f"reproduction/{path.name}" for path in PAGES.glob("*.md")}
+    assert listed.index("reproduction/table-8.md") < listed.index("reproduction/figure-3.md") < len(listed)
+
+
+def test_the_committed_pages_are_what_the_script_makes():
+    made = pages.Reproduction(PAGES / "results").pages()
+    assert {path.name for path in PAGES.glob("*.md")} == {*made}
+    for name, text in made.items():
+        assert (PAGES / name).read_text("utf-8") == text, f"{name}: run python docs/reproduction/pages.py"
+        for linked in re.findall(r"\]\((?!http)([^)#]+)", text):
+            assert (PAGES / linked).exists(), f"{name}: {linked}"
