@@ -75,7 +75,9 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawi
         note(f"figure {number}: missing panel {', '.join(panels)}: {reason}")
     remedy = f"run: {program()} run experiments.yaml {' '.join(lacking)} -o {folder}" if lacking else ""
     if sum(map(len, reasons.values())) == len(calls):
-        raise IncompleteError("; ".join(filter(None, [f"figure {number}: there is no panel to draw", remedy])))
+        raise IncompleteError(
+            "; ".join(filter(None, [f"figure {number}: there is no panel to draw", remedy]))
+        )
     if remedy:
         note(f"for the missing panels {remedy}")
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Chosen, Options
-from cbm_cli.report.curves import Ends, _limits, _measure
+from cbm_cli.report.curves import Ends, measure_of, y_ends
 from cbm_cli.report.finals import CellValues
-from cbm_cli.report.learned import _data, _shape
+from cbm_cli.report.learned import data_of, shape_of
 from cbm_cli.report.pictures import normalised, tile
 from cbm_cli.report.series import Curve, read_curves
 from cbm_cli.report.style import Look, looks_of
@@ -63,7 +63,7 @@ def picture(chosen: Chosen, values: Sequence[CellValues], points: int) -> dict[s
     """Return the panels of a data set: curves of at most so many points, and beside them the final values."""
     drawn = read_curves(chosen, Options())
     curves = [_thinned(curve, points) for curve in drawn.curves]
-    ends, last = _limits(curves, Options()), max(curve.trials.index[-1] for curve in curves)
+    ends, last = y_ends(curves, Options()), max(curve.trials.index[-1] for curve in curves)
     keys = list(dict.fromkeys(curve.line for curve in curves))
     looks = {key: _strokes(look) for key, look in looks_of(keys, drawn.lines).items()}
     cells = {(key_of(c, drawn.lines), key_of(c, drawn.panels)): c for c in chosen.cells}
@@ -80,7 +80,7 @@ def picture(chosen: Chosen, values: Sequence[CellValues], points: int) -> dict[s
     return {
         "panels": panels,
         "legend": {words(dict(zip(drawn.lines, key, strict=True)), drawn.lines): looks[key] for key in keys},
-        "measure": _measure(drawn, [curves[0].metric]),
+        "measure": measure_of(drawn, [curves[0].metric]),
         "x_ticks": [(_across(x, last), EngFormatter(sep="")(x)) for x in x_ticks],
         "y_ticks": y_ticks,
         "margin": _LETTER * max(len(text) + 1 for _, text in y_ticks),
@@ -155,7 +155,7 @@ def machines(chosen: Chosen, values: Sequence[CellValues], better: int) -> list[
             weights = read_npz(chosen.store(cell).path(cell["run_id"], trial, ".npz"))["weights_0"]
         except (CbmError, KeyError):
             continue
-        image = _shape(Options(), _data(chosen, cell), len(weights))
+        image = shape_of(Options(), data_of(chosen, cell), len(weights))
         rows = normalised(weights.T[:_UNITS])
         filters = tile(np.array([row.reshape(image[:2], order=image.order) for row in rows]))
         stream = io.BytesIO()

@@ -41,7 +41,7 @@ def data_drawing(sources: Sequence[str], options: Options) -> Drawing:
         shown = data.train[: options.number] / data.levels
         title = (options.title or f"{plain(data.name)}: {len(shown):,} of {count(len(data.train), 'row')}",)
         panels.append(
-            Panel(partial(_draw_rows, shown, _shape(options, data, data.width)), (str(place),), title)
+            Panel(partial(_draw_rows, shown, shape_of(options, data, data.width)), (str(place),), title)
         )
     return Drawing(panels)
 
@@ -79,7 +79,7 @@ def activity_drawing(results: Results, experiments: Sequence[str], options: Opti
     chosen = choose(results, experiments, options)
     lines: dict[tuple[str, ...], list] = {}
     for cell in chosen.cells:
-        machine, data = _machine(chosen, cell), _data(chosen, cell, needed=True)
+        machine, data = _machine(chosen, cell), data_of(chosen, cell, needed=True)
         found, _ = representations.represent(machine, data.train, 1 / data.levels)
         balanced = representations.BALANCED if representations.has_probabilities(machine) else None
         for layer, values in enumerate(representations.mean_activity(found), 1):
@@ -135,8 +135,8 @@ def _tiles(
     """Draw rows of one machine of each cell as small pictures, one panel per cell."""
     columns, panels = [*chosen.panels, *chosen.lines], []
     for cell in chosen.cells:
-        machine, data = _machine(chosen, cell), _data(chosen, cell)
-        shape = _shape(options, data, machine.sizes[0])
+        machine, data = _machine(chosen, cell), data_of(chosen, cell)
+        shape = shape_of(options, data, machine.sizes[0])
         key = key_of(cell, columns)
         title = (options.title,) if options.title else tuple(map(named, columns, key))
         panels.append(Panel(partial(_draw_rows, rows_of(machine, data), shape), key, title))
@@ -155,7 +155,7 @@ def _draw_rows(rows: NDArray, image: Image, axes: Axes) -> None:
     axes.axis("off")
 
 
-def _shape(options: Options, data: Dataset | None, width: int) -> Image:
+def shape_of(options: Options, data: Dataset | None, width: int) -> Image:
     if options.shape is None and data is not None and data.image:
         return data.image
     return Image(*parse_shape(options.shape, width))
@@ -178,7 +178,7 @@ def _machine(chosen: Chosen, cell: CellSettings) -> Layered:
     return read_machine(chosen.store(cell).path(cell["run_id"], int(alive.min()), ".npz"))
 
 
-def _data(chosen: Chosen, cell: CellSettings, needed: bool = False) -> Dataset | None:
+def data_of(chosen: Chosen, cell: CellSettings, needed: bool = False) -> Dataset | None:
     """Return the data set of a cell; without its files None, or DataError if it is needed."""
     fields = {name: cell[f"data_{name}"] for name in DataSpec.model_fields if f"data_{name}" in cell}
     try:
