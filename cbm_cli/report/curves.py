@@ -162,7 +162,7 @@ def _draw(
             axes.plot(curve.trials, color=look["color"], linewidth=0.5, alpha=0.4)
         elif options.band != "none":
             axes.fill_between(x, *curve.band(options.band), color=look["color"], alpha=0.18, linewidth=0)
-        marks = _marks(x.to_numpy(float), (place + 0.5) / len(curves), options.xlog)
+        marks = places_of_marks(x.to_numpy(float), (place + 0.5) / len(curves), options.xlog)
         # Of lines that hide each other the first are wider, and the gaps of dashes lie elsewhere.
         width = 1.2 + 0.8 * (len(curves) - place - 1) / len(curves)
         dashes = look["linestyle"] if look["linestyle"] == "-" else (3.5 * place, look["linestyle"][1])
@@ -186,7 +186,7 @@ def _draw(
     plain_axes(axes)
 
 
-def _marks(x: np.ndarray, shift: float, log: bool) -> list[int]:
+def places_of_marks(x: np.ndarray, shift: float, log: bool) -> list[int]:
     """Return points for markers, evenly along the axis; lines with other shifts have theirs beside."""
     x = np.log(np.maximum(x, x[x > 0].min())) if log and (x > 0).any() else x
     wanted = x[0] + (np.arange(MARKS) + shift) / MARKS * (x[-1] - x[0])

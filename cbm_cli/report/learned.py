@@ -156,6 +156,7 @@ def _draw_rows(rows: NDArray, image: Image, axes: Axes) -> None:
 
 
 def shape_of(options: Options, data: Dataset | None, width: int) -> Image:
+    """Return the shape of a row as a picture: the one asked for, the data set's, or a square."""
     if options.shape is None and data is not None and data.image:
         return data.image
     return Image(*parse_shape(options.shape, width))
