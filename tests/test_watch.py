@@ -3,13 +3,17 @@
 import os
 import re
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.shell_completion import get_completion_class
 
+import cbm_cli
 from cbm_cli.cli import main, redraw
+from cbm_cli.cli.completion import SCHEMES
 from cbm_cli.cli.watch import WIDTH, sparkline
 from cbm_cli.datasets.sources import SOURCES
 from cbm_cli.execution import make_agenda
@@ -190,3 +194,29 @@ def test_scripts_are_those_of_the_shell(shell):
             ["bash", "-c", f"{script}\ncomplete -p cbm"], capture_output=True, text=True, check=True
         )
         assert "_cbm_completion cbm" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "replies"),
+    [
+        ("cbm run grid.yaml --set offsets=aa", ["aa^b", "aa^b_s"]),  # bash itself keeps what is before the =
+        ("cbm run grid.yaml --set offsets=", None),
+        ("cbm run grid.yaml b", ["bars"]),
+        ("cbm wat", ["watch"]),
+    ],
+)
+def test_bash_completes_values_behind_an_equals_sign(tmp_path, line, replies):
+    start = "from cbm_cli.cli import main; main(prog_name='cbm')"
+    (tmp_path / "cbm").write_text(f'#!/bin/sh\nexec {sys.executable} -c "{start}" "$@"\n')
+    (tmp_path / "cbm").chmod(0o755)
+    lines = [
+        "compopt() { :; }",  # bash has it only where someone types
+        cbm("completion", "bash").stdout,
+        f"COMP_LINE='{line}'; COMP_POINT={len(line)}; _cbm_completion cbm",
+        """printf '%s\\n' "${COMPREPLY[@]}" """,
+    ]
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(Path(cbm_cli.__file__).parents[1])}
+    told = subprocess.run(
+        ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True, env=os.environ | path
+    )
+    assert told.stdout.split() == (replies or [*SCHEMES])
