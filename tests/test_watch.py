@@ -94,10 +94,26 @@ def test_diverged_and_failed_trials_are_counted(tmp_path):
 
 
 def test_many_cells_fit_and_errors_name_what_there_is(folder, monkeypatch):
-    monkeypatch.setattr("cbm_cli.cli.watch._PLAIN_HEIGHT", 0)
+    monkeypatch.setattr("cbm_cli.cli.watch._PLAIN", (0, 1000))
     assert "and 1 cell more" in cbm("watch").stdout
     assert "did you mean bars" in cbm("watch", folder, "bar", code=2).stderr
     assert "does not exist" in cbm("watch", "nowhere", code=2).stderr
+
+
+@pytest.mark.parametrize(("height", "width"), [(24, 80), (20, 40)])
+def test_a_frame_fits_the_terminal_and_keeps_the_values(running, folder, monkeypatch, height, width):
+    text = GRID.partition("experiments:\n")[2].replace("PT_4]", "PT_4, PT_5, PT_6, PT_7, PT_8, PT_9]")
+    (folder.parent / "more.yaml").write_text("experiments:\n" + text.replace("  bars", "  more-of-them"))
+    cbm("run", "more.yaml", "-j", 0, "--no-table", "--set", "trials=1")
+    monkeypatch.setattr("cbm_cli.cli.watch._PLAIN", (height, width))
+    lines = cbm("watch", "results").stdout.splitlines()
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+    assert re.search(r"left|no run is writing here", " ".join(lines))
+    cells = [line for line in lines if re.match(r"  .*[▁█]", line)]
+    assert len(cells) >= 6
+    assert all(re.search(r"-\d+\.\d{4}", line) for line in cells)
+    assert any("cells more" in line for line in lines)
 
 
 @pytest.mark.parametrize(
