@@ -53,6 +53,9 @@ class HandMade:
         values = [self.values[run_id](update, trial) for update in updates]
         return pd.DataFrame({"update": updates, "epoch": updates, self.column: values})
 
+    def curves(self, run_id, trials):
+        return [self.curve(run_id, trial) for trial in trials]
+
     def records(self, run_id, trial):
         columns = {name: [f(update, trial) for update in UPDATES] for name, f in self.recorded.items()}
         return pd.DataFrame({"update": UPDATES, **columns} if columns else {"update": []})
