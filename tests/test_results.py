@@ -41,7 +41,7 @@ def records():
 )
 def test_curves_read_together_are_those_read_alone(tmp_path, monkeypatch, contents):
     store = Store(tmp_path)
-    monkeypatch.setattr(store, "_read", lambda run_id, number, suffix: contents[number])
+    monkeypatch.setattr(Store, "_read", lambda self, run_id, number, suffix: contents[number])
     for number, together in enumerate(store.curves("run", [0, 1])):
         alone = store.curve("run", number)
         assert [*together] == [*alone]
