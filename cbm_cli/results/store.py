@@ -438,7 +438,7 @@ class Store:
         contents = {number: self._read(run_id, number, ".csv") for number in numbers}
         heads, _, bodies = zip(*(content.partition(b"\n") for content in contents.values()), strict=True)
         ends = [0, *itertools.accumulate(body.count(b"\n") for body in bodies)]
-        if len(set(heads)) == 1:
+        if len(set(heads)) == 1 and all(body[-1:] in (b"", b"\n") for body in bodies):
             with suppress(ValueError):
                 whole = pd.read_csv(io.BytesIO(heads[0] + b"\n" + b"".join(bodies)))
                 if len(whole) == ends[-1]:
