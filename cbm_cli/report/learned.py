@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.datasets.catalogue import load, load_source
 from cbm_cli.datasets.dataset import DataError, Dataset, Image
-from cbm_cli.datasets.spec import DataSpec
+from cbm_cli.datasets.spec import spec_of
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, read_machine
@@ -181,9 +181,8 @@ def _machine(chosen: Chosen, cell: CellSettings) -> Layered:
 
 def data_of(chosen: Chosen, cell: CellSettings, needed: bool = False) -> Dataset | None:
     """Return the data set of a cell; without its files None, or DataError if it is needed."""
-    fields = {name: cell[f"data_{name}"] for name in DataSpec.model_fields if f"data_{name}" in cell}
     try:
-        return _load(DataSpec(**fields), folder=chosen.store(cell).manifest().get("grid_folder", ""))
+        return _load(spec_of(cell), folder=chosen.store(cell).manifest().get("grid_folder", ""))
     except DataError:
         if needed:
             raise

@@ -64,7 +64,9 @@ class Results:
         kept = [self._kept(path) for path in sorted(self.folder.glob("*.csv.gz"))]
         names = self.experiments() if kept else self.require_experiments()
         frames = [self.store(name).summary().assign(experiment=name) for name in names]
-        return pd.concat([*kept, *frames], ignore_index=True)
+        frames = [*kept, *frames]
+        # those without a row would turn the numbers of trials into floats
+        return pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
 
     def _kept(self, path: Path) -> "pd.DataFrame":
         """The summary in a file; CbmError if it has changed since it was kept."""
