@@ -140,7 +140,7 @@ def test_findings_on_the_experiments_of_the_page_are_listed_and_others_counted(m
     assert escape(EVIL + " in bars.") in lines[0][1]
     assert "1 of 1 comparisons" in lines[0][1]
     assert EVIL not in text
-    assert "1 finding on experiments" in text
+    assert "on other experiments: 1;" in text
 
 
 def test_diverged_and_failed_trials_are_listed_with_their_reason(results):

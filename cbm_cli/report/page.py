@@ -119,10 +119,10 @@ def _findings(results: Results, experiments: Set[str]) -> dict[str, Any]:
     try:
         judged = check_findings(results)
     except IncompleteError:  # the scoreboard says why
-        return {"records": [], "others": ""}
+        return {"records": [], "others": 0}
     needed = [one for one in judged if one.finding["experiments"]]  # not what the paper proves
     own = [one for one in needed if experiments & {*one.finding["experiments"]}]
-    return {"records": [one.record() for one in own], "others": count(len(needed) - len(own), "finding")}
+    return {"records": [one.record() for one in own], "others": len(needed) - len(own)}
 
 
 def _section(results: Results, store: Store, summary: pd.DataFrame, points: int) -> dict[str, Any]:
