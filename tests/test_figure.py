@@ -39,14 +39,40 @@ experiments:
     updates: 20
     batch: full
     trials: 1
+  divergence:
+    data: {name: shifting-bar, size: 4, bar: 1}
+    model: {kind: rbm, hidden: 2}
+    offsets: [00, dd^b, aa^b, mm^b, rr^b]
+    sampler: PT_4
+    learning_rate: 0.1
+    updates: 20
+    batch: full
+    evaluate: {method: exact, every: 10}
+    trials: 1
+"""
+DEEP = """
+  {}-short:
+    data: {{path: rows.npy, test: rows.npy}}
+    model: {{kind: dbm, hidden: [4, 3]}}
+    offsets: [000, ddd^b_s]
+    sampler: PCD-1
+    learning_rate: 0.05
+    pretraining: {{epochs: {}}}
+    epochs: 4
+    batch: 4
+    evaluate: {{method: ais, every: 2 epochs, parts: test, temperatures: 20, runs: 10}}
+    trials: 1
 """
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("figures")
-    (folder / "grid.yaml").write_text(GRID)
-    names = ("toys", "other-offsets-short")
+    np.save(folder / "rows.npy", np.eye(4))
+    (folder / "grid.yaml").write_text(
+        GRID + DEEP.format("dbm-mnist", 0) + DEEP.format("dbm-caltech", "[0, 2]")
+    )
+    names = ("toys", "other-offsets-short", "dbm-mnist-short", "dbm-caltech-short", "divergence")
     cbm("run", folder / "grid.yaml", *names, "-o", folder / "results", "-j", 0, "--no-table")
     return folder / "results"
 
@@ -157,7 +183,8 @@ def test_a_figure_is_drawn_and_a_short_experiment_stands_in(results, tmp_path):
     ("words", "code", "complaint"),
     [
         (("9", "-o", "f.png"), 3, "run experiments.yaml big-rbm-mnist -o"),
-        (("6", "-o", "f.png"), 3, "no results of divergence, divergence-causes"),
+        (("3", "-o", "f.png"), 3, "has no results of standard-methods-bars"),
+        (("5", "-o", "f.png"), 3, "(norm of the weights)"),
         (("1", "-o", "f.png"), 2, "the figures are 2 to 17"),
         (("7",), 2, "-o FILE.png"),
         (("7", "-o", "f.doc"), 2, "suffix"),
@@ -166,6 +193,41 @@ def test_a_figure_is_drawn_and_a_short_experiment_stands_in(results, tmp_path):
 def test_a_figure_that_cannot_be_drawn_says_why(results, words, code, complaint):
     number, *others = words
     assert complaint in cbm("figure", number, results, *others, code=code).stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "drawn", "missing", "reasons", "to_run"),
+    [
+        (6, [], ["2 (offsets from another chain)"], ["no results of divergence-causes"], "divergence-causes"),
+        (14, [], ["2 (with pre-training)"], ["pretraining_epochs=200: no such value"], "dbm-mnist"),
+        (
+            15,
+            ["(a) 000", "(b) "],
+            ["3 (000, pre-trained), 4 (ddd^b_s, pre-trained)"],
+            ["pretraining_epochs=200"],
+            "dbm-mnist",
+        ),
+        (16, ["second layer, without pre-training"], ["2 (second"], ["pretraining_epochs=200"], "dbm-mnist"),
+        (
+            17,
+            ["test"],
+            ["2 (test, pre-trained), 4 (train, pre-trained)", "3 (train)"],
+            ["pretraining_epochs=500: no such value; there are 0, 2", "there are test_lower_bound"],
+            "dbm-caltech",
+        ),
+    ],
+)
+def test_a_figure_has_the_panels_that_there_are_and_says_what_it_lacks(
+    results, tmp_path, number, drawn, missing, reasons, to_run
+):
+    said = cbm("figure", number, results, "-o", tmp_path / "f.svg").stderr
+    svg = (tmp_path / "f.svg").read_text()
+    assert all(title in svg for title in drawn)
+    assert "pre-trained" not in svg
+    assert svg.count('id="axes_') == len(drawn or [1])
+    for text in (*(f"missing panel {it}" for it in missing), *reasons):
+        assert text in said
+    assert f"run experiments.yaml {to_run} -o" in said
 
 
 def test_figures_are_listed():

@@ -9,11 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cbm_cli import reference
+from cbm_cli.datasets.catalogue import load
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Results, Store, run_id
+from cbm_cli.statistics import machine_measures
 from cbm_cli.statistics.findings import VERDICTS, check_findings, findings, pairs_of
-from tests.builders import cbm
+from tests.builders import TWO, cbm, coins, layered, machine_file
 
 
 @cache
@@ -21,10 +24,15 @@ def grid():
     return read_grid(Path(__file__).parents[1] / "experiments.yaml")
 
 
-def made(folder, experiment, course, trials=6, chosen=lambda cell: True):
+PLAIN = {"kind": np.array("rbm"), "weights_0": np.zeros((2, 2))}
+PROOFS = [one for one in findings() if "claim" in one]
+
+
+def made(folder, experiment, course, trials=6, chosen=lambda cell: True, machine=lambda cell, trial: PLAIN):
     """Write results of an experiment whose trials have the columns that ``course(cell, trial)`` returns.
 
-    Columns are by update; names without a part of the data are records.
+    Columns are by update; names without a part of the data are records. ``machine(cell, trial)`` returns the
+    arrays of the machine file.
     """
     store, planned = Store(folder / experiment), grid().experiments[experiment]
     names = [run_id(cell, 1, experiment) for cell in planned.cells]
@@ -39,7 +47,7 @@ def made(folder, experiment, course, trials=6, chosen=lambda cell: True):
             outcome = Outcome(
                 ("update", "epoch", *curve),
                 np.column_stack([updates, updates, *curve.values()]),
-                {"kind": np.array("rbm"), "weights_0": np.zeros((2, 2))},
+                machine(cell.row(), number),
                 None,
                 1.0,
                 {"train": 8, "valid": 8, "test": 8},
@@ -54,7 +62,9 @@ def judged(folder):
     return {one.finding["name"]: one for one in check_findings(Results(folder))}
 
 
-@pytest.mark.parametrize("finding", findings(), ids=lambda one: one["name"])
+@pytest.mark.parametrize(
+    "finding", [one for one in findings() if one not in PROOFS], ids=lambda one: one["name"]
+)
 def test_every_check_compares_runs_of_the_paper_s_grids_at_full_length(finding):
     runs = pd.DataFrame(
         [
@@ -74,7 +84,8 @@ def test_every_check_compares_runs_of_the_paper_s_grids_at_full_length(finding):
 def test_findings_have_names_places_and_sentences_of_their_own():
     for key in ("name", "says"):
         assert len({one[key] for one in findings()}) == len(findings()) > 36
-    assert all(re.match(r"6\.\d+, (tables?|figures?|text)", one["place"]) for one in findings())
+    places = r"6\.\d+, (tables?|figures?|text)|3(\.1)?, (text|appendix [ABC])$"
+    assert all(re.match(places, one["place"]) for one in findings())
     assert all(one["says"].endswith(".") and len(one["says"]) < 120 for one in findings())
 
 
@@ -111,7 +122,8 @@ def test_divergence_and_moving_averages(tmp_path, course, verdicts):
     )
     found = judged(made(tmp_path, "no-moving-average", course))
     assert [found[name].verdict for name in names] == verdicts
-    assert {one.verdict for name, one in found.items() if name not in names} == {"not run"}
+    others = [one for name, one in found.items() if name not in names and one.finding not in PROOFS]
+    assert {one.verdict for one in others} == {"not run"}
 
 
 def test_few_trials_or_a_part_of_the_runs_decide_nothing(tmp_path):
@@ -194,14 +206,64 @@ def test_the_command_lists_all_and_tells_what_was_not_run(tmp_path):
     made(tmp_path, "no-moving-average", figure_8(DIVERGING))
     text = cbm("compare", tmp_path, "--findings").stdout
     assert text.splitlines()[-1] == (
-        f"{len(findings())} findings of prose and figures: 3 reproduced, 0 contradicted, 0 undecided, "
-        f"{len(findings()) - 3} not run."
+        f"{len(findings())} findings of prose and figures: 3 reproduced, 4 confirmed, 0 contradicted, "
+        f"0 undecided, {len(findings()) - 7} not run."
     )
     assert re.search(r"data-mean-needs-no-average +6\.5, figure 8 \(b\) +reproduced +1 of 1 +6\n", text)
     assert "Not run, of experiments.yaml: standard-methods-bars, " in text
     records = json.loads(cbm("compare", tmp_path, "--findings", "-f", "json").stdout)["cells"]
     assert {one["verdict"] for one in records} <= {*VERDICTS}
     assert "one of them" in cbm("compare", tmp_path, "--findings", "--scoreboard", code=2).stderr
+
+
+@pytest.mark.parametrize("equation", [None, "flip", "plain_step", "transform"])
+def test_what_the_paper_proves_is_confirmed_by_its_equations_and_by_no_others(
+    tmp_path, monkeypatch, equation
+):
+    made(tmp_path, "no-moving-average", figure_8({}), trials=1)
+    if equation:
+        right = getattr(reference, equation)
+        wrong = {
+            "flip": lambda theta, offsets, f, g: (right(theta, offsets, f, g)[0], offsets),  # offsets stay
+            "plain_step": lambda step, mu, lam: step,  # biases of the centered machine
+            "transform": lambda theta, old, new: theta,
+        }
+        monkeypatch.setattr(reference, equation, wrong[equation])
+    verdicts = [judged(tmp_path)[one["name"]].verdict for one in PROOFS]
+    assert set(verdicts) == ({"confirmed", "contradicted"} if equation else {"confirmed"})
+
+
+@pytest.mark.parametrize(
+    ("units", "verdict"), [(("000",), "reproduced"), (("ddd^b_s", "aaa^b_s"), "contradicted")]
+)
+def test_filters_and_activity_of_deep_machines_are_compared(tmp_path, monkeypatch, units, verdict):
+    """The machines of some schemes have equal filters, and units that are always on or off."""
+
+    def machine(cell, trial):
+        W, b, offsets = layered(TWO, seed=trial)
+        b[2], W[0] = np.zeros(3), 0.01 * W[0]
+        if cell["offsets"] in units:
+            b[2] = np.array([-5.0, 5.0, 5.0]) - trial / 10
+            W[1] = W[1] if cell["pretraining_epochs"] else W[1][:, :1] + 0.01 * W[1]
+        return machine_file((W, b, offsets))
+
+    data = coins(5)
+    monkeypatch.setattr(machine_measures, "_load", lambda spec, folder: data)
+    found = judged(made(tmp_path, "dbm-mnist", lambda cell, trial: {"update": [0]}, machine=machine))
+    assert found["deep-activity"].verdict == verdict
+    assert {one.n for one in found["deep-activity"].evidence} == {6}
+    filters = found["deep-filters"].evidence[0]
+    assert filters.outcome == (1 if verdict == "reproduced" else -1)
+    assert 0.9 < max(filters.value, filters.other) <= 1
+    monkeypatch.setattr(machine_measures, "_load", load)  # of files that are not there
+    monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path / "empty"))
+    assert judged(tmp_path)["deep-activity"].verdict == "not run"
+
+
+def test_experiments_without_finished_trials_change_nothing(tmp_path):
+    made(tmp_path, "divergence", figure_8({}), trials=0)
+    found = judged(made(tmp_path, "no-moving-average", figure_8(DIVERGING)))
+    assert found["moving-average-prevents-divergence"].verdict == "reproduced"
 
 
 def test_a_folder_without_results_is_refused(tmp_path):

@@ -53,6 +53,9 @@ class HandMade:
         values = [self.values[run_id](update, trial) for update in updates]
         return pd.DataFrame({"update": updates, "epoch": updates, self.column: values})
 
+    def curves(self, run_id, trials):
+        return [self.curve(run_id, trial) for trial in trials]
+
     def records(self, run_id, trial):
         columns = {name: [f(update, trial) for update in UPDATES] for name, f in self.recorded.items()}
         return pd.DataFrame({"update": UPDATES, **columns} if columns else {"update": []})
@@ -84,6 +87,11 @@ def titles(figure):
 def means(axes):
     """The drawn mean curves, without the bound."""
     return [line for line in axes.lines if len(line.get_xdata()) == len(UPDATES)]
+
+
+def marks(axes):
+    """The markers of the mean curves."""
+    return [line for line in axes.lines if line.get_linestyle() == "None"]
 
 
 def legend(figure):
@@ -122,7 +130,7 @@ def test_line_is_the_mean_and_band_the_quartiles_in_the_scale_of_the_table():
 def test_upper_bound_is_a_dashed_line_within_the_axes():
     figure = curves_figure(HandMade([cell()], bounds={"bars-and-stripes": -2.6}), "e")
     (axes,) = visible(figure)
-    (bound,) = [line for line in axes.lines if line not in means(axes)]
+    (bound,) = [line for line in axes.lines if line not in means(axes) + marks(axes)]
     np.testing.assert_allclose(bound.get_ydata(), 16 * -2.6)
     assert axes.get_ylim()[0] < 16 * -2.6 < axes.get_ylim()[1]
     assert legend(figure)[-1] == "upper bound"
@@ -167,7 +175,8 @@ def test_a_scheme_keeps_its_colour_and_its_variants_differ_by_dashes():
     first, second, normal = means(visible(one)[0])
     assert first.get_color() == second.get_color() == COLOURS["dd"]
     assert scheme_look("dd^l_s")["linestyle"] != scheme_look("dd^b_s")["linestyle"]
-    assert first.get_marker() == second.get_marker() != normal.get_marker()
+    markers = [line.get_marker() for line in marks(visible(one)[0])]
+    assert markers == ["o", "o", "s"]
     assert normal.get_color() == COLOURS["00"]
     assert means(visible(other)[0])[1].get_color() == COLOURS["dd"]
     assert len(set(COLOURS.values())) == len(COLOURS)
@@ -274,7 +283,7 @@ def test_what_was_recorded_is_drawn_as_mean_and_standard_deviation_in_no_scale()
     results = HandMade([cell()], records=records, bounds=bounds)
     figure = curves_figure(results, "e", metric=["hidden_offset_error"])
     (axes,) = visible(figure)
-    (line,) = axes.lines  # and no upper bound
+    line, _ = axes.lines  # its markers, and no upper bound
     np.testing.assert_allclose(line.get_ydata(), 3 + UPDATES / 1000)
     (band,) = axes.collections
     first = band.get_paths()[0].vertices
@@ -487,8 +496,8 @@ def test_settings_make_panels_and_lines_as_asked():
 def test_a_curve_of_one_point_is_a_marker():
     figure = curves_figure(HandMade([cell()], lengths=dict.fromkeys(range(4), 1)), "e")
     figure.draw_without_rendering()
-    (line,) = visible(figure)[0].lines
-    assert line.get_markevery() == [0]
+    (mark,) = marks(visible(figure)[0])
+    assert mark.get_xdata() == [0]
     low, high = visible(figure)[0].get_xlim()
     assert low < 0 < high
 
@@ -515,10 +524,11 @@ def test_colours_differ_in_grey_or_by_their_marker():
 def test_lines_that_hide_each_other_have_their_markers_at_other_points():
     cells = [cell(scheme) for scheme in ("aa^b", "dd^b", "dm^b")]
     (axes,) = visible(curves_figure(HandMade(cells), "e"))
-    places = [set(line.get_markevery()) for line in means(axes)]
+    places = [set(line.get_xdata()) for line in marks(axes)]
     assert all(len(its) >= 5 for its in places)
     assert not set.intersection(*places)
     assert len({line.get_linewidth() for line in means(axes)}) == 3
+    assert min(mark.get_zorder() for mark in marks(axes)) > max(line.get_zorder() for line in means(axes))
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
+from cbm_cli.report.curves import MARKS
 from cbm_cli.results import Results
 from cbm_cli.results.contents import sealed
+from cbm_cli.statistics.findings import Evidence, Judged
 from tests.builders import cbm
 
 TOYS = """
@@ -112,6 +115,32 @@ def test_curves_are_the_means_of_the_trials(made, html):
         assert 150 < len(at) <= 200
         expected = np.interp(at / at[-1] * 600, curves[0]["update"], mean)
         assert drawn == pytest.approx(expected, abs=abs(slope) * 8)
+    marked = re.findall(r'class="item (full|hollow)" [^>]* d="([^"]+)"', panel)
+    assert [kind for kind, _ in marked] == ["full", "hollow"]  # 00 and dd^b_s
+    for (x, y, steps), (_, marks) in zip(paths, marked, strict=True):
+        line = np.cumsum(np.array([x, y, *steps.split()], dtype=int).reshape(-1, 2), axis=0).tolist()
+        centres = [[*map(int, centre)] for centre in re.findall(r"M(-?\d+) (-?\d+)m", marks)]
+        assert len(centres) == MARKS
+        assert all(centre in line for centre in centres)
+
+
+def test_findings_on_the_experiments_of_the_page_are_listed_and_others_counted(made, tmp_path, monkeypatch):
+    def judged(experiment, outcomes):
+        finding = {"name": "n", "place": "6.1, <i>figure</i>", "says": f"{EVIL} in {experiment}."}
+        finding |= {"experiments": [experiment], "comparisons": 1}
+        finding["checks"] = [{"cell": {"offsets": "00"}, "below": 1}]
+        return Judged(finding, [Evidence(0, "run", "1", 0.5, 1.0, 6, 0.03, outcome) for outcome in outcomes])
+
+    found = [judged("bars", [1]), judged("bars", []), judged("wild", [-1]), judged("divergence", [])]
+    monkeypatch.setattr("cbm_cli.report.page.check_findings", lambda results: found)
+    cbm("report", made, "-o", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text("utf-8")
+    lines = re.findall(r'<li class="[^"]+"><strong>([^<]+)</strong><span>(.*?)</li>', text)
+    assert [verdict for verdict, _ in lines] == ["reproduced", "not run", "contradicted"]
+    assert escape(EVIL + " in bars.") in lines[0][1]
+    assert "1 of 1 comparisons" in lines[0][1]
+    assert EVIL not in text
+    assert "on other experiments: 1;" in text
 
 
 def test_diverged_and_failed_trials_are_listed_with_their_reason(results):
@@ -226,9 +255,9 @@ def test_filters_keep_what_is_chosen(made, opened):
     choose(page, "0.3")
     assert seen(page, ".results tbody th[scope=row]") == ["PT₄-0.3"]
     assert len(seen(page, ".panel")) == 1
-    assert page.locator(".panel .item:visible").count() == 1
+    assert page.locator(".panel g.item:visible").count() == 1
     choose(page, "00")
-    assert page.locator(".panel .item:visible").count() == 2
+    assert page.locator(".panel g.item:visible").count() == 2
     page.click("text=Show all")
     page.wait_for_function("document.getElementById('found').textContent === '10 of 10 cells'")
 

@@ -30,6 +30,24 @@ def records():
     return sorted(Path("out").rglob("trial-*.json"))
 
 
+@pytest.mark.parametrize(
+    "contents",
+    [
+        (b"update,a\n0,1\n2,1.5\n", b"update,a\n0,\n"),
+        (b"update,a\n0,1\n", b"update,b\n0,2\n"),  # another column
+        (b"update,a\n0,1", b"update,a\n0,2\n"),  # no end of the line
+        (b"update,a\n", b"update,a\n0,2\n"),
+    ],
+)
+def test_curves_read_together_are_those_read_alone(tmp_path, monkeypatch, contents):
+    store = Store(tmp_path)
+    monkeypatch.setattr(Store, "_read", lambda self, run_id, number, suffix: contents[number])
+    for number, together in enumerate(store.curves("run", [0, 1])):
+        alone = store.curve("run", number)
+        assert [*together] == [*alone]
+        np.testing.assert_array_equal(together, alone)
+
+
 # ---- The summary ----
 
 

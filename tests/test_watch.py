@@ -3,13 +3,17 @@
 import os
 import re
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.shell_completion import get_completion_class
 
+import cbm_cli
 from cbm_cli.cli import main, redraw
+from cbm_cli.cli.completion import SCHEMES
 from cbm_cli.cli.watch import WIDTH, sparkline
 from cbm_cli.datasets.sources import SOURCES
 from cbm_cli.execution import make_agenda
@@ -90,10 +94,26 @@ def test_diverged_and_failed_trials_are_counted(tmp_path):
 
 
 def test_many_cells_fit_and_errors_name_what_there_is(folder, monkeypatch):
-    monkeypatch.setattr("cbm_cli.cli.watch._PLAIN_HEIGHT", 0)
+    monkeypatch.setattr("cbm_cli.cli.watch._PLAIN", (0, 1000))
     assert "and 1 cell more" in cbm("watch").stdout
     assert "did you mean bars" in cbm("watch", folder, "bar", code=2).stderr
     assert "does not exist" in cbm("watch", "nowhere", code=2).stderr
+
+
+@pytest.mark.parametrize(("height", "width"), [(24, 80), (20, 40)])
+def test_a_frame_fits_the_terminal_and_keeps_the_values(running, folder, monkeypatch, height, width):
+    text = GRID.partition("experiments:\n")[2].replace("PT_4]", "PT_4, PT_5, PT_6, PT_7, PT_8, PT_9]")
+    (folder.parent / "more.yaml").write_text("experiments:\n" + text.replace("  bars", "  more-of-them"))
+    cbm("run", "more.yaml", "-j", 0, "--no-table", "--set", "trials=1")
+    monkeypatch.setattr("cbm_cli.cli.watch._PLAIN", (height, width))
+    lines = cbm("watch", "results").stdout.splitlines()
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+    assert re.search(r"left|no run is writing here", " ".join(lines))
+    cells = [line for line in lines if re.match(r"  .*[▁█]", line)]
+    assert len(cells) >= 6
+    assert all(re.search(r"-\d+\.\d{4}", line) for line in cells)
+    assert any("cells more" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -190,3 +210,29 @@ def test_scripts_are_those_of_the_shell(shell):
             ["bash", "-c", f"{script}\ncomplete -p cbm"], capture_output=True, text=True, check=True
         )
         assert "_cbm_completion cbm" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "replies"),
+    [
+        ("cbm run grid.yaml --set offsets=aa", ["aa^b", "aa^b_s"]),  # bash itself keeps what is before the =
+        ("cbm run grid.yaml --set offsets=", None),
+        ("cbm run grid.yaml b", ["bars"]),
+        ("cbm wat", ["watch"]),
+    ],
+)
+def test_bash_completes_values_behind_an_equals_sign(tmp_path, line, replies):
+    start = "from cbm_cli.cli import main; main(prog_name='cbm')"
+    (tmp_path / "cbm").write_text(f'#!/bin/sh\nexec {sys.executable} -c "{start}" "$@"\n')
+    (tmp_path / "cbm").chmod(0o755)
+    lines = [
+        "compopt() { :; }",  # bash has it only where someone types
+        cbm("completion", "bash").stdout,
+        f"COMP_LINE='{line}'; COMP_POINT={len(line)}; _cbm_completion cbm",
+        """printf '%s\\n' "${COMPREPLY[@]}" """,
+    ]
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(Path(cbm_cli.__file__).parents[1])}
+    told = subprocess.run(
+        ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True, env=os.environ | path
+    )
+    assert told.stdout.split() == (replies or [*SCHEMES])

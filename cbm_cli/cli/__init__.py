@@ -34,6 +34,9 @@ _COMMANDS = {
     "schema": "schema",
     "completion": "completion",
 }
+_COMPLETION, _ASKED = "cbm_cli.cli.completion", "_CBM_COMPLETE"
+if _ASKED in os.environ:  # by a shell: Click has to know how words are completed in bash
+    import_module(_COMPLETION)
 
 
 class _Group(click.Group):
@@ -46,9 +49,7 @@ class _Group(click.Group):
         if name not in _COMMANDS:
             return None
         command = getattr(import_module(f"cbm_cli.cli.{_COMMANDS[name]}"), name)
-        if "_CBM_COMPLETE" in os.environ:
-            import_module("cbm_cli.cli.completion").with_completions(command)
-        return command
+        return import_module(_COMPLETION).with_completions(command) if _ASKED in os.environ else command
 
     def invoke(self, ctx: click.Context) -> object:
         try:

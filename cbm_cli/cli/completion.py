@@ -3,18 +3,61 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    add_completion_class,
+    get_completion_class,
+    split_arg_string,
+)
 
 VARIABLE = "_CBM_COMPLETE"  # set by the shell when it asks
 SCHEMES = ("00", "d0", "0d", "dd^b", "dd^l", "dd^b_s", "dd^l_s", "aa^b", "aa^b_s", "mm^b", "dm^b", "md^b")
 SAMPLERS = ("CD-1", "CD-10", "PCD-1", "PCD-10", "PT_10", "PT_20", "FPCD-1", "exact")
 
 Complete = Callable[[click.Context, str], Iterable[str]]  # from the words so far and the one begun
+
+_BASH = """\
+%(complete_func)s() {
+    local IFS=$'\\n' response type value
+    response=$(env COMP_WORDS="${COMP_LINE:0:$COMP_POINT}" COMP_WORDBREAKS="$COMP_WORDBREAKS" \\
+        %(complete_var)s=bash_complete $1)
+    for completion in $response; do
+        IFS=',' read -r type value <<< "$completion"
+        case $type in
+            dir) compopt -o plusdirs ;;
+            file) compopt -o default ;;
+            plain) COMPREPLY+=("$value"); [[ $value == *= ]] && compopt -o nospace ;;
+        esac
+    done
+}
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+
+@add_completion_class
+class _Bash(BashComplete):
+    """Click's completion for bash, which also breaks words at ``=`` and ``:``."""
+
+    source_template = _BASH
+    taken = 0  # characters of the word that stand before bash's last break
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        line = os.environ["COMP_WORDS"]
+        words = split_arg_string(line)
+        begun = words.pop() if not line[-1:].isspace() else ""
+        breaks = set("=:") & set(os.environ.get("COMP_WORDBREAKS", ""))
+        self.taken = max((begun.rfind(one) + 1 for one in breaks), default=0)
+        return words[1:], begun
+
+    def format_completion(self, item: CompletionItem) -> str:
+        return f"{item.type},{item.value[self.taken :]}"
 
 
 @click.command()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cbm_cli.cli.common import note, print_list, program
 from cbm_cli.cli.plot import page_options, plot, read_part
 from cbm_cli.errors import CbmError, IncompleteError
+
+if TYPE_CHECKING:
+    from cbm_cli.report.panels import Drawing
 
 
 @click.command()
@@ -21,8 +24,8 @@ from cbm_cli.errors import CbmError, IncompleteError
 def figure(number: str, folder: Path, output: Path | None, **page: Any) -> None:
     """Draw figure N of the paper, 2 to 17, from the results of its experiments.
 
-    Where an experiment has not been run but its -short one has, that one is drawn. `cbm figure list` says
-    what the figures show and which experiments they need.
+    Where an experiment has not been run but its -short one has, that one is drawn. Panels without results are
+    left out, with a message. `cbm figure list` says what the figures show and which experiments they need.
     """
     import yaml
 
@@ -37,31 +40,46 @@ def figure(number: str, folder: Path, output: Path | None, **page: Any) -> None:
         raise CbmError(f"figure {number}: the figures are 2 to 17; cbm figure list describes them")
     if output is None:
         raise CbmError(f"figure {number}: name the file to write: -o FILE.png, .pdf or .svg")
-    _draw(number, figures[number]["parts"], folder, output, page)
+    from cbm_cli.report.kinds import write_picture
+    from cbm_cli.report.panels import Page
+
+    write_picture(_drawings(number, figures[number]["parts"], folder), Page(**page), output)
     note(f"figure {number} of the paper: {figures[number]['shows']}\nwrote {output}")
 
 
-def _draw(number: str, calls: Sequence[str], folder: Path, output: Path, page: dict[str, Any]) -> None:
-    from cbm_cli.report.kinds import write_picture
-    from cbm_cli.report.panels import Page
+def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawing]:
+    """Yield the panels that can be drawn; say which are missing, why, and what to run for them."""
+    from cbm_cli.report.kinds import draw
     from cbm_cli.results import Results
 
-    names = _experiments(calls)
-    known = Results(folder).experiments() if folder.is_dir() else []
-    missing = [name for name in names if name not in known and f"{name}-short" not in known]
-    if missing:
-        raise IncompleteError(
-            f"figure {number}: {folder} has no results of {', '.join(missing)}; "
-            f"run: {program()} run experiments.yaml {' '.join(missing)} -o {folder}"
-        )
-    stand_ins = {name: f"{name}-short" for name in names if name not in known}
-    parts = []
-    for part in map(_part, calls):
-        its = part.names if part.kind == "data" else [stand_ins.get(name, name) for name in part.names]
-        parts.append(part._replace(names=its))
+    results = Results(folder) if folder.is_dir() else None
+    known = results.experiments() if results else []
+    needed = _experiments(calls)
+    stand_ins = {name: f"{name}-short" for name in needed if name not in known and f"{name}-short" in known}
     for name, short in stand_ins.items():
         note(f"{short} is drawn for {name}, which has not been run")
-    write_picture(Results(folder) if names else None, parts, Page(**page), output)
+    reasons: dict[str, list[str]] = {}
+    lacking: dict[str, None] = {}
+    for place, part in enumerate(map(_part, calls), 1):
+        own = [] if part.kind == "data" else part.names
+        names = [stand_ins.get(name, name) for name in own]
+        try:
+            if missing := [name for name in names if name not in known]:
+                raise IncompleteError(f"{folder} has no results of {', '.join(missing)}")
+            yield draw(results, part._replace(names=names or part.names))
+        except CbmError as error:
+            panel = f"{place} ({part.options.title or part.options.metric[0]})"
+            reasons.setdefault(str(error), []).append(panel.replace("$", ""))
+            lacking |= dict.fromkeys(own)
+    for reason, panels in reasons.items():
+        note(f"figure {number}: missing panel {', '.join(panels)}: {reason}")
+    remedy = f"run: {program()} run experiments.yaml {' '.join(lacking)} -o {folder}" if lacking else ""
+    if sum(map(len, reasons.values())) == len(calls):
+        raise IncompleteError(
+            "; ".join(filter(None, [f"figure {number}: there is no panel to draw", remedy]))
+        )
+    if remedy:
+        note(f"for the missing panels {remedy}")
 
 
 def _part(call: str) -> Any:

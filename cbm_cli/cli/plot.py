@@ -140,7 +140,7 @@ def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
     Each data set, each sampler and any other setting that varies has its own panel. RESULTS defaults to
     results/.
     """
-    from cbm_cli.report.kinds import write_picture
+    from cbm_cli.report.kinds import draw, write_picture
     from cbm_cli.report.panels import Page
     from cbm_cli.results import Results
 
@@ -149,7 +149,7 @@ def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
     if output is None:
         raise CbmError("name the file to write: -o FILE.png, .pdf or .svg")
     results = None if part.kind == "data" else Results(Path(folder))
-    write_picture(results, [part], page, output)
+    write_picture(map(draw, [results], [part]), page, output)
     note(f"wrote {output}")
 
 

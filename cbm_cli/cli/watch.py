@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import click
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from cbm_cli.results.activity import Activity, CellActivity, Writer
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-WIDTH = 16  # characters of a bar, and of a curve
+WIDTH = 16  # characters of a bar, and of a curve; less in terminals that are narrower than NARROW
+NARROW = 64
 FEWEST = 3  # cells shown of each experiment, whatever the height of the terminal
-_PLAIN_HEIGHT = 60  # lines, where there is no terminal
+_PLAIN = (60, 1000)  # lines and characters, where there is no terminal
 
 
 @click.command()
@@ -45,41 +47,50 @@ def watch(results: Path, experiments: tuple[str, ...], every: float, once: bool)
     watched = [Watched(folder.store(name)) for name in experiments or folder.require_experiments()]
     console = Console(markup=False, emoji=False)
 
-    def look(height: int) -> tuple[list[str], bool]:
+    def look(height: int, width: int) -> tuple[list[str], bool]:
         writer = writer_of(results)
         found = [one.look(writer.began if writer else time.time_ns()) for one in watched]
-        return [*_frame(found, writer, height)], all(one.finished >= one.trials for one in found)
+        return [*_frame(found, writer, height, width)], all(one.finished >= one.trials for one in found)
 
     if once or not console.is_terminal:
-        for line in look(_PLAIN_HEIGHT)[0]:
+        for line in look(*_PLAIN)[0]:
             say(line)
         return
     try:
         with Live(console=console, auto_refresh=False) as live:
             complete = False
             while not complete:
-                lines, complete = look(console.height)
+                lines, complete = look(console.height, console.width)
                 live.update(Text(harmless("\n".join(lines)), no_wrap=True, overflow="crop"), refresh=True)
                 time.sleep(0 if complete else every)
     except KeyboardInterrupt:
         return
 
 
-def _frame(found: Sequence[Activity], writer: Writer | None, height: int) -> Iterator[str]:
-    """Yield the lines of a picture of at most so many lines, if it can be."""
-    yield _summary(found, writer)
-    room = max(FEWEST, (height - 2 - 2 * len(found)) // len(found))
-    for one in found:
-        filled = round(WIDTH * one.finished / max(one.trials, 1))
-        bar = "█" * filled + "░" * (WIDTH - filled)
-        yield ""
-        yield ", ".join(
-            [f"{one.experiment}: {bar} {one.finished:,} of {count(one.trials, 'trial')}", *_counts(one.cells)]
-        )
+def _frame(found: Sequence[Activity], writer: Writer | None, height: int, width: int) -> Iterator[str]:
+    """Yield the lines of a picture of at most so many lines, if it can be, of so many characters."""
+    summary = wrap(_summary(found, writer), width)
+    yield from summary
+    heads = [wrap(_head(one, width), width) for one in found]
+    taken = len(summary) + sum(map(len, heads)) + 3 * len(found)  # a line before, metric and number of others
+    free = height - 1 - taken
+    for place, (one, head) in enumerate(zip(found, heads, strict=True)):
+        yield from ("", *head)
+        room = max(FEWEST, free // (len(found) - place))
+        free -= min(room, len(one.cells))
         cells = sorted(one.cells, key=lambda cell: (cell.running == 0, -cell.changed * cell.running))
-        yield from _cells(cells[:room], one)
+        yield from _cells(cells[:room], one, width)
         if len(cells) > room:
             yield f"  and {count(len(cells) - room, 'cell')} more"
+
+
+def _head(one: Activity, width: int) -> str:
+    """Say how far an experiment is."""
+    size = WIDTH if width >= NARROW else WIDTH // 2
+    filled = round(size * one.finished / max(one.trials, 1))
+    bar = "█" * filled + "░" * (size - filled)
+    done = f"{one.experiment}: {bar} {one.finished:,} of {count(one.trials, 'trial')}"
+    return ", ".join([done, *_counts(one.cells)])
 
 
 def _summary(found: Sequence[Activity], writer: Writer | None) -> str:
@@ -101,14 +112,20 @@ def _summary(found: Sequence[Activity], writer: Writer | None) -> str:
     return ", ".join(words)
 
 
-def _cells(cells: Sequence[CellActivity], one: Activity) -> Iterator[str]:
-    """Yield a line for each cell."""
-    widest = max((len(cell.title) for cell in cells), default=0)
+def _cells(cells: Sequence[CellActivity], one: Activity, width: int) -> Iterator[str]:
+    """Yield a line for each cell; where it is narrow, titles and curves are cut and updates left out."""
+    size = WIDTH if width >= NARROW else WIDTH // 2
+    lines = []
     for cell in cells:
-        value = f"{cell.curve[-1]:.4f} after {cell.update:,}" if cell.curve else ""
-        done = f"{cell.finished:,}/{one.planned:,}"
-        line = f"  {cell.title.ljust(widest)}  {done:>7}  {sparkline(cell.curve):{WIDTH}}  {value}"
-        yield ", ".join([line, *_counts([cell])]).rstrip()
+        value = f"{cell.curve[-1]:.4f}" + f" after {cell.update:,}" * (width >= NARROW) if cell.curve else ""
+        done = f"{cell.finished:,}/{one.planned:,}".rjust(2 * len(f"{one.planned:,}") + 1)
+        behind = f"  {done}  {sparkline(cell.curve, size):{size}}  {value}"
+        lines.append((cell.title, ", ".join([behind, *_counts([cell])]).rstrip()))
+    room = max(8, width - 2 - max((len(behind) for _, behind in lines), default=0))
+    titles = [title if len(title) <= room else f"{title[: room - 1]}…" for title, _ in lines]
+    widest = max(map(len, titles), default=0)
+    for title, (_, behind) in zip(titles, lines, strict=True):
+        yield f"  {title.ljust(widest)}{behind}"
     if one.metric:
         yield f"  ({one.metric})"
 

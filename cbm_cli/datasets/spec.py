@@ -1,5 +1,6 @@
 """What ``data:`` says of a data set: a name, or files, with the options that go with it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -206,3 +207,10 @@ def written(example: dict[str, Any]) -> str:
     """Return how a grid writes a data set: ``mnist``, or ``{name: bars-and-stripes, size: 3}``."""
     name, *options = (f"{option}: {value}" for option, value in example.items())
     return f"{{{', '.join((name, *options))}}}" if options else example["name"]
+
+
+def spec_of(cell: Mapping[str, Any]) -> DataSpec:
+    """Return the data set of a cell, from its columns ``data_...`` in a manifest."""
+    return DataSpec(
+        **{name: cell[f"data_{name}"] for name in DataSpec.model_fields if f"data_{name}" in cell}
+    )

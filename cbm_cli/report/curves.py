@@ -59,7 +59,7 @@ def curves_drawing(
     groups: dict[Key, list[Curve]] = {}
     for curve in drawn.curves:
         groups.setdefault(_group(drawn, curve), []).append(curve)
-    limits = {group: _limits(curves, options) for group, curves in groups.items()}
+    limits = {group: y_ends(curves, options) for group, curves in groups.items()}
     looks = looks_of(list(dict.fromkeys(curve.line for curve in drawn.curves)), drawn.lines)
     panels = []
     for key in dict.fromkeys(curve.panel for curve in drawn.curves):
@@ -73,7 +73,7 @@ def curves_drawing(
                 key,
                 title,
                 options.x.replace("-", " "),
-                _measure(drawn, [curve.metric for curve in curves]),
+                measure_of(drawn, [curve.metric for curve in curves]),
                 its[:2],
             )
         )
@@ -99,7 +99,7 @@ class Ends(NamedTuple):
     bound: float | None = None
 
 
-def _limits(curves: Sequence[Curve], options: Options) -> Ends:
+def y_ends(curves: Sequence[Curve], options: Options) -> Ends:
     """Return the ends for all curves of a data set; cut where this more than halves the range to show.
 
     An upper bound that would take more than a third of the height is not shown.
@@ -137,7 +137,7 @@ def _fence(means: pd.Series, start: float) -> float:
     return min(fence, start) if lasts and first - fence < 0.1 * (means.max() - start) else fence
 
 
-def _measure(drawn: Curves, metrics: Sequence[Metric]) -> str:
+def measure_of(drawn: Curves, metrics: Sequence[Metric]) -> str:
     """Return the y axis in words, with its unit or scale."""
     columns = list(dict.fromkeys(metric.column for metric in metrics))
     words = in_words(columns[0])
@@ -162,12 +162,15 @@ def _draw(
             axes.plot(curve.trials, color=look["color"], linewidth=0.5, alpha=0.4)
         elif options.band != "none":
             axes.fill_between(x, *curve.band(options.band), color=look["color"], alpha=0.18, linewidth=0)
-        marks = _marks(x.to_numpy(float), (place + 0.5) / len(curves), options.xlog)
+        marks = places_of_marks(x.to_numpy(float), (place + 0.5) / len(curves), options.xlog)
         # Of lines that hide each other the first are wider, and the gaps of dashes lie elsewhere.
         width = 1.2 + 0.8 * (len(curves) - place - 1) / len(curves)
         dashes = look["linestyle"] if look["linestyle"] == "-" else (3.5 * place, look["linestyle"][1])
-        look = look | {"linestyle": dashes, "linewidth": width}
-        axes.plot(curve.mean, **look, markersize=4, markeredgewidth=0.8, markevery=marks)
+        axes.plot(curve.mean, color=look["color"], linestyle=dashes, linewidth=width)
+        # Markers lie above all lines, with an edge: in grey they alone tell noisy lines apart.
+        edge, size = ("white", 7) if look["markerfacecolor"] == look["color"] else (look["color"], 5)
+        mark = look | {"linestyle": "", "markeredgecolor": edge, "markersize": size}
+        axes.plot(curve.mean.iloc[marks], **mark, markeredgewidth=1.0, zorder=3)
     if ends.bounded:
         axes.axhline(ends.bound, **BOUND)
     axes.set_ylim(ends.low, ends.high)
@@ -183,7 +186,7 @@ def _draw(
     plain_axes(axes)
 
 
-def _marks(x: np.ndarray, shift: float, log: bool) -> list[int]:
+def places_of_marks(x: np.ndarray, shift: float, log: bool) -> list[int]:
     """Return points for markers, evenly along the axis; lines with other shifts have theirs beside."""
     x = np.log(np.maximum(x, x[x > 0].min())) if log and (x > 0).any() else x
     wanted = x[0] + (np.arange(MARKS) + shift) / MARKS * (x[-1] - x[0])

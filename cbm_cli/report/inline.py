@@ -4,19 +4,21 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.image import imsave
+from matplotlib.markers import MarkerStyle
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Chosen, Options
-from cbm_cli.report.curves import Ends, _limits, _measure
+from cbm_cli.report.curves import Ends, measure_of, places_of_marks, y_ends
 from cbm_cli.report.finals import CellValues
-from cbm_cli.report.learned import _data, _shape
+from cbm_cli.report.learned import data_of, shape_of
 from cbm_cli.report.pictures import normalised, tile
 from cbm_cli.report.series import Curve, read_curves
 from cbm_cli.report.style import Look, looks_of
@@ -27,6 +29,7 @@ FILTERED = ("offsets", "sampler", "data", "learning_rate")  # settings that the 
 WIDTH, HEIGHT = 2200, 1500  # of the curves, in units of the drawing
 SLOT = 110  # width of a method's final values, beside the curves
 _LETTER = 60  # width of a letter
+_MARK = 64  # width of a marker
 _UNITS = 36  # whose filters are shown, of a machine
 _MACHINES = 8
 
@@ -45,13 +48,22 @@ def words(settings: Mapping[str, Any], columns: Sequence[str]) -> str:
     )
 
 
+class Stroke(NamedTuple):
+    """The look of a line, as SVG names it."""
+
+    colour: str
+    dashes: str
+    marker: str  # path of a marker
+    hollow: bool
+
+
 class Line(NamedTuple):
     """One method in one panel, as paths of the drawing."""
 
     name: str
     tags: Mapping[str, str]
-    colour: str
-    dashes: str
+    look: Stroke
+    marks: str
     band: str
     mean: str
     finals: str  # dots
@@ -63,7 +75,7 @@ def picture(chosen: Chosen, values: Sequence[CellValues], points: int) -> dict[s
     """Return the panels of a data set: curves of at most so many points, and beside them the final values."""
     drawn = read_curves(chosen, Options())
     curves = [_thinned(curve, points) for curve in drawn.curves]
-    ends, last = _limits(curves, Options()), max(curve.trials.index[-1] for curve in curves)
+    ends, last = y_ends(curves, Options()), max(curve.trials.index[-1] for curve in curves)
     keys = list(dict.fromkeys(curve.line for curve in curves))
     looks = {key: _strokes(look) for key, look in looks_of(keys, drawn.lines).items()}
     cells = {(key_of(c, drawn.lines), key_of(c, drawn.panels)): c for c in chosen.cells}
@@ -71,8 +83,10 @@ def picture(chosen: Chosen, values: Sequence[CellValues], points: int) -> dict[s
     panels: dict[str, list[Line]] = {}
     for curve in curves:
         cell = cells[curve.line, curve.panel]
-        paths = _paths(curve, finals[curve.line, curve.panel], keys.index(curve.line), ends, last)
-        line = Line(words(cell, drawn.lines), tags(cell), *looks[curve.line], *paths)
+        slot, look = keys.index(curve.line), looks[curve.line]
+        marks = _marks(curve, look.marker, (slot + 0.5) / len(keys), ends, last)
+        paths = _paths(curve, finals[curve.line, curve.panel], slot, ends, last)
+        line = Line(words(cell, drawn.lines), tags(cell), look, marks, *paths)
         panels.setdefault(words(cell, drawn.panels), []).append(line)
     ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values
     x_ticks = [x for x in ticks(0, last) if 0 <= x <= last]
@@ -80,7 +94,7 @@ def picture(chosen: Chosen, values: Sequence[CellValues], points: int) -> dict[s
     return {
         "panels": panels,
         "legend": {words(dict(zip(drawn.lines, key, strict=True)), drawn.lines): looks[key] for key in keys},
-        "measure": _measure(drawn, [curves[0].metric]),
+        "measure": measure_of(drawn, [curves[0].metric]),
         "x_ticks": [(_across(x, last), EngFormatter(sep="")(x)) for x in x_ticks],
         "y_ticks": y_ticks,
         "margin": _LETTER * max(len(text) + 1 for _, text in y_ticks),
@@ -98,11 +112,31 @@ def _thinned(curve: Curve, points: int) -> Curve:
     return replace(curve, trials=curve.trials.iloc[chosen])
 
 
-def _strokes(look: Look) -> tuple[str, str]:
-    """Return colour and dashes as SVG names them; black becomes the colour of the text."""
+def _strokes(look: Look) -> Stroke:
+    """Return a look as SVG names it; black becomes the colour of the text."""
     colour, style = look["color"], look["linestyle"]
-    dashes = () if style == "-" else style[1]
-    return "currentColor" if colour == "#000000" else colour, " ".join(f"{1.6 * it:.3g}" for it in dashes)
+    dashes = " ".join(f"{1.6 * it:.3g}" for it in (() if style == "-" else style[1]))
+    hollow = look["markerfacecolor"] != colour
+    return Stroke("currentColor" if colour == "#000000" else colour, dashes, _marker(look["marker"]), hollow)
+
+
+@cache
+def _marker(name: str) -> str:
+    """Return the path of a marker of Matplotlib's, from its centre."""
+    if name == "o":
+        half = _MARK // 2
+        return f"m{-half} 0a{half} {half} 0 1 0 {_MARK} 0a{half} {half} 0 1 0 {-_MARK} 0z"
+    style = MarkerStyle(name)
+    (corners,) = style.get_path().transformed(style.get_transform()).to_polygons()
+    points = np.rint(corners * (_MARK, -_MARK)).astype(int)
+    return "m{} {}l".format(*points[0]) + " ".join(f"{x} {y}" for x, y in np.diff(points[:-1], axis=0)) + "z"
+
+
+def _marks(curve: Curve, marker: str, shift: float, ends: Ends, last: float) -> str:
+    """Return markers along the mean; lines with another shift have theirs elsewhere."""
+    means = curve.mean.iloc[places_of_marks(curve.trials.index.to_numpy(float), shift, log=False)]
+    places = zip(_across(means.index, last), _down(means, ends), strict=True)
+    return "".join(f"M{x} {y}{marker}" for x, y in places)
 
 
 def _across(x: Any, last: float) -> Any:
@@ -155,7 +189,7 @@ def machines(chosen: Chosen, values: Sequence[CellValues], better: int) -> list[
             weights = read_npz(chosen.store(cell).path(cell["run_id"], trial, ".npz"))["weights_0"]
         except (CbmError, KeyError):
             continue
-        image = _shape(Options(), _data(chosen, cell), len(weights))
+        image = shape_of(Options(), data_of(chosen, cell), len(weights))
         rows = normalised(weights.T[:_UNITS])
         filters = tile(np.array([row.reshape(image[:2], order=image.order) for row in rows]))
         stream = io.BytesIO()

@@ -1,6 +1,6 @@
 """The kinds of pictures, by the words of ``cbm plot``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -49,8 +49,8 @@ def draw(results: Results | None, part: Part) -> Drawing:
     return make(results, experiments, part.options, **preset)
 
 
-def write_picture(results: Results | None, parts: Sequence[Part], page: Page, path: Path) -> None:
-    """Draw parts in one figure, and write it to a PNG, PDF or SVG file."""
+def write_picture(drawings: Iterable[Drawing], page: Page, path: Path) -> None:
+    """Write drawings as one figure to a PNG, PDF or SVG file; what cannot be written is refused first."""
     check_output(path)
     check_formula("--title", page.title)
-    write_figure(compose(joined([draw(results, part) for part in parts]), page), path)
+    write_figure(compose(joined([*drawings]), page), path)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.datasets.catalogue import load, load_source
 from cbm_cli.datasets.dataset import DataError, Dataset, Image
-from cbm_cli.datasets.spec import DataSpec
+from cbm_cli.datasets.spec import spec_of
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, read_machine
@@ -41,7 +41,7 @@ def data_drawing(sources: Sequence[str], options: Options) -> Drawing:
         shown = data.train[: options.number] / data.levels
         title = (options.title or f"{plain(data.name)}: {len(shown):,} of {count(len(data.train), 'row')}",)
         panels.append(
-            Panel(partial(_draw_rows, shown, _shape(options, data, data.width)), (str(place),), title)
+            Panel(partial(_draw_rows, shown, shape_of(options, data, data.width)), (str(place),), title)
         )
     return Drawing(panels)
 
@@ -79,7 +79,7 @@ def activity_drawing(results: Results, experiments: Sequence[str], options: Opti
     chosen = choose(results, experiments, options)
     lines: dict[tuple[str, ...], list] = {}
     for cell in chosen.cells:
-        machine, data = _machine(chosen, cell), _data(chosen, cell, needed=True)
+        machine, data = _machine(chosen, cell), data_of(chosen, cell, needed=True)
         found, _ = representations.represent(machine, data.train, 1 / data.levels)
         balanced = representations.BALANCED if representations.has_probabilities(machine) else None
         for layer, values in enumerate(representations.mean_activity(found), 1):
@@ -135,8 +135,8 @@ def _tiles(
     """Draw rows of one machine of each cell as small pictures, one panel per cell."""
     columns, panels = [*chosen.panels, *chosen.lines], []
     for cell in chosen.cells:
-        machine, data = _machine(chosen, cell), _data(chosen, cell)
-        shape = _shape(options, data, machine.sizes[0])
+        machine, data = _machine(chosen, cell), data_of(chosen, cell)
+        shape = shape_of(options, data, machine.sizes[0])
         key = key_of(cell, columns)
         title = (options.title,) if options.title else tuple(map(named, columns, key))
         panels.append(Panel(partial(_draw_rows, rows_of(machine, data), shape), key, title))
@@ -155,7 +155,8 @@ def _draw_rows(rows: NDArray, image: Image, axes: Axes) -> None:
     axes.axis("off")
 
 
-def _shape(options: Options, data: Dataset | None, width: int) -> Image:
+def shape_of(options: Options, data: Dataset | None, width: int) -> Image:
+    """Return the shape of a row as a picture: the one asked for, the data set's, or a square."""
     if options.shape is None and data is not None and data.image:
         return data.image
     return Image(*parse_shape(options.shape, width))
@@ -178,11 +179,10 @@ def _machine(chosen: Chosen, cell: CellSettings) -> Layered:
     return read_machine(chosen.store(cell).path(cell["run_id"], int(alive.min()), ".npz"))
 
 
-def _data(chosen: Chosen, cell: CellSettings, needed: bool = False) -> Dataset | None:
+def data_of(chosen: Chosen, cell: CellSettings, needed: bool = False) -> Dataset | None:
     """Return the data set of a cell; without its files None, or DataError if it is needed."""
-    fields = {name: cell[f"data_{name}"] for name in DataSpec.model_fields if f"data_{name}" in cell}
     try:
-        return _load(DataSpec(**fields), folder=chosen.store(cell).manifest().get("grid_folder", ""))
+        return _load(spec_of(cell), folder=chosen.store(cell).manifest().get("grid_folder", ""))
     except DataError:
         if needed:
             raise

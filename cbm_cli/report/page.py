@@ -5,7 +5,7 @@ It is made from page.html, page.css and page.js, which lie beside this module.
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +23,7 @@ from cbm_cli.report.inline import FILTERED, HEIGHT, SLOT, WIDTH, machines, pictu
 from cbm_cli.results import Results, Store
 from cbm_cli.results.inventory import list_runs
 from cbm_cli.results.writing import write_atomically
-from cbm_cli.statistics import ResultsTable, build_table, compare
+from cbm_cli.statistics import ResultsTable, build_table, check_findings, compare
 from cbm_cli.statistics.layout import CellSettings, key_of, spelled
 from cbm_cli.statistics.marked_cells import Cell
 from cbm_cli.text import count, harmless, text_of
@@ -68,6 +68,7 @@ def write_report(results: Results, experiments: Sequence[str], path: Path) -> li
         sections=sections,
         filters=_filters([cell for its in cells.values() for cell in its]),
         scoreboard=_scoreboard(results, everything),
+        findings=_findings(results, {*summaries}),
         versions=versions,
         warnings=warned,
         points=points,
@@ -111,6 +112,17 @@ def _scoreboard(results: Results, summary: pd.DataFrame) -> dict[str, Any]:
     document = comparison.document()
     tables = replace(document, notes=(), summary=()).render("html")  # is escaped
     return {"summary": document.summary, "notes": document.notes, "tables": tables, "reason": ""}
+
+
+def _findings(results: Results, experiments: Set[str]) -> dict[str, Any]:
+    """Return the paper's findings on some experiments, and how many there are on others."""
+    try:
+        judged = check_findings(results)
+    except IncompleteError:  # the scoreboard says why
+        return {"records": [], "others": 0}
+    needed = [one for one in judged if one.finding["experiments"]]  # not what the paper proves
+    own = [one for one in needed if experiments & {*one.finding["experiments"]}]
+    return {"records": [one.record() for one in own], "others": len(needed) - len(own)}
 
 
 def _section(results: Results, store: Store, summary: pd.DataFrame, points: int) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def _curves(
 ) -> list[Curve]:
     """Return the curves of a cell, but those without a finite value."""
     store, rows, run_id = chosen.store(cell), chosen.trials(cell), cell["run_id"]
-    frames = [[store.curve(run_id, trial)] for trial in rows["trial"]]
+    frames = [[curve] for curve in store.curves(run_id, rows["trial"])]
     if any(metric.column not in frames[0][0] for metric in metrics):
         for pair, trial in zip(frames, rows["trial"], strict=True):
             pair.append(store.records(run_id, trial))
@@ -138,7 +138,7 @@ def _curves(
     lost, found = rows["diverged"].notna(), []
     for metric in metrics:
         known = [
-            _Known(*frame[["update", metric.column]].to_numpy().T, gone)
+            _Known(*(frame[name].to_numpy(float) for name in ("update", metric.column)), gone)
             for pair, gone in zip(frames, lost, strict=True)
             if (frame := next((f for f in pair if metric.column in f and len(f)), None)) is not None
         ]

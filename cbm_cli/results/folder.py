@@ -74,7 +74,9 @@ class Results:
         ]
         names = self.experiments() if kept else self.require_experiments()
         frames = [self.store(name).summary().assign(experiment=name) for name in names]
-        whole = pd.concat([*kept, *frames], ignore_index=True)
+        frames = [*kept, *frames]
+        # those without a row would turn the numbers of trials into floats
+        whole = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
         return whole.copy()  # joins the pieces of memory, so that rows are selected faster
 
     def _checked(self, path: Path) -> Path:

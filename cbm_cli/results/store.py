@@ -3,13 +3,14 @@
 import csv
 import hashlib
 import io
+import itertools
 import json
 import os
 import platform
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -426,6 +427,20 @@ class Store:
     def curve(self, run_id: str, number: int) -> "pd.DataFrame":
         """Return the curve of one trial: update, epoch, <part>_<metric>; likelihoods in nats per sample."""
         return self._table(run_id, number, ".csv")
+
+    def curves(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
+        """Return the curves of several trials of a run, read as one file: pandas starts slowly."""
+        import pandas as pd
+
+        contents = {number: self._read(run_id, number, ".csv") for number in numbers}
+        heads, _, bodies = zip(*(content.partition(b"\n") for content in contents.values()), strict=True)
+        ends = [0, *itertools.accumulate(body.count(b"\n") for body in bodies)]
+        if len(set(heads)) == 1 and all(body[-1:] in (b"", b"\n") for body in bodies):
+            with suppress(ValueError):
+                whole = pd.read_csv(io.BytesIO(heads[0] + b"\n" + b"".join(bodies)))
+                if len(whole) == ends[-1]:
+                    return [whole.iloc[first:last] for first, last in itertools.pairwise(ends)]
+        return [self.curve(run_id, number) for number in contents]
 
     def records(self, run_id: str, number: int) -> "pd.DataFrame":
         """Return what was recorded of one trial: update, then the columns of its recorders, if any."""

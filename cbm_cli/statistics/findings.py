@@ -1,5 +1,6 @@
-"""What the paper states in prose and figures, checked on results: reproduced, contradicted, or not run."""
+"""What the paper states in prose and figures, checked on results, and what it proves, by its equations."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +15,18 @@ from cbm_cli.errors import IncompleteError
 from cbm_cli.paper import FINDINGS
 from cbm_cli.results import Metric, Results, label
 from cbm_cli.sheets import Document, Group, Label, Sheet
+from cbm_cli.statistics.claims import NEAR, largest_difference
 from cbm_cli.statistics.marked_cells import statistic_column
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Sample, signed_rank
 from cbm_cli.text import count, text_of
 
 ALPHA = 0.05
 LARGEST = 1e9  # stands for infinity, which a diverged trial has
-VERDICTS = ("reproduced", "contradicted", "undecided", "not run")
+VERDICTS = ("reproduced", "confirmed", "contradicted", "undecided", "not run")
 RELATIONS = ("above", "below", "like")
 NAMELESS = ("offsets", "sampler", "data", "metric")  # settings whose values say what they are
 OF_COURSE = {"at": "value at update {}", "mean": "mean from update {} to {}", "reach": "updates to {}"}
+OF_COURSE |= {"machine": "{} in the last hidden layer"}
 
 
 @dataclass(frozen=True)
@@ -59,19 +62,19 @@ class Judged:
         if not self.evidence:
             return "not run"
         if outcomes[1] >= self.needed:
-            return "reproduced"
+            return "confirmed" if "claim" in self.finding else "reproduced"
         return "contradicted" if outcomes[-1] > self.finding["comparisons"] - self.needed else "undecided"
 
     @property
     def trials(self) -> str:
         """Return the number of trials of the comparisons."""
-        numbers = sorted({one.n for one in self.evidence})
+        numbers = sorted({one.n for one in self.evidence if one.n})
         return " to ".join(map(str, sorted({*numbers[:1], *numbers[-1:]}))) if numbers else "–"
 
     def numbers(self) -> str:
         """Return the numbers that the verdict rests on, statement by statement."""
-        lines = []
-        for i, statement in enumerate(self.finding["checks"]):
+        lines = [f"largest difference {one.value:.1e}" for one in self.evidence if "claim" in self.finding]
+        for i, statement in enumerate(self.finding.get("checks", ())):
             own = [one for one in self.evidence if one.statement == i]
             held = sum(one.outcome == 1 for one in own)
             number = not isinstance(_sides(statement)[1][1], dict)
@@ -144,6 +147,10 @@ def check_findings(results: Results) -> list[Judged]:
 
 
 def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, results: Results) -> Iterator[Evidence]:
+    if "claim" in finding:  # of equations, not of runs
+        difference = largest_difference(finding["claim"])
+        yield Evidence(0, "", "", difference, 0.0, 0, math.nan, 1 if difference < NEAR else -1)
+        return
     frame = known[known["experiment"].isin(finding["experiments"])]
     for i, statement in enumerate(finding["checks"]):
         own = {"scale": finding.get("scale"), "metric": finding.get("metric")} | statement
@@ -226,11 +233,15 @@ def _of_course(place: tuple[str, str, int], metric: str, of: Mapping[str, Any], 
     """Return a number of a trial's curve or records; NaN where they lack the metric.
 
     ``at``: the value at an update. ``mean``: the mean between two updates. ``reach``: the first update at
-    which the metric is so high; infinity if it never is.
+    which the metric is so high; infinity if it never is. ``machine``: a number of the machine at the end.
     """
     if not (results.folder / place[0]).is_dir():
         return np.nan  # a kept summary, which has no curves
     store = results.store(place[0])
+    if "machine" in of:
+        from cbm_cli.statistics.machine_measures import machine_measure
+
+        return machine_measure(of["machine"], store, *place[1:])
     frames = (read(*place[1:]) for read in (store.records, store.curve))
     course = next((frame for frame in frames if metric in frame), None)
     if course is None:
@@ -306,7 +317,8 @@ def findings_document(judged: Sequence[Judged]) -> Document:
     notes = [
         "as stated: how many comparisons are significantly as the paper states (signed-rank test, "
         f"α = {ALPHA:g}, {FEWEST_PAIRS} trials or more). contradicted: too many are significantly opposite. "
-        "undecided: neither, or too few trials or comparisons were run.",
+        "undecided: neither, or too few trials or comparisons were run. confirmed: proved in the paper, and "
+        "its equations agree on a random machine.",
         *(f"{one['name']}: {one['says']} {one['numbers']}." for one in records if one["compared"]),
         *([f"Not run, of experiments.yaml: {', '.join(left)}."] if left else []),
     ]
