@@ -128,7 +128,8 @@ def _sides(statement: Mapping[str, Any]) -> tuple[str, list[Any]]:
 def _range(evidence: Sequence[Evidence], number: bool) -> str:
     """Return the smallest and the largest value, or difference of two runs, of some comparisons."""
     found = sorted(one.value - (0 if number else one.other) for one in evidence)
-    ends = dict.fromkeys(format(value, ".4g" if number else "+.4g") for value in (found[0], found[-1]))
+    ends = [math.copysign(math.inf, end) if abs(end) > LARGEST / 2 else end for end in (found[0], found[-1])]
+    ends = dict.fromkeys(format(end, ".4g" if number else "+.4g") for end in ends)
     return f" ({'' if number else 'difference '}{' to '.join(ends)})"
 
 
@@ -266,7 +267,9 @@ def add_courses(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
     added: dict[str, pd.Series] = {}
     for finding in findings():
         rows = frame[frame["experiment"].isin(finding["experiments"])]
-        for own in (finding | check for check in finding["checks"] if isinstance(check.get("of"), dict)):
+        for own in (
+            finding | check for check in finding.get("checks", ()) if isinstance(check.get("of"), dict)
+        ):
             for side in (side for side in _sides(own)[1] if isinstance(side, dict) and len(rows)):
                 chosen = rows[_selected(rows, finding["where"] | side)]
                 metric, of = side.get("metric", own.get("metric")), own["of"]
