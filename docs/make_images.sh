@@ -3,7 +3,7 @@
 #
 #   docs/make_images.sh [RESULTS]
 #
-# RESULTS (default: results/) holds the experiments quickstart, natural-gradient, divergence-causes and
+# RESULTS (default: results/) holds the experiments quickstart, divergence-causes and
 # dbm-mnist-short of experiments.yaml, those of docs/gallery.md, and digits of docs/tutorial.md; a picture whose
 # experiment is missing is left as it is.
 results=$(realpath "${1:-results/}")
@@ -11,7 +11,6 @@ images=$(dirname "$0")/images
 cbm=${CBM:-cbm}
 
 $cbm plot "$results" curves quickstart -o "$images/quickstart.png"
-$cbm figure 13 "$results" -o "$images/natural-gradient.png" --size page
 $cbm plot "$results" curves divergence-causes --select data=shifting-bar -o "$images/divergence-causes.png"
 $cbm plot "$results" filters dbm-mnist-short --layer 2 -o "$images/deep-filters.png"
 
