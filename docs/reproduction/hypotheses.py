@@ -74,15 +74,15 @@ def toy_cells(summary):
             offsets=where["offsets"],
             learning_rate=where["learning_rate"],
             sampler="PT_10",
-            init="original",
+            init="inverse-sigmoid",
             hidden="4",
         )
         yield where, rows.set_index("trial")["n_train"], rows.set_index("trial"), cell
 
 
-def swaps(results):
-    """PT_10 on the Shifting Bar sets, by the rounds of swaps."""
-    for where, size, rows, cell in toy_cells(results.summaries("swaps")):
+def swaps(results, experiment="swaps"):
+    """PT_10 by the rounds of swaps."""
+    for where, size, rows, cell in toy_cells(results.summaries(experiment)):
         yield where | beside(
             rows["train_log_likelihood_max"] * size, rows["train_log_likelihood_final"] * size, cell
         )
@@ -227,7 +227,7 @@ def chains(results):
         ["offsets", "sampler", "chains"]
     ):
         cell = published(
-            dataset="mnist", offsets=offsets, learning_rate="0.05", sampler="PCD-1", init="original"
+            dataset="mnist", offsets=offsets, learning_rate="0.05", sampler="PCD-1", init="inverse-sigmoid"
         )
         yield {"offsets": offsets, "sampler": sampler, "chains": count} | beside(
             rows["train_log_likelihood_max"], rows["train_log_likelihood_final"], cell
@@ -291,7 +291,7 @@ def eight_sets(results, experiment, axis):
                 dataset=data,
                 hidden="16",
                 split=part,
-                offsets=offsets.replace("d0^b_s", "d0"),
+                offsets=offsets,
                 sampler="PCD-1",
                 learning_rate="0.01",
             )
@@ -316,10 +316,10 @@ def fixed_mean_mnist(results):
     for key, rows in results.summaries("fixed-mean-mnist").groupby(axes):
         cell = published(
             dataset="mnist",
-            offsets="d0",
+            offsets="d0^b_s",
             learning_rate="0.05",
             sampler=key[0].replace("PCD-2", "PCD-1"),
-            init="original",
+            init="inverse-sigmoid",
         )
         yield dict(zip(axes, key, strict=True)) | beside(
             rows["train_log_likelihood_max"], rows["train_log_likelihood_final"], cell
@@ -347,6 +347,7 @@ def doubling(results):
 EXPERIMENTS = {
     "swaps": swaps,
     "swaps-more": swaps_more,
+    "swaps-bars": lambda results: swaps(results, "swaps-bars"),
     "initial-weights": initial_weights,
     "gradient-lengths": gradient_lengths,
     "own-coordinates": own_coordinates,
