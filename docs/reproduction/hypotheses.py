@@ -88,6 +88,11 @@ def swaps(results, experiment="swaps"):
         )
 
 
+def swaps_bars(results):
+    """The same on Bars & Stripes."""
+    return swaps(results, "swaps-bars")
+
+
 def swaps_more(results):
     """All trials of aa^b together, and the mean difference of the six maxima with its dependence."""
     apart = {}
@@ -347,7 +352,7 @@ def doubling(results):
 EXPERIMENTS = {
     "swaps": swaps,
     "swaps-more": swaps_more,
-    "swaps-bars": lambda results: swaps(results, "swaps-bars"),
+    "swaps-bars": swaps_bars,
     "initial-weights": initial_weights,
     "gradient-lengths": gradient_lengths,
     "own-coordinates": own_coordinates,
