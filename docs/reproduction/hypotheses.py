@@ -64,6 +64,12 @@ def at_best_mean(curves, metric, better=1):
     return trials.loc[best].to_numpy(), trials.iloc[-1].to_numpy()
 
 
+def curves_of(results, experiment, axes):
+    """Return all curves with these settings, whether they vary or not."""
+    curves, settings = results.curves(experiment), results.summaries(experiment)[["run_id", *axes]]
+    return curves.drop(columns=axes, errors="ignore").merge(settings.drop_duplicates(), on="run_id")
+
+
 def toy_cells(summary):
     """Yield the settings of each cell of a toy table, and its rows."""
     axes = ["data", "offsets", "swaps", "learning_rate"]
@@ -163,9 +169,6 @@ def gradient_lengths(results):
     """Centered over standard length, and how long training takes."""
     axes = ["data", "offsets", "gradient_kind", "gradient_scale_to", "gradient_scale_of"]
     records, curves = results.records("gradient-lengths"), results.curves("gradient-lengths")
-    records = records.merge(results.summaries("gradient-lengths")[["run_id", *axes]].drop_duplicates())[
-        ["run_id", "trial", *RATIOS_COLUMNS]
-    ]
     settings = results.summaries("gradient-lengths")[["run_id", *axes]].drop_duplicates()
     for _, cell in settings.iterrows():
         of_cell = records[records["run_id"] == cell["run_id"]]
@@ -190,9 +193,6 @@ def gradient_lengths(results):
                 "±": error(trials.iloc[-1]),
             }
         )
-
-
-RATIOS_COLUMNS = sorted({name for pair in RATIOS.values() for name in pair})
 
 
 def own_coordinates(results, trials=25, updates=10000):
@@ -251,8 +251,8 @@ def stopped(costs, look_ahead=5, tolerance=1e-5):
 
 def adult_stopping(results):
     """Epochs until training stops, and the validation cost there, by the part that stops it."""
-    curves = results.curves("adult-stopping")
-    for (rate, offsets), cell_curves in curves.groupby(["learning_rate", "offsets"]):
+    axes = ["learning_rate", "offsets"]
+    for (rate, offsets), cell_curves in curves_of(results, "adult-stopping", axes).groupby(axes):
         trials = [one for _, one in cell_curves.groupby("trial")]
         cell = published(
             dataset="adult", model="auto-encoder", split="test", learning_rate=rate, offsets=offsets
@@ -285,13 +285,10 @@ def adult_stopping(results):
 
 def eight_sets(results, experiment, axis):
     """Maxima of the mean and final values on training and test rows, by one setting."""
-    curves = results.curves(experiment).merge(
-        results.summaries(experiment)[["run_id", "offsets", "sampler", axis]].drop_duplicates(),
-        on="run_id",
-        suffixes=("_", ""),
-    )
+    axes = ["data", "offsets", "sampler", axis]
+    curves = curves_of(results, experiment, axes)
     for part in ("train", "test"):
-        for (data, offsets, sampler, value), rows in curves.groupby(["data", "offsets", "sampler", axis]):
+        for (data, offsets, sampler, value), rows in curves.groupby(axes):
             cell = published(
                 dataset=data,
                 hidden="16",
