@@ -331,7 +331,7 @@ def _print_tables(agenda: Agenda) -> None:
 
 
 def _say_what_next(agenda: Agenda, output: Path) -> None:
-    from cbm_cli.statistics import compare
+    from cbm_cli.statistics import comparable
 
     name, cbm = agenda.experiments[0].name, program()
     folder = "" if output == Path("results") else f" {output}"
@@ -339,12 +339,8 @@ def _say_what_next(agenda: Agenda, output: Path) -> None:
         f"{cbm} plot {output} curves {name} -o curves.png",
         f"{cbm} table {output} {name} --format latex",
     ]
-    for store in agenda.stores.values():
-        try:
-            compare(store.first_trials())
-        except CbmError:  # no published value is of such a trial
-            continue
+    finished = (store for store in agenda.stores.values() if any(map(store.finished, store.runs())))
+    if any(comparable(store.manifest()["cells"]) for store in finished):
         lines.append(f"{cbm} compare{folder}")
-        break
     note("Next:  " + "\n       ".join(lines))
     note_activation()

@@ -385,17 +385,11 @@ class Store:
             with suppress(CbmError, OSError), locked(self.folder.parent):  # unless someone else writes here
                 self.write_summary()
                 current = (self.folder / "summary.csv").read_bytes()
-        return self._frame(keys) if current is None else read_csv(io.BytesIO(current))
-
-    def first_trials(self) -> "pd.DataFrame":
-        """Return the row of one finished trial of each cell, without reading the others."""
-        keys, _ = self._finished_trials()
-        return self._frame([*{key[0]: key for key in reversed(keys)}.values()])
-
-    def _frame(self, keys: Keys) -> "pd.DataFrame":
-        text = io.StringIO()
-        self._write_rows(keys, text)
-        return read_csv(io.StringIO(text.getvalue()))
+        if current is None:
+            text = io.StringIO()
+            self._write_rows(keys, text)
+            current = text.getvalue().encode()
+        return read_csv(io.BytesIO(current))
 
     def _finished_trials(self) -> tuple[Keys, int]:
         """Finished trials of the grid's cells in their order, and when the newest record was written (ns)."""

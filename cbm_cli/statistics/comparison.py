@@ -14,7 +14,7 @@ from cbm_cli.errors import IncompleteError
 from cbm_cli.paper import PAPER_TABLES, PUBLISHED_RESULTS, SETTINGS
 from cbm_cli.results import Metric, label
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet
-from cbm_cli.statistics.layout import spelled
+from cbm_cli.statistics.layout import CellSettings, spelled
 from cbm_cli.statistics.marked_cells import (
     MAX_OF_MEAN,
     Cell,
@@ -293,6 +293,12 @@ def match(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         return [name for name, allowed in paper_settings()[kind].items() if own.get(name, "") not in allowed]
 
     return merged.assign(departures=[*map(unlike, merged["settings"], merged["run"])])
+
+
+def comparable(cells: Sequence[CellSettings]) -> bool:
+    """Return whether runs with one of these settings can be compared with a published value."""
+    runs = pd.DataFrame([*cells]).map(text_of)
+    return not all(match(published_cells(), runs)["departures"])
 
 
 def compare(frame: pd.DataFrame, curve: CurveOf | None = None) -> Comparison:
