@@ -15,7 +15,6 @@ from cbm_cli.errors import IncompleteError
 from cbm_cli.paper import FINDINGS
 from cbm_cli.results import Metric, Results, label
 from cbm_cli.sheets import Document, Group, Label, Sheet
-from cbm_cli.statistics.claims import NEAR, largest_difference
 from cbm_cli.statistics.marked_cells import statistic_column
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Sample, signed_rank
 from cbm_cli.text import count, text_of
@@ -149,6 +148,8 @@ def check_findings(results: Results) -> list[Judged]:
 
 def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, results: Results) -> Iterator[Evidence]:
     if "claim" in finding:  # of equations, not of runs
+        from cbm_cli.statistics.claims import NEAR, largest_difference  # SciPy takes time to import
+
         difference = largest_difference(finding["claim"])
         yield Evidence(0, "", "", difference, 0.0, 0, math.nan, 1 if difference < NEAR else -1)
         return
