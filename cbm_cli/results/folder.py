@@ -1,11 +1,10 @@
 """A folder of results, for reading."""
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results.contents import read_csv
+from cbm_cli.results.contents import read_csv, sha256
 from cbm_cli.results.store import Store
 from cbm_cli.text import did_you_mean
 
@@ -81,7 +80,7 @@ class Results:
 
     def _checked(self, path: Path) -> Path:
         """Return a kept file; CbmError if it has changed since it was kept."""
-        digest, sums = hashlib.sha256(path.read_bytes()).hexdigest(), self.folder / "SHA256SUMS"
+        digest, sums = sha256(path.read_bytes()), self.folder / "SHA256SUMS"
         if f"{digest}  {path.name}" not in (sums.read_text() if sums.exists() else "").splitlines():
             raise CbmError(
                 f"{path}: is not the file that {sums} names; restore it, or keep the results again"
