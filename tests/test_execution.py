@@ -11,20 +11,13 @@ from threading import Event, Timer
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.execution import Failure, Job, engines, worker
 from cbm_cli.execution.engines import Backlog, in_process, on_local_workers
-from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.execution.forecast import TINY
+from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
 from tests.builders import GRID, cbm
 
-SETTINGS = Settings(
-    data={"name": "bars-and-stripes", "size": 2},
-    model={"kind": "rbm", "hidden": 2},
-    offsets="dd^b",
-    sampler="CD-1",
-    learning_rate=0.1,
-    updates=20,
-    batch="full",
-)
+SETTINGS = TINY.model_copy(update={"updates": 20})
 
 
 class Raising(Trial):
