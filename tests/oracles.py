@@ -244,7 +244,7 @@ def field_of(machine, x, start, tolerance=1e-6, rounds=500):
 
 def epoch_order(count, seed, epoch, shuffled=True):
     """The order of the rows in an epoch."""
-    batches = make_batches(np.zeros((count, 1), np.uint8))
+    batches = make_batches(np.zeros((count, 1), np.uint8), 1)
     order_rows(batches, plain_plan(1, 1, seed, 1)._replace(shuffled=shuffled), epoch)
     return batches.order
 

@@ -17,11 +17,19 @@ from cbm_cli.kernels import compiling
 from tests.builders import GRID, cbm
 
 KERNELS = """
-from cbm_cli.kernels.compiling import lean
+from cbm_cli.kernels.compiling import lean, lean_sum
 
 @lean
 def double(x):
     return 2 * x
+
+@lean
+def excess(x, y):
+    return x * x - y
+
+@lean_sum
+def relaxed_excess(x, y):
+    return excess(x, y)
 """
 
 
@@ -33,12 +41,12 @@ def kernel(tmp_path, monkeypatch):
     path = tmp_path / "toy_kernels.py"
     path.write_text(KERNELS)
 
-    def fresh():
+    def fresh(name="double"):
         spec = importlib.util.spec_from_file_location("toy_kernels", path)
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, "toy_kernels", module)
         spec.loader.exec_module(module)
-        return module.double
+        return getattr(module, name)
 
     return fresh
 
@@ -102,6 +110,13 @@ def test_every_processor_has_machine_code_of_its_own(kernel, tmp_path, change):
     script += "from toy_kernels import double; double(1.5); print(sum(double.stats.cache_hits.values()))"
     found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert found.stdout.split() == ["0" if change else "1"], found.stderr
+
+
+def test_a_caller_does_not_change_how_a_kernel_rounds(kernel):
+    """With a product and a sum in one rounding, 2^-60 would be left; the caller is compiled first."""
+    numbers = 1 + 2.0**-30, 1 + 2.0**-29
+    assert kernel("relaxed_excess")(*numbers) == 0
+    assert kernel("excess")(*numbers) == 0
 
 
 def test_two_that_compile_at_once_do_not_disturb_each_other(kernel, tmp_path):

@@ -66,7 +66,7 @@ class EncoderTraining:
     def __init__(self, state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> None:
         pairs, means = make_pairs(state, sizes, plan.batch)
         noise = make_means(len(state.mu), len(state.lam), multiple=4)
-        work = Encoder(machine_of(state), pairs, means, noise, make_batches(rows))
+        work = Encoder(machine_of(state), pairs, means, noise, make_batches(rows, plan.unit))
         self.state, self._given = state, (work, plan)
         self._run = specialised(descend_updates, work, plan, 0, 0)
 

@@ -123,7 +123,11 @@ class _CheckedCache(FunctionCache):
 
 
 def _cached(**options: object) -> Callable[[Callable], Callable]:
-    """Return Numba's decorator with these options, and with checked files."""
+    """Return Numba's decorator with these options, and with checked files.
+
+    What is not given a function would take from the caller that is compiled first, and its results with it.
+    """
+    options = {"fastmath": False, "forceinline": False} | options
 
     def decorate(function: Callable) -> Callable:
         dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
@@ -137,6 +141,10 @@ def _cached(**options: object) -> Callable[[Callable], Callable]:
 # Without the runtime Numba cannot allocate, which is the rule in kernels, and does not count references,
 # which cost more than the arithmetic of a small machine.
 lean = _cached(_nrt=False)
+# The same, merged into its caller: to hand over dozens of arrays costs more than a small machine's work.
+merged = _cached(_nrt=False, forceinline=True)
+# The same, a product and a sum in one rounding where the processor can.
+lean_fused = _cached(_nrt=False, fastmath={"contract"})
 # The same for sums and products whose order is free to change, so that they vectorise.
 lean_sum = _cached(_nrt=False, fastmath={"reassoc", "contract"})
 # With the runtime: for what is called by itself and allocates its work arrays.

@@ -110,6 +110,19 @@ def sixteen(typingctx, x, at):
 
 
 @intrinsic
+def spread_bits(typingctx, word, x, at, count):
+    """x[at : at + count] = the first bits of a word; at most 16."""
+
+    def codegen(context, builder, sig, args):
+        units = builder.uitofp(builder.bitcast(args[0], ir.VectorType(ir.IntType(1), 16)), _VECTOR)
+        place = builder.gep(_data(context, builder, sig, args, 1), [args[2]])
+        _store_lanes(builder, units, place, _first_lanes(builder, args[3]))
+        return context.get_dummy_value()
+
+    return types.void(types.uint16, x, types.int64, types.int64), codegen
+
+
+@intrinsic
 def ones(typingctx, word):
     """Number of bits of a word that are 1."""
 
@@ -199,19 +212,46 @@ def multiply_rows(typingctx, x, tile, out):
     return types.void(x, tile, out), codegen
 
 
-def _make_add_rows(vectors: int):
-    @intrinsic
-    def add_rows(typingctx, sums, to, tile, on, at, fours):
-        """sums[to:] += the rows of the tile whose numbers are listed in on[at:], in groups of four."""
+def _by_width(builder, width, generate):
+    """Generate code for panels of 1, 3 and 4 vectors; the width of a panel says which of them runs."""
+    done = builder.append_basic_block()
+    switch = builder.switch(width, done)
+    for vectors in (1, 3, 4):
+        block = builder.append_basic_block()
+        switch.add_case(_LONG(16 * vectors), block)
+        builder.position_at_end(block)
+        generate(vectors)
+        builder.branch(done)
+    builder.position_at_end(done)
 
-        def codegen(context, builder, sig, args):
-            sums, tile, on = (_data(context, builder, sig, args, i) for i in (0, 2, 3))
-            totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]  # become registers
-            for v, total in enumerate(totals):
-                builder.store(_load(builder, sums, args[1], 16 * v, 64), total)
-            with cgutils.for_range(builder, args[5], intp=_LONG) as loop:
-                place = builder.gep(on, [builder.add(args[4], builder.shl(loop.index, _LONG(2)))])
-                four = builder.load(builder.bitcast(place, _INT.as_pointer()))
+
+def _totals(builder, vectors, sums, to, fresh):
+    """The sums of a row so far, or zeros where it is fresh, in variables that become registers."""
+    totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]
+    for v, total in enumerate(totals):
+        builder.store(builder.select(fresh, _ZEROS, _load(builder, sums, to, 16 * v, 64)), total)
+    return totals
+
+
+def _columns(builder, vectors, place, last):
+    """Places of the vectors of a row; those that would reach beyond its end begin at ``last``."""
+    places = [builder.add(place, _LONG(16 * v)) for v in range(vectors)]
+    return [builder.select(builder.icmp_signed("<", place, last), place, last) for place in places]
+
+
+@intrinsic
+def add_rows(typingctx, width, sums, to, fresh, tile, on, at, fours, out, place, last):
+    """out[place:] = sums[to:], or 0 where fresh, + the rows of the tile listed in on[at:], in fours."""
+
+    def codegen(context, builder, sig, args):
+        width, _, to, fresh, _, _, at, fours, _, *places = args
+        sums, tile, on, out = (_data(context, builder, sig, args, i) for i in (1, 4, 5, 8))
+
+        def add(vectors):
+            totals = _totals(builder, vectors, sums, to, fresh)
+            with cgutils.for_range(builder, fours, intp=_LONG) as loop:
+                four = builder.gep(on, [builder.add(at, builder.shl(loop.index, _LONG(2)))])
+                four = builder.load(builder.bitcast(four, _INT.as_pointer()))
                 four.align = 1
                 four = builder.zext(four, _LONG)
                 units = [builder.and_(builder.lshr(four, _LONG(8 * k)), _LONG(255)) for k in range(4)]
@@ -219,59 +259,67 @@ def _make_add_rows(vectors: int):
                 for v, total in enumerate(totals):
                     more = _four(builder, [_load(builder, tile, row, 16 * v, 64) for row in rows])
                     builder.store(builder.fadd(builder.load(total), more), total)
-            for v, total in enumerate(totals):
-                _store(builder, builder.load(total), sums, args[1], 16 * v, 64)
-            return context.get_dummy_value()
+            for total, column in zip(totals, _columns(builder, vectors, *places), strict=True):
+                _store(builder, builder.load(total), out, column)
 
-        long = types.int64
-        return types.void(sums, long, tile, on, long, long), codegen
+        _by_width(builder, width, add)
+        return context.get_dummy_value()
 
-    return add_rows
+    long = types.int64
+    return types.void(long, sums, long, types.boolean, tile, on, long, long, out, long, long), codegen
 
 
-def _make_add_subsets(vectors: int):
-    @intrinsic
-    def add_subsets(typingctx, tile, at, tables, to):
-        """tables[to:] = the sums of the 16 subsets of four rows of the tile."""
+@intrinsic
+def add_subsets(typingctx, width, tile, at, tables, to):
+    """tables[to:] = the sums of the 16 subsets of four rows of the tile."""
 
-        def codegen(context, builder, sig, args):
-            tile, tables = (_data(context, builder, sig, args, i) for i in (0, 2))
+    def codegen(context, builder, sig, args):
+        tile, tables = (_data(context, builder, sig, args, i) for i in (1, 3))
+
+        def add(vectors):
             for v in range(vectors):
                 sums = [_ZEROS]
                 for k in range(4):
-                    row = _load(builder, tile, args[1], 16 * (vectors * k + v), 64)
+                    row = _load(builder, tile, args[2], 16 * (vectors * k + v), 64)
                     sums += [row, *(builder.fadd(total, row) for total in sums[1:])]
                 for k, total in enumerate(sums):
-                    _store(builder, total, tables, args[3], 16 * (vectors * k + v), 64)
-            return context.get_dummy_value()
+                    _store(builder, total, tables, args[4], 16 * (vectors * k + v), 64)
 
-        return types.void(tile, types.int64, tables, types.int64), codegen
+        _by_width(builder, args[0], add)
+        return context.get_dummy_value()
 
-    return add_subsets
-
-
-def _make_add_entries(vectors: int):
-    @intrinsic
-    def add_entries(typingctx, sums, to, tables, words, at):
-        """sums[to:] += the entries of four tables that the four digits (0 to 15) of a word name."""
-
-        def codegen(context, builder, sig, args):
-            sums, tables, words = (_data(context, builder, sig, args, i) for i in (0, 2, 3))
-            word = builder.zext(builder.load(builder.gep(words, [args[4]])), _LONG)
-            digits = [builder.and_(builder.lshr(word, _LONG(4 * k)), _LONG(15)) for k in range(4)]
-            entries = [builder.mul(digit, _LONG(16 * vectors)) for digit in digits]
-            for v in range(vectors):
-                shifts = [16 * (16 * vectors * k + v) for k in range(4)]
-                more = [_load(builder, tables, *entry, 64) for entry in zip(entries, shifts, strict=True)]
-                total = builder.fadd(_load(builder, sums, args[1], 16 * v, 64), _four(builder, more))
-                _store(builder, total, sums, args[1], 16 * v, 64)
-            return context.get_dummy_value()
-
-        return types.void(sums, types.int64, tables, words, types.int64), codegen
-
-    return add_entries
+    return types.void(types.int64, tile, types.int64, tables, types.int64), codegen
 
 
-add_rows_16, add_rows_64, add_rows_48 = map(_make_add_rows, (1, 4, 3))
-add_subsets_16, add_subsets_64, add_subsets_48 = map(_make_add_subsets, (1, 4, 3))
-add_entries_16, add_entries_64, add_entries_48 = map(_make_add_entries, (1, 4, 3))
+@intrinsic
+def add_entries(typingctx, width, sums, rows, fresh, tables, words, at, out, place, last, stride):
+    """out[place:] = sums, or 0 where fresh, + the entries of four tables that the digits of a word name.
+
+    The digits are 0 to 15. The next rows have the next sums and words[at], and lie ``stride`` further in out.
+    """
+
+    def codegen(context, builder, sig, args):
+        width, _, rows, fresh, _, _, at, _, place, last, stride = args
+        sums, tables, words, out = (_data(context, builder, sig, args, i) for i in (1, 4, 5, 7))
+
+        def add(vectors):
+            with cgutils.for_range(builder, rows, intp=_LONG) as loop:
+                totals = _totals(builder, vectors, sums, builder.mul(loop.index, _LONG(16 * vectors)), fresh)
+                word = builder.zext(builder.load(builder.gep(words, [builder.add(at, loop.index)])), _LONG)
+                digits = [builder.and_(builder.lshr(word, _LONG(4 * k)), _LONG(15)) for k in range(4)]
+                entries = [builder.mul(digit, _LONG(16 * vectors)) for digit in digits]
+                for v, total in enumerate(totals):
+                    shifts = [16 * (16 * vectors * k + v) for k in range(4)]
+                    more = [_load(builder, tables, *entry, 64) for entry in zip(entries, shifts, strict=True)]
+                    builder.store(builder.fadd(builder.load(total), _four(builder, more)), total)
+                down = builder.mul(loop.index, stride)
+                columns = _columns(builder, vectors, builder.add(place, down), builder.add(last, down))
+                for total, column in zip(totals, columns, strict=True):
+                    _store(builder, builder.load(total), out, column)
+
+        _by_width(builder, width, add)
+        return context.get_dummy_value()
+
+    long = types.int64
+    given = long, sums, long, types.boolean, tables, words, long, out, long, long, long
+    return types.void(*given), codegen

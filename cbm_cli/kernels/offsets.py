@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cbm_cli.kernels.compiling import lean
+from cbm_cli.kernels.compiling import merged
 from cbm_cli.kernels.machine import Array, Machine
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.random import NOISE, fill_uniform
@@ -22,7 +22,7 @@ def make_means(n: int, m: int, multiple: int = 1) -> Means:
     return Means(*(np.zeros(size + -size % multiple, np.float32) for size in (n, m)))
 
 
-@lean
+@merged
 def slide(
     offset: Array, mix: Array, factor: Array, data_mean: Array, model_mean: Array, noise: Array
 ) -> None:
@@ -32,7 +32,7 @@ def slide(
         offset[i] += factor[i] * (target - offset[i])
 
 
-@lean
+@merged
 def move_offsets(machine: Machine, data: Means, model: Means, noise: Means, plan: Plan, update: int) -> None:
     """Move both offsets, by the means of this update; the plain biases do not change."""
     how = plan.offsets

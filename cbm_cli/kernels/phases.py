@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import lean
+from cbm_cli.kernels.compiling import lean, merged
+from cbm_cli.kernels.intrinsics import spread_bits
 from cbm_cli.kernels.machine import Array, Machine, Rows
 from cbm_cli.kernels.mean_field import Deep, gibbs_steps, hear_visible, mean_field
 from cbm_cli.kernels.offsets import Means, make_means
@@ -44,6 +45,7 @@ class Batches(NamedTuple):
     """The training rows, and the order in which an epoch takes them."""
 
     rows: Rows  # (n, visible)
+    bits: NDArray[np.uint16]  # (n, visible / 16) binary rows, packed: an eighth of what is read at random
     order: NDArray[np.int64]  # (n,)
     words: NDArray[np.uint32]  # random numbers of an order
     epoch: NDArray[np.int64]  # (1,) the epoch of the order; -1 before the first
@@ -57,10 +59,13 @@ class Both(NamedTuple):
     bits: Bits  # x', packed
 
 
-def make_batches(rows: Rows) -> Batches:
-    """Allocate an order of the rows."""
-    n = len(rows)
-    return Batches(rows, np.arange(n), np.empty(n + -n % 4, np.uint32), np.full(1, -1))
+def make_batches(rows: Rows, unit: float) -> Batches:
+    """Pack the rows, if one level of the data is 1, and allocate an order."""
+    n, units = rows.shape
+    packed = np.zeros((n, -(-units // 16) * 2 if unit == 1 else 0), np.uint8)
+    if unit == 1:
+        packed[:, : -(-units // 8)] = np.packbits(rows, axis=1, bitorder="little")
+    return Batches(rows, packed.view("<u2"), np.arange(n), np.empty(n + -n % 4, np.uint32), np.full(1, -1))
 
 
 def make_both(n: int, m: int, plan: Plan) -> tuple[Both, Phase, Phase]:
@@ -90,17 +95,23 @@ def make_phase(x: Array, h: Array, sign: float, exact: bool = False) -> Phase:
     return Phase(x, h, weight, activation, *views, bits_for(0 if exact else rows, n, m), make_means(n, m))
 
 
-@lean
+@merged
 def load_batch(batches: Batches, plan: Plan, update: int, x: Array) -> None:
-    """Widen the next rows of the data (uint8) into the first columns of x (B, N)."""
+    """Put the next rows of the data into the first columns of x (B, N)."""
     epoch = update // plan.batches
     if epoch != batches.epoch[0]:
         order_rows(batches, plan, epoch)
     start = (update - epoch * plan.batches) * plan.batch
     for r in range(plan.batch):
-        row = batches.rows[batches.order[start + r]]
-        for i in range(plan.visible):
-            x[r, i] = plan.unit * row[i]
+        row = batches.order[start + r]
+        if plan.unit == 1:
+            words = batches.bits[row]
+            for q in range(words.size):
+                at, left = r * x.shape[1] + 16 * q, plan.visible - 16 * q
+                spread_bits(words[q], x, np.int64(at), np.int64(left))
+        else:
+            for i in range(plan.visible):
+                x[r, i] = plan.unit * batches.rows[row, i]
 
 
 @lean
@@ -117,7 +128,7 @@ def order_rows(batches: Batches, plan: Plan, epoch: int) -> None:
     batches.epoch[0] = epoch
 
 
-@lean
+@merged
 def infer_hidden(machine: Machine, data: Phase, deep: Deep | None, plan: Plan, update: int) -> None:
     """data.h = weight p(h = 1 | x), `reference.hidden_mean`, or its mean field; and the means of both."""
     if deep is not None:
@@ -155,7 +166,7 @@ def infer_deep(machine: Machine, data: Phase, deep: Deep, plan: Plan, update: in
             data.h[r, j] = data.weight[r] * deep.odd[r, j]
 
 
-@lean
+@merged
 def weigh_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
     """phase.h = weight sigmoid(activation + c), for equal weights."""
     for r in range(phase.bias.size // machine.c.size):
@@ -164,7 +175,7 @@ def weigh_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
     mean_of_units(phase.long_activation, plan.to_hidden, phase.bias, phase.weight[0], phase.long_h)
 
 
-@lean
+@merged
 def average(phase: Phase) -> None:
     """Fill in the means over the rows of a phase."""
     mean_x, mean_h, sign = phase.mean.x, phase.mean.h, np.float32(1 if phase.weight[0] > 0 else -1)
@@ -180,7 +191,7 @@ def average(phase: Phase) -> None:
         mean_h[j] *= sign
 
 
-@lean
+@merged
 def gather_gradient(both: Both, data: Means, model: Means, plan: Plan, gradient: Gradient) -> None:
     """<x h'>_d - <x h'>_m and the differences of the means, from rows of both phases."""
     for i in range(gradient.x.size):

@@ -17,17 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import lean
+from cbm_cli.kernels.compiling import lean, merged
 from cbm_cli.kernels.intrinsics import (
-    add_entries_16,
-    add_entries_48,
-    add_entries_64,
-    add_rows_16,
-    add_rows_48,
-    add_rows_64,
-    add_subsets_16,
-    add_subsets_48,
-    add_subsets_64,
+    add_entries,
+    add_rows,
+    add_subsets,
     copy_sixteen,
     gemm,
     multiply_rows,
@@ -43,25 +37,25 @@ from cbm_cli.kernels.machine import Array
 _AS_IS, _TURNED = ord("n"), ord("t")
 
 
-@lean
+@merged
 def product(a: Array, b: Array, out: Array) -> None:
     """out = a b: (R, K) @ (K, M)."""
     gemm(_AS_IS, _AS_IS, b.shape[1], a.shape[0], a.shape[1], b, _row(b), a, _row(a), out, _row(out))
 
 
-@lean
+@merged
 def product_nt(a: Array, b: Array, out: Array) -> None:
     """out = a b': (R, K) @ (M, K)'."""
     gemm(_TURNED, _AS_IS, b.shape[0], a.shape[0], a.shape[1], b, _row(b), a, _row(a), out, _row(out))
 
 
-@lean
+@merged
 def product_tn(a: Array, b: Array, out: Array) -> None:
     """out = a' b: (K, R)' @ (K, M)."""
     gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], a.shape[0], b, _row(b), a, _row(a), out, _row(out))
 
 
-@lean
+@merged
 def _row(a: Array) -> int:
     """Numbers from a row to the next one; rows of a view may be longer than it is wide."""
     return max(a.strides[0] // 4, a.shape[1], 1)
@@ -186,13 +180,13 @@ def _count_units(bits: Bits) -> int:
     return count
 
 
-@lean
+@merged
 def worth_packing(rows: int, units: int, columns: int) -> bool:
     """Whether a product (rows, units) @ (units, columns) is large enough to beat sgemm."""
     return rows >= _FEW_ROWS and rows * units * columns >= _LITTLE_WORK
 
 
-@lean
+@merged
 def binary_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> None:
     """out = x W, or x W' where ``turned``, for rows x (R, K) of zeros and ones; they are packed into bits."""
     if worth_packing(x.shape[0], x.shape[1], out.shape[1]):
@@ -238,16 +232,17 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
         width = _width_of_panel(columns - j)
         if gather and off:
             _add_all_rows(bits, W, turned, j, width)
+        direct = columns >= 16 and not (gather and off)  # the last sums go to out, not to bits.sums
         for first in range(0, rows, block):
             last = min(rows, first + block)
-            bits.sums[: (last - first) * width] = 0
             if gather:
-                _gather(bits, W, turned, j, width, first, last)
-                if off:
-                    _complement(bits, last - first, width)
+                _gather(bits, W, turned, j, width, first, last, direct, out)
             else:
-                _look_up(bits, W, turned, j, width, first, last)
-            _unload(bits.sums, first, last, j, width, out)
+                _look_up(bits, W, turned, j, width, first, last, direct, out)
+            if gather and off:
+                _complement(bits, last - first, width)
+            if not direct:
+                _unload(bits.sums, first, last, j, width, out)
         j += width
 
 
@@ -276,20 +271,21 @@ def _prefers_gathering(bits: Bits, units: int, columns: int) -> bool:
 
 
 @lean
-def _gather(bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, last: int) -> None:
-    """Add the rows of W at the listed units to the sums of the rows first, ..., last - 1."""
-    rows = bits.words.shape[1]
+def _gather(
+    bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, last: int, direct: bool, out: Array
+) -> None:
+    """Add up the rows of W at the listed units, for the rows first, ..., last - 1."""
+    (tiles, rows), columns, size = bits.fours.shape, out.shape[1], np.int64(width)
     bits.tile[_TILE * width : (_TILE + 1) * width] = 0
-    for t in range(bits.fours.shape[0]):
+    for t in range(tiles):
         _load_tile(W, turned, t * _TILE, _TILE, j, width, bits.tile)
         for r in range(first, last):
-            to, on, fours = (r - first) * width, np.int64((t * rows + r) * _LIST), bits.fours[t, r]
-            if width == 64:
-                add_rows_64(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
-            elif width == 48:
-                add_rows_48(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
+            to, on, fours = np.int64((r - first) * width), np.int64((t * rows + r) * _LIST), bits.fours[t, r]
+            if direct and t == tiles - 1:
+                at, end = np.int64(r * columns + j), np.int64(r * columns + columns - 16)
+                add_rows(size, bits.sums, to, t == 0, bits.tile, bits.on, on, fours, out, at, end)
             else:
-                add_rows_16(bits.sums, np.int64(to), bits.tile, bits.on, on, fours)
+                add_rows(size, bits.sums, to, t == 0, bits.tile, bits.on, on, fours, bits.sums, to, to + size)
 
 
 @lean
@@ -314,27 +310,22 @@ def _complement(bits: Bits, rows: int, width: int) -> None:
 
 
 @lean
-def _look_up(bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, last: int) -> None:
-    """Add the sums of subsets that the words name to the sums of the rows first, ..., last - 1."""
-    rows = bits.words.shape[1]
-    for q in range(bits.words.shape[0]):
+def _look_up(
+    bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, last: int, direct: bool, out: Array
+) -> None:
+    """Add up the sums of subsets that the words name, for the rows first, ..., last - 1."""
+    (words, rows), columns = bits.words.shape, out.shape[1]
+    size, count = np.int64(width), np.int64(last - first)
+    at, end = np.int64(first * columns + j), np.int64(first * columns + columns - 16)
+    for q in range(words):
         _load_tile(W, turned, 16 * q, 16, j, width, bits.tile)
         for k in range(4):
-            at, to = np.int64(4 * k * width), np.int64(16 * k * width)
-            if width == 64:
-                add_subsets_64(bits.tile, at, bits.tables, to)
-            elif width == 48:
-                add_subsets_48(bits.tile, at, bits.tables, to)
-            else:
-                add_subsets_16(bits.tile, at, bits.tables, to)
-        for r in range(first, last):
-            to, word = np.int64((r - first) * width), np.int64(q * rows + r)
-            if width == 64:
-                add_entries_64(bits.sums, to, bits.tables, bits.words, word)
-            elif width == 48:
-                add_entries_48(bits.sums, to, bits.tables, bits.words, word)
-            else:
-                add_entries_16(bits.sums, to, bits.tables, bits.words, word)
+            add_subsets(size, bits.tile, np.int64(4 * k * width), bits.tables, np.int64(16 * k * width))
+        given = size, bits.sums, count, q == 0, bits.tables, bits.words, np.int64(q * rows + first)
+        if direct and q == words - 1:
+            add_entries(*given, out, at, end, np.int64(columns))
+        else:
+            add_entries(*given, bits.sums, np.int64(0), size, size)
 
 
 @lean

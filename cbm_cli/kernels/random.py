@@ -7,7 +7,7 @@ The counter is (block, update, site, 0), the key is the trial's 64-bit seed.
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import inlined, lean
+from cbm_cli.kernels.compiling import inlined, lean, merged
 
 Word = np.uint64  # a 32-bit word, in 64 bits so that products fit
 
@@ -58,7 +58,7 @@ def fill_words(words: NDArray[np.uint32], seed: np.uint64, update: int, site: in
         words[4 * block + 3] = np.uint32(w3)
 
 
-@lean
+@merged
 def fill_uniform(u: NDArray[np.float32], seed: np.uint64, update: int, site: int, first_block: int) -> None:
     """Fill ``u`` (float32, length a multiple of 4) with uniform numbers in [0, 1): (word >> 8) 2^-24."""
     k0, k1 = seed & _LOW, seed >> _32

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cbm_cli.kernels.compiling import lean, lean_sum
+from cbm_cli.kernels.compiling import lean, lean_sum, merged
 from cbm_cli.kernels.machine import Array, Machine
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, transpose, worth_packing
@@ -101,7 +101,7 @@ def _side(
     )
 
 
-@lean
+@merged
 def tile(values: Array, beta: Array, out: Array) -> None:
     """out = (beta_0 values, beta_1 values, ...), as many times as fit into it."""
     units = values.size
@@ -122,7 +122,7 @@ def restart(weighted_h: Array, seed: np.uint64, update: int, first_block: int, u
             h[r, j] = np.float32(numbers[j] < rows * weighted_h[r, j])
 
 
-@lean
+@merged
 def draw_samples(
     machine: Machine, chains: Chains, plan: Plan, site: int, update: int, x: Array, to_h: Array
 ) -> None:
@@ -151,7 +151,7 @@ def draw_samples(
             take_coldest(chains.h.activation, plan.temperatures, r, to_h)
 
 
-@lean
+@merged
 def sweep(machine: Machine, chains: Chains, at: int) -> None:
     """Draw x given h, then h given x, for all chains, with the random numbers u[at:]; `reference.sweep`."""
     x, h = chains.x, chains.h
@@ -177,7 +177,7 @@ def chain_energies(machine: Machine, chains: Chains) -> None:
         energy[k] = total
 
 
-@lean
+@merged
 def swap_neighbours(chains: Chains, temperatures: int, parity: int, at: int) -> None:
     """Let the pairs (k, k + 1) of every ladder, k = parity, parity + 2, ..., exchange their states.
 
@@ -195,14 +195,14 @@ def swap_neighbours(chains: Chains, temperatures: int, parity: int, at: int) -> 
                 exchange(chains.h.activation, k)
 
 
-@lean
+@merged
 def exchange(array: Array, k: int) -> None:
     """Exchange the rows k and k + 1."""
     for i in range(array.shape[1]):
         array[k, i], array[k + 1, i] = array[k + 1, i], array[k, i]
 
 
-@lean
+@merged
 def take_coldest(array: Array, temperatures: int, turn: int, out: Array) -> None:
     """Copy the chains at temperature 1, one of each ladder, to the next rows of out."""
     ladders = array.shape[0] // temperatures

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cbm_cli.kernels.compiling import lean, specialised
+from cbm_cli.kernels.compiling import lean, merged, specialised
 from cbm_cli.kernels.intrinsics import call
 from cbm_cli.kernels.machine import (
     Array,
@@ -134,7 +134,7 @@ def make_workspace(state: State, rows: Rows, plan: Plan) -> Workspace:
         felt,
         fast,
         velocity_of(state),
-        make_batches(rows),
+        make_batches(rows, plan.unit),
         data,
         make_source(state.h, m, plan, plan.exact, model),
         both,
@@ -197,7 +197,7 @@ def make_updates(
             move_offsets(machine, data.mean, means, work.noise, plan, update)
 
 
-@lean
+@merged
 def advance(work: Workspace, source: Source, plan: Plan, site: int, update: int) -> None:
     """Bring the rows of a model phase up to date: CD, PCD, PT or all states; and their means."""
     phase, chains = source.phase, source.chains
@@ -216,7 +216,7 @@ def advance(work: Workspace, source: Source, plan: Plan, site: int, update: int)
     average(phase)
 
 
-@lean
+@merged
 def means_for_offsets(work: Workspace, model: Source, aside: Source | None, plan: Plan, update: int) -> Means:
     """Model means that the offsets take: the gradient's, or those of a second model phase."""
     if aside is None:
@@ -225,7 +225,7 @@ def means_for_offsets(work: Workspace, model: Source, aside: Source | None, plan
     return aside.phase.mean
 
 
-@lean
+@merged
 def keep(machine: Machine, trail: Trail, mark: int, update: int) -> int:
     """Write the machine and its offsets into row ``mark`` of the trail, if that is for this update."""
     if mark == trail.update.size or trail.update[mark] != update:

@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from cbm_cli.kernels.compiling import lean, lean_sum
+from cbm_cli.kernels.compiling import lean, lean_fused, lean_sum, merged
 from cbm_cli.kernels.machine import Array
 
 _LOG2E = np.float32(1.4426950408889634)
@@ -31,7 +31,7 @@ def _power_of_two(typingctx, rounded):
     return types.float32(types.float32), codegen
 
 
-@lean
+@lean_fused
 def exponential(x: np.float32) -> np.float32:
     """exp(x) in float32 to about 1e-7, x clipped to +-87; written so that loops over it vectorise."""
     x = min(max(x, -_LIMIT), _LIMIT)
@@ -71,7 +71,7 @@ def sum_of_softplus(activation: Array, bias: Array, gain: np.float32) -> float:
     return total + math.log(product)
 
 
-@lean
+@merged
 def mean_of_units(activation: Array, gain: np.float32, bias: Array, scale: np.float32, out: Array) -> None:
     """out = scale * sigmoid(gain * activation + bias): (rows, width), (width,), not the same array."""
     for r in range(out.shape[0]):
@@ -79,7 +79,7 @@ def mean_of_units(activation: Array, gain: np.float32, bias: Array, scale: np.fl
             out[r, i] = scale * sigmoid(gain * activation[r, i] + bias[i])
 
 
-@lean
+@merged
 def sample_units(activation: Array, beta: Array, bias: Array, u: Array, at: int, out: Array) -> None:
     """out = 1 where u[at:] < sigmoid(beta activation + bias), else 0; shapes as in mean_of_units.
 
