@@ -749,12 +749,13 @@ def test_experiments_of_the_paper_expand_to_their_tables():
         "initialisation-mnist": 2 * 2 * 2 * (3 + 3 + 1),
         "reparameterisation-mnist": 2 * (3 + 3 + 1),
         "moving-average-mnist": 3 * (3 + 3 + 1),
+        "two-sweeps-mnist": (6 + 2) * 3,
         **dict.fromkeys(("big-rbm-mnist", "big-rbm-mnist-short"), 4 * 2),
         **dict.fromkeys(("big-rbm-caltech", "big-rbm-caltech-short"), 4 * 2),
         **dict.fromkeys(("big-divergence", "big-divergence-short"), 2 * 4),
         **dict.fromkeys(("big-divergence-full-batch", "big-divergence-full-batch-short"), 2),
         **dict.fromkeys(("norms", "norms-short"), 4),
-        **dict.fromkeys(("eight-sets-16", "eight-sets-16-short"), 8 * 4),
+        **dict.fromkeys(("eight-sets-16", "eight-sets-16-two-sweeps", "eight-sets-16-short"), 8 * 4),
         **dict.fromkeys(("eight-sets-200", "eight-sets-200-short"), 8 * 4),
         **dict.fromkeys(("eight-sets-200-slow", "eight-sets-200-slow-short"), 8 * 4),
         "divergence": 2 * 7,
@@ -816,7 +817,8 @@ def test_every_published_value_of_the_eight_sets_has_its_cell():
     assert len(rows) == 2 * 96
     for row in rows:  # docs/decisions/0019-published-d0.md
         row["offsets"] = "d0^b_s" if row["offsets"] == "d0" else row["offsets"]
-    cells = {(*row[:-2], row[-1]) for row in rows_of_cells("eight-sets")}
+    sampler = CELL.index("sampler")  # the paper does not name PCD-2
+    cells = {(*row[:-2], row[-1]) for row in rows_of_cells("eight-sets") if row[sampler] != "PCD-2"}
     assert cells == {tuple(row[column] for column in (*PUBLISHED, "trials")) for row in rows}
 
 

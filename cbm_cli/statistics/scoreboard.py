@@ -17,12 +17,16 @@ def score(comparison: Comparison) -> pd.DataFrame:
     """Count published, run and agreeing values and marks: one row for each table of the paper, and the sum.
 
     ``named`` counts values within 2 standard errors; ``read`` counts them with PCD-2 for the published PCD-1
-    where it was run. Both are counts of ``run``, as are ``agreeing`` of ``marks``.
+    of the toys, where it was run. Both are counts of ``run``, as are ``agreeing`` of ``marks``.
     """
     published = published_cells().drop_duplicates("line")["table"].value_counts()
     cells = comparison.cells
     named = cells[cells["sampler"] == cells["obtained_sampler"]]
-    read = cells.sort_values("obtained_sampler", kind="stable").drop_duplicates(VALUE, keep="last")
+    read = (
+        comparison.plausible()
+        .sort_values("obtained_sampler", kind="stable")
+        .drop_duplicates(VALUE, keep="last")
+    )
 
     def row(tables: list[str], name: str) -> dict[str, Any]:
         own, asis = (of[of["table"].isin(tables)] for of in (read, named))
@@ -49,7 +53,7 @@ def scoreboard(comparison: Comparison, *more: str) -> Document:
     lines = [[*map(Label.of, _texts(row))] for row in table.to_dict("records")]
     notes = [
         "run: published values with a run of the paper's settings. as named, as read: how many of these are "
-        f"within {LIMIT:g} standard errors; as read, PCD-1 is PCD-2 where it was run. marks: as "
+        f"within {LIMIT:g} standard errors; as read, PCD-1 is PCD-2 on the toys, where it was run. marks: as "
         "named, where the whole row was run.",
         *reasons(comparison.differing()),
         *filter(None, [without_reason(comparison.differing()), *more]),

@@ -88,10 +88,10 @@ class Reproduction:
         return [
             f"# Table {number}: {texts['title']}",
             _commands(texts["experiments"], f"cbm compare {HERE.relative_to(DOCS.parent)}/results"),
-            f"{row['run']} of {row['published']} published values were run, with {_span(own['obtained_n'])} "
-            f"trials. As named, {row['named']} of these are within 2 standard errors; with PCD-2 for the "
-            f"published PCD-1, where it was run, {row['read']}. Marks that agree, as named: "
-            f"{row['agreeing']} of {row['marks']}.{self.left(name, own)}",
+            f"{row['run']} of {row['published']} published values were run, with "
+            f"{_trials(own['obtained_n'])}. As named, {row['named']} of these are within 2 standard errors; "
+            f"with PCD-2 for the published PCD-1 of the toys {row['read']}. Marks that agree, as "
+            f"named: {row['agreeing']} of {row['marks']}.{self.left(name, own)}",
             *_said(texts),
             *_findings(self.findings("table", int(number))),
             "## Published beside obtained",
@@ -179,7 +179,7 @@ class Reproduction:
             yield (
                 f"[{number}]({page})" if page in pages else str(number),
                 ", ".join(self.experiments("figures", number)),
-                f"{', '.join(names)}: {_span(self.runs(*names))} trials" if names else "not run",
+                f"{', '.join(names)}: {_trials(self.runs(*names))}" if names else "not run",
                 ", ".join(f"{verdicts[name]} {name}" for name in VERDICTS if verdicts[name]) or "–",
             )
 
@@ -309,6 +309,10 @@ def _mean(values: pd.Series) -> str:
 def _span(numbers: pd.Series) -> str:
     low, high = numbers.min(), numbers.max()
     return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _trials(numbers: pd.Series) -> str:
+    return f"{_span(numbers)} trial" + ("s" if numbers.max() > 1 else "")
 
 
 def main() -> None:
