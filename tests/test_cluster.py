@@ -62,6 +62,16 @@ class Hasty(Trial):
         return super().seed
 
 
+class Silent(Trial):
+    """A trial that stops a worker with SILENT in its environment, so that it answers no more."""
+
+    @property
+    def seed(self):
+        if "SILENT" in os.environ:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().seed
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     """A cluster with two workers that stays as it is."""
@@ -243,19 +253,17 @@ def test_a_worker_that_gets_sigterm_gives_its_trial_back_at_once(dask, nanny, to
 
 
 def test_a_worker_that_does_not_answer_is_named_and_its_trials_go_elsewhere(dask):
-    silent = dask.add("--nthreads", "1", "--no-nanny")
-    jobs = toy_jobs(*[Trial] * 2, updates=300_000)
+    silent = dask.add("--nthreads", "1", "--no-nanny", env={"SILENT": "1"})
+    jobs = toy_jobs(Silent, Silent)
     run = Run(dask.address, jobs, stall=2.0)
 
-    def freeze():
-        until(lambda: run.news)
-        silent.send_signal(signal.SIGSTOP)
-        dask.add("--nthreads", "1")
+    def stopped():
+        return Path(f"/proc/{silent.pid}/stat").read_text().rpartition(") ")[2].startswith("T")
 
-    timer = Timer(0, freeze)
-    timer.start()
+    other = Timer(0, lambda: (until(stopped), dask.add("--nthreads", "1")))
+    other.start()
     results = run.finish()
-    timer.join()
+    other.join()
     assert any("no answer for 2 s; its trials go elsewhere" in said for said in run.said)
     same_curves(results, jobs)
 
