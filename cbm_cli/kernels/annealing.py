@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum
-from cbm_cli.kernels.machine import Array
+from cbm_cli.kernels.machine import Array, aligned, room
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, transpose
 from cbm_cli.kernels.random import SAMPLER, fill_uniform
 from cbm_cli.kernels.units import sample_units, sum_of_softplus
@@ -43,12 +43,12 @@ def make_walks(machine: tuple[Array, Array, Array], base: Array, x: Array) -> Wa
     W, b, c = machine
     (rows, n), m = x.shape, len(c)
     walks = Walks(
-        *(W, b, c, base, np.empty((m, n), np.float32), x.copy()),
-        *(np.empty((rows, units), np.float32) for units in (m, n, m)),
+        *(W, b, c, base, room((m, n)), aligned(x)),
+        *(room((rows, units)) for units in (m, n, m)),
         bits_for(rows, n, m),
         bits_for(rows, m, n),
-        *(np.empty(units, np.float32) for units in (n, m, n, m)),
-        np.empty(rows * (n + m) + -(rows * (n + m)) % 4, np.float32),
+        *(room(units) for units in (n, m, n, m)),
+        room(rows * (n + m) + -(rows * (n + m)) % 4),
         np.zeros(rows),
     )
     transpose(W, walks.Wt)

@@ -15,7 +15,17 @@ from typing import NamedTuple
 import numpy as np
 
 from cbm_cli.kernels.compiling import lean, lean_sum, specialised
-from cbm_cli.kernels.machine import Array, Machine, Rows, State, Trail, machine_of, pairs_of, velocity_of
+from cbm_cli.kernels.machine import (
+    Array,
+    Machine,
+    Rows,
+    State,
+    Trail,
+    machine_of,
+    pairs_of,
+    room,
+    velocity_of,
+)
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
 from cbm_cli.kernels.phases import Batches, load_batch, make_batches
 from cbm_cli.kernels.plan import LINEAR, RELU, SIGMOID, TANH, Plan
@@ -77,16 +87,16 @@ class EncoderTraining:
 
 def make_pairs(state: State, sizes: Sequence[int], rows: int) -> tuple[tuple[Pair, ...], Means]:
     """Allocate a pass of so many rows around views of the parameters, and the means of all pairs."""
-    empty = [np.empty_like(array) for array in state[:5]]
+    empty = [room(array.shape) for array in state[:5]]
     machines = velocities = pairs_of(machine_of(state), sizes)
     if state.velocity_W.size:
         velocities = pairs_of(velocity_of(state), sizes)
     pairs = []
     for machine, velocity, slope in zip(machines, velocities, pairs_of(Machine(*empty), sizes), strict=True):
         n, m = machine.W.shape
-        lower, upper = np.empty((2 * rows, n), np.float32), np.empty((2 * rows, m), np.float32)
+        lower, upper = room((2 * rows, n)), room((2 * rows, m))
         halves = lower[:rows], lower[rows:], upper[:rows], upper[rows:]
-        products = np.empty((rows, n), np.float32), np.empty((rows, m), np.float32)
+        products = room((rows, n)), room((rows, m))
         gradient = Gradient(*slope[:3], np.tile(np.array([0, m]), (n, 1)))
         pairs.append(Pair(machine, velocity, gradient, Means(*slope[3:]), lower, upper, *halves, *products))
     return tuple(pairs), Means(*empty[3:])

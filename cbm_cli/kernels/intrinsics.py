@@ -78,7 +78,9 @@ def _store(builder, value, pointer, at, shift=0, align=4):
 
 def _everywhere(builder, value, kind):
     single = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
-    return builder.shuffle_vector(single, single, ir.Constant(ir.VectorType(_INT, 16), [0] * 16))
+    return builder.shuffle_vector(
+        single, single, ir.Constant(ir.VectorType(_INT, kind.count), [0] * kind.count)
+    )
 
 
 def _first_lanes(builder, count):
@@ -133,15 +135,71 @@ def ones(typingctx, word):
 
 
 @intrinsic
-def store_eight(typingctx, on, at, value):
-    """on[at : at + 8] = the bytes of a number."""
+def list_eight(typingctx, lists, which, first, on, at):
+    """on[at : at + 8] = lists[which] + first, numbers of 16 bits."""
 
     def codegen(context, builder, sig, args):
-        place = builder.gep(_data(context, builder, sig, args, 0), [args[1]])
-        builder.store(args[2], builder.bitcast(place, _LONG.as_pointer())).align = 1
+        lists, on = (_data(context, builder, sig, args, i) for i in (0, 3))
+        kind = ir.VectorType(ir.IntType(16), 8)
+        known = builder.load(
+            builder.bitcast(builder.gep(lists, [builder.shl(args[1], _LONG(3))]), kind.as_pointer())
+        )
+        known.align = 2
+        more = _everywhere(builder, builder.trunc(args[2], kind.element), kind)
+        place = builder.bitcast(builder.gep(on, [args[4]]), kind.as_pointer())
+        builder.store(builder.add(known, more), place).align = 2
         return context.get_dummy_value()
 
-    return types.void(on, types.int64, types.uint64), codegen
+    long = types.int64
+    return types.void(lists, long, long, on, long), codegen
+
+
+@intrinsic
+def sum_rows(typingctx, x, weight, out):
+    """out = the sum of the rows of x, of 16 columns or more, times the size of their weights if not None.
+
+    Every column is summed in the order of the rows; a last block that is not full begins earlier.
+    """
+
+    def codegen(context, builder, sig, args):
+        x, out = (
+            context.make_array(sig.args[0])(context, builder, args[0]),
+            _data(context, builder, sig, args, 2),
+        )
+        rows, columns = cgutils.unpack_tuple(builder, x.shape)
+        weight = None if sig.args[1] == types.none else _data(context, builder, sig, args, 1)
+        wide = builder.icmp_signed(">=", columns, _LONG(64))
+
+        def add(vectors):
+            width = _LONG(16 * vectors)
+            with cgutils.for_range_slice(builder, _LONG(0), columns, width, intp=_LONG) as (first, _):
+                last = builder.sub(columns, width)
+                first = builder.select(builder.icmp_signed("<", first, last), first, last)
+                totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]
+                for total in totals:
+                    builder.store(_ZEROS, total)
+                with cgutils.for_range(builder, rows, intp=_LONG) as loop:
+                    at = builder.add(builder.mul(loop.index, columns), first)
+                    share = None
+                    if weight is not None:
+                        single = builder.load(builder.gep(weight, [loop.index]))
+                        fabs = builder.module.declare_intrinsic("llvm.fabs", [ir.FloatType()])
+                        share = _everywhere(builder, builder.call(fabs, [single]), _VECTOR)
+                    for v, total in enumerate(totals):
+                        more = _load(builder, x.data, at, 16 * v)
+                        more = builder.fmul(share, more) if share is not None else more
+                        builder.store(builder.fadd(builder.load(total), more), total)
+                for v, total in enumerate(totals):
+                    _store(builder, builder.load(total), out, first, 16 * v)
+
+        with builder.if_else(wide) as (then, otherwise):
+            with then:
+                add(4)
+            with otherwise:
+                add(1)
+        return context.get_dummy_value()
+
+    return types.void(x, weight, out), codegen
 
 
 @intrinsic
@@ -251,10 +309,9 @@ def add_rows(typingctx, width, sums, to, fresh, tile, on, at, fours, out, place,
             totals = _totals(builder, vectors, sums, to, fresh)
             with cgutils.for_range(builder, fours, intp=_LONG) as loop:
                 four = builder.gep(on, [builder.add(at, builder.shl(loop.index, _LONG(2)))])
-                four = builder.load(builder.bitcast(four, _INT.as_pointer()))
-                four.align = 1
-                four = builder.zext(four, _LONG)
-                units = [builder.and_(builder.lshr(four, _LONG(8 * k)), _LONG(255)) for k in range(4)]
+                four = builder.load(builder.bitcast(four, _LONG.as_pointer()))
+                four.align = 2
+                units = [builder.and_(builder.lshr(four, _LONG(16 * k)), _LONG(65535)) for k in range(4)]
                 rows = [builder.mul(unit, _LONG(16 * vectors)) for unit in units]
                 for v, total in enumerate(totals):
                     more = _four(builder, [_load(builder, tile, row, 16 * v, 64) for row in rows])

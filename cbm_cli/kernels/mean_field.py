@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum
-from cbm_cli.kernels.machine import Array, Machine
+from cbm_cli.kernels.machine import Array, Machine, room
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt
 from cbm_cli.kernels.random import DATA, fill_uniform
@@ -44,11 +44,11 @@ def make_deep(
     shapes = (rows, visible), (rows, even), (rows, odd), (rows, odd), (rows, even), (rows, odd)
     numbers = rows * (even + odd) if gibbs else 0
     return Deep(
-        *(np.empty(shape, np.float32) for shape in shapes),
+        *(room(shape) for shape in shapes),
         *(bits_for(rows, *units) for units in ((visible, odd), (even, odd), (odd, even))),
         np.zeros((rows, even), np.float32),
         np.ones(max(even, odd), np.float32),
-        np.empty(numbers + -numbers % 4, np.float32),
+        room(numbers + -numbers % 4),
         np.zeros(3, np.float32) if counts is None else counts,
     )
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cbm_cli.kernels.compiling import merged
-from cbm_cli.kernels.machine import Array, Machine
+from cbm_cli.kernels.machine import Array, Machine, aligned
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.random import NOISE, fill_uniform
 
@@ -19,7 +19,7 @@ class Means(NamedTuple):
 
 def make_means(n: int, m: int, multiple: int = 1) -> Means:
     """Allocate means, or random numbers beside them, which come in fours."""
-    return Means(*(np.zeros(size + -size % multiple, np.float32) for size in (n, m)))
+    return Means(*(aligned(np.zeros(size + -size % multiple)) for size in (n, m)))
 
 
 @merged

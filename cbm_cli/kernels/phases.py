@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, merged
-from cbm_cli.kernels.intrinsics import spread_bits
-from cbm_cli.kernels.machine import Array, Machine, Rows
+from cbm_cli.kernels.intrinsics import spread_bits, sum_rows
+from cbm_cli.kernels.machine import Array, Machine, Rows, room
 from cbm_cli.kernels.mean_field import Deep, gibbs_steps, hear_visible, mean_field
 from cbm_cli.kernels.offsets import Means, make_means
 from cbm_cli.kernels.plan import Plan
@@ -72,7 +72,7 @@ def make_both(n: int, m: int, plan: Plan) -> tuple[Both, Phase, Phase]:
     """Allocate the rows of both phases, of the data and of the model."""
     count = plan.batch + model_rows(n, m, plan, plan.exact)
     bits = bits_for(0 if plan.exact else plan.visible, count, m)
-    both = Both(np.empty((count, n), np.float32), np.empty((count, m), np.float32), bits)
+    both = Both(room((count, n)), room((count, m)), bits)
     model = both.x[plan.batch :], both.h[plan.batch :]
     return (
         both,
@@ -89,9 +89,9 @@ def model_rows(n: int, m: int, plan: Plan, exact: bool) -> int:
 def make_phase(x: Array, h: Array, sign: float, exact: bool = False) -> Phase:
     """Allocate a phase around its rows."""
     (rows, n), m = x.shape, h.shape[1]
-    count, activation = long_rows(m, rows), np.empty((rows, m), np.float32)
+    count, activation = long_rows(m, rows), room((rows, m))
     weight = np.full(rows, np.float32(sign / rows))
-    views = lengthened(h, count), lengthened(activation, count), np.empty(count * m, np.float32)
+    views = lengthened(h, count), lengthened(activation, count), room(count * m)
     return Phase(x, h, weight, activation, *views, bits_for(0 if exact else rows, n, m), make_means(n, m))
 
 
@@ -178,17 +178,24 @@ def weigh_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
 @merged
 def average(phase: Phase) -> None:
     """Fill in the means over the rows of a phase."""
-    mean_x, mean_h, sign = phase.mean.x, phase.mean.h, np.float32(1 if phase.weight[0] > 0 else -1)
-    mean_x[:] = 0
-    mean_h[:] = 0
-    for r in range(phase.weight.size):
-        share = abs(phase.weight[r])
-        for i in range(mean_x.size):
-            mean_x[i] += share * phase.x[r, i]
-        for j in range(mean_h.size):
-            mean_h[j] += phase.h[r, j]
-    for j in range(mean_h.size):
-        mean_h[j] *= sign
+    mean, sign = phase.mean, np.float32(1 if phase.weight[0] > 0 else -1)
+    add_up(phase.x, phase.weight, mean.x)
+    add_up(phase.h, None, mean.h)
+    for j in range(mean.h.size):
+        mean.h[j] *= sign
+
+
+@merged
+def add_up(rows: Array, weight: Array | None, total: Array) -> None:
+    """total = the sum of rows, times the size of their weights if given."""
+    if total.size >= 16:
+        sum_rows(rows, weight, total)
+    else:
+        total[:] = 0
+        for r in range(rows.shape[0]):
+            share = np.float32(1) if weight is None else abs(weight[r])
+            for i in range(total.size):
+                total[i] += share * rows[r, i]
 
 
 @merged

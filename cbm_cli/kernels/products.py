@@ -24,13 +24,13 @@ from cbm_cli.kernels.intrinsics import (
     add_subsets,
     copy_sixteen,
     gemm,
+    list_eight,
     multiply_rows,
     ones,
     sixteen,
-    store_eight,
     turn_sixteen,
 )
-from cbm_cli.kernels.machine import Array
+from cbm_cli.kernels.machine import Array, aligned
 
 # Dense products
 
@@ -64,12 +64,13 @@ def _row(a: Array) -> int:
 # Binary matrices
 
 _WIDEST = 64  # columns of a panel: 16, 48 or 64
-_TILE = 128  # rows of W that are gathered from at a time, 32 KB
-_LIST = _TILE + 16  # room for the list of a row within a tile
+_CHUNK = 128  # units whose rows of W are added up in fours, the last four filled up with rows of zeros
+_WHOLE = 3 * _CHUNK  # units up to which all rows of W are gathered from at once, else those of a chunk
+_SPARE = 16  # room at the end of a list of units
 _BLOCK = 112  # rows of x whose sums are kept at hand, 28 KB
 _FEW_ROWS, _LITTLE_WORK = 8, 2**15  # below these sgemm is faster
 _SMALL_WORK = 1024  # rows times units up to which a loop over them is faster than a call of sgemm
-# Cycles to list a word; and, in a wide or narrow panel, for a row in a tile, a unit that is on, a row in a
+# Cycles to list a word; and, in a wide or narrow panel, for a row in a chunk, a unit that is on, a row in a
 # word, and the four tables of a word.
 _LIST_WORD = 6.0
 _GATHER_ROW, _GATHER_UNIT, _TABLE_ROW, _TABLE_BUILD = 40.0, 2.5, 12.0, 300.0
@@ -80,9 +81,9 @@ class Bits(NamedTuple):
     """A binary matrix (R, K), packed, and work arrays of its products."""
 
     words: NDArray[np.uint16]  # (K / 16, R): units 16 q, ..., 16 q + 15 of row r
-    on: NDArray[np.uint8]  # (K / _TILE, R, _LIST): units that are on, counted within the tile, in fours
-    fours: NDArray[np.int64]  # (K / _TILE, R): groups of four units in the list; the last is filled up
-    tile: Array  # _TILE + 1 rows of a panel of W, the last one of zeros; flat, as those that follow
+    on: NDArray[np.uint16]  # (tiles, R, T + _SPARE): units that are on, counted within a tile of T, in fours
+    fours: NDArray[np.int64]  # (tiles, R): groups of four units in the list
+    tile: Array  # T + 1 rows of a panel of W, the last one of zeros; flat, as those that follow
     tables: Array  # sums of the subsets of four units, for four times four units
     sums: Array  # a panel of _BLOCK rows of the product
     total: Array  # a panel of the sum of all rows of W
@@ -90,30 +91,30 @@ class Bits(NamedTuple):
 
 def make_bits(rows: int, units: int) -> Bits:
     """Allocate room for a binary matrix (rows, units) and its products."""
-    words, tiles = -(-units // 16), -(-units // _TILE)
-    return _allocated(words, tiles, rows, [n * _WIDEST for n in (_TILE + 1, 4 * 16, _BLOCK, 1)])
+    words = -(-units // 16)
+    tile = 16 * words if units <= _WHOLE else _CHUNK
+    sizes = [n * _WIDEST for n in (tile + 1, 4 * 16, _BLOCK, 1)]
+    return _allocated(words, (-(-units // tile), rows, tile + _SPARE), rows, sizes)
 
 
 def bits_for(rows: int, units: int, columns: int) -> Bits:
     """Allocate what `binary_product` needs of it for a matrix (units, columns), which may be less."""
     if worth_packing(rows, units, columns):
         return make_bits(rows, units)
-    return _allocated(0, 0, 0, [16 * units, 0, 0, 0]) if rows * units <= _SMALL_WORK else _NO_BITS
+    return _allocated(0, (0, 0, 0), 0, [16 * units, 0, 0, 0]) if rows * units <= _SMALL_WORK else _NO_BITS
 
 
-def _allocated(words: int, tiles: int, rows: int, sizes: list[int]) -> Bits:
-    work = np.zeros(sum(sizes) + 16, np.float32)
-    work = work[-work.ctypes.data // 4 % 16 :]  # from a multiple of 64 bytes on
-    ends = list(accumulate(sizes))
+def _allocated(words: int, lists: tuple[int, int, int], rows: int, sizes: list[int]) -> Bits:
+    work, ends = aligned(np.zeros(sum(sizes))), list(accumulate(sizes))
     return Bits(
         np.zeros((words, rows), np.uint16),
-        np.zeros((tiles, rows, _LIST), np.uint8),
-        np.zeros((tiles, rows), np.int64),
+        np.zeros(lists, np.uint16),
+        np.zeros(lists[:2], np.int64),
         *(work[end - size : end] for size, end in zip(sizes, ends, strict=True)),
     )
 
 
-_NO_BITS = _allocated(0, 0, 0, [0, 0, 0, 0])
+_NO_BITS = _allocated(0, (0, 0, 0), 0, [0, 0, 0, 0])
 
 
 @lean
@@ -143,31 +144,31 @@ def pack_columns(x: Array, last: int, bits: Bits) -> None:
 
 
 _ON = np.array(
-    [sum(i << 8 * n for n, i in enumerate(i for i in range(8) if byte >> i & 1)) for byte in range(256)],
-    np.uint64,
+    [[i for i in range(8) if byte >> i & 1] + [0] * (8 - byte.bit_count()) for byte in range(256)], np.uint16
 )
 _COUNT = np.array([byte.bit_count() for byte in range(256)])
-_EACH = np.uint64(0x0101010101010101)  # times a byte: eight of it
-_EIGHT = np.uint64(8) * _EACH
 
 
 @lean
 def _list_units(bits: Bits, units: int, off: bool) -> None:
-    """List the units that are on, or off, from eight bits at a time; the row of zeros fills the last four."""
-    words, rows = bits.words.shape
-    for t in range(bits.fours.shape[0]):
+    """List the units that are on, or off, from eight bits at a time; the row of zeros fills the last fours."""
+    (words, rows), (tiles, _, room), last = bits.words.shape, bits.on.shape, _CHUNK // 16 - 1
+    tile = room - _SPARE
+    for t in range(tiles):
         for r in range(rows):
-            start = at = np.int64((t * rows + r) * _LIST)
-            for q in range(t * (_TILE // 16), min(words, (t + 1) * (_TILE // 16))):
-                word, first = np.int64(bits.words[q, r]), np.uint64(16 * q - t * _TILE) * _EACH
+            start = at = np.int64((t * rows + r) * room)
+            for q in range(t * (tile // 16), min(words, (t + 1) * (tile // 16))):
+                word, first = np.int64(bits.words[q, r]), np.int64(16 * q - t * tile)
                 if off:
                     word ^= (1 << min(16, units - 16 * q)) - 1
-                store_eight(bits.on, at, _ON[word & 255] + first)
+                list_eight(_ON, word & 255, first, bits.on, at)
                 at += _COUNT[word & 255]
-                store_eight(bits.on, at, _ON[word >> 8] + first + _EIGHT)
+                list_eight(_ON, word >> 8, first + 8, bits.on, at)
                 at += _COUNT[word >> 8]
-            store_eight(bits.on, at, np.uint64(_TILE) * _EACH)
-            bits.fours[t, r] = (at - start + 3) // 4
+                if q & last == last or q == words - 1:
+                    list_eight(_ON, np.int64(0), np.int64(tile), bits.on, at)
+                    at = start + ((at - start + 3) & ~3)
+            bits.fours[t, r] = (at - start) // 4
 
 
 @lean
@@ -259,12 +260,12 @@ def _width_of_panel(columns: int) -> int:
 def _prefers_gathering(bits: Bits, units: int, columns: int) -> bool:
     """Whether gathering so many units takes fewer cycles than looking them up."""
     words, rows = bits.words.shape
-    tiles, blocks = bits.fours.shape[0], -(-rows // _BLOCK)
+    chunks, blocks = -(-16 * words // _CHUNK), -(-rows // _BLOCK)
     vectors = (columns + 15) // 16
     wide, narrow = (vectors / 4.0, 0) if vectors > 1 else (0.0, 1)
     gather = _LIST_WORD * words * rows
-    gather += wide * (_GATHER_ROW * tiles * rows + _GATHER_UNIT * units)
-    gather += narrow * (_NARROW_ROW * tiles * rows + _NARROW_UNIT * units)
+    gather += wide * (_GATHER_ROW * chunks * rows + _GATHER_UNIT * units)
+    gather += narrow * (_NARROW_ROW * chunks * rows + _NARROW_UNIT * units)
     table = wide * words * (_TABLE_ROW * rows + _TABLE_BUILD * blocks)
     table += narrow * words * (_NARROW_TABLE_ROW * rows + _NARROW_TABLE_BUILD * blocks)
     return gather < table
@@ -275,12 +276,13 @@ def _gather(
     bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, last: int, direct: bool, out: Array
 ) -> None:
     """Add up the rows of W at the listed units, for the rows first, ..., last - 1."""
-    (tiles, rows), columns, size = bits.fours.shape, out.shape[1], np.int64(width)
-    bits.tile[_TILE * width : (_TILE + 1) * width] = 0
+    (tiles, rows, room), columns, size = bits.on.shape, out.shape[1], np.int64(width)
+    tile = room - _SPARE
+    bits.tile[tile * width : (tile + 1) * width] = 0
     for t in range(tiles):
-        _load_tile(W, turned, t * _TILE, _TILE, j, width, bits.tile)
+        _load_tile(W, turned, t * tile, tile, j, width, bits.tile)
         for r in range(first, last):
-            to, on, fours = np.int64((r - first) * width), np.int64((t * rows + r) * _LIST), bits.fours[t, r]
+            to, on, fours = np.int64((r - first) * width), np.int64((t * rows + r) * room), bits.fours[t, r]
             if direct and t == tiles - 1:
                 at, end = np.int64(r * columns + j), np.int64(r * columns + columns - 16)
                 add_rows(size, bits.sums, to, t == 0, bits.tile, bits.on, on, fours, out, at, end)
@@ -292,9 +294,10 @@ def _gather(
 def _add_all_rows(bits: Bits, W: Array, turned: bool, j: int, width: int) -> None:
     """total = the sum of all rows of W."""
     bits.total[:width] = 0
-    for t in range(bits.fours.shape[0]):
-        _load_tile(W, turned, t * _TILE, _TILE, j, width, bits.tile)
-        for k in range(_TILE):
+    tile = bits.on.shape[2] - _SPARE
+    for t in range(bits.on.shape[0]):
+        _load_tile(W, turned, t * tile, tile, j, width, bits.tile)
+        for k in range(tile):
             row = bits.tile[k * width : (k + 1) * width]
             for i in range(width):
                 bits.total[i] += row[i]

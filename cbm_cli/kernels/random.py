@@ -1,7 +1,7 @@
 """Random numbers as a pure function of (seed, update, site, index): Philox4x32-10.
 
 Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
-The counter is (block, update, site, 0), the key is the trial's 64-bit seed.
+The counter is (block, update mod 2^32, site, update / 2^32), the key is the trial's 64-bit seed.
 """
 
 import numpy as np
@@ -28,12 +28,20 @@ def _round(c0, c1, c2, c3, k0, k1):
 
 
 @inlined
-def philox_block(c0: Word, c1: Word, c2: Word, k0: Word, k1: Word) -> tuple[Word, Word, Word, Word]:
-    """Return the four 32-bit words of counter (c0, c1, c2, 0) under key (k0, k1), all as uint64.
+def philox_block(block: int, update: int, site: int, seed: np.uint64) -> tuple[Word, Word, Word, Word]:
+    """Return the four 32-bit words of a block, all as uint64.
 
-    The ten rounds are written out: only then does the loop over blocks around them vectorise.
+    The ten rounds are written out: only then does the loop over blocks around them vectorise. Multiplications
+    are fast where the compiler sees that no word has more than 32 bits.
     """
-    c0, c1, c2, c3 = _round(c0, c1, c2, np.uint64(0), k0, k1)
+    k0, k1 = seed & _LOW, seed >> _32
+    c0, c1, c2, c3 = (
+        np.uint64(block) & _LOW,
+        np.uint64(update) & _LOW,
+        np.uint64(site) & _LOW,
+        np.uint64(update) >> _32,
+    )
+    c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
     c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0, k1 + _W1)
     c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(2), k1 + _W1 * np.uint64(2))
     c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _W0 * np.uint64(3), k1 + _W1 * np.uint64(3))
@@ -48,10 +56,8 @@ def philox_block(c0: Word, c1: Word, c2: Word, k0: Word, k1: Word) -> tuple[Word
 @lean
 def fill_words(words: NDArray[np.uint32], seed: np.uint64, update: int, site: int, first_block: int) -> None:
     """Fill ``words`` (uint32, length a multiple of 4) with blocks first_block, first_block + 1, ..."""
-    k0, k1 = seed & _LOW, seed >> _32
-    c1, c2 = np.uint64(update), np.uint64(site)
     for block in range(words.size // 4):
-        w0, w1, w2, w3 = philox_block(np.uint64(first_block + block), c1, c2, k0, k1)
+        w0, w1, w2, w3 = philox_block(first_block + block, update, site, seed)
         words[4 * block] = np.uint32(w0)
         words[4 * block + 1] = np.uint32(w1)
         words[4 * block + 2] = np.uint32(w2)
@@ -61,11 +67,9 @@ def fill_words(words: NDArray[np.uint32], seed: np.uint64, update: int, site: in
 @merged
 def fill_uniform(u: NDArray[np.float32], seed: np.uint64, update: int, site: int, first_block: int) -> None:
     """Fill ``u`` (float32, length a multiple of 4) with uniform numbers in [0, 1): (word >> 8) 2^-24."""
-    k0, k1 = seed & _LOW, seed >> _32
-    c1, c2 = np.uint64(update), np.uint64(site)
     scale = np.float32(2.0**-24)
     for block in range(u.size // 4):
-        w0, w1, w2, w3 = philox_block(np.uint64(first_block + block), c1, c2, k0, k1)
+        w0, w1, w2, w3 = philox_block(first_block + block, update, site, seed)
         u[4 * block] = np.float32(np.int32(np.uint32(w0) >> _8)) * scale
         u[4 * block + 1] = np.float32(np.int32(np.uint32(w1) >> _8)) * scale
         u[4 * block + 2] = np.float32(np.int32(np.uint32(w2) >> _8)) * scale

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cbm_cli.kernels.compiling import lean, lean_sum, merged
-from cbm_cli.kernels.machine import Array, Machine
+from cbm_cli.kernels.machine import Array, Machine, aligned, room
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, transpose, worth_packing
 from cbm_cli.kernels.random import RESTART, fill_uniform
-from cbm_cli.kernels.units import sample_units
+from cbm_cli.kernels.units import sample_units, sample_with_means
 
 _CHUNK = 16384  # random numbers made at a time: few enough to stay in the first-level cache
 _LONG, _LANES = 128, 16  # units that a loop needs to vectorise well, and units of a vector
@@ -41,6 +41,8 @@ class Chains(NamedTuple):
     Wt: Array  # W' where it is used for many sweeps; of no size elsewhere
     beta: Array  # (K,)
     energy: Array  # (K,)
+    mean: Array  # view of h.long_states' shape for weighted means; of no size where a sample is no chain
+    weight: np.float32  # of a sample
     u: Array  # random numbers of a few rounds, flat
     numbers: int  # random numbers of one round
     rounds: int  # of sweeps and swaps, an update
@@ -58,27 +60,33 @@ def lengthened(array: Array, count: int) -> Array:
     return array.reshape(array.shape[0] // count, count * array.shape[1])
 
 
-def make_chains(h: Array, plan: Plan, x: Array, to_h: Array) -> Chains:
+def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, mean: Array | None = None) -> Chains:
     """Allocate what the chains with hidden states h (K, M) need; inverse temperatures are linspace(0, 1, T).
 
-    Chains of one temperature work in x (R, N) and to_h (R, M), where their samples and x W are wanted.
+    Chains of one temperature work in x (R, N) and to_h (R, M), where their samples and x W are wanted; if each
+    is one sample, and feels no fast weights, also in ``mean`` (R, M).
     """
     (chains, m), n, T = h.shape, x.shape[1], plan.temperatures
     beta = np.ones(chains, np.float32)
     if T > 1:
         beta = np.tile(np.float32(np.arange(T) / (T - 1)), chains // T)
-        x, to_h = np.empty((chains, n), np.float32), np.empty((chains, m), np.float32)
+        x, to_h = room((chains, n)), room((chains, m))
     numbers = plan.steps * chains * (n + m) + chains
     numbers += -numbers % 4
     rounds = plan.rows // plan.chains
     wide = rounds > 1 and worth_packing(chains, m, n)
+    hidden = _side(to_h, h, n, beta, T, plan.to_hidden)
+    if mean is None or T > 1 or rounds > 1 or plan.fast_rate > 0:
+        mean = room((0, 1))
     return Chains(
-        _side(np.empty_like(x), x, m, beta, T, plan.to_visible),
-        _side(to_h, h, n, beta, T, plan.to_hidden),
-        np.empty((m, n) if wide else (0, 0), np.float32),
+        _side(room(x.shape), x, m, beta, T, plan.to_visible),
+        hidden,
+        room((m, n) if wide else (0, 0)),
         beta,
-        np.empty(chains, np.float32),
-        np.empty(max(4, min(rounds, max(1, _CHUNK // max(1, numbers))) * numbers), np.float32),
+        room(chains),
+        lengthened(mean, len(mean) // len(hidden.long_states) if len(mean) else 1),
+        np.float32(-1 / max(1, chains)),
+        room(max(4, min(rounds, max(1, _CHUNK // max(1, numbers))) * numbers)),
         max(4, numbers),
         rounds,
     )
@@ -96,8 +104,8 @@ def _side(
         bits_for(chains, units, others),
         lengthened(activation, count),
         lengthened(states, count),
-        np.repeat(factor * beta[:count], units),
-        np.empty(count * units, np.float32),
+        aligned(np.repeat(factor * beta[:count], units)),
+        room(count * units),
     )
 
 
@@ -139,8 +147,8 @@ def draw_samples(
         if r % at_a_time == 0:
             fill_uniform(chains.u, plan.seed, update, site, r * (chains.numbers // 4))
         at = (r % at_a_time) * chains.numbers
-        for _ in range(plan.steps):
-            sweep(machine, chains, at)
+        for k in range(plan.steps):
+            sweep(machine, chains, plan, at, k == plan.steps - 1)
             at += K * (machine.b.size + machine.c.size)
         if plan.temperatures > 1:
             chain_energies(machine, chains)
@@ -152,8 +160,11 @@ def draw_samples(
 
 
 @merged
-def sweep(machine: Machine, chains: Chains, at: int) -> None:
-    """Draw x given h, then h given x, for all chains, with the random numbers u[at:]; `reference.sweep`."""
+def sweep(machine: Machine, chains: Chains, plan: Plan, at: int, last: bool) -> None:
+    """Draw x given h, then h given x, for all chains, with the random numbers u[at:]; `reference.sweep`.
+
+    The ``last`` sweep fills in the means of h, if there is room for them.
+    """
     x, h = chains.x, chains.h
     if chains.Wt.size:
         binary_product(h.states, h.bits, chains.Wt, False, x.activation)  # (K, M) @ (M, N)
@@ -161,7 +172,12 @@ def sweep(machine: Machine, chains: Chains, at: int) -> None:
         binary_product(h.states, h.bits, machine.W, True, x.activation)
     sample_units(x.long_activation, x.beta, x.bias, chains.u, at, x.long_states)
     binary_product(x.states, x.bits, machine.W, False, h.activation)  # (K, N) @ (N, M)
-    sample_units(h.long_activation, h.beta, h.bias, chains.u, at + x.states.size, h.long_states)
+    at += x.states.size
+    if last and chains.mean.size:
+        given = h.long_activation, plan.to_hidden, h.bias, chains.u, at
+        sample_with_means(*given, chains.weight, chains.mean, h.long_states)
+    else:
+        sample_units(h.long_activation, h.beta, h.bias, chains.u, at, h.long_states)
 
 
 @lean_sum

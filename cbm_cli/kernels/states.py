@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import allocating, lean, lean_sum
-from cbm_cli.kernels.machine import Array, Machine, Rows
+from cbm_cli.kernels.machine import Array, Machine, Rows, room
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
@@ -31,11 +31,11 @@ class AllStates(NamedTuple):
 def make_all_states(x: Array, n_hidden: int) -> AllStates:
     """List the states of the smaller side around the visible rows x (R, N)."""
     rows, n_visible = x.shape
-    h = np.empty((rows, n_hidden), np.float32)
+    h = room((rows, n_hidden))
     states = h if n_hidden <= n_visible else x
     states[:] = (np.arange(rows)[:, None] >> np.arange(states.shape[1])) & 1
     larger = max(n_visible, n_hidden)
-    return AllStates(x, h, np.empty((rows, larger), np.float32), np.empty(rows, np.float64))
+    return AllStates(x, h, room((rows, larger)), np.empty(rows, np.float64))
 
 
 @lean
@@ -212,7 +212,7 @@ def score_after(work: GrayWork, j: int, sign: float, safe: bool, run: int) -> fl
 def mean_log_likelihood(W: Array, b: Array, c: Array, rows: Rows, unit: np.float32, log_z: float) -> float:
     """Mean over rows (n, N) uint8 of log p(x) in nats, given log Z; rows of unit 1 are binary."""
     size, (n, m) = min(_ROWS, len(rows)), W.shape
-    x, activation = np.empty((size, n), np.float32), np.empty((size, m), np.float32)
+    x, activation = room((size, n)), room((size, m))
     total = sum_of_scores((W, b, c), rows, np.float32(unit), x, activation, bits_for(size, n, m))
     return total / len(rows) - log_z
 

@@ -61,17 +61,14 @@ def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -
     for j in range(c.size):
         c[j] += rate * gradient.h[j]
     for i in range(b.size):
-        start, stop = gradient.spans[i, 0], gradient.spans[i, 1]  # no others are connected
-        row, along, c_row = W[i, start:stop], gradient.W[i, start:stop], c[start:stop]
-        h_row, lam_row = gradient.h[start:stop], lam[start:stop]
-        x_i, mu_i = gradient.x[i], mu[i]
+        row, along, x_i, mu_i = W[i], gradient.W[i], gradient.x[i], mu[i]
         # Doubled activations double what the biases make up for: to_hidden (x - mu) W must stay 0 at x = mu.
         mu_up, along_lam = plan.to_hidden * mu_i, np.float32(0)
-        for j in range(row.size):
-            change = rate * (along[j] - mu_i * h_row[j] - x_i * lam_row[j])
+        for j in range(np.uint64(gradient.spans[i, 0]), np.uint64(gradient.spans[i, 1])):  # connected units
+            change = rate * (along[j] - mu_i * gradient.h[j] - x_i * lam[j])
             row[j] += change
-            c_row[j] -= change * mu_up
-            along_lam += change * lam_row[j]
+            c[j] -= change * mu_up
+            along_lam += change * lam[j]
         b[i] += rate * x_i - plan.to_visible * along_lam
 
 

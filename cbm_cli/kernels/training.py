@@ -4,8 +4,6 @@ from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int64, c_void_p, cast
 from typing import NamedTuple
 
-import numpy as np
-
 from cbm_cli.kernels.compiling import lean, merged, specialised
 from cbm_cli.kernels.intrinsics import call
 from cbm_cli.kernels.machine import (
@@ -17,6 +15,7 @@ from cbm_cli.kernels.machine import (
     empty_trail,
     fast_of,
     machine_of,
+    room,
     velocity_of,
 )
 from cbm_cli.kernels.mean_field import Deep, make_deep
@@ -138,7 +137,7 @@ def make_workspace(state: State, rows: Rows, plan: Plan) -> Workspace:
         data,
         make_source(state.h, m, plan, plan.exact, model),
         both,
-        Gradient(*(np.empty(shape, np.float32) for shape in ((n, m), n, m)), plan.spans),
+        Gradient(*(room(shape) for shape in ((n, m), n, m)), plan.spans),
         make_means(n, m, multiple=4),
     )
 
@@ -148,10 +147,12 @@ def make_source(h: Array, m: int, plan: Plan, exact: bool, phase: Phase) -> Sour
     count, rows = plan.batch * m if plan.restart else 0, 0 if exact else len(phase.x)
     return Source(
         phase,
-        make_chains(h[: 0 if exact else len(h)], plan, phase.x[:rows], phase.activation[:rows]),
+        make_chains(
+            h[: 0 if exact else len(h)], plan, phase.x[:rows], phase.activation[:rows], phase.h[:rows]
+        ),
         make_all_states(phase.x if exact else phase.x[:0], m),
         exact,
-        np.empty(count + -count % 4, np.float32),
+        room(count + -count % 4),
         0,
     )
 
@@ -160,7 +161,7 @@ def make_aside(h: Array, n: int, m: int, plan: Plan) -> Source:
     """Allocate a model phase that only the offsets see."""
     exact = plan.offsets_from == ALL_STATES
     rows = model_rows(n, m, plan, exact)
-    phase = make_phase(np.empty((rows, n), np.float32), np.empty((rows, m), np.float32), -1.0, exact)
+    phase = make_phase(room((rows, n)), room((rows, m)), -1.0, exact)
     source = make_source(h, m, plan, exact, phase)
     return source._replace(first=source.u.size // 4)  # its random numbers follow the gradient's
 
@@ -212,7 +213,8 @@ def advance(work: Workspace, source: Source, plan: Plan, site: int, update: int)
         draw_samples(work.felt, chains, plan, site, update, phase.x, phase.activation)
         if plan.fast_rate > 0:  # hidden means are those of the regular weights
             binary_product(phase.x, phase.bits, work.machine.W, False, phase.activation)
-        weigh_hidden(work.machine, phase, plan)
+        if chains.mean.size == 0:
+            weigh_hidden(work.machine, phase, plan)
     average(phase)
 
 

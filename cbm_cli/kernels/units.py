@@ -91,3 +91,24 @@ def sample_units(activation: Array, beta: Array, bias: Array, u: Array, at: int,
         for i in range(width):
             odds = exponential(-(beta[i] * activation[r, i] + bias[i]))
             out[r, i] = np.float32(numbers[i] * (_ONE + odds) < _ONE)
+
+
+@merged
+def sample_with_means(
+    activation: Array,
+    gain: np.float32,
+    bias: Array,
+    u: Array,
+    at: int,
+    scale: np.float32,
+    mean: Array,
+    out: Array,
+) -> None:
+    """`sample_units` and `mean_of_units` in one pass, bit for bit."""
+    width = out.shape[1]
+    for r in range(out.shape[0]):
+        numbers = u[at + r * width : at + (r + 1) * width]
+        for i in range(width):
+            whole = _ONE + exponential(-(gain * activation[r, i] + bias[i]))
+            mean[r, i] = scale * (_ONE / whole)
+            out[r, i] = np.float32(numbers[i] * whole < _ONE)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cbm_cli.archives import is_file
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
-from cbm_cli.kernels.machine import State
+from cbm_cli.kernels.machine import State, aligned
 
 Machine = dict[str, NDArray[Any]]  # in the documented form of machine files
 _BEST = {"_log_likelihood": 1, "_bound": 1, "_cost": -1}  # whether more or less of a metric is better
@@ -67,7 +67,7 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
         if str(arrays.get("start", "")) != start:
             return None
         return Progress(
-            State(**_group(arrays, "state")),
+            State(**{name: aligned(array) for name, array in _group(arrays, "state").items()}),
             int(arrays["update"]),
             arrays["curve"].tolist(),
             _group(arrays, "best") or None,

@@ -9,7 +9,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.names import LETTERS, Scheme
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels import plan as codes
-from cbm_cli.kernels.machine import Layout, State, machine_of, pairs_of
+from cbm_cli.kernels.machine import Layout, State, aligned, machine_of, pairs_of
 from cbm_cli.kernels.plan import OffsetPlan, Plan
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import ACTIVATIONS, Layered, kernel_arrays, sides_of
@@ -158,7 +158,7 @@ def state_of(machine: Layered, plan: Plan, seed: int) -> State:
         *(map(np.zeros_like, parameters) if plan.momentum > 0 else none),
         np.zeros(3),
     )
-    return State(*(array.astype(np.float32) for array in found))
+    return State(*map(aligned, found))
 
 
 def machine_at(state: State, settings: Settings, sizes: Sequence[int]) -> Layered:
