@@ -230,6 +230,19 @@ def test_a_doubtful_estimate_is_warned_about(tmp_path, monkeypatch):
     assert "effective runs" in cbm("evaluate", "m.npz", *options).stderr
 
 
+def test_a_log_likelihood_above_zero_is_warned_about(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    W, b, c = random_machine(9, 4, seed=9, scale=8.0)
+    np.savez("m.npz", weights_0=W, biases_0=b, biases_1=c)
+    x = states(9)
+    mode = x[np.argmax(x @ b + np.logaddexp(0, x @ W + c).sum(axis=1))]  # far above a state by chance
+    np.savetxt("mode.csv", mode[None], "%d", ",")
+    options, told = ("m.npz", "--data", "mode.csv"), "no log-likelihood is above 0"
+    by_chance = "--ais", "--base", "uniform", "--temperatures", 3, "--runs", 2
+    assert told in cbm("evaluate", *options, *by_chance).stderr
+    assert told not in cbm("evaluate", *options, "--exact").stderr
+
+
 def test_finished_trials_gain_columns_and_lose_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grid.yaml").write_text(GRID)

@@ -40,13 +40,15 @@ def test_the_plain_philox_gives_the_published_answers():
 
 @pytest.mark.parametrize(
     ("seed", "update", "site", "first"),
-    [(0, 0, 0, 0), (0xFEDCBA9876543210, 4_000_000_000, 2, 17), (1, 49_999, 1, 123_456)],
+    [(0, 0, 0, 0), (0xFEDCBA9876543210, 4_000_000_000, 2, 17), (1, 49_999, 1, 123_456), (1, 2**33 + 5, 1, 0)],
 )
 def test_words_are_those_of_the_plain_philox(seed, update, site, first):
     words = np.empty(4 * 37, np.uint32)
     fill_words(words, np.uint64(seed), update, site, first)
     key = (seed % 2**32, seed >> 32)
-    expected = [word for i in range(37) for word in philox((first + i, update, site, 0), key)]
+    expected = [
+        word for i in range(37) for word in philox((first + i, update % 2**32, site, update >> 32), key)
+    ]
     assert words.tolist() == expected
 
 

@@ -513,6 +513,13 @@ def test_records_have_a_final_value_and_a_test_where_their_best_is_named():
         build(runs, frame=frame.filter(regex="^(?!train_)"), table_metric=None)
 
 
+def test_likelihoods_above_zero_are_counted():
+    cell, other = planned(), planned(offsets="dd^b")
+    table = build([(cell, [*UP[:5], 0.5]), (other, [2.0, *UP[1:]])])
+    assert sum(note.startswith("2 trials above 0, which no log-likelihood is") for note in table.notes()) == 1
+    assert "above 0" not in " ".join(build([(cell, UP), (other, DOWN)]).notes())
+
+
 def test_results_of_cbm_evaluate_are_of_the_final_machine():
     frame, runs = with_column(train_log_likelihood_ais=lambda cell, trial: -5 - trial / 10)
     table = build(runs, frame=frame, metric="train_log_likelihood_ais")

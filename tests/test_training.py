@@ -9,7 +9,8 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.kernels.machine import Layout
+from cbm_cli.kernels.machine import Layout, aligned, room
+from cbm_cli.kernels.phases import add_up
 from cbm_cli.machines.files import Flat
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
@@ -378,3 +379,28 @@ def test_fixed_visible_offsets_are_the_mean_of_the_whole_training_part():
     advance(learner, state, 0, UPDATES)
     np.testing.assert_allclose(state.mu, learner.data.train.mean(axis=0), atol=1e-7)
     assert not state.lam.any()
+
+
+@pytest.mark.parametrize("units", [1, 4, 15, 16, 17, 63, 64, 65, 130])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_means_add_row_after_row_in_float32(units, weighted):
+    random = np.random.default_rng(units)
+    rows, weight = np.float32(random.random((7, units))), np.float32(-random.random(7))
+    total = np.full(units, np.nan, np.float32)
+    add_up(rows, weight if weighted else None, total)
+    expected = np.zeros(units, np.float32)
+    for row, share in zip(rows, weight, strict=True):
+        expected += row * (-share if weighted else np.float32(1))
+    np.testing.assert_array_equal(total, expected)
+
+
+def test_work_arrays_begin_at_a_cache_line():
+    for shape in (1, 17, (3, 5), (100, 784)):
+        made = room(shape)
+        assert made.ctypes.data % 64 == 0
+        assert made.shape == ((shape,) if isinstance(shape, int) else shape)
+    values = np.arange(15.0).reshape(3, 5)
+    copy = aligned(values)
+    assert copy.dtype == np.float32
+    assert (copy == values).all()
+    assert copy.flags.c_contiguous

@@ -187,6 +187,11 @@ def _warn(answer: dict[str, Any], name: str) -> None:
             f"warning: {name}: only {effective:.1f} effective runs carry the estimate; trust neither it nor "
             f"its error; use more --temperatures{bracket}"
         )
+    if any(answer[one]["mean"] > 0 for one in ("log_likelihood", "lower_bound") if one in answer):
+        note(
+            f"warning: {name}: no log-likelihood is above 0: log Z is underestimated; use more "
+            "--temperatures and --runs"
+        )
     if answer.get("mean_field_unsettled"):
         note(
             f"warning: {name}: mean field has not settled for {answer['mean_field_unsettled']} rows; their "

@@ -162,41 +162,35 @@ def sum_rows(typingctx, x, weight, out):
     """
 
     def codegen(context, builder, sig, args):
-        x, out = (
-            context.make_array(sig.args[0])(context, builder, args[0]),
-            _data(context, builder, sig, args, 2),
-        )
+        x = context.make_array(sig.args[0])(context, builder, args[0])
         rows, columns = cgutils.unpack_tuple(builder, x.shape)
         weight = None if sig.args[1] == types.none else _data(context, builder, sig, args, 1)
-        wide = builder.icmp_signed(">=", columns, _LONG(64))
+        out = _data(context, builder, sig, args, 2)
+        size = builder.module.declare_intrinsic("llvm.fabs", [ir.FloatType()])
 
         def add(vectors):
-            width = _LONG(16 * vectors)
-            with cgutils.for_range_slice(builder, _LONG(0), columns, width, intp=_LONG) as (first, _):
-                last = builder.sub(columns, width)
-                first = builder.select(builder.icmp_signed("<", first, last), first, last)
+            with cgutils.for_range_slice(builder, _LONG(0), columns, _LONG(16 * vectors), intp=_LONG) as (
+                i,
+                _,
+            ):
+                last = builder.sub(columns, _LONG(16 * vectors))
+                i = builder.select(builder.icmp_signed("<", i, last), i, last)
                 totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]
                 for total in totals:
                     builder.store(_ZEROS, total)
                 with cgutils.for_range(builder, rows, intp=_LONG) as loop:
-                    at = builder.add(builder.mul(loop.index, columns), first)
-                    share = None
+                    at = builder.add(builder.mul(loop.index, columns), i)
+                    more = [_load(builder, x.data, at, 16 * v) for v in range(vectors)]
                     if weight is not None:
-                        single = builder.load(builder.gep(weight, [loop.index]))
-                        fabs = builder.module.declare_intrinsic("llvm.fabs", [ir.FloatType()])
-                        share = _everywhere(builder, builder.call(fabs, [single]), _VECTOR)
-                    for v, total in enumerate(totals):
-                        more = _load(builder, x.data, at, 16 * v)
-                        more = builder.fmul(share, more) if share is not None else more
-                        builder.store(builder.fadd(builder.load(total), more), total)
+                        share = builder.call(size, [builder.load(builder.gep(weight, [loop.index]))])
+                        more = [builder.fmul(_everywhere(builder, share, _VECTOR), one) for one in more]
+                    for one, total in zip(more, totals, strict=True):
+                        builder.store(builder.fadd(builder.load(total), one), total)
                 for v, total in enumerate(totals):
-                    _store(builder, builder.load(total), out, first, 16 * v)
+                    _store(builder, builder.load(total), out, i, 16 * v)
 
-        with builder.if_else(wide) as (then, otherwise):
-            with then:
-                add(4)
-            with otherwise:
-                add(1)
+        wide = builder.icmp_signed(">=", columns, _LONG(64))
+        _by_width(builder, builder.select(wide, _LONG(64), _LONG(16)), add)
         return context.get_dummy_value()
 
     return types.void(x, weight, out), codegen

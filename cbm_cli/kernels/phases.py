@@ -187,7 +187,7 @@ def average(phase: Phase) -> None:
 
 @merged
 def add_up(rows: Array, weight: Array | None, total: Array) -> None:
-    """total = the sum of rows, times the size of their weights if given."""
+    """total = the sum of rows (R, units), times the sizes of their weights (R,) if given."""
     if total.size >= 16:
         sum_rows(rows, weight, total)
     else:

@@ -151,7 +151,7 @@ _COUNT = np.array([byte.bit_count() for byte in range(256)])
 
 @lean
 def _list_units(bits: Bits, units: int, off: bool) -> None:
-    """List the units that are on, or off, from eight bits at a time; the row of zeros fills the last fours."""
+    """List the units that are on, or off, eight bits at a time; the row of zeros fills the last fours."""
     (words, rows), (tiles, _, room), last = bits.words.shape, bits.on.shape, _CHUNK // 16 - 1
     tile = room - _SPARE
     for t in range(tiles):

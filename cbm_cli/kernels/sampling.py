@@ -63,8 +63,8 @@ def lengthened(array: Array, count: int) -> Array:
 def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, mean: Array | None = None) -> Chains:
     """Allocate what the chains with hidden states h (K, M) need; inverse temperatures are linspace(0, 1, T).
 
-    Chains of one temperature work in x (R, N) and to_h (R, M), where their samples and x W are wanted; if each
-    is one sample, and feels no fast weights, also in ``mean`` (R, M).
+    Chains of one temperature work in x (R, N) and to_h (R, M), where their samples and x W are wanted. If
+    each is one sample, without fast weights, its means go to ``mean`` (R, M).
     """
     (chains, m), n, T = h.shape, x.shape[1], plan.temperatures
     beta = np.ones(chains, np.float32)

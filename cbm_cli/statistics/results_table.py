@@ -163,6 +163,12 @@ class ResultsTable:
                 f"{count(diverged, 'trial')} diverged: counted in the cell, left out of its means where not "
                 "finite, last in the test."
             )
+        likelihood = Metric(self.metric).better > 0
+        if likelihood and (above := sum(value > 0 for cell in self.cells for value in cell.values.values())):
+            notes.append(
+                f"{count(above, 'trial')} above 0, which no log-likelihood is: log Z is underestimated; more "
+                "evaluate.temperatures and evaluate.runs estimate it better."
+            )
         if self.left_out:
             trials = count(self.left_out, "trial")
             notes.append(f"Left out: {trials} of runs that the experiment no longer asks for.")
