@@ -414,3 +414,16 @@ def test_a_natural_training_arrives_and_stays_where_the_fisher_matrix_is_all_but
         advance(way, state, int(30 / rate), 1500)
         assert all(np.isfinite(array).all() for array in state)
         assert bars.upper_bound - 1e-3 < log_likelihood(state, bars.train) < bars.upper_bound + 1e-9
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_stuck_units_do_not_move_and_a_machine_that_has_diverged_stays_so(name):
+    way = natural(name.split()[0], others={"weight_decay": {"l2": 0.0}}, **WAYS[name])
+    stuck = random_start(way, seed=3, scale=0)
+    stuck.b[:], stuck.c[:] = 5000, 5000  # all units are on: their variance is 0 in float64
+    moved = step_of(stuck, way)
+    assert np.isfinite(moved).all()
+    lost = random_start(way, seed=3)
+    lost.W[0, 0] = np.nan
+    advance(way, lost, 0, 1)
+    assert np.isnan(lost.W).any()

@@ -260,6 +260,8 @@ class Direction:
     ) -> tuple[ByParameter, ByParameter]:
         """The exact gradient, if data are given, and the solution with the exact F."""
         W, b, c = (array.astype(np.float64) for array in machine)
+        if not all(np.isfinite(array).all() for array in (W, b, c)):
+            return gradient, gradient.shaped(np.full_like(gradient.flat(), np.nan))
         p, features = features_of(self.fisher, W, b, c)
         if data is not None:
             # Close to the data small pivots meet small gradients: their ratio would be noise in float32.
@@ -311,7 +313,8 @@ def solve(F: Wide, gradient: Wide) -> Wide:
     factor, order, rank, _ = dpstrf(F, tol=_FLAT * F.diagonal().max())  # F[order][:, order] = U'U
     kept = order[:rank] - 1
     direction = np.zeros_like(gradient)
-    direction[kept] = dpotrs(factor[:rank, :rank], gradient[kept])[0]
+    if rank:  # none where every unit is stuck
+        direction[kept] = dpotrs(factor[:rank, :rank], gradient[kept])[0]
     return direction
 
 
@@ -328,7 +331,10 @@ def conjugate_gradients(
         if size <= tolerance**2 * start:
             break
         image = times_matrix(search)
-        step = size / (search @ image)
+        curvature = search @ image
+        if curvature == 0:  # no variance is left along it
+            break
+        step = size / curvature
         solution += step * search
         residual -= step * image
         before, size = size, residual @ residual
