@@ -260,8 +260,6 @@ class Direction:
     ) -> tuple[ByParameter, ByParameter]:
         """The exact gradient, if data are given, and the solution with the exact F."""
         W, b, c = (array.astype(np.float64) for array in machine)
-        if not all(np.isfinite(array).all() for array in (W, b, c)):
-            return gradient, gradient.shaped(np.full_like(gradient.flat(), np.nan))
         p, features = features_of(self.fisher, W, b, c)
         if data is not None:
             # Close to the data small pivots meet small gradients: their ratio would be noise in float32.
@@ -313,7 +311,7 @@ def solve(F: Wide, gradient: Wide) -> Wide:
     factor, order, rank, _ = dpstrf(F, tol=_FLAT * F.diagonal().max())  # F[order][:, order] = U'U
     kept = order[:rank] - 1
     direction = np.zeros_like(gradient)
-    if rank:  # none where every unit is stuck
+    if rank:  # 0 where every unit is stuck, or the machine has diverged
         direction[kept] = dpotrs(factor[:rank, :rank], gradient[kept])[0]
     return direction
 
