@@ -93,6 +93,22 @@ def test_the_same_results_give_the_same_bytes(eight, tmp_path):
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
+def test_runs_kept_before_stay_and_those_run_again_are_replaced(eight, tmp_path):
+    course = [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
+    others = write(tmp_path / "others", "eight-sets-16", *course, data="adult")
+    for results in (eight[0], others, others):
+        keep.keep(results, ["eight-sets-16"], tmp_path / "kept")
+    parts = [
+        pd.read_csv(eight[1].folder / "eight-sets-16.csv.gz", dtype=str),
+        others.store("eight-sets-16").summary(),
+    ]
+    whole = pd.read_csv(tmp_path / "kept" / "eight-sets-16.csv.gz", dtype=str)
+    assert list(whole["run_id"]) == [name for part in parts for name in part["run_id"]]
+    pd.testing.assert_frame_equal(whole.iloc[: len(parts[0])], parts[0])
+    keep.keep(eight[0], ["eight-sets-16"], tmp_path / "kept")
+    assert len(pd.read_csv(tmp_path / "kept" / "eight-sets-16.csv.gz")) == len(whole)
+
+
 def test_findings_on_curves_and_records_are_judged_alike(tmp_path):
     angles = ("angle_natural_standard", "angle_natural_centered")
     course = ([0, 100, 200, 10000], ("train_log_likelihood",), angles)

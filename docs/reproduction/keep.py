@@ -2,7 +2,8 @@
 
     python docs/reproduction/keep.py results/ standard-methods-bars moving-average
 
-writes into results/ beside this file, and the same results give the same bytes:
+writes into results/ beside this file, and the same results give the same bytes. Runs that were kept before
+and are not in these results stay, so that parts of an experiment can be run on several computers:
 
 - EXPERIMENT.csv.gz, its summary.csv with the numbers of curves and records that comparisons with the paper
   rest on: the values at the best mean over trials (tables 9 to 12), and what `cbm compare --findings` checks
@@ -15,6 +16,7 @@ It also draws the figures of the paper that show one of these experiments: figur
 
 import gzip
 import hashlib
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -80,8 +82,15 @@ def mean_curves(frame: pd.DataFrame, metrics: list[str], results: Results) -> pd
 
 
 def write(path: Path, frame: pd.DataFrame) -> None:
-    """Write a table with the same bytes whenever it is the same."""
-    path.write_bytes(gzip.compress(frame.to_csv(index=False, lineterminator="\n").encode(), 9, mtime=0))
+    """Write a table with the same bytes whenever it is the same, below the runs kept before that it lacks."""
+    text = frame.to_csv(index=False, lineterminator="\n")
+    if path.exists():
+        before, now = (
+            pd.read_csv(one, dtype=str, keep_default_na=False) for one in (path, io.StringIO(text))
+        )
+        whole = pd.concat([before[~before["run_id"].isin(now["run_id"])], now])
+        text = whole.to_csv(index=False, lineterminator="\n")
+    path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
     print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
 
 

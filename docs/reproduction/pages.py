@@ -265,7 +265,7 @@ def _linked(document: Document, pages: Mapping[str, Page]) -> Iterator[str]:
     text = Document([sheet]).render("markdown").strip()
     for number in PAPER_TABLES.values():
         if f"table-{number}.md" in pages:
-            text = text.replace(f"| {number} |", f"| [{number}](table-{number}.md) |", 1)
+            text = text.replace(f"\n| {number} |", f"\n| [{number}](table-{number}.md) |", 1)
     yield text
     yield _notes(document.notes)
 
