@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from cbm_cli.text import FORMULA, harmless
 
-FORMATS = ("text", "markdown", "latex", "csv", "html", "json")
 TEXT_WIDTH = 345  # points: \textwidth of LaTeX's article class at 10 pt
 
 _LATEX_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {

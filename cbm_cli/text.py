@@ -9,6 +9,7 @@ from typing import Any
 # Characters that change a terminal, its lines or the order of letters, and half characters
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 FORMULA = re.compile("[=+@-]")  # where a text begins that spreadsheets compute
+FORMATS = ("text", "markdown", "latex", "csv", "html", "json")  # of tables
 
 
 def harmless(text: str, kept: str = "\n\t") -> str:

@@ -33,8 +33,8 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Experiment
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import read_progress
-from cbm_cli.sheets import FORMATS, Document, Group, Label, Sheet, Value
-from cbm_cli.text import CONTROL
+from cbm_cli.sheets import Document, Group, Label, Sheet, Value
+from cbm_cli.text import CONTROL, FORMATS
 from tests.builders import GRID, MACHINES, arrays, cbm, grid_text, idx, layered, lines, machine_file, summary
 
 ROWS = np.random.default_rng(1).integers(0, 2, (6, 5)).astype(np.uint8)

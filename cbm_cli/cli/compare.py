@@ -6,7 +6,7 @@ import click
 
 from cbm_cli.cli.common import print_document, results_argument
 from cbm_cli.errors import CbmError
-from cbm_cli.sheets import FORMATS
+from cbm_cli.text import FORMATS
 
 
 @click.command()

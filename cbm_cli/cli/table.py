@@ -10,7 +10,7 @@ import click
 
 from cbm_cli.cli.common import print_document, results_argument
 from cbm_cli.errors import CbmError
-from cbm_cli.sheets import FORMATS
+from cbm_cli.text import FORMATS
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
