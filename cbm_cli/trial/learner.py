@@ -62,6 +62,7 @@ class Learner:
                 self._training = training.Training(state, self.data.train, self.plan, direct)
         self._training(trail, first, last)
 
+    @np.errstate(over="ignore", invalid="ignore")  # the next evaluation finds what has diverged
     def _direct(self, work: training.Workspace, update: int) -> None:
         """Make the step of an update along a natural gradient, or along a rescaled one."""
         plan, machine, model = self.plan, work.machine, work.model.phase
