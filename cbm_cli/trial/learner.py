@@ -66,22 +66,23 @@ class Learner:
     def _direct(self, work: training.Workspace, update: int) -> None:
         """Make the step of an update along a natural gradient, or along a rescaled one."""
         plan, machine, model = self.plan, work.machine, work.model.phase
-        gradient, decay = work.gradient[:3], 0.0
+        gradient, decay = work.gradient[:3], None
         if plan.l1 or plan.l2:
             decay = -(plan.l1 * np.sign(machine.W) + plan.l2 * machine.W)
             gradient = gradient[0] + decay, *gradient[1:]
-        p = -model.weight
         h = work.model.states.h if plan.exact else model.h / model.weight[:, None]
-        u = np.empty(h.size + -h.size % 4, np.float32)
-        fill_uniform(u, plan.seed, update, FISHER, 0)
-        u, data = u[: h.size].reshape(h.shape), work.data.x if plan.exact else None
-        rows = Ensemble(model.x, h, p)
+        data, u = work.data.x if plan.exact else None, None
+        if self.direction.sampled:
+            u = np.empty(h.size + -h.size % 4, np.float32)
+            fill_uniform(u, plan.seed, update, FISHER, 0)
+            u = u[: h.size].reshape(h.shape)
+        rows = Ensemble(model.x, h, -model.weight)
         found = self.direction(machine[:3], gradient, machine[3:], rows, data, u, decay)
-        to = work.velocity if plan.momentum else machine
+        to, rate = work.velocity if plan.momentum else machine, rate_at(plan, update)
         if plan.momentum:
             fade(to, plan.momentum)
         for array, change in zip(to[:3], found, strict=True):
-            array += rate_at(plan, update) * change
+            array += rate * change
         if plan.momentum:
             add(to, machine)
 
