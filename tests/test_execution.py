@@ -225,3 +225,23 @@ def test_a_local_worker_that_does_not_answer_is_ended_and_named():
     assert "no answer for 2 s, 3 times" in results[0].message
     assert len(said) == 3
     assert all("worker process" in words and "it was ended" in words for words in said)
+
+
+class Quiet(Trial):
+    """A trial that does not look up for four seconds, once."""
+
+    @property
+    def seed(self):
+        time.sleep(0 if "RESTED" in os.environ else 4)
+        os.environ["RESTED"] = "1"
+        return super().seed
+
+
+def test_a_run_that_is_paused_and_continued_does_not_blame_its_workers():
+    said = []
+    stream = on_local_workers(jobs(Trial, Quiet), listen, Event(), 2, stall=2.5, say=said.append)
+    first = next(stream)
+    time.sleep(3)  # as after Ctrl-Z: nobody looks at the workers
+    results = endings([first, *stream])
+    assert [type(results[n]) for n in range(2)] == [Outcome, Outcome]
+    assert said == []

@@ -239,12 +239,13 @@ class _Session:
     def _give_up(self) -> Iterator[tuple[Job, Result]]:
         """Leave workers alone that do not answer; their trials go elsewhere."""
         silence = f"no answer for {duration(self.cluster.stall)}"
-        for errand in [*self.errands.values()]:
-            if errand.packet and time.monotonic() - errand.packet.heard > self.cluster.stall:
-                if errand.hand.usable:
-                    self.say(f"worker {errand.hand.address}: {silence}; its trials go elsewhere")
-                errand.hand.usable = False
-                yield from self._lose(errand, silence)
+        by_packet = {errand.packet: errand for errand in self.errands.values() if errand.packet}
+        for packet in self.backlog.silent(by_packet, self.cluster.stall):
+            errand = by_packet[packet]
+            if errand.hand.usable:
+                self.say(f"worker {errand.hand.address}: {silence}; its trials go elsewhere")
+            errand.hand.usable = False
+            yield from self._lose(errand, silence)
 
     def _check_hands(self) -> None:
         """Say that there are no workers; after some time end the run."""

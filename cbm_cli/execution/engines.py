@@ -28,6 +28,7 @@ Say = Callable[[str], None]  # gets messages for the user
 PATIENCE = 4.0  # seconds that stopped trials have to return
 STALL = 600.0  # seconds without an answer after which a worker is given up
 MOST = 200  # trials of a packet
+PAUSE = 2.0  # seconds between two looks at the workers that show that this process was paused (Ctrl-Z)
 TRIES = 3  # workers that may be lost during a trial before it fails
 
 
@@ -89,6 +90,7 @@ class Backlog:
         self.losses: Counter[Key] = Counter()
         self.progress: dict[Key, Progress] = {}  # of waiting trials that came back
         self.seconds = GROUP  # of a trial, lately
+        self.looked = time.monotonic()
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.suspects)
@@ -137,6 +139,16 @@ class Backlog:
                         f"{why}, {TRIES} times on different workers (out of memory? give each worker more)"
                     ),
                 )
+
+    def silent(self, packets: Iterable[Packet], stall: float) -> Iterator[Packet]:
+        """Find packets without an answer for ``stall`` seconds; pauses of this process do not count."""
+        now = time.monotonic()
+        pause, self.looked = now - self.looked, now
+        for packet in packets:
+            if pause > PAUSE:
+                packet.heard = min(now, packet.heard + pause)
+            if now - packet.heard > stall:
+                yield packet
 
 
 def on_local_workers(
@@ -208,12 +220,13 @@ class _Crew:
 
     def give_up(self, stall: float, say: Say) -> Iterator[tuple[Job, Result]]:
         """End workers that do not answer; their trials go elsewhere."""
-        for connection, worker in [*self.busy.items()]:
-            if time.monotonic() - worker.packet.heard > stall:
-                del self.busy[connection]
-                worker.kill()
-                say(f"worker process {worker.process.pid}: no answer for {duration(stall)}; it was ended")
-                yield from self.backlog.lose(worker.packet, 1, f"no answer for {duration(stall)}")
+        by_packet = {worker.packet: worker for worker in self.busy.values()}
+        for packet in self.backlog.silent(by_packet, stall):
+            worker = by_packet[packet]
+            del self.busy[worker.connection]
+            worker.kill()
+            say(f"worker process {worker.process.pid}: no answer for {duration(stall)}; it was ended")
+            yield from self.backlog.lose(packet, 1, f"no answer for {duration(stall)}")
 
     def tell_to_stop(self) -> None:
         """Ask all running trials to return."""
