@@ -332,12 +332,11 @@ def doubling(results):
     """Lower bounds of DBMs without pre-training, and with two kinds of it."""
     summary = results.summaries("doubling")
     curves = results.curves("doubling")
-    axes = ["offsets", "pretraining_epochs", "pretraining_doubling"]
+    axes = ["data", "offsets", "pretraining_epochs", "pretraining_doubling"]
     for part in ("train", "test"):
         for key, rows in summary.groupby(axes, dropna=False):
-            cell = published(
-                model="dbm", dataset="dna", split=part, offsets=key[0], pretraining_epochs=int(key[1])
-            )
+            where = {"dataset": key[0], "offsets": key[1], "pretraining_epochs": int(key[2])}
+            cell = published(model="dbm", split=part, **where)
             of_cell = curves[curves["run_id"].isin(rows["run_id"])]
             yield (
                 {"part": part}
