@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
+from cbm_cli.datasets.catalogue import load
 from cbm_cli.machines.estimates import (
     Stopped,
     ais,
@@ -18,6 +19,7 @@ from cbm_cli.machines.estimates import (
     summarise,
     walk,
 )
+from cbm_cli.machines.likelihood import highest_likelihood
 from cbm_cli.machines.samples import exact_samples
 from tests.builders import GRID, cbm
 from tests.oracles import (
@@ -230,17 +232,23 @@ def test_a_doubtful_estimate_is_warned_about(tmp_path, monkeypatch):
     assert "effective runs" in cbm("evaluate", "m.npz", *options).stderr
 
 
-def test_a_log_likelihood_above_zero_is_warned_about(tmp_path, monkeypatch):
+def test_a_log_likelihood_above_what_is_possible_is_warned_about(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     W, b, c = random_machine(9, 4, seed=9, scale=8.0)
     np.savez("m.npz", weights_0=W, biases_0=b, biases_1=c)
     x = states(9)
-    mode = x[np.argmax(x @ b + np.logaddexp(0, x @ W + c).sum(axis=1))]  # far above a state by chance
-    np.savetxt("mode.csv", mode[None], "%d", ",")
-    options, told = ("m.npz", "--data", "mode.csv"), "no log-likelihood is above 0"
-    by_chance = "--ais", "--base", "uniform", "--temperatures", 3, "--runs", 2
-    assert told in cbm("evaluate", *options, *by_chance).stderr
-    assert told not in cbm("evaluate", *options, "--exact").stderr
+    modes = x[np.argsort(x @ b + np.logaddexp(0, x @ W + c).sum(axis=1))[-2:]]  # far above a state by chance
+    for rows, most in ((modes[[1, 1]], "0.0000"), (modes, "-0.6931")):
+        np.savetxt("modes.csv", rows, "%d", ",")
+        options, told = ("m.npz", "--data", "modes.csv"), f"gives these rows more than {most} nats"
+        by_chance = "--ais", "--base", "uniform", "--temperatures", 3, "--runs", 2
+        assert told in cbm("evaluate", *options, *by_chance).stderr
+        assert "no distribution" not in cbm("evaluate", *options, "--exact").stderr
+
+
+def test_the_highest_likelihood_is_the_bound_of_the_toys():
+    for data in (load("bars-and-stripes", size=3), load("shifting-bar", size=9, bar=1)):
+        assert highest_likelihood(data.train) == pytest.approx(data.upper_bound, rel=1e-12)
 
 
 def test_finished_trials_gain_columns_and_lose_none(tmp_path, monkeypatch):

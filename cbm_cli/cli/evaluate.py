@@ -90,18 +90,18 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> di
     from cbm_cli.datasets.catalogue import load_rows
     from cbm_cli.datasets.dataset import Dataset
     from cbm_cli.machines.files import read_machine
-    from cbm_cli.machines.likelihood import evaluate, parts_of
+    from cbm_cli.machines.likelihood import evaluate, highest_likelihood, parts_of
     from cbm_cli.machines.threads import one_thread
 
     machine = read_machine(path)
     if source is None:
         raise CbmError(f"{path}: name the rows to evaluate it on with --data NAME or --data FILE")
     rows, unit = load_rows(source, part, machine.sizes[0])
-    data = Dataset("rows", rows, levels=round(1 / unit))
+    parts = parts_of(Dataset("rows", rows, levels=round(1 / unit)), how)
     with one_thread():
-        common, by_part = evaluate(machine, parts_of(data, how), how, str(path))
+        common, by_part = evaluate(machine, parts, how, str(path))
     answer = common | by_part["train"]
-    _warn(answer, str(path))
+    _warn(answer, str(path), highest_likelihood(parts.rows["train"]) if unit == 1 else 0.0)
     return answer
 
 
@@ -179,7 +179,8 @@ def _print_means(store: Store, found: list[tuple[dict[str, Any], dict[str, float
     print_list((*axes, "trials", *names), rows)
 
 
-def _warn(answer: dict[str, Any], name: str) -> None:
+def _warn(answer: dict[str, Any], name: str, highest: float) -> None:
+    """Say what makes an answer doubtful; ``highest`` is the log-likelihood that no distribution exceeds."""
     if answer.get("doubtful"):
         effective = answer["effective_sample_size"]
         bracket = ", and compare --raise" if "log_likelihood" in answer else ""
@@ -187,10 +188,12 @@ def _warn(answer: dict[str, Any], name: str) -> None:
             f"warning: {name}: only {effective:.1f} effective runs carry the estimate; trust neither it nor "
             f"its error; use more --temperatures{bracket}"
         )
-    if any(answer[one]["mean"] > 0 for one in ("log_likelihood", "lower_bound") if one in answer):
+    if answer["method"] == "ais" and any(
+        answer[one]["mean"] > highest + 1e-6 for one in ("log_likelihood", "lower_bound") if one in answer
+    ):
         note(
-            f"warning: {name}: no log-likelihood is above 0: log Z is underestimated; use more "
-            "--temperatures and --runs"
+            f"warning: {name}: no distribution gives these rows more than {highest:.4f} nats per row: log Z "
+            "is underestimated; use more --temperatures and --runs"
         )
     if answer.get("mean_field_unsettled"):
         note(

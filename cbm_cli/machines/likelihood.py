@@ -88,6 +88,15 @@ def fixed_rows(rows: Rows, count: int | None) -> Rows:
     return subsample
 
 
+def highest_likelihood(rows: Rows) -> float:
+    """The mean log-likelihood of binary rows (n, N) that no distribution exceeds, in nats.
+
+    It is minus the entropy of the rows, which is log n if they are different.
+    """
+    _, counts = np.unique(np.packbits(rows, axis=1), axis=0, return_counts=True)
+    return float((counts * np.log(counts / len(rows))).sum() / len(rows))
+
+
 def evaluate(
     machine: Layered | Flat,
     parts: Parts,
