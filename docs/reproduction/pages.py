@@ -102,13 +102,14 @@ class Reproduction:
     def left(self, name: str, own: pd.DataFrame) -> str:
         """Name the data of a table of which nothing was run."""
         published = published_cells()
-        keys = ["dataset", "hidden"]
+        keys = ["dataset", "hidden", "learning_rate"]
         every = published.loc[published["table"] == name, keys].drop_duplicates()
         left = every[~every.set_index(keys).index.isin(own.set_index(keys).index)]
         texts = [
-            f"{', '.join(its)} ({hidden})" for hidden, its in left.groupby("hidden", sort=False)["dataset"]
+            f"{', '.join(its['dataset'])} ({', '.join(key)})"
+            for key, its in left.groupby(keys[1:], sort=False)
         ]
-        return f" Not run, by hidden units: {'; '.join(texts)}." if texts else ""
+        return f" Not run, by hidden units and rate: {'; '.join(texts)}." if texts else ""
 
     def figure(self, number: int) -> Page:
         """Return the page of a figure of the paper; none if none of its experiments was run."""
