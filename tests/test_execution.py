@@ -228,20 +228,20 @@ def test_a_local_worker_that_does_not_answer_is_ended_and_named():
 
 
 class Quiet(Trial):
-    """A trial that does not look up for four seconds, once."""
+    """A trial that does not look up for eight seconds, once."""
 
     @property
     def seed(self):
-        time.sleep(0 if "RESTED" in os.environ else 4)
+        time.sleep(0 if "RESTED" in os.environ else 8)
         os.environ["RESTED"] = "1"
         return super().seed
 
 
 def test_a_run_that_is_paused_and_continued_does_not_blame_its_workers():
     said = []
-    stream = on_local_workers(jobs(Trial, Quiet), listen, Event(), 2, stall=2.5, say=said.append)
+    stream = on_local_workers(jobs(Trial, Quiet), listen, Event(), 2, stall=5.0, say=said.append)
     first = next(stream)
-    time.sleep(3)  # as after Ctrl-Z: nobody looks at the workers
+    time.sleep(5.5)  # as after Ctrl-Z: nobody looks at the workers
     results = endings([first, *stream])
     assert [type(results[n]) for n in range(2)] == [Outcome, Outcome]
     assert said == []

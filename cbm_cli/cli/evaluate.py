@@ -188,9 +188,8 @@ def _warn(answer: dict[str, Any], name: str, highest: float) -> None:
             f"warning: {name}: only {effective:.1f} effective runs carry the estimate; trust neither it nor "
             f"its error; use more --temperatures{bracket}"
         )
-    if answer["method"] == "ais" and any(
-        answer[one]["mean"] > highest + 1e-6 for one in ("log_likelihood", "lower_bound") if one in answer
-    ):
+    above = (answer[one]["mean"] - highest for one in ("log_likelihood", "lower_bound") if one in answer)
+    if max(above, default=0.0) > 1e-6:
         note(
             f"warning: {name}: no distribution gives these rows more than {highest:.4f} nats per row: log Z "
             "is underestimated; use more --temperatures and --runs"
