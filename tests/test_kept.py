@@ -122,6 +122,13 @@ def test_findings_on_curves_and_records_are_judged_alike(tmp_path):
     assert {judged[name]["compared"] for name in ("closer-to-natural", "natural-is-fast")} == {1, 2}
 
 
+def test_pages_say_which_part_of_an_experiment_was_run(eight):
+    made = pages.Reproduction(eight[1].folder)
+    assert made.parts(["eight-sets-16"]) == "eight-sets-16, 4 of 32 cells"
+    made.trials["eight-sets-16"]["epochs"] = 100
+    assert made.parts(["eight-sets-16"]) == "eight-sets-16, 4 of 32 cells, 100 of 5,000 epochs"
+
+
 def test_a_number_of_curves_that_was_not_kept_is_not_run(tmp_path):
     made = write(
         tmp_path / "made", "natural-gradient", [0, 10000], ("train_log_likelihood",), data="bars-and-stripes"

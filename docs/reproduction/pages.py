@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from cbm_cli.grid.read import read_grid
 from cbm_cli.paper import FIGURES, PAPER_TABLES
 from cbm_cli.results import Results, label
 from cbm_cli.sheets import Document, Group
@@ -42,7 +43,8 @@ class Reproduction:
         self.comparison = compare(everything, results.curve)
         self.judged = check_findings(results)
         self.texts = _yaml(HERE / "pages.yaml")
-        self.grid = _yaml(DOCS.parent / "experiments.yaml")["experiments"]
+        grid = DOCS.parent / "experiments.yaml"
+        self.grid, self.planned = _yaml(grid)["experiments"], read_grid(grid).experiments
         self.figures = _yaml(FIGURES)
         costs = (DOCS / "scale.md").read_text(encoding="utf-8")
         self.estimates = dict(re.findall(r"^\| ([\w-]+) \| .* \| (.*) \|$", costs, re.M))
@@ -62,6 +64,17 @@ class Reproduction:
     def runs(self, *names: str) -> pd.Series:
         """Return the number of trials of each run of some experiments."""
         return pd.concat([self.trials[name].groupby("run_id").size() for name in names])
+
+    def parts(self, names: Iterable[str]) -> str:
+        """Say which part of some experiments was kept; nothing of those with all cells at full length."""
+        said = []
+        for name in names:
+            rows, cells = self.trials[name], [cell.row() for cell in self.planned[name].cells]
+            kept = [(rows["run_id"].nunique(), len(cells), "cells")]
+            kept += [(rows[unit].max(), cells[0][unit], unit) for unit in ("epochs", "updates")]
+            part = [f"{n:,.0f} of {whole:,} {unit}" for n, whole, unit in kept if whole and n < whole]
+            said += [f"{name}, {', '.join(part)}"] if part else []
+        return "; ".join(said)
 
     def findings(self, kind: str, number: int) -> list[Judged]:
         """Return the findings that the paper has beside a table or figure."""
@@ -121,9 +134,12 @@ class Reproduction:
         elsewhere = [f"[table {tables[name]}](table-{tables[name]}.md)" for name in names if name in tables]
         return [
             f"# Figure {number}: {texts['title']}",
-            _commands(names, f"cbm figure {number} results/ --size page -o {picture}"),
+            _commands(
+                [*names, *texts.get("options", [])], f"cbm figure {number} results/ --size page -o {picture}"
+            ),
             f"In the paper: {self.figures[number]['shows']}",
             *(f"Run instead of the whole, {name}: {self.grid[name]['description']}" for name in shorter),
+            *([f"**Run in part.** {parts}."] if (parts := self.parts(names)) else []),
             *_said(texts),
             *([f"![Figure {number}, obtained]({picture})"] if (HERE / picture).exists() else []),
             *_findings(self.findings("figure", number)),
@@ -177,10 +193,13 @@ class Reproduction:
         for number in self.texts["figures"]:
             names, page = self.kept(number), f"figure-{number}.md"
             verdicts = Counter(one.verdict for one in self.findings("figure", number))
+            run = ["not run"]
+            if names:
+                run = [f"{', '.join(names)}: {_trials(self.runs(*names))}", self.parts(names)]
             yield (
                 f"[{number}]({page})" if page in pages else str(number),
                 ", ".join(self.experiments("figures", number)),
-                f"{', '.join(names)}: {_trials(self.runs(*names))}" if names else "not run",
+                "; ".join(filter(None, run)),
                 ", ".join(f"{verdicts[name]} {name}" for name in VERDICTS if verdicts[name]) or "–",
             )
 
