@@ -137,6 +137,17 @@ def test_few_trials_or_a_part_of_the_runs_decide_nothing(tmp_path):
     assert "above 5: 1 of 1 (100.2)" in judged(part)[name].numbers()  # -50 to -150 - trial / 10
 
 
+@pytest.mark.parametrize(("trials", "verdict"), [(1, "not run"), (2, "undecided"), (9, "reproduced")])
+def test_one_trial_has_no_spread(tmp_path, trials, verdict):
+    def course(cell, trial):
+        wide = 1 + trial % 3 if cell["offsets"] in ("00", "d0^b_s") else trial / 100
+        return {"update": [0, 60000, 120000], "test_log_likelihood": [-200, -80 - wide, -90]}
+
+    found = judged(made(tmp_path, "big-rbm-mnist", course, trials))
+    assert found["big-mnist-spread"].verdict == verdict
+    assert found["big-mnist"].verdict != "not run"
+
+
 def test_numbers_are_sums_over_the_rows_and_name_the_runs(tmp_path):
     found = judged(made(tmp_path, "no-moving-average", figure_8(DIVERGING)))
     one = found["moving-average-prevents-divergence"]
