@@ -21,11 +21,14 @@ UPDATES = np.arange(0, 1001, 50)
 class HandMade:
     """Results of one experiment, each cell with a function from (update, trial) to nats per sample."""
 
-    def __init__(self, cells, trials=4, bounds=None, records=None, lengths=None, diverged=(), **table):
+    def __init__(
+        self, cells, trials=4, bounds=None, records=None, lengths=None, diverged=(), effective=None, **table
+    ):
         self.cells = {cell["run_id"]: cell for cell in cells}
         self.values = {cell["run_id"]: cell.pop("values") for cell in cells}
         self.trials, self.bounds = trials, bounds
         self.recorded, self.lengths, self.diverged = records or {}, lengths or {}, diverged
+        self.effective = effective
         layout = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
         self.table = layout | {"scale": "total", "metric": "train_log_likelihood"} | table
         self.column = "test_cost" if self.table["metric"] == "test_cost" else "train_log_likelihood"
@@ -46,12 +49,14 @@ class HandMade:
         known = [(run_id, trial) for run_id in self.cells for trial in range(self.trials)]
         frame = pd.DataFrame(known, columns=["run_id", "trial"])
         diverged = [500.0 if trial in self.diverged else nan for trial in frame["trial"]]
+        frame = frame.assign(evaluate_runs=40)
         return frame.assign(n_train=16, diverged=diverged, **{f"{self.column}_final": 0.0})
 
     def curve(self, run_id, trial):
         updates = UPDATES[: self.lengths.get(trial)]
         values = [self.values[run_id](update, trial) for update in updates]
-        return pd.DataFrame({"update": updates, "epoch": updates, self.column: values})
+        curve = pd.DataFrame({"update": updates, "epoch": updates, self.column: values})
+        return curve.assign(effective_sample_size=self.effective(updates)) if self.effective else curve
 
     def curves(self, run_id, trials):
         return [self.curve(run_id, trial) for trial in trials]
@@ -160,6 +165,18 @@ def test_diverged_trials_are_said_and_their_curve_goes_on_with_the_others():
     assert line.get_ydata()[-1] == pytest.approx(16 * -5.0)
     assert "1 diverged" in caption(figure)
     assert "without a value" not in caption(figure)
+
+
+def test_estimates_that_rest_on_few_runs_of_ais_are_counted():
+    def effective(update):
+        return np.where(update > 900, 3.9, 4.0)  # of 40 runs
+
+    exact, estimated = (curves_figure(HandMade([cell()], effective=f), "e") for f in (None, effective))
+    assert "AIS" not in caption(exact)
+    assert "AIS: 8 of 84 estimates rest on fewer than a tenth of its runs" in caption(estimated)
+    norms = {"weight_norm": lambda update, trial: 1.0 * update}
+    recorded = HandMade([cell()], effective=effective, records=norms)
+    assert "AIS" not in caption(curves_figure(recorded, "e", metric=["weight_norm"]))
 
 
 def test_a_trial_at_the_optimum_has_no_angle_and_did_not_diverge():

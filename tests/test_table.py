@@ -513,6 +513,17 @@ def test_records_have_a_final_value_and_a_test_where_their_best_is_named():
         build(runs, frame=frame.filter(regex="^(?!train_)"), table_metric=None)
 
 
+def test_last_estimates_that_rest_on_few_runs_of_ais_are_counted():
+    frame, runs = with_column(
+        effective_sample_size_final=lambda cell, trial: 9.9 if trial == 3 else 10.0,
+        evaluate_runs=lambda cell, trial: 100,
+        weight_norm_final=lambda cell, trial: 1.0 + trial,
+    )
+    said = "The last log Z of 2 trials rests on fewer than a tenth of the runs of AIS"
+    assert sum(note.startswith(said) for note in build(runs, frame=frame).notes()) == 1
+    assert not any("AIS" in note for note in build(runs, frame=frame, metric="weight_norm").notes())
+
+
 def test_likelihoods_above_zero_are_counted():
     cell, other = planned(), planned(offsets="dd^b")
     table = build([(cell, [*UP[:5], 0.5]), (other, [2.0, *UP[1:]])])

@@ -15,11 +15,11 @@ from cbm_cli.kernels.annealing import anneal, make_walks
 from cbm_cli.kernels.machine import Array
 from cbm_cli.machines import streams
 from cbm_cli.reference import free_energy
+from cbm_cli.results import fewest_effective
 
 # Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500, 4,000 and 10,000.
 SCHEDULE = ((0.0, 0.5, 500 / 14_500), (0.5, 0.9, 4_000 / 14_500), (0.9, 1.0, 10_000 / 14_500))
 TEMPERATURES, RUNS = 14_500, 100
-FEWEST_EFFECTIVE = 0.1  # share of the runs: an estimate that rests on fewer is doubtful
 LONGEST_CALL = 0.5  # seconds of one call of the kernel
 
 Plain = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,), float32
@@ -48,7 +48,7 @@ class Estimate:
     @property
     def doubtful(self) -> bool:
         """Whether too few runs carry the weight for the standard error to be trusted."""
-        return not self.effective_sample_size >= max(2.0, FEWEST_EFFECTIVE * self.runs)
+        return not self.effective_sample_size >= fewest_effective(self.runs)
 
 
 def schedule(temperatures: int = TEMPERATURES) -> Array:

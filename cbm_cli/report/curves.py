@@ -204,9 +204,8 @@ def _notes(curves: Sequence[Curve], limits: Sequence[Ends], options: Options) ->
         notes = [f"trial {options.trial} alone"]
     elif counts == [1]:
         notes = ["a single trial"]
-    diverged, gaps, stopped = (
-        sum(getattr(curve, name) for curve in curves) for name in ("diverged", "gaps", "stopped")
-    )
+    names = ("diverged", "gaps", "stopped", "estimates", "doubtful")
+    diverged, gaps, stopped, estimates, doubtful = (sum(getattr(c, name) for c in curves) for name in names)
     if options.smooth > 1:
         notes.append(f"running mean of {options.smooth} evaluations")
     if options.x == "seconds":
@@ -217,6 +216,8 @@ def _notes(curves: Sequence[Curve], limits: Sequence[Ends], options: Options) ->
         notes.append(f"{count(gaps, 'trial')} without a value at some updates, left out there")
     if stopped:
         notes.append(f"{stopped} stopped before the others, held at the last value")
+    if doubtful:
+        notes.append(f"AIS: {doubtful:,} of {estimates:,} estimates rest on fewer than a tenth of its runs")
     bounds = {f"{ends.bound:.4g}" for ends in limits if ends.bound is not None and not ends.bounded}
     if bounds:
         notes.append(f"upper bound, not shown: {', '.join(sorted(bounds))}")

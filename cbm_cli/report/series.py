@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Options
-from cbm_cli.results import Metric, default_metric, measured
+from cbm_cli.results import Metric, default_metric, fewest_effective, measured
 from cbm_cli.statistics.layout import CellSettings, Key, key_of
 
 NORMS = r"(weight|visible_bias|hidden_bias)(_row|_column)?_norm"
@@ -39,6 +39,8 @@ class Curve:
     diverged: int  # trials that diverged
     stopped: int  # trials that stopped before others
     gaps: int  # other trials without a finite value at some updates
+    estimates: int  # values that rest on an estimate of log Z by AIS
+    doubtful: int  # those of too few effective runs
 
     @property
     def mean(self) -> pd.Series:
@@ -135,6 +137,8 @@ def _curves(
         for pair, trial in zip(frames, rows["trial"], strict=True):
             pair.append(store.records(run_id, trial))
     place = _place(cell, rows, [curve for curve, *_ in frames], options.x)
+    effective = [curve["effective_sample_size"] for curve, *_ in frames if "effective_sample_size" in curve]
+    few = [one < fewest_effective(rows["evaluate_runs"].iloc[0]) for one in effective]
     lost, found = rows["diverged"].notna(), []
     for metric in metrics:
         known = [
@@ -161,6 +165,8 @@ def _curves(
                 diverged=sum(one.diverged for one in known),
                 stopped=sum(one.updates[-1] < trials.attrs["last"] for one in known if not one.diverged),
                 gaps=trials.attrs["gaps"],
+                estimates=sum(one.count() for one in effective) if metric.better > 0 else 0,
+                doubtful=sum(map(sum, few)) if metric.better > 0 else 0,
             )
         )
     return [curve for curve in found if not curve.trials.empty]

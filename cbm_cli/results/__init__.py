@@ -6,7 +6,7 @@ from types import ModuleType
 
 from cbm_cli.results.folder import Results, label
 from cbm_cli.results.identity import pretraining_id, run_id
-from cbm_cli.results.metrics import Metric, default_metric, measured
+from cbm_cli.results.metrics import Metric, default_metric, fewest_effective, measured
 from cbm_cli.results.outcome import Outcome, Progress, read_progress
 from cbm_cli.results.store import Store
 
@@ -17,6 +17,7 @@ __all__ = [
     "Results",
     "Store",
     "default_metric",
+    "fewest_effective",
     "label",
     "measured",
     "pretraining_id",

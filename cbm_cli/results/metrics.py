@@ -45,6 +45,11 @@ class Metric:
         return _NAMES.get(name, name.replace("_", " ").replace("log ", "log-"))
 
 
+def fewest_effective(runs: int) -> float:
+    """Return the effective sample size of AIS that is no longer doubtful: a tenth of the runs, 2 at least."""
+    return max(2.0, runs / 10)
+
+
 def measured(columns: Iterable[str]) -> list[str]:
     """Return the metrics in ``summary.csv``: those of curves and records, then those of cbm evaluate."""
     columns = list(columns)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results import Metric, default_metric, measured
+from cbm_cli.results import Metric, default_metric, fewest_effective, measured
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
 from cbm_cli.statistics.layout import (
     CellSettings,
@@ -58,6 +58,7 @@ class ResultsTable:
     marking: Marking
     left_out: int = 0  # trials of runs that the experiment no longer asks for
     evaluated: bool = False  # the metric is of the final machine, by cbm evaluate
+    doubtful: int = 0  # trials whose last estimate of log Z rests on few runs of AIS
     digits: int | None = None
 
     @property
@@ -168,6 +169,12 @@ class ResultsTable:
             notes.append(
                 f"{count(above, 'trial')} above 0, which no log-likelihood is: log Z is underestimated; more "
                 "evaluate.temperatures and evaluate.runs estimate it better."
+            )
+        if likelihood and self.doubtful and not self.evaluated:
+            trials = count(self.doubtful, "trial")
+            notes.append(
+                f"The last log Z of {trials} rests on fewer than a tenth of the runs of AIS: it may be off "
+                "by more than its error."
             )
         if self.left_out:
             trials = count(self.left_out, "trial")
@@ -284,6 +291,10 @@ def build_table(
     columns, places = _arranged(cells, layout)
     values, trials = Measured.of(frame, metric, table["scale"], statistic), frame.groupby("run_id").indices
 
+    few = ()
+    if "effective_sample_size_final" in frame:
+        few = frame["effective_sample_size_final"] < frame["evaluate_runs"].map(fewest_effective)
+
     def made(cell: CellSettings | None) -> Cell | None:
         where = {axis: cell.get(axis) for axis in layout.axes} if cell else {}
         return cell and values.cell(trials.get(cell["run_id"], _NONE), where, manifest["trials"])
@@ -300,6 +311,7 @@ def build_table(
         marking=marked,
         left_out=int((~frame["run_id"].isin([cell["run_id"] for cell in cells])).sum()),
         evaluated=evaluated,
+        doubtful=sum(few),
         digits=digits,
     )
 
