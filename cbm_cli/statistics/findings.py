@@ -212,7 +212,7 @@ def _quantity(rows: pd.DataFrame, statement: Mapping[str, Any], metric: str, res
                 "max": best,
                 "final": final,
                 "fall": measure.better * (best - final),
-                "spread": np.abs(best - np.median(best)) if len(best) > 1 else np.full(1, np.nan),
+                "spread": np.abs(best - np.median(best)) if len(best) > 1 else np.full_like(best, np.nan),
             }[of]
     values = values * scale if not (isinstance(of, dict) and "reach" in of) else values
     known = {int(t): float(v) for t, v in zip(rows["trial"], values, strict=True) if not np.isnan(v)}
