@@ -15,7 +15,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Results, Store, run_id
 from cbm_cli.statistics import machine_measures
-from cbm_cli.statistics.findings import VERDICTS, check_findings, findings, pairs_of
+from cbm_cli.statistics.findings import VERDICTS, Evidence, Judged, check_findings, findings, pairs_of
 from tests.builders import TWO, cbm, coins, layered, machine_file
 
 
@@ -79,6 +79,23 @@ def test_every_check_compares_runs_of_the_paper_s_grids_at_full_length(finding):
     assert {"updates", "epochs"} & {*finding["where"]}, "shorter trainings say nothing"
     used = {run for some in pairs for pair in some for run in pair if isinstance(run, str)}
     assert {run.rpartition("-")[0] for run in used} == {*finding["experiments"]}
+
+
+def test_trainings_of_two_lengths_are_not_compared_and_both_have_to_be_as_stated():
+    (finding,) = (one for one in findings() if one["name"] == "deep-mnist")
+    runs = pd.DataFrame(
+        [
+            cell.row() | {"run_id": f"{epochs} {i}", "epochs": epochs}
+            for epochs in (300, 1000)
+            for i, cell in enumerate(grid().experiments["dbm-mnist"].cells)
+        ]
+    )
+    pairs = pairs_of(finding, finding["checks"][0], runs)
+    assert len(pairs) == 8
+    assert all(one.split()[0] == other.split()[0] for one, other in pairs)
+    evidence = [Evidence(0, *pair, -90, -91, 6, 0.03, int(pair[0].startswith("300"))) for pair in pairs]
+    assert Judged(finding, evidence).verdict == "undecided"
+    assert Judged(finding, [one for one in evidence if one.outcome]).verdict == "reproduced"
 
 
 def test_findings_have_names_places_and_sentences_of_their_own():

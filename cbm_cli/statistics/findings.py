@@ -58,11 +58,12 @@ class Judged:
     def verdict(self) -> str:
         """Return one of `VERDICTS`; contradicted if too many comparisons are significantly the opposite."""
         outcomes = Counter(one.outcome for one in self.evidence)
+        misses = self.finding["comparisons"] - self.needed  # as many may be otherwise
         if not self.evidence:
             return "not run"
-        if outcomes[1] >= self.needed:
+        if outcomes[1] >= max(self.needed, len(self.evidence) - misses):
             return "confirmed" if "claim" in self.finding else "reproduced"
-        return "contradicted" if outcomes[-1] > self.finding["comparisons"] - self.needed else "undecided"
+        return "contradicted" if outcomes[-1] > misses else "undecided"
 
     @property
     def trials(self) -> str:
