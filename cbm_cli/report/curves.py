@@ -187,10 +187,14 @@ def _draw(
 
 
 def places_of_marks(x: np.ndarray, shift: float, log: bool) -> list[int]:
-    """Return points for markers, evenly along the axis; lines with other shifts have theirs beside."""
+    """Return points for markers, evenly along the axis, which would cut those at an end.
+
+    Lines with other shifts have theirs beside.
+    """
     x = np.log(np.maximum(x, x[x > 0].min())) if log and (x > 0).any() else x
     wanted = x[0] + (np.arange(MARKS) + shift) / MARKS * (x[-1] - x[0])
-    return np.unique(np.searchsorted(x, wanted).clip(0, len(x) - 1)).tolist()
+    first, last = (1, len(x) - 2) if len(x) > 2 else (0, len(x) - 1)
+    return np.unique(np.searchsorted(x, wanted).clip(first, last)).tolist()
 
 
 def _notes(curves: Sequence[Curve], limits: Sequence[Ends], options: Options) -> list[str]:
