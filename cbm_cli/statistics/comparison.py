@@ -351,8 +351,10 @@ def compare(frame: pd.DataFrame, curve: CurveOf | None = None) -> Comparison:
     missing = kinds.sub(compared, fill_value=0).astype(int)
     left = {kind: int(missing[kind]) for kind in KINDS if kind in missing}
     chances = pd.DataFrame([chances for _, chances in lines])
-    used = runs.loc[cells["run_id"].unique()].reindex(columns=["kernel_version", "experiment"], fill_value="")
-    kernels = used.groupby(used["kernel_version"].replace("", "of 0.1.0"))["experiment"].agg(list)
+    used = frame.reindex(columns=["run_id", "kernel_version", "experiment"])
+    used = used[used["run_id"].isin(cells["run_id"])].drop_duplicates(["run_id", "kernel_version"])
+    versions = used["kernel_version"].map(text_of).replace("", "of 0.1.0")
+    kernels = used.groupby(versions)["experiment"].agg(list)
     kernels = dict(sorted(kernels.items(), key=lambda it: -len(it[1])))
     return Comparison(cells, chances, left, counts, len(unlike), kernels, curve is not None)
 
