@@ -9,7 +9,7 @@ import pytest
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report import plot_curves
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.curves import COLOURS, curves_drawing, curves_figure
+from cbm_cli.report.curves import COLOURS, curves_drawing, curves_figure, places_of_marks
 from cbm_cli.report.panels import Page, compose
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
 from cbm_cli.results import Results
@@ -546,6 +546,15 @@ def test_lines_that_hide_each_other_have_their_markers_at_other_points():
     assert not set.intersection(*places)
     assert len({line.get_linewidth() for line in means(axes)}) == 3
     assert min(mark.get_zorder() for mark in marks(axes)) > max(line.get_zorder() for line in means(axes))
+
+
+@pytest.mark.parametrize("shift", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize("log", [False, True])
+def test_no_marker_is_at_an_end_of_the_axis_which_would_cut_it(shift, log):
+    for length in (3, 4, 16, 1000):
+        places = places_of_marks(np.arange(length, dtype=float), shift, log)
+        assert 1 <= min(places) <= max(places) <= length - 2
+    assert set(places_of_marks(np.arange(2.0), shift, log)) <= {0, 1}  # of two points both are ends
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,9 @@ def _draw(
 
 
 def places_of_marks(x: np.ndarray, shift: float, log: bool) -> list[int]:
-    """Return points for markers, evenly along the axis, which would cut those at an end.
+    """Return points for markers, evenly along the axis; lines with other shifts have theirs beside.
 
-    Lines with other shifts have theirs beside.
+    The ends have none, where the axis would cut them.
     """
     x = np.log(np.maximum(x, x[x > 0].min())) if log and (x > 0).any() else x
     wanted = x[0] + (np.arange(MARKS) + shift) / MARKS * (x[-1] - x[0])
