@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cbm_cli.cli.figure import _part
+from cbm_cli.cli.figure import _drawings, _part
 from cbm_cli.grid.read import read_grid
 from cbm_cli.paper import FIGURES
 from cbm_cli.report.finals import Ranks, groups_of, ranks_of
@@ -228,6 +228,17 @@ def test_a_figure_has_the_panels_that_there_are_and_says_what_it_lacks(
     for text in (*(f"missing panel {it}" for it in missing), *reasons):
         assert text in said
     assert f"run experiments.yaml {to_run} -o" in said
+
+
+def test_a_panel_is_drawn_without_the_experiments_that_were_not_run(results, capsys):
+    calls = ["curves divergence big-divergence --title Both", "curves big-divergence --title One"]
+    (drawn,) = _drawings("11", calls, results)
+    assert [panel.title for panel in drawn.panels] == [("Both",)]
+    said = capsys.readouterr().err
+    assert f"panel 1 (Both) is not complete: {results} has no results of big-divergence\n" in said
+    assert f"missing panel 2 (One): {results} has no results of big-divergence\n" in said
+    assert "for what is missing run: " in said
+    assert f"run experiments.yaml big-divergence -o {results}" in said
 
 
 def test_figures_are_listed():

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 def figure(number: str, folder: Path, output: Path | None, **page: Any) -> None:
     """Draw figure N of the paper, 2 to 17, from the results of its experiments.
 
-    Where an experiment has not been run but its -short one has, that one is drawn. Panels without results are
-    left out, with a message. `cbm figure list` says what the figures show and which experiments they need.
+    Where an experiment has not been run but its -short one has, that one is drawn. What has no results, a
+    panel or one of its experiments, is left out, with a message. `cbm figure list` says what the figures show
+    and which experiments they need.
     """
     import yaml
 
@@ -62,15 +63,21 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawi
     lacking: dict[str, None] = {}
     for place, part in enumerate(map(_part, calls), 1):
         own = [] if part.kind == "data" else part.names
-        names = [stand_ins.get(name, name) for name in own]
+        there = [it for it in (stand_ins.get(name, name) for name in own) if it in known]
+        missing = [name for name in own if stand_ins.get(name, name) not in known]
+        panel = f"{place} ({part.options.title or part.options.metric[0]})".replace("$", "")
+        nothing = f"{folder} has no results of {', '.join(missing)}"
         try:
-            if missing := [name for name in names if name not in known]:
-                raise IncompleteError(f"{folder} has no results of {', '.join(missing)}")
-            yield draw(results, part._replace(names=names or part.names))
+            if missing and not there:
+                raise IncompleteError(nothing)
+            yield draw(results, part._replace(names=there or part.names))
         except CbmError as error:
-            panel = f"{place} ({part.options.title or part.options.metric[0]})"
-            reasons.setdefault(str(error), []).append(panel.replace("$", ""))
+            reasons.setdefault(str(error), []).append(panel)
             lacking |= dict.fromkeys(own)
+        else:
+            if missing:
+                note(f"figure {number}: panel {panel} is not complete: {nothing}")
+                lacking |= dict.fromkeys(missing)
     for reason, panels in reasons.items():
         note(f"figure {number}: missing panel {', '.join(panels)}: {reason}")
     remedy = f"run: {program()} run experiments.yaml {' '.join(lacking)} -o {folder}" if lacking else ""
@@ -79,7 +86,7 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawi
             "; ".join(filter(None, [f"figure {number}: there is no panel to draw", remedy]))
         )
     if remedy:
-        note(f"for the missing panels {remedy}")
+        note(f"for what is missing {remedy}")
 
 
 def _part(call: str) -> Any:
