@@ -70,9 +70,13 @@ class Reproduction:
         said = []
         for name in names:
             rows, cells = self.trials[name], [cell.row() for cell in self.planned[name].cells]
-            kept = [(rows["run_id"].nunique(), len(cells), "cells")]
-            kept += [(rows[unit].max(), cells[0][unit], unit) for unit in ("epochs", "updates")]
-            part = [f"{n:,.0f} of {whole:,} {unit}" for n, whole, unit in kept if whole and n < whole]
+            kept = [({rows["run_id"].nunique()}, len(cells), "cells")]
+            kept += [({*rows[unit].dropna()}, cells[0][unit], unit) for unit in ("epochs", "updates")]
+            part = [
+                f"{' and '.join(f'{n:,.0f}' for n in sorted(some))} of {whole:,} {unit}"
+                for some, whole, unit in kept
+                if whole and max(some) < whole
+            ]
             said += [f"{name}, {', '.join(part)}"] if part else []
         return "; ".join(said)
 
