@@ -63,8 +63,9 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawi
     lacking: dict[str, None] = {}
     for place, part in enumerate(map(_part, calls), 1):
         own = [] if part.kind == "data" else part.names
-        there = [it for it in (stand_ins.get(name, name) for name in own) if it in known]
-        missing = [name for name in own if stand_ins.get(name, name) not in known]
+        names = [stand_ins.get(name, name) for name in own]
+        there = [name for name in names if name in known]
+        missing = [name for name in names if name not in known]
         panel = f"{place} ({part.options.title or part.options.metric[0]})".replace("$", "")
         nothing = f"{folder} has no results of {', '.join(missing)}"
         try:
