@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from cbm_cli.execution.forecast import Span, _Cost
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, TableSpec, Trial
 from cbm_cli.results import Store
+from cbm_cli.trial.loop import run_trial
 from tests.builders import GRID, cbm, summary
 
 MODELS = {
@@ -36,18 +38,18 @@ def grid(tmp_path, monkeypatch):
     return lambda text: Path("grid.yaml").write_text(text)
 
 
-def job(kind, method, parts=None, scale="per-sample"):
+def job(kind, method, parts=None, scale="per-sample", begun=0, **changes):
     """A job of 8 rows, and a display of it in an experiment with tables of this scale."""
     settings = Settings(
         data={"name": "bars-and-stripes", "size": 2},
         learning_rate=0.1,
         updates=20,
         evaluate={"method": method, "parts": parts},
-        **MODELS[kind],
+        **MODELS[kind] | changes,
     )
     data = load("bars-and-stripes", size=2)
     data = replace(data, test=data.train[:5])
-    one = Job(Trial("test", settings, 0, 1), "run", data, (Store(Path("out/test")),))
+    one = Job(Trial("test", settings, 0, 1), "run", data, (Store(Path("out/test")),), begun=begun)
     experiment = SimpleNamespace(name="test", table=TableSpec(scale=scale))
     return one, Display(Agenda([experiment], {}, {}, {}, [one]))
 
@@ -95,6 +97,31 @@ def test_progress_has_the_scale_of_the_table_and_calls_a_trial_diverged(scale, p
     assert display.running[one.key] == (4, f"update 4, {words}")
     display.finished(one, SimpleNamespace(curve=np.array([[20, 1, np.nan]]), diverged=1234))
     assert display.latest.endswith("trial 0: diverged at update 1,234")
+
+
+def test_pretraining_is_named_and_counts_as_work(monkeypatch):
+    one, display = job("dbm", None, batch=2, pretraining={"epochs": 5})
+    before = 2 * 5 * 4  # layers, epochs and batches
+    made = []
+    run_trial(one.trial, one.data, report=lambda update, value: made.append(update))
+    assert made == sorted(made)
+    assert {before // 2, before} <= {*made}  # each layer ends with a report
+    assert made[-1] > before
+    monkeypatch.setattr(display, "started", time.monotonic() - 60)
+    display.listen(*one.key, (before + 20) // 2, np.nan)
+    assert "pre-training, update" in display._status()
+    assert "1 min 00 s left" in display._status()
+    display.listen(*one.key, before + 3, np.nan)
+    assert "update 3" in display._status()
+    assert "pre-training" not in display._status()
+
+
+def test_work_of_earlier_runs_does_not_shorten_the_time_left(monkeypatch):
+    one, display = job("rbm", None, begun=10)
+    monkeypatch.setattr(display, "started", time.monotonic() - 60)
+    assert "left" not in display._status()
+    display.listen(*one.key, 15, np.nan)
+    assert "1 min 00 s left" in display._status()
 
 
 def test_half_of_an_odd_width_is_said_to_round_down_once(grid):

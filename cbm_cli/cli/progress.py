@@ -30,7 +30,9 @@ class Display:
         self.jobs = {job.key: job for job in agenda.jobs}
         self.scales = {experiment.name: experiment.table.scale for experiment in agenda.experiments}
         self.total, self.done = len(agenda.jobs), 0
-        self.running: dict[tuple[str, int], tuple[int, str]] = {}  # update, and a description
+        self.before = sum(_share(job, job.begun) for job in agenda.jobs)  # of earlier runs, in trials
+        self.gained = 0.0  # of finished trials, in this run
+        self.running: dict[tuple[str, int], tuple[int, str]] = {}  # updates made, and a description
         self.latest = ""
         self.started = self.printed = time.monotonic()
         self.console = Console(stderr=True, markup=False, emoji=False)
@@ -46,15 +48,18 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self.live.stop()
 
-    def listen(self, run_id: str, number: int, update: int, value: float) -> None:
-        """Note the update of a running trial, and the first value of its latest evaluation."""
-        words = self._value(self.jobs[run_id, number], value)
-        self.running[run_id, number] = update, f"update {update:,}" + (f", {words}" if words else "")
+    def listen(self, run_id: str, number: int, made: int, value: float) -> None:
+        """Note the updates of a running trial, and the first value of its latest evaluation."""
+        job = self.jobs[run_id, number]
+        before, words = job.pretraining_updates, self._value(job, value)
+        where = f"update {made - before:,}" if made >= before else f"pre-training, update {made:,}"
+        self.running[run_id, number] = made, where + (f", {words}" if words else "")
         self._print_now_and_then()
 
     def finished(self, job: Job, outcome: Outcome) -> None:
         """Note a finished trial."""
         self.done += 1
+        self.gained += 1 - _share(job, job.begun)
         self.running.pop(job.key, None)
         words = self._value(job, outcome.curve[-1, 2] if outcome.curve.shape[1] > 2 else math.nan)
         if outcome.diverged is not None:
@@ -84,14 +89,15 @@ class Display:
             self.printed = time.monotonic()
             self.console.print(self._status(), highlight=False, soft_wrap=True)
 
-    def _share(self) -> float:
-        """Share of the work that is done; running trials count by their updates."""
-        parts = (min(where[0] / self.jobs[key].updates, 1) for key, where in list(self.running.items()))
-        return (self.done + sum(parts)) / max(self.total, 1)
+    def _work(self) -> tuple[float, float]:
+        """The work of this run, and what is left, in trials; running trials count by their updates."""
+        running = [(self.jobs[key], made) for key, (made, _) in list(self.running.items())]
+        gained = self.gained + sum(_share(job, made) - _share(job, job.begun) for job, made in running)
+        return gained, self.total - self.before - gained
 
     def _status(self) -> str:
-        elapsed, share = time.monotonic() - self.started, self._share()
-        ahead = f", {duration(elapsed / share * (1 - share))} left" if share > 0.005 else ""
+        elapsed, (gained, left) = time.monotonic() - self.started, self._work()
+        ahead = f", {duration(elapsed / gained * left)} left" if gained > 0.005 * (gained + left) else ""
         latest = self.latest or next((self._running(key) for key in list(self.running)), "")
         done = f"{self.done:,} of {self.total:,} trials, {duration(elapsed)}{ahead}"
         return harmless(f"{done}; {latest}".rstrip("; "))
@@ -101,6 +107,11 @@ class Display:
 
     def _lines(self) -> Group:
         head = Table.grid(padding=(0, 1))
-        head.add_row(ProgressBar(1.0, self._share(), width=30), self._status())
+        head.add_row(ProgressBar(max(self.total, 1), self.total - self._work()[1], width=30), self._status())
         running = (Text(f"  {self._running(key)}", no_wrap=True) for key in [*self.running][-SHOWN:])
         return Group(head, *running)
+
+
+def _share(job: Job, made: int) -> float:
+    """Share of a trial's updates, those of pre-training included, that are made."""
+    return min(made / (job.pretraining_updates + job.updates), 1)

@@ -23,7 +23,7 @@ from cbm_cli.execution.worker import GROUP, Failure, Result, Task, serve, stretc
 from cbm_cli.results import Progress
 from cbm_cli.text import duration
 
-Listener = Callable[[str, int, int, float], None]  # run-id, trial number, update, latest value
+Listener = Callable[[str, int, int, float], None]  # run-id, trial number, updates made, latest value
 Say = Callable[[str], None]  # gets messages for the user
 PATIENCE = 4.0  # seconds that stopped trials have to return
 STALL = 600.0  # seconds without an answer after which a worker is given up

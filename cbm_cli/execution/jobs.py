@@ -13,6 +13,7 @@ from cbm_cli.execution.starts import FileStarts, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Trial
 from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.trial.checks import check
+from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import total_updates
 
 MANY = 1000  # trials of an experiment whose small ones are kept in archives
@@ -32,6 +33,7 @@ class Job:
     course: str = ""  # the run-id without the length of training, which shorter and longer trainings share
     start: Start | None = None  # the machine that it starts from, if any
     end: Path | None = None  # of a shorter trial, to continue from
+    begun: int = 0  # updates that earlier runs have made, those of pre-training included
 
     @property
     def key(self) -> Key:
@@ -78,6 +80,11 @@ class Job:
     def updates(self) -> int:
         """Length of the whole training."""
         return total_updates(self.trial.settings, self.data)
+
+    @property
+    def pretraining_updates(self) -> int:
+        """Length of pre-training, all layers together."""
+        return self.stages * updates_of_layer(self.trial.settings, self.data)
 
     @property
     def title(self) -> str:
@@ -296,17 +303,20 @@ def _counted(job: Job, agenda: Agenda) -> Job:
     """Count a job by what it continues from; without the files that cannot be read, which are removed."""
     for kind, path in job.left.items():
         try:
-            if read_progress(path, job.digest) is not None:
+            if (found := read_progress(path, job.digest)) is not None:
                 setattr(agenda, kind, getattr(agenda, kind) + 1)
-                return job
+                before = found.stage * updates_of_layer(job.trial.settings, job.data)
+                return replace(job, begun=before + found.update)
         except CbmError as error:
             agenda.damaged.append(str(error))
             job = replace(job, end=None) if path == job.end else job
             if path.is_file():  # not in an archive
                 path.unlink()
     agenda.started += job.start is not None
-    agenda.resumed += job.layers is not None
-    return job
+    if job.layers is None:
+        return job
+    agenda.resumed += 1
+    return replace(job, begun=job.pretraining_updates)
 
 
 class _Finished:

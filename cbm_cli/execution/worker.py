@@ -36,7 +36,7 @@ class Failure:
 
 
 Result = Outcome | Progress | Failure
-Report = Callable[[int, float], None]  # called with the update and the latest value of a trial
+Report = Callable[[int, float], None]  # called with the updates made and the latest value of a trial
 # A trial, its run-id, the digest of its data, its progress so far, and texts of a user's own recorders
 Task = tuple[Trial, str, str, Progress | None, dict[str, str]]
 
@@ -77,8 +77,8 @@ def run_packet(
 ) -> Iterator[tuple[tuple[str, int], Result]]:
     """Run trials for about GROUP seconds, at least a stretch of the first; yield their keys and results.
 
-    ``tell`` gets the reports: run-id, trial number, update and value, or nothing as a sign of life. Trials
-    that are not yielded were not begun.
+    ``tell`` gets the reports: run-id, trial number, updates made and value, or nothing as a sign of life.
+    Trials that are not yielded were not begun.
     """
     began, alive = time.monotonic(), now_and_then(tell, ALIVE_EVERY)
 

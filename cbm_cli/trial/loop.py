@@ -33,10 +33,11 @@ def run_trial(
     """Train and evaluate one machine to the end of its trial, or until it is paused.
 
     A trial that resumes from the Progress of a paused call (``since``, changed in place), in this process or
-    another, ends in the same bytes as one that was never stopped. ``report`` gets the update and the latest
-    value (nats per sample) after every call of a kernel; ``should_pause`` is asked between them, about every
-    half second; ``should_stop`` (by default the same) within a long evaluation, which starts again when the
-    trial resumes. ``recorders`` are the user's, by their names in the settings.
+    another, ends in the same bytes as one that was never stopped. ``report`` gets the number of updates made,
+    those of pre-training included, and the latest value (nats per sample) after every call of a kernel.
+    ``should_pause`` is asked between them, about every half second; ``should_stop`` (by default the same)
+    within a long evaluation, which starts again when the trial resumes. ``recorders`` are the user's, by
+    their names in the settings.
     """
     with one_thread():
         return _Course(trial, data, recorders).run(since, report, should_pause, should_stop or should_pause)
@@ -92,7 +93,7 @@ class _Course:
         while not should_pause():
             if not self.pretraining.is_done(now):
                 self._pretrain(now)
-                report(now.update, np.nan)
+                report(self._made(now), np.nan)
                 continue
             if now.update == self._next_station(now):
                 before = now.copy()
@@ -105,13 +106,17 @@ class _Course:
                     now.seconds = earlier + time.perf_counter() - began
                     return self._outcome(now, None if finite else now.update, before)
             self._train(now)
-            report(now.update, now.curve[-1][2] if self.learner.columns else np.nan)
+            report(self._made(now), now.curve[-1][2] if self.learner.columns else np.nan)
         now.seconds = earlier + time.perf_counter() - began
         return now
 
     def _next_station(self, now: Progress) -> int:
         """The update of the next evaluation: at regular intervals, and after the last update."""
         return min(len(now.curve) * self.every, self.last)
+
+    def _made(self, now: Progress) -> int:
+        """The number of updates made, those of pre-training included."""
+        return now.stage * self.pretraining.updates + now.update
 
     def _first_state(self, now: Progress) -> State:
         """The state before the first update, of pre-training or after it."""

@@ -42,6 +42,7 @@ class LayerTraining:
         self.settings, self.data, self.seed = settings, data, seed
         self.sizes = layout_of(settings, data).sizes
         self.stages = len(self.sizes) - 1 if settings.pretraining.epochs else 0
+        self.updates = updates_of_layer(settings, data)
         self._stage: tuple[int, Stage] | None = None
 
     def is_done(self, now: Progress) -> bool:
@@ -107,6 +108,11 @@ class LayerTraining:
             ]
             rows, levels = np.round(_LEVELS * np.concatenate(means)).astype(np.uint8), _LEVELS
         return Dataset(f"layer {now.stage} of {self.data.name}", rows, levels=levels)
+
+
+def updates_of_layer(settings: Settings, data: Dataset) -> int:
+    """Return the number of updates that pre-train one layer, which is the same for all; 0 without it."""
+    return total_updates(_settings_of(settings, 0, 1), data) if settings.pretraining.epochs else 0
 
 
 def pretraining_facts(settings: Settings) -> dict | None:
