@@ -93,7 +93,7 @@ def test_trainings_of_two_lengths_are_not_compared_and_both_have_to_be_as_stated
     pairs = pairs_of(finding, finding["checks"][0], runs)
     assert len(pairs) == 8
     assert all(one.split()[0] == other.split()[0] for one, other in pairs)
-    evidence = [Evidence(0, *pair, -90, -91, 6, 0.03, int(pair[0].startswith("300"))) for pair in pairs]
+    evidence = [Evidence(0, *pair, -90, -91, 6, 0.03, int(pair[0].startswith("300")), True) for pair in pairs]
     assert Judged(finding, evidence).verdict == "undecided"
     assert Judged(finding, [one for one in evidence if one.outcome]).verdict == "reproduced"
 
@@ -147,6 +147,9 @@ def test_few_trials_or_a_part_of_the_runs_decide_nothing(tmp_path):
     name = "moving-average-prevents-divergence"
     few = judged(made(tmp_path / "few", "no-moving-average", figure_8(DIVERGING), trials=5))[name]
     assert (few.verdict, few.trials) == ("undecided", "5")
+    assert [few.record()[name] for name in ("as_stated", "means_agree", "compared")] == [0, 4, 4]
+    other = judged(made(tmp_path / "other", "no-moving-average", figure_8({}), trials=5))[name]
+    assert [other.record()[name] for name in ("as_stated", "means_agree", "compared")] == [0, 2, 4]
     part = made(
         tmp_path / "part", "no-moving-average", figure_8(DIVERGING), chosen=lambda it: "aa" in it["offsets"]
     )
@@ -237,7 +240,9 @@ def test_the_command_lists_all_and_tells_what_was_not_run(tmp_path):
         f"{len(findings())} findings of prose and figures: 3 reproduced, 4 confirmed, 0 contradicted, "
         f"0 undecided, {len(findings()) - 7} not run."
     )
-    assert re.search(r"data-mean-needs-no-average +6\.5, figure 8 \(b\) +reproduced +1 of 1 +6\n", text)
+    assert re.search(
+        r"data-mean-needs-no-average +6\.5, figure 8 \(b\) +reproduced +1 of 1 +1 of 1 +6\n", text
+    )
     assert "Not run, of experiments.yaml: standard-methods-bars, " in text
     records = json.loads(cbm("compare", tmp_path, "--findings", "-f", "json").stdout)["cells"]
     assert {one["verdict"] for one in records} <= {*VERDICTS}

@@ -129,7 +129,9 @@ def test_findings_on_the_experiments_of_the_page_are_listed_and_others_counted(m
         finding = {"name": "n", "place": "6.1, <i>figure</i>", "says": f"{EVIL} in {experiment}."}
         finding |= {"experiments": [experiment], "comparisons": 1}
         finding["checks"] = [{"cell": {"offsets": "00"}, "below": 1}]
-        return Judged(finding, [Evidence(0, "run", "1", 0.5, 1.0, 6, 0.03, outcome) for outcome in outcomes])
+        return Judged(
+            finding, [Evidence(0, "run", "1", 0.5, 1.0, 6, 0.03, outcome, True) for outcome in outcomes]
+        )
 
     found = [judged("bars", [1]), judged("bars", []), judged("wild", [-1]), judged("divergence", [])]
     monkeypatch.setattr("cbm_cli.report.page.check_findings", lambda results: found)

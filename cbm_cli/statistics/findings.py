@@ -40,6 +40,7 @@ class Evidence:
     n: int  # pairs of trials
     p_value: float
     outcome: int  # 1: as the paper states, -1: significantly the opposite, 0: neither
+    means_agree: bool  # whether the means are as the paper states, significantly or not
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class Judged:
             "verdict": self.verdict,
             "as_stated": sum(one.outcome == 1 for one in self.evidence),
             "opposite": sum(one.outcome == -1 for one in self.evidence),
+            "means_agree": sum(one.means_agree for one in self.evidence),
             "compared": len(self.evidence),
             "needed": self.needed,
             "trials": self.trials,
@@ -152,7 +154,8 @@ def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, results: Results)
         from cbm_cli.statistics.claims import NEAR, largest_difference  # SciPy takes time to import
 
         difference = largest_difference(finding["claim"])
-        yield Evidence(0, "", "", difference, 0.0, 0, math.nan, 1 if difference < NEAR else -1)
+        agree = difference < NEAR
+        yield Evidence(0, "", "", difference, 0.0, 0, math.nan, 1 if agree else -1, agree)
         return
     frame = known[known["experiment"].isin(finding["experiments"])]
     for i, statement in enumerate(finding["checks"]):
@@ -287,15 +290,18 @@ def _tested(
     b = {trial: statement.get("factor", 1) * value for trial, value in b.items()}
     test, shared = signed_rank(a, b), sorted(a.keys() & b.keys())
     value, other = (_finite_mean([side[trial] for trial in shared]) for side in (a, b))
+    if "like" in statement:
+        agree = abs(value - other) <= statement["within"]
+    else:
+        agree = value > other if "above" in statement else value < other
     outcome = 0
     if test.powered(ALPHA):
         differs = int(np.sign(test.effect_size)) if test.p_value < ALPHA else 0
         if "like" in statement:
-            near = abs(value - other) <= statement["within"]
-            outcome = 1 if near else -1 if differs else 0
+            outcome = 1 if agree else -1 if differs else 0
         else:
             outcome = differs if "above" in statement else -differs
-    return Evidence(number, *names, value, other, test.n_pairs, test.p_value, outcome)
+    return Evidence(number, *names, value, other, test.n_pairs, test.p_value, outcome, agree)
 
 
 def _finite_mean(values: Sequence[float]) -> float:
@@ -313,15 +319,20 @@ def count_findings(judged: Sequence[Judged]) -> str:
 def findings_document(judged: Sequence[Judged]) -> Document:
     """Return the findings to print: their verdicts, then what those that were run rest on."""
     records = [one.record() for one in judged]
-    header = [*map(Label.of, ("Finding", "paper", "verdict", "as stated", "trials"))]
+    header = [*map(Label.of, ("Finding", "paper", "verdict", "as stated", "by means", "trials"))]
     rows = [
-        [one["name"], one["place"], one["verdict"], f"{one['as_stated']} of {one['compared']}", one["trials"]]
+        [
+            *(one[name] for name in ("name", "place", "verdict")),
+            *(f"{one[name]} of {one['compared']}" for name in ("as_stated", "means_agree")),
+            one["trials"],
+        ]
         for one in records
     ]
     left = dict.fromkeys(name for one in judged if not one.evidence for name in one.finding["experiments"])
     notes = [
         "as stated: how many comparisons are significantly as the paper states (signed-rank test, "
-        f"α = {ALPHA:g}, {FEWEST_PAIRS} trials or more). contradicted: too many are significantly opposite. "
+        f"α = {ALPHA:g}, {FEWEST_PAIRS} trials or more); by means: how many have means as the paper states, "
+        "significantly or not. contradicted: too many are significantly opposite. "
         "undecided: neither, or too few trials or comparisons were run. confirmed: proved in the paper, and "
         "its equations agree on a random machine.",
         *(f"{one['name']}: {one['says']} {one['numbers']}." for one in records if one["compared"]),

@@ -30,6 +30,7 @@ DOCS = HERE.parent
 MOMENTS = {"_max": "maximum", "_min": "minimum", "_final": "final value"}  # endings of columns
 PARTS = ("train_", "valid_", "test_")  # beginnings
 NORMS = ("weight_norm_final", "visible_bias_norm_final", "hidden_bias_norm_final")
+COUNTS = {"as stated": "as_stated", "by means": "means_agree"}  # of comparisons, in findings
 Page = list[str]  # blocks of Markdown
 
 
@@ -186,7 +187,7 @@ class Reproduction:
             _markdown(["Figure", "experiments", "run", "findings"], self._figure_rows(pages)),
             "## Findings",
             f"What the paper states in prose and figures, checked by `cbm compare --findings`. {judged}",
-            _markdown(["Finding", "paper", "verdict", "as stated", "trials"], self._finding_rows()),
+            _markdown(["Finding", "paper", "verdict", *COUNTS, "trials"], self._finding_rows()),
             "## Open disagreements",
             *self._open(),
             "## Hours spent, and what the rest takes",
@@ -210,8 +211,9 @@ class Reproduction:
     def _finding_rows(self) -> Iterator[Sequence[str]]:
         for one in self.judged:
             record = one.record()
-            stated = f"{record['as_stated']} of {record['compared']}" if record["compared"] else "–"
-            yield record["says"], record["place"], record["verdict"], stated, record["trials"]
+            counts = (f"{record[name]} of {record['compared']}" for name in COUNTS.values())
+            counts = counts if record["compared"] else "–" * len(COUNTS)
+            yield record["says"], record["place"], record["verdict"], *counts, record["trials"]
 
     def _open(self) -> Iterator[str]:
         yield self.texts["open"].strip()
