@@ -18,6 +18,7 @@ from cbm_cli.cli.watch import WIDTH, sparkline
 from cbm_cli.datasets.sources import SOURCES
 from cbm_cli.execution import make_agenda
 from cbm_cli.grid.read import read_grid
+from cbm_cli.results.activity import _share
 from cbm_cli.trial.loop import run_trial
 from tests.builders import GRID, cbm, grid_text
 
@@ -33,8 +34,11 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def running(folder):
-    """Results of 8 trials, as if a run had begun a minute ago: one trial has made 60 of its 100 updates."""
+def running(folder, request):
+    """Results of 8 trials, as if a run had begun a minute ago: one trial has made 60 of its 100 updates.
+
+    A parameter is how many seconds it has taken, in earlier runs, too.
+    """
     for path in (folder / "bars" / "trials").glob("*_dd-b-s_PT-4_*/trial-001.*"):
         path.unlink()
     experiments = read_grid(folder.parent / "grid.yaml").select()
@@ -43,6 +47,7 @@ def running(folder):
     while progress is None or progress.update < 60:
         calls = iter((False, True))
         progress = run_trial(job.trial, job.data, progress, should_pause=lambda calls=calls: next(calls))
+    progress.seconds = getattr(request, "param", progress.seconds)
     job.stores[0].write_progress(*job.key, progress)
     (folder / ".lock").write_text("process 7 on else where")
     os.utime(folder / ".lock", ns=(time.time_ns() - MINUTE,) * 2)
@@ -68,6 +73,30 @@ def test_a_frame_says_what_is_done_running_and_left(running, folder):
         path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()
     }
     assert after == before
+
+
+@pytest.mark.parametrize(("running", "own"), [(30.0, 1), (60.0, 1), (180.0, 1 / 3)], indirect=["running"])
+def test_work_of_earlier_runs_is_not_in_the_rate(running, folder, own):
+    text = cbm("watch", folder, "bars", "--once").stdout
+    rate = float(re.search(r"([\d.]+) trials per minute", text)[1])
+    assert rate == pytest.approx(7 + own * running.update / 100, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("length", "stage", "update", "epoch", "share"),
+    [
+        ({"updates": 200, "pretraining_epochs": 0}, 0, 50, 5, 0.25),
+        ({"updates": 200, "pretraining_epochs": 5}, 1, 50, 0, 0),
+        ({"updates": 200, "pretraining_epochs": 5}, 2, 50, 5, 0.25),
+        ({"epochs": 20, "pretraining_epochs": 0}, 0, 50, 5, 0.25),
+        ({"epochs": 20, "pretraining_epochs": 10}, 1, 50, 0, 0.25),
+        ({"epochs": 20, "pretraining_epochs": 10}, 2, 50, 5, 0.625),
+    ],
+)
+def test_pretraining_is_a_part_of_a_trial(length, stage, update, epoch, share):
+    state = {"stage": np.array(stage), "update": np.array(update)}
+    curve = np.array([[0.0, 0.0, -9.0], [50.0, epoch, -8.0]])
+    assert _share({"model_hidden": "4-3"} | length, state, curve) == share
 
 
 def test_finished_and_abandoned_results_say_so(running, folder, monkeypatch):

@@ -1,10 +1,13 @@
 """How far the trials of an experiment are, looked at again and again while a run writes them."""
 
+import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
 
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
@@ -31,6 +34,8 @@ class CellActivity(NamedTuple):
     changed: int  # when something of it was last written, in nanoseconds
     curve: Sequence[float]  # first metric of its newest trial, one value per evaluation
     update: int  # which the curve has reached
+    shares: float  # of the running trials that are done, summed
+    made: float  # trials that this run has made, running ones in part
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,6 @@ class Activity:
     planned: int  # trials of each cell
     metric: str  # of the curves; empty until a trial is finished
     cells: list[CellActivity]
-    new: int  # trials that this run has finished
-    shares: float  # of the running trials that are done, summed
 
     @property
     def finished(self) -> int:
@@ -52,13 +55,12 @@ class Activity:
     @property
     def made(self) -> float:
         """Trials that this run has made, running ones in part."""
-        return self.new + self.shares
+        return sum(cell.made for cell in self.cells)
 
     @property
     def left(self) -> float:
         """Trials that this run still has to make."""
-        failed = sum(cell.failed for cell in self.cells)
-        return max(self.trials - self.finished - failed - self.shares, 0)
+        return max(self.trials - sum(cell.finished + cell.failed + cell.shares for cell in self.cells), 0)
 
     @property
     def trials(self) -> int:
@@ -87,37 +89,42 @@ class Watched:
     def look(self, since: int) -> Activity:
         """Return how far the experiment is; ``since``: when the run began, in nanoseconds."""
         manifest = self.store.manifest()
-        axes, cells, new, shares = axes_of(manifest), [], 0, 0.0
-        for cell in {cell["run_id"]: cell for cell in manifest["cells"]}.values():
-            found, share = self._cell(cell, " ".join(text_of(cell.get(axis)) or "-" for axis in axes), since)
-            cells.append(found)
-            new, shares = new + len(self.store.finished_since(cell["run_id"], since)), shares + share
-        return Activity(self.store.experiment, manifest["trials"], self._metric, cells, new, shares)
+        axes = axes_of(manifest)
+        cells = [
+            self._cell(cell, " ".join(text_of(cell.get(axis)) or "-" for axis in axes), since)
+            for cell in {cell["run_id"]: cell for cell in manifest["cells"]}.values()
+        ]
+        return Activity(self.store.experiment, manifest["trials"], self._metric, cells)
 
-    def _cell(self, cell: dict[str, Any], title: str, since: int) -> tuple[CellActivity, float]:
-        """Return how far a cell is, and the sum of the shares of its running trials."""
-        run_id, store = cell["run_id"], self.store
+    def _cell(self, cell: dict[str, Any], title: str, since: int) -> CellActivity:
+        """Return how far a cell is."""
+        run_id, store, elapsed = cell["run_id"], self.store, (time.time_ns() - since) / 1e9
         finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
         curve, shares, running, changed = [], 0.0, 0, store.changed(run_id) if finished else 0
+        made = float(len(store.finished_since(run_id, since)))
         if finished:
             curve = self._finished_curve(run_id, max(finished))
         for number in sorted(interrupted):
             path = store.state_path(run_id, number)
             try:
-                written, state = path.stat().st_mtime_ns, read_npz(path, {"update", "curve"})
+                written, state = (
+                    path.stat().st_mtime_ns,
+                    read_npz(path, {"update", "curve", "seconds", "stage"}),
+                )
             except (OSError, CbmError):  # it has just finished
                 continue
             if written >= since:
                 rows = state["curve"].reshape(len(state["curve"]), -1)
-                epoch = rows[-1, 1] if rows.size else 0
-                share = state["update"] / cell["updates"] if cell.get("updates") else epoch / cell["epochs"]
-                shares, running, changed = shares + min(float(share), 1), running + 1, max(changed, written)
+                share, running, changed = _share(cell, state, rows), running + 1, max(changed, written)
+                shares += share
+                # The progress that is older than this run was made by earlier ones.
+                made += share * min(1, elapsed / max(float(state["seconds"]), 1e-9))
                 if rows.shape[1] > 2:
                     curve = rows[:, [0, 2]].tolist()
         diverged = sum(self._has_diverged(run_id, number) for number in finished)
         counts = len(finished), diverged, len(failed), running
         updates, values = zip(*curve, strict=True) if curve else ((0,), ())
-        return CellActivity(title, *counts, changed, values, int(updates[-1])), shares
+        return CellActivity(title, *counts, changed, values, int(updates[-1]), shares, made)
 
     def _has_diverged(self, run_id: str, number: int) -> bool:
         if (run_id, number) not in self._diverged:
@@ -139,3 +146,13 @@ class Watched:
                 frame.iloc[:, [0, 2]].values.tolist() if len(frame.columns) > 2 else []
             )
         return self._curves[run_id, number]
+
+
+def _share(cell: dict[str, Any], state: dict[str, NDArray], rows: NDArray) -> float:
+    """Share of a running trial that is done: by epochs, or by updates, of which pre-training has none."""
+    stage, layers = int(state["stage"]), len(text_of(cell.get("model_hidden")).split("-"))
+    before = cell.get("pretraining_epochs") or 0  # epochs of each layer
+    if cell.get("updates"):
+        return 0.0 if before and stage < layers else min(int(state["update"]) / cell["updates"], 1)
+    epochs = stage * before + (rows[-1, 1] if rows.size else 0)
+    return min(float(epochs) / (layers * before + cell["epochs"]), 1)
