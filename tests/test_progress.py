@@ -124,6 +124,18 @@ def test_work_of_earlier_runs_does_not_shorten_the_time_left(monkeypatch):
     assert "1 min 00 s left" in display._status()
 
 
+def test_the_time_left_is_that_of_the_latest_rate(monkeypatch):
+    one, display = job("rbm", None)
+    display.started, now = 0, 0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    for update in range(21):  # at half the speed after update 5
+        now = 10 * update if update <= 5 else 50 + 20 * (update - 5)
+        display.listen(*one.key, update, np.nan)
+        said = display._status()
+        if 8 < update < 18:
+            assert f"{20 * (20 - update) // 60} min {20 * (20 - update) % 60:02} s left" in said
+
+
 def test_half_of_an_odd_width_is_said_to_round_down_once(grid):
     for width in (5, 6):
         np.savez(f"w{width}.npz", train=np.eye(width, dtype=np.uint8), valid=np.eye(width, dtype=np.uint8))

@@ -18,7 +18,8 @@ from cbm_cli.cli.watch import WIDTH, sparkline
 from cbm_cli.datasets.sources import SOURCES
 from cbm_cli.execution import make_agenda
 from cbm_cli.grid.read import read_grid
-from cbm_cli.results.activity import _share
+from cbm_cli.results import Store
+from cbm_cli.results.activity import Watched
 from cbm_cli.trial.loop import run_trial
 from tests.builders import GRID, cbm, grid_text
 
@@ -82,21 +83,14 @@ def test_work_of_earlier_runs_is_not_in_the_rate(running, folder, own):
     assert rate == pytest.approx(7 + own * running.update / 100, rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("length", "stage", "update", "epoch", "share"),
-    [
-        ({"updates": 200, "pretraining_epochs": 0}, 0, 50, 5, 0.25),
-        ({"updates": 200, "pretraining_epochs": 5}, 1, 50, 0, 0),
-        ({"updates": 200, "pretraining_epochs": 5}, 2, 50, 5, 0.25),
-        ({"epochs": 20, "pretraining_epochs": 0}, 0, 50, 5, 0.25),
-        ({"epochs": 20, "pretraining_epochs": 10}, 1, 50, 0, 0.25),
-        ({"epochs": 20, "pretraining_epochs": 10}, 2, 50, 5, 0.625),
-    ],
-)
-def test_pretraining_is_a_part_of_a_trial(length, stage, update, epoch, share):
-    state = {"stage": np.array(stage), "update": np.array(update)}
-    curve = np.array([[0.0, 0.0, -9.0], [50.0, epoch, -8.0]])
-    assert _share({"model_hidden": "4-3"} | length, state, curve) == share
+def test_pretraining_is_no_part_of_a_trial(running, folder):
+    store, shares = Store(folder / "bars"), []
+    (path,) = (folder / "bars" / "trials").glob("*/*.state.npz")
+    for update, curve in [(90, []), (0, [[0, 0, -9]]), (50, [[0, 0, -9]])]:
+        running.update, running.curve = update, curve
+        store.write_progress(path.parent.name, 1, running)
+        shares += [cell.shares for cell in Watched(store).look(0).cells if cell.running]
+    assert shares == [0, 0, 0.5]
 
 
 def test_finished_and_abandoned_results_say_so(running, folder, monkeypatch):

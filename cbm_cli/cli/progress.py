@@ -32,6 +32,7 @@ class Display:
         self.total, self.done = len(agenda.jobs), 0
         self.before = sum(_share(job, job.begun) for job in agenda.jobs)  # of earlier runs, in trials
         self.gained = 0.0  # of finished trials, in this run
+        self.marks = [(0.0, 0.0)]  # seconds and work of this run, now and then
         self.running: dict[tuple[str, int], tuple[int, str]] = {}  # updates made, and a description
         self.latest = ""
         self.started = self.printed = time.monotonic()
@@ -95,9 +96,21 @@ class Display:
         gained = self.gained + sum(_share(job, made) - _share(job, job.begun) for job, made in running)
         return gained, self.total - self.before - gained
 
+    def _seconds_left(self, elapsed: float) -> float | None:
+        """Seconds left at the rate of the second half of the time, as later work may be slower."""
+        gained, left = self._work()
+        if elapsed > 1.01 * self.marks[-1][0]:
+            self.marks.append((elapsed, gained))
+        while self.marks[1:] and self.marks[1][0] <= elapsed / 2:
+            del self.marks[0]
+        then, before = self.marks[0]
+        known = gained > max(before, 0.005 * (gained + left))
+        return (elapsed - then) / (gained - before) * left if known else None
+
     def _status(self) -> str:
-        elapsed, (gained, left) = time.monotonic() - self.started, self._work()
-        ahead = f", {duration(elapsed / gained * left)} left" if gained > 0.005 * (gained + left) else ""
+        elapsed = time.monotonic() - self.started
+        left = self._seconds_left(elapsed)
+        ahead = "" if left is None else f", {duration(left)} left"
         latest = self.latest or next((self._running(key) for key in list(self.running)), "")
         done = f"{self.done:,} of {self.total:,} trials, {duration(elapsed)}{ahead}"
         return harmless(f"{done}; {latest}".rstrip("; "))

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
-
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.results.inventory import axes_of
@@ -107,19 +105,21 @@ class Watched:
         for number in sorted(interrupted):
             path = store.state_path(run_id, number)
             try:
-                written, state = (
-                    path.stat().st_mtime_ns,
-                    read_npz(path, {"update", "curve", "seconds", "stage"}),
-                )
+                written = path.stat().st_mtime_ns
+                state = read_npz(path, {"update", "curve", "seconds"})
             except (OSError, CbmError):  # it has just finished
                 continue
             if written >= since:
-                rows = state["curve"].reshape(len(state["curve"]), -1)
-                share, running, changed = _share(cell, state, rows), running + 1, max(changed, written)
-                shares += share
+                rows = state["curve"]
+                share = 0.0  # in pre-training, before the first evaluation
+                if rows.size and cell.get("updates"):
+                    share = min(int(state["update"]) / cell["updates"], 1)
+                elif rows.size:
+                    share = min(float(rows[-1, 1]) / cell["epochs"], 1)
+                shares, running, changed = shares + share, running + 1, max(changed, written)
                 # The progress that is older than this run was made by earlier ones.
                 made += share * min(1, elapsed / max(float(state["seconds"]), 1e-9))
-                if rows.shape[1] > 2:
+                if rows.size and rows.shape[1] > 2:
                     curve = rows[:, [0, 2]].tolist()
         diverged = sum(self._has_diverged(run_id, number) for number in finished)
         counts = len(finished), diverged, len(failed), running
@@ -146,13 +146,3 @@ class Watched:
                 frame.iloc[:, [0, 2]].values.tolist() if len(frame.columns) > 2 else []
             )
         return self._curves[run_id, number]
-
-
-def _share(cell: dict[str, Any], state: dict[str, NDArray], rows: NDArray) -> float:
-    """Share of a running trial that is done: by epochs, or by updates, of which pre-training has none."""
-    stage, layers = int(state["stage"]), len(text_of(cell.get("model_hidden")).split("-"))
-    before = cell.get("pretraining_epochs") or 0  # epochs of each layer
-    if cell.get("updates"):
-        return 0.0 if before and stage < layers else min(int(state["update"]) / cell["updates"], 1)
-    epochs = stage * before + (rows[-1, 1] if rows.size else 0)
-    return min(float(epochs) / (layers * before + cell["epochs"]), 1)
