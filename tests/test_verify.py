@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -332,3 +333,12 @@ def test_experiments_that_start_from_each_other_are_refused(everything, monkeypa
     monkeypatch.setattr(Store, "manifest", twisted)
     with pytest.raises(CbmError, match="starts from an experiment that starts from it"):
         verifying._experiment(Results(Path("out")), "bars")
+
+
+@pytest.mark.parametrize("command", ["verify", "evaluate"])
+def test_results_without_a_finished_trial_are_incomplete(bars, command):
+    bars()
+    for name in ("trials", "recent", "summary.csv"):
+        path = Path("out/bars") / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    assert "bars: no trial is finished yet" in cbm(command, "out", code=3).stderr

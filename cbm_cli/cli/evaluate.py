@@ -124,9 +124,11 @@ def _evaluate_results(folder: Path, experiments: tuple[str, ...], how: Method, a
             say(f"{experiment}: means over trials")
             _print_means(store, evaluated)
         _note_others(store, found)
-        if evaluated or as_json or not found:
+        if not found:
+            note(f"{experiment}: no trial is finished yet; start with: cbm run")
+        elif evaluated or as_json:
             note(f"{store.folder / 'summary.csv'}: columns added")
-        whole = whole and not any(one.problem for one in found)
+        whole = whole and bool(found) and not any(one.problem for one in found)
     if not whole:
         raise SystemExit(IncompleteError.exit_code)
 

@@ -65,6 +65,8 @@ def verify(
 
     names, workers = experiments or folder.require_experiments(), cores() if jobs is None else jobs
     verify_trials(folder, names, choose, tell, workers=workers, seed=seed, code=not no_code, announce=note)
+    if not found:
+        raise IncompleteError(f"{', '.join(names)}: no trial is finished yet; start with: cbm run")
     note(f"{count(found.total(), 'trial')}: " + ", ".join(f"{n:,} {what}" for what, n in found.items()))
     if found[DIFFERENT] or found[DAMAGED]:
         raise SystemExit(1)
