@@ -63,7 +63,8 @@ def evaluate(
 
     MODEL.npz is a machine of any kind in the documented form (docs/formats.md); it needs --data. In a results
     folder, every trial is evaluated on all parts of its own data, and the means of each cell are printed.
-    Trials that have diverged are named and left out, damaged ones also: then, and if no trial is finished, the exit code is 3.
+    Trials that have diverged are named and left out, damaged ones also: then, and if no trial is finished,
+    the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
     estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
