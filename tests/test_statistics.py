@@ -211,8 +211,9 @@ COSTS = {
     "test_cost_final": [2.5, 3.5, nan, 4.5],
     "test_cost_best_valid": [2.2, 3.2, 9.0, 4.2],
     "test_cost_min_update": [100, 200, 100, 300],
-    "epochs": [40, 40, 40, nan],
-    "epochs_to_convergence": [20, nan, nan, 30],
+    "valid_cost_min_update": [80, 160, 100, 280],
+    "n_train": 105,
+    "batch": 10,
     "diverged": [nan, nan, 150, nan],
 }
 
@@ -241,9 +242,10 @@ def test_cell_sums_up_a_hand_made_run():
 def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():
     found = cell_of(COSTS, "test_cost", planned=4)
     assert (found.mean, found.diverged, found.best_update) == (3.0, 1, 175)
-    assert found.epochs.tolist() == [20, 40, 30]  # trial 1 did not converge in its 40 epochs
+    assert found.epochs.tolist() == [10, 20, 30]  # of 10 updates, in which the last five rows have no place
     valid = cell_of(COSTS, "test_cost", "total", "best-valid")
-    assert [*valid.values.values()] == [22, 32, 90, 42]
+    assert ([*valid.values.values()], valid.epochs.tolist()) == ([22, 32, 90, 42], [8, 16, 28])
+    assert cell_of(COSTS | {"batch": "full"}, "test_cost").epochs.tolist() == [100, 200, 300]
 
 
 def test_trials_without_the_metric_are_left_out_and_none_is_planned_where_none_has_it():

@@ -93,7 +93,7 @@ def table(
 ) -> None:
     """Print maximum ± standard deviation (final) of the log-likelihood over trials.
 
-    For the cost of auto encoders: minimum ± standard deviation (epochs to convergence).
+    For the cost of auto encoders: minimum ± standard deviation (epoch of the minimum).
 
     Bold: best of the row, or not significantly different from it by a Wilcoxon test. Underlined: best of a
     row with too few trials to claim significance.

@@ -25,7 +25,7 @@ class Cell:
     finals: Floats = field(default_factory=lambda: np.empty(0))  # last values, in the same scale
     best_update: float = np.nan  # mean update of the best value
     diverged: int = 0  # trials with non-finite parameters or a non-finite value
-    epochs: Floats = field(default_factory=lambda: np.empty(0))  # to convergence, or all; of costs
+    epochs: Floats = field(default_factory=lambda: np.empty(0))  # of the lowest cost
     against_best: Significance | None = None  # None for the best itself and in rows without one
     claimed: bool = True  # whether the row has enough pairs to claim significance
     best: bool = False
@@ -78,7 +78,7 @@ class Measured:
     value: Floats  # the statistic that a table shows
     final: Floats
     best_update: Floats
-    epochs: Floats  # to convergence; all epochs where a trial did not converge
+    epochs: Floats  # of the lowest cost; of the lowest validation cost if the statistic rests on it
     diverged: NDArray[np.bool_]
 
     @classmethod
@@ -98,13 +98,15 @@ class Measured:
             statistic_column(frame, measure, name) for name in (statistic, "final", moment)
         )
         rows = numbers(f"n_{measure.part}") if scale == "total" and measure.better else 1.0
-        converged = numbers("epochs_to_convergence")
+        lowest = "valid_cost_min" if statistic == "best-valid" else f"{measure.column}_min"
+        batch = pd.to_numeric(frame.get("batch", pd.Series(index=frame.index)), errors="coerce").to_numpy()
+        batches = numbers("n_train") // np.fmin(batch, numbers("n_train"))  # one if the batch is full
         return cls(
             frame["trial"].to_numpy(int),
             numbers(column) * rows,
             numbers(final) * rows,
             numbers(f"{best}_update"),
-            np.where(np.isnan(converged), numbers("epochs"), converged),
+            numbers(f"{lowest}_update") / batches,
             (frame["diverged"].notna() & (frame["diverged"].astype(str) != "")).to_numpy(),
         )
 

@@ -197,7 +197,7 @@ class ResultsTable:
         rows = f"summed over the {metric.part} rows" if self.scale == "total" else f"per {metric.part} sample"
         aside = {
             "final": " (mean of the final values)",
-            "epochs": " (mean of the epochs to convergence, all epochs where a trial did not converge)",
+            "epochs": f" (mean epoch of the lowest {'validation ' * (self.statistic == 'best-valid')}cost)",
             "": "",
         }[self.aside]
         numbers = sorted({cell.n for cell in self.cells if cell.n}) or [0]
