@@ -296,6 +296,34 @@ def adult_stopping(results):
             }
 
 
+def look_ahead(results):
+    """Epochs of the lowest validation cost until training stops, by the look-ahead; without trial 0."""
+    axes = ["data", "offsets"]
+    for (data, offsets), cell_curves in curves_of(results, "look-ahead", axes).groupby(axes):
+        trials = [one["valid_cost"].to_numpy() for trial, one in cell_curves.groupby("trial") if trial]
+        cell = published(
+            dataset=data, model="auto-encoder", split="test", learning_rate="0.5", offsets=offsets
+        )
+        for epochs_needed in (5, 6):
+            epochs = [stopped(costs, epochs_needed) for costs in trials]
+            costs = [one[epoch] for one, epoch in zip(trials, epochs, strict=True)]
+            spread = np.std(epochs, ddof=1) * np.sqrt(1 / len(epochs) + 1 / int(cell["trials"]))
+            yield {
+                "data": data,
+                "offsets": offsets,
+                "look-ahead": epochs_needed,
+                "n": len(trials),
+                "epochs": np.mean(epochs),
+                "±": error(epochs),
+                "published": float(cell["epochs_to_convergence"]),
+                "z": (np.mean(epochs) - float(cell["epochs_to_convergence"])) / spread,
+                "cost": np.mean(costs),
+                "± ": error(costs),
+                "published cost": float(cell["mean"]),
+                "z ": z(costs, cell),
+            }
+
+
 def eight_sets(results, experiment, axis):
     """Maxima of the mean and final values on training and test rows, by one setting."""
     axes = ["data", "offsets", "sampler", axis]
@@ -357,6 +385,7 @@ EXPERIMENTS = {
     "own-coordinates": own_coordinates,
     "chains": chains,
     "adult-stopping": adult_stopping,
+    "look-ahead": look_ahead,
     "fixed-mean": fixed_mean,
     "fixed-mean-mnist": fixed_mean_mnist,
     "batch-order": batch_order,
