@@ -316,7 +316,7 @@ def look_ahead(results):
                 "epochs": np.mean(epochs),
                 "±": error(epochs),
                 "published": float(cell["epochs_to_convergence"]),
-                "z": (np.mean(epochs) - float(cell["epochs_to_convergence"])) / spread,
+                "z": (np.mean(epochs) - float(cell["epochs_to_convergence"])) / spread if spread else np.nan,
                 "cost": np.mean(costs),
                 "± ": error(costs),
                 "published cost": float(cell["mean"]),
