@@ -186,7 +186,9 @@ class Reproduction:
             "## Figures",
             _markdown(["Figure", "experiments", "run", "findings"], self._figure_rows(pages)),
             "## Findings",
-            f"What the paper states in prose and figures, checked by `cbm compare --findings`. {judged}",
+            f"What the paper states in prose and figures, checked by `cbm compare --findings`. {judged} "
+            "As stated: comparisons that are significantly as the paper states; by means: those whose means are, "
+            "significantly or not. Fewer than 6 trials decide nothing.",
             _markdown(["Finding", "paper", "verdict", *COUNTS, "trials"], self._finding_rows()),
             "## Open disagreements",
             *self._open(),
@@ -212,7 +214,7 @@ class Reproduction:
         for one in self.judged:
             record = one.record()
             counts = (f"{record[name]} of {record['compared']}" for name in COUNTS.values())
-            counts = counts if record["compared"] else "–" * len(COUNTS)
+            counts = counts if record["compared"] else ["–"] * len(COUNTS)
             yield record["says"], record["place"], record["verdict"], *counts, record["trials"]
 
     def _open(self) -> Iterator[str]:
