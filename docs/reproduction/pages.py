@@ -187,8 +187,8 @@ class Reproduction:
             _markdown(["Figure", "experiments", "run", "findings"], self._figure_rows(pages)),
             "## Findings",
             f"What the paper states in prose and figures, checked by `cbm compare --findings`. {judged} "
-            "As stated: comparisons that are significantly as the paper states; by means: those whose means are, "
-            "significantly or not. Fewer than 6 trials decide nothing.",
+            "As stated: comparisons that are significantly as the paper states; by means: those whose means "
+            "are, significantly or not. Fewer than 6 trials decide nothing.",
             _markdown(["Finding", "paper", "verdict", *COUNTS, "trials"], self._finding_rows()),
             "## Open disagreements",
             *self._open(),
