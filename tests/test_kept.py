@@ -160,10 +160,13 @@ def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path, t
     assert re.search(f"Kernel versions differ: {counts}", said)
 
 
-def test_a_table_of_a_kept_summary_is_refused_with_what_reads_it(eight):
-    said = cbm("table", eight[1].folder, "eight-sets-16", code=2).stderr
-    assert "eight-sets-16 is a kept summary" in said
-    assert "cbm compare" in said
+@pytest.mark.parametrize(
+    "command",
+    ["table RESULTS", "table RESULTS eight-sets-16", "ls RESULTS", "plot RESULTS curves -o none.png"],
+)
+def test_commands_that_need_trials_refuse_kept_summaries_and_say_what_reads_them(eight, command):
+    words = [eight[1].folder if word == "RESULTS" else word for word in command.split()]
+    assert "kept summaries, not trials; only cbm compare" in cbm(*words, code=2).stderr
 
 
 def test_the_site_lists_every_page():

@@ -11,7 +11,9 @@ from cbm_cli.text import did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-MEAN_CURVES = "-curves.csv.gz"  # behind an experiment's name: its kept mean curves
+KEPT = ".csv.gz"  # behind an experiment's name: its kept summary
+MEAN_CURVES = f"-curves{KEPT}"  # and its kept mean curves
+ONLY_KEPT = "holds kept summaries, not trials; only cbm compare reads them"
 
 
 class Results:
@@ -30,6 +32,8 @@ class Results:
     def require_experiments(self) -> list[str]:
         """Return the names of the experiments; IncompleteError if there are none."""
         names = self.experiments()
+        if not names and any(self.folder.glob(f"*{KEPT}")):
+            raise CbmError(f"{self.folder}: {ONLY_KEPT}")
         if not names:
             raise IncompleteError(
                 f"{self.folder}: holds no results; make some with: cbm run experiments.yaml -o {self.folder}"
@@ -47,8 +51,8 @@ class Results:
         """Return the folder of one experiment; CbmError if it is not there."""
         names = self.experiments()
         if experiment not in names:
-            if (self.folder / f"{experiment}.csv.gz").exists():
-                raise CbmError(f"{self.folder}: {experiment} is a kept summary, which only cbm compare reads")
+            if (self.folder / f"{experiment}{KEPT}").exists():
+                raise CbmError(f"{self.folder}: {ONLY_KEPT}")
             hint = did_you_mean(experiment, names) if names else "; nothing has been run into it yet"
             raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
         return Store(self.folder / experiment)
@@ -65,9 +69,9 @@ class Results:
         """
         import pandas as pd
 
-        paths = [*map(self._checked, sorted(self.folder.glob("*.csv.gz")))]
+        paths = [*map(self._checked, sorted(self.folder.glob(f"*{KEPT}")))]
         kept = [
-            read_csv(path).assign(experiment=path.name.removesuffix(".csv.gz"))
+            read_csv(path).assign(experiment=path.name.removesuffix(KEPT))
             for path in paths
             if not path.name.endswith(MEAN_CURVES)
         ]
