@@ -242,6 +242,19 @@ def test_table_names_may_stand_alone_and_be_dotted(read):
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "axes"),
+    [
+        ("{columns: data}", (("sampler", "learning_rate"), ("data",), ())),
+        ("{columns: [sampler, learning_rate]}", ((), ("sampler", "learning_rate"), ("data",))),
+        ("{rows: offsets, groups: sampler}", (("offsets",), (), ("sampler",))),
+    ],
+)
+def test_default_axes_of_a_table_leave_out_what_is_named(read, given, axes):
+    table = read(PLAIN + f"    table: {given}\n").experiments["toy"].table
+    assert (table.rows, table.columns, table.groups) == axes
+
+
 def test_honest_aliases_are_written_out(cells):
     text = without("data").replace("0.1", "&rate 0.1") + "    weight_scale: *rate\n    data: mnist\n"
     assert cells(text) == (settings(data=Data(name="mnist"), weight_scale=0.1),)
@@ -419,6 +432,10 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("description: [a]", "9:18: toy.description: must be text, not a list"),
         ("table: {rows: sampeler}", "9:19: toy.table.rows: there is no column sampeler; did you mean"),
         ("table: {groups: [data, hidden]}", "9:28: toy.table.groups: there is no column hidden; did you"),
+        (
+            "table: {rows: [data, init], columns: [data]}",
+            "9:43: toy.table.columns: data is among the rows; name",
+        ),
         ("table: {scale: all}", "9:20: toy.table.scale: must be total or per-sample, not all"),
         ("table: {row: init}", "9:13: toy.table.row: unknown field; did you mean rows?"),
         ("zip: learning_rate", "9:10: toy.zip: must be a list, not learning_rate"),

@@ -25,7 +25,7 @@ from cbm_cli.grid.expand import (
     report,
     with_field,
 )
-from cbm_cli.grid.settings import Experiment, Settings, TableSpec
+from cbm_cli.grid.settings import AXES, Experiment, Settings, TableSpec
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
 from cbm_cli.grid.yaml_places import (
     Fields,
@@ -219,12 +219,16 @@ def _head(fields: Mapping[str, Value], experiment: Value, problems: Problems) ->
 def _table(value: Value, problems: Problems) -> Fields:
     """Return ``table:`` with single names as lists, after looking the names up."""
     table = fields_of(value, TableSpec.model_fields, problems)
-    for name in {"rows", "columns", "groups"} & table.keys():
+    taken: dict[str, str] = {}
+    for name in (axis for axis in AXES if axis in table):
         items = table[name] if isinstance(table[name], list) else [table[name]]
         table[name] = marked(Items(shown(item).replace(".", "_") for item in items), table[name].mark)
         for item, column in zip(items, table[name], strict=True):
             if column not in COLUMNS:
                 problems.add(item.mark, f"there is no column {shown(item)}{did_you_mean(column, COLUMNS)}")
+            elif column in taken:
+                problems.add(item.mark, f"{shown(item)} is among the {taken[column]}; name it once")
+            taken.setdefault(column, name)
     return table
 
 

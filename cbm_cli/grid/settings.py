@@ -373,6 +373,9 @@ class Trial:
         return int(np.random.SeedSequence([self.base_seed, self.number]).generate_state(1, np.uint64)[0])
 
 
+AXES = ("rows", "columns", "groups")  # of tables
+
+
 class TableSpec(Frozen):
     """How ``cbm table`` lays an experiment out: names of columns of ``summary.csv``."""
 
@@ -388,6 +391,16 @@ class TableSpec(Frozen):
     statistic: Literal["max", "final", "best-valid"] = Field(
         "max", description="Best value over training, last value, or value at the best validation"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_axes(cls, given: Any) -> Any:
+        """Leave out of the default axes what another axis names."""
+        if not isinstance(given, Mapping):
+            return given
+        named = {column for axis in given.keys() & {*AXES} for column in given[axis]}
+        left = {axis: tuple(c for c in cls.default_of(axis) if c not in named) for axis in AXES}
+        return left | {**given}
 
 
 @dataclass(frozen=True)
