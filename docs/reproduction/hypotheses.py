@@ -358,6 +358,17 @@ def fixed_mean_mnist(results):
     return on_mnist(results, "fixed-mean-mnist", ["sampler", "sliding_factor_visible"])
 
 
+def flipped_rates(results):
+    """Maxima of normal machines on MNIST and flipped MNIST, paired by trial; without trial 0."""
+    summary = results.summaries("flipped-rates").query("trial > 0")
+    for (rate, epochs), rows in summary.groupby(["learning_rate", "epochs"]):
+        best = rows.pivot_table(index="trial", columns="data", values="train_log_likelihood_max")
+        differences = best["flipped-mnist"] - best["mnist"]
+        means = {name: best[name].mean() for name in ("mnist", "flipped-mnist")}
+        where = {"learning_rate": rate, "epochs": epochs, "n": len(best)}
+        yield where | means | {"difference": differences.mean(), "±": error(differences)}
+
+
 def doubling(results):
     """Lower bounds of DBMs without pre-training, and with two kinds of it."""
     summary = results.summaries("doubling")
@@ -386,6 +397,7 @@ EXPERIMENTS = {
     "chains": chains,
     "adult-stopping": adult_stopping,
     "look-ahead": look_ahead,
+    "flipped-rates": flipped_rates,
     "fixed-mean": fixed_mean,
     "fixed-mean-mnist": fixed_mean_mnist,
     "batch-order": batch_order,
