@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.parts import Data, Evaluate, Model, SlidingFactor
@@ -123,6 +124,22 @@ def test_data_may_be_a_list_of_names_and_mappings_with_axes_of_their_own(cells):
 def test_equal_cells_are_merged(cells):
     text = without("offsets").replace("0.1", "[0.1, 1e-1]") + "    offsets: [dd^b_s, dd_s^b, 00]\n"
     assert cells(text) == (settings(), settings(offsets="00"))
+
+
+def test_a_merge_key_takes_over_what_is_not_given_beside_it(read):
+    text = PLAIN.replace("toy:", "toy: &toy") + (
+        "  one: {<<: *toy, updates: 50, offsets: [00, dd^b_s]}\n"
+        "  two: {updates: 50, <<: [{sampler: CD-1, updates: 20}, *toy]}\n"
+    )
+    found = {name: it.cells for name, it in read(text).experiments.items()}
+    assert found == {
+        "toy": (settings(),),
+        "one": (settings(updates=50, offsets="00"), settings(updates=50)),
+        "two": (settings(updates=50, sampler="CD-1"),),
+    }
+    loaded = yaml.safe_load(text)["experiments"]  # YAML's own rules
+    assert loaded["one"]["updates"] == loaded["two"]["updates"] == 50
+    assert [loaded[name]["sampler"] for name in ("one", "two")] == ["PT_10", "CD-1"]
 
 
 def test_zip_ties_axes_into_one(cells):
@@ -387,6 +404,10 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("weight_scal: 1", "9:5: toy.weight_scal: unknown field; did you mean weight_scale?"),
         ("xyzzy: 1", "9:5: toy.xyzzy: unknown field; there are description, trials, seed, table, data, "),
         ("offsets: 00", "9:5: toy.offsets: is given twice; line 5 has it already"),
+        ("<<: CD-1", "9:5: toy: << takes a mapping such as *name, or a list of them"),
+        ("<<: [{momentum: 2}, 1]", "9:5: toy: << takes a mapping such as *name, or a list of them"),
+        ("<<: {momentum: 1}", "9:20: toy.momentum: must be less than 1, not 1"),
+        ("<<: [{momentm: 0.5}]", "9:11: toy.momentm: unknown field; did you mean momentum?"),
         ("ladders: 1.5", "9:14: toy.ladders: must be a whole number, not 1.5"),
         ("ladders:", "9:13: toy.ladders: must be a whole number, not empty"),
         ("ladders: null", "9:14: toy.ladders: must be a whole number, not null"),

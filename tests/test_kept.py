@@ -162,7 +162,13 @@ def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path, t
 
 @pytest.mark.parametrize(
     "command",
-    ["table RESULTS", "table RESULTS eight-sets-16", "ls RESULTS", "plot RESULTS curves -o none.png"],
+    [
+        "table RESULTS",
+        "table RESULTS eight-sets-16",
+        "ls RESULTS",
+        "plot RESULTS curves -o none.png",
+        "figure 5 RESULTS -o none.png",
+    ],
 )
 def test_commands_that_need_trials_refuse_kept_summaries_and_say_what_reads_them(eight, command):
     words = [eight[1].folder if word == "RESULTS" else word for word in command.split()]

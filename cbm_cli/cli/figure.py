@@ -56,6 +56,8 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawi
     results = Results(folder) if folder.is_dir() else None
     known = results.experiments() if results else []
     needed = _experiments(calls)
+    if results and needed:
+        results.refuse_kept()
     stand_ins = {name: f"{name}-short" for name in needed if name not in known and f"{name}-short" in known}
     for name, short in stand_ins.items():
         note(f"{short} is drawn for {name}, which has not been run")

@@ -17,6 +17,7 @@ from cbm_cli.text import did_you_mean, harmless
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
 MAX_DEPTH = 20
+MERGE = "<<"  # the key under which YAML takes over the fields of another mapping
 _DEEP = f"is nested more than {MAX_DEPTH} levels deep, or contains an alias of itself"
 _HALF = re.compile("[\ud800-\udfff]")  # of a character: a surrogate, which no encoding has
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
@@ -186,9 +187,13 @@ class _Reader:
         return marked(Text(node.value), mark)
 
     def fields(self, node: yaml.MappingNode, label: str, depth: int) -> Fields:
-        children = Fields()
+        children, merged = Fields(), Fields()
         for name, child in node.value:
             key = self.value(name, label, None, depth)
+            if key == MERGE:
+                for fields in reversed(self.merged(child, label, key.mark.place, depth)):
+                    merged |= fields
+                continue
             value = self.value(child, f"{label}.{key}" if label else str(key), key.mark.place, depth)
             if not isinstance(key, str):
                 self.problems.add(key.mark, "a key must be plain text")
@@ -197,7 +202,18 @@ class _Reader:
                 self.problems.add(value.mark, f"is given twice; line {first} has it already", at_key=True)
             else:
                 children[str(key)] = value
-        return children
+        return Fields(merged | children)
+
+    def merged(self, node: yaml.Node, label: str, key: Place, depth: int) -> list[Fields]:
+        """Return the mappings of a merge key: fields that are not given beside it come from the first one."""
+        value = self.value(node, label, key, depth)
+        found = value if isinstance(value, list) else [value]
+        if all(isinstance(one, dict) for one in found):
+            return found
+        self.problems.add(
+            value.mark, f"{MERGE} takes a mapping such as *name, or a list of them", at_key=True
+        )
+        return []
 
 
 def fields_of(value: Value, known: Collection[str], problems: Problems) -> Fields:

@@ -32,13 +32,17 @@ class Results:
     def require_experiments(self) -> list[str]:
         """Return the names of the experiments; IncompleteError if there are none."""
         names = self.experiments()
-        if not names and any(self.folder.glob(f"*{KEPT}")):
-            raise CbmError(f"{self.folder}: {ONLY_KEPT}")
         if not names:
+            self.refuse_kept()
             raise IncompleteError(
                 f"{self.folder}: holds no results; make some with: cbm run experiments.yaml -o {self.folder}"
             )
         return names
+
+    def refuse_kept(self) -> None:
+        """Raise CbmError if this folder holds kept summaries alone."""
+        if not self.experiments() and any(self.folder.glob(f"*{KEPT}")):
+            raise CbmError(f"{self.folder}: {ONLY_KEPT}")
 
     def only(self, experiment: str | None) -> str:
         """Return the named experiment, or the only one; CbmError if there are several."""
