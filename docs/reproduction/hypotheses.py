@@ -343,6 +343,26 @@ def eight_sets(results, experiment, axis):
             )
 
 
+def final_epochs(results):
+    """Published final values with 200 hidden units beside those after fewer epochs: z of each."""
+    axes = ["data", "offsets", "n_train"]
+    curves = curves_of(results, "final-epochs", axes)
+    curves["epochs"] = curves["update"] // (curves["n_train"] // 100)
+    schemes = list(dict.fromkeys(curves["offsets"]))
+    for (data, epochs), rows in curves[curves["epochs"] > 0].groupby(["data", "epochs"]):
+        errors, nats = {}, []
+        for part in ("train", "test"):
+            for offsets in schemes:
+                where = {"dataset": data, "hidden": "200", "split": part, "offsets": offsets}
+                cell = published(**where, learning_rate="0.01")
+                values = rows.loc[rows["offsets"] == offsets, f"{part}_log_likelihood"]
+                errors[f"{offsets} {part}"] = z(values, cell, "final_mean")
+                nats.append(abs(values.mean() - float(cell["final_mean"])))
+        where = {"data": data, "epochs": epochs, "n": rows["trial"].nunique()}
+        agree = sum(abs(one) <= 2 for one in errors.values())
+        yield where | {"agree": agree, "nats off": np.mean(nats)} | errors
+
+
 def fixed_mean(results):
     """d0 with a moving average of the data mean, or the mean of all rows."""
     return eight_sets(results, "fixed-mean", "sliding_factor_visible")
@@ -408,6 +428,7 @@ EXPERIMENTS = {
     "batch-order": batch_order,
     "batch-order-mnist": batch_order_mnist,
     "doubling": doubling,
+    "final-epochs": final_epochs,
 }
 
 
