@@ -583,6 +583,9 @@ def test_the_scoreboard_counts_all_published_values_as_named_and_as_read():
     text = scoreboard(found, "More.").render("text", None)
     assert re.search(r"\n 2 +64 +6 +58 +6 to 8 +4 +5 +2 of 4\n", text)
     assert re.search(r"\n 3 +72 +0 +72 +– +– +– +–\n", text)
+    # Of 11 values with 2 to 8 trials: 5% for many degrees of freedom, at most 30% for one.
+    by_chance = re.search(r"As read, 3 values are beyond .* right, (\d+) would be by chance", text)
+    assert 11 * 0.0455 <= int(by_chance[1]) <= 11 * 0.3
     # dd^l_s with PCD-1 in two tables
     assert f"2 values beyond 2 standard errors: The published PCD-1 fits {REASON}" in text
     # dd^l_s with PT_10 in two tables, and the deep machine on training rows

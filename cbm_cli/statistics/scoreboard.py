@@ -22,11 +22,7 @@ def score(comparison: Comparison) -> pd.DataFrame:
     published = published_cells().drop_duplicates("line")["table"].value_counts()
     cells = comparison.cells
     named = cells[cells["sampler"] == cells["obtained_sampler"]]
-    read = (
-        comparison.plausible()
-        .sort_values("obtained_sampler", kind="stable")
-        .drop_duplicates(VALUE, keep="last")
-    )
+    read = _read(comparison)
 
     def row(tables: list[str], name: str) -> dict[str, Any]:
         own, asis = (of[of["table"].isin(tables)] for of in (read, named))
@@ -47,14 +43,23 @@ def score(comparison: Comparison) -> pd.DataFrame:
     return pd.DataFrame([*rows, row([*PAPER_TABLES], "sum")])
 
 
+def _read(comparison: Comparison) -> pd.DataFrame:
+    """Return one cell for each published value that was run, that of PCD-2 for PCD-1 of the toys."""
+    cells = comparison.plausible().sort_values("obtained_sampler", kind="stable")
+    return cells.drop_duplicates(VALUE, keep="last")
+
+
 def scoreboard(comparison: Comparison, *more: str) -> Document:
     """Return the scoreboard to print, and the known reasons of differences; ``more`` are further notes."""
     table = score(comparison)
     lines = [[*map(Label.of, _texts(row))] for row in table.to_dict("records")]
+    read = _read(comparison)
+    chance = (1 - comparison.chances.loc[read.index, "z"]).sum()
     notes = [
         "run: published values with a run of the paper's settings. as named, as read: how many of these are "
         f"within {LIMIT:g} standard errors; as read, PCD-1 is PCD-2 on the toys, where it was run. marks: as "
-        "named, where the whole row was run.",
+        f"named, where the whole row was run. As read, {(read['z'].abs() > LIMIT).sum()} values are beyond "
+        f"{LIMIT:g} standard errors; if all were right, {chance:.0f} would be by chance.",
         *reasons(comparison.differing()),
         *filter(None, [without_reason(comparison.differing()), *more]),
     ]

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from cbm_cli.datasets.sources import SOURCES
 from cbm_cli.grid.read import read_grid
 from cbm_cli.paper import FIGURES, PAPER_TABLES
 from cbm_cli.results import Results, label
@@ -30,6 +31,7 @@ DOCS = HERE.parent
 MOMENTS = {"_max": "maximum", "_min": "minimum", "_final": "final value"}  # endings of columns
 PARTS = ("train_", "valid_", "test_")  # beginnings
 NORMS = ("weight_norm_final", "visible_bias_norm_final", "hidden_bias_norm_final")
+SUBSTITUTES = {one.stand_in: name for name, one in SOURCES.items() if one.stand_in}  # and for which set
 COUNTS = {"as stated": "as_stated", "by means": "means_agree"}  # of comparisons, in findings
 Page = list[str]  # blocks of Markdown
 
@@ -42,6 +44,8 @@ class Reproduction:
         self.trials = dict([*results.all_summaries().groupby("experiment")])
         everything = pd.concat(self.trials.values(), ignore_index=True)
         self.comparison = compare(everything, results.curve)
+        beside = everything[everything["data"].isin(SUBSTITUTES)].replace({"data": SUBSTITUTES})
+        self.substituted = beside if beside.empty else compare(beside, results.curve).cells
         self.judged = check_findings(results)
         self.texts = _yaml(HERE / "pages.yaml")
         grid = DOCS.parent / "experiments.yaml"
@@ -115,7 +119,35 @@ class Reproduction:
             "## Published beside obtained",
             replace(document, notes=[], summary=[]).render("markdown").strip(),
             _notes(document.notes),
+            *self.on_substitutes(name, texts),
         ]
+
+    def on_substitutes(self, name: str, texts: Mapping[str, str]) -> Iterator[str]:
+        """Write published values of a table beside those obtained on substitutes of their data sets."""
+        if self.substituted.empty or (self.substituted["table"] != name).all():
+            return
+        cells = self.substituted[self.substituted["table"] == name]
+        names = {whole: one for one, whole in SUBSTITUTES.items()}
+        kept = [names[whole] for whole in cells["dataset"].unique()]
+        yield "## On substitutes"
+        yield " ".join(f"{one}: {SOURCES[one].remark}" for one in kept)
+        yield texts["substitutes"].strip()
+        words = {True: "yes", False: "no", None: "–"}
+        rows = (
+            [
+                names[cell["dataset"]],
+                cell["hidden"],
+                f"{cell['obtained_sampler']}-{cell['learning_rate']}",
+                label("offsets", cell["offsets"], "unicode"),
+                f"{cell['published_mean']} ± {cell['published_std']} ({cell['published_final']})",
+                "{obtained_mean:.2f} ± {obtained_std:.2f} ({obtained_final:.2f})".format_map(cell),
+                str(cell["obtained_n"]),
+                f"{words[cell['published_bold']]}/{words[cell['obtained_bold']]}",
+            ]
+            for cell in cells.to_dict("records")
+        )
+        header = ["substitute", "hidden", "Algorithm-η", "offsets", "published", "obtained", "n", "bold"]
+        yield _markdown(header, rows)
 
     def left(self, name: str, own: pd.DataFrame) -> str:
         """Name the data of a table of which nothing was run."""
