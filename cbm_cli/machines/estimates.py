@@ -114,7 +114,10 @@ def raise_bounds(
     temperatures: int = TEMPERATURES,
     should_stop: ShouldStop = never,
 ) -> NDArray[np.float64]:
-    """Stochastic lower bound log f(x) - log Z_base + log w of log p of each row (R, N) (RAISE)."""
+    """Stochastic lower bound log f(x) - log Z_base + log w of log p of each row (R, N) (RAISE).
+
+    Here p is what annealed runs end with: it nears the machine's distribution with more temperatures.
+    """
     W, b, c = (array.astype(np.float64) for array in machine)
     x, betas = rows.astype(np.float32), schedule(temperatures)[::-1].copy()
     log_weights = walk(machine, base, x, betas, seed, should_stop)
