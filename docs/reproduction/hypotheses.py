@@ -343,13 +343,14 @@ def eight_sets(results, experiment, axis):
             )
 
 
-def final_epochs(results):
+def final_epochs(results, experiment="final-epochs"):
     """Published final values with 200 hidden units beside those after fewer epochs: z of each."""
-    axes = ["data", "offsets", "n_train"]
-    curves = curves_of(results, "final-epochs", axes)
+    axes = ["data", "offsets", "sampler", "n_train"]
+    curves = curves_of(results, experiment, axes)
     curves["epochs"] = curves["update"] // (curves["n_train"] // 100)
     schemes = list(dict.fromkeys(curves["offsets"]))
-    for (data, epochs), rows in curves[curves["epochs"] > 0].groupby(["data", "epochs"]):
+    groups = curves[curves["epochs"] > 0].groupby(["data", "sampler", "epochs"])
+    for (data, sampler, epochs), rows in groups:
         errors, nats = {}, []
         for part in ("train", "test"):
             for offsets in schemes:
@@ -358,9 +359,14 @@ def final_epochs(results):
                 values = rows.loc[rows["offsets"] == offsets, f"{part}_log_likelihood"]
                 errors[f"{offsets} {part}"] = z(values, cell, "final_mean")
                 nats.append(abs(values.mean() - float(cell["final_mean"])))
-        where = {"data": data, "epochs": epochs, "n": rows["trial"].nunique()}
+        where = {"data": data, "sampler": sampler, "epochs": epochs, "n": rows["trial"].nunique()}
         agree = sum(abs(one) <= 2 for one in errors.values())
         yield where | {"agree": agree, "nats off": np.mean(nats)} | errors
+
+
+def final_sweeps(results):
+    """The same by the number of sweeps per update."""
+    return final_epochs(results, "final-sweeps")
 
 
 def fixed_mean(results):
@@ -429,6 +435,7 @@ EXPERIMENTS = {
     "batch-order-mnist": batch_order_mnist,
     "doubling": doubling,
     "final-epochs": final_epochs,
+    "final-sweeps": final_sweeps,
 }
 
 
