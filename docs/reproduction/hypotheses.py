@@ -324,7 +324,7 @@ def look_ahead(results):
             }
 
 
-def eight_sets(results, experiment, axis):
+def eight_sets(results, experiment, axis, hidden="16"):
     """Maxima of the mean and final values on training and test rows, by one setting."""
     axes = ["data", "offsets", "sampler", axis]
     curves = curves_of(results, experiment, axes)
@@ -332,7 +332,7 @@ def eight_sets(results, experiment, axis):
         for (data, offsets, sampler, value), rows in curves.groupby(axes):
             cell = published(
                 dataset=data,
-                hidden="16",
+                hidden=hidden,
                 split=part,
                 offsets=offsets,
                 sampler="PCD-1",
@@ -367,6 +367,11 @@ def final_epochs(results, experiment="final-epochs"):
 def final_sweeps(results):
     """The same by the number of sweeps per update."""
     return final_epochs(results, "final-sweeps")
+
+
+def sweeps_maxima(results):
+    """Maxima of the mean, and final values, of two sweeps per update after 2,000 epochs."""
+    return eight_sets(results, "sweeps-maxima", "epochs", hidden="200")
 
 
 def fixed_mean(results):
@@ -436,6 +441,7 @@ EXPERIMENTS = {
     "doubling": doubling,
     "final-epochs": final_epochs,
     "final-sweeps": final_sweeps,
+    "sweeps-maxima": sweeps_maxima,
 }
 
 
