@@ -406,6 +406,7 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("offsets: 00", "9:5: toy.offsets: is given twice; line 5 has it already"),
         ("<<: CD-1", "9:5: toy: << takes a mapping such as *name, or a list of them"),
         ("<<: [{momentum: 2}, 1]", "9:5: toy: << takes a mapping such as *name, or a list of them"),
+        ("<<: {momentum: 0.5}\n    <<: {momentum: 0.1}", "10:5: toy: is given twice; line 9 has it already"),
         ("<<: {momentum: 1}", "9:20: toy.momentum: must be less than 1, not 1"),
         ("<<: [{momentm: 0.5}]", "9:11: toy.momentm: unknown field; did you mean momentum?"),
         ("ladders: 1.5", "9:14: toy.ladders: must be a whole number, not 1.5"),

@@ -187,14 +187,11 @@ class _Reader:
         return marked(Text(node.value), mark)
 
     def fields(self, node: yaml.MappingNode, label: str, depth: int) -> Fields:
-        children, merged = Fields(), Fields()
+        children = Fields()
         for name, child in node.value:
             key = self.value(name, label, None, depth)
-            if key == MERGE:
-                for fields in reversed(self.merged(child, label, key.mark.place, depth)):
-                    merged |= fields
-                continue
-            value = self.value(child, f"{label}.{key}" if label else str(key), key.mark.place, depth)
+            inner = label if key == MERGE else f"{label}.{key}" if label else str(key)
+            value = self.value(child, inner, key.mark.place, depth)
             if not isinstance(key, str):
                 self.problems.add(key.mark, "a key must be plain text")
             elif key in children:
@@ -202,18 +199,18 @@ class _Reader:
                 self.problems.add(value.mark, f"is given twice; line {first} has it already", at_key=True)
             else:
                 children[str(key)] = value
-        return Fields(merged | children)
+        return self.merge(children, children.pop(MERGE)) if MERGE in children else children
 
-    def merged(self, node: yaml.Node, label: str, key: Place, depth: int) -> list[Fields]:
-        """Return the mappings of a merge key: fields that are not given beside it come from the first one."""
-        value = self.value(node, label, key, depth)
-        found = value if isinstance(value, list) else [value]
-        if all(isinstance(one, dict) for one in found):
-            return found
-        self.problems.add(
-            value.mark, f"{MERGE} takes a mapping such as *name, or a list of them", at_key=True
-        )
-        return []
+    def merge(self, children: Fields, value: Value) -> Fields:
+        """Take over what is not given beside a merge key; of several mappings the first one counts."""
+        mappings = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, dict) for one in mappings):
+            message = f"{MERGE} takes a mapping such as *name, or a list of them"
+            self.problems.add(value.mark, message, at_key=True)
+            return children
+        for one in mappings:
+            children = Fields(one | children)
+        return children
 
 
 def fields_of(value: Value, known: Collection[str], problems: Problems) -> Fields:
