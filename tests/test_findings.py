@@ -15,7 +15,9 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Results, Store, run_id
 from cbm_cli.statistics import machine_measures
+from cbm_cli.statistics.comparison import match, published_cells
 from cbm_cli.statistics.findings import VERDICTS, Evidence, Judged, check_findings, findings, pairs_of
+from cbm_cli.text import text_of
 from tests.builders import TWO, cbm, coins, layered, machine_file
 
 
@@ -104,6 +106,40 @@ def test_findings_have_names_places_and_sentences_of_their_own():
     places = r"6\.\d+, (tables?|figures?|text)|3(\.1)?, (text|appendix [ABC])$"
     assert all(re.match(places, one["place"]) for one in findings())
     assert all(one["says"].endswith(".") and len(one["says"]) < 120 for one in findings())
+
+
+def test_the_published_values_are_as_the_findings_say(tmp_path):
+    """The one trial of a cell has the published maximum, and the published final value where there is one."""
+    published = published_cells()
+    published = published[published["reading"] == published["sampler"]]
+    metric = {"rbm": "log_likelihood", "dbm": "lower_bound", "auto-encoder": "cost"}
+    for name in {name for one in findings() for name in one["experiments"]}:
+        cells = [cell.row() for cell in grid().experiments[name].cells]
+        found = match(published, pd.DataFrame(cells).map(text_of))
+        found = found[found["departures"].map(len) == 0].sort_values("final_mean", ascending=False)
+        lines = dict([*found.drop_duplicates(["run", "split"]).groupby("run")])
+
+        def course(cell, trial, cells=cells, lines=lines):
+            curve = {"update": [0, 1, 2]}
+            for line in lines[cells.index(cell)].itertuples():
+                best, final = float(line.mean), float(line.final_mean or line.mean)
+                part = "valid" if line.model == "auto-encoder" and line.split == "test" else line.split
+                first = best + 1000 if line.model == "auto-encoder" else best - 1000
+                rows = 8 if line.log_likelihood_scale == "total" else 1
+                curve[f"{part}_{metric[line.model]}"] = np.array([first, best, final]) / rows
+            return curve
+
+        def published_too(cell, cells=cells, lines=lines):
+            return cells.index(cell) in lines
+
+        if lines:
+            made(tmp_path, name, course, trials=1, chosen=published_too)
+    checked = [one for one in judged(tmp_path).values() if one.evidence and one.finding not in PROOFS]
+    whole = [one for one in checked if len(one.evidence) == one.finding["comparisons"]]
+    assert len(whole) >= 20
+    for one in checked:
+        misses = one.finding["comparisons"] - one.needed
+        assert sum(not it.means_agree for it in one.evidence) <= misses, one.numbers()
 
 
 def toy(best, final):
