@@ -290,6 +290,8 @@ def test_what_cannot_be_compared_is_said():
         compare(pd.DataFrame())
     with pytest.raises(IncompleteError, match="no trial can be compared"):
         compare(run([-61.0], model_hidden=5))
+    with pytest.raises(IncompleteError, match="the paper's tables have no rbm on rcv1-valid"):
+        compare(run([-61.0], data="rcv1-valid"))
 
 
 # Deep machines (tables 11, 12) and auto encoders (table 13)
