@@ -36,12 +36,13 @@ def reasons(cells: Sequence[dict[str, Any]]) -> list[str]:
 def without_reason(cells: Sequence[dict[str, Any]]) -> str:
     """Name the values that differ for no known reason; empty if there are none."""
     names = ("dataset", "offsets", "obtained_sampler", "learning_rate")
-    where = [
-        f"{' '.join([PAPER_TABLES[cell['table']], *map(cell.get, names)])} ({cell['z']:+.1f})"
-        for cell in cells
-        if not known_reason(cell)
-    ]
-    return f"{_beyond(len(where))}, by chance or for no known reason: table {', '.join(where)}." * bool(where)
+    left = [cell for cell in cells if not known_reason(cell)]
+    tables: dict[str, list[str]] = {}
+    for cell in left:
+        value = f"{' '.join(map(cell.get, names))} ({cell['z']:+.1f})"
+        tables.setdefault(f"table {PAPER_TABLES[cell['table']]}", []).append(value)
+    where = "; ".join(f"{table}: {', '.join(values)}" for table, values in tables.items())
+    return f"{_beyond(len(left))}, by chance or for no known reason, in {where}." * bool(left)
 
 
 def _beyond(number: int) -> str:
