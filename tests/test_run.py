@@ -206,10 +206,11 @@ def test_results_are_stored_as_documented(grid):
 def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(grid):
     text = GRID.replace("trials: 2", "trials: 250").replace("every: 20", "every: 5000")
     text = text.replace("updates: 100", "updates: 150000")
+    text += "    when: [{if: {offsets: dd^b_s, sampler: CD-1}, set: {updates: 30000000}}]\n"
     Path("grid.yaml").write_text(text)
     command = [sys.executable, "-m", "cbm_cli.cli", "run", "grid.yaml", "-o", "out", "-j", "2"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 90  # of the third trial; a long one is under way by then
     while len(list(Path().rglob("trial-*.csv"))) < 3 and time.monotonic() < deadline:
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
