@@ -342,10 +342,10 @@ def compare(frame: pd.DataFrame, curve: CurveOf | None = None) -> Comparison:
     found = (row for _, row in rows if row["run"].notna().any())
     lines = [line for row in found for line in _compare_row(row, frame, trials)]
     if not lines:
-        own = frame[~frame["data"].isin(published["dataset"])].drop_duplicates(["model_kind", "data"])
         why = f" ({', '.join(counts)}: not the paper's)" if counts else ""
-        if not counts and len(own):
-            sets = ", ".join(f"{row.model_kind} on {row.data}" for row in own.itertuples())
+        unknown = frame[~frame["data"].isin(published["dataset"])].drop_duplicates(["model_kind", "data"])
+        if not counts and len(unknown):
+            sets = ", ".join(f"{row.model_kind} on {row.data}" for row in unknown.itertuples())
             why = f" (the paper's tables have no {sets})"
         raise IncompleteError(f"no trial can be compared with a published value{why}; run a paper experiment")
     cells = pd.DataFrame([line for line, _ in lines])
