@@ -3,16 +3,13 @@
 #
 #   docs/make_images.sh [RESULTS]
 #
-# RESULTS (default: results/) holds the experiments quickstart, divergence-causes and
-# dbm-mnist-short of experiments.yaml, those of docs/gallery.md, and digits of docs/tutorial.md; a picture whose
-# experiment is missing is left as it is.
+# RESULTS (default: results/) holds the experiment quickstart of experiments.yaml, those of docs/gallery.md, and
+# digits of docs/tutorial.md; a picture whose experiment is missing is left as it is.
 results=$(realpath "${1:-results/}")
 images=$(dirname "$0")/images
 cbm=${CBM:-cbm}
 
 $cbm plot "$results" curves quickstart -o "$images/quickstart.png"
-$cbm plot "$results" curves divergence-causes --select data=shifting-bar -o "$images/divergence-causes.png"
-$cbm plot "$results" filters dbm-mnist-short --layer 2 -o "$images/deep-filters.png"
 
 # The page of results, as Chromium shows it
 page=$(mktemp --suffix .html)

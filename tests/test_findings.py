@@ -245,6 +245,20 @@ def test_angles_are_means_of_the_records(tmp_path, near, far):
     assert found["centered-is-shorter"].verdict == "undecided"  # both reach the value at once
 
 
+def test_means_are_over_updates_not_over_rows(tmp_path):
+    def course(cell, trial):
+        return {
+            "update": [0, 1, 2, 3, 10000],  # four rows in a window of the recorder
+            "train_log_likelihood": [-3, -3, -3, -3, -1.73],
+            "angle_natural_centered": [trial, np.nan, trial, trial, trial + 90],
+            "angle_natural_standard": [40] * 5,
+        }
+
+    found = judged(made(tmp_path, "natural-gradient", course))["closer-to-natural-elsewhere"]
+    assert found.verdict == "contradicted"
+    assert [e.value for e in found.evidence] == [pytest.approx(45 + 2.5, abs=0.02)] * 4
+
+
 def test_a_trial_without_a_finite_value_counts_as_the_lowest(tmp_path):
     def course(cell, trial):
         lost = cell["offsets"] in DIVERGING

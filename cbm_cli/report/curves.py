@@ -208,8 +208,12 @@ def _notes(curves: Sequence[Curve], limits: Sequence[Ends], options: Options) ->
         notes = [f"trial {options.trial} alone"]
     elif counts == [1]:
         notes = ["a single trial"]
-    names = ("diverged", "gaps", "stopped", "estimates", "doubtful")
-    diverged, gaps, stopped, estimates, doubtful = (sum(getattr(c, name) for c in curves) for name in names)
+    metrics = {curve.metric for curve in curves}  # a trial has a curve of each
+    diverged, gaps, stopped = (
+        max(sum(getattr(curve, name) for curve in curves if curve.metric == metric) for metric in metrics)
+        for name in ("diverged", "gaps", "stopped")
+    )
+    estimates, doubtful = (sum(getattr(c, name) for c in curves) for name in ("estimates", "doubtful"))
     if options.smooth > 1:
         notes.append(f"running mean of {options.smooth} evaluations")
     if options.x == "seconds":

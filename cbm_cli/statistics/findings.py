@@ -238,8 +238,9 @@ def _places(rows: pd.DataFrame) -> Iterator[tuple[str, str, int]]:
 def _of_course(place: tuple[str, str, int], metric: str, of: Mapping[str, Any], results: Results) -> float:
     """Return a number of a trial's curve or records; NaN where they lack the metric.
 
-    ``at``: the value at an update. ``mean``: the mean between two updates. ``reach``: the first update at
-    which the metric is so high; infinity if it never is. ``machine``: a number of the machine at the end.
+    ``at``: the value at an update. ``mean``: the mean over all updates between two, also where windows of a
+    recorder make rows dense; linear between rows. ``reach``: the first update at which the metric is so high;
+    infinity if it never is. ``machine``: a number of the machine at the end.
     """
     if not (results.folder / place[0]).is_dir():
         return np.nan  # a kept summary, which has no curves
@@ -256,7 +257,11 @@ def _of_course(place: tuple[str, str, int], metric: str, of: Mapping[str, Any], 
         later = course.loc[course["update"] >= of["at"], metric]
         return float(later.iloc[0]) if len(later) else np.nan
     if "mean" in of:
-        return float(course.loc[course["update"].between(*of["mean"]), metric].mean())
+        rows = course.loc[course["update"].between(*of["mean"]), ["update", metric]].dropna()
+        if rows.empty:
+            return np.nan
+        updates = np.arange(rows["update"].iloc[0], rows["update"].iloc[-1] + 1)
+        return float(np.interp(updates, rows["update"], rows[metric]).mean())
     reached = course.loc[course[metric] >= of["reach"], "update"]
     return float(reached.iloc[0]) if len(reached) else np.inf
 

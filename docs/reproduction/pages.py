@@ -305,8 +305,7 @@ def _commands(experiments: Sequence[str], last: str) -> str:
 
 
 def _said(texts: Mapping[str, str]) -> list[str]:
-    words = {"agrees": "Agrees", "differs": "Differs", "earlier": "With an earlier kernel"}
-    return [f"**{word}.** {texts[name].strip()}" for name, word in words.items() if name in texts]
+    return [f"**{name.title()}.** {texts[name].strip()}" for name in ("agrees", "differs") if name in texts]
 
 
 def _findings(judged: Sequence[Judged]) -> list[str]:
