@@ -389,6 +389,11 @@ def batch_order_mnist(results):
     return on_mnist(results, "batch-order-mnist", ["sampler", "learning_rate", "shuffle"])
 
 
+def rows_mnist(results):
+    """The first 50,000 rows of MNIST; published values of dd^b_s and 00."""
+    return on_mnist(results, "rows-mnist", ["offsets", "sampler", "learning_rate"])
+
+
 def fixed_mean_mnist(results):
     """The same as fixed-mean on MNIST."""
     return on_mnist(results, "fixed-mean-mnist", ["sampler", "sliding_factor_visible"])
@@ -438,6 +443,7 @@ EXPERIMENTS = {
     "fixed-mean-mnist": fixed_mean_mnist,
     "batch-order": batch_order,
     "batch-order-mnist": batch_order_mnist,
+    "rows-mnist": rows_mnist,
     "doubling": doubling,
     "final-epochs": final_epochs,
     "final-sweeps": final_sweeps,
