@@ -394,6 +394,21 @@ def rows_mnist(results):
     return on_mnist(results, "rows-mnist", ["offsets", "sampler", "learning_rate"])
 
 
+def sliding_mnist(results):
+    """The first 50,000 rows of MNIST by the sliding factor of the hidden offsets; published values of dd^b_s."""
+    return on_mnist(results, "sliding-mnist", ["learning_rate", "sliding_factor_hidden"])
+
+
+def late_offsets_mnist(results):
+    """aa with offsets that move before (aa^b) and after the gradient step (aa^l)."""
+    summary = results.summaries("late-offsets-mnist")
+    for key, rows in summary.groupby(["sampler", "learning_rate", "offsets"]):
+        where = {"sampler": key[0], "learning_rate": key[1]}
+        cell = published(dataset="mnist", offsets="aa^b", init="inverse-sigmoid", **where)
+        maxima, finals = (rows[f"train_log_likelihood_{which}"] for which in ("max", "final"))
+        yield where | {"offsets": key[2]} | beside(maxima, finals, cell)
+
+
 def fixed_mean_mnist(results):
     """The same as fixed-mean on MNIST."""
     return on_mnist(results, "fixed-mean-mnist", ["sampler", "sliding_factor_visible"])
@@ -444,6 +459,8 @@ EXPERIMENTS = {
     "batch-order": batch_order,
     "batch-order-mnist": batch_order_mnist,
     "rows-mnist": rows_mnist,
+    "sliding-mnist": sliding_mnist,
+    "late-offsets-mnist": late_offsets_mnist,
     "doubling": doubling,
     "final-epochs": final_epochs,
     "final-sweeps": final_sweeps,
