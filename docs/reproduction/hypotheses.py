@@ -395,7 +395,7 @@ def rows_mnist(results):
 
 
 def sliding_mnist(results):
-    """The first 50,000 rows of MNIST by the sliding factor of the hidden offsets; published values of dd^b_s."""
+    """dd^b_s on the first 50,000 rows of MNIST by the sliding factor of the hidden offsets."""
     return on_mnist(results, "sliding-mnist", ["learning_rate", "sliding_factor_hidden"])
 
 
