@@ -6,6 +6,7 @@
 """
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -394,6 +395,38 @@ def rows_mnist(results):
     return on_mnist(results, "rows-mnist", ["offsets", "sampler", "learning_rate"])
 
 
+def first_rows_mnist(results):
+    """All values of MNIST with 16 hidden units: z with all rows (kept results) and with the first 50,000."""
+    axes = ["offsets", "init", "sampler", "learning_rate"]
+    where = {"data_name": "mnist", "data_flip": False, "model_hidden": "16", "batch": "100"}
+    kept = cbm.results(Path(__file__).parent / "results").summaries()
+    kept = kept[(kept[list(where)].astype(str) == pd.Series(where).astype(str)).all(axis=1)]
+    kept = kept[~kept["experiment"].str.contains("short")].drop_duplicates(["run_id", "trial"])
+    whole = dict([*kept.groupby(axes)])
+    shown = set(zip(*(results.summaries("rows-mnist")[axis] for axis in axes), strict=True))
+    found = []
+    for key, rows in results.summaries("first-rows-mnist").groupby(axes):
+        cell = published(dataset="mnist", hidden="16", **dict(zip(axes, key, strict=True)))
+        one = dict(zip(axes, key, strict=True)) | {"published": float(cell["mean"])}
+        for name, part in (("all rows", whole.get(key)), ("50,000", rows)):
+            if part is not None:
+                of = beside(part["train_log_likelihood_max"], part["train_log_likelihood_final"], cell)
+                one |= {
+                    f"n, {name}": of["n"],
+                    name: of["value"],
+                    f"z, {name}": of["z"],
+                    f"final z, {name}": of["z "],
+                }
+        found.append(one | {"new": key not in shown and key[0] != "aa^b"})
+    yield from found
+    table = pd.DataFrame(found)
+    for name, part in (("new", table[table["new"]]), ("without aa^b", table[table["offsets"] != "aa^b"])):
+        line = {"offsets": name}
+        for column, values in part.filter(like="z, ").items():
+            line[column] = f"{(values.abs() <= 2).sum()} of {values.count()}, {(values**2).mean():.1f}"
+        yield line
+
+
 def sliding_mnist(results):
     """dd^b_s on the first 50,000 rows of MNIST by the sliding factor of the hidden offsets."""
     return on_mnist(results, "sliding-mnist", ["learning_rate", "sliding_factor_hidden"])
@@ -459,6 +492,7 @@ EXPERIMENTS = {
     "batch-order": batch_order,
     "batch-order-mnist": batch_order_mnist,
     "rows-mnist": rows_mnist,
+    "first-rows-mnist": first_rows_mnist,
     "sliding-mnist": sliding_mnist,
     "late-offsets-mnist": late_offsets_mnist,
     "doubling": doubling,
