@@ -789,7 +789,6 @@ def test_experiments_of_the_paper_expand_to_their_tables():
         "reparameterisation-mnist": 2 * (3 + 3 + 1),
         "moving-average-mnist": 3 * (3 + 3 + 1),
         "two-sweeps-mnist": (6 + 2) * 3,
-        "first-rows-mnist": (6 + 2) * (3 + 3 + 1),
         **dict.fromkeys(("big-rbm-mnist", "big-rbm-mnist-short"), 4 * 2),
         **dict.fromkeys(("big-rbm-caltech", "big-rbm-caltech-short"), 4 * 2),
         **dict.fromkeys(("big-divergence", "big-divergence-short"), 2 * 4),

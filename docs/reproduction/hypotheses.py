@@ -395,17 +395,17 @@ def rows_mnist(results):
     return on_mnist(results, "rows-mnist", ["offsets", "sampler", "learning_rate"])
 
 
-def first_rows_mnist(results):
+def rows_mnist_all(results):
     """All values of MNIST with 16 hidden units: z with all rows (kept results) and with the first 50,000."""
     axes = ["offsets", "init", "sampler", "learning_rate"]
     where = {"data_name": "mnist", "data_flip": False, "model_hidden": "16", "batch": "100"}
     kept = cbm.results(Path(__file__).parent / "results").summaries()
     kept = kept[(kept[list(where)].astype(str) == pd.Series(where).astype(str)).all(axis=1)]
-    kept = kept[~kept["experiment"].str.contains("short")].drop_duplicates(["run_id", "trial"])
+    kept = kept[kept["n_train"] == 60000].drop_duplicates(["run_id", "trial"])
     whole = dict([*kept.groupby(axes)])
     shown = set(zip(*(results.summaries("rows-mnist")[axis] for axis in axes), strict=True))
     found = []
-    for key, rows in results.summaries("first-rows-mnist").groupby(axes):
+    for key, rows in results.summaries("rows-mnist-all").groupby(axes):
         cell = published(dataset="mnist", hidden="16", **dict(zip(axes, key, strict=True)))
         one = dict(zip(axes, key, strict=True)) | {"published": float(cell["mean"])}
         for name, part in (("all rows", whole.get(key)), ("50,000", rows)):
@@ -492,7 +492,7 @@ EXPERIMENTS = {
     "batch-order": batch_order,
     "batch-order-mnist": batch_order_mnist,
     "rows-mnist": rows_mnist,
-    "first-rows-mnist": first_rows_mnist,
+    "rows-mnist-all": rows_mnist_all,
     "sliding-mnist": sliding_mnist,
     "late-offsets-mnist": late_offsets_mnist,
     "doubling": doubling,

@@ -23,7 +23,7 @@ from cbm_cli.paper import FIGURES, PAPER_TABLES
 from cbm_cli.results import Results, label
 from cbm_cli.sheets import Document, Group
 from cbm_cli.statistics import check_findings, compare, count_findings, score, scoreboard
-from cbm_cli.statistics.comparison import TOYS, Comparison, published_cells
+from cbm_cli.statistics.comparison import TOYS, published_cells
 from cbm_cli.statistics.findings import VERDICTS, Judged
 
 HERE = Path(__file__).parent
@@ -32,7 +32,6 @@ MOMENTS = {"_max": "maximum", "_min": "minimum", "_final": "final value"}  # end
 PARTS = ("train_", "valid_", "test_")  # beginnings
 NORMS = ("weight_norm_final", "visible_bias_norm_final", "hidden_bias_norm_final")
 SUBSTITUTES = {one.stand_in: name for name, one in SOURCES.items() if one.stand_in}  # and for which set
-FIRST_ROWS = "first-rows-mnist"  # an experiment on fewer training rows than the paper names
 COUNTS = {"as stated": "as_stated", "by means": "means_agree"}  # of comparisons, in findings
 Page = list[str]  # blocks of Markdown
 
@@ -47,8 +46,6 @@ class Reproduction:
         self.comparison = compare(everything, results.curve)
         beside = everything[everything["data"].isin(SUBSTITUTES)].replace({"data": SUBSTITUTES})
         self.substituted = beside if beside.empty else compare(beside, results.curve).cells
-        first = self.trials.get(FIRST_ROWS, everything[:0]).assign(data_hold_out=None)
-        self.first_rows = None if first.empty else compare(first)
         self.judged = check_findings(results)
         self.texts = _yaml(HERE / "pages.yaml")
         grid = DOCS.parent / "experiments.yaml"
@@ -106,7 +103,9 @@ class Reproduction:
         if own.empty:
             return []
         texts = self.texts["tables"][int(number)]
-        document = _part(self.comparison, own).document()
+        chances = self.comparison.chances.loc[own.index]
+        part = replace(self.comparison, cells=own, chances=chances, missing={}, not_comparable=0)
+        document = part.document()
         row = score(self.comparison).set_index("table").loc[number]
         toys = own["dataset"].isin(TOYS).any()
         as_read = f"; with PCD-2 for the published PCD-1 of the toys {row['read']}" if toys else ""
@@ -122,20 +121,8 @@ class Reproduction:
             "## Published beside obtained",
             replace(document, notes=[], summary=[]).render("markdown").strip(),
             _notes(document.notes),
-            *self.on_first_rows(name, texts),
             *self.on_substitutes(name, texts),
         ]
-
-    def on_first_rows(self, name: str, texts: Mapping[str, str]) -> Iterator[str]:
-        """Write published values of a table beside those obtained on the first 50,000 rows of MNIST."""
-        if FIRST_ROWS not in texts["experiments"] or self.first_rows is None:
-            return
-        cells = self.first_rows.cells
-        document = _part(self.first_rows, cells[cells["table"] == name]).document()
-        yield "## On the first 50,000 rows of MNIST"
-        yield texts["first_rows"].strip()
-        yield f"{document.summary[-1]}."
-        yield replace(document, notes=[], summary=[]).render("markdown").strip()
 
     def on_substitutes(self, name: str, texts: Mapping[str, str]) -> Iterator[str]:
         """Write published values of a table beside those obtained on substitutes of their data sets."""
@@ -311,13 +298,6 @@ def _numbers(kind: str, place: str) -> list[int]:
     """The numbers of the tables or figures in a place such as ``6.1, tables 2 and 3``."""
     found = re.search(rf"{kind}s? (\d+(?: and \d+)*)", place)
     return [int(number) for number in re.findall(r"\d+", found[1])] if found else []
-
-
-def _part(comparison: Comparison, cells: pd.DataFrame) -> Comparison:
-    """Return the comparison of some cells alone."""
-    return replace(
-        comparison, cells=cells, chances=comparison.chances.loc[cells.index], missing={}, not_comparable=0
-    )
 
 
 def _commands(experiments: Sequence[str], last: str) -> str:
