@@ -228,12 +228,12 @@ def own_coordinates(results, trials=25, updates=10000):
 
 
 def on_mnist(results, experiment, axes):
-    """Maxima and final values on MNIST beside those of table 2; for PCD-2 beside PCD-1."""
+    """Maxima and final values on MNIST beside those of table 2; PCD-2 beside PCD-1, aa^l beside aa^b."""
     for key, rows in results.summaries(experiment).groupby(axes):
         one = rows.iloc[0]
         cell = published(
             dataset="mnist",
-            offsets=one["offsets"],
+            offsets=one["offsets"].replace("aa^l", "aa^b"),
             learning_rate=one["learning_rate"],
             sampler=one["sampler"].replace("PCD-2", "PCD-1"),
             init="inverse-sigmoid",
@@ -434,12 +434,7 @@ def sliding_mnist(results):
 
 def late_offsets_mnist(results):
     """aa with offsets that move before (aa^b) and after the gradient step (aa^l)."""
-    summary = results.summaries("late-offsets-mnist")
-    for key, rows in summary.groupby(["sampler", "learning_rate", "offsets"]):
-        where = {"sampler": key[0], "learning_rate": key[1]}
-        cell = published(dataset="mnist", offsets="aa^b", init="inverse-sigmoid", **where)
-        maxima, finals = (rows[f"train_log_likelihood_{which}"] for which in ("max", "final"))
-        yield where | {"offsets": key[2]} | beside(maxima, finals, cell)
+    return on_mnist(results, "late-offsets-mnist", ["sampler", "learning_rate", "offsets"])
 
 
 def fixed_mean_mnist(results):
