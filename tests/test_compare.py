@@ -621,6 +621,11 @@ def test_kept_summaries_give_the_scoreboard_of_the_pages():
     trials = Results(KEPT).all_summaries()
     toys = score(compare(trials[trials["model_hidden"] == 4])).iloc[-1]
     assert toys[["run", "named", "read"]].tolist() == [216, 191, 212]
+    whole = trials[trials["experiment"].str.startswith("eight-sets-16") & (trials["data"] != "ocr-letters")]
+    eight = score(compare(whole, Results(KEPT).curve)).iloc[-1]
+    assert eight[["run", "named", "read"]].tolist() == [40, 22, 39]
+    mnist = score(compare(trials[trials["data"].eq("mnist") & trials["model_hidden"].eq(16)])).iloc[-1]
+    assert mnist["named"] == mnist["read"]  # one sweep fits it
     whole = " ".join(f"{tables[-1][name]}" for name in ("published", "run"))
     assert f"| sum | {whole.replace(' ', ' | ')} |" in (KEPT.parent / "index.md").read_text()
 
