@@ -453,11 +453,11 @@ def flipped_rates(results):
         yield where | means | {"difference": differences.mean(), "±": error(differences)}
 
 
-def doubling(results):
-    """Lower bounds of DBMs without pre-training, and with two kinds of it."""
-    summary = results.summaries("doubling")
-    curves = results.curves("doubling")
-    axes = ["data", "offsets", "pretraining_epochs", "pretraining_doubling"]
+def lower_bounds(results, experiment, axis):
+    """Maxima of the mean and final values of DBMs, with and without pre-training, by one setting."""
+    summary = results.summaries(experiment)
+    curves = results.curves(experiment)
+    axes = ["data", "offsets", "pretraining_epochs", axis]
     for part in ("train", "test"):
         for key, rows in summary.groupby(axes, dropna=False):
             where = {"dataset": key[0], "offsets": key[1], "pretraining_epochs": int(key[2])}
@@ -468,6 +468,16 @@ def doubling(results):
                 | dict(zip(axes, key, strict=True))
                 | beside(*at_best_mean(of_cell, f"{part}_lower_bound"), cell)
             )
+
+
+def doubling(results):
+    """Lower bounds of DBMs without pre-training, and with two kinds of it."""
+    return lower_bounds(results, "doubling", "pretraining_doubling")
+
+
+def deep_sweeps(results):
+    """Lower bounds of DBMs with one and two sweeps per update."""
+    return lower_bounds(results, "deep-sweeps", "sampler")
 
 
 EXPERIMENTS = {
@@ -491,6 +501,7 @@ EXPERIMENTS = {
     "sliding-mnist": sliding_mnist,
     "late-offsets-mnist": late_offsets_mnist,
     "doubling": doubling,
+    "deep-sweeps": deep_sweeps,
     "final-epochs": final_epochs,
     "final-sweeps": final_sweeps,
     "sweeps-maxima": sweeps_maxima,
