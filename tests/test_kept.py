@@ -31,14 +31,15 @@ def planned(name):
     return read_grid(ROOT / "experiments.yaml").experiments[name]
 
 
-def write(folder, name, updates, curve, recorded=(), trials=6, data="dna"):
+def write(folder, name, updates, curve, recorded=(), trials=6, data="dna", first=0):
     """Write results of one of the paper's experiments with random curves and records."""
-    experiment, store, rng = planned(name), Store(folder / name), np.random.default_rng(5)
+    experiment, store = planned(name), Store(folder / name)
     ids = [run_id(cell, 1, name) for cell in experiment.cells]
     (folder / name).mkdir(parents=True)
     store.write_manifest(experiment, ids, {}, None)
     for one, cell in zip(ids, experiment.cells, strict=True):
-        for number in range(trials if cell.data.title == data else 0):
+        for number in range(first, trials if cell.data.title == data else first):
+            rng = np.random.default_rng([number, *one.encode()])
             values = -100 + rng.random((len(updates), len(curve))).cumsum(axis=0) / 3
             outcome = Outcome(
                 ("update", "epoch", *curve),
@@ -107,6 +108,38 @@ def test_runs_kept_before_stay_and_those_run_again_are_replaced(eight, tmp_path)
     pd.testing.assert_frame_equal(whole.iloc[: len(parts[0])], parts[0])
     keep.keep(eight[0], ["eight-sets-16"], tmp_path / "kept")
     assert len(pd.read_csv(tmp_path / "kept" / "eight-sets-16.csv.gz")) == len(whole)
+
+
+@pytest.mark.parametrize("name", ["eight-sets-16", "standard-methods-mnist"])
+def test_trials_of_a_run_kept_one_after_another_are_kept_as_together(tmp_path, name):
+    course = [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
+    data = "dna" if name == "eight-sets-16" else "mnist"
+    first, later, whole = (
+        write(tmp_path / f"{begin}-{end}", name, *course, trials=end, data=data, first=begin)
+        for begin, end in ((0, 1), (1, 6), (0, 6))
+    )
+    for results in (first, later):
+        keep.keep(results, [name], tmp_path / "parts")
+    keep.keep(whole, [name], tmp_path / "whole")
+    for table in (f"{name}.csv.gz", f"{name}-curves.csv.gz"):
+        keys = ["run_id", "trial" if "curves" not in table else "update"]
+        parts, together = (
+            pd.read_csv(tmp_path / kept / table).sort_values(keys, ignore_index=True)
+            for kept in ("parts", "whole")
+        )
+        pd.testing.assert_frame_equal(parts, together, check_exact=False, rtol=0, atol=2e-4)
+    with pytest.raises(SystemExit, match="some trials are kept already"):
+        keep.keep(
+            write(tmp_path / "2-8", name, *course, trials=8, data=data, first=2), [name], tmp_path / "parts"
+        )
+
+
+def test_the_best_of_a_mean_is_not_guessed_from_mean_curves(eight, tmp_path):
+    course = [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
+    keep.keep(eight[0], ["eight-sets-16"], tmp_path / "kept")
+    later = write(tmp_path / "later", "eight-sets-16", *course, trials=8, first=6)
+    with pytest.raises(SystemExit, match="only the mean curve of its kept trials is known"):
+        keep.keep(later, ["eight-sets-16"], tmp_path / "kept")
 
 
 def test_findings_on_curves_and_records_are_judged_alike(tmp_path):

@@ -3,7 +3,8 @@
     python docs/reproduction/keep.py results/ standard-methods-bars moving-average
 
 writes into results/ beside this file, and the same results give the same bytes. Runs that were kept before
-and are not in these results stay, so that parts of an experiment can be run on several computers:
+and are not in these results stay, and so do other trials of the same runs, so that parts of an experiment can
+be run on several computers:
 
 - EXPERIMENT.csv.gz, its summary.csv with the numbers of curves and records that comparisons with the paper
   rest on: the values at the best mean over trials (tables 9 to 12), and what `cbm compare --findings` checks
@@ -21,6 +22,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import yaml
 
@@ -28,8 +30,11 @@ from cbm_cli.paper import FIGURES
 from cbm_cli.results import Results
 from cbm_cli.results.folder import MEAN_CURVES
 from cbm_cli.statistics import add_best_of_mean, add_courses
+from cbm_cli.statistics.mean_curves import best_of_mean_columns
 
 HERE = Path(__file__).parent
+OF_MEANS = ("eight-sets", "dbm-eight-sets")  # how the names of the experiments of tables 9 to 12 begin
+TRIAL = ["run_id", "trial"]
 TESTED = ("test_log_likelihood", "test_lower_bound")
 
 
@@ -50,19 +55,79 @@ def keep(results: Results, names: list[str], kept: Path) -> None:
     kept.mkdir(exist_ok=True)
     for name in names:
         frame = results.store(name).summary()
-        text = pd.read_csv(results.folder / name / "summary.csv", dtype=str, keep_default_na=False)
+        text = read(results.folder / name / "summary.csv")
         if len(text) != len(frame):
             sys.exit(f"{results.folder / name}: a run is writing it; keep it when the run has ended")
-        whole, metrics = add_courses(frame, results), metrics_of(frame)
+        summary, course = kept / f"{name}.csv.gz", kept / f"{name}{MEAN_CURVES}"
+        other = other_trials(summary, text)
+        added, metrics = add_courses(frame, results), metrics_of(frame)
+        whole = pd.concat([other, text.join(added[added.columns.difference(frame.columns, sort=False)])])
         if metrics:
-            whole = add_best_of_mean(whole, metrics, results.curve)
-            write(kept / f"{name}{MEAN_CURVES}", mean_curves(frame, metrics, results))
-        write(kept / f"{name}.csv.gz", text.join(whole[whole.columns.difference(frame.columns, sort=False)]))
+            curves = mean_curves(frame, metrics, results)
+            before = pd.read_csv(course) if course.exists() else curves.iloc[:0]
+            before = before[before["run_id"].isin(other["run_id"])]
+            if name.startswith(OF_MEANS):
+                whole = with_best_of_mean(whole, metrics, before, results)
+            write(course, pooled(before, curves, metrics))
+        write(summary, whole)
     sums = (
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
         for path in sorted(kept.glob("*.gz"))
     )
     (kept / "SHA256SUMS").write_text("".join(sums))
+
+
+def other_trials(summary: Path, now: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that were kept of other trials of the same runs."""
+    if not summary.exists():
+        return now.iloc[:0]
+    before = read(summary)
+    before = before[before["run_id"].isin(now["run_id"])]
+    again = pd.MultiIndex.from_frame(before[TRIAL]).isin(pd.MultiIndex.from_frame(now[TRIAL]))
+    if mixed := {*before["run_id"][again]} & {*before["run_id"][~again]}:
+        sys.exit(f"{summary}: of {min(mixed)} some trials are kept already; give all, or others only")
+    return before[~again]
+
+
+def with_best_of_mean(
+    whole: pd.DataFrame, metrics: list[str], before: pd.DataFrame, results: Results
+) -> pd.DataFrame:
+    """Add the values where the mean over old and new trials is best; of old ones, ``before`` has the mean."""
+    frame = pd.read_csv(io.StringIO(whole.to_csv(index=False)))
+    kept = dict(list(before.groupby("run_id")))
+
+    def curve(experiment: str, run_id: str, trial: int) -> pd.DataFrame:
+        if trial in results.store(experiment).finished(run_id):
+            return results.curve(experiment, run_id, trial)
+        if kept[run_id]["trials"].max() > 1:
+            sys.exit(f"{run_id}: only the mean curve of its kept trials is known; run them again, too")
+        return kept[run_id]
+
+    columns = [column for name in metrics for column in best_of_mean_columns(name)]
+    frame = add_best_of_mean(frame.drop(columns=columns, errors="ignore"), metrics, curve)
+    return whole.assign(**frame[columns].set_axis(whole.index))
+
+
+def pooled(before: pd.DataFrame, now: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """Return means and standard deviations over the trials of two tables of mean curves together."""
+    if before.empty:
+        return now
+    both = pd.concat([before, now], ignore_index=True)
+    trials = both["trials"]
+    spreads = {
+        name: (trials - 1) * both[f"{name}_std"].fillna(0) ** 2 + trials * both[name] ** 2 for name in metrics
+    }
+    sums = both[["run_id", "update", "trials"]].assign(
+        **{name: trials * both[name] for name in metrics},
+        **{f"{name}_std": squares for name, squares in spreads.items()},
+    )
+    groups = sums.groupby(["run_id", "update"], sort=False).sum()
+    trials = groups["trials"]
+    for name in metrics:
+        groups[name] /= trials
+        rest = (groups[f"{name}_std"] - trials * groups[name] ** 2).clip(lower=0)
+        groups[f"{name}_std"] = np.sqrt(rest / (trials - 1).replace(0, np.nan))
+    return groups.round(4).reset_index()[both.columns]
 
 
 def metrics_of(frame: pd.DataFrame) -> list[str]:
@@ -81,13 +146,16 @@ def mean_curves(frame: pd.DataFrame, metrics: list[str], results: Results) -> pd
     return groups.mean().assign(trials=groups.size(), **spread).round(4).reset_index()
 
 
+def read(table: Path | io.StringIO) -> pd.DataFrame:
+    """Read a table as it is written, number by number."""
+    return pd.read_csv(table, dtype=str, keep_default_na=False)
+
+
 def write(path: Path, frame: pd.DataFrame) -> None:
     """Write a table with the same bytes whenever it is the same, below the runs kept before that it lacks."""
     text = frame.to_csv(index=False, lineterminator="\n")
     if path.exists():
-        before, now = (
-            pd.read_csv(one, dtype=str, keep_default_na=False) for one in (path, io.StringIO(text))
-        )
+        before, now = read(path), read(io.StringIO(text))
         whole = pd.concat([before[~before["run_id"].isin(now["run_id"])], now])
         text = whole.to_csv(index=False, lineterminator="\n")
     path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
