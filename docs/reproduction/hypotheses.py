@@ -375,6 +375,11 @@ def sweeps_maxima(results):
     return eight_sets(results, "sweeps-maxima", "epochs", hidden="200")
 
 
+def sweeps_200(results):
+    """Maxima of the mean, and final values, of two sweeps per update with 200 hidden units."""
+    return eight_sets(results, "sweeps-200", "epochs", hidden="200")
+
+
 def fixed_mean(results):
     """d0 with a moving average of the data mean, or the mean of all rows."""
     return eight_sets(results, "fixed-mean", "sliding_factor_visible")
@@ -395,22 +400,18 @@ def rows_mnist(results):
     return on_mnist(results, "rows-mnist", ["offsets", "sampler", "learning_rate"])
 
 
-def rows_mnist_all(results):
-    """All values of MNIST with 16 hidden units: z with all rows (kept results) and with the first 50,000."""
+def all_of_mnist(parts, shown=()):
+    """Values of MNIST with 16 hidden units beside those of some {name: summaries}; how many agree, mean z²."""
     axes = ["offsets", "init", "sampler", "learning_rate"]
-    where = {"data_name": "mnist", "data_flip": False, "model_hidden": "16", "batch": "100"}
-    kept = cbm.results(Path(__file__).parent / "results").summaries()
-    kept = kept[(kept[list(where)].astype(str) == pd.Series(where).astype(str)).all(axis=1)]
-    kept = kept[kept["n_train"] == 60000].drop_duplicates(["run_id", "trial"])
-    whole = dict([*kept.groupby(axes)])
-    shown = set(zip(*(results.summaries("rows-mnist")[axis] for axis in axes), strict=True))
+    parts = {name: dict([*rows.groupby(axes)]) for name, rows in parts.items()}
     found = []
-    for key, rows in results.summaries("rows-mnist-all").groupby(axes):
+    for key in list(parts.values())[-1]:
         cell = published(dataset="mnist", hidden="16", **dict(zip(axes, key, strict=True)))
         one = dict(zip(axes, key, strict=True)) | {"published": float(cell["mean"])}
-        for name, part in (("all rows", whole.get(key)), ("50,000", rows)):
-            if part is not None:
-                of = beside(part["train_log_likelihood_max"], part["train_log_likelihood_final"], cell)
+        for name, cells in parts.items():
+            if key in cells:
+                rows = cells[key]
+                of = beside(rows["train_log_likelihood_max"], rows["train_log_likelihood_final"], cell)
                 one |= {
                     f"n, {name}": of["n"],
                     name: of["value"],
@@ -425,6 +426,29 @@ def rows_mnist_all(results):
         for column, values in part.filter(like="z, ").items():
             line[column] = f"{(values.abs() <= 2).sum()} of {values.count()}, {(values**2).mean():.1f}"
         yield line
+
+
+def kept_of_mnist():
+    """Kept trials of MNIST with 16 hidden units."""
+    where = {"data_name": "mnist", "data_flip": False, "model_hidden": "16", "batch": "100"}
+    kept = cbm.results(Path(__file__).parent / "results").summaries()
+    kept = kept[(kept[list(where)].astype(str) == pd.Series(where).astype(str)).all(axis=1)]
+    return kept[kept["n_train"] == 60000].drop_duplicates(["run_id", "trial"])
+
+
+def rows_mnist_all(results):
+    """All values of MNIST with 16 hidden units: z with all rows (kept results) and with the first 50,000."""
+    shown = results.summaries("rows-mnist")[["offsets", "init", "sampler", "learning_rate"]]
+    parts = {"all rows": kept_of_mnist(), "50,000": results.summaries("rows-mnist-all")}
+    return all_of_mnist(parts, {*shown.itertuples(index=False, name=None)})
+
+
+def rows_and_sweeps_mnist(results):
+    """Those of PCD-1: z of one and two sweeps on all rows (kept results), and of two on the first 50,000."""
+    kept, fewer = kept_of_mnist(), results.summaries("rows-and-sweeps-mnist")
+    two = kept[kept["sampler"] == "PCD-2"]
+    parts = {"one sweep": kept, "two sweeps": two.assign(sampler="PCD-1")}
+    return all_of_mnist(parts | {"50,000, two sweeps": fewer.assign(sampler="PCD-1")})
 
 
 def sliding_mnist(results):
@@ -498,6 +522,7 @@ EXPERIMENTS = {
     "batch-order-mnist": batch_order_mnist,
     "rows-mnist": rows_mnist,
     "rows-mnist-all": rows_mnist_all,
+    "rows-and-sweeps-mnist": rows_and_sweeps_mnist,
     "sliding-mnist": sliding_mnist,
     "late-offsets-mnist": late_offsets_mnist,
     "doubling": doubling,
@@ -505,6 +530,7 @@ EXPERIMENTS = {
     "final-epochs": final_epochs,
     "final-sweeps": final_sweeps,
     "sweeps-maxima": sweeps_maxima,
+    "sweeps-200": sweeps_200,
 }
 
 
