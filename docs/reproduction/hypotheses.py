@@ -401,7 +401,7 @@ def rows_mnist(results):
 
 
 def all_of_mnist(parts, shown=()):
-    """Values of MNIST with 16 hidden units beside those of some {name: summaries}; how many agree, mean z²."""
+    """Values of MNIST with 16 hidden units beside those of some {name: summaries}, and how many agree."""
     axes = ["offsets", "init", "sampler", "learning_rate"]
     parts = {name: dict([*rows.groupby(axes)]) for name, rows in parts.items()}
     found = []
