@@ -137,7 +137,7 @@ def test_a_merge_key_takes_over_what_is_not_given_beside_it(read):
         "one": (settings(updates=50, offsets="00"), settings(updates=50)),
         "two": (settings(updates=50, sampler="CD-1"),),
     }
-    # YAML's own rules (https://yaml.org/type/merge.html). The first of a list wins; with PyYAML 6.0.4 the last.
+    # YAML's own rules (https://yaml.org/type/merge.html), but of a list PyYAML 6.0.4 takes the last.
     loaded = yaml.safe_load(text)["experiments"]
     assert loaded["one"]["updates"] == loaded["two"]["updates"] == 50
     assert loaded["one"]["sampler"] == "PT_10"
