@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import json
 import re
 import sys
 from functools import cache
@@ -193,19 +194,55 @@ def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path, t
     assert re.search(f"Kernel versions differ: {counts}", said)
 
 
+@pytest.mark.parametrize("statistic", ["max", "final", "max-of-mean"])
+def test_tables_are_alike_of_results_and_of_what_is_kept(eight, statistic):
+    made, kept = (
+        cbm("table", results.folder, "eight-sets-16", "--statistic", statistic, "-f", "json").stdout
+        for results in eight
+    )
+    assert len(json.loads(kept)["cells"]) == 4
+    cells = [cell for cell in json.loads(made)["cells"] if cell["n"]]  # unlike kept ones, also of other data
+    assert json.loads(kept)["cells"] == cells
+
+
+def test_the_curve_of_a_single_trial_is_kept(tmp_path):
+    course = [0, 14, 28], ("train_lower_bound", "test_lower_bound")
+    made = write(tmp_path / "made", "dbm-eight-sets", *course, trials=1)
+    keep.keep(made, ["dbm-eight-sets"], tmp_path / "kept")
+    kept = Results(tmp_path / "kept").reader("dbm-eight-sets")
+    for run in kept.summary()["run_id"]:
+        whole = made.curve("dbm-eight-sets", run, 0).astype({"epoch": float})  # an epoch is an update there
+        pd.testing.assert_frame_equal(kept.curve(run, 0), whole, rtol=0, atol=5e-5)
+    picture = tmp_path / "curves.png"
+    cbm("plot", tmp_path / "kept", "curves", "dbm-eight-sets", "--x", "gradient-steps", "-o", picture)
+    assert picture.stat().st_size > 1000
+
+
 @pytest.mark.parametrize(
-    "command",
+    ("command", "code", "said"),
     [
-        "table RESULTS",
-        "table RESULTS eight-sets-16",
-        "ls RESULTS",
-        "plot RESULTS curves -o none.png",
-        "figure 5 RESULTS -o none.png",
+        ("ls RESULTS", 2, "kept summaries, not trials; only cbm compare, table, plot and figure"),
+        ("report RESULTS -o none.html", 2, "kept summaries, not trials; only cbm compare"),
+        ("table RESULTS eight-sets", 2, "did you mean eight-sets-16?"),
+        ("plot RESULTS curves -o none.png", 3, "only means over 6 trials, of eight-sets-16; run it again"),
+        ("plot RESULTS filters -o none.png", 3, "keeps no machines of eight-sets-16; run it again"),
+        ("plot RESULTS norms -o none.png", 3, "keeps no curves of single trials"),
+        ("figure 5 RESULTS -o none.png", 3, "run experiments.yaml divergence -o results/"),
     ],
 )
-def test_commands_that_need_trials_refuse_kept_summaries_and_say_what_reads_them(eight, command):
+def test_what_is_not_kept_is_refused_with_what_gives_it(eight, command, code, said):
     words = [eight[1].folder if word == "RESULTS" else word for word in command.split()]
-    assert "kept summaries, not trials; only cbm compare" in cbm(*words, code=2).stderr
+    assert said in cbm(*words, code=code).stderr
+
+
+def test_a_kept_description_that_was_edited_or_is_missing_is_refused(eight, tmp_path):
+    for path in eight[1].folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    path = tmp_path / "manifests.json"
+    path.write_text(path.read_text().replace("Exact", "Inexact"))
+    assert "SHA256SUMS names; restore it" in cbm("table", tmp_path, code=2).stderr
+    path.unlink()
+    assert "SHA256SUMS names; restore it" in cbm("table", tmp_path, code=2).stderr
 
 
 def test_the_site_lists_every_page():

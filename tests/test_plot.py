@@ -33,7 +33,7 @@ class HandMade:
         self.table = layout | {"scale": "total", "metric": "train_log_likelihood"} | table
         self.column = "test_cost" if self.table["metric"] == "test_cost" else "train_log_likelihood"
 
-    def store(self, _):
+    def reader(self, _):
         return self
 
     def manifest(self):

@@ -54,10 +54,8 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawi
     from cbm_cli.results import Results
 
     results = Results(folder) if folder.is_dir() else None
-    known = results.experiments() if results else []
+    known = [*results.experiments(), *results.kept()] if results else []
     needed = _experiments(calls)
-    if results and needed:
-        results.refuse_kept()
     stand_ins = {name: f"{name}-short" for name in needed if name not in known and f"{name}-short" in known}
     for name, short in stand_ins.items():
         note(f"{short} is drawn for {name}, which has not been run")
@@ -83,7 +81,8 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawi
                 lacking |= dict.fromkeys(missing)
     for reason, panels in reasons.items():
         note(f"figure {number}: missing panel {', '.join(panels)}: {reason}")
-    remedy = f"run: {program()} run experiments.yaml {' '.join(lacking)} -o {folder}" if lacking else ""
+    into = "results/" if results and results.kept() else folder
+    remedy = f"run: {program()} run experiments.yaml {' '.join(lacking)} -o {into}" if lacking else ""
     if sum(map(len, reasons.values())) == len(calls):
         raise IncompleteError(
             "; ".join(filter(None, [f"figure {number}: there is no panel to draw", remedy]))

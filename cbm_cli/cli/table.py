@@ -103,7 +103,7 @@ def table(
     folder = Results(results)
     axes = {"rows": rows, "columns": columns, "groups": groups}
     axes = {name: names for name, names in axes.items() if names is not None}
-    for experiment in experiments or folder.require_experiments():
+    for experiment in experiments or folder.require_experiments(kept=True):
         print_table(folder, experiment, format_, split, axes=axes, **choices)
 
 
@@ -113,7 +113,7 @@ def print_table(
     """Print the table of one experiment to stdout."""
     from cbm_cli.statistics import build_table
 
-    store = results.store(experiment)
+    store = results.reader(experiment)
     table = build_table(
         store.summary(), store.manifest(), curve=lambda _, *trial: store.curve(*trial), **choices
     )

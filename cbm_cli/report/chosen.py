@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results import Results, Store
+from cbm_cli.results import Kept, Results, Store
 from cbm_cli.statistics.layout import CellSettings, columns_named, key_of, select, telling_apart
 from cbm_cli.text import count, text_of
 
@@ -48,7 +48,7 @@ class Chosen:
 
     cells: Sequence[CellSettings]  # each with its "experiment"
     table: Mapping[str, Any]  # of the first experiment
-    stores: Mapping[str, Store]
+    stores: Mapping[str, Store | Kept]
     rows: Mapping[tuple[str, str], pd.DataFrame]  # finished trials by experiment and run-id
     bounds: Mapping[str, float]  # upper bounds by data set, in nats per sample
     lines: Sequence[str] = field(default=())
@@ -58,7 +58,7 @@ class Chosen:
         """Return the summary rows of the finished trials of a cell."""
         return self.rows[cell["experiment"], cell["run_id"]]
 
-    def store(self, cell: CellSettings) -> Store:
+    def store(self, cell: CellSettings) -> Store | Kept:
         """Return the store that holds a cell."""
         return self.stores[cell["experiment"]]
 
@@ -73,7 +73,7 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
     IncompleteError
         No finished trial of what is selected.
     """
-    stores = {name: results.store(name) for name in experiments}
+    stores = {name: results.reader(name) for name in experiments}
     manifests = {name: store.manifest() for name, store in stores.items()}
     cells = [
         {**cell, "experiment": name} for name, manifest in manifests.items() for cell in manifest["cells"]
@@ -130,7 +130,9 @@ def _axes(
     return (lines, [*panels, *rest]) if options.panels is None else ([*lines, *rest], panels)
 
 
-def _nothing(stores: Mapping[str, Store], summaries: Mapping[str, pd.DataFrame], options: Options) -> str:
+def _nothing(
+    stores: Mapping[str, Store | Kept], summaries: Mapping[str, pd.DataFrame], options: Options
+) -> str:
     """Say that no trial is finished, and where the trials of the experiments stand."""
     names = ", ".join(stores)
     if not all(summary.empty for summary in summaries.values()):

@@ -4,16 +4,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results.contents import read_csv, sha256
+from cbm_cli.results.kept import KEPT, MEAN_CURVES, Kept, checked
 from cbm_cli.results.store import Store
 from cbm_cli.text import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KEPT = ".csv.gz"  # behind an experiment's name: its kept summary
-MEAN_CURVES = f"-curves{KEPT}"  # and its kept mean curves
-ONLY_KEPT = "holds kept summaries, not trials; only cbm compare reads them"
+ONLY_KEPT = "holds kept summaries, not trials; only cbm compare, table, plot and figure read them"
 
 
 class Results:
@@ -29,37 +27,48 @@ class Results:
         """Return the names of the experiments in this folder."""
         return sorted(path.parent.name for path in self.folder.glob("*/manifest.json"))
 
-    def require_experiments(self) -> list[str]:
-        """Return the names of the experiments; IncompleteError if there are none."""
+    def kept(self) -> list[str]:
+        """Return the names of the experiments of which summaries are kept."""
+        names = sorted(path.name for path in self.folder.glob(f"*{KEPT}"))
+        return [name.removesuffix(KEPT) for name in names if not name.endswith(MEAN_CURVES)]
+
+    def require_experiments(self, kept: bool = False) -> list[str]:
+        """Return the names of the experiments, with ``kept`` of kept ones too; raise if there are none."""
         names = self.experiments()
+        others = [name for name in self.kept() if name not in names]
+        if kept:
+            names = sorted([*names, *others])
         if not names:
-            self.refuse_kept()
+            if others:
+                raise CbmError(f"{self.folder}: {ONLY_KEPT}")
             raise IncompleteError(
                 f"{self.folder}: holds no results; make some with: cbm run experiments.yaml -o {self.folder}"
             )
         return names
 
-    def refuse_kept(self) -> None:
-        """Raise CbmError if this folder holds kept summaries alone."""
-        if not self.experiments() and any(self.folder.glob(f"*{KEPT}")):
-            raise CbmError(f"{self.folder}: {ONLY_KEPT}")
-
-    def only(self, experiment: str | None) -> str:
+    def only(self, experiment: str | None, kept: bool = False) -> str:
         """Return the named experiment, or the only one; CbmError if there are several."""
-        names = self.require_experiments()
+        names = self.require_experiments(kept)
         if experiment is None and len(names) > 1:
             raise CbmError(f"{self.folder}: holds several experiments; name one of {', '.join(names)}")
-        return self.store(experiment or names[0]).experiment
+        return (self.reader if kept else self.store)(experiment or names[0]).experiment
 
     def store(self, experiment: str) -> Store:
         """Return the folder of one experiment; CbmError if it is not there."""
         names = self.experiments()
         if experiment not in names:
-            if (self.folder / f"{experiment}{KEPT}").exists():
+            kept = self.kept()
+            if experiment in kept:
                 raise CbmError(f"{self.folder}: {ONLY_KEPT}")
+            names += kept
             hint = did_you_mean(experiment, names) if names else "; nothing has been run into it yet"
             raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
         return Store(self.folder / experiment)
+
+    def reader(self, experiment: str) -> Store | Kept:
+        """Return one experiment for tables and curves: its folder, or what is kept of it."""
+        kept = experiment in self.kept() and experiment not in self.experiments()
+        return Kept(self.folder, experiment) if kept else self.store(experiment)
 
     def curve(self, experiment: str, run_id: str, number: int) -> "pd.DataFrame":
         """Return the curve of one trial."""
@@ -73,27 +82,15 @@ class Results:
         """
         import pandas as pd
 
-        paths = [*map(self._checked, sorted(self.folder.glob(f"*{KEPT}")))]
-        kept = [
-            read_csv(path).assign(experiment=path.name.removesuffix(KEPT))
-            for path in paths
-            if not path.name.endswith(MEAN_CURVES)
-        ]
+        for path in sorted(self.folder.glob(f"*{MEAN_CURVES}")):
+            checked(path)
+        kept = [Kept(self.folder, name).summary() for name in self.kept()]
         names = self.experiments() if kept else self.require_experiments()
         frames = [self.store(name).summary().assign(experiment=name) for name in names]
         frames = [*kept, *frames]
         # those without a row would turn the numbers of trials into floats
         whole = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
         return whole.copy()  # joins the pieces of memory, so that rows are selected faster
-
-    def _checked(self, path: Path) -> Path:
-        """Return a kept file; CbmError if it has changed since it was kept."""
-        digest, sums = sha256(path.read_bytes()), self.folder / "SHA256SUMS"
-        if f"{digest}  {path.name}" not in (sums.read_text() if sums.exists() else "").splitlines():
-            raise CbmError(
-                f"{path}: is not the file that {sums} names; restore it, or keep the results again"
-            )
-        return path
 
 
 def label(column: str, value: object, style: str = "text") -> str:

@@ -30,7 +30,7 @@ from cbm_cli.statistics.marked_cells import (
     mean,
     statistic_column,
 )
-from cbm_cli.statistics.mean_curves import CurveOf, add_best_of_mean
+from cbm_cli.statistics.mean_curves import CurveOf, add_best_of_mean, best_of_mean_columns
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
 from cbm_cli.text import count, did_you_mean, text_of
 
@@ -283,7 +283,8 @@ def build_table(
     table = manifest["table"]
     metric = _metric(frame, metric or table["metric"])
     evaluated = f"{metric}_final" not in frame and metric in frame
-    if statistic == MAX_OF_MEAN and curve and not evaluated and Metric(metric).better:
+    lacks_it = best_of_mean_columns(metric)[0] not in frame  # kept summaries have it
+    if statistic == MAX_OF_MEAN and curve and lacks_it and not evaluated and Metric(metric).better:
         frame = add_best_of_mean(frame, [metric], curve)
     statistic = _statistic(frame, metric, evaluated, statistic, table)
     layout = _layout(table, cells, axes or {})

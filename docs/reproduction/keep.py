@@ -9,18 +9,23 @@ be run on several computers:
 - EXPERIMENT.csv.gz, its summary.csv with the numbers of curves and records that comparisons with the paper
   rest on: the values at the best mean over trials (tables 9 to 12), and what `cbm compare --findings` checks
 - EXPERIMENT-curves.csv.gz, if test rows were evaluated: mean and standard deviation over the trials of a run
+- manifests.json, the table of each experiment, its number of trials and known upper bounds
 - SHA256SUMS of all of them
 
-It also draws the figures of the paper that show one of these experiments: figure-N.png beside this file. Then
+It also draws the figures of the paper that show one of these experiments, as figure-N.png beside this file:
+from what is kept, if that has more trials than these results and their curves, else from these results. Then
 `cbm compare docs/reproduction/results` compares them with the paper, and pages.py writes the pages.
 """
 
 import gzip
 import hashlib
 import io
+import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,7 +33,7 @@ import yaml
 
 from cbm_cli.paper import FIGURES
 from cbm_cli.results import Results
-from cbm_cli.results.folder import MEAN_CURVES
+from cbm_cli.results.kept import MANIFESTS, MEAN_CURVES
 from cbm_cli.statistics import add_best_of_mean, add_courses
 from cbm_cli.statistics.mean_curves import best_of_mean_columns
 
@@ -45,9 +50,20 @@ def main() -> None:
     for number, figure in yaml.safe_load(FIGURES.read_text(encoding="utf-8")).items():
         shown = " ".join(figure["parts"]).split()
         if {*shown} & {name.removesuffix("-short") for name in names}:
-            draw = [sys.executable, "-m", "cbm_cli.cli", "figure", str(number), str(results.folder)]
-            where = ["--size", "page", "-o", str(HERE / f"figure-{number}.png")]
-            subprocess.run([*draw, *where], check=False)  # it says which experiments are missing
+            kept = Results(HERE / "results")
+            more = any(trials_of(kept, name) > trials_of(results, name) for name in shown)
+            for folder in (kept.folder, results.folder) if more else (results.folder,):
+                draw = [sys.executable, "-m", "cbm_cli.cli", "figure", str(number), str(folder)]
+                where = ["--size", "page", "-o", str(HERE / f"figure-{number}.png")]
+                done = subprocess.run([*draw, *where], check=False)  # it says which experiments are missing
+                if done.returncode == 0:
+                    break
+
+
+def trials_of(results: Results, name: str) -> int:
+    """Return the number of finished trials of an experiment; 0 of what is none."""
+    known = name in (*results.experiments(), *results.kept())
+    return len(results.reader(name).summary()) if known else 0
 
 
 def keep(results: Results, names: list[str], kept: Path) -> None:
@@ -70,11 +86,19 @@ def keep(results: Results, names: list[str], kept: Path) -> None:
                 whole = with_best_of_mean(whole, metrics, before, results)
             write(course, pooled(before, curves, metrics))
         write(summary, whole)
+        describe(name, results.store(name).manifest(), kept / MANIFESTS)
     sums = (
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
-        for path in sorted(kept.glob("*.gz"))
+        for path in sorted([*kept.glob("*.gz"), kept / MANIFESTS])
     )
     (kept / "SHA256SUMS").write_text("".join(sums))
+
+
+def describe(name: str, manifest: Mapping[str, Any], path: Path) -> None:
+    """Write what tables and curves need to know of an experiment beside its trials."""
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known[name] = {field: manifest[field] for field in ("description", "trials", "table", "upper_bounds")}
+    path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def other_trials(summary: Path, now: pd.DataFrame) -> pd.DataFrame:
