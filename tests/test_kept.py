@@ -205,17 +205,18 @@ def test_tables_are_alike_of_results_and_of_what_is_kept(eight, statistic):
     assert json.loads(kept)["cells"] == cells
 
 
-def test_the_curve_of_a_single_trial_is_kept(tmp_path):
-    course = [0, 14, 28], ("train_lower_bound", "test_lower_bound")
+@pytest.mark.parametrize("effective", [(), ("effective_sample_size",)])
+def test_the_curve_of_a_single_trial_is_kept(tmp_path, effective):
+    course = [0, 14, 28], ("train_lower_bound", "test_lower_bound", *effective)
     made = write(tmp_path / "made", "dbm-eight-sets", *course, trials=1)
     keep.keep(made, ["dbm-eight-sets"], tmp_path / "kept")
     kept = Results(tmp_path / "kept").reader("dbm-eight-sets")
     for run in kept.summary()["run_id"]:
         whole = made.curve("dbm-eight-sets", run, 0).astype({"epoch": float})  # an epoch is an update there
         pd.testing.assert_frame_equal(kept.curve(run, 0), whole, rtol=0, atol=5e-5)
-    picture = tmp_path / "curves.png"
+    picture = tmp_path / "curves.svg"
     cbm("plot", tmp_path / "kept", "curves", "dbm-eight-sets", "--x", "gradient-steps", "-o", picture)
-    assert picture.stat().st_size > 1000
+    assert ("effective runs not kept" in picture.read_text()) == (not effective)
 
 
 @pytest.mark.parametrize(

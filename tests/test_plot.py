@@ -49,7 +49,7 @@ class HandMade:
         known = [(run_id, trial) for run_id in self.cells for trial in range(self.trials)]
         frame = pd.DataFrame(known, columns=["run_id", "trial"])
         diverged = [500.0 if trial in self.diverged else nan for trial in frame["trial"]]
-        frame = frame.assign(evaluate_runs=40)
+        frame = frame.assign(evaluate_runs=40, evaluate_method="ais" if self.effective else "exact")
         return frame.assign(n_train=16, diverged=diverged, **{f"{self.column}_final": 0.0})
 
     def curve(self, run_id, trial):

@@ -41,6 +41,7 @@ HERE = Path(__file__).parent
 OF_MEANS = ("eight-sets", "dbm-eight-sets")  # how the names of the experiments of tables 9 to 12 begin
 TRIAL = ["run_id", "trial"]
 TESTED = ("test_log_likelihood", "test_lower_bound")
+EFFECTIVE = "effective_sample_size"  # of AIS; kept beside mean curves until other trials join them
 
 
 def main() -> None:
@@ -151,7 +152,7 @@ def pooled(before: pd.DataFrame, now: pd.DataFrame, metrics: list[str]) -> pd.Da
         groups[name] /= trials
         rest = (groups[f"{name}_std"] - trials * groups[name] ** 2).clip(lower=0)
         groups[f"{name}_std"] = np.sqrt(rest / (trials - 1).replace(0, np.nan))
-    return groups.round(4).reset_index()[both.columns]
+    return groups.round(4).reset_index().reindex(columns=both.columns.drop(EFFECTIVE, errors="ignore"))
 
 
 def metrics_of(frame: pd.DataFrame) -> list[str]:
@@ -165,9 +166,10 @@ def mean_curves(frame: pd.DataFrame, metrics: list[str], results: Results) -> pd
     """Return the mean and the standard deviation over the trials of each run, at each evaluation."""
     places = zip(frame["experiment"], frame["run_id"], frame["trial"], strict=True)
     curves = pd.concat([results.curve(*place).assign(run_id=place[1]) for place in places])
-    groups = curves.groupby(["run_id", "update"], sort=False)[metrics]
-    spread = groups.std().add_suffix("_std")
-    return groups.mean().assign(trials=groups.size(), **spread).round(4).reset_index()
+    groups = curves.groupby(["run_id", "update"], sort=False)
+    spread = groups[metrics].std().add_suffix("_std")
+    means = groups[[*metrics, *curves.columns.intersection([EFFECTIVE])]].mean()
+    return means.assign(trials=groups.size(), **spread).round(4).reset_index()
 
 
 def read(table: Path | io.StringIO) -> pd.DataFrame:
