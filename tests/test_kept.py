@@ -135,6 +135,13 @@ def test_trials_of_a_run_kept_one_after_another_are_kept_as_together(tmp_path, n
         )
 
 
+def test_a_run_of_fewer_trials_keeps_how_many_were_asked_for_before(tmp_path):
+    manifest = {"description": "", "table": {}, "upper_bounds": {}}
+    for trials in (1, 10, 2):
+        keep.describe("dbm-eight-sets", manifest | {"trials": trials}, tmp_path / "manifests.json")
+    assert json.loads((tmp_path / "manifests.json").read_text())["dbm-eight-sets"]["trials"] == 10
+
+
 def test_the_best_of_a_mean_is_not_guessed_from_mean_curves(eight, tmp_path):
     course = [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
     keep.keep(eight[0], ["eight-sets-16"], tmp_path / "kept")

@@ -9,7 +9,7 @@ be run on several computers:
 - EXPERIMENT.csv.gz, its summary.csv with the numbers of curves and records that comparisons with the paper
   rest on: the values at the best mean over trials (tables 9 to 12), and what `cbm compare --findings` checks
 - EXPERIMENT-curves.csv.gz, if test rows were evaluated: mean and standard deviation over the trials of a run
-- manifests.json, the table of each experiment, its number of trials and known upper bounds
+- manifests.json, the table of each experiment, the most trials that were asked for, and known upper bounds
 - SHA256SUMS of all of them
 
 It also draws the figures of the paper that show one of these experiments, as figure-N.png beside this file:
@@ -98,7 +98,9 @@ def keep(results: Results, names: list[str], kept: Path) -> None:
 def describe(name: str, manifest: Mapping[str, Any], path: Path) -> None:
     """Write what tables and curves need to know of an experiment beside its trials."""
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    known[name] = {field: manifest[field] for field in ("description", "trials", "table", "upper_bounds")}
+    trials = max(manifest["trials"], known.get(name, manifest)["trials"])
+    known[name] = {field: manifest[field] for field in ("description", "table", "upper_bounds")}
+    known[name]["trials"] = trials
     path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
