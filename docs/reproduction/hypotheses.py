@@ -504,6 +504,13 @@ def deep_sweeps(results):
     return lower_bounds(results, "deep-sweeps", "sampler")
 
 
+def deep_means(results):
+    """Lower bounds of pre-trained DBMs: the maximum of the mean of some trials, and the mean of their maxima."""
+    maxima = results.summaries("deep-means").groupby("offsets").mean(numeric_only=True)
+    for row in lower_bounds(results, "deep-means", "sampler"):
+        yield row | {"mean of maxima": maxima.loc[row["offsets"], f"{row['part']}_lower_bound_max"]}
+
+
 EXPERIMENTS = {
     "swaps": swaps,
     "swaps-more": swaps_more,
@@ -527,6 +534,7 @@ EXPERIMENTS = {
     "late-offsets-mnist": late_offsets_mnist,
     "doubling": doubling,
     "deep-sweeps": deep_sweeps,
+    "deep-means": deep_means,
     "final-epochs": final_epochs,
     "final-sweeps": final_sweeps,
     "sweeps-maxima": sweeps_maxima,
