@@ -505,7 +505,7 @@ def deep_sweeps(results):
 
 
 def deep_means(results):
-    """Lower bounds of pre-trained DBMs: the maximum of the mean of some trials, and the mean of their maxima."""
+    """Lower bounds of pre-trained DBMs: maxima of the mean over trials, and means of their maxima."""
     maxima = results.summaries("deep-means").groupby("offsets").mean(numeric_only=True)
     for row in lower_bounds(results, "deep-means", "sampler"):
         yield row | {"mean of maxima": maxima.loc[row["offsets"], f"{row['part']}_lower_bound_max"]}
