@@ -111,23 +111,23 @@ def test_runs_kept_before_stay_and_those_run_again_are_replaced(eight, tmp_path)
     assert len(pd.read_csv(tmp_path / "kept" / "eight-sets-16.csv.gz")) == len(whole)
 
 
-@pytest.mark.parametrize("name", ["eight-sets-16", "standard-methods-mnist"])
+@pytest.mark.parametrize("name", ["eight-sets-16", "standard-methods-mnist", "dbm-eight-sets"])
 def test_trials_of_a_run_kept_one_after_another_are_kept_as_together(tmp_path, name):
-    course = [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
-    data = "dna" if name == "eight-sets-16" else "mnist"
-    first, later, whole = (
+    measured = "lower_bound" if name == "dbm-eight-sets" else "log_likelihood"
+    course = [0, 50, 100, 150], (f"train_{measured}", f"test_{measured}")
+    data = "mnist" if name == "standard-methods-mnist" else "dna"
+    several = [(0, 1), (1, 3), (3, 6)] if name == "dbm-eight-sets" else [(0, 1), (1, 6)]
+    *parts, whole = (
         write(tmp_path / f"{begin}-{end}", name, *course, trials=end, data=data, first=begin)
-        for begin, end in ((0, 1), (1, 6), (0, 6))
+        for begin, end in [*several, (0, 6)]
     )
-    for results in (first, later):
+    for results in parts:
         keep.keep(results, [name], tmp_path / "parts")
     keep.keep(whole, [name], tmp_path / "whole")
     for table in (f"{name}.csv.gz", f"{name}-curves.csv.gz"):
-        keys = ["run_id", "trial" if "curves" not in table else "update"]
-        parts, together = (
-            pd.read_csv(tmp_path / kept / table).sort_values(keys, ignore_index=True)
-            for kept in ("parts", "whole")
-        )
+        parts, together = (pd.read_csv(tmp_path / kept / table) for kept in ("parts", "whole"))
+        keys = [key for key in ("run_id", "trial", "update") if key in parts]
+        parts, together = (one.sort_values(keys, ignore_index=True) for one in (parts, together))
         pd.testing.assert_frame_equal(parts, together, check_exact=False, rtol=0, atol=2e-4)
     with pytest.raises(SystemExit, match="some trials are kept already"):
         keep.keep(
@@ -212,18 +212,26 @@ def test_tables_are_alike_of_results_and_of_what_is_kept(eight, statistic):
     assert json.loads(kept)["cells"] == cells
 
 
-@pytest.mark.parametrize("effective", [(), ("effective_sample_size",)])
-def test_the_curve_of_a_single_trial_is_kept(tmp_path, effective):
-    course = [0, 14, 28], ("train_lower_bound", "test_lower_bound", *effective)
-    made = write(tmp_path / "made", "dbm-eight-sets", *course, trials=1)
-    keep.keep(made, ["dbm-eight-sets"], tmp_path / "kept")
+EFFECTIVE = ("effective_sample_size",)
+
+
+@pytest.mark.parametrize(
+    "effective", [[(), ()], [EFFECTIVE, EFFECTIVE], [(), EFFECTIVE]], ids=["no", "yes", "half"]
+)
+def test_of_long_experiments_the_curve_of_every_trial_is_kept(tmp_path, effective):
+    made = []
+    for number, known in enumerate(effective):
+        course = [0, 14, 28], ("train_lower_bound", "test_lower_bound", *known)
+        folder = tmp_path / f"made-{number}"
+        made.append(write(folder, "dbm-eight-sets", *course, trials=number + 1, first=number))
+        keep.keep(made[-1], ["dbm-eight-sets"], tmp_path / "kept")
     kept = Results(tmp_path / "kept").reader("dbm-eight-sets")
-    for run in kept.summary()["run_id"]:
-        whole = made.curve("dbm-eight-sets", run, 0).astype({"epoch": float})  # an epoch is an update there
-        pd.testing.assert_frame_equal(kept.curve(run, 0), whole, rtol=0, atol=5e-5)
+    for run, number in kept.summary()[["run_id", "trial"]].itertuples(index=False):
+        whole = made[number].curve("dbm-eight-sets", run, number).astype({"epoch": float})
+        pd.testing.assert_frame_equal(kept.curve(run, number), whole, rtol=0, atol=5e-5)
     picture = tmp_path / "curves.svg"
     cbm("plot", tmp_path / "kept", "curves", "dbm-eight-sets", "--x", "gradient-steps", "-o", picture)
-    assert ("effective runs not kept" in picture.read_text()) == (not effective)
+    assert ("effective runs not kept" in picture.read_text()) == (() in effective)
 
 
 @pytest.mark.parametrize(

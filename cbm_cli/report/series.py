@@ -41,7 +41,7 @@ class Curve:
     gaps: int  # other trials without a finite value at some updates
     estimates: int  # values that rest on an estimate of log Z by AIS
     doubtful: int  # those of too few effective runs
-    unjudged: bool  # estimates by AIS whose effective runs are not known
+    unjudged: bool  # whether there are other estimates by AIS, whose effective runs are not known
 
     @property
     def mean(self) -> pd.Series:
@@ -139,7 +139,7 @@ def _curves(
             pair.append(store.records(run_id, trial))
     place = _place(cell, rows, [curve for curve, *_ in frames], options.x)
     effective = [curve["effective_sample_size"] for curve, *_ in frames if "effective_sample_size" in curve]
-    unjudged = not effective and rows["evaluate_method"].iloc[0] == "ais"
+    unjudged = len(effective) < len(frames) and rows["evaluate_method"].iloc[0] == "ais"
     few = [one < fewest_effective(rows["evaluate_runs"].iloc[0]) for one in effective]
     lost, found = rows["diverged"].notna(), []
     for metric in metrics:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results.kept import KEPT, MEAN_CURVES, Kept, checked
+from cbm_cli.results.kept import CURVES, KEPT, Kept, checked
 from cbm_cli.results.store import Store
 from cbm_cli.text import did_you_mean
 
@@ -30,7 +30,7 @@ class Results:
     def kept(self) -> list[str]:
         """Return the names of the experiments of which summaries are kept."""
         names = sorted(path.name for path in self.folder.glob(f"*{KEPT}"))
-        return [name.removesuffix(KEPT) for name in names if not name.endswith(MEAN_CURVES)]
+        return [name.removesuffix(KEPT) for name in names if not name.endswith(CURVES)]
 
     def require_experiments(self, kept: bool = False) -> list[str]:
         """Return the names of the experiments, with ``kept`` of kept ones too; raise if there are none."""
@@ -82,7 +82,7 @@ class Results:
         """
         import pandas as pd
 
-        for path in sorted(self.folder.glob(f"*{MEAN_CURVES}")):
+        for path in sorted(self.folder.glob(f"*{CURVES}")):
             checked(path)
         kept = [Kept(self.folder, name).summary() for name in self.kept()]
         names = self.experiments() if kept else self.require_experiments()

@@ -1,4 +1,4 @@
-"""What is kept of experiments, as in docs/reproduction/results: all summaries, mean curves, no machines."""
+"""What is kept of experiments, as in docs/reproduction/results: all summaries, some curves, no machines."""
 
 import json
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KEPT = ".csv.gz"  # behind an experiment's name: its kept summary
-MEAN_CURVES = f"-curves{KEPT}"  # and its kept mean curves
+CURVES = f"-curves{KEPT}"  # and its kept curves, of each trial or their mean
 MANIFESTS = "manifests.json"  # of all kept experiments, without their cells
 
 
@@ -43,23 +43,29 @@ class Kept:
         return frame.assign(experiment=self.experiment)
 
     def curves(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
-        """Return the curves of a run with a single trial; those of several are kept as their mean alone."""
+        """Return the curves of trials of a run."""
         return [self.curve(run_id, number) for number in numbers]
 
     def curve(self, run_id: str, number: int) -> "pd.DataFrame":
-        """Return the curve of the only trial of a run: update, epoch and what test and train rows gave."""
-        path = self.folder / f"{self.experiment}{MEAN_CURVES}"
+        """Return the curve of a trial: update, epoch and what test and train rows gave.
+
+        Of some experiments only the mean over the trials of a run is kept, which serves for a single trial.
+        """
+        path = self.folder / f"{self.experiment}{CURVES}"
         if not path.exists():
             self._lacks("curves")
         frame = read_csv(checked(path)).query("run_id == @run_id")
-        trials = int(frame["trials"].max())
-        if trials > 1:
+        if "trial" in frame:
+            frame = frame.query("trial == @number")
+        elif (trials := int(frame["trials"].max())) > 1:
             self._lacks(f"curves of single trials, only means over {count(trials, 'trial')},")
         row = self.summary().query("run_id == @run_id").iloc[0]
         batch = row["n_train"] if row["batch"] == "full" else int(row["batch"])
-        frame.insert(2, "epoch", frame["update"] / max(row["n_train"] // batch, 1))
-        measured = [name for name in frame if name not in ("run_id", "trials") and not name.endswith("_std")]
-        return frame[measured].dropna(axis=1, how="all").reset_index(drop=True)
+        frame.insert(
+            frame.columns.get_loc("update") + 1, "epoch", frame["update"] / max(row["n_train"] // batch, 1)
+        )
+        apart = frame.columns.isin(["run_id", "trial", "trials"]) | frame.columns.str.endswith("_std")
+        return frame.loc[:, ~apart].dropna(axis=1, how="all").reset_index(drop=True)
 
     def records(self, run_id: str, number: int) -> "pd.DataFrame":
         """Return no records: none are kept."""

@@ -8,7 +8,8 @@ be run on several computers:
 
 - EXPERIMENT.csv.gz, its summary.csv with the numbers of curves and records that comparisons with the paper
   rest on: the values at the best mean over trials (tables 9 to 12), and what `cbm compare --findings` checks
-- EXPERIMENT-curves.csv.gz, if test rows were evaluated: mean and standard deviation over the trials of a run
+- EXPERIMENT-curves.csv.gz, if test rows were evaluated: mean and standard deviation over the trials of a run;
+  of experiments with few and long trials the curve of each, so that trials can join later
 - manifests.json, the table of each experiment, the most trials that were asked for, and known upper bounds
 - SHA256SUMS of all of them
 
@@ -31,17 +32,19 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from cbm_cli.errors import IncompleteError
 from cbm_cli.paper import FIGURES
-from cbm_cli.results import Results
-from cbm_cli.results.kept import MANIFESTS, MEAN_CURVES
+from cbm_cli.results import Kept, Results
+from cbm_cli.results.kept import CURVES, MANIFESTS
 from cbm_cli.statistics import add_best_of_mean, add_courses
 from cbm_cli.statistics.mean_curves import best_of_mean_columns
 
 HERE = Path(__file__).parent
 OF_MEANS = ("eight-sets", "dbm-eight-sets")  # how the names of the experiments of tables 9 to 12 begin
+LONG = ("big-", "dbm-")  # and of those with few and long trials
 TRIAL = ["run_id", "trial"]
 TESTED = ("test_log_likelihood", "test_lower_bound")
-EFFECTIVE = "effective_sample_size"  # of AIS; kept beside mean curves until other trials join them
+EFFECTIVE = "effective_sample_size"  # of AIS, kept with curves of single trials
 
 
 def main() -> None:
@@ -75,17 +78,20 @@ def keep(results: Results, names: list[str], kept: Path) -> None:
         text = read(results.folder / name / "summary.csv")
         if len(text) != len(frame):
             sys.exit(f"{results.folder / name}: a run is writing it; keep it when the run has ended")
-        summary, course = kept / f"{name}.csv.gz", kept / f"{name}{MEAN_CURVES}"
+        summary, course = kept / f"{name}.csv.gz", kept / f"{name}{CURVES}"
         other = other_trials(summary, text)
         added, metrics = add_courses(frame, results), metrics_of(frame)
         whole = pd.concat([other, text.join(added[added.columns.difference(frame.columns, sort=False)])])
         if metrics:
-            curves = mean_curves(frame, metrics, results)
+            curves = curves_of(frame, metrics, results)
             before = pd.read_csv(course) if course.exists() else curves.iloc[:0]
             before = before[before["run_id"].isin(other["run_id"])]
             if name.startswith(OF_MEANS):
-                whole = with_best_of_mean(whole, metrics, before, results)
-            write(course, pooled(before, curves, metrics))
+                whole = with_best_of_mean(whole, metrics, results, Kept(kept, name))
+            if name.startswith(LONG):
+                write(course, pd.concat([before, curves.round(4)]))
+            else:
+                write(course, pooled(before, mean_curves(curves, metrics), metrics))
         write(summary, whole)
         describe(name, results.store(name).manifest(), kept / MANIFESTS)
     sums = (
@@ -117,18 +123,18 @@ def other_trials(summary: Path, now: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_best_of_mean(
-    whole: pd.DataFrame, metrics: list[str], before: pd.DataFrame, results: Results
+    whole: pd.DataFrame, metrics: list[str], results: Results, before: Kept
 ) -> pd.DataFrame:
-    """Add the values where the mean over old and new trials is best; of old ones, ``before`` has the mean."""
+    """Add the values where the mean over new trials and those kept before is best."""
     frame = pd.read_csv(io.StringIO(whole.to_csv(index=False)))
-    kept = dict(list(before.groupby("run_id")))
 
     def curve(experiment: str, run_id: str, trial: int) -> pd.DataFrame:
         if trial in results.store(experiment).finished(run_id):
             return results.curve(experiment, run_id, trial)
-        if kept[run_id]["trials"].max() > 1:
+        try:
+            return before.curve(run_id, trial)
+        except IncompleteError:
             sys.exit(f"{run_id}: only the mean curve of its kept trials is known; run them again, too")
-        return kept[run_id]
 
     columns = [column for name in metrics for column in best_of_mean_columns(name)]
     frame = add_best_of_mean(frame.drop(columns=columns, errors="ignore"), metrics, curve)
@@ -154,7 +160,7 @@ def pooled(before: pd.DataFrame, now: pd.DataFrame, metrics: list[str]) -> pd.Da
         groups[name] /= trials
         rest = (groups[f"{name}_std"] - trials * groups[name] ** 2).clip(lower=0)
         groups[f"{name}_std"] = np.sqrt(rest / (trials - 1).replace(0, np.nan))
-    return groups.round(4).reset_index().reindex(columns=both.columns.drop(EFFECTIVE, errors="ignore"))
+    return groups.round(4).reset_index().reindex(columns=both.columns)
 
 
 def metrics_of(frame: pd.DataFrame) -> list[str]:
@@ -164,14 +170,18 @@ def metrics_of(frame: pd.DataFrame) -> list[str]:
     return [name for name in both if f"{name}_max" in frame]
 
 
-def mean_curves(frame: pd.DataFrame, metrics: list[str], results: Results) -> pd.DataFrame:
-    """Return the mean and the standard deviation over the trials of each run, at each evaluation."""
+def curves_of(frame: pd.DataFrame, metrics: list[str], results: Results) -> pd.DataFrame:
+    """Return the curve of each trial, with the effective runs of AIS."""
     places = zip(frame["experiment"], frame["run_id"], frame["trial"], strict=True)
-    curves = pd.concat([results.curve(*place).assign(run_id=place[1]) for place in places])
-    groups = curves.groupby(["run_id", "update"], sort=False)
-    spread = groups[metrics].std().add_suffix("_std")
-    means = groups[[*metrics, *curves.columns.intersection([EFFECTIVE])]].mean()
-    return means.assign(trials=groups.size(), **spread).round(4).reset_index()
+    curves = pd.concat(results.curve(*place).assign(run_id=place[1], trial=place[2]) for place in places)
+    return curves[[*TRIAL, "update", *metrics, *curves.columns.intersection([EFFECTIVE])]]
+
+
+def mean_curves(curves: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """Return the mean and the standard deviation over the trials of each run, at each evaluation."""
+    groups = curves.groupby(["run_id", "update"], sort=False)[metrics]
+    spread = groups.std().add_suffix("_std")
+    return groups.mean().assign(trials=groups.size(), **spread).round(4).reset_index()
 
 
 def read(table: Path | io.StringIO) -> pd.DataFrame:
