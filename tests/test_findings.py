@@ -245,6 +245,19 @@ def test_angles_are_means_of_the_records(tmp_path, near, far):
     assert found["centered-is-shorter"].verdict == "undecided"  # both reach the value at once
 
 
+def test_numbers_are_means_over_the_trials_in_which_both_sides_have_one(tmp_path):
+    def course(cell, trial):
+        late = cell["gradient_scale_to"] == "standard"
+        reached = 1000 + 1000 * trial + 500 * late
+        values = -3 if late and trial == 5 else -1.73  # which never reaches the value
+        return {"update": [0, reached, 10000], "train_log_likelihood": [-3, values, values]}
+
+    found = judged(made(tmp_path, "natural-gradient", course))["centered-is-shorter"]
+    (one,) = found.evidence
+    assert (one.value, one.other, one.n) == (3500, 3000, 6)
+    assert found.verdict == "contradicted"
+
+
 def test_means_are_over_updates_not_over_rows(tmp_path):
     def course(cell, trial):
         return {

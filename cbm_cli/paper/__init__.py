@@ -1,7 +1,7 @@
 """The paper's published values and the settings of their runs, as package data.
 
 ``published-results.csv`` has one line for each published value, with the settings of its row spelled as in
-``summary.csv``. Schemes 00 and d0 "as originally proposed" start at zero biases. What the paper prints as d0
+``summary.csv``. Schemes 00 and d0, as originally proposed, start at zero biases. What the paper prints as d0
 is d0^b_s where it trains with mini-batches: its visible offset does not move with the batch
 (docs/decisions/0019-published-d0.md).
 

@@ -105,7 +105,9 @@ def activity_drawing(results: Results, experiments: Sequence[str], options: Opti
         for key, its in lines.items()
     ]
     names = {", ".join(filter(None, map(named, chosen.lines, key))): look for key, look in looks.items()}
-    return Drawing(panels, names, ["dashed: always off or on, 0.05 and 0.95", _which(chosen)])
+    return Drawing(
+        panels, names, ["grey: 0.05 and 0.95, beyond which a unit counts as always off or on", _which(chosen)]
+    )
 
 
 def _draw_activity(lines: Sequence[tuple], axes: Axes) -> None:

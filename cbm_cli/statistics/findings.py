@@ -35,7 +35,7 @@ class Evidence:
     statement: int  # of the finding
     run_id: str
     against: str  # run-id or number
-    value: float  # means over trials
+    value: float  # means over the trials in which both sides are finite
     other: float
     n: int  # pairs of trials
     p_value: float
@@ -294,7 +294,8 @@ def _tested(
     """Test whether the values of two runs are related as stated."""
     b = {trial: statement.get("factor", 1) * value for trial, value in b.items()}
     test, shared = signed_rank(a, b), sorted(a.keys() & b.keys())
-    value, other = (_finite_mean([side[trial] for trial in shared]) for side in (a, b))
+    pairs = [(a[trial], b[trial]) for trial in shared]
+    value, other = np.mean([pair for pair in pairs if max(map(abs, pair)) < LARGEST] or pairs[:1], axis=0)
     if "like" in statement:
         agree = abs(value - other) <= statement["within"]
     else:
@@ -306,12 +307,7 @@ def _tested(
             outcome = 1 if agree else -1 if differs else 0
         else:
             outcome = differs if "above" in statement else -differs
-    return Evidence(number, *names, value, other, test.n_pairs, test.p_value, outcome, agree)
-
-
-def _finite_mean(values: Sequence[float]) -> float:
-    inside = [value for value in values if abs(value) < LARGEST]
-    return float(np.mean(inside)) if inside else values[0]
+    return Evidence(number, *names, float(value), float(other), test.n_pairs, test.p_value, outcome, agree)
 
 
 def count_findings(judged: Sequence[Judged]) -> str:

@@ -59,7 +59,8 @@ def scoreboard(comparison: Comparison, *more: str) -> Document:
         "run: published values with a run of the paper's settings. as named, as read: how many of these are "
         f"within {LIMIT:g} standard errors; as read, PCD-1 is PCD-2 where it was run, except on MNIST. "
         f"marks: as named, where the whole row was run. As read, {(read['z'].abs() > LIMIT).sum()} values "
-        f"are beyond {LIMIT:g} standard errors; if all were right, {chance:.0f} would be by chance.",
+        f"are beyond {LIMIT:g} standard errors; if all were right, {chance:.0f} would be by chance. "
+        "The reasons below count values as named and as read.",
         *reasons(comparison.differing()),
         *filter(None, [without_reason(comparison.differing()), *more]),
     ]

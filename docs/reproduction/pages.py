@@ -297,8 +297,7 @@ def _listed(value: Any) -> list[str]:
 
 def _numbers(kind: str, place: str) -> list[int]:
     """The numbers of the tables or figures in a place such as ``6.1, tables 2 and 3``."""
-    found = re.search(rf"{kind}s? (\d+(?: and \d+)*)", place)
-    return [int(number) for number in re.findall(r"\d+", found[1])] if found else []
+    return [int(number) for number in re.findall(r"\d+", place.partition(kind)[2])]
 
 
 def _commands(experiments: Sequence[str], last: str) -> str:
