@@ -116,7 +116,7 @@ def test_trials_of_a_run_kept_one_after_another_are_kept_as_together(tmp_path, n
     measured = "lower_bound" if name == "dbm-eight-sets" else "log_likelihood"
     course = [0, 50, 100, 150], (f"train_{measured}", f"test_{measured}")
     data = "mnist" if name == "standard-methods-mnist" else "dna"
-    several = [(0, 1), (1, 3), (3, 6)] if name == "dbm-eight-sets" else [(0, 1), (1, 6)]
+    several = [(0, 1), (1, 4), (3, 6)] if name == "dbm-eight-sets" else [(0, 1), (1, 6)]
     *parts, whole = (
         write(tmp_path / f"{begin}-{end}", name, *course, trials=end, data=data, first=begin)
         for begin, end in [*several, (0, 6)]
@@ -129,10 +129,10 @@ def test_trials_of_a_run_kept_one_after_another_are_kept_as_together(tmp_path, n
         keys = [key for key in ("run_id", "trial", "update") if key in parts]
         parts, together = (one.sort_values(keys, ignore_index=True) for one in (parts, together))
         pd.testing.assert_frame_equal(parts, together, check_exact=False, rtol=0, atol=2e-4)
-    with pytest.raises(SystemExit, match="some trials are kept already"):
-        keep.keep(
-            write(tmp_path / "2-8", name, *course, trials=8, data=data, first=2), [name], tmp_path / "parts"
-        )
+    if name != "dbm-eight-sets":  # whose curves of single trials can be replaced
+        some = write(tmp_path / "2-8", name, *course, trials=8, data=data, first=2)
+        with pytest.raises(SystemExit, match="some trials are kept already"):
+            keep.keep(some, [name], tmp_path / "parts")
 
 
 def test_a_run_of_fewer_trials_keeps_how_many_were_asked_for_before(tmp_path):

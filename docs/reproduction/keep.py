@@ -79,13 +79,14 @@ def keep(results: Results, names: list[str], kept: Path) -> None:
         if len(text) != len(frame):
             sys.exit(f"{results.folder / name}: a run is writing it; keep it when the run has ended")
         summary, course = kept / f"{name}.csv.gz", kept / f"{name}{CURVES}"
-        other = other_trials(summary, text)
+        other = other_trials(summary, text, singly=name.startswith(LONG))
         added, metrics = add_courses(frame, results), metrics_of(frame)
         whole = pd.concat([other, text.join(added[added.columns.difference(frame.columns, sort=False)])])
         if metrics:
             curves = curves_of(frame, metrics, results)
             before = pd.read_csv(course) if course.exists() else curves.iloc[:0]
-            before = before[before["run_id"].isin(other["run_id"])]
+            keys = [key for key in TRIAL if key in before]
+            before = before[among(before[keys], other[keys])]
             if name.startswith(OF_MEANS):
                 whole = with_best_of_mean(whole, metrics, results, Kept(kept, name))
             if name.startswith(LONG):
@@ -110,16 +111,26 @@ def describe(name: str, manifest: Mapping[str, Any], path: Path) -> None:
     path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def other_trials(summary: Path, now: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that were kept of other trials of the same runs."""
+def other_trials(summary: Path, now: pd.DataFrame, singly: bool) -> pd.DataFrame:
+    """Return the rows that were kept of other trials of the same runs.
+
+    Unless curves are kept ``singly``, no trial that is part of a mean can be replaced.
+    """
     if not summary.exists():
         return now.iloc[:0]
     before = read(summary)
     before = before[before["run_id"].isin(now["run_id"])]
-    again = pd.MultiIndex.from_frame(before[TRIAL]).isin(pd.MultiIndex.from_frame(now[TRIAL]))
-    if mixed := {*before["run_id"][again]} & {*before["run_id"][~again]}:
+    again = among(before[TRIAL], now[TRIAL])
+    mixed = {*before["run_id"][again]} & {*before["run_id"][~again]}
+    if mixed and not singly:
         sys.exit(f"{summary}: of {min(mixed)} some trials are kept already; give all, or others only")
     return before[~again]
+
+
+def among(rows: pd.DataFrame, others: pd.DataFrame) -> np.ndarray:
+    """Return whether each row is one of the others, as text."""
+    one, other = (pd.MultiIndex.from_frame(frame.astype(str)) for frame in (rows, others))
+    return one.isin(other)
 
 
 def with_best_of_mean(
