@@ -312,7 +312,7 @@ def test_what_was_recorded_is_drawn_as_mean_and_standard_deviation_in_no_scale()
     assert "band: standard deviation over trials" in caption(figure)
     angles = HandMade([cell()], records={"angle_natural_standard": offset_error})
     figure = curves_figure(angles, "e", metric=["angle_natural_standard"])
-    assert ylabel(figure) == "angle natural standard (degrees)"
+    assert ylabel(figure) == "standard: angle to natural gradient (degrees)"
 
 
 def test_a_record_is_shown_whole_however_far_a_method_goes():
@@ -498,7 +498,15 @@ def test_several_metrics_are_panels_or_lines_of_one():
     figure = curves_figure(results, "e", metric=[*records], overlay=True)
     assert [len(means(axes)) for axes in visible(figure)] == [4]
     assert visible(figure)[0].get_ylabel() == "norm"
-    assert legend(figure)[1] == r"$\mathit{00}$, hidden bias norm"
+    assert legend(figure)[:2] == [r"$\mathit{00}$, weight", r"$\mathit{00}$, hidden bias"]
+    results = HandMade(
+        [cell()], records={f"angle_natural_{name}": offset_error for name in ("standard", "centered")}
+    )
+    figure = curves_figure(
+        results, "e", metric=["angle_natural_standard", "angle_natural_centered"], overlay=True
+    )
+    assert visible(figure)[0].get_ylabel() == "angle to natural gradient (degrees)"
+    assert legend(figure) == ["standard", "centered"]
 
 
 def test_settings_make_panels_and_lines_as_asked():

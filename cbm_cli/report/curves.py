@@ -1,6 +1,6 @@
 """Mean learning curves of methods, one panel per sampler, data set or other setting."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -77,7 +77,15 @@ def curves_drawing(
                 its[:2],
             )
         )
-    names = {", ".join(filter(None, map(named, drawn.lines, key))): look for key, look in looks.items()}
+    shared = _shared_words(curve.metric for curve in drawn.curves)
+
+    def own_words(column: str, value: str) -> str:
+        words = named(column, value)
+        if column != "metric":
+            return words
+        return " ".join(word for word in words.split() if word not in shared).rstrip(":") or words
+
+    names = {", ".join(filter(None, map(own_words, drawn.lines, key))): look for key, look in looks.items()}
     if any(its.bounded for its in limits.values()):
         names["upper bound"] = BOUND
     return Drawing(panels, names, _notes(drawn.curves, [*limits.values()], options))
@@ -139,14 +147,15 @@ def _fence(means: pd.Series, start: float) -> float:
 
 def measure_of(drawn: Curves, metrics: Sequence[Metric]) -> str:
     """Return the y axis in words, with its unit or scale."""
-    columns = list(dict.fromkeys(metric.column for metric in metrics))
-    words = in_words(columns[0])
-    if len(columns) > 1:  # lines of one panel: what their names have in common
-        shared = set.intersection(*(set(in_words(column).split()) for column in columns))
-        words = " ".join(word for word in words.split() if word in shared)
     unit = drawn.scale.replace("-", " ") if metrics[0].better else ""
-    unit = "degrees" if columns[0].startswith("angle_") else unit
-    return words + f" ({unit})" * bool(unit)
+    unit = "degrees" if metrics[0].column.startswith("angle_") else unit
+    return " ".join(_shared_words(metrics)) + f" ({unit})" * bool(unit)
+
+
+def _shared_words(metrics: Iterable[Metric]) -> list[str]:
+    """Return what the names of metrics have in common; a single one has all of its words."""
+    names = [in_words(column).split() for column in dict.fromkeys(metric.column for metric in metrics)]
+    return [word for word in names[0] if all(word in name for name in names)]
 
 
 def _draw(

@@ -107,6 +107,8 @@ def in_words(column: str) -> str:
     """Return the name of a metric for an axis."""
     if unit := re.fullmatch(r"lam_(\d+)", column):
         return f"offset of hidden unit {unit[1]}"
+    if gradient := re.fullmatch(r"angle_natural_(\w+)", column):
+        return f"{gradient[1]}: angle to natural gradient"
     return plain(column.replace("_", " ").replace("log ", "log-"))
 
 
