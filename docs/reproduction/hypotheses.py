@@ -504,6 +504,11 @@ def deep_sweeps(results):
     return lower_bounds(results, "deep-sweeps", "sampler")
 
 
+def deep_sweeps_connect4(results):
+    """Lower bounds of DBMs on connect4 with two sweeps per update, in the first 800 epochs."""
+    return lower_bounds(results, "deep-sweeps-connect4", "sampler")
+
+
 def deep_means(results):
     """Lower bounds of pre-trained DBMs: maxima of the mean over trials, and means of their maxima."""
     maxima = results.summaries("deep-means").groupby("offsets").mean(numeric_only=True)
@@ -534,6 +539,7 @@ EXPERIMENTS = {
     "late-offsets-mnist": late_offsets_mnist,
     "doubling": doubling,
     "deep-sweeps": deep_sweeps,
+    "deep-sweeps-connect4": deep_sweeps_connect4,
     "deep-means": deep_means,
     "final-epochs": final_epochs,
     "final-sweeps": final_sweeps,
