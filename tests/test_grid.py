@@ -807,13 +807,14 @@ def test_experiments_of_the_paper_expand_to_their_tables():
         "dbm-mnist-short": 2,
         "dbm-caltech": 3 * 3,
         "dbm-caltech-short": 2 * 2,
-        "dbm-eight-sets": 8 * 2 * 2,
+        **dict.fromkeys(("dbm-eight-sets", "dbm-eight-sets-two-sweeps"), 8 * 2 * 2),
         "dbm-eight-sets-short": 2 * 2,
         "auto-encoder": (9 * 2 + 1) * 2,
         "auto-encoder-short": 2 * 2 * 2,
     }
     other_trials = {"eight-sets-200-slow": 10, "big-divergence": 1, "big-divergence-full-batch": 1}
-    other_trials |= dict.fromkeys(("dbm-mnist", "dbm-caltech", "dbm-eight-sets", "auto-encoder"), 10)
+    deep = ("dbm-mnist", "dbm-caltech", "dbm-eight-sets", "dbm-eight-sets-two-sweeps")
+    other_trials |= dict.fromkeys((*deep, "auto-encoder"), 10)
     for name, experiment in grid.experiments.items():
         if not name.endswith("-short"):
             assert experiment.trials == other_trials.get(name, 25)
