@@ -264,9 +264,9 @@ class Reproduction:
     def _hours(self) -> Iterator[str]:
         spent = {name: own["seconds"].sum() / 3600 for name, own in self.trials.items()}
         yield (
-            f"The kept trials took {sum(spent.values()):.1f} hours, each on one core with other work. What "
-            "all trials of the paper take, on 64 and 1,000 cores too, is estimated in "
-            "[The whole paper](../scale.md#the-whole-paper)."
+            f"The kept trials took {sum(spent.values()):.1f} hours, each on one core with other work; trials "
+            "on substitutes count here, but not in the last column. What all trials of the paper take, on 64 "
+            "and 1,000 cores too, is estimated in [The whole paper](../scale.md#the-whole-paper)."
         )
         parts: dict[str, list[str]] = {}
         for kind in ("tables", "figures"):
