@@ -14,7 +14,8 @@ be run on several computers:
 - SHA256SUMS of all of them
 
 It also draws the figures of the paper that show one of these experiments, as figure-N.png beside this file:
-from what is kept, if that has more trials than these results and their curves, else from these results. Then
+from what is kept, if that has more trials than these results, else from these results. If what is kept lacks
+what a figure shows, such as machines, the picture that was drawn before stays. Then
 `cbm compare docs/reproduction/results` compares them with the paper, and pages.py writes the pages.
 """
 
@@ -56,12 +57,10 @@ def main() -> None:
         if {*shown} & {name.removesuffix("-short") for name in names}:
             kept = Results(HERE / "results")
             more = any(trials_of(kept, name) > trials_of(results, name) for name in shown)
-            for folder in (kept.folder, results.folder) if more else (results.folder,):
-                draw = [sys.executable, "-m", "cbm_cli.cli", "figure", str(number), str(folder)]
-                where = ["--size", "page", "-o", str(HERE / f"figure-{number}.png")]
-                done = subprocess.run([*draw, *where], check=False)  # it says which experiments are missing
-                if done.returncode == 0:
-                    break
+            draw = [sys.executable, "-m", "cbm_cli.cli", "figure", str(number)]
+            where = [str((kept if more else results).folder), "--size", "page"]
+            picture = ["-o", str(HERE / f"figure-{number}.png")]
+            subprocess.run([*draw, *where, *picture], check=False)  # it says which experiments are missing
 
 
 def trials_of(results: Results, name: str) -> int:

@@ -167,6 +167,7 @@ class Reproduction:
     def figure(self, number: int) -> Page:
         """Return the page of a figure of the paper; none if none of its experiments was run."""
         names, texts, picture = self.kept(number), self.texts["figures"][number], f"figure-{number}.png"
+        pictures = sorted(HERE.glob(f"figure-{number}[-.]*png"), key=lambda path: path.stem)
         if not names:
             return []
         shorter = [name for name in names if name.endswith("-short")]
@@ -181,7 +182,7 @@ class Reproduction:
             *(f"Run instead of the whole, {name}: {self.grid[name]['description']}" for name in shorter),
             *([f"**Run in part.** {parts}."] if (parts := self.parts(names)) else []),
             *_said(texts),
-            *([f"![Figure {number}, obtained]({picture})"] if (HERE / picture).exists() else []),
+            *(f"![Figure {number}, obtained]({path.name})" for path in pictures),
             *_findings(self.findings("figure", number)),
             *(f"Values: {link}." for link in elsewhere),
             *(block for name in names if name not in tables for block in self.values(name)),
