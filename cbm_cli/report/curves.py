@@ -236,7 +236,7 @@ def _notes(curves: Sequence[Curve], limits: Sequence[Ends], options: Options) ->
     if doubtful:
         notes.append(f"AIS: {doubtful:,} of {estimates:,} estimates rest on fewer than a tenth of its runs")
     if any(curve.unjudged for curve in curves):
-        notes.append("AIS: effective runs not kept")
+        notes.append(f"AIS: effective runs {'of some trials ' if estimates else ''}not kept")
     bounds = {f"{ends.bound:.4g}" for ends in limits if ends.bound is not None and not ends.bounded}
     if bounds:
         notes.append(f"upper bound, not shown: {', '.join(sorted(bounds))}")
