@@ -326,7 +326,7 @@ def look_ahead(results):
 
 
 def eight_sets(results, experiment, axis, hidden="16"):
-    """Maxima of the mean and final values on training and test rows, by one setting."""
+    """Maxima of the mean and of its running mean, and final values, by one setting."""
     axes = ["data", "offsets", "sampler", axis]
     curves = curves_of(results, experiment, axes)
     for part in ("train", "test"):
@@ -339,8 +339,12 @@ def eight_sets(results, experiment, axis, hidden="16"):
                 sampler="PCD-1",
                 learning_rate="0.01",
             )
-            yield {"data": data, "part": part, "offsets": offsets, "sampler": sampler, axis: value} | beside(
-                *at_best_mean(rows, f"{part}_log_likelihood"), cell
+            metric = f"{part}_log_likelihood"
+            means = rows.groupby("update")[metric].mean()
+            yield (
+                {"data": data, "part": part, "offsets": offsets, "sampler": sampler, axis: value}
+                | beside(*at_best_mean(rows, metric), cell)
+                | {"running mean of 11": means.rolling(11, center=True).mean().max()}
             )
 
 
