@@ -17,13 +17,13 @@ from cbm_cli.kernels import products
 from cbm_cli.kernels.products import (
     binary_product,
     bits_product,
+    hold,
     make_bits,
     pack_columns,
     pack_rows,
     product,
     product_nt,
     product_tn,
-    transpose,
 )
 
 ROWS = (1, 15, 17, 113, 225)
@@ -76,13 +76,6 @@ def test_dense_products_are_those_of_float64(way, views):
             assert np.isnan(arrays[2].base).sum() == 5 * rows  # nothing beside the view is written
 
 
-def test_transpose_is_the_transpose():
-    for n, m in itertools.product((1, 9, 15, 16, 17, 32, 33, 100), repeat=2):
-        W, out = whole((n, m)), np.full((m, n), np.nan, np.float32)
-        transpose(W, out)
-        np.testing.assert_array_equal(out, W.T)
-
-
 # Binary matrices
 
 
@@ -119,11 +112,12 @@ def spoiled(bits):
 def test_products_of_binary_rows_are_those_of_float64(units, turned):
     for rows, columns, density in itertools.product(ROWS, COLUMNS, DENSITIES):
         x, W = binary(rows, units, density), whole((units, columns))
-        bits, given = make_bits(rows, units), W.T.copy() if turned else W
-        outs = np.full((2, rows, columns), np.nan, np.float32)
-        pack_rows(x, bits)
-        bits_product(spoiled(bits), given, turned, outs[0])
-        binary_product(x, spoiled(bits), given, turned, outs[1])  # may be sgemm
+        given, outs = W.T.copy() if turned else W, np.full((3, rows, columns), np.nan, np.float32)
+        for out, bits in zip(outs, (make_bits(rows, units), make_bits(rows, units, columns)), strict=False):
+            pack_rows(x, spoiled(bits))
+            hold(given, turned, bits)
+            bits_product(bits, np.full_like(given, np.nan) if bits.shared else given, turned, out)
+        binary_product(x, spoiled(make_bits(rows, units)), given, turned, outs[2])  # may be sgemm
         for out in outs:
             np.testing.assert_array_equal(out, exactly(x, W), f"{rows} rows, {columns} columns, {density}")
 
@@ -215,8 +209,8 @@ def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(density, tu
     for rows, units, columns in SHAPES:
         x, W = binary(rows, units, density), rng.standard_normal((units, columns)).astype(np.float32)
         given, outs = W.T.copy() if turned else W, np.full((2, rows, columns), np.nan, np.float32)
-        for out in outs:
-            bits = make_bits(rows, units)
+        for out, bits in zip(outs, (make_bits(rows, units), make_bits(rows, units, columns)), strict=True):
+            hold(given, turned, bits)
             pack_rows(x, bits)
             bits_product(bits, given, turned, out)
         assert outs[0].tobytes() == outs[1].tobytes()
@@ -228,7 +222,7 @@ def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(density, tu
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="for processors with AVX2 instead of AVX-512")
 def test_the_order_of_additions_is_the_same_on_processors_with_shorter_vectors():
     environment = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
-    chosen = "order_of_additions_is_decided or dense or binary_columns or transpose"
+    chosen = "order_of_additions_is_decided or dense or binary_columns"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen]
     result = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum
 from cbm_cli.kernels.machine import Array, aligned, room
-from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, transpose
+from cbm_cli.kernels.products import Bits, binary_product, bits_for, hold, product
 from cbm_cli.kernels.random import SAMPLER, fill_uniform
 from cbm_cli.kernels.units import sample_units, sum_of_softplus
 
@@ -23,7 +23,6 @@ class Walks(NamedTuple):
     b: Array
     c: Array
     base: Array  # (N,)
-    Wt: Array  # (M, N)
     x: Array  # (R, N) states of the visible units
     h: Array  # (R, M)
     to_x: Array
@@ -43,15 +42,16 @@ def make_walks(machine: tuple[Array, Array, Array], base: Array, x: Array) -> Wa
     W, b, c = machine
     (rows, n), m = x.shape, len(c)
     walks = Walks(
-        *(W, b, c, base, room((m, n)), aligned(x)),
+        *(W, b, c, base, aligned(x)),
         *(room((rows, units)) for units in (m, n, m)),
-        bits_for(rows, n, m),
-        bits_for(rows, m, n),
+        bits_for(rows, n, m, shared=True),
+        bits_for(rows, m, n, shared=True),
         *(room(units) for units in (n, m, n, m)),
         room(rows * (n + m) + -(rows * (n + m)) % 4),
         np.zeros(rows),
     )
-    transpose(W, walks.Wt)
+    hold(W, False, walks.x_bits)
+    hold(W, True, walks.h_bits)
     product(x, W, walks.to_h)
     return walks
 
@@ -75,7 +75,7 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
             walks.bias_h[j] = beta * walks.c[j]
         fill_uniform(walks.u, seed, k, SAMPLER, 0)
         sample_units(walks.to_h, walks.beta_h, walks.bias_h, walks.u, 0, h)
-        binary_product(h, walks.h_bits, walks.Wt, False, walks.to_x)  # (R, M) @ (M, N)
+        binary_product(h, walks.h_bits, walks.W, True, walks.to_x)  # (R, M) @ (M, N)
         sample_units(walks.to_x, walks.beta_x, walks.bias_x, walks.u, h.size, x)
         binary_product(x, walks.x_bits, walks.W, False, walks.to_h)  # (R, N) @ (N, M)
         weigh(walks, beta, betas[k + 1])

@@ -321,6 +321,30 @@ def add_rows(typingctx, width, sums, to, fresh, tile, on, at, fours, out, place,
 
 
 @intrinsic
+def add_tile(typingctx, width, sums, fresh, tile, count):
+    """sums = sums, or 0 where fresh, + the first rows of the tile, one after the other."""
+
+    def codegen(context, builder, sig, args):
+        width, _, fresh, _, count = args
+        sums, tile = (_data(context, builder, sig, args, i) for i in (1, 3))
+
+        def add(vectors):
+            totals = _totals(builder, vectors, sums, _LONG(0), fresh)
+            with cgutils.for_range(builder, count, intp=_LONG) as loop:
+                at = builder.mul(loop.index, _LONG(16 * vectors))
+                for v, total in enumerate(totals):
+                    row = _load(builder, tile, at, 16 * v, 64)
+                    builder.store(builder.fadd(builder.load(total), row), total)
+            for v, total in enumerate(totals):
+                _store(builder, builder.load(total), sums, _LONG(0), 16 * v, 64)
+
+        _by_width(builder, width, add)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, sums, types.boolean, tile, types.int64), codegen
+
+
+@intrinsic
 def add_subsets(typingctx, width, tile, at, tables, to):
     """tables[to:] = the sums of the 16 subsets of four rows of the tile."""
 

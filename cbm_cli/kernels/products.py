@@ -22,6 +22,7 @@ from cbm_cli.kernels.intrinsics import (
     add_entries,
     add_rows,
     add_subsets,
+    add_tile,
     copy_sixteen,
     gemm,
     list_eight,
@@ -83,34 +84,43 @@ class Bits(NamedTuple):
     words: NDArray[np.uint16]  # (K / 16, R): units 16 q, ..., 16 q + 15 of row r
     on: NDArray[np.uint16]  # (tiles, R, T + _SPARE): units that are on, counted within a tile of T, in fours
     fours: NDArray[np.int64]  # (tiles, R): groups of four units in the list
-    tile: Array  # T + 1 rows of a panel of W, the last one of zeros; flat, as those that follow
-    tables: Array  # sums of the subsets of four units, for four times four units
+    tile: Array  # T + 1 rows of a panel of W, the last one of zeros, or all of W in such tiles; flat
+    tables: Array  # sums of the subsets of four units, for four times four units; flat, as those that follow
     sums: Array  # a panel of _BLOCK rows of the product
     total: Array  # a panel of the sum of all rows of W
+    shared: bool  # whether many products share W, all of which `hold` copies to the tiles
 
 
-def make_bits(rows: int, units: int) -> Bits:
-    """Allocate room for a binary matrix (rows, units) and its products."""
+def make_bits(rows: int, units: int, shared: int = 0) -> Bits:
+    """Allocate room for a binary matrix (rows, units) and its products.
+
+    Many products may share one W, of ``shared`` columns.
+    """
     words = -(-units // 16)
     tile = 16 * words if units <= _WHOLE else _CHUNK
-    sizes = [n * _WIDEST for n in (tile + 1, 4 * 16, _BLOCK, 1)]
-    return _allocated(words, (-(-units // tile), rows, tile + _SPARE), rows, sizes)
+    tiles = -(-units // tile)
+    held = tiles * (-(-shared // _WIDEST) + 1) if shared else 1  # a panel of 48 may be half empty
+    sizes = [n * _WIDEST for n in ((tile + 1) * held, 4 * 16, _BLOCK, 1)]
+    return _allocated(words, (tiles, rows, tile + _SPARE), rows, sizes, shared > 0)
 
 
-def bits_for(rows: int, units: int, columns: int) -> Bits:
-    """Allocate what `binary_product` needs of it for a matrix (units, columns), which may be less."""
+def bits_for(rows: int, units: int, columns: int, shared: bool = False) -> Bits:
+    """Allocate what `binary_product` needs for a W (units, columns), ``shared`` or not; it may be less."""
     if worth_packing(rows, units, columns):
-        return make_bits(rows, units)
+        return make_bits(rows, units, columns if shared else 0)
     return _allocated(0, (0, 0, 0), 0, [16 * units, 0, 0, 0]) if rows * units <= _SMALL_WORK else _NO_BITS
 
 
-def _allocated(words: int, lists: tuple[int, int, int], rows: int, sizes: list[int]) -> Bits:
+def _allocated(
+    words: int, lists: tuple[int, int, int], rows: int, sizes: list[int], shared: bool = False
+) -> Bits:
     work, ends = aligned(np.zeros(sum(sizes))), list(accumulate(sizes))
     return Bits(
         np.zeros((words, rows), np.uint16),
         np.zeros(lists, np.uint16),
         np.zeros(lists[:2], np.int64),
         *(work[end - size : end] for size, end in zip(sizes, ends, strict=True)),
+        shared,
     )
 
 
@@ -205,17 +215,22 @@ def binary_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> 
 
 
 @lean
-def transpose(W: Array, out: Array) -> None:
-    """out = W'."""
-    n, m = W.shape
-    for i in range(0, n, 16):
-        for j in range(0, m, 16):
-            if i + 16 <= n and j + 16 <= m:
-                turn_sixteen(W, np.int64(i * m + j), np.int64(m), out, np.int64(j * n + i), np.int64(n))
-            else:
-                for k in range(i, min(i + 16, n)):
-                    for q in range(j, min(j + 16, m)):
-                        out[q, k] = W[k, q]
+def hold(W: Array, turned: bool, bits: Bits) -> None:
+    """Copy W, or W' where ``turned``, to the tiles if it is shared: the next products are those with it."""
+    units, columns = (W.shape[1], W.shape[0]) if turned else W.shape
+    tile, j = bits.on.shape[2] - _SPARE, 0
+    while bits.shared and j < columns:
+        width = _width_of_panel(columns - j)
+        for start in range(0, units, tile):
+            _load_tile(W, turned, start, tile, j, width, bits.tile[_held(bits, start, j, width) :])
+        j += width
+
+
+@merged
+def _held(bits: Bits, start: int, j: int, width: int) -> int:
+    """Where bits.tile has row ``start`` of the panel at column j of a shared W."""
+    tiles, tile = bits.on.shape[0], bits.on.shape[2] - _SPARE
+    return j * tiles * (tile + 1) + (start + start // tile) * width
 
 
 @lean
@@ -231,13 +246,11 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
     j = 0
     while j < columns:
         width = _width_of_panel(columns - j)
-        if gather and off:
-            _add_all_rows(bits, W, turned, j, width)
         direct = columns >= 16 and not (gather and off)  # the last sums go to out, not to bits.sums
         for first in range(0, rows, block):
             last = min(rows, first + block)
             if gather:
-                _gather(bits, W, turned, j, width, first, last, direct, out)
+                _gather(bits, W, turned, j, width, first, last, direct, off, out)
             else:
                 _look_up(bits, W, turned, j, width, first, last, direct, out)
             if gather and off:
@@ -273,34 +286,40 @@ def _prefers_gathering(bits: Bits, units: int, columns: int) -> bool:
 
 @lean
 def _gather(
-    bits: Bits, W: Array, turned: bool, j: int, width: int, first: int, last: int, direct: bool, out: Array
+    bits: Bits,
+    W: Array,
+    turned: bool,
+    j: int,
+    width: int,
+    first: int,
+    last: int,
+    direct: bool,
+    off: bool,
+    out: Array,
 ) -> None:
-    """Add up the rows of W at the listed units, for the rows first, ..., last - 1."""
+    """Add up the rows of W at the listed units, for the rows first, ..., last - 1; and all if ``off``."""
     (tiles, rows, room), columns, size = bits.on.shape, out.shape[1], np.int64(width)
-    tile = room - _SPARE
-    bits.tile[tile * width : (tile + 1) * width] = 0
+    count = np.int64(room - _SPARE)
     for t in range(tiles):
-        _load_tile(W, turned, t * tile, tile, j, width, bits.tile)
+        tile = bits.tile[_place(bits, W, turned, t * count, count, j, width) :]
+        if off and first == 0:
+            add_tile(size, bits.total, t == 0, tile, count)
         for r in range(first, last):
             to, on, fours = np.int64((r - first) * width), np.int64((t * rows + r) * room), bits.fours[t, r]
             if direct and t == tiles - 1:
                 at, end = np.int64(r * columns + j), np.int64(r * columns + columns - 16)
-                add_rows(size, bits.sums, to, t == 0, bits.tile, bits.on, on, fours, out, at, end)
+                add_rows(size, bits.sums, to, t == 0, tile, bits.on, on, fours, out, at, end)
             else:
-                add_rows(size, bits.sums, to, t == 0, bits.tile, bits.on, on, fours, bits.sums, to, to + size)
+                add_rows(size, bits.sums, to, t == 0, tile, bits.on, on, fours, bits.sums, to, to + size)
 
 
-@lean
-def _add_all_rows(bits: Bits, W: Array, turned: bool, j: int, width: int) -> None:
-    """total = the sum of all rows of W."""
-    bits.total[:width] = 0
-    tile = bits.on.shape[2] - _SPARE
-    for t in range(bits.on.shape[0]):
-        _load_tile(W, turned, t * tile, tile, j, width, bits.tile)
-        for k in range(tile):
-            row = bits.tile[k * width : (k + 1) * width]
-            for i in range(width):
-                bits.total[i] += row[i]
+@merged
+def _place(bits: Bits, W: Array, turned: bool, start: int, count: int, j: int, width: int) -> int:
+    """Where bits.tile has ``count`` rows of W from ``start``, columns j, ...; they are loaded if need be."""
+    if bits.shared:
+        return _held(bits, start, j, width)
+    _load_tile(W, turned, start, count, j, width, bits.tile)
+    return 0
 
 
 @lean
@@ -321,9 +340,9 @@ def _look_up(
     size, count = np.int64(width), np.int64(last - first)
     at, end = np.int64(first * columns + j), np.int64(first * columns + columns - 16)
     for q in range(words):
-        _load_tile(W, turned, 16 * q, 16, j, width, bits.tile)
+        tile = bits.tile[_place(bits, W, turned, 16 * q, 16, j, width) :]
         for k in range(4):
-            add_subsets(size, bits.tile, np.int64(4 * k * width), bits.tables, np.int64(16 * k * width))
+            add_subsets(size, tile, np.int64(4 * k * width), bits.tables, np.int64(16 * k * width))
         given = size, bits.sums, count, q == 0, bits.tables, bits.words, np.int64(q * rows + first)
         if direct and q == words - 1:
             add_entries(*given, out, at, end, np.int64(columns))
@@ -333,7 +352,7 @@ def _look_up(
 
 @lean
 def _load_tile(W: Array, turned: bool, start: int, count: int, j: int, width: int, tile: Array) -> None:
-    """Copy ``count`` rows of W (or W') from ``start``, columns j, ..., to the tile; zeros below the last row.
+    """Copy ``count`` rows of W (or W') from ``start``, columns j, ..., to the tile, and a row of zeros.
 
     Vectors that would reach beyond the last column begin earlier, and repeat columns of the one before.
     """
@@ -357,7 +376,7 @@ def _load_tile(W: Array, turned: bool, start: int, count: int, j: int, width: in
             for v in range(0, width, 16):
                 at = k * columns + min(j + v, columns - 16)
                 copy_sixteen(W, np.int64(at), tile, np.int64((k - start) * width + v))
-    tile[(stop - start) * width : count * width] = 0
+    tile[(stop - start) * width : (count + 1) * width] = 0
 
 
 @lean

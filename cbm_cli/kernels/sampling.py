@@ -13,7 +13,7 @@ import numpy as np
 from cbm_cli.kernels.compiling import lean, lean_sum, merged
 from cbm_cli.kernels.machine import Array, Machine, aligned, room
 from cbm_cli.kernels.plan import Plan
-from cbm_cli.kernels.products import Bits, binary_product, bits_for, transpose, worth_packing
+from cbm_cli.kernels.products import Bits, binary_product, bits_for, hold
 from cbm_cli.kernels.random import RESTART, fill_uniform
 from cbm_cli.kernels.units import sample_units, sample_with_means
 
@@ -38,7 +38,6 @@ class Chains(NamedTuple):
 
     x: Side
     h: Side
-    Wt: Array  # W' where it is used for many sweeps; of no size elsewhere
     beta: Array  # (K,)
     energy: Array  # (K,)
     mean: Array  # view of h.long_states' shape for weighted means; of no size where a sample is no chain
@@ -74,14 +73,13 @@ def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, mean: Array | None 
     numbers = plan.steps * chains * (n + m) + chains
     numbers += -numbers % 4
     rounds = plan.rows // plan.chains
-    wide = rounds > 1 and worth_packing(chains, m, n)
-    hidden = _side(to_h, h, n, beta, T, plan.to_hidden)
+    shared = rounds * plan.steps > 1  # sweeps multiply with the same weights
+    hidden = _side(to_h, h, n, beta, T, plan.to_hidden, shared)
     if mean is None or T > 1 or rounds > 1 or plan.fast_rate > 0:
         mean = room((0, 1))
     return Chains(
-        _side(room(x.shape), x, m, beta, T, plan.to_visible),
+        _side(room(x.shape), x, m, beta, T, plan.to_visible, shared),
         hidden,
-        room((m, n) if wide else (0, 0)),
         beta,
         room(chains),
         lengthened(mean, len(mean) // len(hidden.long_states) if len(mean) else 1),
@@ -93,7 +91,13 @@ def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, mean: Array | None 
 
 
 def _side(
-    activation: Array, states: Array, others: int, beta: Array, temperatures: int, factor: np.float32
+    activation: Array,
+    states: Array,
+    others: int,
+    beta: Array,
+    temperatures: int,
+    factor: np.float32,
+    shared: bool,
 ) -> Side:
     """Allocate a side whose states are multiplied with the weights to so many other units."""
     chains, units = states.shape
@@ -101,7 +105,7 @@ def _side(
     return Side(
         activation,
         states,
-        bits_for(chains, units, others),
+        bits_for(chains, units, others, shared),
         lengthened(activation, count),
         lengthened(states, count),
         aligned(np.repeat(factor * beta[:count], units)),
@@ -140,8 +144,8 @@ def draw_samples(
     """
     tile(machine.b, chains.beta, chains.x.bias)
     tile(machine.c, chains.beta, chains.h.bias)
-    if chains.Wt.size:
-        transpose(machine.W, chains.Wt)
+    hold(machine.W, False, chains.x.bits)
+    hold(machine.W, True, chains.h.bits)
     at_a_time, K = chains.u.size // chains.numbers, chains.beta.size
     for r in range(chains.rounds):
         if r % at_a_time == 0:
@@ -166,10 +170,7 @@ def sweep(machine: Machine, chains: Chains, plan: Plan, at: int, last: bool) -> 
     The ``last`` sweep fills in the means of h, if there is room for them.
     """
     x, h = chains.x, chains.h
-    if chains.Wt.size:
-        binary_product(h.states, h.bits, chains.Wt, False, x.activation)  # (K, M) @ (M, N)
-    else:
-        binary_product(h.states, h.bits, machine.W, True, x.activation)
+    binary_product(h.states, h.bits, machine.W, True, x.activation)  # (K, M) @ (M, N)
     sample_units(x.long_activation, x.beta, x.bias, chains.u, at, x.long_states)
     binary_product(x.states, x.bits, machine.W, False, h.activation)  # (K, N) @ (N, M)
     at += x.states.size
