@@ -75,12 +75,14 @@ class Reproduction:
         said = []
         for name in names:
             rows, cells = self.trials[name], [cell.row() for cell in self.planned[name].cells]
-            kept = [({rows["run_id"].nunique()}, len(cells), "cells")]
-            kept += [({*rows[unit].dropna()}, cells[0][unit], unit) for unit in ("epochs", "updates")]
+            kept = [({rows["run_id"].nunique()}, {len(cells)}, "cells")]
+            for unit in ("epochs", "updates"):
+                kept.append(({*rows[unit].dropna()}, {cell[unit] for cell in cells} - {None}, unit))
             part = [
-                f"{' and '.join(f'{n:,.0f}' for n in sorted(some))} of {whole:,} {unit}"
+                f"{'some at ' * bool(some & whole)}{' and '.join(f'{n:,.0f}' for n in sorted(some - whole))} "
+                f"of {max(whole):,} {unit}"
                 for some, whole, unit in kept
-                if whole and max(some) < whole
+                if whole and some - whole
             ]
             said += [f"{name}, {', '.join(part)}"] if part else []
         return "; ".join(said)
