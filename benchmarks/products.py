@@ -3,8 +3,8 @@
     python benchmarks/products.py [--rounds 7]
 
 Rows x (R, K) of zeros and ones times W (K, M), packing included, for shares of the units that are on; x' W,
-as in a gradient, has x (K, R), packed by columns. One thread; each pair is timed in turn. speed.py says how
-to choose another instruction set.
+as in a gradient, has x (K, R), packed by columns. "Held" are products that share one W, which was copied
+before. One thread; each pair is timed in turn. speed.py says how to choose another instruction set.
 """
 
 import os
@@ -15,12 +15,14 @@ import numpy as np
 from timing import Work, arguments, medians, sgemms, target
 
 from cbm_cli.kernels.compiling import lean
-from cbm_cli.kernels.products import binary_product, bits_product, make_bits, pack_columns
+from cbm_cli.kernels.products import binary_product, bits_product, hold, make_bits, pack_columns
 
 SHARES = 0.02, 0.04, 0.13, 0.25, 0.5, 0.75, 0.96
 SHAPES = (  # rows R, units K, columns M
     *(("x W", rows, 784, 500) for rows in (10, 20, 100, 224)),
     *(("x W'", rows, 500, 784) for rows in (20, 100)),
+    *(("x W, held", rows, 784, 500) for rows in (20, 100)),
+    *(("x W', held", rows, 500, 784) for rows in (20, 100)),
     *(("x W", 100, 784, 16), ("x W'", 100, 16, 784)),
     *(("x W", 100, units, 200) for units in (123, 180, 300)),
     *(("x' W", units, 200, 500) for units in (180, 784)),
@@ -42,10 +44,12 @@ def _multiply_columns(x, bits, W, out, n):
 
 def works(product: str, rows: int, units: int, columns: int, share: float) -> dict[str, Work]:
     """A product by both ways; x has as many rows as the result, or as many columns where it is turned."""
+    product, _, held = product.partition(", ")
     rng, by_columns, turned = np.random.default_rng(0), product == "x' W", product == "x W'"
     x = (rng.random((units, rows) if by_columns else (rows, units)) < share).astype(np.float32)
     W = rng.standard_normal((columns, units) if turned else (units, columns), np.float32)
-    out, bits = np.empty((rows, columns), np.float32), make_bits(rows, units)
+    out, bits = np.empty((rows, columns), np.float32), make_bits(rows, units, columns if held else 0)
+    hold(W, turned, bits)
 
     def ours(n: int) -> None:
         if by_columns:

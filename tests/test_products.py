@@ -113,7 +113,8 @@ def test_products_of_binary_rows_are_those_of_float64(units, turned):
     for rows, columns, density in itertools.product(ROWS, COLUMNS, DENSITIES):
         x, W = binary(rows, units, density), whole((units, columns))
         given, outs = W.T.copy() if turned else W, np.full((3, rows, columns), np.nan, np.float32)
-        for out, bits in zip(outs, (make_bits(rows, units), make_bits(rows, units, columns)), strict=False):
+        for out, shared in zip(outs[:2], (0, columns), strict=True):
+            bits = make_bits(rows, units, shared)
             pack_rows(x, spoiled(bits))
             hold(given, turned, bits)
             bits_product(bits, np.full_like(given, np.nan) if bits.shared else given, turned, out)
@@ -209,7 +210,8 @@ def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(density, tu
     for rows, units, columns in SHAPES:
         x, W = binary(rows, units, density), rng.standard_normal((units, columns)).astype(np.float32)
         given, outs = W.T.copy() if turned else W, np.full((2, rows, columns), np.nan, np.float32)
-        for out, bits in zip(outs, (make_bits(rows, units), make_bits(rows, units, columns)), strict=True):
+        for out, shared in zip(outs, (0, columns), strict=True):
+            bits = make_bits(rows, units, shared)
             hold(given, turned, bits)
             pack_rows(x, bits)
             bits_product(bits, given, turned, out)
