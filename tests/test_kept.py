@@ -168,6 +168,8 @@ def test_pages_say_which_part_of_an_experiment_was_run(eight):
     assert made.parts(["eight-sets-16"]) == "eight-sets-16, 4 of 32 cells"
     made.trials["eight-sets-16"]["epochs"] = 100
     assert made.parts(["eight-sets-16"]) == "eight-sets-16, 4 of 32 cells, 100 of 5,000 epochs"
+    made.trials["eight-sets-16"].loc[0, "epochs"] = 5000
+    assert made.parts(["eight-sets-16"]) == "eight-sets-16, 4 of 32 cells, some at 100 of 5,000 epochs"
 
 
 def test_a_number_of_curves_that_was_not_kept_is_not_run(tmp_path):
