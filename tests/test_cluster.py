@@ -272,7 +272,7 @@ def test_a_scheduler_that_is_lost_ends_the_run_and_one_that_comes_back_does_not(
     dask.add("--nthreads", "1")
     jobs = [
         replace(one, trial=Hasty("test", one.trial.settings, n, 1))
-        for n, one in enumerate(toy_jobs(*[Trial] * 3, updates=500_000))
+        for n, one in enumerate(toy_jobs(*[Trial] * 3, updates=150_000))
     ]
     run = Run(dask.address, jobs, wait=20)
     lost = Timer(0, lambda: (until(lambda: run.results), dask.scheduler.kill(), dask.scheduler.wait()))
