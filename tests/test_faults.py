@@ -17,8 +17,8 @@ from tests.processes import ROOT, LoopbackCluster, children, end_group, start_cb
 
 pytestmark = pytest.mark.slow
 SHORT = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "[00, dd]")  # 4 trials
-SLOW = SHORT.replace("updates: 100", "updates: 60000").replace("every: 20", "every: 30000")
-SLOW = SLOW.replace("trials: 2", "trials: 4")  # 8 trials of some tenths of a second
+SLOW = SHORT.replace("updates: 100", "updates: 150000").replace("every: 20", "every: 75000")
+SLOW = SLOW.replace("trials: 2", "trials: 4")  # 8 trials of a third of a second
 LONG = SHORT.replace("updates: 100", "updates: 800000").replace("every: 20", "every: 400000")
 LONG = LONG.replace("trials: 2", "trials: 1")  # 2 trials of a few seconds
 
