@@ -299,9 +299,10 @@ def sweep_numbers(its, update, site, chains, n, m):
 
 
 def reference_sweeps(theta, h, its, update, site="sampler"):
-    """Samples x and hidden states h of all chains after an update."""
+    """Samples x, the hidden states beside them, and hidden states of all chains after an update."""
     theta, h, T = wide(theta), h.astype(float), its.temperatures
-    rounds, samples, gains = its.rows // its.chains, [], (float(its.to_hidden), float(its.to_visible))
+    rounds, gains = its.rows // its.chains, (float(its.to_hidden), float(its.to_visible))
+    samples, beside = [], []
     swaps = "both" if its.swap_both else "alternate"
     for r, (sweeps, u_swap) in enumerate(sweep_numbers(its, update, site, len(h), *theta[0].shape)):
         if T == 1:
@@ -314,7 +315,8 @@ def reference_sweeps(theta, h, its, update, site="sampler"):
                 ladders.append(ref.tempered_sweep(h[k : k + T], theta, beta, u, u_swap[k : k + T], turn))
             x, h = (np.concatenate(side) for side in zip(*ladders, strict=True))
         samples.append(x[T - 1 :: T])
-    return np.concatenate(samples), h
+        beside.append(h[T - 1 :: T])
+    return np.concatenate(samples), np.concatenate(beside), h
 
 
 def exactly(algorithm, theta, offsets, rows, its, updates):
@@ -395,23 +397,45 @@ class Trainer:
         if self.its.restart:
             h = ref.draw(data.h, restart_numbers(data.h, self.its, number, first))
         felt = [(r + f).astype(np.float32) for r, f in zip(self.theta, self.fast, strict=True)]
-        x, h = reference_sweeps(felt, h, self.its, number, site)
+        x, self.states, h = reference_sweeps(felt, h, self.its, number, site)
         return ref.batch(x, ref.hidden_mean(x, self.its.to_hidden * self.W, self.c)), h
 
     def moved_offsets(self, data, model, number):
         """The offsets after this update."""
         its, how, source = self.its, self.its.offsets, self.its.offsets_from
+        exact = its.exact
         if source != SAME:
             model, self.aside_h = self.model_phase(
                 data, self.aside_h, number, source == ALL_STATES, "aside", data.h.size + -data.h.size % 4
             )
+            exact = source == ALL_STATES
+        data_means, model_means = moments(data)[1:], moments(model)[1:]
+        if how.drawn:
+            data_means = self.means_of_states(data, number)
+        if not exact:
+            model_means = self.means_of_samples(*model_means)
         sides = zip(
             self.offsets,
             wide((how.mu_factor, how.lam_factor)),
             (how.mu_mix, how.lam_mix),
-            moments(data)[1:],
-            moments(model)[1:],
+            data_means,
+            model_means,
             noises(its, number, *self.W.shape),
             strict=True,
         )
         return [ref.moving_average(old, ref.offset_target(*rest), nu) for old, nu, *rest in sides]
+
+    def means_of_samples(self, x, h):
+        """Model means that the offsets take, from those of the gradient and the samples' hidden states."""
+        how, units = self.its.offsets, np.arange(len(x))
+        p = ref.visible_mean(self.states, float(self.its.to_visible) * self.W, self.b).mean(axis=0)
+        smooth = (units >= how.smooth[0]) & (units < how.smooth[1])
+        return np.where(smooth, p, x), self.states.mean(axis=0) if how.drawn else h
+
+    def means_of_states(self, data, number):
+        """Means of the data's units where those of hidden layers are drawn from their probabilities."""
+        x, h, n = data.x.copy(), data.h, self.its.visible
+        p = np.hstack([h, x[:, n:]])
+        drawn = ref.draw(p, uniform(int(self.its.seed), number, "offsets", p.size).reshape(p.shape))
+        x[:, n:] = drawn[:, h.shape[1] :]
+        return x.mean(axis=0), drawn[:, : h.shape[1]].mean(axis=0)

@@ -241,6 +241,20 @@ class SlidingFactor(Frozen):
     hidden: Fraction = Field(0.01, description="Of hidden offsets")
 
 
+class OffsetMeans(Frozen):
+    """What the means in offsets are taken over, section 3 of the paper; a word is for both sides.
+
+    The conditional probabilities of units have the same mean as their sampled states, and less variance.
+    """
+
+    visible: Literal["probabilities", "states"] = Field(
+        "states", description="Model mean of visible units: of p(x | h), or of sampled states"
+    )
+    hidden: Literal["probabilities", "states"] = Field(
+        "probabilities", description="Means of hidden units: of p(h | x), or of sampled states"
+    )
+
+
 class WeightDecay(Frozen):
     """Taken from W in every update: learning_rate * (l2 W + l1 sign W); a number is l2."""
 

@@ -18,6 +18,7 @@ from cbm_cli.grid.parts import (
     LearningRate,
     MeanField,
     Model,
+    OffsetMeans,
     Pretraining,
     Record,
     SlidingFactor,
@@ -75,6 +76,9 @@ class Settings(Frozen):
     )
     offsets_from: Literal["same", "independent", "exact", "random"] = Field(
         "same", description="Means of the offsets: the gradient's, a second sampler's, exact, or random"
+    )
+    offset_means: OffsetMeans = Field(
+        OffsetMeans(), description="Means in offsets: of probabilities, or of sampled states"
     )
     data_phase: text_of_form(
         r"mean-field|gibbs-0*([1-9]\d*)",
@@ -203,7 +207,7 @@ _KINDS = {
     **dict.fromkeys(("gradient_from", "offsets_from", "record"), (("rbm",), "RBMs")),
     "gradient": (("rbm", "dbm"), "Boltzmann machines; an auto encoder descends its cost"),
     **dict.fromkeys(
-        ("sampler", "ladders", "chains", "swaps", "fast_learning_rate", "fast_decay"),
+        ("sampler", "ladders", "chains", "swaps", "fast_learning_rate", "fast_decay", "offset_means"),
         (("rbm", "dbm"), "Boltzmann machines; an auto encoder learns by back-propagation"),
     ),
 }
@@ -218,6 +222,8 @@ def _unused(settings: Settings) -> Iterator[tuple[str, str]]:
     if kind != "auto-encoder":
         yield from _unused_by_sampler(settings)
     yield from _unused_by_offsets(settings)
+    if kind != "auto-encoder":
+        yield from _unused_by_means(settings)
     gradient, record, start = settings.gradient, settings.record, settings.start_from
     if gradient.kind != "natural":
         for name in ("fisher", "estimate", "damping", "iterations"):
@@ -278,6 +284,30 @@ def _unused_by_offsets(settings: Settings) -> Iterator[tuple[str, str]]:
             reason = f"has no effect: the {side} offsets of {settings.offsets} are constant"
         if not scheme.sliding or set(letters) <= set(constant):
             yield f"sliding_factor.{side}", reason
+
+
+def _unused_by_means(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the fields of ``offset_means`` where no offset takes such a mean from samples."""
+    visible, *hidden = settings.scheme.letters
+    layers = settings.pretraining.epochs  # whose letters may be others
+    used = {"visible": visible in "ma", "hidden": bool(set(hidden) & set("dma"))}
+    used["hidden"] |= bool(layers)
+    used["visible"] |= bool(layers)
+    exact = settings.parsed_sampler.exact or settings.gradient_from == "exact"
+    if settings.offsets_from == "exact" or (exact and settings.offsets_from == "same"):
+        used["visible"] = False
+    if settings.offsets_from == "random":
+        used = {"visible": False, "hidden": False}
+    needs = {
+        "visible": "the model mean of visible units (m, a) from samples",
+        "hidden": "means of hidden units",
+    }
+    for side, taken in used.items():
+        if not taken:
+            yield (
+                f"offset_means.{side}",
+                f"is for offsets that take {needs[side]}; these are {settings.offsets}",
+            )
 
 
 def _check_scheme(settings: Settings) -> None:

@@ -14,7 +14,10 @@ from pathlib import Path
 # 1: cbm 0.1.0
 # 2: binary rows are added up instead of multiplied, which moves last bits; the deeper even layers of a deep
 #    machine follow the sliding factor of hidden units, not of visible ones; seeds from 2^63 on are whole
-KERNEL_VERSION = 2
+# 3: means over rows are summed in float64, and the hidden bias takes the step of all visible units at once,
+#    which moves last bits; the offsets of the deeper even layers take means of probabilities, as other hidden
+#    layers do
+KERNEL_VERSION = 3
 
 
 @cache

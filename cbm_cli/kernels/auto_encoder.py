@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum, specialised
 from cbm_cli.kernels.machine import (
@@ -27,7 +28,7 @@ from cbm_cli.kernels.machine import (
     velocity_of,
 )
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
-from cbm_cli.kernels.phases import Batches, load_batch, make_batches
+from cbm_cli.kernels.phases import Batches, add_up, load_batch, make_batches
 from cbm_cli.kernels.plan import LINEAR, RELU, SIGMOID, TANH, Plan
 from cbm_cli.kernels.products import product, product_nt, product_tn
 from cbm_cli.kernels.step import Gradient, rate_at, step
@@ -68,6 +69,7 @@ class Pair(NamedTuple):
     z: Array
     to_lower: Array  # (B, n): a product
     to_upper: Array  # (B, m)
+    wide: NDArray[np.float64]  # (larger of n and m,) sums
 
 
 class EncoderTraining:
@@ -97,8 +99,9 @@ def make_pairs(state: State, sizes: Sequence[int], rows: int) -> tuple[tuple[Pai
         lower, upper = room((2 * rows, n)), room((2 * rows, m))
         halves = lower[:rows], lower[rows:], upper[:rows], upper[rows:]
         products = room((rows, n)), room((rows, m))
-        gradient = Gradient(*slope[:3], np.tile(np.array([0, m]), (n, 1)))
-        pairs.append(Pair(machine, velocity, gradient, Means(*slope[3:]), lower, upper, *halves, *products))
+        gradient = Gradient(*slope[:3], np.tile(np.array([0, m]), (n, 1)), room(m))
+        means, wide = Means(*slope[3:]), np.empty(max(n, m))
+        pairs.append(Pair(machine, velocity, gradient, means, lower, upper, *halves, *products, wide))
     return tuple(pairs), Means(*empty[3:])
 
 
@@ -203,23 +206,16 @@ def output_deltas(plan: Plan, bottom: Pair) -> None:
 @lean
 def gather_gradient(pair: Pair) -> None:
     """Sums and products over the batch; deltas hold the share of their row already."""
+    add_up(pair.delta_z, None, pair.wide, pair.gradient.x)
+    add_up(pair.delta_y, None, pair.wide, pair.gradient.h)
+    add_up(pair.y, None, pair.wide, pair.mean.x)
+    add_up(pair.z, None, pair.wide, pair.mean.h)
     share = _ONE / np.float32(pair.y.shape[0])
-    add_rows(pair.delta_z, _ONE, pair.gradient.x)
-    add_rows(pair.delta_y, _ONE, pair.gradient.h)
-    add_rows(pair.y, share, pair.mean.x)
-    add_rows(pair.z, share, pair.mean.h)
+    for i in range(pair.mean.x.size):
+        pair.mean.x[i] *= share
+    for j in range(pair.mean.h.size):
+        pair.mean.h[j] *= share
     product_tn(pair.lower, pair.upper, pair.gradient.W)  # (n, 2 B) @ (2 B, m)
-
-
-@lean
-def add_rows(rows: Array, scale: np.float32, out: Array) -> None:
-    """out = scale times the sum of the rows (B, units)."""
-    out[:] = 0
-    for r in range(rows.shape[0]):
-        for i in range(out.size):
-            out[i] += rows[r, i]
-    for i in range(out.size):
-        out[i] *= scale
 
 
 def summed_cost(state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> float:

@@ -155,48 +155,6 @@ def list_eight(typingctx, lists, which, first, on, at):
 
 
 @intrinsic
-def sum_rows(typingctx, x, weight, out):
-    """out = the sum of the rows of x, of 16 columns or more, times the size of their weights if not None.
-
-    Every column is summed in the order of the rows; a last block that is not full begins earlier.
-    """
-
-    def codegen(context, builder, sig, args):
-        x = context.make_array(sig.args[0])(context, builder, args[0])
-        rows, columns = cgutils.unpack_tuple(builder, x.shape)
-        weight = None if sig.args[1] == types.none else _data(context, builder, sig, args, 1)
-        out = _data(context, builder, sig, args, 2)
-        size = builder.module.declare_intrinsic("llvm.fabs", [ir.FloatType()])
-
-        def add(vectors):
-            with cgutils.for_range_slice(builder, _LONG(0), columns, _LONG(16 * vectors), intp=_LONG) as (
-                i,
-                _,
-            ):
-                last = builder.sub(columns, _LONG(16 * vectors))
-                i = builder.select(builder.icmp_signed("<", i, last), i, last)
-                totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]
-                for total in totals:
-                    builder.store(_ZEROS, total)
-                with cgutils.for_range(builder, rows, intp=_LONG) as loop:
-                    at = builder.add(builder.mul(loop.index, columns), i)
-                    more = [_load(builder, x.data, at, 16 * v) for v in range(vectors)]
-                    if weight is not None:
-                        share = builder.call(size, [builder.load(builder.gep(weight, [loop.index]))])
-                        more = [builder.fmul(_everywhere(builder, share, _VECTOR), one) for one in more]
-                    for one, total in zip(more, totals, strict=True):
-                        builder.store(builder.fadd(builder.load(total), one), total)
-                for v, total in enumerate(totals):
-                    _store(builder, builder.load(total), out, i, 16 * v)
-
-        wide = builder.icmp_signed(">=", columns, _LONG(64))
-        _by_width(builder, builder.select(wide, _LONG(64), _LONG(16)), add)
-        return context.get_dummy_value()
-
-    return types.void(x, weight, out), codegen
-
-
-@intrinsic
 def copy_sixteen(typingctx, source, at, target, to):
     """target[to : to + 16] = source[at : at + 16], counted through the rows."""
 

@@ -22,6 +22,13 @@ class OffsetPlan(NamedTuple):
     lam_factor: Array  # (M,)
     before: bool  # they move before the gradient step (^b), or after it (^l)
     noisy: bool  # some offset takes noise
+    smooth: tuple[int, int] = (0, 0)  # units of x, from and to, whose model mean is that of p(x = 1 | h)
+    drawn: bool = False  # means of hidden units are those of states drawn from their probabilities
+
+    @property
+    def looks_at_states(self) -> bool:
+        """Whether offsets need the hidden states of samples."""
+        return self.smooth[0] < self.smooth[1] or self.drawn
 
 
 class Plan(NamedTuple):

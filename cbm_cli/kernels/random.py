@@ -11,7 +11,7 @@ from cbm_cli.kernels.compiling import inlined, lean, merged
 
 Word = np.uint64  # a 32-bit word, in 64 bits so that products fit
 
-SAMPLER, SHUFFLE, NOISE, RESTART, ASIDE, DATA, FISHER = range(7)  # sites: what a number is drawn for
+SAMPLER, SHUFFLE, NOISE, RESTART, ASIDE, DATA, FISHER, OFFSETS = range(8)  # sites: what a number is drawn for
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)

@@ -42,6 +42,7 @@ class Chains(NamedTuple):
     energy: Array  # (K,)
     mean: Array  # view of h.long_states' shape for weighted means; of no size where a sample is no chain
     weight: np.float32  # of a sample
+    cold: Array  # (R, M) hidden states of the samples; of no rows where only offsets would look, and do not
     u: Array  # random numbers of a few rounds, flat
     numbers: int  # random numbers of one round
     rounds: int  # of sweeps and swaps, an update
@@ -84,6 +85,7 @@ def make_chains(h: Array, plan: Plan, x: Array, to_h: Array, mean: Array | None 
         room(chains),
         lengthened(mean, len(mean) // len(hidden.long_states) if len(mean) else 1),
         np.float32(-1 / max(1, chains)),
+        h if T == 1 else room((plan.rows if plan.offsets.looks_at_states else 0, m)),
         room(max(4, min(rounds, max(1, _CHUNK // max(1, numbers))) * numbers)),
         max(4, numbers),
         rounds,
@@ -161,6 +163,8 @@ def draw_samples(
                     swap_neighbours(chains, plan.temperatures, parity, at)
             take_coldest(chains.x.states, plan.temperatures, r, x)
             take_coldest(chains.h.activation, plan.temperatures, r, to_h)
+            if chains.cold.size:
+                take_coldest(chains.h.states, plan.temperatures, r, chains.cold)
 
 
 @merged

@@ -19,15 +19,20 @@ class Gradient(NamedTuple):
     spans: NDArray[
         np.int64
     ]  # (N, 2) first hidden unit that a unit of x is connected with, one after the last
+    along_mu: Array  # (M,) the step of W times mu, summed
 
 
 @lean
 def rate_at(plan: Plan, update: int) -> np.float32:
     """The learning rate of an update."""
-    k = plan.rates.size - 1
-    while plan.rate_from[k] > update:
-        k -= 1
-    return plan.rates[k]
+    first, last = 0, plan.rates.size - 1  # the rate's piece is one of these; halved until it is known
+    while first < last:
+        middle = (first + last + 1) // 2
+        if plan.rate_from[middle] > update:
+            last = middle - 1
+        else:
+            first = middle
+    return plan.rates[first]
 
 
 @lean
@@ -58,8 +63,9 @@ def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -
     gradient.x lam': the products then need no centered copies of the rows.
     """
     W, b, c, mu, lam = machine
+    along_mu = gradient.along_mu  # c takes the sum: each addition to c is rounded at the size of c
     for j in range(c.size):
-        c[j] += rate * gradient.h[j]
+        along_mu[j] = 0
     for i in range(b.size):
         row, along, x_i, mu_i = W[i], gradient.W[i], gradient.x[i], mu[i]
         # Doubled activations double what the biases make up for: to_hidden (x - mu) W must stay 0 at x = mu.
@@ -67,9 +73,11 @@ def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -
         for j in range(np.uint64(gradient.spans[i, 0]), np.uint64(gradient.spans[i, 1])):  # connected units
             change = rate * (along[j] - mu_i * gradient.h[j] - x_i * lam[j])
             row[j] += change
-            c[j] -= change * mu_up
+            along_mu[j] += change * mu_up
             along_lam += change * lam[j]
         b[i] += rate * x_i - plan.to_visible * along_lam
+    for j in range(c.size):
+        c[j] += rate * gradient.h[j] - along_mu[j]
 
 
 @lean

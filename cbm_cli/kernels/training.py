@@ -4,6 +4,8 @@ from collections.abc import Callable
 from ctypes import CFUNCTYPE, c_int64, c_void_p, cast
 from typing import NamedTuple
 
+import numpy as np
+
 from cbm_cli.kernels.compiling import lean, merged, specialised
 from cbm_cli.kernels.intrinsics import call
 from cbm_cli.kernels.machine import (
@@ -24,6 +26,7 @@ from cbm_cli.kernels.phases import (
     Batches,
     Both,
     Phase,
+    add_up,
     average,
     gather_gradient,
     infer_hidden,
@@ -35,11 +38,12 @@ from cbm_cli.kernels.phases import (
     weigh_hidden,
 )
 from cbm_cli.kernels.plan import ALL_STATES, SAME, Plan
-from cbm_cli.kernels.products import binary_product
-from cbm_cli.kernels.random import ASIDE, SAMPLER
+from cbm_cli.kernels.products import Bits, binary_product, bits_for
+from cbm_cli.kernels.random import ASIDE, OFFSETS, SAMPLER, fill_uniform
 from cbm_cli.kernels.sampling import Chains, draw_samples, make_chains, restart
 from cbm_cli.kernels.states import AllStates, make_all_states, weigh_all_states
 from cbm_cli.kernels.step import Gradient, add, copy, fast_step, rate_at, step
+from cbm_cli.kernels.units import mean_of_units
 
 Direct = Callable[["Workspace", int], None]  # makes the step of an update in Python
 
@@ -53,6 +57,16 @@ class Source(NamedTuple):
     exact: bool
     u: Array  # random numbers of a restart (CD)
     first: int  # block of its random numbers
+    smooth: "Smooth"
+
+
+class Smooth(NamedTuple):
+    """Means of R samples for offsets, and work arrays for S units whose probabilities are averaged."""
+
+    mean: Means
+    bits: Bits  # hidden states, packed
+    activation: Array  # (R, S)
+    x: Array  # (R, S) p(x = 1 | h) / R
 
 
 class Workspace(NamedTuple):
@@ -68,6 +82,8 @@ class Workspace(NamedTuple):
     both: Both
     gradient: Gradient
     noise: Means
+    drawn: Means  # of the data, where hidden means are those of states
+    u: Array  # random numbers that draw them
 
 
 class Training:
@@ -128,6 +144,7 @@ def make_workspace(state: State, rows: Rows, plan: Plan) -> Workspace:
     felt = machine
     if plan.fast_rate > 0:
         felt = Machine(*(array.copy() for array in machine[:3]), machine.mu, machine.lam)
+    drawn = plan.batch * (n - plan.visible + m) if plan.offsets.drawn else 0
     return Workspace(
         machine,
         felt,
@@ -137,8 +154,10 @@ def make_workspace(state: State, rows: Rows, plan: Plan) -> Workspace:
         data,
         make_source(state.h, m, plan, plan.exact, model),
         both,
-        Gradient(*(room(shape) for shape in ((n, m), n, m)), plan.spans),
+        Gradient(*(room(shape) for shape in ((n, m), n, m)), plan.spans, room(m)),
         make_means(n, m, multiple=4),
+        make_means(n, m),
+        room(drawn + -drawn % 4),
     )
 
 
@@ -154,7 +173,16 @@ def make_source(h: Array, m: int, plan: Plan, exact: bool, phase: Phase) -> Sour
         exact,
         room(count + -count % 4),
         0,
+        make_smooth(phase, m, plan, 0 if exact else len(phase.x)),
     )
+
+
+def make_smooth(phase: Phase, m: int, plan: Plan, rows: int) -> Smooth:
+    """Allocate the means that offsets take of so many samples."""
+    first, last = plan.offsets.smooth
+    shape = rows if first < last else 0, last - first
+    means = make_means(phase.x.shape[1], m)
+    return Smooth(means, bits_for(shape[0], m, shape[1]), room(shape), room(shape))
 
 
 def make_aside(h: Array, n: int, m: int, plan: Plan) -> Source:
@@ -183,10 +211,10 @@ def make_updates(
         load_batch(work.batches, plan, update, data.x)  # x_d (B, N)
         infer_hidden(machine, data, deep, plan, update)  # h_d (B, M), Eq. (6), or mean field
         advance(work, model, plan, SAMPLER, update)  # x_m (R, N), h_m (R, M), Eqs. (5), (6)
-        means = means_for_offsets(work, model, aside, plan, update)
+        data_mean, model_mean = means_for_offsets(work, aside, plan, update)
         gather_gradient(work.both, data.mean, model.phase.mean, plan, gradient)  # <.>_d - <.>_m
         if plan.offsets.before:
-            move_offsets(machine, data.mean, means, work.noise, plan, update)
+            move_offsets(machine, data_mean, model_mean, work.noise, plan, update)
         mark = keep(machine, trail, mark, update)
         if plan.fast_rate > 0:
             fast_step(work.fast, gradient, plan)  # before weight decay, which they do not have
@@ -195,7 +223,7 @@ def make_updates(
         elif call(direct, update) != 0:
             return
         if not plan.offsets.before:
-            move_offsets(machine, data.mean, means, work.noise, plan, update)
+            move_offsets(machine, data_mean, model_mean, work.noise, plan, update)
 
 
 @merged
@@ -219,12 +247,76 @@ def advance(work: Workspace, source: Source, plan: Plan, site: int, update: int)
 
 
 @merged
-def means_for_offsets(work: Workspace, model: Source, aside: Source | None, plan: Plan, update: int) -> Means:
-    """Model means that the offsets take: the gradient's, or those of a second model phase."""
+def means_for_offsets(work: Workspace, aside: Source | None, plan: Plan, update: int) -> tuple[Means, Means]:
+    """Data and model means that the offsets take; those of the model may be a second model phase's."""
+    data = work.data.mean
+    if plan.offsets.drawn:
+        draw_means(work, plan, update)
+        data = work.drawn
     if aside is None:
-        return model.phase.mean
+        return data, model_means(work.machine, work.model, plan)
     advance(work, aside, plan, ASIDE, update)
-    return aside.phase.mean
+    return data, model_means(work.machine, aside, plan)
+
+
+@merged
+def model_means(machine: Machine, source: Source, plan: Plan) -> Means:
+    """Means of samples that the offsets take: of visible probabilities, or of hidden states, if asked."""
+    if source.exact or not (plan.offsets.drawn or source.smooth.x.size):
+        return source.phase.mean
+    smooth_means(machine, source, plan)
+    return source.smooth.mean
+
+
+@lean
+def smooth_means(machine: Machine, source: Source, plan: Plan) -> None:
+    """Average p(x = 1 | h), `reference.visible_mean`, and h, over the hidden states h of the samples."""
+    phase, means, (first, last), rows = (
+        source.phase,
+        source.smooth.mean,
+        plan.offsets.smooth,
+        len(source.phase.x),
+    )
+    copy_means(phase.mean, means)
+    if first < last:
+        activation, p = source.smooth.activation, source.smooth.x
+        binary_product(source.chains.cold, source.smooth.bits, machine.W[first:last], True, activation)
+        share = np.float32(1) / np.float32(rows)
+        mean_of_units(activation, plan.to_visible, machine.b[first:last], share, p)
+        add_up(p, None, phase.wide, means.x[first:last])
+    if plan.offsets.drawn:
+        add_up(source.chains.cold, None, phase.wide, means.h)
+        for j in range(means.h.size):
+            means.h[j] /= rows
+
+
+@lean
+def draw_means(work: Workspace, plan: Plan, update: int) -> None:
+    """Average states of the data's hidden units, drawn from their probabilities."""
+    data, mean, u, deeper = work.data, work.drawn, work.u, work.machine.b.size - plan.visible
+    fill_uniform(u, plan.seed, update, OFFSETS, 0)
+    copy_means(data.mean, mean)
+    mean.x[plan.visible :] = 0
+    mean.h[:] = 0
+    for r in range(plan.batch):
+        numbers = u[r * (mean.h.size + deeper) :]
+        for j in range(mean.h.size):
+            mean.h[j] += np.float32(numbers[j] < plan.batch * data.h[r, j])
+        for i in range(deeper):
+            mean.x[plan.visible + i] += np.float32(numbers[mean.h.size + i] < data.x[r, plan.visible + i])
+    for j in range(mean.h.size):
+        mean.h[j] /= plan.batch
+    for i in range(plan.visible, mean.x.size):
+        mean.x[i] /= plan.batch
+
+
+@lean
+def copy_means(means: Means, to: Means) -> None:
+    """Copy means to others."""
+    for i in range(to.x.size):
+        to.x[i] = means.x[i]
+    for j in range(to.h.size):
+        to.h[j] = means.h[j]
 
 
 @merged

@@ -149,6 +149,7 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
         sampler=sampler,
         learning_rate=how.learning_rate or settings.learning_rate.start,
         sliding_factor=sliding,
+        offset_means=settings.offset_means,
         init=settings.init,
         weight_scale=settings.weight_scale,
         momentum=settings.momentum,

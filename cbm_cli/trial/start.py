@@ -101,7 +101,16 @@ def _offset_plan(settings: Settings, sizes: Sequence[int]) -> OffsetPlan:
     kind = settings.model.kind
     mu_mix, lam_mix = sides_of(mixes, mixes, kind)
     noisy = bool(mu_mix[3].any() or lam_mix[3].any())
-    return OffsetPlan(mu_mix, lam_mix, *sides_of(factors, factors, kind), scheme.before, noisy)
+    visible, means = sizes[0], settings.offset_means
+    smooth = [0, visible] if means.visible == "probabilities" else [visible, visible]
+    if means.hidden == "probabilities":
+        smooth[1] = mu_mix.shape[1]
+    if not mu_mix[1, slice(*smooth)].any():
+        smooth = [0, 0]
+    drawn = means.hidden == "states"
+    return OffsetPlan(
+        mu_mix, lam_mix, *sides_of(factors, factors, kind), scheme.before, noisy, tuple(smooth), drawn
+    )
 
 
 # The start

@@ -71,9 +71,9 @@ def curves_of(results, experiment, axes):
     return curves.drop(columns=axes, errors="ignore").merge(settings.drop_duplicates(), on="run_id")
 
 
-def toy_cells(summary):
+def toy_cells(summary, by="swaps"):
     """Yield the settings of each cell of a toy table, and its rows."""
-    axes = ["data", "offsets", "swaps", "learning_rate"]
+    axes = ["data", "offsets", by, "learning_rate"]
     for key, rows in summary.groupby(axes, sort=False):
         where = dict(zip(axes, key, strict=True))
         cell = published(
@@ -87,12 +87,22 @@ def toy_cells(summary):
         yield where, rows.set_index("trial")["n_train"], rows.set_index("trial"), cell
 
 
-def swaps(results, experiment="swaps"):
+def swaps(results, experiment="swaps", by="swaps"):
     """PT_10 by the rounds of swaps."""
-    for where, size, rows, cell in toy_cells(results.summaries(experiment)):
+    for where, size, rows, cell in toy_cells(results.summaries(experiment), by):
         yield where | beside(
             rows["train_log_likelihood_max"] * size, rows["train_log_likelihood_final"] * size, cell
         )
+
+
+def offset_means(results):
+    """PT_10 by what the model means in visible offsets are taken over."""
+    return swaps(results, "offset-means", "offset_means_visible")
+
+
+def offset_means_mnist(results):
+    """The same on MNIST."""
+    return on_mnist(results, "offset-means-mnist", ["offsets", "offset_means_visible"])
 
 
 def swaps_bars(results):
@@ -525,6 +535,8 @@ EXPERIMENTS = {
     "swaps-more": swaps_more,
     "swaps-bars": swaps_bars,
     "swaps-mnist": swaps_mnist,
+    "offset-means": offset_means,
+    "offset-means-mnist": offset_means_mnist,
     "initial-weights": initial_weights,
     "gradient-lengths": gradient_lengths,
     "own-coordinates": own_coordinates,
