@@ -106,7 +106,7 @@ def make_state(machine, offsets, its, rng):
         for wanted in (its.fast_rate > 0, its.momentum > 0)
     )
     aside_h = aside_h if its.offsets_from == INDEPENDENT else aside_h[:0]
-    return State(W, b, c, mu, lam, h, aside_h, *fast, *velocity, np.zeros(3, np.float32))
+    return State(W, b, c, mu, lam, h, aside_h, *fast, *velocity, np.zeros(3, np.int64))
 
 
 def random_state(n, m, plan, seed, scale=1.0):

@@ -400,7 +400,10 @@ class Trial:
         """64-bit seed of this trial."""
         import numpy as np
 
-        return int(np.random.SeedSequence([self.base_seed, self.number]).generate_state(1, np.uint64)[0])
+        # Both as two words of 32 bits: SeedSequence takes a longer number for more words, which others have.
+        words = [word for half in (0, 32) for word in (self.base_seed >> half, self.number >> half)]
+        sequence = np.random.SeedSequence([word & 0xFFFFFFFF for word in words])
+        return int(sequence.generate_state(1, np.uint64)[0])
 
 
 AXES = ("rows", "columns", "groups")  # of tables

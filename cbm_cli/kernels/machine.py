@@ -43,7 +43,7 @@ class Machine(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that training carries from one update to the next, changed in place; float32.
+    """Everything that training carries from one update to the next, changed in place; float32 but ``rounds``.
 
     Arrays that a trial does not need have no entries. In an auto encoder's W the weights of its pairs of
     layers follow each other row by row; b, c, mu and lam hold the pairs' biases and offsets likewise.
@@ -62,7 +62,7 @@ class State(NamedTuple):
     velocity_W: Array  # momentum's running sum of steps
     velocity_b: Array
     velocity_c: Array
-    rounds: Array  # (3,) mean field since the last evaluation: rounds, batches, batches that did not converge
+    rounds: NDArray[np.int64]  # (3,) mean field since the last evaluation: rounds, batches, unsettled batches
 
 
 def machine_of(state: State) -> Machine:

@@ -34,11 +34,16 @@ class Deep(NamedTuple):
     zeros: Array  # (B, E)
     ones: Array  # (largest of E and M,)
     u: Array  # random numbers of a Gibbs step
-    rounds: Array  # (3,) counts: rounds, batches, batches that did not converge
+    rounds: NDArray[np.int64]  # (3,) counts: rounds, batches, batches that did not converge
 
 
 def make_deep(
-    rows: int, visible: int, even: int, odd: int, counts: Array | None = None, gibbs: bool = False
+    rows: int,
+    visible: int,
+    even: int,
+    odd: int,
+    counts: NDArray[np.int64] | None = None,
+    gibbs: bool = False,
 ) -> Deep:
     """Allocate rows of a deep machine; rounds of mean field are counted in ``counts`` (3,)."""
     shapes = (rows, visible), (rows, even), (rows, odd), (rows, odd), (rows, even), (rows, odd)
@@ -49,7 +54,7 @@ def make_deep(
         np.zeros((rows, even), np.float32),
         np.ones(max(even, odd), np.float32),
         room(numbers + -numbers % 4),
-        np.zeros(3, np.float32) if counts is None else counts,
+        np.zeros(3, np.int64) if counts is None else counts,
     )
 
 

@@ -180,8 +180,9 @@ def _normalised(machine: Flat, parts: Parts, method: Method, place: str, should_
         "doubtful": found.doubtful,
     }
     if method.checked and min(machine.W.shape) <= SAMPLED_BITS:
-        samples = exact_samples(machine.plain, method.runs, method.seed)
-        back = reverse_ais(machine.plain, base, samples, method.seed, steps)
+        seed = streams.seed_of(method.seed, streams.REVERSE)
+        samples = exact_samples(machine.plain, method.runs, seed)
+        back = reverse_ais(machine.plain, base, samples, seed, steps)
         answer |= {"reverse_log_z": back.log_z, "reverse_log_z_standard_error": back.standard_error}
     return answer
 
@@ -200,9 +201,10 @@ def _raised(
             "deep machine; use --ais, which bounds the likelihood by mean field"
         )
     by_part, base, steps = {}, _base_of(machine, parts), method.steps(machine.sizes)
-    for part, rows in parts.rows.items():
+    for number, (part, rows) in enumerate(parts.rows.items()):
         x, n = (rows * np.float32(parts.unit)).astype(np.float32), len(rows)
-        bounds = raise_bounds(machine.plain, base, x, method.seed, steps, should_stop=should_stop)
+        seed = streams.seed_of(method.seed, streams.RAISED, number)
+        bounds = raise_bounds(machine.plain, base, x, seed, steps, should_stop=should_stop)
         error = float(bounds.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
         likelihood = _over(float(bounds.mean()), n) | {"standard_error_over_rows": error}
         by_part[part] = {"log_likelihood": likelihood}

@@ -15,9 +15,19 @@ SAMPLES = 6  # of cbm sample
 BOUNDS = 7  # samples of the tighter bound
 UNITS = 8  # units that are drawn
 HELD_OUT = 9  # rows that a classifier is tested on
+LAYERS = 10  # seeds of the layers of a pre-training
+EVALUATIONS = 11  # seeds of the evaluations during a training
+REVERSE = 12  # seed of reverse AIS
+RAISED = 13  # seeds of RAISE, one for each part of the data
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:
     """Return the generator of a stream; the same seed (64 bits) and stream give the same numbers."""
     key = np.array([seed, stream], np.uint64)  # a list would become floats for seeds from 2^63 on
     return np.random.Generator(np.random.Philox(key=key))
+
+
+def seed_of(seed: int, stream: int, number: int = 0) -> int:
+    """Return the seed (64 bits) of a part of a computation: the ``number``-th of a stream."""
+    key, counter = np.array([seed, stream], np.uint64), np.array([number, 0, 0, 0], np.uint64)
+    return int(np.random.Philox(key=key, counter=counter).random_raw())

@@ -66,8 +66,10 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
         arrays = read_npz(path)
         if str(arrays.get("start", "")) != start:
             return None
+        state = _group(arrays, "state")
+        counts = state.pop("rounds").astype(np.int64)
         return Progress(
-            State(**{name: aligned(array) for name, array in _group(arrays, "state").items()}),
+            State(**{name: aligned(array) for name, array in state.items()}, rounds=counts),
             int(arrays["update"]),
             arrays["curve"].tolist(),
             _group(arrays, "best") or None,

@@ -14,6 +14,7 @@ from cbm_cli.kernels.auto_encoder import EncoderTraining
 from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.kernels.random import FISHER, fill_uniform
 from cbm_cli.kernels.step import add, fade, rate_at
+from cbm_cli.machines import streams
 from cbm_cli.machines.files import Flat, Layered, machine_arrays
 from cbm_cli.machines.gradients import Direction
 from cbm_cli.machines.likelihood import Method, columns, evaluate, mean_cost, parts_of, values
@@ -95,8 +96,7 @@ class Learner:
         if self.measured:
             method = self.method
             if method.name == "ais":
-                seed = np.random.SeedSequence([self.seed, update]).generate_state(1, np.uint64)[0]
-                method = replace(method, seed=int(seed))
+                method = replace(method, seed=streams.seed_of(self.seed, streams.EVALUATIONS, update))
             machine = Flat(*state[:3], state.mu[self.sizes[0] :], self.sizes)
             found = values(*evaluate(machine, self.parts, method, should_stop=should_stop))
         if self.counted:

@@ -14,7 +14,7 @@ from cbm_cli.kernels.machine import State
 from cbm_cli.machines.estimates import LONGEST_CALL, Stopped
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
-from cbm_cli.results.outcome import best_of, better, validation_metric
+from cbm_cli.results.outcome import better, validation_metric
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.pretraining import LayerTraining
 from cbm_cli.trial.recorders import Recorder, Recording
@@ -72,6 +72,7 @@ class _Course:
         self.pretraining = LayerTraining(self.settings, data, trial.seed)
         self.columns = ("update", "epoch", *self.learner.columns)
         self.watched = validation_metric(self.columns)
+        self.best: float | None = None  # of the evaluations after the start, as `_score` rates them
         self.last = total_updates(self.settings, data)
         self.every = updates_of(self.settings.every, self.settings, data)
         self.recording = Recording(self.settings, data, trial.seed, recorders, self.last)
@@ -86,6 +87,8 @@ class _Course:
     ) -> Outcome | Progress:
         began = time.perf_counter()
         now = since or Progress(None)
+        if self.watched:
+            self.best = max(map(self._score, now.curve[1:]), default=None)
         now.computer = combined(now.computer, computer())
         if now.state is None:
             now.state = self._first_state(now)
@@ -96,12 +99,15 @@ class _Course:
                 report(self._made(now), np.nan)
                 continue
             if now.update == self._next_station(now):
-                before = now.copy()
+                rounds, best_machine = now.state.rounds.copy(), now.best_machine
                 try:
                     finite = self._evaluate(now, should_stop)
                 except Stopped:
                     break
                 if not finite or now.update == self.last or self._converged(now) is not None:
+                    before = now.copy()
+                    before.curve.pop()
+                    before.best_machine, before.state.rounds[:] = best_machine, rounds
                     self.recording.finish(now)
                     now.seconds = earlier + time.perf_counter() - began
                     return self._outcome(now, None if finite else now.update, before)
@@ -150,32 +156,41 @@ class _Course:
             self.at_once //= 2
 
     def _evaluate(self, now: Progress, should_stop: Callable[[], bool]) -> bool:
-        """Add a row to the curve; return whether all parameters are finite."""
-        finite = all(np.isfinite(array).all() for array in now.state)
-        values = [np.nan] * len(self.learner.columns)
-        if finite:
+        """Add a row to the curve; return whether all parameters and all values of metrics are finite."""
+        names, values = self.learner.columns, None
+        if all(np.isfinite(array).all() for array in now.state):
             values = self.learner.evaluate(now.state, now.update, should_stop)
-        now.curve.append([now.update, now.update / self.learner.plan.batches, *values])
-        if finite and self._best_so_far(now):
-            now.best_machine = self.learner.machine(now.state)
+            if not all(
+                np.isfinite(value) or not better(name) for name, value in zip(names, values, strict=True)
+            ):
+                values = None
+        finite = values is not None
+        now.curve.append(
+            [now.update, now.update / self.learner.plan.batches, *(values or [np.nan] * len(names))]
+        )
+        if finite and self.watched and len(now.curve) > 1:
+            score = self._score(now.curve[-1])
+            if self.best is None or score > self.best:
+                self.best, now.best_machine = score, self.learner.machine(now.state)
         return finite
 
-    def _watched(self, now: Progress) -> list[float]:
-        """The validation metric of all evaluations after the start."""
-        return [row[self.columns.index(self.watched)] for row in now.curve[1:]] if self.watched else []
-
-    def _best_so_far(self, now: Progress) -> bool:
-        """Whether the last row is the best on the validation part, after the start."""
-        values = np.array(self._watched(now))
-        return values.size > 0 and best_of(values, better(self.watched)) == values.size - 1
+    def _score(self, row: list[float]) -> float:
+        """The validation metric of an evaluation, so that more is better; non-finite values are the worst."""
+        value = row[self.columns.index(self.watched)]
+        return better(self.watched) * value if np.isfinite(value) else -np.inf
 
     def _converged(self, now: Progress) -> int | None:
         """Epoch of the lowest validation cost once early stopping finds that training has converged."""
-        if self.settings.model.kind != "auto-encoder":
+        if self.settings.model.kind != "auto-encoder" or not self.watched:
             return None
-        how = self.settings.early_stopping
-        found = converged(self._watched(now), how.look_ahead, how.tolerance)
-        return found and round(now.curve[found][1])
+        how, column = self.settings.early_stopping, self.columns.index(self.watched)
+        newest = max(1, len(now.curve) - how.look_ahead - 1)
+        for first in (newest, 1):  # without an end among the newest epochs all of them have none
+            costs = [row[column] for row in now.curve[first:]]
+            found = converged(costs, how.look_ahead, how.tolerance)
+            if found is None:
+                return None
+        return round(now.curve[found][1])
 
     def _outcome(self, now: Progress, diverged: int | None, end: Progress) -> Outcome:
         return Outcome(

@@ -18,6 +18,7 @@ from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.training import train
+from cbm_cli.machines import streams
 from cbm_cli.machines.files import Layered
 from cbm_cli.results import Progress
 from cbm_cli.trial.start import first_machine, layout_of, make_plan, state_of, total_updates
@@ -84,7 +85,7 @@ class LayerTraining:
         if self._stage is None or self._stage[0] != now.stage:
             k = now.stage
             settings, data = _settings_of(self.settings, k, self.sizes[k + 1]), self._data_of(now)
-            seed = int(np.random.SeedSequence([self.seed, 100 + k]).generate_state(1, np.uint64)[0])
+            seed = streams.seed_of(self.seed, streams.LAYERS, k)
             plan = make_plan(settings, data, seed)._replace(**self._gains(k))
             self._stage = k, Stage(settings, data, plan, seed, total_updates(settings, data))
         return self._stage[1]

@@ -160,14 +160,13 @@ def state_of(machine: Layered, plan: Plan, seed: int) -> State:
     rows = 0 if machine.kind == "auto-encoder" else plan.chains * plan.temperatures
     aside = rows if plan.offsets_from == codes.INDEPENDENT else 0
     none = np.zeros((0, 0)), np.zeros(0), np.zeros(0)
-    found = State(
+    found = (
         *arrays,
         *(chains.random((count, len(arrays.c))) < 0.5 for count in (rows, aside)),
         *(map(np.zeros_like, parameters) if plan.fast_rate > 0 else none),
         *(map(np.zeros_like, parameters) if plan.momentum > 0 else none),
-        np.zeros(3),
     )
-    return State(*map(aligned, found))
+    return State(*map(aligned, found), np.zeros(3, np.int64))
 
 
 def machine_at(state: State, settings: Settings, sizes: Sequence[int]) -> Layered:
