@@ -92,7 +92,8 @@ class TrainedMachine:
             log_z = self.log_partition(method, data=x, **how)
         if self.kind == "dbm" and method == "ais":
             return bounds_of(flatten(self.parameters), x, 1.0, Method(**how)).lower - log_z
-        return -self.free_energy(x) - log_z
+        found = -self.free_energy(x) - log_z
+        return np.minimum(found, 0) if method == "exact" else found  # rounding makes no p(x) exceed 1
 
     def log_partition(
         self,
@@ -112,7 +113,7 @@ class TrainedMachine:
         how = Method(method, temperatures, runs, "uniform" if data is None else "base-rate", seed=seed)
         rows = np.zeros((1, self.sizes[0])) if data is None else self._rows(data)
         base = parts_of(as_bytes(rows), how).base
-        machine = flatten(self.parameters, np.float64 if method == "exact" else np.float32)
+        machine = flatten(self.parameters, np.float64 if method == "exact" else np.float32, repr(self))
         with one_thread():
             found, _ = evaluate(machine, Parts({}, 1.0, base), how, repr(self))
         _warn_of_doubt(found)

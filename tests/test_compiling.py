@@ -9,7 +9,6 @@ import sys
 import threading
 from pathlib import Path
 
-import numba
 import pytest
 
 from cbm_cli.execution.forecast import _mark
@@ -36,7 +35,7 @@ def relaxed_excess(x, y):
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
     """A function that loads a kernel anew, as another process would."""
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiling, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(compiling, "unsaved", [])
     path = tmp_path / "toy_kernels.py"
     path.write_text(KERNELS)
@@ -104,9 +103,8 @@ def test_every_processor_has_machine_code_of_its_own(kernel, tmp_path, change):
     environment = os.environ | {f"NUMBA_{name}": text for name, text in change.items()}
     environment |= {"NUMBA_CACHE_DIR": "unused", "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
     use(kernel())
-    script = (
-        f"import cbm_cli.kernels.compiling, numba; numba.config.CACHE_DIR = {str(tmp_path / 'cache')!r}\n"
-    )
+    script = "from pathlib import Path\nimport cbm_cli.kernels.compiling as compiling\n"
+    script += f"compiling.CACHE = Path({str(tmp_path / 'cache')!r})\n"
     script += "from toy_kernels import double; double(1.5); print(sum(double.stats.cache_hits.values()))"
     found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert found.stdout.split() == ["0" if change else "1"], found.stderr
@@ -226,3 +224,27 @@ def test_a_run_removes_damaged_machine_code_and_says_so(tmp_path, monkeypatch):
     curves = [path.relative_to("here") for path in Path("here").rglob("trial-*.csv")]
     assert curves
     assert all(Path("here", path).read_bytes() == Path("there", path).read_bytes() for path in curves)
+
+
+@pytest.mark.parametrize("widest", [False, True], ids=["this processor", "one with AVX-512"])
+def test_numba_is_left_as_the_user_has_configured_it(tmp_path, widest):
+    """A cached function of the user goes where it went before the kernels were imported."""
+    script = (
+        "import llvmlite.binding as binding, numba\n"
+        "real = binding.get_host_cpu_features\n"
+        "class Features(dict):\n"
+        "    def flatten(self): return real().flatten()\n"
+        f"if {widest}: binding.get_host_cpu_features = lambda: Features(real() | {{'avx512f': True}})\n"
+        "names = [name for name in vars(numba.config) if name.isupper()]\n"
+        "before = [getattr(numba.config, name) for name in names]\n"
+        "import cbm_cli.kernels.training\n"
+        "from numba.core.registry import cpu_target\n"
+        "print(before == [getattr(numba.config, name) for name in names])\n"
+        "print('-prefer-256-bit' in cpu_target.target_context.codegen().magic_tuple()[2])\n"
+    )
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("NUMBA_")}
+    environment["PYTHONPATH"] = str(Path.cwd())
+    found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    same, full_width = found.stdout.split()
+    assert same == "True"
+    assert full_width == "True" or not widest

@@ -79,7 +79,9 @@ def sample(
     n_visible = machine.sizes[0]
     size = parse_shape(shape, n_visible)
     start = load_rows(source, width=n_visible) if source else None
-    found = draw(flatten(machine), parsed, count, chains=chains, steps=steps, seed=seed, start=start)
+    found = draw(
+        flatten(machine, place=str(model)), parsed, count, chains=chains, steps=steps, seed=seed, start=start
+    )
     if output:
         write_samples(output, found)
         note(f"wrote {output}: {count} samples")

@@ -14,26 +14,42 @@ import llvmlite.binding
 import numba
 import numpy as np
 from numba.core.caching import FunctionCache
+from numba.core.registry import cpu_target
 from numba.core.serialize import dumps
 from platformdirs import user_cache_path
 
 from cbm_cli.kernels import source_hash
 
+
+@contextlib.contextmanager
+def _configured(**values: str) -> Iterator[None]:
+    """Change Numba's configuration for a while: it belongs to the functions of users, too."""
+    before = {name: getattr(numba.config, name) for name in values}
+    for name, value in values.items():
+        setattr(numba.config, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(numba.config, name, value)
+
+
 # LLVM keeps to half of the widest registers of some processors; with all of them sigmoids take a quarter less
-# time. This is set before anything is compiled.
+# time. Numba has one target in a process, which it makes when it is first asked for: here, if not before.
 if numba.config.CPU_NAME is None and numba.config.CPU_FEATURES is None:
     with contextlib.suppress(RuntimeError):  # the processor is not known
         features = llvmlite.binding.get_host_cpu_features()
         if features.get("avx512f"):
-            numba.config.CPU_NAME = llvmlite.binding.get_host_cpu_name()
-            numba.config.CPU_FEATURES = f"{features.flatten()},-prefer-256-bit"
+            wide = {"CPU_NAME": llvmlite.binding.get_host_cpu_name()}
+            with _configured(**wide, CPU_FEATURES=f"{features.flatten()},-prefer-256-bit"):
+                cpu_target.target_context.codegen()
 
 
 def _is_used(folder: Path) -> bool:
     """Whether Numba keeps machine code in ``folder`` when told to: it must be able to write there."""
-    numba.config.CACHE_DIR = str(folder)
     try:
-        return Path(numba.njit(cache=True)(_is_used).stats.cache_path).is_relative_to(folder)
+        with _configured(CACHE_DIR=str(folder)):
+            return Path(numba.njit(cache=True)(_is_used).stats.cache_path).is_relative_to(folder)
     except (OSError, RuntimeError):  # Numba can write neither there nor in its own folders
         return False
 
@@ -132,7 +148,8 @@ def _cached(**options: object) -> Callable[[Callable], Callable]:
     def decorate(function: Callable) -> Callable:
         dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
         if CACHE:
-            dispatcher._cache = _CheckedCache(function)
+            with _configured(CACHE_DIR=str(CACHE)):
+                dispatcher._cache = _CheckedCache(function)
         return dispatcher
 
     return decorate

@@ -96,12 +96,34 @@ class Flat(NamedTuple):
         return len(self.sizes) > 2
 
 
-def flatten(machine: Layered, dtype: type = np.float32) -> Flat:
-    """The Boltzmann machine as an RBM, in C-contiguous arrays of ``dtype``."""
+def flatten(machine: Layered, dtype: type = np.float32, place: str = "machine") -> Flat:
+    """The Boltzmann machine as an RBM, in C-contiguous arrays of ``dtype``; `check_size` may refuse it."""
     layout = Layout(machine.sizes)
     even, odd = (layout.side(machine.biases, odd=odd) for odd in (False, True))
     arrays = layout.flat_weights(machine.weights), even, odd, np.concatenate([[], *machine.offsets[2::2]])
+    check_size(arrays[:3], dtype, place)
     return Flat(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), machine.sizes)
+
+
+def fits(parameters: Iterable[NDArray], dtype: type) -> bool:
+    """Whether any sum of weights and biases is a number of ``dtype``."""
+    with np.errstate(over="ignore"):
+        return bool(
+            sum(np.abs(array).sum(dtype=np.float64) for array in parameters) < np.finfo(dtype).max / 4
+        )
+
+
+def check_size(parameters: Sequence[NDArray], dtype: type, place: str) -> None:
+    """Raise CbmError for weights and biases that are too large to compute with in ``dtype``."""
+    if not fits(parameters, dtype):
+        largest = max(float(np.abs(array).max(initial=0)) for array in parameters)
+        users, remedy = "Sums", "scale the machine down"
+        if dtype is np.float32:
+            users, remedy = "AIS, samples, mean field and costs", "an exact likelihood computes in float64"
+        raise CbmError(
+            f"{place}: has weights or biases of up to {largest:.3g}; {users} would exceed the range of "
+            f"{np.dtype(dtype).name}: {remedy}"
+        )
 
 
 def sides_of(lower: Sequence[NDArray], upper: Sequence[NDArray], kind: str) -> tuple[NDArray, NDArray]:

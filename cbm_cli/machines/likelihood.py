@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
@@ -29,9 +30,10 @@ from cbm_cli.machines.estimates import (
     raise_bounds,
     reverse_ais,
 )
-from cbm_cli.machines.files import ACTIVATIONS, Flat, Layered, flatten, kernel_arrays
+from cbm_cli.machines.files import ACTIVATIONS, Flat, Layered, check_size, fits, flatten, kernel_arrays
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.machines.samples import exact_samples
+from cbm_cli.reference import free_energy
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size")  # columns of annealing
@@ -117,7 +119,9 @@ def evaluate(
     if isinstance(machine, Layered):
         if machine.kind == "auto-encoder":
             return _costs_of(machine, parts, method, place)
-        common, by_part = evaluate(flatten(machine), parts, method, place, should_stop)
+        narrow = method.name in ("ais", "raise")
+        flat = flatten(machine, np.float32 if narrow else np.float64, place)
+        common, by_part = evaluate(flat, parts, method, place, should_stop)
         if "log_z" in common:
             centered = common["log_z"] + machine.offset_energy
             common = common | {"log_z_energy": "plain", "log_z_centered": centered}
@@ -218,15 +222,19 @@ def _given_log_z(
     machine: Flat, rows: Rows, unit: float, log_z: float, method: Method, should_stop: ShouldStop
 ) -> Answer:
     """The log-likelihood of the rows, and its bounds."""
+    n, answer, exact = len(rows), {}, method.name != "ais"
     if not machine.is_deep:
-        mean = mean_log_likelihood(*machine.plain, rows, np.float32(unit), log_z)
-        return {"log_likelihood": _over(mean, len(rows))}
-    n, answer = len(rows), {}
-    if method.name != "ais":
-        exact = exact_scores(machine, rows, unit, should_stop)
-        answer["log_likelihood"] = _over(float((exact - log_z).mean()), n)
-        if not method.checked:
+        narrow = machine.W.dtype == np.float32
+        mean = mean_log_likelihood(*machine.plain, rows, np.float32(unit), log_z) if narrow else np.inf
+        if exact and mean > 0:  # float32 cannot tell, or was not asked
+            mean = _exact_mean(machine, rows, unit, log_z, should_stop)
+        return {"log_likelihood": _over(mean, n)}
+    if exact:
+        mean = _exact_mean(machine, rows, unit, log_z, should_stop)
+        answer["log_likelihood"] = _over(mean, n)
+        if not method.checked or not fits(machine.plain, np.float32):
             return answer
+        machine = Flat(*(array.astype(np.float32) for array in machine[:4]), machine.sizes)
     found = bounds_of(machine, rows, unit, method, should_stop)
     lower = float(found.lower.mean()) - log_z
     answer["lower_bound"] = _over(lower, n)
@@ -239,16 +247,25 @@ def _given_log_z(
 def exact_scores(machine: Flat, rows: Rows, unit: float = 1.0, should_stop: ShouldStop = never) -> Values:
     """log p(v) + log Z of each row (n, n_0) in nats: log of the sum over all hidden states.
 
-    Given its visible units, a deep machine is an RBM of its deep and odd units: the sum over hidden states is
-    a partition function too.
+    Everything is summed in float64. Given its visible units, a deep machine is an RBM of its deep and odd
+    units: the sum over hidden states is a partition function too.
     """
     n_visible = machine.sizes[0]
     W, b, c = (array.astype(np.float64) for array in machine.plain)
-    found = []
-    for x in _blocks(rows, unit, should_stop):
-        scores = x.astype(np.float64) @ np.column_stack([W[:n_visible], b[:n_visible]])  # (B, M' + 1)
+    found: list[float] = []
+    for x in _blocks(rows, np.float64(unit), should_stop):
+        if not machine.is_deep:
+            found += (-free_energy(x, W, b, c)).tolist()
+            continue
+        scores = x @ np.column_stack([W[:n_visible], b[:n_visible]])  # (B, M' + 1)
         found += [row[-1] + log_partition(W[n_visible:], b[n_visible:], row[:-1] + c) for row in scores]
     return np.array(found)
+
+
+def _exact_mean(machine: Flat, rows: Rows, unit: float, log_z: float, should_stop: ShouldStop) -> float:
+    """Mean log-likelihood of the rows in float64; rounding of huge numbers never makes p(v) exceed 1."""
+    scores = exact_scores(machine, rows, unit, should_stop)
+    return float(np.minimum(scores - log_z, 0).mean())
 
 
 class Bounds(NamedTuple):
@@ -266,7 +283,7 @@ def bounds_of(
     """Bound log p(v) + log Z of the rows (n, n_0) from below, block by block; may raise Stopped."""
     random = streams.generator(method.seed, streams.BOUNDS)
     blocks = []
-    for x in _blocks(rows, unit, should_stop):
+    for x in _blocks(rows, np.float32(unit), should_stop):
         posterior = posterior_of(machine, x, method.tolerance, method.rounds)
         gain = np.zeros(len(x)), np.zeros(len(x))
         if len(machine.sizes) == 3:
@@ -276,11 +293,11 @@ def bounds_of(
     return Bounds(np.concatenate(lower), np.concatenate(gain), np.concatenate(error), sum(unsettled))
 
 
-def _blocks(rows: Rows, unit: float, should_stop: ShouldStop) -> Iterator[Array]:
+def _blocks(rows: Rows, unit: np.floating, should_stop: ShouldStop) -> Iterator[NDArray[np.floating]]:
     for start in range(0, len(rows), _DEEP_ROWS):
         if should_stop():
             raise Stopped
-        yield rows[start : start + _DEEP_ROWS] * np.float32(unit)
+        yield rows[start : start + _DEEP_ROWS] * unit
 
 
 # Auto encoders
@@ -294,7 +311,9 @@ def _costs_of(machine: Layered, parts: Parts, method: Method, place: str) -> tup
         )
     if machine.loss == "cross-entropy" and machine.decoder != "sigmoid":
         raise CbmError(f"{place}: the cross entropy needs a sigmoid decoder, not {machine.decoder}")
-    arrays = [np.ascontiguousarray(array, np.float32) for array in kernel_arrays(machine)]
+    wide = kernel_arrays(machine)
+    check_size(wide[:3], np.float32, place)
+    arrays = [np.ascontiguousarray(array, np.float32) for array in wide]
     state = State(*arrays, *[np.zeros(0, np.float32)] * (len(State._fields) - len(arrays)))
     kinds = {name: ACTIVATIONS[getattr(machine, name)] for name in ("encoder", "decoder")}
     plan = plain_plan(len(state.b), len(state.c), 0, 1)
