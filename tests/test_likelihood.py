@@ -8,6 +8,7 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.datasets.catalogue import load
+from cbm_cli.errors import CbmError
 from cbm_cli.machines.estimates import (
     Stopped,
     ais,
@@ -19,9 +20,10 @@ from cbm_cli.machines.estimates import (
     summarise,
     walk,
 )
-from cbm_cli.machines.likelihood import highest_likelihood
+from cbm_cli.machines.files import Layered, flatten
+from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores, highest_likelihood
 from cbm_cli.machines.samples import exact_samples
-from tests.builders import GRID, cbm
+from tests.builders import GRID, cbm, layered, visible_rows
 from tests.oracles import (
     deviations,
     joint,
@@ -29,6 +31,7 @@ from tests.oracles import (
     log_z,
     mean_log_p,
     random_machine,
+    rbm,
     states,
     uniform,
     wide,
@@ -47,6 +50,63 @@ def test_log_z_by_gray_code_is_the_sum_over_all_states(shape, scale):
 def test_log_z_of_a_diverged_machine_does_not_overflow(scale):
     machine = random_machine(9, 4, seed=3, scale=scale)
     assert log_z(machine) == pytest.approx(ref.log_partition(*wide(machine)), rel=1e-12)
+
+
+def own_machine(kind, sizes, size, all_of_them, seed=0):
+    """A machine whose weights, all or one of them, have this size."""
+    weights, biases, offsets = layered(sizes, seed)
+    weights = [size * W for W in weights] if all_of_them else [W.copy() for W in weights]
+    weights[0][0, 0] = size
+    return Layered(kind, tuple(weights), tuple(biases), tuple(0 * offset for offset in offsets))
+
+
+def exact(machine, rows, unit=1.0):
+    how = Method("exact")
+    return evaluate(machine, Parts({"train": rows}, unit, np.zeros(rows.shape[1], np.float32)), how, "m.npz")
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e10, 2e38, 1e39, 1e100, 1e300])
+@pytest.mark.parametrize(("kind", "sizes"), [("rbm", (6, 4)), ("rbm", (4, 6)), ("dbm", (5, 3, 2))])
+def test_exact_likelihoods_are_finite_and_never_above_0(kind, sizes, size, all_of_them):
+    machine, rows = own_machine(kind, sizes, size, all_of_them), visible_rows(sizes)
+    common, by_part = exact(machine, rows)
+    flat = flatten(machine, np.float64)
+    assert common["log_z"] == pytest.approx(ref.log_partition(*flat.plain), rel=1e-13)
+    expected = np.minimum(exact_scores(flat, rows) - ref.log_partition(*flat.plain), 0).mean()
+    assert by_part["train"]["log_likelihood"]["mean"] == pytest.approx(expected, rel=1e-12)
+    assert expected < 0
+    one = np.ascontiguousarray(rows[exact_scores(flat, rows).argmax()][None])
+    assert exact(machine, one)[1]["train"]["log_likelihood"]["mean"] <= 0
+
+
+def test_exact_likelihoods_of_files_are_summed_in_float64():
+    machine = own_machine("rbm", (6, 4), 1e5, True)
+    rows = visible_rows((6, 4))
+    expected = log_likelihoods(machine.weights[0], *machine.biases, rows).mean()
+    assert exact(machine, rows)[1]["train"]["log_likelihood"]["mean"] == pytest.approx(expected, rel=1e-14)
+
+
+def test_float32_that_takes_a_likelihood_above_0_is_not_believed():
+    """As in training with a huge rate: activations of 1e9 are rounded by 64."""
+    W, b, c = random_machine(6, 4, seed=3, scale=1e9)
+    best = states(6)[(-ref.free_energy(states(6), *wide((W, b, c)))).argmax()].astype(np.uint8)
+    found = [
+        evaluate(rbm(W, b, c), Parts({"train": row[None]}, 1.0, b), Method("exact", checked=False))
+        for row in (best, 1 - best)
+    ]
+    likelihoods = [by_part["train"]["log_likelihood"]["mean"] for _, by_part in found]
+    assert likelihoods[0] <= 0
+    assert likelihoods[1] < -1e9
+
+
+@pytest.mark.parametrize("method", ["ais", "raise"])
+@pytest.mark.parametrize("size", [2e38, 1e39, 1e300])
+def test_what_float32_cannot_hold_is_refused_where_it_is_used(method, size):
+    machine, rows = own_machine("rbm", (6, 4), size, False), visible_rows((6, 4))
+    how = Method(method, temperatures=20, runs=5)
+    with pytest.raises(CbmError, match=r"^m\.npz: has weights or biases of up to .*e\+.* float32: an exact"):
+        evaluate(machine, Parts({"train": rows}, 1.0, np.zeros(6, np.float32)), how, "m.npz")
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6)])

@@ -12,6 +12,7 @@ from cbm_cli.execution import dispatch as execution_run
 from cbm_cli.execution import make_agenda
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.machines import streams
 from cbm_cli.results import Progress, Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
@@ -134,9 +135,10 @@ def test_layers_without_offsets_lose_those_of_pretraining_and_nobody_elses():
     kept = {name: array.copy() for name, array in now.pretrained.items()}
     assert all(kept[f"lam_{k}"].all() for k in range(2))
     offsets = pretraining.machine(now).offsets
-    assert offsets[0].all()
+    assert kept["mu_0"].any()
+    np.testing.assert_array_equal(offsets[0], kept["mu_0"])
     assert not offsets[1].any()
-    assert offsets[2].all()
+    np.testing.assert_array_equal(offsets[2], kept["lam_1"])
     for name, array in now.pretrained.items():  # which other trials may share
         np.testing.assert_array_equal(array, kept[name])
 
@@ -301,3 +303,14 @@ def test_a_batch_of_pretraining_larger_than_the_data_names_both(folder):
     assert "pretraining.batch: 9 rows, but bars-and-stripes" in error
     assert "has 8" in error
     assert not Path("out").exists()
+
+
+def test_no_two_uses_of_random_numbers_share_a_seed():
+    """Layers, evaluations and reverse AIS of a trial, and trials of experiments with large seeds."""
+    used = streams.LAYERS, streams.EVALUATIONS, streams.REVERSE, streams.RAISED
+    seeds = [streams.seed_of(7, stream, number) for stream in used for number in range(300)]
+    bases = 5, 5 + 3 * 2**32, 2**53
+    trials = [Trial("x", None, number, base).seed for base in bases for number in range(50)]
+    trials += [Trial("x", None, 2**32, 5).seed]
+    assert len({*seeds, *trials, 7}) == len(seeds) + len(trials) + 1
+    assert trials[3] == np.random.SeedSequence([5, 3]).generate_state(1, np.uint64)[0]  # as ever

@@ -225,8 +225,8 @@ def _given_log_z(
     n, answer, exact = len(rows), {}, method.name != "ais"
     if not machine.is_deep:
         narrow = machine.W.dtype == np.float32
-        mean = mean_log_likelihood(*machine.plain, rows, np.float32(unit), log_z) if narrow else np.inf
-        if exact and mean > 0:  # float32 cannot tell, or was not asked
+        mean = mean_log_likelihood(*machine.plain, rows, np.float32(unit), log_z) if narrow else 0.0
+        if not narrow or (exact and 0 < mean < np.inf):  # that float32 takes above 0 is rounding
             mean = _exact_mean(machine, rows, unit, log_z, should_stop)
         return {"log_likelihood": _over(mean, n)}
     if exact:
