@@ -151,7 +151,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             for epoch in range(first, first + epochs):
                 learner.advance(state, trail, epoch * batches, (epoch + 1) * batches)
         self._state, self._updates, self._log_z = state, (first + epochs) * batches, None
-        self._means = x.mean(axis=0, keepdims=True)
+        self._means = x.mean(axis=0, dtype=np.float64, keepdims=True)
         self._keep(machine_at(state, settings, learner.sizes))
         return self
 
