@@ -94,8 +94,9 @@ class Archive:
 
 def numbers_of(names: Iterable[str], suffix: str) -> frozenset[int]:
     """Return the numbers in names such as trial-007.csv."""
-    ends = (name.removeprefix("trial-").removesuffix(suffix) for name in names if name.endswith(suffix))
-    return frozenset(int(number) for number in ends if number.isdigit())  # not of trial-007.records.csv
+    pattern = re.compile(rf"trial-(\d{{3}}|[1-9]\d{{3,}}){re.escape(suffix)}", re.ASCII)
+    found = map(pattern.fullmatch, names)
+    return frozenset(int(match[1]) for match in found if match)  # not of trial-007.records.csv
 
 
 def write_archive(stream: BinaryIO, names: Iterable[str], read: Callable[[str], bytes]) -> None:

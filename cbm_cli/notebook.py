@@ -32,7 +32,8 @@ from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
 from cbm_cli.results import Results
 from cbm_cli.results.contents import read_csv
 from cbm_cli.results.inventory import axes_of, best_machine
-from cbm_cli.results.writing import locked, write_atomically
+from cbm_cli.results.lock import locked
+from cbm_cli.results.writing import write_atomically
 from cbm_cli.text import count
 
 if TYPE_CHECKING:

@@ -59,6 +59,32 @@ def children(pid):
     return found
 
 
+def listening(pids):
+    """Addresses (hexadecimal) and ports at which some processes take TCP connections."""
+    sockets = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            sockets |= {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    lines = [line.split() for name in ("tcp", "tcp6") for line in _table_of(name)]
+    found = [line[1].split(":") for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in sockets]
+    return {(address, int(port, 16)) for address, port in found}
+
+
+def _table_of(name):
+    path = Path("/proc/net", name)
+    return path.read_text().splitlines()[1:] if path.exists() else []
+
+
+def session_of(number):
+    """Process ids of all processes of a session."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[3]) == number:
+                found.append(int(stat.parent.name))
+    return found
+
+
 def end_group(process, number=signal.SIGKILL):
     """Send a signal to a process and all that it has started."""
     with contextlib.suppress(ProcessLookupError):

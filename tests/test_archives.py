@@ -18,12 +18,16 @@ from cbm_cli.execution import jobs
 from cbm_cli.results import Results, Store
 from cbm_cli.results.contents import sealed
 from cbm_cli.results.filing import Filing
-from cbm_cli.results.writing import locked, write_atomically
+from cbm_cli.results.lock import locked
+from cbm_cli.results.writing import write_atomically
 from tests.builders import GRID, cbm, summary
 
 MEMBERS = {
     f"trial-{n:03d}{end}": bytes([n]) * 50 for n in (*range(9), 11) for end in (".csv", ".records.csv")
 }
+
+
+RUN = "trials/toy_rbm-4_00_CD-1_0.1_0123456789"
 
 
 @pytest.fixture
@@ -120,36 +124,36 @@ def test_what_is_no_archive_is_none(tmp_path):
 
 def test_files_are_found_wherever_they_are_and_newer_ones_first(tmp_path):
     files = Filing(tmp_path)
-    for round_, names in enumerate((["a", "b", "c"], ["b", "c"], ["c"])):
-        files.add({f"trials/run/trial-000.{name}": f"{name}{round_}".encode() for name in names})
+    for round_, names in enumerate((["best.npz", "json", "npz"], ["json", "npz"], ["npz"])):
+        files.add({f"{RUN}/trial-000.{name}": f"{name}{round_}".encode() for name in names})
         files.flush()
         if round_ == 0:
             files.pack(together=False)
-    (tmp_path / "trials/run").mkdir()
-    files.write("trials/run/trial-001.csv", b"alone")
+    (tmp_path / RUN).mkdir()
+    files.write(f"{RUN}/trial-001.csv", b"alone")
     for _ in range(2):
-        read = {name: files.read(f"trials/run/{name}") for name in files.names("trials/run")}
+        read = {name: files.read(f"{RUN}/{name}") for name in files.names(RUN)}
         assert read == {
-            "trial-000.a": b"a0",
-            "trial-000.b": b"b1",
-            "trial-000.c": b"c2",
+            "trial-000.best.npz": b"best.npz0",
+            "trial-000.json": b"json1",
+            "trial-000.npz": b"npz2",
             "trial-001.csv": b"alone",
         }
-        assert files.trials("trials/run") == {1}
-        assert files.folders("trials") == {"run"}
+        assert files.trials(RUN) == {1}
+        assert files.folders("trials") == {RUN.partition("/")[2]}
         files.pack(together=False)
     assert not (tmp_path / "recent").exists()
 
 
 def test_what_waits_is_written_within_seconds(tmp_path):
     files = Filing(tmp_path)
-    files.add({"trials/run/trial-000.csv": b"1"})
-    assert not files.trials("trials/run")
+    files.add({f"{RUN}/trial-000.csv": b"1"})
+    assert not files.trials(RUN)
     for _ in range(100):
-        if Filing(tmp_path).trials("trials/run"):
+        if Filing(tmp_path).trials(RUN):
             break
         signal.sigtimedwait([], 0.1)
-    assert Filing(tmp_path).trials("trials/run") == {0}
+    assert Filing(tmp_path).trials(RUN) == {0}
 
 
 def test_a_damaged_recent_file_is_named_and_its_trials_run_again(packed):
@@ -236,7 +240,7 @@ def test_every_command_reads_archives(packed):
     assert content("out") == content("alone")
     assert not Path("out/bars/recent").exists()
     Path("other.yaml").write_text(GRID.replace("[CD-1, PT_4]", "CD-1"))
-    cbm("prune", "out", "other.yaml", "--yes")
+    cbm("prune", "out", "other.yaml", "bars", "--yes")
     assert len(archives()) == 2 + 2
 
 
@@ -310,7 +314,7 @@ def test_a_second_writer_is_refused_and_told_who_the_first_is(packed):
 
 
 def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
-    code = "import sys, time; from pathlib import Path; from cbm_cli.results.writing import locked\n"
+    code = "import sys, time; from pathlib import Path; from cbm_cli.results.lock import locked\n"
     code += "with locked(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE)
     holder.stdout.readline()
@@ -318,7 +322,6 @@ def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
         pass
     holder.kill()
     holder.communicate()
-    (tmp_path / ".trial-000.csv.x.part").touch()  # left behind by it
     with locked(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 

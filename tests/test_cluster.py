@@ -1,6 +1,8 @@
 """Trials on Dask clusters of real processes: who is used, who is refused, and what losses cost."""
 
+import asyncio
 import contextlib
+import http.client
 import os
 import re
 import shutil
@@ -8,11 +10,16 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Timer
 
 import pytest
+from distributed import Client
+from distributed.comm import connect
+from distributed.security import Security
 
 import cbm_cli
 from cbm_cli.errors import CbmError
@@ -22,10 +29,21 @@ from cbm_cli.execution.engines import Cluster, in_process
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Progress
 from tests.builders import GRID, cbm, files, toy_jobs
-from tests.processes import ROOT, LoopbackCluster, end_group, until
+from tests.processes import (
+    ROOT,
+    LoopbackCluster,
+    children,
+    end_group,
+    listening,
+    session_of,
+    start_cbm,
+    until,
+)
 
 pytestmark = pytest.mark.slow
 LONG = {"updates": 10**9}
+ENDLESS = GRID.replace("updates: 100", "updates: 1e9").replace("every: 20", "every: 1e8")
+SLOW = GRID.replace("updates: 100", "updates: 1e6").replace("every: 20", "every: 1e5")
 
 
 class Deadly(Trial):
@@ -328,11 +346,78 @@ def test_jobs_of_slurm_are_submitted_and_end_with_the_run(slurm):
     dry = cbm("run", "experiments.yaml", "--cluster", "slurm.yaml", "--dry-run", "-o", "there").stdout
     assert "#SBATCH -p cpu" in dry
     assert "#SBATCH -t 00:10:00" in dry
+    assert "--protocol tls:// --tls-ca-file FOLDER/cert.pem --tls-cert FOLDER/cert.pem" in dry
     cbm("run", "experiments.yaml", "--cluster", "slurm.yaml", "-o", "there")
     assert trials_in("there") == trials_in("here")
     jobs = [*Path("jobs").glob("*")]
     assert 1 <= len(jobs) <= 2
     until(lambda: all(job.read_text() == "cancelled" for job in jobs))
+
+
+def asked(address, **files):
+    """What a server of Dask says to someone who asks for its identity, with a certificate or without."""
+    security = Security(require_encryption=bool(files), **files)
+
+    async def ask():
+        comm = await connect(address, timeout=5, **security.get_connection_args("client"))
+        await comm.write({"op": "identity", "reply": True})
+        return await asyncio.wait_for(comm.read(), 5)
+
+    return asyncio.run(ask())["type"]
+
+
+def test_a_run_on_slurm_lets_nobody_in_without_its_certificate(slurm):
+    Path("slurm.yaml").write_text(SLURM)
+    Path("slow.yaml").write_text(ENDLESS)
+    main = start_cbm("run", "slow.yaml", "--cluster", "slurm.yaml", "-o", "slow", cwd=Path.cwd())
+    try:
+        (key,) = until(lambda: [*Path().glob(".cbm-tls-*/key.pem")], 60)[:1]
+        folder = key.parent
+        files = [folder, *folder.iterdir()]
+        assert [oct(path.stat().st_mode & 0o777) for path in files] == ["0o700", "0o600", "0o600"]
+        # 2 jobs of a nanny and a worker, which has told its port when it gets a trial
+        jobs = lambda: [pid for job in Path("jobs").glob("*") for pid in session_of(int(job.name))]  # noqa: E731
+        until(lambda: len(listening(jobs())) == 4, 120)
+        (scheduler,) = listening([main.pid, *children(main.pid)])
+        own = {"tls_ca_file": "cert.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
+        own = {name: str(folder / file) for name, file in own.items()}
+        stranger = Security.temporary()
+        others = {name: getattr(stranger, name) for name in own}
+        kinds = Counter()
+        for _, port in (scheduler, *listening(jobs())):
+            kinds[asked(f"tls://127.0.0.1:{port}", **own)] += 1
+            for address, files in (("tls", others), ("tls", own | {"tls_client_cert": None}), ("tcp", {})):
+                with pytest.raises((OSError, TimeoutError, TypeError)):
+                    asked(f"{address}://127.0.0.1:{port}", **files)
+            with pytest.raises((OSError, http.client.HTTPException)):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+        assert kinds == {"Scheduler": 1, "Nanny": 2, "Worker": 2}
+        with pytest.raises(OSError, match=r"(?i)tim|fail"):
+            Client(f"tls://127.0.0.1:{scheduler[1]}", security=stranger, timeout=5)
+    finally:
+        main.send_signal(signal.SIGINT)
+        code, said = main.wait(20), main.stderr.read()
+    assert code == 130, said
+    assert "To resume:" in said
+    assert not [*Path().glob(".cbm-tls-*")]
+
+
+@pytest.mark.parametrize("where", ["here", "on local workers", "on a cluster"])
+def test_other_runs_listen_nowhere(slurm, dask, where):
+    dask.add("--nthreads", "1")
+    options = {"here": ("-j", 0), "on local workers": ("-j", 2)}
+    options["on a cluster"] = "--scheduler", dask.address
+    Path("slow.yaml").write_text(SLOW)
+    main, found = start_cbm("run", "slow.yaml", *options[where], "-o", "there", cwd=Path.cwd()), set()
+
+    def look():
+        found.update(listening([main.pid, *children(main.pid)]))
+        return Path("there").exists() and trials_in("there")
+
+    until(look, 60)
+    main.send_signal(signal.SIGINT)
+    assert main.wait(20) == 130, main.stderr.read()
+    assert not found
 
 
 @pytest.mark.parametrize(
@@ -363,6 +448,21 @@ def test_without_slurm_or_its_extra_the_remedy_is_named(slurm, monkeypatch):
     monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
     assert "pip install 'cbm-cli[slurm]'" in cbm(*command, code=2).stderr
     assert "leave --scheduler out" in cbm(*command, "--scheduler", "tcp://localhost:1", code=2).stderr
+
+
+def test_without_cryptography_and_with_an_sbatch_that_hangs_the_remedy_is_named(slurm, monkeypatch):
+    Path("slurm.yaml").write_text(SLURM)
+    command = "run", "experiments.yaml", "--cluster", "slurm.yaml", "-o", "there"
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "cryptography", None)
+        (line,) = [line for line in cbm(*command, code=2).stderr.splitlines() if "Error" in line]
+    assert "--cluster: cryptography is missing; install it with: pip install 'cbm-cli[slurm]'" in line
+    Path("bin/sbatch").unlink()
+    Path("bin/sbatch").write_text("#!/bin/sh\nexec sleep 60\n")
+    Path("bin/sbatch").chmod(0o755)
+    monkeypatch.setattr("cbm_cli.execution.slurm._PATIENCE", 0.5)
+    (line,) = [line for line in cbm(*command, code=2).stderr.splitlines() if "Error" in line]
+    assert "--cluster: sbatch: no answer in 0 s; check with sinfo that SLURM works" in line
 
 
 def test_tls_files_are_used_and_missing_ones_are_named(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder, load_recorder
 from cbm_cli.trial.recorders import Context, Recording, check_recorders, record
-from tests.builders import GRID, cbm, files, finish_in_pieces, rbm_settings, summary
+from tests.builders import GRID, cbm, coins, files, finish_in_pieces, rbm_settings, summary
 from tests.oracles import (
     advance,
     copied,
@@ -294,9 +294,52 @@ def test_the_example_of_the_docs_is_short_and_measures_cosines(tmp_path):
 )
 def test_a_function_that_fails_is_named_with_file_and_line(body, message):
     own = {"mine.py:f": compile_recorder("mine.py:f", f"def f(snapshots, context):\n    {body}\n")}
-    snapshots = stack()
-    with pytest.raises(CbmError, match=message):
-        record(["weight_norms", "mine.py:f"], snapshots, context_of(snapshots), own)
+    snapshots, flaws = stack(), {}
+    names = ["weight_norms", "mine.py:f", "bias_norms"]
+    found = record(names, snapshots, context_of(snapshots), own, flaws)
+    assert re.search(message, flaws.pop("mine.py:f"))
+    assert not flaws
+    without = record(["weight_norms", "bias_norms"], snapshots, context_of(snapshots))
+    assert [*found] == [*without]
+    for column, values in without.items():
+        np.testing.assert_array_equal(found[column], values)
+
+
+FAILING = """
+def f(snapshots, context):
+    if snapshots.update[-1] >= 60:
+        {}
+    return {{"mine": snapshots.update + 0.5}}
+"""
+
+
+@pytest.mark.parametrize("body", ["raise ValueError('late')", "return {'other': snapshots.update + 0.5}"])
+def test_what_a_recorder_gave_before_it_failed_stays_wherever_the_trial_is_stopped(
+    tmp_path, monkeypatch, body
+):
+    monkeypatch.setattr("cbm_cli.trial.recorders.GROUP_BYTES", 4 * 5 * 5 * 3)  # groups of 3 snapshots
+    settings = rbm_settings(
+        model={"kind": "rbm", "hidden": 4},
+        updates=100,
+        record={"what": "mine.py:f+weight_norms", "every": 10},
+    )
+    own = {"mine.py:f": compile_recorder("mine.py:f", FAILING.format(body))}
+    trial, data = Trial("test", settings, 0, 1), coins(4)
+    whole = run_trial(trial, data, recorders=own)
+    rows = dict(zip(whole.recorded, whole.records.T, strict=True))
+    assert rows["update"].tolist() == [*range(0, 101, 10)]
+    np.testing.assert_array_equal(rows["mine"], [0.5, 10.5, 20.5, 30.5, 40.5, 50.5] + 5 * [np.nan])
+    assert np.isfinite(rows["weight_norm"]).all()
+    assert re.search("mine.py, line 4, in f: ValueError: late|which it did not return", *whole.flaws.values())
+
+    def stretch(since, stop):
+        return run_trial(trial, data, since, should_pause=stop, recorders=own)
+
+    pieces, stops = finish_in_pieces(stretch, Store(tmp_path), 0.3, body)
+    assert len(stops) > 2
+    assert pieces.recorded == whole.recorded
+    assert pieces.records.tobytes() == whole.records.tobytes()
+    assert pieces.flaws == whole.flaws
 
 
 def test_each_file_runs_in_a_module_of_its_own():
@@ -524,11 +567,20 @@ def test_a_recorder_that_cannot_be_is_refused_before_anything_runs(folder, what,
 
 
 @pytest.mark.parametrize("jobs", [0, 1])
-def test_a_recorder_that_fails_fails_its_trials_with_file_and_line(folder, jobs):
-    write_grid("mine.py:f")
+def test_a_recorder_that_fails_costs_its_columns_only_and_is_told_once_and_counted(folder, jobs):
+    write_grid("mine.py:f+weight_norms")
     Path("mine.py").write_text("def f(snapshots, context):\n    return {'mine': 1 / 0}\n")
-    result = cbm("run", "grid.yaml", "-o", "out", "-j", jobs, "--no-table", code=1)
-    assert "8 trials failed" in result.stderr
-    assert "record: mine.py, line 2, in f: ZeroDivisionError: division by zero" in result.stderr
-    assert not list(Path("out").rglob("trial-*.csv"))
-    assert "ZeroDivisionError" in next(Path("out").rglob("*.error.txt")).read_text()
+    said = cbm("run", "grid.yaml", "-o", "out", "-j", jobs, "--no-table").stderr
+    assert said.count("record: mine.py, line 2, in f: ZeroDivisionError: division by zero") == 1
+    assert re.search(r"bars-and-stripes.* trial \d: record: mine.py, line 2", said)
+    assert "mine.py:f failed in 8 trials, which are kept without its columns" in said
+    assert all(float(row["weight_norm_final"]) > 0 for row in summary("out"))
+    paths = sorted(Path("out").rglob("*.records.csv"))
+    heads = {path.read_text().partition("\n")[0] for path in paths}
+    assert heads == {"update,weight_norm,weight_row_norm,weight_column_norm"}
+    assert len(paths) == len(summary("out")) == 8
+    write_grid("mine.py:f")  # alone: the updates are left
+    cbm("run", "grid.yaml", "-o", "alone", "-j", jobs, "--no-table")
+    text = next(Path("alone").rglob("*.records.csv")).read_text()
+    assert text.split() == ["update", *map(str, [*range(0, 41, 10), 41, 42, 43, *range(50, 101, 10)])]
+    assert len(summary("alone")) == 8

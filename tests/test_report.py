@@ -318,7 +318,7 @@ def test_hostile_strings_stay_text(results, opened):
     store.write_failure(run, 6, EVIL)
 
     def change(manifest):
-        manifest.update(description=EVIL, git_commit=EVIL)
+        manifest.update(description=EVIL, grid_commit=EVIL)
         manifest["machine"][EVIL] = EVIL
         for cell in manifest["cells"]:
             cell.update(data=EVIL, init=EVIL + cell["offsets"])

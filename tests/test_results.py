@@ -2,10 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +16,9 @@ import pytest
 
 from cbm_cli.results import Results, Store
 from cbm_cli.results.inventory import axes_of
+from cbm_cli.results.writing import KINDS
 from tests.builders import GRID, cbm, files, summary
+from tests.processes import start_cbm
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 
@@ -55,9 +60,9 @@ def test_curves_read_together_are_those_read_alone(tmp_path, monkeypatch, conten
 @pytest.mark.parametrize(
     "command", [("table", "out"), ("plot", "out", "curves", "-o", "x.png"), ("best", "out")]
 )
-def test_every_command_that_reads_rebuilds_the_summary(grid, harm, command):
+def test_every_command_that_reads_takes_the_records_where_the_summary_is_not_theirs(grid, harm, command):
     path = Path("out/bars/summary.csv")
-    whole = path.read_text()
+    whole, expected = path.read_text(), cbm(*command).stdout
     if harm == "missing":
         path.unlink()
     elif harm == "older":
@@ -70,27 +75,32 @@ def test_every_command_that_reads_rebuilds_the_summary(grid, harm, command):
     else:
         path.write_text(whole.replace("trial-", "x").replace("CD-1", "CD-2"))
         os.utime(path, ns=(0, 0))
-    cbm(*command)
+    left = path.read_bytes() if path.exists() else None
+    assert cbm(*command).stdout == expected
+    assert (path.read_bytes() if path.exists() else None) == left  # only writers write it
+    assert ("new_column" in Store(Path("out/bars")).summary()) == (harm == "older")
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
     assert ("new_column" in path.read_text()) == (harm == "older")
-    assert len(summary("out")) == 8
     if harm != "older":
         assert path.read_text() == whole
     before = path.stat().st_mtime_ns, path.stat().st_ino
-    cbm(*command)
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before  # up to date: not written again
 
 
-def test_a_summary_that_cannot_be_written_is_read_all_the_same(grid, monkeypatch):
-    expected = Store(Path("out/bars")).summary()
+def test_a_reader_shuts_no_writer_out(grid, monkeypatch):
+    """A run begins while a table is made from the records."""
     Path("out/bars/summary.csv").unlink()
-    monkeypatch.setattr("cbm_cli.results.store.replacing", _refuse)
-    found = Store(Path("out/bars")).summary()
-    assert found.equals(expected)
-    assert not Path("out/bars/summary.csv").exists()
+    write_rows, ran = Store._write_rows, []
 
+    def slow(self, keys, stream):
+        command = "run", "grid.yaml", "-o", "out", "-j", 0, "--no-table", "--trials", 3
+        ran.append(start_cbm(*command, cwd=grid).communicate(timeout=60)[1])
+        write_rows(self, keys, stream)
 
-def _refuse(*_):
-    raise PermissionError("read-only")
+    monkeypatch.setattr(Store, "_write_rows", slow)
+    assert "2 trials" in cbm("table", "out").stdout
+    assert "8 of 12 trials are done" in ran[0]
 
 
 # ---- Evaluating results ----
@@ -145,13 +155,17 @@ def test_ls_counts_trials_by_what_has_become_of_them(grid):
     store.path(first, 0, ".csv").unlink()
     store.path(first, 0, ".state.npz").touch()
     store.path(second, 1, ".csv").rename(store.path(second, 1, ".error.txt"))
-    Path("out/bars/trials/left-over").mkdir()
+    Path("out/bars/trials/bars_rbm-3_left-over_0123456789").mkdir()
+    Path("out/bars/trials/@eaDir").mkdir()
     (found,) = json.loads(cbm("ls", "out", "--json").stdout)
     counts = {"cells": 4, "finished": 6, "planned": 8, "interrupted": 1, "failed": 1, "other_runs": 1}
     assert found.items() >= (counts | {"experiment": "bars", "data": ["bars-and-stripes"]}).items()
     line = cbm("ls", "out").stdout.splitlines()[1]
     assert "6 of 8  incomplete, 1 interrupted, 1 failed, 1 run " in line
-    assert found["when"] in line
+    when = datetime.fromisoformat(found["when"])
+    assert when.utcoffset() == timedelta(0)
+    assert abs(when.timestamp() - time.time()) < 600
+    assert f"{when.astimezone():%Y-%m-%d %H:%M}" in line
     runs = json.loads(cbm("ls", "out", "bars", "--json").stdout)
     assert [run["finished"] for run in runs] == [1, 1, 2, 2]
     assert runs[0]["settings"] == {"sampler": "CD-1", "offsets": "00"}
@@ -288,7 +302,15 @@ def test_prune_deletes_what_no_grid_asks_for_and_only_when_told_to(grid):
     gone = whole.keys() - left.keys()
     assert gone
     assert all("_0.2_" in path for path in gone)
-    cbm("prune", "out", "grid.yaml", "--yes")  # an experiment of no grid: its runs go, a user's file stays
+    kept = files("out/more", ".csv", ".npz", ".json", ".txt")
+    said = cbm("prune", "out", "grid.yaml", "--yes").stderr
+    assert "Left alone, as no grid names them: more; to delete one, name it; all: --all" in said
+    assert files("out/more", ".csv", ".npz", ".json", ".txt") == kept
+    assert "did you mean more?" in cbm("prune", "out", "grid.yaml", "moer", "--yes", code=2).stderr
+    shutil.copytree("out", "copy")
+    for command in ("out", "grid.yaml", "more", "--yes"), ("copy", "grid.yaml", "--all", "--yes"):
+        cbm("prune", *command)
+    assert sorted(Path("copy").rglob("*more*/*")) == [Path("copy/more/notes.txt")]  # a user's file stays
     assert [*Path("out/more").iterdir()] == [Path("out/more/notes.txt")]
     assert Results(Path("out")).experiments() == ["bars"]
     again = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
@@ -302,3 +324,86 @@ def test_prune_needs_a_grid_and_its_data(grid):
     before = files("out", ".csv", ".npz")
     assert "gone.npz" in cbm("prune", "out", "grid.yaml", "--yes", code=2).stderr
     assert files("out", ".csv", ".npz") == before
+
+
+# ---- Files of others ----
+
+
+OTHERS = (
+    "Thumbs.db",
+    ".DS_Store",
+    "._trial-000.csv",
+    "trial-000 (copy).csv",
+    "notes.txt",
+    "old.zip",
+    "1.json",
+)
+
+
+def throw_in(experiment):
+    """Put files and folders of others into every folder of the store; return all of them."""
+    root, thrown = Path(experiment), []
+    runs = [path for kind in KINDS for path in (root / kind).glob("*_*") if path.is_dir()]
+    for folder in (root.parent, root, root / "recent", *(root / kind for kind in KINDS), *runs):
+        with suppress(OSError):  # recent/ comes and goes
+            (folder / "@eaDir").mkdir(parents=True, exist_ok=True)
+            for path in (*(folder / name for name in OTHERS), folder / "@eaDir" / "trial-001.csv"):
+                path.write_bytes(b"PK\x03\x04 not yours")
+                thrown.append(path)
+    return thrown
+
+
+def test_files_of_others_change_no_command_and_stay(grid):
+    commands = {
+        "table": ("out",),
+        "ls": ("out", "bars"),
+        "best": ("out",),
+        "show": ("out", run_ids()[0]),
+        "evaluate": ("out", "--exact"),
+        "verify": ("out", "--sample", 2, "-j", 0),
+        "watch": ("out", "--once"),
+        "prune": ("out", "grid.yaml", "--yes"),
+    }
+    before = {name: cbm(name, *options).stdout for name, options in commands.items()}
+    shutil.copytree("out/bars", "out/bars-copy")  # by others: a copy is an experiment
+    shutil.rmtree("out/bars-copy")
+    for folder in ("out/@eaDir", "out/public", "out/.git"):
+        Path(folder).mkdir()
+        Path(folder, "manifest.json").write_text('{"name": "a page"}')
+    Path("out/train.csv.gz").write_bytes(b"data of mine")
+    thrown = {*throw_in("out/bars"), *Path("out").glob("*/manifest.json"), Path("out/train.csv.gz")}
+    content = {path: path.read_bytes() for path in thrown}
+    after = {name: cbm(name, *options).stdout for name, options in commands.items()}
+    assert after == before
+    cbm("report", "out", "-o", "page.html")
+    assert "All 8 trials are done" in cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
+    assert "8 of 12 trials" in cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--trials", 3).stderr
+    Path("other.yaml").write_text(GRID.replace("[CD-1, PT_4]", "PT_4"))
+    ours = {path for path in Path("out/bars").glob("*/*_*/trial-0*") if path not in thrown}
+    listed = json.loads(cbm("prune", "out", "other.yaml", "--yes", "--json").stdout)
+    assert {path for path in ours if not path.exists()} == {path for path in ours if "_CD-1_" in str(path)}
+    assert len(listed) == 4
+    assert {path: path.read_bytes() for path in thrown} == content
+    again = cbm("prune", "out", "other.yaml").stderr
+    assert again.startswith("0 folders")
+    cbm("prune", "out", "other.yaml", "--all", "--yes")
+    assert {path: path.read_bytes() for path in thrown} == content
+
+
+def test_parts_of_other_programs_are_never_deleted(grid):
+    """A run into a folder that holds other things, such as the home folder."""
+    others = [Path("Downloads/sub/.film.mkv.part"), Path(".x.part"), Path("bars/trials/.mine.part")]
+    own = [
+        Path("bars/trials/.cbm-1-ab.part"),
+        Path("bars/.cbm-1-ab.part"),
+        Path("bars/recent/.cbm-1-ab.part"),
+    ]
+    elsewhere = Path("Downloads/.cbm-1-ab.part")
+    shutil.copytree("out/bars", "bars")
+    own += [path / ".cbm-1-ab.part" for path in Path("bars").glob("*/*") if path.is_dir()]
+    for path in (*others, *own, elsewhere):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    cbm("run", "grid.yaml", "-o", ".", "-j", 0, "--no-table")
+    assert all(path.exists() for path in (*others, elsewhere))
+    assert not [path for path in own if path.exists()]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,8 @@ from cbm_cli.errors import CbmError
 from cbm_cli.text import count, text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cbm_cli.results import Results
 
 
@@ -52,7 +56,8 @@ def _counts(one: dict[str, Any]) -> tuple[str, str, str]:
     words = [f"{one[status]:,} {status}" for status in ("interrupted", "failed") if one[status]]
     words += [f"{count(one['other_runs'], 'run')} no longer in the grid"] if one.get("other_runs") else []
     complete = one["finished"] >= one["planned"]
-    return done, ", ".join(["complete" if complete else "incomplete", *words]), one["when"] or ""
+    when = f"{datetime.fromisoformat(one['when']).astimezone():%Y-%m-%d %H:%M}" if one["when"] else ""
+    return done, ", ".join(["complete" if complete else "incomplete", *words]), when
 
 
 def _results_and(words: tuple[str, ...], usage: str, least: int = 1) -> tuple[Results, str | None]:
@@ -129,46 +134,64 @@ def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="[RESULTS] GRID.yaml...")
+@click.argument("words", nargs=-1, required=True, metavar="[RESULTS] GRID.yaml... [EXPERIMENT]...")
 @click.option("--yes", is_flag=True, help="Delete; without it, only list what would be deleted.")
+@click.option("--all", "all_", is_flag=True, help="Also delete experiments that no grid names.")
+@click.option("--available", is_flag=True, help="Leave experiments alone whose data files are missing.")
 @json_option
-def prune(words: tuple[str, ...], yes: bool, as_json: bool) -> None:
+def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_json: bool) -> None:
     """Delete results that none of the grids asks for; without --yes, only list them.
 
-    The runs of all experiments of the grids are kept, with their current settings and data. All other runs of
-    RESULTS are deleted, with the ends and pre-trained layers that nothing else uses. Runs made with --set are
-    not in a grid.
+    The grids' experiments keep the runs with their current settings and data; their other runs are deleted,
+    with the ends and pre-trained layers that nothing else uses. Runs made with --set are not in a grid.
+    Experiments that no grid names stay, unless they are named as EXPERIMENT or --all is given. Files of
+    others in RESULTS stay.
     """
     from cbm_cli.results import Results
     from cbm_cli.results.inventory import delete, size_of, unwanted
 
-    given = words[0] if not words[0].endswith((".yaml", ".yml")) else None
-    results, grids = Results(Path(given or "results/")), words[1:] if given else words
+    grids = [word for word in words if word.endswith((".yaml", ".yml"))]
+    first, *rest = words
+    results = Results(Path("results/" if first in grids else first))
+    named = [word for word in ([first, *rest] if first in grids else rest) if word not in grids]
     if not grids:
         raise CbmError("write cbm prune [RESULTS] GRID.yaml...: results that these grids ask for are kept")
-    wanted = _wanted(grids, results)
-    folders = unwanted(results, wanted)
-    sizes = {folder: size_of(folder) for folder in folders}
-    if yes:
-        delete(results, folders, wanted)
+    wanted, missing = _wanted(grids, results, available)
+    for name in results.experiments() if all_ else named:
+        wanted.setdefault(results.store(name).experiment, set())
+    for name in missing:
+        wanted.pop(name, None)
+    others = [name for name in results.experiments() if name not in {*wanted, *missing}]
+    sizes = delete(results, wanted) if yes else {one: size_of(one) for one in unwanted(results, wanted)}
     if as_json:
-        records = [{"path": str(folder), "bytes": size, "deleted": yes} for folder, size in sizes.items()]
+        records = [{"path": str(place), "bytes": size, "deleted": yes} for place, size in sizes.items()]
         click.echo(json.dumps(records, indent=2))
-    elif folders:
-        print_list(("folder", "MB"), [(str(folder), f"{size / 1e6:.1f}") for folder, size in sizes.items()])
+    elif sizes:
+        print_list(("folder", "MB"), [(str(place), f"{size / 1e6:.1f}") for place, size in sizes.items()])
     done = "deleted" if yes else "would be deleted"
-    note(f"{count(len(folders), 'folder')}, {sum(sizes.values()) / 1e6:.1f} MB {done}")
-    if folders and not yes:
-        note(f"To delete: {program()} prune {' '.join(words)} --yes")
+    note(f"{count(len(sizes), 'folder')}, {sum(sizes.values()) / 1e6:.1f} MB {done}")
+    if others:
+        note(f"Left alone, as no grid names them: {', '.join(others)}; to delete one, name it; all: --all")
+    if sizes and not yes:
+        options = " --all" * all_ + " --available" * available
+        note(f"To delete: {program()} prune {shlex.join(words)}{options} --yes")
 
 
-def _wanted(grids: tuple[str, ...], results: Results) -> dict[str, set[str]]:
-    from cbm_cli.execution.jobs import folders_of
+def _wanted(grids: Sequence[str], results: Results, only_here: bool) -> tuple[dict[str, set[str]], set[str]]:
+    """The names of what the grids ask for; with ``only_here`` also experiments whose data are missing."""
+    from cbm_cli.execution.jobs import folders_of, only_available
     from cbm_cli.grid.read import read_grid
 
     wanted: dict[str, set[str]] = {}
+    absent: set[str] = set()
     for path in map(Path, grids):
         experiments = list(read_grid(path).experiments.values())
+        if only_here:
+            _, missing = only_available(experiments, path.parent)
+            for name, titles in missing.items():
+                note(f"{name}: left alone, the data are missing: {', '.join(titles)}")
+            absent |= missing.keys()
+            experiments = [one for one in experiments if one.name not in missing]
         for experiment, names in folders_of(experiments, results.folder, path.parent).items():
             wanted.setdefault(experiment, set()).update(names)
-    return wanted
+    return wanted, absent

@@ -135,7 +135,7 @@ def _metrics(ctx: click.Context, begun: str) -> list[str]:
 
     columns: dict[str, None] = {}
     for path in sorted(_folder(ctx).glob("*/summary.csv")):
-        with path.open(newline="") as stream:
+        with path.open(newline="", encoding="utf-8") as stream:
             columns |= dict.fromkeys(next(csv.reader(stream), []))
     return measured(columns)
 

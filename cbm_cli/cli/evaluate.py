@@ -71,7 +71,7 @@ def evaluate(
     """
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results import Results
-    from cbm_cli.results.writing import locked
+    from cbm_cli.results.lock import locked
 
     raised = method == "raise" and rows is None
     how = Method(method, temperatures, runs, base, 100 if raised else rows, seed)

@@ -114,7 +114,7 @@ def run(
         )
 
     from cbm_cli.execution import make_agenda, only_available
-    from cbm_cli.results.writing import locked
+    from cbm_cli.results.lock import locked
 
     if available:
         selected, missing = only_available(selected, grid.parent)
@@ -122,7 +122,7 @@ def run(
         if not selected:
             raise IncompleteError("no data set of these experiments is here; nothing was run")
     workers, cluster = cores() if jobs is None else jobs, _cluster(**where)
-    with nullcontext() if dry_run else locked(output):
+    with nullcontext() if dry_run else locked(output, f"{program()} {shlex.join(sys.argv[1:])}"):
         agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
         _say_what_is_read(agenda)
         if dry_run:
@@ -249,10 +249,20 @@ def _run_and_show(
         note(f"failed: {job.title}: {failure.message}")
     if ending.failed:
         failed = count(len(ending.failed), "trial")
-        note(f"{failed} failed; the same command tries again. Details are in trial-*.error.txt")
+        note(f"{failed} failed; the same command tries again. Details: {_details(ending)}")
+    for name, trials in ending.flawed.items():
+        note(f"{name} failed in {count(trials, 'trial')}, which are kept without its columns")
     _say_what_next(agenda, output)
     if ending.failed:
         raise SystemExit(1)
+
+
+def _details(ending: Ending) -> str:
+    """Where the tracebacks of failed trials are."""
+    paths = [job.stores[0].path(*job.key, ".error.txt") for job, _ in ending.failed]
+    if len(paths) > 1:
+        paths = [path.parents[1] / "*" / "trial-*.error.txt" for path in paths]
+    return ", ".join(dict.fromkeys(map(str, paths)))
 
 
 def _run(agenda: Agenda, workers: int, cluster: Cluster | None, stall: float) -> Ending:

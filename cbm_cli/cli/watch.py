@@ -15,7 +15,8 @@ from cbm_cli.cli.common import results_argument, say
 from cbm_cli.text import count, duration, harmless
 
 if TYPE_CHECKING:
-    from cbm_cli.results.activity import Activity, CellActivity, Writer
+    from cbm_cli.results.activity import Activity, CellActivity
+    from cbm_cli.results.lock import Writer
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 16  # characters of a bar, and of a curve; less in terminals that are narrower than NARROW
@@ -41,7 +42,8 @@ def watch(results: Path, experiments: tuple[str, ...], every: float, once: bool)
     from rich.text import Text
 
     from cbm_cli.results import Results
-    from cbm_cli.results.activity import Watched, writer_of
+    from cbm_cli.results.activity import Watched
+    from cbm_cli.results.lock import writer_of
 
     folder = Results(results)
     watched = [Watched(folder.store(name)) for name in experiments or folder.require_experiments()]
@@ -49,7 +51,7 @@ def watch(results: Path, experiments: tuple[str, ...], every: float, once: bool)
 
     def look(height: int, width: int) -> tuple[list[str], bool]:
         writer = writer_of(results)
-        found = [one.look(writer.began if writer else time.time_ns()) for one in watched]
+        found = [one.look(time.time_ns() if _has_ended(writer) else writer.began) for one in watched]
         return [*_frame(found, writer, height, width)], all(one.finished >= one.trials for one in found)
 
     if once or not console.is_terminal:
@@ -99,8 +101,13 @@ def _summary(found: Sequence[Activity], writer: Writer | None) -> str:
         return "all trials are finished"
     if writer is None:
         return "no run is writing here; the trials that are missing run with the same cbm run"
+    if _has_ended(writer):
+        resume = f"with: {writer.command}" if writer.command else "with the same cbm run"
+        return f"{writer.name} ended without finishing; resume {resume}"
     elapsed = max((time.time_ns() - writer.began) / 1e9, 1e-3)
     words = [f"{writer.name} has run for {duration(elapsed)}"]
+    if writer.alive is None:
+        words[0] += ", if it still runs, which cannot be seen from this computer"
     active = [one for one in found if one.made]
     made = sum(one.made for one in active)
     if made:
@@ -110,6 +117,10 @@ def _summary(found: Sequence[Activity], writer: Writer | None) -> str:
             f"{duration(left * elapsed / made)} left",
         ]
     return ", ".join(words)
+
+
+def _has_ended(writer: Writer | None) -> bool:
+    return writer is None or writer.alive is False
 
 
 def _cells(cells: Sequence[CellActivity], one: Activity, width: int) -> Iterator[str]:

@@ -78,7 +78,9 @@ def silence_dask() -> None:
 
 def _connect(cluster: Cluster, limit: float, stopping: threading.Event) -> Client | None:
     """Connect to the scheduler; None if the run is stopped. CbmError after ``limit`` seconds."""
-    security = Security(**cluster.tls, require_encryption=True) if cluster.tls else None
+    security = cluster.security
+    if cluster.tls:
+        security = Security(**cluster.tls, require_encryption=True)
     began, problem = time.monotonic(), None
     while not stopping.is_set():
         try:

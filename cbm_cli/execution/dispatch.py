@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from cbm_cli.execution.engines import STALL, Cluster, Listener, Say, in_process,
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.execution.slurm import slurm_workers
 from cbm_cli.execution.worker import Failure, Result
-from cbm_cli.results import Outcome, Progress
+from cbm_cli.results import Outcome, Progress, Store
 
 SUMMARY_EVERY = 20.0  # seconds between two updates of the summaries, more if they take long
 LAST_CALL = 6.5  # seconds that everything has to end after Ctrl-C
@@ -27,6 +28,7 @@ class Ending:
 
     finished: int = 0
     failed: list[tuple[Job, Failure]] = field(default_factory=list)
+    flawed: Counter[str] = field(default_factory=Counter)  # trials in which a recorder of the user failed
 
 
 def run_agenda(
@@ -46,15 +48,15 @@ def run_agenda(
     written. ``listen`` gets reports of trials, ``say`` messages for the user.
     """
     ending, stopping, due = Ending(), threading.Event(), time.monotonic() + SUMMARY_EVERY
-    commit = _git_commit()
+    commit = _git_commit(agenda.folder)
     for experiment in agenda.experiments:
+        agenda.stores[experiment.name].files.say = say
         run_ids, bounds = agenda.run_ids[experiment.name], agenda.upper_bounds(experiment)
         agenda.stores[experiment.name].write_manifest(experiment, run_ids, bounds, commit, agenda.folder)
 
     def write_summaries() -> float:
         began = time.monotonic()
-        for store in agenda.stores.values():
-            store.write_summary()
+        _with_all(Store.write_summary, agenda)
         now = time.monotonic()
         return now + max(SUMMARY_EVERY, 20 * (now - began))
 
@@ -65,23 +67,26 @@ def run_agenda(
         if cluster:
             from cbm_cli.execution.cluster import on_cluster
 
-            return on_cluster(jobs, listen, stopping, replace(cluster, address=address), say)
+            return on_cluster(jobs, listen, stopping, reached, say)
         if workers:
             return on_local_workers(jobs, listen, stopping, min(workers, len(jobs)), stall, say)
         return in_process(jobs, listen, stopping)
 
     try:
-        with _stopped_by_signals(stopping) as extend, _address(cluster, left) as address:
+        with _stopped_by_signals(stopping) as extend, _reached(cluster, left) as reached:
             for job, result in _dispatch(agenda, engine, stopping):
                 extend()
                 _keep(job, result, ending)
                 if isinstance(result, Outcome):
+                    _tell_flaws(job, result, ending, say)
                     on_finished(job, result)
                 if time.monotonic() > due:
-                    due = write_summaries()
+                    due += SUMMARY_EVERY
+                    with contextlib.suppress(CbmError):  # at the end of the run it is not
+                        due = write_summaries()
     finally:
         if agenda.jobs:
-            _pack(agenda)
+            _with_all(Store.pack, agenda)
         write_summaries()
     if stopping.is_set():
         raise KeyboardInterrupt
@@ -89,20 +94,20 @@ def run_agenda(
 
 
 @contextlib.contextmanager
-def _address(cluster: Cluster | None, left: Callable[[], int]) -> Iterator[str]:
-    """The address of the scheduler; that of a cluster on SLURM is started."""
+def _reached(cluster: Cluster | None, left: Callable[[], int]) -> Iterator[Cluster | None]:
+    """The cluster with the address of its scheduler; that of a cluster on SLURM is started."""
     if cluster and cluster.slurm and left():
-        with slurm_workers(cluster.slurm, left) as address:
-            yield address
+        with slurm_workers(cluster.slurm, left) as (address, security):
+            yield replace(cluster, address=address, security=security)
     else:
-        yield cluster.address if cluster else ""
+        yield cluster
 
 
 def _dispatch(
     agenda: Agenda, engine: Callable[[Sequence[Job]], Iterator[tuple[Job, Result]]], stopping: threading.Event
 ) -> Iterator[tuple[Job, Result]]:
     for wave in agenda.waves():
-        _pack(agenda)  # this wave may read what the last one wrote
+        _with_all(Store.pack, agenda)  # this wave may read what the last one wrote
         jobs = []
         for job in wave:
             try:
@@ -117,9 +122,16 @@ def _dispatch(
             return
 
 
-def _pack(agenda: Agenda) -> None:
+def _with_all(act: Callable[[Store], object], agenda: Agenda) -> None:
+    """Call a method of all stores, also if it fails for one of them; then raise the first CbmError."""
+    errors = []
     for store in agenda.stores.values():
-        store.pack()
+        try:
+            act(store)
+        except CbmError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def _keep(job: Job, result: Result, ending: Ending) -> None:
@@ -139,6 +151,14 @@ def _keep(job: Job, result: Result, ending: Ending) -> None:
         ending.finished += 1
         for store in job.stores:
             store.write(job.run_id, job.trial, result, job.course, job.digest)
+
+
+def _tell_flaws(job: Job, outcome: Outcome, ending: Ending, say: Say) -> None:
+    """Say the first error of each of the user's recorders, and count the others."""
+    for name, flaw in outcome.flaws.items():
+        if not ending.flawed[name]:
+            say(f"{job.title}: {flaw}; the trial goes on, without what this recorder returns")
+        ending.flawed[name] += 1
 
 
 @contextlib.contextmanager
@@ -180,8 +200,9 @@ def _stopped_by_signals(stopping: threading.Event) -> Iterator[Callable[[], None
             signal.signal(number, handler)
 
 
-def _git_commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+def _git_commit(folder: Path) -> str | None:
+    """The commit of the repository that the grid is in, if any."""
+    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
 from cbm_cli.execution.jobs import Job, Key
 from cbm_cli.execution.slurm import Slurm
@@ -42,6 +43,7 @@ class Cluster:
     tls: dict[str, str] = field(default_factory=dict)  # files, by the names that `Security` has for them
     debug: bool = False  # let Dask log
     slurm: Slurm | None = None  # its scheduler and workers are started for the run
+    security: Any = None  # of such a scheduler: a `distributed.Security` with the run's own certificate
 
 
 def in_process(
@@ -277,7 +279,17 @@ def _context() -> multiprocessing.context.BaseContext:
     """Fork processes from a server that has imported the package already, where the system can."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
+    from multiprocessing import forkserver
+
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([serve.__module__])
+    before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"  # the server shall not import another cbm from the working folder
+    try:
+        forkserver.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
     return context

@@ -2,8 +2,11 @@
 
 import contextlib
 import math
+import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -16,7 +19,10 @@ from pydantic import AfterValidator, Field, ValidationError
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
 from cbm_cli.grid.yaml_places import Problems, fields_of, load
+from cbm_cli.text import duration
 
+_PATIENCE = 120.0  # seconds that sbatch has to answer
+_SILENT = "cbm_cli.execution.silent"  # module of schedulers and workers that serve no pages
 _LOOK_EVERY = 30.0  # seconds after which jobs that have ended are replaced
 _UNITS = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}  # MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS
 
@@ -51,9 +57,11 @@ class Slurm(Frozen):
     extra: tuple[str, ...] = ()  # further options of sbatch, such as --qos=low
     setup: tuple[str, ...] = ()  # lines of shell that run before the workers
 
-    def keywords(self) -> dict[str, Any]:
-        """Return the arguments for dask-jobqueue."""
+    def keywords(self, security: Any) -> dict[str, Any]:
+        """Return the arguments for dask-jobqueue; ``security`` has the certificate of the run."""
         return {
+            "protocol": "tls://",
+            "security": security,
             "queue": self.partition,
             "account": self.account,
             "walltime": self.walltime,
@@ -63,7 +71,7 @@ class Slurm(Frozen):
             "interface": self.interface,
             "job_extra_directives": [*self.extra],
             "job_script_prologue": [*self.setup],
-            "worker_extra_args": ["--no-dashboard"],
+            "worker_extra_args": ["--no-dashboard", "--worker-class", f"{_SILENT}.SilentWorker"],
             "job_name": "cbm-worker",
         }
 
@@ -90,23 +98,30 @@ def read_slurm(path: Path) -> Slurm:
 
 def job_script(options: Slurm) -> str:
     """Return the script of a job, as it is submitted; CbmError without dask-jobqueue."""
-    address = "tcp://SCHEDULER:PORT"
-    return _jobqueue().SLURMJob(address, name="cbm-worker", **options.keywords()).job_script()
+    job = _jobqueue().SLURMJob
+    keywords = options.keywords(_security(Path("FOLDER")))
+    return job("tls://SCHEDULER:PORT", name="cbm-worker", **keywords).job_script()
 
 
 @contextlib.contextmanager
-def slurm_workers(options: Slurm, left: Callable[[], int]) -> Iterator[str]:
-    """Start a scheduler in this process and submit jobs; the address of the scheduler.
+def slurm_workers(options: Slurm, left: Callable[[], int]) -> Iterator[tuple[str, Any]]:
+    """Start a scheduler in this process and submit jobs; its address, and the security for its clients.
 
     ``left`` is asked for the number of trials to do: no more workers are kept than that. Jobs that have ended
-    are replaced. Raises CbmError if SLURM is not there or does not take the job.
+    are replaced. Nobody without the certificate of this run is let in. Raises CbmError if SLURM is not there
+    or does not take the job.
     """
     from cbm_cli.execution.cluster import silence_dask
+    from cbm_cli.execution.silent import SilentScheduler
 
     _check_sbatch(job_script(options))
     silence_dask()
     ended = threading.Event()
-    with _jobqueue().SLURMCluster(**options.keywords(), scheduler_options={"dashboard": False}) as cluster:
+    silent = {"scheduler_cls": SilentScheduler, "scheduler_options": {"dashboard": False}}
+    with (
+        _certificate() as security,
+        _jobqueue().SLURMCluster(**options.keywords(security), **silent) as cluster,
+    ):
 
         def keep_up() -> None:
             while not ended.is_set():
@@ -116,9 +131,44 @@ def slurm_workers(options: Slurm, left: Callable[[], int]) -> Iterator[str]:
 
         threading.Thread(target=keep_up, daemon=True).start()
         try:
-            yield cluster.scheduler_address
+            yield cluster.scheduler_address, security
         finally:
             ended.set()
+
+
+@contextlib.contextmanager
+def _certificate() -> Iterator[Any]:
+    """Make a certificate and a key for this run, in a folder of its own in the working folder.
+
+    Jobs start in the working folder, too, and read them there; nobody but the user may.
+    """
+    from distributed import Security
+
+    try:
+        made = Security.temporary()
+    except ImportError:
+        raise CbmError(_missing("cryptography")) from None
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=".cbm-tls-", dir=os.getcwd())
+    except OSError as error:
+        words = f"the jobs need a certificate in the working folder: {error.strerror}; change into another"
+        raise CbmError(f"--cluster: {os.getcwd()}: {words}") from None
+    with folder as name:
+        # dask-jobqueue does not quote: jobs find a folder with blanks by its path from the working folder
+        place = Path(name) if shlex.quote(name) == name else Path(Path(name).name)
+        for file, text in (("cert.pem", made.tls_ca_file), ("key.pem", made.tls_worker_key)):
+            (place / file).touch(mode=0o600)
+            (place / file).write_text(text, "utf-8")
+        yield _security(place)
+
+
+def _security(folder: Path) -> Any:
+    """The security of a run whose certificate and key are in a folder."""
+    from distributed import Security
+
+    roles = ("scheduler", "worker", "client")
+    files = {f"tls_{role}_{what}": str(folder / f"{what}.pem") for role in roles for what in ("cert", "key")}
+    return Security(require_encryption=True, tls_ca_file=str(folder / "cert.pem"), **files)
 
 
 def _check_sbatch(script: str) -> None:
@@ -132,17 +182,29 @@ def _check_sbatch(script: str) -> None:
         file.write(script)
         file.flush()
         command = ["sbatch", "--test-only", file.name]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            late = isinstance(error, subprocess.TimeoutExpired)
+            reason = f"no answer in {duration(_PATIENCE)}" if late else error.strerror
+            raise CbmError(f"--cluster: sbatch: {reason}; check with sinfo that SLURM works") from None
     if answer.returncode:
         said = (answer.stderr.strip().splitlines() or ["without a reason"])[-1]
         raise CbmError(f"--cluster: SLURM refuses the job: {said}; --dry-run prints the script")
 
 
 def _jobqueue() -> Any:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in numbers}
     try:
         from dask_jobqueue import slurm
     except ImportError:
-        raise CbmError(
-            "--cluster: dask-jobqueue is missing; install it with: pip install 'cbm-cli[slurm]'"
-        ) from None
+        raise CbmError(_missing("dask-jobqueue")) from None
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():  # its import replaces that of Ctrl-C
+            signal.signal(number, handler)
     return slurm
+
+
+def _missing(package: str) -> str:
+    return f"--cluster: {package} is missing; install it with: pip install 'cbm-cli[slurm]'"

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from cbm_cli.archives import is_file
@@ -42,11 +43,17 @@ class Start:
         if self.needs and not is_file(self.file):
             raise CbmError(f"start_from: {self.file}: missing; the trial that writes it has not finished")
         try:
-            machine = read_machine(self.file)
+            machine = _machine(self.file, self.digest) if self.digest else read_machine(self.file)
             check_machine(settings, data, machine, self.file)
         except CbmError as error:
             raise CbmError(f"start_from: {error}") from None
         return machine
+
+
+@lru_cache(maxsize=2)
+def _machine(file: Path, digest: str) -> Layered:
+    """The machine in a file of this content, which many trials may start from."""
+    return read_machine(file)
 
 
 class FileStarts:
@@ -55,10 +62,16 @@ class FileStarts:
     def __init__(self, cell: Settings, folder: Path) -> None:
         self.cell, self.folder = cell, folder
         self.shared = "{" not in cell.start_from.path  # one file for all trials
+        self._starts: dict[Path, Start] = {}
 
     def of(self, number: int) -> Start:
         """Return the start of a trial; CbmError if its file cannot be read."""
         file = self.folder / self.cell.start_from.file_of(number)
+        if file not in self._starts:
+            self._starts[file] = self._read(file, number)
+        return self._starts[file]
+
+    def _read(self, file: Path, number: int) -> Start:
         try:
             return Start(lambda: file, hashlib.sha256(content_of(file)).hexdigest())
         except OSError as error:

@@ -198,9 +198,10 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
     """An experiment and those that its trials start from; CbmError if the manifests do not tell."""
     store = results.store(name)
     manifest, place = store.manifest(), store.folder / "manifest.json"
-    version = manifest["versions"]["kernel"]
+    cbm, version = manifest["versions"].get("cbm"), manifest["versions"].get("kernel", 1)
     if version != KERNEL_VERSION:
-        raise CbmError(f"{place}: of kernel version {version}; this cbm has version {KERNEL_VERSION}")
+        other = f"this cbm has kernel version {KERNEL_VERSION}"
+        raise CbmError(f"{place}: written by cbm {cbm} (kernel version {version}); {other}")
     if "settings" not in manifest:
         raise CbmError(f"{place}: of an older cbm; cbm run completes it, and keeps finished trials")
     try:

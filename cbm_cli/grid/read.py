@@ -47,6 +47,7 @@ from cbm_cli.text import did_you_mean
 SECTIONS = ("defaults", "default", "groups", "experiments")
 RULES = ("zip", "exclude", "when")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"  # also the name of a folder
+_NO_FOLDER = r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?|.*\."  # on Windows
 _MACHINE = {"model": {"kind": "rbm", "hidden": 1}, "offsets": "00", "sampler": "CD-1"}
 COLUMNS = ("experiment", *Settings(data={"name": "mnist"}, **_MACHINE, learning_rate=1, epochs=1).row())
 
@@ -157,10 +158,17 @@ def _experiments(root: Value, sections: Mapping[str, Value], problems: Problems)
         mark = value.mark._replace(label="experiments")
         problems.add(mark, "must name at least one, as in experiments: {first: {data: mnist}}", at_key=True)
         return {}
+    twins: dict[str, str] = {}
     for name, child in value.items():
+        twin = twins.setdefault(name.lower(), name)
         if not re.fullmatch(NAME, name):
             remedy = "use up to 100 of A-Z a-z 0-9 _ . + -, a letter or digit first"
             problems.add(child.mark, f"cannot name an experiment, or a folder; {remedy}", at_key=True)
+        elif re.fullmatch(_NO_FOLDER, name):
+            problems.add(child.mark, "cannot name a folder on Windows; use another name", at_key=True)
+        elif twin != name:
+            same = f"differs from {twin} in capitals only, which macOS and Windows do not tell apart"
+            problems.add(child.mark, f"{same}; use another name", at_key=True)
     return value
 
 

@@ -4,7 +4,6 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from cbm_cli.arrays import read_npz
@@ -12,13 +11,6 @@ from cbm_cli.errors import CbmError
 from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.store import Store
 from cbm_cli.text import text_of
-
-
-class Writer(NamedTuple):
-    """The run that writes into a results folder."""
-
-    name: str  # process and computer
-    began: int  # nanoseconds
 
 
 class CellActivity(NamedTuple):
@@ -64,15 +56,6 @@ class Activity:
     def trials(self) -> int:
         """Planned trials of all cells."""
         return self.planned * len(self.cells)
-
-
-def writer_of(folder: Path) -> Writer | None:
-    """Return the run that writes into a results folder, or None."""
-    path = folder / ".lock"
-    try:
-        return Writer(path.read_text("utf-8", "replace")[:200].strip() or "a run", path.stat().st_mtime_ns)
-    except OSError:
-        return None
 
 
 @dataclass

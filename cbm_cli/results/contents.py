@@ -5,9 +5,10 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from types import NoneType, UnionType
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,9 @@ from cbm_cli.results.outcome import Machine
 if TYPE_CHECKING:
     import pandas as pd
 
-# Columns that are text even where they look like numbers: the scheme 00, the version 2.4.
+# Columns that are text even where they look like numbers, beside the settings that are text
 _TEXTS = (
-    *("experiment", "run_id", "data", "offsets", "sampler", "batch", "pretraining_offsets", "record_units"),
+    *("experiment", "run_id", "data", "batch", "record_units"),
     *("cbm_version", "kernel_version", "numpy_version", "numba_version"),
 )
 _SEAL = b', "checksum": "'
@@ -67,14 +68,43 @@ def _npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
     return stream.getvalue()
 
 
+@cache
+def text_columns() -> frozenset[str]:
+    """Return the columns of ``summary.csv`` that are text even where they look like numbers.
+
+    There are a scheme 00, a version 2.4, and data sets and experiments that are called 007 or nan.
+    """
+    from cbm_cli.grid.settings import NESTED, Settings
+
+    fields = {name: info.annotation for name, info in Settings.model_fields.items()}
+    for name, model in NESTED.items():
+        fields |= {f"{name}_{inner}": info.annotation for inner, info in model.model_fields.items()}
+    return frozenset([*_TEXTS, *(name for name, kind in fields.items() if _types(kind) <= {str, NoneType})])
+
+
+def _types(annotation: Any) -> set[type]:
+    """The types of the values of a field."""
+    if get_origin(annotation) is Literal:
+        return {*map(type, get_args(annotation))}
+    if get_origin(annotation) is Annotated:
+        return _types(get_args(annotation)[0])
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
+    return set().union(*map(_types, parts)) if parts else {annotation}
+
+
 def read_csv(text: IO | Path) -> "pd.DataFrame":
     """Return a table of trials, which may be empty."""
     import pandas as pd
 
     try:
-        return pd.read_csv(text, dtype=dict.fromkeys(_TEXTS, str))
+        columns = pd.read_csv(text, nrows=0).columns
     except pd.errors.EmptyDataError:
         return pd.DataFrame()
+    if not isinstance(text, Path):
+        text.seek(0)
+    texts = text_columns()
+    missing = {name: [""] if name in texts else ["", "nan", "NaN"] for name in columns}
+    return pd.read_csv(text, dtype=dict.fromkeys(texts, str), na_values=missing, keep_default_na=False)
 
 
 def csv_of(columns: Sequence[str], rows: NDArray[np.float64]) -> bytes:

@@ -8,9 +8,10 @@ that the bytes of an archive depend on nothing but its members.
 import hashlib
 import json
 import os
+import re
 import threading
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +20,22 @@ from types import MappingProxyType
 
 from cbm_cli.archives import Archive, forget_archives, numbers_of, open_archive, trials_in, write_archive
 from cbm_cli.errors import CbmError
-from cbm_cli.results.writing import replacing, write_atomically
+from cbm_cli.results.writing import KINDS, PART, replacing, write_atomically
 
 SMALL = 1 << 16  # bytes of a trial's files that still go into an archive
 _FLUSH_EVERY = 1.0  # seconds
 _TICK = 50_000_000  # nanoseconds in which a folder may change again without another time
 _LARGEST = 1 << 24  # bytes that wait in memory
+_LAST_TRIES = 3  # more attempts, a second apart, to write what waits when a run ends
+
+# The names that cbm gives to files and folders; what else is there belongs to others, and is left alone.
+_OF_A_CELL = re.compile(r"(.*_(rbm|dbm|auto-encoder)-.+|.{240})_[0-9a-f]{10}")
+_RUNS = {"trials": _OF_A_CELL, "ends": _OF_A_CELL, "pretrained": re.compile(r"[0-9-]+_[0-9a-f]{10}")}
+_FILE = re.compile(
+    r"trial-(\d{3}|[1-9]\d{3,})(-\d+\.npz|(\.best|\.state)?\.npz|(\.records)?\.csv|\.json|\.error\.txt)",
+    re.ASCII,
+)
+_RECENT = re.compile(r"\d{6,}-[0-9a-f]{8}", re.ASCII)
 
 Place = tuple[Path, int, int]  # a file in a recent file: its path, where it starts, bytes
 
@@ -38,6 +49,9 @@ class Filing:
     _index: dict[str, dict[str, Place]] = field(default_factory=dict)  # what is in them, by folder
     _changed: int = 0  # when recent files last came or went, in nanoseconds
     _waiting: dict[str, bytes] = field(default_factory=dict)
+    _timing: bool = False  # a timer runs
+    _failed: bool = False  # the last attempt to write what waits has failed
+    say: Callable[[str], None] = field(default=lambda message: None)  # gets messages for the user
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     # Reading
@@ -45,7 +59,8 @@ class Filing:
     def names(self, folder: str) -> set[str]:
         """Return the names of all files in a folder."""
         archive = self.archive(folder)
-        return self._alone(folder) | set(self._recently(folder)) | (archive.names if archive else set())
+        packed = filter(_FILE.fullmatch, archive.names) if archive else ()
+        return self._alone(folder) | {*self._recently(folder), *packed}
 
     def trials(self, folder: str) -> set[int]:
         """Return the numbers of the trials with a curve in a folder."""
@@ -60,10 +75,21 @@ class Filing:
 
     def folders(self, kind: str) -> set[str]:
         """Return the names of the folders in trials, ends or pretrained."""
-        place = self.root / kind
-        found = {path.stem if path.suffix == ".zip" else path.name for path in place.glob("*")}
+        found = {path.name.removesuffix(".zip") for path in self.places(kind)}
         self._recently("")
         return found | {name.partition("/")[2] for name in self._index if name.startswith(f"{kind}/")}
+
+    def places(self, kind: str) -> list[Path]:
+        """Return the folders and archives of runs in trials, ends or pretrained."""
+        paths = sorted((self.root / kind).glob("*"))
+        return [path for path in paths if _RUNS[kind].fullmatch(path.name.removesuffix(".zip"))]
+
+    def own(self, place: Path) -> list[Path]:
+        """Return the files of cbm in one of the `places`: an archive itself, or what is in a folder."""
+        if place.is_dir():
+            left = (path for path in place.glob(PART) if path.is_file())
+            return [*left, *(place / name for name in self._alone(f"{place.parent.name}/{place.name}"))]
+        return [place] if place.is_file() else []
 
     def read(self, name: str) -> bytes:
         """Return the content of a file; FileNotFoundError without it, ValueError in a damaged archive."""
@@ -103,15 +129,17 @@ class Filing:
         times = [self._changed]
         paths = [self._zip(folder)]
         with suppress(OSError):
-            paths += [entry for entry in os.scandir(self.root / folder) if entry.name.endswith(".json")]
+            records = (e for e in os.scandir(self.root / folder) if e.name.endswith(".json"))
+            paths += filter(lambda entry: _FILE.fullmatch(entry.name), records)
         for path in paths:
             with suppress(OSError):
                 times.append(path.stat().st_mtime_ns)
         return max(times)
 
     def _alone(self, folder: str) -> set[str]:
+        pattern = _RECENT if folder == "recent" else _FILE
         try:
-            return {name for name in os.listdir(self.root / folder) if name[0] != "."}
+            return {*filter(pattern.fullmatch, os.listdir(self.root / folder))}
         except OSError:
             return set()
 
@@ -142,17 +170,29 @@ class Filing:
     def add(self, contents: Mapping[str, bytes]) -> None:
         """Write small files, together with others, within a second or at the next `flush`."""
         with self._lock:
-            if not self._waiting:
-                timer = threading.Timer(_FLUSH_EVERY, self._flush_later)
-                timer.daemon = True
-                timer.start()
             self._waiting |= contents
+            self._flush_soon()
             if sum(map(len, self._waiting.values())) > _LARGEST:
                 self.flush()
 
+    def _flush_soon(self) -> None:
+        """Flush in a second, and again each second until it succeeds."""
+        if self._waiting and not self._timing:
+            self._timing = True
+            timer = threading.Timer(_FLUSH_EVERY, self._flush_later)
+            timer.daemon = True
+            timer.start()
+
     def _flush_later(self) -> None:
-        with suppress(CbmError):  # the next flush tries again and says why it cannot
-            self.flush()
+        with self._lock:
+            self._timing = False
+            try:
+                self.flush()
+            except Exception as error:
+                if not self._failed:
+                    self._failed = True
+                    self.say(f"{error}\nThe run goes on; finished trials wait in memory until writing works")
+            self._flush_soon()
 
     def flush(self) -> None:
         """Write what waits."""
@@ -167,10 +207,22 @@ class Filing:
                 start += len(content)
             body = b"".join(self._waiting.values())
             header = {"sha256": hashlib.sha256(body).hexdigest(), "files": places}
-            number = 1 + max((int(name[:6]) for name in self._alone("recent")), default=0)
+            taken = (int(name.partition("-")[0]) for name in self._alone("recent"))
+            number = 1 + max(taken, default=0)
             content = json.dumps(header).encode() + b"\n" + body
             write_atomically(self.root / "recent" / f"{number:06d}-{header['sha256'][:8]}", content)
             self._waiting = {}
+            if self._failed:
+                self._failed = False
+                self.say(f"{self.root / 'recent'}: writing works again; no finished trial is lost")
+
+    def _flush_last(self) -> None:
+        """Flush; a disk that fails for a moment gets a few more attempts."""
+        for _ in range(_LAST_TRIES):
+            with suppress(CbmError):
+                return self.flush()
+            time.sleep(_FLUSH_EVERY)
+        return self.flush()
 
     def pack(self, together: bool, lost: Mapping[str, Container[int]] = MappingProxyType({})) -> list[Path]:
         """Pack recent files into archives; also, if ``together``, the small finished trials on their own.
@@ -178,7 +230,7 @@ class Filing:
         Archives that have been damaged are written again without the trials that are ``lost``, by folder, and
         members that cannot be read. All damaged files are returned.
         """
-        self.flush()
+        self._flush_last()
         self._recently("")
         recent = [self.root / "recent" / name for name in self._recent]
         moved = self._small_trials() if together else {}
@@ -193,7 +245,7 @@ class Filing:
         damaged = [self.root / f"{folder}.zip" for folder in damaged]
         damaged += [self.root / "recent" / name for name, sound in self._recent.items() if not sound]
         for path in [*recent, *(self.root / folder / name for folder in moved for name in moved[folder])]:
-            path.unlink()
+            path.unlink(missing_ok=True)
         for folder in {*self._index, *moved, "recent"}:
             with suppress(OSError):  # something else is in it
                 (self.root / folder).rmdir()
@@ -201,13 +253,13 @@ class Filing:
 
     def damaged_archives(self) -> list[str]:
         """Return the folders whose archives have changed since they were written."""
-        paths = [path for kind in ("trials", "ends") for path in sorted((self.root / kind).glob("*.zip"))]
+        paths = [path for kind in KINDS for path in self.places(kind) if path.suffix == ".zip"]
         return [f"{path.parent.name}/{path.stem}" for path in paths if not trials_in(path)[0]]
 
     def _small_trials(self) -> dict[str, list[str]]:
         """Names of the files of small finished trials on their own, by folder."""
         found: dict[str, list[str]] = {}
-        for path in (self.root / "trials").glob("*/"):
+        for path in filter(Path.is_dir, self.places("trials")):
             folder = f"trials/{path.name}"
             for number in numbers_of(names := self._alone(folder), ".csv"):
                 own = [name for name in names if name.startswith(f"trial-{number:03d}.")]
@@ -244,10 +296,16 @@ def _places(path: Path) -> dict[str, dict[str, Place]]:
         head, _, body = path.read_bytes().partition(b"\n")
         header = json.loads(head)
         if hashlib.sha256(body).hexdigest() == header["sha256"]:
+            first = len(head) + 1
             return {
-                folder: {
-                    intern(name): (path, len(head) + 1 + start, size) for name, (start, size) in its.items()
-                }
+                folder: {intern(name): (path, first + start, size) for name, (start, size) in its.items()}
                 for folder, its in header["files"].items()
+                if _is_own(folder, its)
             }
     return {}
+
+
+def _is_own(folder: str, names: Iterable[str]) -> bool:
+    """Whether names are those of a run; others may lead out of the experiment's folder."""
+    kind, _, run = folder.partition("/")
+    return kind in KINDS and bool(_RUNS[kind].fullmatch(run)) and all(map(_FILE.fullmatch, names))

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results.kept import CURVES, KEPT, Kept, checked
+from cbm_cli.results.kept import CURVES, KEPT, Kept, checked, is_kept
 from cbm_cli.results.store import Store
+from cbm_cli.results.writing import KINDS
 from cbm_cli.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ class Results:
 
     def experiments(self) -> list[str]:
         """Return the names of the experiments in this folder."""
-        return sorted(path.parent.name for path in self.folder.glob("*/manifest.json"))
+        folders = (path.parent for path in self.folder.glob("*/manifest.json") if path.is_file())
+        return sorted(folder.name for folder in folders if _is_own(folder))
 
     def kept(self) -> list[str]:
         """Return the names of the experiments of which summaries are kept."""
-        names = sorted(path.name for path in self.folder.glob(f"*{KEPT}"))
+        names = sorted(path.name for path in self.folder.glob(f"*{KEPT}") if is_kept(path))
         return [name.removesuffix(KEPT) for name in names if not name.endswith(CURVES)]
 
     def require_experiments(self, kept: bool = False) -> list[str]:
@@ -82,7 +84,7 @@ class Results:
         """
         import pandas as pd
 
-        for path in sorted(self.folder.glob(f"*{CURVES}")):
+        for path in filter(is_kept, sorted(self.folder.glob(f"*{CURVES}"))):
             checked(path)
         kept = [Kept(self.folder, name).summary() for name in self.kept()]
         names = self.experiments() if kept else self.require_experiments()
@@ -91,6 +93,14 @@ class Results:
         # those without a row would turn the numbers of trials into floats
         whole = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
         return whole.copy()  # joins the pieces of memory, so that rows are selected faster
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether a folder with a manifest.json is an experiment: other programs have such files, too."""
+    if any((folder / name).exists() for name in (*KINDS, "recent", "summary.csv")):
+        return True
+    with (folder / "manifest.json").open("rb") as stream:
+        return stream.read(99).startswith(b'{\n "format"')
 
 
 def label(column: str, value: object, style: str = "text") -> str:

@@ -1,17 +1,18 @@
 """What is in a results folder: experiments, runs, the best machine, and results that no grid asks for."""
 
-import shutil
-from collections.abc import Iterable, Mapping, Sequence, Set
-from datetime import datetime
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cbm_cli.archives import is_file
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.folder import Results
+from cbm_cli.results.lock import locked
 from cbm_cli.results.metrics import Metric, default_metric, measured
 from cbm_cli.results.store import Store
-from cbm_cli.results.writing import locked
+from cbm_cli.results.writing import KINDS
 from cbm_cli.text import did_you_mean, text_of
 
 if TYPE_CHECKING:
@@ -57,14 +58,14 @@ def list_runs(store: Store) -> list[dict[str, Any]]:
                 "planned": manifest["trials"],
                 "interrupted": len(interrupted),
                 "failed": len(failed),
-                "when": _minute(store.changed(run_id)) if finished else None,
+                "when": _utc(store.changed(run_id)) if finished else None,
             }
         )
     return runs
 
 
-def _minute(nanoseconds: int) -> str:
-    return datetime.fromtimestamp(nanoseconds / 1e9).isoformat(" ", "minutes")
+def _utc(nanoseconds: int) -> str:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="seconds")
 
 
 def telling_apart(
@@ -182,37 +183,67 @@ def _metric_of(
 
 
 def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> list[Path]:
-    """Return the folders and archives of runs, ends and pre-trained layers that no experiment wants."""
-    found = []
-    for experiment in results.experiments():
-        if (results.folder / experiment).is_symlink():
-            continue
-        folder, kept = results.folder / experiment, wanted.get(experiment, set())
-        for kind in ("trials", "ends", "pretrained"):
-            if not (folder / kind).is_symlink():  # links may lead to folders of others
-                paths = (path for path in sorted((folder / kind).glob("*")) if not path.is_symlink())
-                found += [path for path in paths if path.name.removesuffix(".zip") not in kept]
+    """Return the folders and archives of runs, ends and pre-trained layers that are not ``wanted``.
+
+    ``wanted`` holds the names of those to keep by experiment; other experiments are left alone.
+    """
+    found: list[Path] = []
+    for store in _stores(results, wanted):
+        for kind in KINDS:
+            if (store.folder / kind).is_symlink():
+                continue
+            names = store.files.folders(kind) - wanted[store.experiment]
+            places = {path for path in store.files.places(kind) if path.name.removesuffix(".zip") in names}
+            recent = names - {path.name.removesuffix(".zip") for path in places}
+            places |= {store.folder / kind / f"{name}.zip" for name in recent}  # where they will be packed
+            found += sorted(path for path in places if not path.is_symlink() and _is_ours(store, path))
     return found
 
 
-def delete(results: Results, folders: list[Path], wanted: Mapping[str, Set[str]]) -> None:
-    """Delete folders that `unwanted` returned, and experiments without anything left; update summaries."""
+def _stores(results: Results, names: Container[str]) -> list[Store]:
+    """Named experiments of a results folder, but no links, which may lead to folders of others."""
+    stores = [results.store(name) for name in results.experiments() if name in names]
+    return [store for store in stores if not store.folder.is_symlink()]
+
+
+def _is_ours(store: Store, place: Path) -> bool:
+    """Whether nothing but files of others is left in a folder of a run."""
+    return not place.is_dir() or bool(store.files.own(place)) or not any(place.iterdir())
+
+
+def delete(results: Results, wanted: Mapping[str, Set[str]]) -> dict[Path, int]:
+    """Delete what is `unwanted`, and experiments without anything left; return the bytes of each place.
+
+    Files of others stay, and so do the folders that hold them.
+    """
     with locked(results.folder):
-        for folder in folders:
-            shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
-        for experiment in {folder.parent.parent for folder in folders}:
-            if experiment.name in wanted:
-                Store(experiment).write_summary()
-                continue
-            for name in ("manifest.json", "summary.csv", "summary.sha256"):
-                (experiment / name).unlink(missing_ok=True)
-            for place in (*experiment.glob("*/"), experiment):
-                if not any(place.iterdir()):
-                    place.rmdir()
+        for store in _stores(results, wanted):
+            store.pack()
+        places = unwanted(results, wanted)
+        sizes = {place: size_of(place) for place in places}
+        for place in places:
+            store = Store(place.parent.parent)
+            for file in store.files.own(place):
+                file.unlink()
+            if place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
+        for folder in {place.parent.parent for place in places}:
+            if wanted[folder.name]:
+                Store(folder).write_summary()
+            else:
+                _remove_empty(folder)
+    return sizes
 
 
-def size_of(folder: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    if folder.is_file():
-        return folder.stat().st_size
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+def _remove_empty(experiment: Path) -> None:
+    """Remove an experiment without trials; what others have put there stays."""
+    for name in ("manifest.json", "summary.csv", "summary.sha256"):
+        (experiment / name).unlink(missing_ok=True)
+    for place in (*(experiment / name for name in (*KINDS, "recent")), experiment):
+        with suppress(OSError):  # there is none, or something is in it
+            place.rmdir()
+
+
+def size_of(place: Path) -> int:
+    """Return the bytes of an archive, or of the files of cbm in a folder."""
+    return sum(file.stat().st_size for file in Store(place.parent.parent).files.own(place))

@@ -85,6 +85,16 @@ class Kept:
 def checked(path: Path) -> Path:
     """Return a kept file; CbmError if it has changed since it was kept."""
     sums, digest = path.parent / "SHA256SUMS", sha256(path.read_bytes()) if path.exists() else "missing"
-    if f"{digest}  {path.name}" not in (sums.read_text() if sums.exists() else "").splitlines():
+    if f"{digest}  {path.name}" not in _sums(path.parent):
         raise CbmError(f"{path}: is not the file that {sums} names; restore it, or keep the results again")
     return path
+
+
+def is_kept(path: Path) -> bool:
+    """Whether SHA256SUMS beside a file names it; others, of data for instance, are no kept results."""
+    return any(line.endswith(f"  {path.name}") for line in _sums(path.parent))
+
+
+def _sums(folder: Path) -> list[str]:
+    sums = folder / "SHA256SUMS"
+    return sums.read_text("utf-8", "replace").splitlines() if sums.exists() else []

@@ -32,11 +32,12 @@ class Progress:
     stage: int = 0  # layers that are pre-trained; ``update`` counts the updates of the stage
     pretrained: Machine = field(default_factory=dict)  # weights, plain biases and offsets of these layers
     computer: dict[str, str] = field(default_factory=dict)  # where it was trained, as in kernels.computer
+    flaws: dict[str, str] = field(default_factory=dict)  # of the user's recorders: why they gave no columns
 
     def copy(self) -> "Progress":
         """Return a copy that does not change when the original is trained and evaluated."""
         state = self.state and type(self.state)(*(array.copy() for array in self.state))
-        return replace(self, state=state, curve=[*self.curve], records=[*self.records])
+        return replace(self, state=state, curve=[*self.curve], records=[*self.records], flaws={**self.flaws})
 
     def arrays(self) -> Machine:
         """Return the arrays of a progress file, which `read_progress` reads."""
@@ -47,15 +48,20 @@ class Progress:
             "pretrained": self.pretrained,
         }
         arrays = {f"{group}_{name}": a for group, held in groups.items() for name, a in held.items()}
-        return arrays | {
-            "update": np.array(self.update),
-            "curve": np.array(self.curve, dtype=np.float64),
-            "seconds": np.array(self.seconds),
-            "recorded": np.array(self.recorded, dtype=np.str_),
-            "records": np.concatenate(self.records) if self.records else np.empty(0),
-            "stage": np.array(self.stage),
-            "computer": np.array(json.dumps(self.computer)),
-        }
+        flaws = {"flaws": np.array(json.dumps(self.flaws))} if self.flaws else {}
+        return (
+            arrays
+            | flaws
+            | {
+                "update": np.array(self.update),
+                "curve": np.array(self.curve, dtype=np.float64),
+                "seconds": np.array(self.seconds),
+                "recorded": np.array(self.recorded, dtype=np.str_),
+                "records": np.concatenate(self.records) if self.records else np.empty(0),
+                "stage": np.array(self.stage),
+                "computer": np.array(json.dumps(self.computer)),
+            }
+        )
 
 
 def read_progress(path: Path, start: str = "") -> Progress | None:
@@ -80,6 +86,7 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
             int(arrays["stage"]),
             _group(arrays, "pretrained"),
             json.loads(str(arrays.get("computer", "{}"))),
+            json.loads(str(arrays.get("flaws", "{}"))),
         )
     except (CbmError, ValueError, KeyError, TypeError):
         raise CbmError(f"{path}: was cut short or damaged; this trial starts afresh") from None
@@ -108,6 +115,7 @@ class Outcome:
     pretrained: Machine = field(default_factory=dict)
     end: Progress | None = None  # before the last evaluation: where a longer training continues
     computer: dict[str, str] = field(default_factory=dict)  # as in Progress
+    flaws: dict[str, str] = field(default_factory=dict)  # as in Progress
 
     def summary(self) -> dict[str, float | int]:
         """Return the best and final values of every metric, and the update of the best, after update 0.

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import platform
+import re
 import warnings
 import zipfile
 import zlib
@@ -25,10 +26,10 @@ from cbm_cli.archives import numbers_of
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels import KERNEL_VERSION
-from cbm_cli.results.contents import csv_of, packed, read_csv, sealed, sha256, unsealed
+from cbm_cli.results.contents import csv_of, packed, read_csv, sealed, sha256, text_columns, unsealed
 from cbm_cli.results.filing import SMALL, Filing
 from cbm_cli.results.outcome import Machine, Outcome, Progress, read_progress
-from cbm_cli.results.writing import locked, replacing, write_atomically, write_if_changed
+from cbm_cli.results.writing import replacing, write_atomically, write_if_changed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,7 +197,7 @@ class Store:
             "versions": {name: _version(name) for name in ("numpy", "numba", "scipy")}
             | {"cbm": cbm_cli.__version__, "kernel": KERNEL_VERSION},
             "grid_folder": str(folder.resolve()),
-            "git_commit": commit,
+            "grid_commit": commit,  # of the repository that the grid is in
             "machine": {"system": platform.platform(), "python": platform.python_version()} | computer(),
         }
         write_if_changed(self.folder / "manifest.json", sealed(manifest, indent=1))
@@ -251,8 +252,9 @@ class Store:
         for folder in sorted(self.folder.parent.glob("*/ends/")):
             files = Filing(folder.parent)
             for name in files.names(f"ends/{course}"):
-                words = name.removeprefix("trial-").removesuffix(".npz").partition("-")
-                number, reached = int(words[0]), int(words[2])
+                if not (match := re.fullmatch(r"trial-(\d+)-(\d+)\.npz", name)):
+                    continue
+                number, reached = int(match[1]), int(match[2])
                 if reached <= updates and reached >= longest.get(number, (0,))[0]:
                     longest[number] = reached, files.path(f"ends/{course}/{name}")
         return {number: path for number, (_, path) in longest.items()}
@@ -290,7 +292,7 @@ class Store:
 
     def seconds(self, run_id: str) -> list[float]:
         """Return the times of the finished trials of a run, in all experiments of the results folder."""
-        stores = [Store(folder) for folder in self.folder.parent.glob("*/") if (folder / "trials").is_dir()]
+        stores = [Store(folder) for folder in self.folder.parent.glob("*/")]
         rows = (store.row(run_id, number) for store in stores for number in store.finished(run_id))
         return [row["seconds"] for row in rows if row]
 
@@ -377,14 +379,10 @@ class Store:
     def summary(self) -> "pd.DataFrame":
         """Return one row per finished trial of the grid that was last run, in the grid's order.
 
-        A summary.csv that is missing, damaged or older than a record is first written anew.
+        They come from the records, where summary.csv is missing, damaged or older; only writers write it.
         """
         keys, newest = self._finished_trials()
         current = self._current(keys, newest) if keys else None
-        if keys and current is None:
-            with suppress(CbmError, OSError), locked(self.folder.parent):  # unless someone else writes here
-                self.write_summary()
-                current = (self.folder / "summary.csv").read_bytes()
         if current is None:
             text = io.StringIO()
             self._write_rows(keys, text)
@@ -399,13 +397,14 @@ class Store:
 
     def _write_rows(self, keys: Keys, stream: io.TextIOBase) -> None:
         """Write the rows of trials as CSV; those with damaged records are left out, with a warning."""
-        names: dict[str, None] = {}
+        names, texts = {}, text_columns()
         for row in self._rows(keys):  # twice, as they may not fit into memory
             names |= dict.fromkeys(row)
         writer = csv.DictWriter(stream, names, lineterminator="\n")
         writer.writeheader()
         for row in self._rows(keys):
-            writer.writerow({name: "" if value == "nan" else value for name, value in row.items()})
+            missing = {name: "" for name, value in row.items() if value == "nan" and name not in texts}
+            writer.writerow(row | missing)
 
     def _rows(self, keys: Keys) -> Iterator[dict[str, Any]]:
         return (row for key in keys if (row := self.row(*key)))

@@ -201,10 +201,11 @@ class _Course:
             now.seconds,
             {split: len(rows) for split, rows in self.data.parts.items()},
             now.best_machine,
-            ("update", *now.recorded) if now.recorded else (),
+            ("update", *now.recorded) if now.records else (),
             np.concatenate(now.records) if now.records else None,
             self._converged(now),
             now.pretrained,
             end,
             now.computer,
+            now.flaws,
         )

@@ -54,7 +54,7 @@ def compile_recorder(name: str, source: str) -> Recorder:
     """Make the recorder ``file.py:function`` from the text of the file, run in its own module.
 
     Raises CbmError if the text cannot be run or has no such function. The recorder raises it if the function
-    fails or does not return columns (T,) of numbers by name.
+    fails or does not return columns (T,) of numbers by name; if it exits, ``__cause__`` is SystemExit.
     """
     file, _, function = name.rpartition(":")
     module = ModuleType(Path(file).stem)

@@ -4,7 +4,7 @@ A recorder is a function of a stack of snapshots and a context. ``docs/recorders
 measures and why. Shapes are for T snapshots of a machine of N visible and M hidden units.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 
@@ -282,13 +282,17 @@ def record(
     snapshots: Trail,
     context: Context,
     own: Mapping[str, Recorder] | None = None,
+    flaws: dict[str, str] | None = None,
+    known: Collection[str] | None = None,
 ) -> Columns:
     """Return the columns (T,) of the named recorders, in the order of the names.
 
     ``own`` holds the user's recorders by name, see `compile_recorder`. All columns are NaN for a snapshot
-    that is not finite. Raises CbmError if two recorders return a column of the same name, or if a recorder of
-    the user fails.
+    that is not finite. A recorder of the user that fails, that returns a column of another one's name, or one
+    that is not among those of earlier snapshots (``known``), gives no columns: ``flaws`` gets the reason, and
+    it is not called again.
     """
+    flaws = {} if flaws is None else flaws
     recorders = {**_FUNCTIONS, **(own or {})}
     arrays = snapshots[1:]
     finite = np.logical_and.reduce([np.isfinite(a).all(axis=tuple(range(1, a.ndim))) for a in arrays])
@@ -297,12 +301,21 @@ def record(
         zeroed = (np.where(finite.reshape(-1, *[1] * (a.ndim - 1)), a, a.dtype.type(0)) for a in arrays)
         snapshots = Trail(snapshots.update, *zeroed)
     columns: Columns = {}
-    for name in names:
-        found = recorders[name](snapshots, context)
-        for column in found:
-            if column in columns or column in _TAKEN:
-                raise CbmError(f"record: {name} returns a column {column}, which exists already; rename it")
-        columns |= found
+    for name in (name for name in names if name not in flaws):
+        try:
+            found = recorders[name](snapshots, context)
+            for column in found:
+                flaw = "exists already; rename it" if column in columns or column in _TAKEN else ""
+                if known is not None and column not in known:
+                    flaw = "it did not return before"
+                if flaw:
+                    raise CbmError(f"record: {name} returns a column {column}, which {flaw}")
+        except CbmError as error:
+            if name not in (own or {}) or isinstance(error.__cause__, SystemExit):
+                raise
+            flaws[name] = str(error)
+        else:
+            columns |= found
     return {column: np.where(finite, values, np.nan) for column, values in columns.items()}
 
 
@@ -355,9 +368,13 @@ class Recording:
         now.pending = {}
 
     def _record(self, now: Progress, group: dict[str, NDArray]) -> None:
-        found = record(self.names, Trail(**group), self.context, self.own)
-        now.recorded = tuple(found)
-        now.records.append(np.column_stack([group["update"], *found.values()]))
+        known = now.recorded if now.records else None
+        found = record(self.names, Trail(**group), self.context, self.own, now.flaws, known)
+        if known is None:
+            now.recorded = tuple(found)
+        empty = np.full(len(group["update"]), np.nan)
+        columns = (found.get(column, empty) for column in now.recorded)
+        now.records.append(np.column_stack([group["update"], *columns]))
 
 
 def _marks(settings: Settings, data: Dataset, last: int) -> NDArray[np.int64]:
