@@ -424,6 +424,9 @@ def run(
         with _hidden_script(), display if progress else nullcontext():
             workers = cores() if jobs is None else jobs
             ending = run_agenda(agenda, workers=workers, **hooks if progress else {})
+    for name, flaw in ending.flaws.items():
+        kept = f"{name} failed in {count(ending.flawed[name], 'trial')}, kept without its columns"
+        warnings.warn(f"{kept}; first in {flaw}", stacklevel=2)
     if ending.failed:
         lines = [f"{job.title}: {failure.message}" for job, failure in ending.failed[:10]]
         raise CbmError(

@@ -8,6 +8,7 @@ import json
 import random
 import re
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import jsonschema
@@ -24,6 +25,7 @@ from cbm_cli.grid.settings import Settings
 from cbm_cli.reference import states
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.results.contents import sealed
+from cbm_cli.results.writing import KINDS
 
 GRID = """
 defaults: {trials: 2, seed: 5}
@@ -86,6 +88,30 @@ def files(folder, *suffixes):
         for path in sorted(Path(folder).rglob("*"))
         if path.suffix in suffixes
     }
+
+
+OTHERS = (
+    "Thumbs.db",
+    ".DS_Store",
+    "._trial-000.csv",
+    "trial-000 (copy).csv",
+    "notes.txt",
+    "old.zip",
+    "1.json",
+)
+
+
+def throw_in(experiment):
+    """Put files and folders of others into every folder of the store; return all of them."""
+    root, thrown = Path(experiment), []
+    runs = [path for kind in KINDS for path in (root / kind).glob("*_*") if path.is_dir()]
+    for folder in (root.parent, root, root / "recent", *(root / kind for kind in KINDS), *runs):
+        with suppress(OSError):  # recent/ comes and goes
+            (folder / "@eaDir").mkdir(parents=True, exist_ok=True)
+            for path in (*(folder / name for name in OTHERS), folder / "@eaDir" / "trial-001.csv"):
+                path.write_bytes(b"PK\x03\x04 not yours")
+                thrown.append(path)
+    return thrown
 
 
 def put_machine(store, run_id, number, arrays):

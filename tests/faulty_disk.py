@@ -1,6 +1,6 @@
 """A program that runs a grid again and again in forks of itself, each with another fault of the disk.
 
-Usage: faulty_disk.py FOLDER, with a grid.yaml there; it writes FOLDER/NAME/out and FOLDER/NAME/said.
+Usage: faulty_disk.py FOLDER [FAULT], with a grid.yaml in it; it writes FOLDER/NAME/out and FOLDER/NAME/said.
 """
 
 import errno
@@ -8,14 +8,17 @@ import os
 import resource
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 from cbm_cli.cli import main
+from cbm_cli.results import Store
 
 KILLS = [f"{call}-{number}" for call in ("fsync", "replace") for number in range(1, 9)]
 ERRORS = ["fsync-ENOSPC", "fsync-EDQUOT", "fsync-EIO", "replace-ENOSPC", "replace-EPERM"]
-FULL, READ_ONLY = "full", "EROFS"
-GRID = Path(sys.argv[-1]).absolute() / "grid.yaml"
+FULL, READ_ONLY, FLUSH = "full", "EROFS", "flush"
+GRID = Path(*sys.argv[1:2]).absolute() / "grid.yaml"
 COMMAND = ["run", str(GRID), "-o", "out", "-j", "0", "--no-table"]
 
 
@@ -40,6 +43,36 @@ def break_disk(fault):
     setattr(os, call, broken)
 
 
+def fail_for_two_seconds():
+    """Make fsync fail from a second after its first call on, for two; three seconds later kill this process.
+
+    The file "finished" gets the time at which each trial is finished, and at the end that of the death.
+    """
+    real, write, began = os.fsync, Store.write, []
+
+    def broken(handle):
+        if not began:
+            began.append(time.monotonic())
+            threading.Timer(6, die).start()
+        if 1 < time.monotonic() - began[0] < 3:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(handle)
+
+    def note(line):
+        with open("finished", "a") as stream:
+            stream.write(f"{line} {time.monotonic()}\n")
+
+    def noted(self, run_id, trial, *others):
+        write(self, run_id, trial, *others)
+        note(f"{run_id} {trial.number}")
+
+    def die():
+        note("died at")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.fsync, Store.write = broken, noted
+
+
 def run_forked(folder, fault):
     """Run the grid in a child process with a fault; return its exit code."""
     child = os.fork()
@@ -48,7 +81,7 @@ def run_forked(folder, fault):
         with open("said", "w") as said:
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)
-        break_disk(fault)
+        fail_for_two_seconds() if fault == FLUSH else break_disk(fault)
         main(COMMAND)
         os._exit(99)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -56,8 +89,9 @@ def run_forked(folder, fault):
 
 if __name__ == "__main__":
     os.chdir(sys.argv[1])
-    main([*COMMAND, "-o", "warm"], standalone_mode=False)  # before the forks, which are then fast
-    for fault in (*KILLS, *ERRORS, FULL, READ_ONLY):
+    warm = [*COMMAND, "-o", "warm", "--trials", "1"]
+    main(warm, standalone_mode=False)  # before the forks, which are then fast
+    for fault in sys.argv[2:] or (*KILLS, *ERRORS, FULL, READ_ONLY):
         folder = Path(fault)
         folder.mkdir()
         code = run_forked(folder, fault)

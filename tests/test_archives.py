@@ -1,11 +1,15 @@
 """Small trials in archives: the same results as in files of their own, whatever happens to the files."""
 
+import errno
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -15,10 +19,10 @@ import pytest
 from cbm_cli.archives import Archive, open_archive, write_archive
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import jobs
-from cbm_cli.results import Results, Store
+from cbm_cli.results import Results, Store, lock
 from cbm_cli.results.contents import sealed
 from cbm_cli.results.filing import Filing
-from cbm_cli.results.lock import locked
+from cbm_cli.results.lock import locked, writer_of
 from cbm_cli.results.writing import write_atomically
 from tests.builders import GRID, cbm, summary
 
@@ -154,6 +158,43 @@ def test_what_waits_is_written_within_seconds(tmp_path):
             break
         signal.sigtimedwait([], 0.1)
     assert Filing(tmp_path).trials(RUN) == {0}
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "open", "listdir"])
+def test_after_a_failed_flush_at_most_the_last_second_waits(tmp_path, monkeypatch, call):
+    said, real, failing = [], getattr(os, call), [True]
+
+    def broken(*arguments, **keywords):
+        if failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO)) if call != "listdir" else ValueError("odd")
+        return real(*arguments, **keywords)
+
+    files = Filing(tmp_path, say=said.append)
+    if call == "open":
+        monkeypatch.setattr(Path, "open", _refusing(Path.open, failing))
+    else:
+        monkeypatch.setattr(os, call, broken)
+    files.add({f"{RUN}/trial-000.csv": b"1"})
+    time.sleep(2.5)
+    files.add({f"{RUN}/trial-001.csv": b"1"})
+    assert len(said) == 1  # once, though it was tried again
+    failing.clear()
+    time.sleep(2)
+    assert Filing(tmp_path).trials(RUN) == {0, 1}
+    assert f"{tmp_path / 'recent'}: writing works again; no finished trial is lost" in said[1]
+    files.add({f"{RUN}/trial-002.csv": b"1"})
+    time.sleep(2)
+    assert Filing(tmp_path).trials(RUN) == {0, 1, 2}
+    assert len(said) == 2
+
+
+def _refusing(real, failing):
+    def open_(path, mode="r", *arguments, **keywords):
+        if failing and "x" in mode:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path, mode, *arguments, **keywords)
+
+    return open_
 
 
 def test_a_damaged_recent_file_is_named_and_its_trials_run_again(packed):
@@ -324,6 +365,80 @@ def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
     holder.communicate()
     with locked(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+SOFT = ["ENOSYS", "ENOLCK", "EOPNOTSUPP", "ENOTSUP", "EINVAL", "no fcntl"]
+
+
+@pytest.fixture(params=SOFT)
+def without_locks(request, monkeypatch):
+    """A disk, or a system, without the usual locks."""
+
+    def refuse(*_):
+        number = getattr(errno, request.param)
+        raise OSError(number, os.strerror(number))
+
+    if request.param == "no fcntl":
+        monkeypatch.setattr(lock, "fcntl", None)
+    else:
+        monkeypatch.setattr(lock.fcntl, "flock", refuse)
+
+
+def test_without_locks_of_the_disk_there_is_one_writer_too(tmp_path, without_locks):
+    me = f"process {os.getpid()} on {socket.gethostname()}"
+    with locked(tmp_path / "out", "cbm run again"):
+        writer = writer_of(tmp_path / "out")
+        assert (writer.name, writer.alive, writer.command) == (me, True, "cbm run again")
+        with pytest.raises(CbmError, match=rf"{me} is writing here; .* remove .*\.lock-held"):
+            locked(tmp_path / "out").__enter__()
+    assert not (tmp_path / "out").exists()
+    with locked(tmp_path / "out"):
+        (tmp_path / "out" / "kept").touch()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["kept"]
+
+
+def test_without_locks_of_the_disk_a_killed_writer_is_followed(tmp_path, without_locks):
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    gone.wait()
+    holder = tmp_path / ".lock-held"
+    for host, free in ((socket.gethostname(), True), ("another-computer", False)):
+        text = f"process {gone.pid} on {host}"
+        holder.write_text(text)
+        (tmp_path / ".lock").write_text(f"{text}\ncbm run")
+        assert writer_of(tmp_path).alive is (not free)
+        if free:
+            with locked(tmp_path):
+                assert holder.read_text() == f"process {os.getpid()} on {socket.gethostname()}"
+            assert not holder.exists()
+        else:
+            with pytest.raises(CbmError, match=f"process {gone.pid} on another-computer is writing here"):
+                locked(tmp_path).__enter__()
+
+
+def test_a_run_without_locks_of_the_disk_is_a_run(grid, without_locks):
+    run("out")
+    assert len(summary("out")) == 8
+    assert not [*Path("out").glob(".lock*")]
+
+
+def test_who_asks_for_the_writer_keeps_no_writer_out(tmp_path):
+    asking = threading.Event()
+
+    def ask():
+        while not asking.is_set():
+            writer_of(tmp_path)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(50):
+            with locked(tmp_path):
+                pass
+    finally:
+        asking.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_what_is_refused_leaves_no_folder(grid):

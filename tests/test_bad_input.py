@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import struct
 from pathlib import Path
 
@@ -216,3 +217,26 @@ def test_rows_that_do_not_fit_are_refused(content, words):
     save()
     Path("rows.csv").write_bytes(content)
     assert words in refused("evaluate", "m.npz", "--exact", "--data", "rows.csv")
+
+
+@pytest.mark.parametrize(
+    ("names", "where", "words"),
+    [
+        (("toy", "Toy"), "4:3", "differs from toy in capitals only, which macOS and Windows do not tell"),
+        (("con", "b"), "3:3", "cannot name a folder on Windows; use another name"),
+        (("b", "NUL.txt"), "4:3", "cannot name a folder on Windows; use another name"),
+        (("com1", "b"), "3:3", "cannot name a folder on Windows"),
+        (("b", "x."), "4:3", "cannot name a folder on Windows"),
+        (("b", "aux"), "4:3", "cannot name a folder on Windows"),
+    ],
+)
+def test_names_that_are_no_folders_of_their_own_everywhere_are_refused(folder, names, where, words):
+    body = "{data: {name: bars-and-stripes, size: 2}, model: {kind: rbm, hidden: 2}, sampler: CD-1}"
+    lines = [f"  {name}: {body}" for name in names]
+    head = "defaults: {offsets: 00, learning_rate: 0.1, epochs: 1, batch: full}\nexperiments:\n"
+    Path("grid.yaml").write_text(head + "\n".join(lines))
+    said = refused("run", "grid.yaml", "-j", 0)
+    assert re.search(rf"grid.yaml:{where}: \S+: {words}", said)
+    fine = head + f"  console: {body}\n  com10: {body}\n  x.y: {body}"
+    Path("grid.yaml").write_text(fine)
+    cbm("run", "grid.yaml", "--list")

@@ -1,6 +1,7 @@
 """Whatever is killed, stopped, full or taken away: finished trials stay, and the same command ends alike."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import GRID, cbm, files, summary
-from tests.faulty_disk import ERRORS, FULL, KILLS, READ_ONLY
+from cbm_cli.results import Store
+from tests.builders import GRID, cbm, files, summary, throw_in
+from tests.faulty_disk import ERRORS, FLUSH, FULL, KILLS, READ_ONLY
 from tests.processes import ROOT, LoopbackCluster, children, end_group, start_cbm, until
 
 pytestmark = pytest.mark.slow
@@ -230,6 +232,56 @@ def test_a_broken_disk_loses_no_finished_trial(broken, undisturbed, tmp_path, mo
         assert "choose another folder with -o" in said
     assert "Traceback" not in said
     check_rerun(undisturbed(SHORT), finished(), 4)
+
+
+def small_trials(number, updates):
+    """A grid of trials that go into archives."""
+    return SHORT.replace("trials: 2", f"trials: {number // 2}").replace("updates: 100", f"updates: {updates}")
+
+
+def test_a_flush_that_failed_for_two_seconds_costs_the_last_second_before_a_kill(grid):
+    grid(small_trials(20_000, 2000))
+    command = [sys.executable, "-m", "tests.faulty_disk", ".", FLUSH]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=120)
+    assert int(Path("flush/code").read_text()) == -signal.SIGKILL
+    *noted, (_, _, died) = [line.split() for line in Path("flush/finished").read_text().splitlines()]
+    early = {(run_id, int(n)) for run_id, n, when in noted if float(when) < float(died) - 2}
+    late = [when for *_, when in noted if float(died) - 4 < float(when) < float(died) - 2]
+    assert late  # trials that were finished after the failure
+    store = Store(Path("flush/out/bars"))
+    assert early <= {(run_id, n) for run_id in store.runs() for n in store.finished(run_id)}
+    said = Path("flush/said").read_text()
+    assert said.count("cannot write: Input/output error") == 1
+    assert "The run goes on; finished trials wait in memory until writing works" in said
+    assert "writing works again; no finished trial is lost" in said
+
+
+def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed_three_times(grid):
+    grid(small_trials(1200, 4000))
+    Path("out").mkdir()
+    thrown, kills, code = {*throw_in("out/bars")}, [], None
+    main = start_cbm("run", "grid.yaml", "-o", "out", "-j", 2, "--no-table")
+    store = Store(Path("out/bars"))
+    while code is None:
+        time.sleep(1)
+        thrown |= {*throw_in("out/bars")}
+        done = sum(map(len, map(store.finished, store.runs())))
+        code = main.poll()
+        if code is None and len(kills) < 3 and done > 250 * (len(kills) + 1):
+            end_group(main)
+            main.wait()
+            kills.append(done)
+            main = start_cbm("run", "grid.yaml", "-o", "out", "-j", 2, "--no-table")
+    said = main.stderr.read()
+    assert code == 0, said
+    assert len(kills) == 3
+    assert int(re.search(r"([\d,]+) of 1,200 trials are done", said)[1].replace(",", "")) >= kills[-1]
+    rows = {(row["run_id"], row["trial"]) for row in summary("out")}
+    assert len(rows) == len(summary("out")) == 1200
+    assert len(thrown) > 60
+    assert all(path.read_bytes() == b"PK\x03\x04 not yours" for path in thrown)
+    assert "All 1,200 trials are done" in cbm("run", "grid.yaml", "-o", "out", "--no-table").stderr
+    assert "0 folders" in cbm("prune", "out", "grid.yaml").stderr
 
 
 def test_folders_that_are_removed_during_a_run_are_made_again(grid, undisturbed):

@@ -1,6 +1,7 @@
 """``import cbm_cli as cbm``: the numbers of the commands and of sums over all states; helpful errors."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -28,6 +29,7 @@ from tests.builders import (
     visible_rows,
 )
 from tests.oracles import states
+from tests.processes import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -232,11 +234,22 @@ def test_faults_of_a_mapping_name_their_field():
 
 def test_failed_trials_raise_after_the_others_are_finished(done):
     with open("own.py", "w") as own:
+        own.write("def fail(snapshots, context):\n    raise SystemExit(3)\n")
+    with open("grid.yaml", "w") as grid:
+        grid.write(grid_text("rbm", batch="full", record="{what: own.py:fail}"))
+    with pytest.raises(CbmError, match=r"1 trial failed(.|\n)*SystemExit: 3"):
+        api.run("grid.yaml", jobs=0, trials=1, progress=False)
+
+
+def test_a_recorder_that_fails_is_a_warning_with_the_trial_and_the_line(done):
+    with open("own.py", "w") as own:
         own.write("def fail(snapshots, context):\n    raise ZeroDivisionError\n")
     with open("grid.yaml", "w") as grid:
         grid.write(grid_text("rbm", batch="full", record="{what: own.py:fail}"))
-    with pytest.raises(CbmError, match=r"1 trial failed(.|\n)*ZeroDivisionError"):
-        api.run("grid.yaml", jobs=0, trials=1, progress=False)
+    words = r"own.py:fail failed in 2 trials, kept .* trial 0: record: own.py, line 2, in fail: ZeroDivision"
+    with pytest.warns(UserWarning, match=words):
+        found = api.run("grid.yaml", jobs=0, trials=2, progress=False)
+    assert len(found.summaries("toy")) == 2
 
 
 def test_frames_hold_what_the_files_hold(done):
@@ -275,3 +288,26 @@ def test_frames_hold_what_the_files_hold(done):
         found.curves("bar")
     with pytest.raises(CbmError, match="does not exist"):
         api.results("nowhere")
+
+
+def test_a_run_leaves_the_environment_of_its_caller_as_it_was(tmp_path):
+    """Programs that the caller starts later import modules beside them."""
+    (tmp_path / "helper.py").write_text("ok = 1")
+    (tmp_path / "child.py").write_text("import helper; print('child', helper.ok)")
+    (tmp_path / "grid.yaml").write_text(GRID)
+    code = """
+import os, subprocess, sys
+import cbm_cli as cbm
+if __name__ == "__main__":
+    before = dict(os.environ)
+    cbm.run("grid.yaml", output="out", jobs=1)
+    assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
+    subprocess.run([sys.executable, "child.py"], check=True)
+"""
+    (tmp_path / "caller.py").write_text(code)
+    for own in ({}, {"PYTHONSAFEPATH": ""}):
+        environment = os.environ | {"PYTHONPATH": str(ROOT)} | own
+        command = [sys.executable, "caller.py"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "child 1" in done.stdout

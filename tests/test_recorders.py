@@ -320,6 +320,7 @@ def test_what_a_recorder_gave_before_it_failed_stays_wherever_the_trial_is_stopp
     monkeypatch.setattr("cbm_cli.trial.recorders.GROUP_BYTES", 4 * 5 * 5 * 3)  # groups of 3 snapshots
     settings = rbm_settings(
         model={"kind": "rbm", "hidden": 4},
+        batch="full",
         updates=100,
         record={"what": "mine.py:f+weight_norms", "every": 10},
     )

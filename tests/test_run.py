@@ -15,6 +15,7 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.grid.settings import Settings
+from cbm_cli.results import Results
 from tests.builders import GRID, cbm, files, summary
 from tests.oracles import exactly, log_likelihoods, wide
 
@@ -201,6 +202,61 @@ def test_results_are_stored_as_documented(grid):
     shown = json.loads(cbm("evaluate", path.with_suffix(".npz"), *options).stdout)
     last = float(path.read_text().splitlines()[-1].split(",")[-1])
     assert shown["log_likelihood"] == {"mean": last, "total": last * 8, "n": 8}
+
+
+def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(grid):
+    cbm("run", "grid.yaml", "-o", "without", "-j", 0, "--no-table")
+    assert json.loads(Path("without/bars/manifest.json").read_text())["grid_commit"] is None
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@y.z"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "grid.yaml"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "A grid"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    Path("elsewhere").mkdir()
+    os.chdir("elsewhere")
+    cbm("run", "../grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    assert json.loads(Path("out/bars/manifest.json").read_text())["grid_commit"] == head.strip()
+
+
+NAMED = """
+defaults: {{trials: 1, offsets: 00, sampler: CD-1, learning_rate: 0.1, updates: 20, batch: full}}
+experiments:
+  "{0}": {{data: &rows {{path: rows.csv, name: "{0}"}}, model: &small {{kind: rbm, hidden: 2}}}}
+  again: {{data: *rows, model: *small, start_from: {{experiment: "{0}"}}}}
+"""
+
+
+@pytest.mark.parametrize("name", ["nan", "007", "NA", "null", "1e5", "None", "inf"])
+def test_names_that_look_like_numbers_stay_names(grid, name):
+    Path("rows.csv").write_text("".join(f"{n & 1},{n >> 1 & 1},{n >> 2 & 1}\n" for n in range(8)))
+    Path("grid.yaml").write_text(NAMED.format(name))
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    for experiment, start in ((name, ""), ("again", name)):
+        facts = {"experiment": experiment, "data": name, "data_name": name, "start_from_experiment": start}
+        (row,) = summary("out", experiment)
+        assert facts.items() <= row.items()
+        (row,) = Results(Path("out")).store(experiment).summary().to_dict("records")
+        given = {column: text for column, text in facts.items() if text}
+        assert given.items() <= row.items()
+    frame = Results(Path("out")).all_summaries()
+    assert frame["data"].tolist() == [name] * 2
+    assert name in cbm("table", "out", "again", "--rows", "data", "--columns", "offsets").stdout
+
+
+def test_failed_trials_are_told_with_the_path_of_the_details(grid):
+    Path("bad.py").write_text("import sys\ndef f(snapshots, context):\n    sys.exit(3)\n")
+    text = GRID.replace("    table:", "    record: {what: bad.py:f, every: 50}\n    table:")
+    Path("grid.yaml").write_text(text)
+    said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, code=1).stderr
+    pattern = "out/bars/trials/*/trial-*.error.txt"
+    assert f"8 trials failed; the same command tries again. Details: {pattern}" in said
+    assert len([*Path().glob(pattern)]) == 8
+    one = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00").replace("trials: 2", "trials: 1")
+    one = one.replace("    table:", "    record: {what: bad.py:f, every: 50}\n    table:")
+    Path("grid.yaml").write_text(one)
+    said = cbm("run", "grid.yaml", "-o", "one", "-j", 0, code=1).stderr
+    (path,) = Path().glob("one/bars/trials/*/trial-000.error.txt")
+    assert f"1 trial failed; the same command tries again. Details: {path}" in said
 
 
 def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(grid):

@@ -7,14 +7,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.execution import starts
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start_from import start_from_machine
-from tests.builders import cbm, files, put_machine
+from tests.builders import GRID as TOYS
+from tests.builders import cbm, files, put_machine, summary
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 DATA = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
@@ -379,3 +382,20 @@ def test_a_machine_that_diverged_fails_its_trial_alone(grid):
 def test_pretraining_has_no_place_beside_a_start():
     with pytest.raises(ValueError, match="the layers are those of start_from"):
         Settings(**DBM | {"pretraining": {"epochs": 2}, "start_from": {"experiment": "first"}})
+
+
+def test_a_machine_that_all_trials_start_from_is_read_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    base = TOYS.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00")
+    Path("grid.yaml").write_text(base)
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    shutil.copy(next(Path("out").rglob("trial-000.npz")), "m.npz")
+    again = base.replace("bars:", "again:").replace("    table:", "    start_from: {path: m.npz}\n    table:")
+    Path("again.yaml").write_text(again)
+    reads, hashed = [], []
+    monkeypatch.setattr(starts, "read_machine", lambda path: reads.append(path) or read_machine(path))
+    monkeypatch.setattr(starts, "content_of", lambda path: hashed.append(path) or content_of(path))
+    starts._machine.cache_clear()
+    cbm("run", "again.yaml", "-o", "out", "-j", 0, "--no-table", "--trials", 20)
+    assert len(summary("out", "again")) == 20
+    assert len(reads) == len(hashed) == 1

@@ -20,6 +20,7 @@ from cbm_cli.results import Outcome, Results, Store
 from cbm_cli.trial.loop import run_trial
 from tests.builders import GRID, cbm, grid_text
 from tests.golden.cases import _BASE, CASES
+from tests.golden.outputs import unpack
 
 # Experiments of every kind of machine and of start, with data and a recorder of one's own.
 EVERYTHING = """
@@ -342,3 +343,15 @@ def test_results_without_a_finished_trial_are_incomplete(bars, command):
         path = Path("out/bars") / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     assert "bars: no trial is finished yet" in cbm(command, "out", code=3).stderr
+
+
+def test_results_of_0_1_0_cannot_be_rerun(tmp_path):
+    folder = tmp_path / "old"
+    unpack(folder)
+    said = cbm("verify", folder, "bars", "--sample", 3, code=3)
+    lines = said.stdout.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert "cannot be rerun (" in line
+        assert "bars/manifest.json: written by cbm 0.1.0 (kernel version 1); this cbm has kernel" in line
+    assert "3 trials: 3 cannot be rerun" in said.stderr

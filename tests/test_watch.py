@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from cbm_cli.results import Store
 from cbm_cli.results.activity import Watched
 from cbm_cli.trial.loop import run_trial
 from tests.builders import GRID, cbm, grid_text
+from tests.processes import start_cbm, until
 
 MINUTE = 60_000_000_000  # nanoseconds
 
@@ -60,7 +62,8 @@ def test_a_frame_says_what_is_done_running_and_left(running, folder):
         path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()
     }
     lines = cbm("watch", folder, "bars", "--once").stdout.splitlines()
-    assert "process 7 on else where" in lines[0]
+    assert "process 7 on else where has run for 1 min" in lines[0]
+    assert "if it still runs, which cannot be seen from this computer" in lines[0]
     share = running.update / 100
     rate = float(re.search(r"([\d.]+) trials per minute", lines[0])[1])
     assert rate == pytest.approx(7 + share, rel=0.1)  # 7 trials and a part of another in about a minute
@@ -100,6 +103,21 @@ def test_finished_and_abandoned_results_say_so(running, folder, monkeypatch):
     assert "all trials are finished" in cbm("watch").stdout
     monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal: ends by itself
     assert "8 of 8 trials" in cbm("watch").stdout
+
+
+def test_a_run_that_was_killed_is_not_shown_as_running(folder):
+    text = GRID.replace("updates: 100", "updates: 1e9").replace("every: 20", "every: 1e8")
+    Path("long.yaml").write_text(text)
+    main = start_cbm("run", "long.yaml", "-o", "out put", "-j", 0, cwd=folder.parent)
+    until(lambda: Path("out put/bars/manifest.json").exists())
+    name = f"process {main.pid} on {socket.gethostname()}"
+    assert f"{name} has run for" in cbm("watch", "out put").stdout
+    main.kill()
+    main.wait()
+    said = cbm("watch", "out put").stdout.splitlines()[0]
+    assert said.startswith(f"{name} ended without finishing; resume with: ")
+    assert said.endswith("run long.yaml -o 'out put' -j 0")
+    assert "trials per minute" not in said
 
 
 def test_diverged_and_failed_trials_are_counted(tmp_path):

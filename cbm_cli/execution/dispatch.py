@@ -29,6 +29,7 @@ class Ending:
     finished: int = 0
     failed: list[tuple[Job, Failure]] = field(default_factory=list)
     flawed: Counter[str] = field(default_factory=Counter)  # trials in which a recorder of the user failed
+    flaws: dict[str, str] = field(default_factory=dict)  # the first error of each
 
 
 def run_agenda(
@@ -156,8 +157,9 @@ def _keep(job: Job, result: Result, ending: Ending) -> None:
 def _tell_flaws(job: Job, outcome: Outcome, ending: Ending, say: Say) -> None:
     """Say the first error of each of the user's recorders, and count the others."""
     for name, flaw in outcome.flaws.items():
-        if not ending.flawed[name]:
-            say(f"{job.title}: {flaw}; the trial goes on, without what this recorder returns")
+        if name not in ending.flaws:
+            ending.flaws[name] = f"{job.title}: {flaw}"
+            say(f"{ending.flaws[name]}; the trial is kept without what this recorder returns")
         ending.flawed[name] += 1
 
 

@@ -45,7 +45,7 @@ def locked(folder: Path, command: str = "") -> Iterator[None]:
     ``command`` is what resumes the writer. Temporary files that an earlier writer left behind are removed.
     """
     path, soft = folder / ".lock", folder / ".lock-held"
-    me = f"process {os.getpid()} on {socket.gethostname()}"
+    me, is_new = f"process {os.getpid()} on {socket.gethostname()}", not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stream = path.open("a+", encoding="utf-8")
@@ -71,7 +71,8 @@ def locked(folder: Path, command: str = "") -> Iterator[None]:
                 if not fcntl:  # Windows does not remove open files
                     stream.close()
                 path.unlink()
-                folder.rmdir()  # if nothing else was written
+                if is_new:
+                    folder.rmdir()  # if nothing else was written
 
 
 def writer_of(folder: Path) -> Writer | None:
