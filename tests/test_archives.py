@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cbm_cli
 from cbm_cli.archives import Archive, open_archive, write_archive
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import jobs
@@ -454,3 +456,10 @@ def test_files_have_the_mode_that_the_user_asks_for(tmp_path, mask):
     subprocess.run(command, check=True, umask=mask)
     assert (tmp_path / "x").stat().st_mode & 0o777 == 0o666 & ~mask
     write_atomically(tmp_path / "x", b"2")
+
+
+def test_every_text_is_read_in_a_named_encoding_and_nothing_changes_the_umask():
+    for path in Path(cbm_cli.__file__).parent.rglob("*.py"):
+        text = path.read_text("utf-8")
+        assert not re.search(r"(read_text|\.open)\(\)|open\(newline=[^,)]*\)", text), path
+        assert "os.umask" not in text, path

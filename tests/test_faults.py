@@ -240,7 +240,7 @@ def small_trials(number, updates):
 
 
 def test_a_flush_that_failed_for_two_seconds_costs_the_last_second_before_a_kill(grid):
-    grid(small_trials(20_000, 2000))
+    grid(small_trials(4000, 2000))
     command = [sys.executable, "-m", "tests.faulty_disk", ".", FLUSH]
     subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=120)
     assert int(Path("flush/code").read_text()) == -signal.SIGKILL
@@ -278,7 +278,7 @@ def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed_t
     assert int(re.search(r"([\d,]+) of 1,200 trials are done", said)[1].replace(",", "")) >= kills[-1]
     rows = {(row["run_id"], row["trial"]) for row in summary("out")}
     assert len(rows) == len(summary("out")) == 1200
-    assert len(thrown) > 60
+    assert len(thrown) >= 40
     assert all(path.read_bytes() == b"PK\x03\x04 not yours" for path in thrown)
     assert "All 1,200 trials are done" in cbm("run", "grid.yaml", "-o", "out", "--no-table").stderr
     assert "0 folders" in cbm("prune", "out", "grid.yaml").stderr
