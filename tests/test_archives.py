@@ -177,8 +177,8 @@ def test_after_a_failed_flush_at_most_the_last_second_waits(tmp_path, monkeypatc
     else:
         monkeypatch.setattr(os, call, broken)
     files.add({f"{RUN}/trial-000.csv": b"1"})
-    time.sleep(2.5)
     files.add({f"{RUN}/trial-001.csv": b"1"})
+    time.sleep(2.5)
     assert len(said) == 1  # once, though it was tried again
     failing.clear()
     time.sleep(2)
