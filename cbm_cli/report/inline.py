@@ -22,7 +22,7 @@ from cbm_cli.report.learned import data_of, shape_of
 from cbm_cli.report.pictures import normalised, tile
 from cbm_cli.report.series import Curve, read_curves
 from cbm_cli.report.style import Look, looks_of
-from cbm_cli.statistics.layout import CellSettings, key_of, spelled
+from cbm_cli.statistics.layout import CellSettings, in_words, key_of, spelled
 from cbm_cli.text import text_of
 
 FILTERED = ("offsets", "sampler", "data", "learning_rate")  # settings that the page is filtered by
@@ -43,7 +43,7 @@ def words(settings: Mapping[str, Any], columns: Sequence[str]) -> str:
     """Return settings as a title: methods and data by their label, others with their name."""
     names = dict.fromkeys(("offsets", "sampler", "data"), "") | {"learning_rate": "η = "}
     return ", ".join(
-        names.get(column, f"{column.replace('_', ' ')} ") + spelled(column, settings.get(column)).unicode
+        names.get(column, f"{in_words(column)} ") + spelled(column, settings.get(column)).unicode
         for column in columns
     )
 

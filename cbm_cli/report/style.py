@@ -17,6 +17,7 @@ from matplotlib.mathtext import MathTextParser
 from cbm_cli.errors import CbmError
 from cbm_cli.results import label
 from cbm_cli.statistics.layout import Key
+from cbm_cli.statistics.layout import in_words as setting_in_words
 from cbm_cli.text import harmless
 
 # Okabe & Ito's colours and four of Paul Tol's, told apart with every common colour blindness, and markers for
@@ -95,7 +96,7 @@ def named(column: str, value: str) -> str:
         return in_words(value)
     if column == "gradient_scale_to":
         return "" if value in ("", "none") else f"norm of the {value}"
-    return f"{_NAMES.get(column, plain(column.replace('_', ' ')))} {plain(value)}".strip()
+    return f"{_NAMES.get(column, plain(setting_in_words(column)))} {plain(value)}".strip()
 
 
 def plain(text: str) -> str:
