@@ -2,16 +2,20 @@
 
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
 from cbm_cli.cli.figure import _drawings, _part
 from cbm_cli.grid.read import read_grid
 from cbm_cli.paper import FIGURES
-from cbm_cli.report.finals import Ranks, groups_of, ranks_of
+from cbm_cli.report.chosen import Options
+from cbm_cli.report.finals import Ranks, critical_drawing, groups_of, ranks_of
 from cbm_cli.report.kinds import KINDS
+from cbm_cli.report.panels import Page, compose
 from cbm_cli.statistics.layout import select
 from tests.builders import cbm
 
@@ -136,11 +140,81 @@ def test_ranks_and_critical_difference_are_those_of_demsar():
 @pytest.mark.parametrize("seed", range(20))
 def test_bars_join_exactly_the_methods_within_the_critical_difference(seed):
     random = np.random.default_rng(seed)
-    ranks = Ranks([], random.uniform(1, 6, 6).round(1), 5, 0.1, 1.5)
+    ranks = Ranks([], random.uniform(1, 6, 6).round(1), 5, 0.01, 1.5)
     bars = groups_of(ranks)
     for one, two in itertools.combinations(sorted(ranks.mean), 2):
         joined = any(first <= one and two <= last for first, last in bars)
         assert joined == (two <= one + ranks.critical) or one == two
+
+
+def drawn_ranks(scores, flips=()):
+    """The caption, the axes and the bars of methods with these scores, a row for each data set."""
+    cells = [
+        {"run_id": f"{i}/{j}", "offsets": scheme, "data": f"{'flipped-' * (i in flips)}set{i - (i in flips)}"}
+        | {"data_name": f"set{i - (i in flips)}", "data_flip": i in flips}
+        for i in range(len(scores))
+        for j, scheme in enumerate(("00", "d0", "dd^b", "aa^b", "mm^b")[: len(scores[0])])
+    ]
+    rows = pd.DataFrame(
+        [
+            {"run_id": f"{i}/{j}", "trial": 0, "n_train": 4, "diverged": None}
+            | {f"train_log_likelihood_{end}": score for end in ("max", "final")}
+            for i, its in enumerate(scores)
+            for j, score in enumerate(its)
+        ]
+    )
+    table = {
+        "rows": ["sampler"],
+        "columns": ["offsets"],
+        "groups": ["data"],
+        "scale": "total",
+        "metric": None,
+    }
+    store = SimpleNamespace(
+        manifest=lambda: {"table": table, "cells": cells, "upper_bounds": {}}, summary=lambda: rows
+    )
+    drawing = critical_drawing(SimpleNamespace(reader=lambda _: store), ["e"], Options())
+    axes = compose(drawing, Page()).axes[0]
+    return "; ".join(drawing.notes), axes, [line for line in axes.lines if line.get_linewidth() == 2.5]
+
+
+LADDER = [[-4.0, -3.0, -2.0, -1.0]]
+
+
+@pytest.mark.parametrize(
+    ("scores", "said", "bars"),
+    [
+        (LADDER * 8, "8 data sets, Friedman p = 2.5e-05; bars", True),
+        ([*LADDER * 2, LADDER[0][::-1]], "Friedman p = 0.8: no significant difference, so no bars", False),
+        ([[-1.0] * 4] * 5, "Friedman p = 1: no significant difference, so no bars", False),
+        ([[-2.0, -1.0]] * 5, "5 data sets, signed-rank test p = 0.062: no significant difference", False),
+        ([[-2.0, -1.0 - i / 99] for i in range(6)], "6 data sets, signed-rank test p = 0.031", False),
+    ],
+)
+def test_bars_need_a_significant_test_of_all_methods(scores, said, bars):
+    caption, axes, drawn = drawn_ranks(scores)
+    assert said in caption
+    assert bool(drawn) == bars
+    assert any("critical difference" in text.get_text() for text in axes.texts) == bars
+    assert ("bars: differences" in caption) == bars
+    ranks = [float(text.get_text().split()[-1]) for text in axes.texts if "$" in text.get_text()]
+    assert len(ranks) == len(scores[0])  # methods have ranks, with bars or without
+
+
+def test_a_set_and_its_flip_count_as_one():
+    scores = [[-4.0, -3.0, -2.0], [-1.0, -8.0, -2.0], [-4.0, -3.0, -2.0]]
+    apart, _, _ = drawn_ranks(scores)
+    assert "3 data sets, Friedman" in apart
+    together, axes, _ = drawn_ranks(scores, flips=[1])  # means -2.5, -5.5, -2
+    assert "2 data sets (a set and its flip count as one, by their mean), Friedman" in together
+    texts = [text.get_text() for text in axes.texts]
+    assert [float(text.split()[-1]) for text in texts if "$" in text] == [1.0, 2.5, 2.5]
+
+
+def test_methods_of_equal_rank_do_not_hide_each_other():
+    _, axes, _ = drawn_ranks([[-1.0] * 5] * 3)
+    marks = [(line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines if line.get_marker() != "None"]
+    assert len({*marks}) == len(marks) == 5
 
 
 def test_a_missing_score_ranks_last():

@@ -138,7 +138,9 @@ def test_line_is_the_median_and_band_the_quartiles_in_the_scale_of_the_table():
 def test_the_line_lies_within_its_band(band, seed):
     """Trials with rare and deep falls: their mean is below their first quartile."""
     random = np.random.default_rng(seed)
-    values = {(u, t): -3 - 100 * (random.random() < 0.15) + random.random() for u in UPDATES for t in range(9)}
+    values = {
+        (u, t): -3 - 100 * (random.random() < 0.15) + random.random() for u in UPDATES for t in range(9)
+    }
     results = HandMade([cell(values=lambda *place: values[place])], trials=9, scale="per-sample")
     figure = curves_figure(results, "e", band=band, ylim=None)
     (axes,) = visible(figure)

@@ -115,9 +115,7 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
     "Spread over trials, around the median (quartiles) or the mean; default: quartiles, for records std.",
 )
 @click.option("--trial", type=click.IntRange(0), help="Draw this trial alone.")
-@click.option(
-    "--smooth", type=click.IntRange(1), default=1, metavar="N", help="Running mean over N updates."
-)
+@click.option("--smooth", type=click.IntRange(1), default=1, metavar="N", help="Running mean over N updates.")
 @_choice("--statistic", ["max", "final"], "Value of a trial in heatmap and critical-difference.", "max")
 @click.option("--layer", type=click.IntRange(1), help="Hidden layer of filters and activity.")
 @click.option(

@@ -153,9 +153,7 @@ def _down(y: Any, ends: Ends) -> Any:
     return np.rint(share.clip(-4, 4) * HEIGHT).astype(int)
 
 
-def _paths(
-    curve: Curve, kind: str, finals: NDArray, slot: int, ends: Ends, last: float
-) -> tuple[str, ...]:
+def _paths(curve: Curve, kind: str, finals: NDArray, slot: int, ends: Ends, last: float) -> tuple[str, ...]:
     """Return band, line, dots, marks beyond the ends, and a title."""
     x = _across(curve.trials.index, last)
     low, high = (_down(edge, ends) for edge in curve.band(kind))
