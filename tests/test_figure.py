@@ -1,6 +1,10 @@
 """Pictures of every kind from real results, and the paper's figures."""
 
 import itertools
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,18 +12,26 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 
 from cbm_cli.cli.figure import _drawings, _part
+from cbm_cli.errors import IncompleteError
 from cbm_cli.grid.read import read_grid
+from cbm_cli.machines.files import read_machine
 from cbm_cli.paper import FIGURES
+from cbm_cli.report import learned
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.finals import Ranks, critical_drawing, groups_of, ranks_of
-from cbm_cli.report.kinds import KINDS
+from cbm_cli.report.kinds import KINDS, draw
 from cbm_cli.report.panels import Page, compose
+from cbm_cli.results import Results, Store
 from cbm_cli.statistics.layout import select
 from tests.builders import cbm
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments.yaml"
+ROOT = Path(__file__).parents[1]
+EXPERIMENTS = ROOT / "experiments.yaml"
+PYTHON = [sys.executable, "-m", "cbm_cli.cli"]
 PAPER = yaml.load(FIGURES.read_text(), yaml.BaseLoader)
 GRID = """
 defaults: {trials: 3, seed: 5}
@@ -319,3 +331,122 @@ def test_figures_are_listed():
     listed = cbm("figure", "list").stdout
     assert "big-divergence, big-divergence-full-batch" in listed
     assert len(listed.splitlines()) == 17
+
+
+# One style, and texts that fit
+
+
+def drawn_texts(figure):
+    """The boxes of all texts that are drawn, by text."""
+    FigureCanvasAgg(figure).draw()
+    hidden = {text for axes in figure.axes if not axes.get_visible() for text in axes.findobj(Text)}
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            beyond = [t for t in axis.get_major_ticks() if not (low <= t.get_loc() <= high and axes.axison)]
+            hidden |= {label for tick in beyond for label in (tick.label1, tick.label2)}
+    texts = (text for text in figure.findobj(Text) if text not in hidden and text.get_text().strip())
+    return [(text.get_text(), text.get_window_extent()) for text in texts if text.get_visible()]
+
+
+@pytest.mark.parametrize("size", ["column", "page", None])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "curves toys --metric train_log_likelihood",
+        "norms toys --select learning_rate=0.1",
+        "norms toys --select learning_rate=0.1 --select data=bars-and-stripes",
+        "finals toys",
+        "activity toys --select learning_rate=0.1",
+        "curves dbm-caltech-short --x gradient-steps",
+        "filters toys --number 4 --select learning_rate=0.1",
+    ],
+)
+def test_texts_lie_within_the_figure_and_apart(results, words, size):
+    figure = compose(draw(Results(results), _part(words)), Page(size=size))
+    texts, whole = drawn_texts(figure), figure.bbox
+    assert len(texts) > 5
+    for text, box in texts:
+        assert box.x0 > whole.x0 - 1, text
+        assert box.y0 > whole.y0 - 1, text
+        assert box.x1 < whole.x1 + 1, text
+        assert box.y1 < whole.y1 + 1, text
+    for (text, one), (other, two) in itertools.combinations(texts, 2):
+        common = min(one.x1, two.x1) - max(one.x0, two.x0), min(one.y1, two.y1) - max(one.y0, two.y0)
+        assert min(common) < 1, (text, other)
+
+
+@pytest.mark.parametrize("kind", ["curves", "filters", "report", "features"])
+def test_a_users_own_style_and_backend_change_no_picture(results, tmp_path, kind):
+    rules = ["text.usetex: True", "lines.linewidth: 9", "axes.facecolor: red", "image.origin: lower"]
+    rules += ["axes.grid: True", "savefig.bbox: tight", "savefig.transparent: True", "savefig.dpi: 30"]
+    (tmp_path / "matplotlibrc").write_text("\n".join(rules))
+    store = Results(results).store("toys")
+    machine = store.path(store.manifest()["cells"][0]["run_id"], 0, ".npz")
+    call = {
+        "report": ["report", str(results), "toys", "-o", "page.html"],
+        "features": ["features", str(machine), "--data", "bars-and-stripes:size=2", "-o", "f"],
+    }.get(kind, ["plot", str(results), kind, "toys", "-o", "p.png", "--select", "learning_rate=0.1"])
+    written = []
+    for own in ({}, {"MATPLOTLIBRC": str(tmp_path / "matplotlibrc"), "MPLBACKEND": "nonsense"}):
+        folder = tmp_path / f"run{len(written)}"
+        folder.mkdir()
+        subprocess.run(
+            [*PYTHON, *call], cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)} | own, check=True
+        )
+        files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".png", ".html")]
+        assert files
+        written.append([path.read_bytes() for path in files])
+    assert written[0] == written[1]
+
+
+# Which trial is shown
+
+
+@pytest.mark.parametrize(
+    ("diverged", "said"),
+    [
+        ({}, "of trial 0"),
+        ({("00", 0): 20.0}, r"of trial 0, trial 1 of $\mathit{00}$"),
+        (
+            {("00", 0): 20.0, ("aa^b", 0): 20.0, ("dd^b_s", 0): 20.0, ("dd^b_s", 1): 40.0},
+            "of trial 1, trial 2 of",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["filters", "samples", "activity"])
+def test_the_caption_names_the_trial_that_is_shown(results, monkeypatch, kind, diverged, said):
+    """Of each cell the machine of the first trial that did not diverge is read, and named."""
+    summary = Store.summary
+
+    def some_diverged(store):
+        rows = summary(store)
+        places = zip(rows["offsets"].astype(str).replace("0", "00"), rows["trial"], strict=True)
+        return rows.assign(diverged=[diverged.get(place, np.nan) for place in places])
+
+    read = []
+    monkeypatch.setattr(Store, "summary", some_diverged)
+    monkeypatch.setattr(learned, "read_machine", lambda path: read.append(path) or read_machine(path))
+    some = "--select data=bars-and-stripes --select learning_rate=0.1 --number 4"
+    drawing = draw(Results(results), _part(f"{kind} toys {some}"))
+    assert said in drawing.notes[-1]
+    shown = [int(re.search(r"trial-(\d+)", path.name)[1]) for path in read]
+    expected = [
+        min({0, 1, 2} - {t for s, t in diverged if s == scheme}) for scheme in ("00", "dd^b_s", "aa^b")
+    ]
+    assert shown == expected
+    usual = max(expected, key=expected.count)
+    named = [usual] * 3
+    for trial in re.findall(r", trial (\d+) of", drawing.notes[-1]):
+        named.remove(usual)
+        named.append(int(trial))
+    assert sorted(named) == sorted(expected)
+
+
+def test_a_trial_that_diverged_is_not_drawn(results, monkeypatch):
+    summary = Store.summary
+    monkeypatch.setattr(Store, "summary", lambda store: summary(store).assign(diverged=20.0))
+    with pytest.raises(IncompleteError, match="trial 1 has diverged; leave it out"):
+        draw(Results(results), _part("filters toys --trial 1"))
+    with pytest.raises(IncompleteError, match="every trial has diverged"):
+        draw(Results(results), _part("filters toys"))

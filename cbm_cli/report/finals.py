@@ -230,8 +230,8 @@ class Ranks(NamedTuple):
 def ranks_of(scores: NDArray[np.float64], methods: Sequence[Key]) -> Ranks:
     """Rank methods by scores (data sets, methods), more is better: Demsar 2006, sections 3.2.2 and 3.2.3.
 
-    Ties have their mean rank; a missing score ranks last. The Friedman test corrects for ties; two methods are
-    compared by the signed-rank test (section 3.1.3).
+    Ties have their mean rank; a missing score ranks last. The Friedman test corrects for ties; two methods
+    are compared by the signed-rank test (section 3.1.3).
     """
     from scipy.stats import friedmanchisquare, rankdata, studentized_range
 

@@ -1,14 +1,14 @@
 """How every picture looks: one colour, marker and dash for each scheme, sizes, names, and the files."""
 
 import re
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from matplotlib import rc_context
+from matplotlib import rc_context, rcdefaults, rcParams
 from matplotlib.axes import Axes
 from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
@@ -119,10 +119,16 @@ def plain_axes(axes: Axes) -> None:
     axes.tick_params(labelsize="small", color="#777777")
 
 
-def fonts(points: float) -> AbstractContextManager:
-    """Return the context to make and write figures in: sizes of texts, and text as text in files."""
-    sizes = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), points)
-    return rc_context(sizes | {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cbm"})
+@contextmanager
+def own_style(points: float = 10.0) -> Iterator[None]:
+    """Make figures in Matplotlib's own style, not the user's; their texts stay text in files."""
+    with rc_context():
+        rcdefaults()
+        rcParams.update(
+            dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), points)
+        )
+        rcParams.update({"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cbm"})
+        yield
 
 
 def check_formula(option: str, text: str) -> str:
@@ -145,7 +151,7 @@ def write_figure(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, PDF or SVG, by the suffix; CbmError if the file cannot be written."""
     check_output(path)
     try:
-        with fonts(10):
+        with own_style():
             figure.savefig(path, dpi=160, metadata=METADATA[path.suffix.lower()])
     except OSError as error:
         raise CbmError(f"{path}: cannot be written ({error.strerror})") from None
