@@ -106,15 +106,14 @@ def _versions(summary: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def _scoreboard(results: Results, summary: pd.DataFrame) -> dict[str, Any]:
-    """Compare with the paper; where nothing of its experiments can be compared, say why."""
+    """Compare with the paper; where nothing can be compared, say why."""
     try:
         comparison = compare(summary, results.curve)
     except IncompleteError as error:
-        ours = {*summary["experiment"].str.removesuffix("-short")} & of_the_paper()
-        return {"reason": str(error) if ours else "", "shown": bool(ours)}
+        return {"reason": str(error)}
     document = comparison.document()
     tables = replace(document, notes=(), summary=()).render("html")  # is escaped
-    return {"summary": document.summary, "notes": document.notes, "tables": tables, "reason": "", "shown": True}
+    return {"summary": document.summary, "notes": document.notes, "tables": tables, "reason": ""}
 
 
 def _findings(results: Results, experiments: Set[str]) -> dict[str, Any]:
