@@ -10,9 +10,11 @@ from zlib import crc32
 
 from matplotlib import rc_context, rcdefaults, rcParams
 from matplotlib.axes import Axes
+from matplotlib.axis import Tick
 from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
+from matplotlib.text import Text
 
 from cbm_cli.errors import CbmError
 from cbm_cli.results import label
@@ -147,11 +149,24 @@ def check_output(path: Path) -> None:
         raise CbmError(f"{path}: the suffix must be one of {', '.join(METADATA)}")
 
 
+def texts_of(figure: Figure) -> str:
+    """Return the titles, names, legends and captions of a figure, a line each."""
+    numbers = {label for tick in figure.findobj(Tick) for label in (tick.label1, tick.label2)}
+    texts = (text.get_text().strip() for text in figure.findobj(Text) if text not in numbers)
+    return "\n".join(dict.fromkeys(filter(None, texts)))
+
+
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, PDF or SVG, by the suffix; CbmError if the file cannot be written."""
+    """Write a figure as PNG, PDF or SVG, by the suffix; CbmError if the file cannot be written.
+
+    PNG and SVG say in their description what is written in the picture.
+    """
     check_output(path)
+    metadata = METADATA[path.suffix.lower()]
     try:
         with own_style():
-            figure.savefig(path, dpi=160, metadata=METADATA[path.suffix.lower()])
+            if path.suffix.lower() != ".pdf":
+                metadata = metadata | {"Description": texts_of(figure)}
+            figure.savefig(path, dpi=160, metadata=metadata)
     except OSError as error:
         raise CbmError(f"{path}: cannot be written ({error.strerror})") from None
