@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from cbm_cli.text import FORMULA, harmless
+from cbm_cli.text import FORMULA, harmless, valid_json
 
 TEXT_WIDTH = 345  # points: \textwidth of LaTeX's article class at 10 pt
 
@@ -133,6 +133,10 @@ class Document:
         writers = {"markdown": _markdown, "latex": _latex, "html": _html, "csv": _csv, "json": _json}
         return harmless(writers[format](self))
 
+    def too_wide(self) -> list[str]:
+        """Return advice for sheets that are wider than a page of LaTeX."""
+        return list(filter(None, map(_too_wide, self.sheets)))
+
 
 def latex_escape(text: str) -> str:
     """Spell plain text so that LaTeX prints it."""
@@ -247,8 +251,10 @@ def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
     columns = "".join(r"r@{}l@{\;}l" if it else "l" for it in valued)
     name = re.sub("[^A-Za-z0-9.:+_-]", "", sheet.name)
     name = f"\\label{{tab:{name}}}\n" if name else ""
+    advice = _too_wide(sheet)
+    warning = f"% {advice}\n" if advice else ""
     return (
-        f"{_width_warning(sheet)}\\begin{{table}}\n\\centering\n\\small\n"
+        f"{warning}\\begin{{table}}\n\\centering\n\\small\n"
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n"
         + "\n".join(lines)
         + "\n\\bottomrule\n\\end{tabular}\n"
@@ -282,13 +288,21 @@ def _padded(text: str, width: int) -> str:
     return room + (r"\mbox{--}" if text == "–" else text)
 
 
-def _width_warning(sheet: Sheet) -> str:
-    """Return a LaTeX comment where a sheet is, by its characters, wider than the page."""
-    wide = round(4.6 * sum(_widths(sheet, True)) + 12 * (len(sheet.header) - 1))  # digits and gaps in \small
-    if wide <= TEXT_WIDTH or len(sheet.header) - sheet.stub < 2:
+def _points(sheet: Sheet) -> int:
+    """Return about how wide a sheet is in LaTeX, by its characters."""
+    return round(4.6 * sum(_widths(sheet, True)) + 12 * (len(sheet.header) - 1))  # digits and gaps in \small
+
+
+def _too_wide(sheet: Sheet) -> str:
+    """Return advice where a sheet is wider than a page of LaTeX and can be split, else nothing."""
+    behind = len(sheet.header) - sheet.stub
+    if _points(sheet) <= TEXT_WIDTH or behind < 2:
         return ""
-    most = max(1, (len(sheet.header) - sheet.stub) * TEXT_WIDTH // wide)
-    return f"% about {wide} pt wide, an article's page {TEXT_WIDTH} pt: --split {most} makes parts that fit\n"
+    fits = (n for n in range(behind - 1, 1, -1) if max(map(_points, sheet.split(n))) <= TEXT_WIDTH)
+    return (
+        f"about {_points(sheet)} pt wide, an article's page {TEXT_WIDTH} pt: "
+        f"--split {next(fits, 1)} makes parts that fit"
+    )
 
 
 def _html(document: Document) -> str:
@@ -339,11 +353,4 @@ def _csv(document: Document) -> str:
 
 
 def _json(document: Document) -> str:
-    import json
-
-    def plain(value: Any) -> Any:
-        value = value.item() if hasattr(value, "item") else value
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    cells = [{name: plain(value) for name, value in record.items()} for record in document.records]
-    return json.dumps({**document.about, "cells": cells}, indent=2, ensure_ascii=False) + "\n"
+    return valid_json({**document.about, "cells": document.records}, indent=2) + "\n"

@@ -1,21 +1,37 @@
 """Pictures of every kind from real results, and the paper's figures."""
 
 import itertools
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 
 from cbm_cli.cli.figure import _drawings, _part
+from cbm_cli.errors import IncompleteError
 from cbm_cli.grid.read import read_grid
+from cbm_cli.machines.files import read_machine
 from cbm_cli.paper import FIGURES
-from cbm_cli.report.finals import Ranks, groups_of, ranks_of
-from cbm_cli.report.kinds import KINDS
+from cbm_cli.report import learned
+from cbm_cli.report.chosen import Options
+from cbm_cli.report.finals import Ranks, critical_drawing, groups_of, ranks_of
+from cbm_cli.report.kinds import KINDS, draw
+from cbm_cli.report.panels import Page, compose
+from cbm_cli.results import Results, Store
 from cbm_cli.statistics.layout import select
 from tests.builders import cbm
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments.yaml"
+ROOT = Path(__file__).parents[1]
+EXPERIMENTS = ROOT / "experiments.yaml"
+PYTHON = [sys.executable, "-m", "cbm_cli.cli"]
 PAPER = yaml.load(FIGURES.read_text(), yaml.BaseLoader)
 GRID = """
 defaults: {trials: 3, seed: 5}
@@ -136,11 +152,81 @@ def test_ranks_and_critical_difference_are_those_of_demsar():
 @pytest.mark.parametrize("seed", range(20))
 def test_bars_join_exactly_the_methods_within_the_critical_difference(seed):
     random = np.random.default_rng(seed)
-    ranks = Ranks([], random.uniform(1, 6, 6).round(1), 5, 0.1, 1.5)
+    ranks = Ranks([], random.uniform(1, 6, 6).round(1), 5, 0.01, 1.5)
     bars = groups_of(ranks)
     for one, two in itertools.combinations(sorted(ranks.mean), 2):
         joined = any(first <= one and two <= last for first, last in bars)
         assert joined == (two <= one + ranks.critical) or one == two
+
+
+def drawn_ranks(scores, flips=()):
+    """The caption, the axes and the bars of methods with these scores, a row for each data set."""
+    cells = [
+        {"run_id": f"{i}/{j}", "offsets": scheme, "data": f"{'flipped-' * (i in flips)}set{i - (i in flips)}"}
+        | {"data_name": f"set{i - (i in flips)}", "data_flip": i in flips}
+        for i in range(len(scores))
+        for j, scheme in enumerate(("00", "d0", "dd^b", "aa^b", "mm^b")[: len(scores[0])])
+    ]
+    rows = pd.DataFrame(
+        [
+            {"run_id": f"{i}/{j}", "trial": 0, "n_train": 4, "diverged": None}
+            | {f"train_log_likelihood_{end}": score for end in ("max", "final")}
+            for i, its in enumerate(scores)
+            for j, score in enumerate(its)
+        ]
+    )
+    table = {
+        "rows": ["sampler"],
+        "columns": ["offsets"],
+        "groups": ["data"],
+        "scale": "total",
+        "metric": None,
+    }
+    store = SimpleNamespace(
+        manifest=lambda: {"table": table, "cells": cells, "upper_bounds": {}}, summary=lambda: rows
+    )
+    drawing = critical_drawing(SimpleNamespace(reader=lambda _: store), ["e"], Options())
+    axes = compose(drawing, Page()).axes[0]
+    return "; ".join(drawing.notes), axes, [line for line in axes.lines if line.get_linewidth() == 2.5]
+
+
+LADDER = [[-4.0, -3.0, -2.0, -1.0]]
+
+
+@pytest.mark.parametrize(
+    ("scores", "said", "bars"),
+    [
+        (LADDER * 8, "8 data sets, Friedman p = 2.5e-05; bars", True),
+        ([*LADDER * 2, LADDER[0][::-1]], "Friedman p = 0.8: no significant difference, so no bars", False),
+        ([[-1.0] * 4] * 5, "Friedman p = 1: no significant difference, so no bars", False),
+        ([[-2.0, -1.0]] * 5, "5 data sets, signed-rank test p = 0.062: no significant difference", False),
+        ([[-2.0, -1.0 - i / 99] for i in range(6)], "6 data sets, signed-rank test p = 0.031", False),
+    ],
+)
+def test_bars_need_a_significant_test_of_all_methods(scores, said, bars):
+    caption, axes, drawn = drawn_ranks(scores)
+    assert said in caption
+    assert bool(drawn) == bars
+    assert any("critical difference" in text.get_text() for text in axes.texts) == bars
+    assert ("bars: differences" in caption) == bars
+    ranks = [float(text.get_text().split()[-1]) for text in axes.texts if "$" in text.get_text()]
+    assert len(ranks) == len(scores[0])  # methods have ranks, with bars or without
+
+
+def test_a_set_and_its_flip_count_as_one():
+    scores = [[-4.0, -3.0, -2.0], [-1.0, -8.0, -2.0], [-4.0, -3.0, -2.0]]
+    apart, _, _ = drawn_ranks(scores)
+    assert "3 data sets, Friedman" in apart
+    together, axes, _ = drawn_ranks(scores, flips=[1])  # means -2.5, -5.5, -2
+    assert "2 data sets (a set and its flip count as one, by their mean), Friedman" in together
+    texts = [text.get_text() for text in axes.texts]
+    assert [float(text.split()[-1]) for text in texts if "$" in text] == [1.0, 2.5, 2.5]
+
+
+def test_methods_of_equal_rank_do_not_hide_each_other():
+    _, axes, _ = drawn_ranks([[-1.0] * 5] * 3)
+    marks = [(line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines if line.get_marker() != "None"]
+    assert len({*marks}) == len(marks) == 5
 
 
 def test_a_missing_score_ranks_last():
@@ -245,3 +331,122 @@ def test_figures_are_listed():
     listed = cbm("figure", "list").stdout
     assert "big-divergence, big-divergence-full-batch" in listed
     assert len(listed.splitlines()) == 17
+
+
+# One style, and texts that fit
+
+
+def drawn_texts(figure):
+    """The boxes of all texts that are drawn, by text."""
+    FigureCanvasAgg(figure).draw()
+    hidden = {text for axes in figure.axes if not axes.get_visible() for text in axes.findobj(Text)}
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            beyond = [t for t in axis.get_major_ticks() if not (low <= t.get_loc() <= high and axes.axison)]
+            hidden |= {label for tick in beyond for label in (tick.label1, tick.label2)}
+    texts = (text for text in figure.findobj(Text) if text not in hidden and text.get_text().strip())
+    return [(text.get_text(), text.get_window_extent()) for text in texts if text.get_visible()]
+
+
+@pytest.mark.parametrize("size", ["column", "page", None])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "curves toys --metric train_log_likelihood",
+        "norms toys --select learning_rate=0.1",
+        "norms toys --select learning_rate=0.1 --select data=bars-and-stripes",
+        "finals toys",
+        "activity toys --select learning_rate=0.1",
+        "curves dbm-caltech-short --x gradient-steps",
+        "filters toys --number 4 --select learning_rate=0.1",
+    ],
+)
+def test_texts_lie_within_the_figure_and_apart(results, words, size):
+    figure = compose(draw(Results(results), _part(words)), Page(size=size))
+    texts, whole = drawn_texts(figure), figure.bbox
+    assert len(texts) > 5
+    for text, box in texts:
+        assert box.x0 > whole.x0 - 1, text
+        assert box.y0 > whole.y0 - 1, text
+        assert box.x1 < whole.x1 + 1, text
+        assert box.y1 < whole.y1 + 1, text
+    for (text, one), (other, two) in itertools.combinations(texts, 2):
+        common = min(one.x1, two.x1) - max(one.x0, two.x0), min(one.y1, two.y1) - max(one.y0, two.y0)
+        assert min(common) < 1, (text, other)
+
+
+@pytest.mark.parametrize("kind", ["curves", "filters", "report", "features"])
+def test_a_users_own_style_and_backend_change_no_picture(results, tmp_path, kind):
+    rules = ["text.usetex: True", "lines.linewidth: 9", "axes.facecolor: red", "image.origin: lower"]
+    rules += ["axes.grid: True", "savefig.bbox: tight", "savefig.transparent: True", "savefig.dpi: 30"]
+    (tmp_path / "matplotlibrc").write_text("\n".join(rules))
+    store = Results(results).store("toys")
+    machine = store.path(store.manifest()["cells"][0]["run_id"], 0, ".npz")
+    call = {
+        "report": ["report", str(results), "toys", "-o", "page.html"],
+        "features": ["features", str(machine), "--data", "bars-and-stripes:size=2", "-o", "f"],
+    }.get(kind, ["plot", str(results), kind, "toys", "-o", "p.png", "--select", "learning_rate=0.1"])
+    written = []
+    for own in ({}, {"MATPLOTLIBRC": str(tmp_path / "matplotlibrc"), "MPLBACKEND": "nonsense"}):
+        folder = tmp_path / f"run{len(written)}"
+        folder.mkdir()
+        subprocess.run(
+            [*PYTHON, *call], cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)} | own, check=True
+        )
+        files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".png", ".html")]
+        assert files
+        written.append([path.read_bytes() for path in files])
+    assert written[0] == written[1]
+
+
+# Which trial is shown
+
+
+@pytest.mark.parametrize(
+    ("diverged", "said"),
+    [
+        ({}, "of trial 0"),
+        ({("00", 0): 20.0}, r"of trial 0, trial 1 of $\mathit{00}$"),
+        (
+            {("00", 0): 20.0, ("aa^b", 0): 20.0, ("dd^b_s", 0): 20.0, ("dd^b_s", 1): 40.0},
+            "of trial 1, trial 2 of",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["filters", "samples", "activity"])
+def test_the_caption_names_the_trial_that_is_shown(results, monkeypatch, kind, diverged, said):
+    """Of each cell the machine of the first trial that did not diverge is read, and named."""
+    summary = Store.summary
+
+    def some_diverged(store):
+        rows = summary(store)
+        places = zip(rows["offsets"].astype(str).replace("0", "00"), rows["trial"], strict=True)
+        return rows.assign(diverged=[diverged.get(place, np.nan) for place in places])
+
+    read = []
+    monkeypatch.setattr(Store, "summary", some_diverged)
+    monkeypatch.setattr(learned, "read_machine", lambda path: read.append(path) or read_machine(path))
+    some = "--select data=bars-and-stripes --select learning_rate=0.1 --number 4"
+    drawing = draw(Results(results), _part(f"{kind} toys {some}"))
+    assert said in drawing.notes[-1]
+    shown = [int(re.search(r"trial-(\d+)", path.name)[1]) for path in read]
+    expected = [
+        min({0, 1, 2} - {t for s, t in diverged if s == scheme}) for scheme in ("00", "dd^b_s", "aa^b")
+    ]
+    assert shown == expected
+    usual = max(expected, key=expected.count)
+    named = [usual] * 3
+    for trial in re.findall(r", trial (\d+) of", drawing.notes[-1]):
+        named.remove(usual)
+        named.append(int(trial))
+    assert sorted(named) == sorted(expected)
+
+
+def test_a_trial_that_diverged_is_not_drawn(results, monkeypatch):
+    summary = Store.summary
+    monkeypatch.setattr(Store, "summary", lambda store: summary(store).assign(diverged=20.0))
+    with pytest.raises(IncompleteError, match="trial 1 has diverged; leave it out"):
+        draw(Results(results), _part("filters toys --trial 1"))
+    with pytest.raises(IncompleteError, match="every trial has diverged"):
+        draw(Results(results), _part("filters toys"))

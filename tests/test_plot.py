@@ -11,6 +11,7 @@ from cbm_cli.report import plot_curves
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.curves import COLOURS, curves_drawing, curves_figure, places_of_marks
 from cbm_cli.report.panels import Page, compose
+from cbm_cli.report.series import _running_mean
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
 from cbm_cli.results import Results
 from tests.builders import cbm
@@ -119,17 +120,42 @@ def test_one_panel_per_sampler_and_rate_and_one_line_per_scheme():
     assert legend(figure) == ["$aa^{b}$", r"$\mathit{00}$"]
 
 
-def test_line_is_the_mean_and_band_the_quartiles_in_the_scale_of_the_table():
+def test_line_is_the_median_and_band_the_quartiles_in_the_scale_of_the_table():
     (axes,) = visible(curves_figure(HandMade([cell()]), "e"))
     base = np.array([rising()(update, 0) for update in UPDATES])
     (line,) = means(axes)
-    np.testing.assert_allclose(line.get_ydata(), 16 * (base + 0.25))  # mean of 0, 0.1, 0.2, 0.7
+    np.testing.assert_allclose(line.get_ydata(), 16 * (base + 0.15))  # median of 0, 0.1, 0.2, 0.7
     (band,) = axes.collections
     last = band.get_paths()[0].vertices
     last = last[last[:, 0] == 1000][:, 1]
     np.testing.assert_allclose((last.min(), last.max()), 16 * (base[-1] + np.array([0.075, 0.325])))
     (axes,) = visible(curves_figure(HandMade([cell()], scale="per-sample"), "e"))
-    np.testing.assert_allclose(means(axes)[0].get_ydata(), base + 0.25)
+    np.testing.assert_allclose(means(axes)[0].get_ydata(), base + 0.15)
+
+
+@pytest.mark.parametrize("band", [None, "quartiles", "std", "sem", "trials"])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_line_lies_within_its_band(band, seed):
+    """Trials with rare and deep falls: their mean is below their first quartile."""
+    random = np.random.default_rng(seed)
+    values = {
+        (u, t): -3 - 100 * (random.random() < 0.15) + random.random() for u in UPDATES for t in range(9)
+    }
+    results = HandMade([cell(values=lambda *place: values[place])], trials=9, scale="per-sample")
+    figure = curves_figure(results, "e", band=band, ylim=None)
+    (axes,) = visible(figure)
+    line = means(axes)[-1].get_ydata()
+    trials = np.array([[values[u, t] for t in range(9)] for u in UPDATES])
+    if band == "trials":
+        low, high = trials.min(axis=1), trials.max(axis=1)
+    else:
+        corners = axes.collections[0].get_paths()[0].vertices
+        low, high = ([f(corners[corners[:, 0] == u][:, 1]) for u in UPDATES] for f in (min, max))
+    assert (low <= line + 1e-12).all()
+    assert (line - 1e-12 <= high).all()
+    word = "median" if band in (None, "quartiles") else "mean"
+    np.testing.assert_allclose(line, getattr(np, word)(trials, axis=1))
+    assert f"line: {word} over 9 trials" in caption(figure)
 
 
 def test_upper_bound_is_a_dashed_line_within_the_axes():
@@ -344,12 +370,12 @@ def test_a_cost_is_the_default_of_its_kind_and_cut_above():
     low, high = visible(figure)[0].get_ylim()
     assert low < 0.575  # where the band ends, at the first quartile
     assert 0.725 < high < 50  # and the third; the cost starts at 100
-    assert "cut at the upper Tukey fence" in caption(figure)
+    assert "y axis cut: outliers above are not shown (more than 1.5 interquartile" in caption(figure)
 
 
 def test_trials_that_stopped_early_keep_their_last_value():
     results = HandMade([cell(values=lambda update, trial: update * (trial + 1))], lengths={0: 11, 3: 6})
-    figure = curves_figure(results, "e")
+    figure = curves_figure(results, "e", band="std")
     (line,) = means(visible(figure)[0])
     assert line.get_ydata()[-1] == pytest.approx(16 * (500 + 2000 + 3000 + 4 * 250) / 4)
     assert "2 stopped before the others, held at the last value" in caption(figure)
@@ -446,10 +472,61 @@ def test_a_trial_alone_has_its_own_values():
 
 def test_smooth_is_a_centered_running_mean():
     results = HandMade([cell(values=lambda update, trial: (update / 50) ** 2)], scale="per-sample")
-    (line,) = means(visible(curves_figure(results, "e", smooth=3))[0])
+    figure = curves_figure(results, "e", smooth=150)
+    (line,) = means(visible(figure)[0])
     squares = np.arange(21.0) ** 2
     assert line.get_ydata()[5] == pytest.approx(squares[4:7].mean())
-    assert line.get_ydata()[0] == pytest.approx(squares[:2].mean())
+    assert line.get_ydata()[0] == pytest.approx((25 * squares[0] + 50 * squares[1]) / 75)
+    assert "running mean over 150 updates" in caption(figure)
+    (line,) = means(visible(curves_figure(results, "e", smooth=50))[0])  # no wider than between evaluations
+    np.testing.assert_allclose(line.get_ydata(), squares)
+
+
+@pytest.mark.parametrize("width", [40, 151, 600])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_update_weighs_alike_in_a_running_mean(width, seed):
+    """Rows stand dense in a window; each update between rows has the value of the nearest row."""
+    random = np.random.default_rng(seed)
+    x = np.unique(np.concatenate([np.arange(0, 1001, 50), np.arange(400, 500)]))
+    rows = pd.Series(random.normal(size=len(x)), index=x)
+    fine = np.arange(0, 1000, 0.01) + 0.005
+    steps = rows.to_numpy()[np.abs(fine[:, None] - x).argmin(axis=1)]
+    found = _running_mean(rows, width)
+    for update in (0, 50, 300, 399, 430, 470, 550, 1000):
+        if update in rows:
+            expected = steps[np.abs(fine - update) < width / 2].mean()
+            assert found[update] == pytest.approx(expected, abs=1e-3)
+    gap = rows.copy()
+    gap[450] = nan
+    assert _running_mean(gap, width).isna().sum() == 1
+
+
+def test_a_dense_window_adds_no_spike_to_a_running_mean():
+    noisy = {u: 1.0 if u % 50 == 25 else 0.0 for u in range(1001)}
+    dense = pd.Series(noisy)[lambda it: (it.index % 50 == 0) | it.index.to_series().between(400, 500)]
+    sparse = dense[dense.index % 50 == 0]
+    assert _running_mean(sparse, 500).max() == 0
+    assert _running_mean(dense, 500).max() < 0.01  # by rows it would be up to a fiftieth, of fewer rows more
+
+
+@pytest.mark.parametrize(
+    ("units", "x", "name"),
+    [
+        ([{"epochs": 4, "updates": None}], None, "epochs"),
+        ([{"epochs": None, "updates": 400}], None, "updates"),
+        ([{"epochs": 4, "updates": None}], "updates", "updates"),
+        ([{"epochs": 4, "updates": None}, {"epochs": None, "updates": 9}], None, "updates"),
+        ([{}], None, "updates"),
+    ],
+)
+def test_the_x_axis_counts_as_the_grid(units, x, name):
+    cells = [cell(scheme, **one) for scheme, one in zip(("00", "dd^b"), units, strict=False)]
+    results = HandMade(cells)
+    curve = results.curve
+    results.curve = lambda *place: curve(*place).assign(epoch=UPDATES / 100)
+    (axes,) = visible(curves_figure(results, "e", x=x))
+    assert axes.get_xlabel() == name
+    assert means(axes)[0].get_xdata()[-1] == {"epochs": 10, "updates": 1000}[name]
 
 
 @pytest.mark.parametrize(("x", "last"), [("epochs", 1000), ("seconds", 8.0), ("gradient-steps", 1005)])

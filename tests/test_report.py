@@ -1,13 +1,17 @@
 """The page of results: its numbers, what it says of troubles, and its use in a browser."""
 
+import base64
+import io
 import json
 import re
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from markupsafe import escape
+from matplotlib.image import imread
 
 from cbm_cli.report.curves import MARKS
 from cbm_cli.results import Results
@@ -98,8 +102,8 @@ def test_values_of_the_table_tell_what_they_rest_on(made, html):
         assert cell["best"] or f"p = {cell['p_value']:.2g}" in title
 
 
-def test_curves_are_the_means_of_the_trials(made, html):
-    """The paths of a panel, read back by its ticks, against the means of the files."""
+def test_curves_are_the_medians_of_the_trials(made, html):
+    """The paths of a panel, read back by its ticks, against the medians of the files."""
     panel = re.search(r'<figure class="panel.*?</figure>', html, re.S)[0]
     ticks = re.findall(r'd="M0 (\d+)H\d+"/><text [^>]*>([^<]+)<', panel)
     places, values = np.array(ticks, dtype=float).T
@@ -109,11 +113,11 @@ def test_curves_are_the_means_of_the_trials(made, html):
     for cell, (x, y, steps) in zip(store.manifest()["cells"][::4], paths, strict=True):
         dx, dy = np.array(steps.split(), dtype=float).reshape(-1, 2).T
         curves = [store.curve(cell["run_id"], trial) for trial in range(6)]
-        mean = 8 * np.mean([curve["train_log_likelihood"] for curve in curves], axis=0)
+        median = 8 * np.median([curve["train_log_likelihood"] for curve in curves], axis=0)
         drawn = start + slope * (float(y) + np.concatenate([[0], np.cumsum(dy)]))
         at = np.concatenate([[0], np.cumsum(dx)]) + float(x)
         assert 150 < len(at) <= 200
-        expected = np.interp(at / at[-1] * 600, curves[0]["update"], mean)
+        expected = np.interp(at / at[-1] * 600, curves[0]["update"], median)
         assert drawn == pytest.approx(expected, abs=abs(slope) * 8)
     marked = re.findall(r'class="item (full|hollow)" [^>]* d="([^"]+)"', panel)
     assert [kind for kind, _ in marked] == ["full", "hollow"]  # 00 and dd^b_s
@@ -122,6 +126,47 @@ def test_curves_are_the_means_of_the_trials(made, html):
         centres = [[*map(int, centre)] for centre in re.findall(r"M(-?\d+) (-?\d+)m", marks)]
         assert len(centres) == MARKS
         assert all(centre in line for centre in centres)
+
+
+def test_a_page_of_own_results_has_nothing_of_the_paper(made, tmp_path):
+    said = cbm("report", made, "-o", tmp_path / "page.html").stderr
+    size = (tmp_path / "page.html").stat().st_size
+    assert said.endswith(f"page.html ({size / 1e3:,.0f} kB)\n")
+    body = re.sub(r"<(style|script)>.*?</\1>", "", (tmp_path / "page.html").read_text("utf-8"), flags=re.S)
+    assert not re.search(r"paper|published|finding|scoreboard", body, re.I)
+
+
+def test_curves_say_what_line_and_band_are(html):
+    assert "Log-likelihood (total) over updates. Line: median over trials; band: quartiles." in html.replace(
+        "Train log", "Log"
+    )
+
+
+def test_filters_are_of_the_machine_with_the_best_final_value(made, html):
+    store = Results(made).store("bars")
+    rows = store.summary().merge(pd.DataFrame(store.manifest()["cells"])[["run_id"]], on="run_id")
+    shown = re.findall(r'<img src="data:image/png;base64,([^"]+)"[^>]*><figcaption>([^<]+)<', html)
+    for scheme, (image, caption) in zip(("00", "dd^b_s"), shown, strict=False):
+        own = rows[rows["offsets"].astype(str).replace("0", "00") == scheme]
+        best = own.loc[own["train_log_likelihood_final"].idxmax()]
+        assert caption.endswith(f"trial {best['trial']}")
+        with np.load(store.path(best["run_id"], int(best["trial"]), ".npz")) as machine:
+            weights = machine["weights_0"]
+        tile = imread(io.BytesIO(base64.b64decode(image)), format="png")[..., 0]
+        first = 0.5 + 0.5 * weights[:, 0] / np.abs(weights[:, 0]).max()
+        np.testing.assert_allclose(tile[1:3, 1:3].ravel(), first, atol=0.01)
+
+
+def test_hovering_tells_the_quartiles_of_the_final_values(made, html):
+    rows = Results(made).store("bars").summary()
+    titles = re.findall(r"<title>[^<]*quartiles of the final values: ([^<]+)</title>", html)
+    cells = [cell["run_id"] for cell in Results(made).store("bars").manifest()["cells"]]
+    expected = {
+        ", ".join(f"{value:.5g}" for value in 8 * its.quantile([0.25, 0.5, 0.75]))
+        for run_id, its in rows.groupby("run_id")["train_log_likelihood_final"]
+        if run_id in cells
+    }
+    assert expected <= {*titles}
 
 
 def test_findings_on_the_experiments_of_the_page_are_listed_and_others_counted(made, tmp_path, monkeypatch):

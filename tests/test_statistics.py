@@ -100,15 +100,32 @@ def test_pairs_are_matched_by_trial_number_not_by_position():
     assert (found.n_pairs, found.p_value, found.effect_size) == (6, 2 / 2**6, 1.0)
 
 
-@pytest.mark.parametrize(("n", "m"), [(3, 4), (6, 5), (7, 7)])
-def test_rank_sum_is_all_relabellings(n, m):
-    rng = np.random.default_rng(n)
+@pytest.mark.parametrize(("n", "m"), [(1, 6), (3, 4), (6, 5), (6, 6), (4, 8)])
+@pytest.mark.parametrize("levels", [None, 2, 5])  # of few levels: with ties
+@pytest.mark.parametrize("seed", range(5))
+def test_rank_sum_is_all_relabellings(n, m, levels, seed):
+    rng = np.random.default_rng(seed)
     x, y = rng.normal(0.7, 1, n), rng.normal(0, 1, m)
+    if levels:
+        x, y = (np.clip(np.round(levels * side), 0, levels - 1) for side in (x, y))
     found = rank_sum(sample(*x), sample(*y))
     assert found.p_value == pytest.approx(exact_rank_sum(list(x), list(y)), rel=1e-12)
-    higher = sum(a > b for a in x for b in y)
-    assert found.effect_size == pytest.approx((higher - (n * m - higher)) / (n * m))
+    pairs = [np.sign(a - b) for a in x for b in y]
+    assert found.effect_size == pytest.approx(np.mean(pairs))
     assert found.n_pairs == min(n, m)
+
+
+@pytest.mark.parametrize(("n", "m"), [(25, 25), (10, 40), (26, 25), (3, 200)])
+def test_rank_sum_is_scipys(n, m):
+    rng = np.random.default_rng(n)
+    x, y = rng.normal(0.4, 1, n), rng.normal(0, 1, m)
+    expected = stats.mannwhitneyu(x, y, method="exact" if n + m <= EXACT else "asymptotic")
+    assert rank_sum(sample(*x), sample(*y)).p_value == pytest.approx(expected.pvalue)
+
+
+def test_rank_sum_with_ties_is_exact():
+    found = rank_sum(sample(3, 3, 4, 2, 4, 4), sample(3, 3, 0, 1, 3, 0))
+    assert found.p_value == pytest.approx(40 / 924)  # divisions of twelve trials, counted out
 
 
 def test_diverged_trials_rank_below_everything_finite():
@@ -183,6 +200,29 @@ def test_holm_can_make_a_cell_bold_again():
     ]
     assert [one.bold for one in held] == [True, True, True]
     assert (held[1].against_best.p_value, held[1].against_best.smallest_p) == (8 / 2**8, 4 / 2**8)
+
+
+@pytest.mark.parametrize("test", ["signed-rank", "rank-sum"])
+@pytest.mark.parametrize("better", [1, -1])
+def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(test, better):
+    steady = np.arange(25) / 100
+    lucky = steady + 1
+    lucky[7] = -1000
+    far = steady - 50
+    disputed, best, last = mark_row(
+        [cell(*better * lucky), cell(*better * steady), cell(*better * far)], Marking(better, test)
+    )
+    assert (best.best, best.bold, best.disputed, best.better_by_test) == (True, True, True, False)
+    assert (disputed.best, disputed.bold, disputed.disputed, disputed.better_by_test) == (
+        False,
+        True,
+        False,
+        True,
+    )
+    assert (last.bold, last.disputed, last.better_by_test) == (False, False, False)
+    assert disputed.against_best.p_value < 1e-4
+    few = mark_row([cell(*lucky[5:10]), cell(*steady[5:10])], Marking())
+    assert not any(one.disputed or one.better_by_test for one in few)  # five pairs show nothing
 
 
 def test_marks_of_costs_are_those_of_the_same_values_turned_around():

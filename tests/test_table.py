@@ -1,5 +1,6 @@
 """Tables: their contents, the whole text in every format, and the command."""
 
+import io
 import json
 import re
 import shutil
@@ -158,14 +159,14 @@ HTML = f"""\
 
 CSV = """\
 data,sampler,learning_rate,offsets,n,n_planned,mean,std,final_mean,max_update,\
-p_value,effect_size,n_pairs,best,bold,underlined,diverged
-shifting-bar,PT_10,0.1,dd^l_s,6,6,-52.5,1.870828693,-90,175,,,,True,True,False,0
-shifting-bar,PT_10,0.1,00,6,6,-57,3.741657387,-90,175,0.03125,1,6,False,False,False,0
-shifting-bar,CD-1,0.05,dd^l_s,6,6,-52.5,1.870828693,-90,175,,,,True,True,False,0
-shifting-bar,CD-1,0.05,00,6,6,-52.5,1.870828693,-90,175,1,0,6,False,True,False,0
-mnist,PT_10,0.1,dd^l_s,6,6,-52,1.58113883,-90,175,,,,False,False,False,1
-mnist,PT_10,0.1,00,3,6,-54,2,-90,100,,,,True,False,True,0
-mnist,CD-1,0.1,dd^l_s,0,6,,,,,,,,False,False,False,0
+p_value,effect_size,n_pairs,best,bold,underlined,better_by_test,diverged
+shifting-bar,PT_10,0.1,dd^l_s,6,6,-52.5,1.870828693,-90,175,,,,True,True,False,False,0
+shifting-bar,PT_10,0.1,00,6,6,-57,3.741657387,-90,175,0.03125,1,6,False,False,False,False,0
+shifting-bar,CD-1,0.05,dd^l_s,6,6,-52.5,1.870828693,-90,175,,,,True,True,False,False,0
+shifting-bar,CD-1,0.05,00,6,6,-52.5,1.870828693,-90,175,1,0,6,False,True,False,False,0
+mnist,PT_10,0.1,dd^l_s,6,6,-52,1.58113883,-90,175,,,,False,False,False,False,1
+mnist,PT_10,0.1,00,3,6,-54,2,-90,100,,,,True,False,True,False,0
+mnist,CD-1,0.1,dd^l_s,0,6,,,,,,,,False,False,False,False,0
 """
 
 
@@ -225,6 +226,17 @@ def test_latex_says_when_it_is_wider_than_the_page():
     latex = shown(build(FOUR), "latex")
     (most,) = re.findall(r"% about \d+ pt wide.*: --split (\d) ", latex)
     assert "% about" not in shown(build(FOUR), "latex", split=int(most))
+    assert "% about" in shown(build(FOUR), "latex", split=int(most) + 1)
+
+
+@pytest.mark.parametrize("number", range(3, 14))
+def test_the_parts_that_latex_advises_fit(number):
+    letters = ["00", "d0", "aa^b", "dd^b_s", "mm^b", "d0_s", "0m", "dm^l_s", "md", "hh", "aa", "dd", "mm^l_s"]
+    table = build([(planned(offsets=o, hidden=i), UP) for i, o in enumerate(letters[:number])])
+    for advice in table.document().too_wide():
+        most = int(re.search(r"--split (\d+) ", advice)[1])
+        assert not table.document(most).too_wide()
+        assert most == number - 1 or table.document(most + 1).too_wide()
 
 
 def test_latex_is_balanced_and_every_line_has_all_columns(small):
@@ -325,7 +337,7 @@ def test_settings_that_vary_within_a_cell():
         CbmError, match=r"shifting-bar, PT_10, 0.1, 00 would mix .* model_hidden; name it in --rows"
     ):
         build(runs, axes={"rows": ["sampler", "learning_rate"]})
-    assert "shifting-bar, model hidden 8" in shown(build(runs, axes={"groups": ["data", "model_hidden"]}))
+    assert "shifting-bar, hidden units 8" in shown(build(runs, axes={"groups": ["data", "model_hidden"]}))
     cells = [
         planned(offsets=o, init=i, pretraining_epochs=p, model_hidden=h)
         for p in (0, 200)
@@ -532,6 +544,62 @@ def test_likelihoods_above_zero_are_counted():
     assert "above 0" not in " ".join(build([(cell, UP), (other, DOWN)]).notes())
 
 
+@pytest.mark.parametrize(
+    ("methods", "metric", "advice"),
+    [
+        (["exact", "exact"], None, False),
+        (["ais", "exact"], None, True),
+        (["ais", "ais"], "train_log_likelihood_exact", False),
+        (["exact", "exact"], "train_log_likelihood_ais", True),
+    ],
+)
+def test_only_estimates_get_advice_on_temperatures(methods, metric, advice):
+    frame, runs = with_column(
+        evaluate_method=lambda cell, trial: methods[cell],
+        train_log_likelihood_exact=lambda cell, trial: 0.5,
+        train_log_likelihood_ais=lambda cell, trial: 0.5,
+    )
+    frame["train_log_likelihood_max"] = 0.5
+    (said,) = (note for note in build(runs, frame=frame, metric=metric).notes() if "above 0" in note)
+    assert said.startswith("12 trials above 0, which no log-likelihood is")
+    assert ("temperatures" in said) == advice
+
+
+STEADY = [-5 - i / 100 for i in range(25)]
+LUCKY = [value + 1 if i != 7 else -1000.0 for i, value in enumerate(STEADY)]  # one disaster
+
+
+def test_a_row_says_where_mean_and_test_disagree():
+    table = build([(planned(), LUCKY), (planned(offsets="dd^b"), STEADY)], trials=25)
+    said = "In 1 row mean and test disagree: [better by test] marks cells that are significantly better"
+    assert sum(note.startswith(said) for note in table.notes()) == 1
+    lucky, steady = "[better by test]", "[best by mean]"
+    for format in ("text", "markdown", "latex", "html"):
+        text = shown(table, format)
+        assert text.index(lucky) < text.index(steady)
+        (line,) = (line for line in text.splitlines() if steady in line and lucky in line)
+        assert line.count({"text": "*", "markdown": "**", "latex": "mathbf", "html": "<strong>"}[format]) >= 2
+    records = pd.read_csv(io.StringIO(shown(table, "csv")))
+    assert records["better_by_test"].tolist() == [True, False]
+    assert records["best"].tolist() == [False, True]
+    assert records["p_value"][0] < 1e-4
+    agreed = build([(planned(), UP), (planned(offsets="dd^b"), DOWN)])
+    assert "disagree" not in " ".join(agreed.notes())
+    assert not any(cell.better_by_test for cell in agreed.cells)
+
+
+def test_settings_are_words_in_every_format():
+    cells = [planned(offsets=o, pretraining_epochs=e) for o in OFFSETS for e in (0, 200)]
+    axes = {"rows": ["sampler", "learning_rate", "pretraining_epochs"], "columns": ["offsets", "hidden"]}
+    table = build([(cell, UP) for cell in cells], axes=axes)
+    for format, corner in (("text", "η"), ("markdown", "η"), ("latex", "$\\eta$"), ("html", "η")):
+        text = shown(table, format)
+        assert f"Algorithm-{corner}-pretraining epochs" in text
+        assert "hidden units 4" in text
+        assert "_epochs" not in text.replace("\\", "")
+        assert "model" not in text
+
+
 def test_results_of_cbm_evaluate_are_of_the_final_machine():
     frame, runs = with_column(train_log_likelihood_ais=lambda cell, trial: -5 - trial / 10)
     table = build(runs, frame=frame, metric="train_log_likelihood_ais")
@@ -631,7 +699,7 @@ def results(tmp_path_factory):
     ("words", "code", "shown_words"),
     [
         ("--columns sliding_factor --rows offsets,sampler", 0, "sliding factor visible 0.01"),
-        ("--columns hidden --rows offsets,sampler --digits 0", 0, "model hidden 3"),
+        ("--columns hidden --rows offsets,sampler --digits 0", 0, "hidden units 3"),
         ("--split 1 -f latex", 0, r"\label{tab:bars-2}"),
         ("--split groups -f markdown", 0, "ddᵇₛ"),
         ("--split 0", 2, "--split 0: write"),

@@ -99,7 +99,11 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 @click.option("--panels", metavar="SETTINGS", callback=_names, help="Settings that make the panels.")
 @click.option("--columns", metavar="SETTINGS", callback=_names, help="Settings that make the lines.")
 @click.option("--rows", metavar="SETTINGS", callback=_names, help="Settings down a heat map.")
-@_choice("--x", ["updates", "epochs", "seconds", "gradient-steps"], "The x axis.", "updates")
+@_choice(
+    "--x",
+    ["updates", "epochs", "seconds", "gradient-steps"],
+    "The x axis; default: epochs where the grid says epochs, else updates.",
+)
 @click.option("--xlog", is_flag=True, help="Logarithmic x axis.")
 @click.option("--xlim", metavar="LOW:HIGH", callback=_limits, help="Ends of the x axis.")
 @click.option(
@@ -108,12 +112,10 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 @_choice(
     "--band",
     ["quartiles", "std", "sem", "trials", "none"],
-    "Spread over trials; default: quartiles, for records std.",
+    "Spread over trials, around the median (quartiles) or the mean; default: quartiles, for records std.",
 )
 @click.option("--trial", type=click.IntRange(0), help="Draw this trial alone.")
-@click.option(
-    "--smooth", type=click.IntRange(1), default=1, metavar="N", help="Running mean over N evaluations."
-)
+@click.option("--smooth", type=click.IntRange(1), default=1, metavar="N", help="Running mean over N updates.")
 @_choice("--statistic", ["max", "final"], "Value of a trial in heatmap and critical-difference.", "max")
 @click.option("--layer", type=click.IntRange(1), help="Hidden layer of filters and activity.")
 @click.option(
@@ -129,7 +131,7 @@ def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
 
     \b
     KIND is one of:
-      curves               means over trials against updates, with a band
+      curves               learning curves: median or mean over trials, with a band
       finals               maximum and final value of each trial
       norms offsets angles what was recorded
       filters activity samples   what machines have learned

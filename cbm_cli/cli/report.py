@@ -29,4 +29,4 @@ def report(results: Path, experiments: tuple[str, ...], output: Path) -> None:
 
     for warning in write_report(Results(results), experiments, output):
         note(f"warning: {warning}")
-    note(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

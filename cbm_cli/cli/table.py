@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import print_document, results_argument
+from cbm_cli.cli.common import note, print_document, results_argument
 from cbm_cli.errors import CbmError
 from cbm_cli.text import FORMATS
 
@@ -117,4 +117,7 @@ def print_table(
     table = build_table(
         store.summary(), store.manifest(), curve=lambda _, *trial: store.curve(*trial), **choices
     )
-    print_document(table.document(split), format_)
+    document = table.document(split)
+    print_document(document, format_)
+    for advice in document.too_wide() if format_ == "latex" else ():
+        note(f"{experiment}: {advice}")

@@ -28,13 +28,13 @@ class Options:
     panels: Sequence[str] | None = None  # settings that make the panels
     columns: Sequence[str] | None = None  # settings that make the lines, or across a heat map
     rows: Sequence[str] | None = None  # settings down a heat map
-    x: str = "updates"  # or epochs, seconds, gradient-steps
+    x: str | None = None  # updates, epochs, seconds, gradient-steps; default: as the grid counts
     xlog: bool = False
     xlim: Limits = (None, None)
     ylim: Limits | None = (None, None)  # None: never cut
     band: str | None = None  # quartiles, std, sem, trials, none
     trial: int | None = None
-    smooth: int = 1  # evaluations in a running mean
+    smooth: int = 1  # updates in a running mean
     statistic: str = "max"  # or final: of a trial, where a picture shows one value of each
     title: str = ""  # of a single panel
     layer: int | None = None  # hidden layer, from 1; default: the last

@@ -1,6 +1,7 @@
-"""Mean learning curves of methods, one panel per sampler, data set or other setting."""
+"""Learning curves of methods, one panel per sampler, data set or other setting."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from cbm_cli.report.chosen import Options, choose
 from cbm_cli.report.panels import Drawing, Page, Panel, compose
-from cbm_cli.report.series import Curve, Curves, read_curves
+from cbm_cli.report.series import Curve, Curves, band_of, read_curves, x_of
 from cbm_cli.report.style import BOUND, COLOURS, Look, in_words, looks_of, named, plain_axes, write_figure
 from cbm_cli.results import Metric, Results
 from cbm_cli.statistics.layout import Key
@@ -23,15 +24,15 @@ __all__ = ["COLOURS", "curves_drawing", "curves_figure", "plot_curves"]
 MARKS = 6  # markers of a line
 _SEEN = 0.01  # share of the evaluations: learning that takes more of them is not cut
 _BANDS = {
-    "quartiles": "band: quartiles over trials",
-    "std": "band: standard deviation over trials",
-    "sem": "band: standard error of the mean",
-    "trials": "thin lines: trials",
+    "quartiles": "; band: quartiles over trials",
+    "std": "; band: standard deviation over trials",
+    "sem": "; band: standard error of the mean",
+    "trials": "; thin lines: trials",
 }
 
 
 def plot_curves(results: Results, experiment: str, path: Path, **options: object) -> None:
-    """Draw mean learning curves and write them to a PNG, PDF or SVG file; ``options`` are those of `Options`.
+    """Draw learning curves and write them to a PNG, PDF or SVG file; ``options`` are those of `Options`.
 
     Raises the errors of `choose` and `read_curves`, and CbmError for an unknown suffix.
     """
@@ -46,21 +47,24 @@ def curves_figure(results: Results, experiment: str, **options: object) -> Figur
 def curves_drawing(
     results: Results, experiments: Sequence[str], options: Options, preset: str | None = None
 ) -> Drawing:
-    """Draw mean learning curves with a band over trials.
+    """Draw learning curves with a band over trials.
 
     Lines are the schemes, or what else the table has in its columns; every other setting that varies makes
-    panels, and so does every data set. The band spans the quartiles over trials; for records, the mean ± a
-    standard deviation. So that a diverging method does not flatten the others, the y axis of all panels of a
-    data set ends at the lower Tukey fence of its mean curves (first quartile less 1.5 interquartile ranges),
-    for costs at the upper one, where this more than halves the range to show; the caption then says so.
-    Records are shown whole.
+    panels, and so does every data set. The line is the median and the band spans the quartiles over trials;
+    for records it is the mean ± a standard deviation. So that a diverging method does not flatten the others,
+    the y axis of all panels of a data set ends at the lower Tukey fence of its curves (first quartile less
+    1.5 interquartile ranges), for costs at the upper one, where this more than halves the range to show; the
+    caption then says so. Records are shown whole.
     """
-    drawn = read_curves(choose(results, experiments, options), options, preset)
+    chosen = choose(results, experiments, options)
+    drawn = read_curves(chosen, options, preset)
+    band = band_of(options, [curve.metric for curve in drawn.curves])
+    options = replace(options, band=band, x=x_of(options, chosen.cells))
     groups: dict[Key, list[Curve]] = {}
     for curve in drawn.curves:
         groups.setdefault(_group(drawn, curve), []).append(curve)
     limits = {group: y_ends(curves, options) for group, curves in groups.items()}
-    looks = looks_of(list(dict.fromkeys(curve.line for curve in drawn.curves)), drawn.lines)
+    looks = looks_of(list(dict.fromkeys(curve.key for curve in drawn.curves)), drawn.lines)
     panels = []
     for key in dict.fromkeys(curve.panel for curve in drawn.curves):
         curves = [curve for curve in drawn.curves if curve.panel == key]
@@ -102,7 +106,7 @@ class Ends(NamedTuple):
 
     low: float
     high: float
-    cut: str = ""  # the Tukey fence at which it is cut: lower, upper or none
+    cut: str = ""  # where values beyond Tukey's fence are not shown: below or above, if any
     bounded: bool = False  # the upper bound is within
     bound: float | None = None
 
@@ -112,15 +116,16 @@ def y_ends(curves: Sequence[Curve], options: Options) -> Ends:
 
     An upper bound that would take more than a third of the height is not shown.
     """
-    means = pd.concat([curve.mean for curve in curves])
-    bands = [curve.band(options.band) for curve in curves]
+    kind = band_of(options, [curve.metric for curve in curves])
+    lines, bands = ([getattr(curve, what)(kind) for curve in curves] for what in ("line", "band"))
+    values = pd.concat(lines)
     lowest, highest = (
-        min(means.min(), *(b.min() for b, _ in bands)),
-        max(means.max(), *(b.max() for _, b in bands)),
+        min(values.min(), *(b.min() for b, _ in bands)),
+        max(values.max(), *(b.max() for _, b in bands)),
     )
     sign = curves[0].metric.better
-    fence = sign * _fence(sign * means, min(sign * curve.mean.iloc[0] for curve in curves))
-    fences = {1: (fence, highest, "lower"), -1: (lowest, fence, "upper")}
+    fence = sign * _fence(sign * values, min(sign * line.iloc[0] for line in lines))
+    fences = {1: (fence, highest, "below"), -1: (lowest, fence, "above")}
     low, high, cut = fences.get(sign, (lowest, highest, ""))
     if options.ylim is None or highest - lowest <= 2 * (high - low):
         low, high, cut = lowest, highest, ""
@@ -137,12 +142,12 @@ def y_ends(curves: Sequence[Curve], options: Options) -> Ends:
     return ends
 
 
-def _fence(means: pd.Series, start: float) -> float:
+def _fence(values: pd.Series, start: float) -> float:
     """Return the lower Tukey fence where more is better; the start where learning is soon over."""
-    first, third = means.quantile([0.25, 0.75])
+    first, third = values.quantile([0.25, 0.75])
     fence = first - 1.5 * (third - first)
-    lasts = (means < (start + fence) / 2).mean() > _SEEN  # not a jump at the first evaluation
-    return min(fence, start) if lasts and first - fence < 0.1 * (means.max() - start) else fence
+    lasts = (values < (start + fence) / 2).mean() > _SEEN  # not a jump at the first evaluation
+    return min(fence, start) if lasts and first - fence < 0.1 * (values.max() - start) else fence
 
 
 def measure_of(drawn: Curves, metrics: Sequence[Metric]) -> str:
@@ -166,7 +171,7 @@ def _draw(
         end if asked is None else asked for asked, end in zip(options.xlim, (first, last), strict=True)
     )
     for place, curve in enumerate(curves):
-        look, x = looks[curve.line], curve.trials.index
+        look, line, x = looks[curve.key], curve.line(options.band), curve.trials.index
         if options.band == "trials":
             axes.plot(curve.trials, color=look["color"], linewidth=0.5, alpha=0.4)
         elif options.band != "none":
@@ -175,11 +180,11 @@ def _draw(
         # Of lines that hide each other the first are wider, and the gaps of dashes lie elsewhere.
         width = 1.2 + 0.8 * (len(curves) - place - 1) / len(curves)
         dashes = look["linestyle"] if look["linestyle"] == "-" else (3.5 * place, look["linestyle"][1])
-        axes.plot(curve.mean, color=look["color"], linestyle=dashes, linewidth=width)
+        axes.plot(line, color=look["color"], linestyle=dashes, linewidth=width)
         # Markers lie above all lines, with an edge: in grey they alone tell noisy lines apart.
         edge, size = ("white", 7) if look["markerfacecolor"] == look["color"] else (look["color"], 5)
         mark = look | {"linestyle": "", "markeredgecolor": edge, "markersize": size}
-        axes.plot(curve.mean.iloc[marks], **mark, markeredgewidth=1.0, zorder=3)
+        axes.plot(line.iloc[marks], **mark, markeredgewidth=1.0, zorder=3)
     if ends.bounded:
         axes.axhline(ends.bound, **BOUND)
     axes.set_ylim(ends.low, ends.high)
@@ -210,9 +215,8 @@ def _notes(curves: Sequence[Curve], limits: Sequence[Ends], options: Options) ->
     """Return the sentences of the caption."""
     counts = sorted({curve.trials.shape[1] for curve in curves})
     few = f"{counts[0]} to " if len(counts) > 1 else ""
-    kinds = dict.fromkeys(options.band or ("quartiles" if c.metric.better else "std") for c in curves)
-    bands = "".join(f"; {_BANDS[kind]}" for kind in kinds if kind in _BANDS)
-    notes = [f"line: mean over {few}{count(counts[-1], 'trial')}{bands}"]
+    line = "median" if options.band == "quartiles" else "mean"
+    notes = [f"line: {line} over {few}{count(counts[-1], 'trial')}{_BANDS.get(options.band, '')}"]
     if options.trial is not None:
         notes = [f"trial {options.trial} alone"]
     elif counts == [1]:
@@ -224,7 +228,7 @@ def _notes(curves: Sequence[Curve], limits: Sequence[Ends], options: Options) ->
     )
     estimates, doubtful = (sum(getattr(c, name) for c in curves) for name in ("estimates", "doubtful"))
     if options.smooth > 1:
-        notes.append(f"running mean of {options.smooth} evaluations")
+        notes.append(f"running mean over {count(options.smooth, 'update')}")
     if options.x == "seconds":
         notes.append("seconds: mean time of the trials, spread evenly over the updates")
     if diverged:
@@ -241,4 +245,5 @@ def _notes(curves: Sequence[Curve], limits: Sequence[Ends], options: Options) ->
     if bounds:
         notes.append(f"upper bound, not shown: {', '.join(sorted(bounds))}")
     cut = next((ends.cut for ends in limits if ends.cut), "")
-    return [*notes, *([f"y axis cut at the {cut} Tukey fence of the means"] if cut else [])]
+    far = f"y axis cut: outliers {cut} are not shown (more than 1.5 interquartile ranges from the quartiles)"
+    return [*notes, *([far] if cut else [])]

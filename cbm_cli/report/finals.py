@@ -15,7 +15,8 @@ from cbm_cli.report.chosen import Chosen, Options, choose
 from cbm_cli.report.panels import Drawing, Panel
 from cbm_cli.report.style import Look, in_words, looks_of, named, plain_axes
 from cbm_cli.results import Metric, Results, default_metric, measured
-from cbm_cli.statistics.layout import Key, columns_named, key_of
+from cbm_cli.statistics.layout import CellSettings, Key, columns_named, key_of
+from cbm_cli.statistics.wilcoxon import signed_rank
 from cbm_cli.text import count, did_you_mean
 
 ALPHA = 0.05
@@ -209,14 +210,28 @@ class Ranks(NamedTuple):
     methods: list[Key]
     mean: NDArray[np.float64]  # 1 is the best
     blocks: int  # data sets
-    p: float  # of the Friedman test
+    p: float  # of the Friedman test; of two methods: of the signed-rank test
     critical: float  # difference of mean ranks that the Nemenyi test finds significant
+
+    @property
+    def barred(self) -> bool:
+        """Whether differences of single methods may be tested: only where the test of all finds one."""
+        return len(self.mean) > 2 and self.p < ALPHA
+
+    @property
+    def test(self) -> str:
+        """The test of all methods, with what follows from it."""
+        name = "Friedman" if len(self.mean) > 2 else "signed-rank test"
+        if self.p >= ALPHA:
+            return f"{name} p = {self.p:.2g}: no significant difference, so no bars"
+        return f"{name} p = {self.p:.2g}"
 
 
 def ranks_of(scores: NDArray[np.float64], methods: Sequence[Key]) -> Ranks:
     """Rank methods by scores (data sets, methods), more is better: Demsar 2006, sections 3.2.2 and 3.2.3.
 
-    Ties have their mean rank; a missing score ranks last. The Friedman test corrects for ties.
+    Ties have their mean rank; a missing score ranks last. The Friedman test corrects for ties; two methods
+    are compared by the signed-rank test (section 3.1.3).
     """
     from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
@@ -224,14 +239,18 @@ def ranks_of(scores: NDArray[np.float64], methods: Sequence[Key]) -> Ranks:
     n, k = scores.shape
     ranks = rankdata(-scores, axis=1)
     differ = np.ptp(ranks, axis=1).any()
-    # From two methods the test is a sign test; scipy wants three
-    p = float(friedmanchisquare(*ranks.T).pvalue) if k > 2 and differ else math.nan
+    p = float(friedmanchisquare(*ranks.T).pvalue) if k > 2 and differ else 1.0
+    if k == 2:
+        p = signed_rank(*(dict(enumerate(column)) for column in scores.T)).p_value
     critical = studentized_range.ppf(1 - ALPHA, k, np.inf) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
     return Ranks([*methods], ranks.mean(axis=0), n, p, float(critical))
 
 
 def critical_drawing(results: Results, experiments: Sequence[str], options: Options) -> Drawing:
-    """Draw mean ranks of methods over data sets; bars join those without a significant difference."""
+    """Draw mean ranks of methods over data sets; bars join those without a significant difference.
+
+    As Demsar demands, there are bars only where the Friedman test finds any difference.
+    """
     chosen = choose(results, experiments, options)
     values, metric = read_values(chosen, options)
     if not metric.better:
@@ -240,15 +259,17 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
         )
     others = [column for column in chosen.panels if column != "data"]
     place = [chosen.panels.index(column) for column in others]
-    panels, notes = [], []
+    panels, notes, barred, sets = [], [], False, _sets(chosen.cells)
     for key in dict.fromkeys(tuple(value.panel[i] for i in place) for value in values):
         its = [value for value in values if tuple(value.panel[i] for i in place) == key]
         frame = pd.DataFrame(
-            [(v.data, v.line, metric.better * _mean(v, options)) for v in its],
+            [(sets[v.data], v.line, metric.better * _mean(v, options)) for v in its],
             columns=["data", "line", "score"],
         )
         methods = list(dict.fromkeys(frame["line"]))
-        table = frame.pivot_table("score", "data", "line", sort=False, dropna=False).reindex(columns=methods)
+        # A set and its flip are one: what is left of the mean of both without a missing score
+        scores = frame.groupby(["data", "line"], sort=False)["score"].agg(lambda its: its.mean(skipna=False))
+        table = scores.unstack().reindex(columns=methods)
         if min(table.shape) < 2:
             raise CbmError(
                 f"critical-difference: {count(len(methods), 'method')} on {count(len(table), 'data set')}; "
@@ -258,18 +279,25 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
         names = [_names(chosen.lines, line) for line in methods]
         title = (options.title,) if options.title else tuple(map(named, others, key))
         panels.append(Panel(partial(_draw_ranks, ranks, names, looks_of(methods, chosen.lines)), key, title))
-        test = f", Friedman p = {ranks.p:.2g}" if np.isfinite(ranks.p) else ""
-        notes.append(
-            f"{', '.join(map(named, others, key))}: {ranks.blocks} data sets{test}".removeprefix(": ")
-        )
+        both = " (a set and its flip count as one, by their mean)" * (len(table) < len({v.data for v in its}))
+        where = f"{', '.join(map(named, others, key))}: ".removeprefix(": ")
+        notes.append(f"{where}{ranks.blocks} data sets{both}, {ranks.test}")
+        barred |= ranks.barred
     said = f"mean rank (1 is best) by the {_statistic(options, metric)} {in_words(metric.column)}"
-    return Drawing(
-        panels, {}, [said, *notes, f"bars: differences below the Nemenyi critical difference at {ALPHA:g}"]
-    )
+    bars = [f"bars: differences below the Nemenyi critical difference at {ALPHA:g}"] * barred
+    return Drawing(panels, {}, [said, *notes, *bars])
+
+
+def _sets(cells: Sequence[CellSettings]) -> dict[str, Key]:
+    """Return what data sets are, by their title, apart from whether they are flipped."""
+    columns = dict.fromkeys(c for cell in cells for c in cell if c.startswith("data_") and c != "data_flip")
+    return {cell["data"]: key_of(cell, columns) if columns else (cell["data"],) for cell in cells}
 
 
 def groups_of(ranks: Ranks) -> list[tuple[float, float]]:
     """Return the longest stretches of mean ranks within the critical difference, as (first, last)."""
+    if not ranks.barred:
+        return []
     mean = np.sort(ranks.mean)
     ends = [mean[mean <= first + ranks.critical].max() for first in mean]
     stretches = [(a, b) for a, b in zip(mean, ends, strict=True) if b > a]
@@ -286,10 +314,10 @@ def _draw_ranks(ranks: Ranks, names: Sequence[str], looks: Mapping[Key, Look], a
         edge = 0.7 if left else k + 0.3
         look = looks[ranks.methods[method]]
         axes.plot([rank, rank, edge], [0, depth, depth], color=look["color"], linewidth=1.0)
-        axes.plot(rank, 0, **look, markersize=5, clip_on=False, zorder=3)
+        axes.plot(edge, depth, **look, markersize=5, clip_on=False, zorder=3)  # where no tie hides it
         text = f"{names[method]}  {rank:.2f}"
         axes.text(
-            edge + (-0.06 if left else 0.06),
+            edge + (-0.1 if left else 0.1),
             depth,
             text,
             ha="right" if left else "left",
@@ -299,16 +327,8 @@ def _draw_ranks(ranks: Ranks, names: Sequence[str], looks: Mapping[Key, Look], a
     for i, (first, last) in enumerate(bars):
         y = 0.5 + 0.45 * i
         axes.plot([first - 0.04, last + 0.04], [y, y], color="black", linewidth=2.5, solid_capstyle="butt")
-    width = min(ranks.critical, k - 1)
-    axes.plot([1, 1 + width], [-1.1, -1.1], color="black", linewidth=1, marker="|", markersize=6)
-    axes.text(
-        1 + width / 2,
-        -1.25,
-        f"critical difference {ranks.critical:.2f}",
-        ha="center",
-        va="bottom",
-        fontsize="small",
-    )
+    if ranks.barred:
+        _draw_critical_difference(ranks, axes)
     axes.hlines(0, 1, k, color="black", linewidth=1)
     for rank in range(1, k + 1):
         axes.vlines(rank, -0.12, 0, color="black", linewidth=1)
@@ -316,3 +336,11 @@ def _draw_ranks(ranks: Ranks, names: Sequence[str], looks: Mapping[Key, Look], a
     axes.set_xlim(0.2 - 0.25 * k, k + 0.8 + 0.25 * k)
     axes.set_ylim(base + 0.7 * half + 0.3, -2.0)
     axes.axis("off")
+
+
+def _draw_critical_difference(ranks: Ranks, axes: Axes) -> None:
+    """Draw the critical difference above the ranks, as long as it is on their axis."""
+    width = min(ranks.critical, len(ranks.mean) - 1)
+    axes.plot([1, 1 + width], [-1.1, -1.1], color="black", linewidth=1, marker="|", markersize=6)
+    text = f"critical difference {ranks.critical:.2f}"
+    axes.text(1 + width / 2, -1.25, text, ha="center", va="bottom", fontsize="small")

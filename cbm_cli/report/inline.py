@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from matplotlib.image import imsave
 from matplotlib.markers import MarkerStyle
 from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -20,9 +21,9 @@ from cbm_cli.report.curves import Ends, measure_of, places_of_marks, y_ends
 from cbm_cli.report.finals import CellValues
 from cbm_cli.report.learned import data_of, shape_of
 from cbm_cli.report.pictures import normalised, tile
-from cbm_cli.report.series import Curve, read_curves
+from cbm_cli.report.series import Curve, band_of, read_curves, x_of
 from cbm_cli.report.style import Look, looks_of
-from cbm_cli.statistics.layout import CellSettings, key_of, spelled
+from cbm_cli.statistics.layout import CellSettings, in_words, key_of, spelled
 from cbm_cli.text import text_of
 
 FILTERED = ("offsets", "sampler", "data", "learning_rate")  # settings that the page is filtered by
@@ -43,7 +44,7 @@ def words(settings: Mapping[str, Any], columns: Sequence[str]) -> str:
     """Return settings as a title: methods and data by their label, others with their name."""
     names = dict.fromkeys(("offsets", "sampler", "data"), "") | {"learning_rate": "η = "}
     return ", ".join(
-        names.get(column, f"{column.replace('_', ' ')} ") + spelled(column, settings.get(column)).unicode
+        names.get(column, f"{in_words(column)} ") + spelled(column, settings.get(column)).unicode
         for column in columns
     )
 
@@ -65,7 +66,7 @@ class Line(NamedTuple):
     look: Stroke
     marks: str
     band: str
-    mean: str
+    line: str
     finals: str  # dots
     beyond: str  # marks at the edge, for values beyond it
     title: str
@@ -75,17 +76,18 @@ def picture(chosen: Chosen, values: Sequence[CellValues], points: int) -> dict[s
     """Return the panels of a data set: curves of at most so many points, and beside them the final values."""
     drawn = read_curves(chosen, Options())
     curves = [_thinned(curve, points) for curve in drawn.curves]
+    band = band_of(Options(), [curve.metric for curve in curves])
     ends, last = y_ends(curves, Options()), max(curve.trials.index[-1] for curve in curves)
-    keys = list(dict.fromkeys(curve.line for curve in curves))
+    keys = list(dict.fromkeys(curve.key for curve in curves))
     looks = {key: _strokes(look) for key, look in looks_of(keys, drawn.lines).items()}
     cells = {(key_of(c, drawn.lines), key_of(c, drawn.panels)): c for c in chosen.cells}
     finals = {(value.line, value.panel): value.final for value in values}
     panels: dict[str, list[Line]] = {}
     for curve in curves:
-        cell = cells[curve.line, curve.panel]
-        slot, look = keys.index(curve.line), looks[curve.line]
-        marks = _marks(curve, look.marker, (slot + 0.5) / len(keys), ends, last)
-        paths = _paths(curve, finals[curve.line, curve.panel], slot, ends, last)
+        cell = cells[curve.key, curve.panel]
+        slot, look = keys.index(curve.key), looks[curve.key]
+        marks = _marks(curve.line(band), look.marker, (slot + 0.5) / len(keys), ends, last)
+        paths = _paths(curve, band, finals[curve.key, curve.panel], slot, ends, last)
         line = Line(words(cell, drawn.lines), tags(cell), look, marks, *paths)
         panels.setdefault(words(cell, drawn.panels), []).append(line)
     ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values
@@ -102,7 +104,9 @@ def picture(chosen: Chosen, values: Sequence[CellValues], points: int) -> dict[s
         "cut": ends.cut,
         "beyond": any(line.beyond for lines in panels.values() for line in lines),
         "slots": len(keys),
-        "band": "quartiles" if curves[0].metric.better else "standard deviation",
+        "line": "median" if band == "quartiles" else "mean",
+        "band": "quartiles" if band == "quartiles" else "standard deviation",
+        "x": x_of(Options(), chosen.cells),
     }
 
 
@@ -132,10 +136,10 @@ def _marker(name: str) -> str:
     return "m{} {}l".format(*points[0]) + " ".join(f"{x} {y}" for x, y in np.diff(points[:-1], axis=0)) + "z"
 
 
-def _marks(curve: Curve, marker: str, shift: float, ends: Ends, last: float) -> str:
-    """Return markers along the mean; lines with another shift have theirs elsewhere."""
-    means = curve.mean.iloc[places_of_marks(curve.trials.index.to_numpy(float), shift, log=False)]
-    places = zip(_across(means.index, last), _down(means, ends), strict=True)
+def _marks(line: pd.Series, marker: str, shift: float, ends: Ends, last: float) -> str:
+    """Return markers along a line; lines with another shift have theirs elsewhere."""
+    marked = line.iloc[places_of_marks(line.index.to_numpy(float), shift, log=False)]
+    places = zip(_across(marked.index, last), _down(marked, ends), strict=True)
     return "".join(f"M{x} {y}{marker}" for x, y in places)
 
 
@@ -149,10 +153,10 @@ def _down(y: Any, ends: Ends) -> Any:
     return np.rint(share.clip(-4, 4) * HEIGHT).astype(int)
 
 
-def _paths(curve: Curve, finals: NDArray, slot: int, ends: Ends, last: float) -> tuple[str, ...]:
-    """Return band, mean, dots, marks beyond the ends, and a title."""
+def _paths(curve: Curve, kind: str, finals: NDArray, slot: int, ends: Ends, last: float) -> tuple[str, ...]:
+    """Return band, line, dots, marks beyond the ends, and a title."""
     x = _across(curve.trials.index, last)
-    low, high = (_down(edge, ends) for edge in curve.band())
+    low, high = (_down(edge, ends) for edge in curve.band(kind))
     band = _path(np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]])) + "z"
     known, dots, beyond = finals[np.isfinite(finals)], "", ""
     spread = np.linspace(-1, 1, len(known)) if len(known) > 1 else np.zeros(1)
@@ -167,7 +171,7 @@ def _paths(curve: Curve, finals: NDArray, slot: int, ends: Ends, last: float) ->
     if known.size:
         quartiles = np.quantile(known, [0.25, 0.5, 0.75])
         title = f"quartiles of the final values: {', '.join(f'{value:.5g}' for value in quartiles)}"
-    return band, _path(x, _down(curve.mean, ends)), dots, beyond, title
+    return band, _path(x, _down(curve.line(kind), ends)), dots, beyond, title
 
 
 def _path(x: NDArray, y: NDArray) -> str:

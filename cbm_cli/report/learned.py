@@ -3,6 +3,7 @@
 This is the one module of the room that reads machines and data sets, since they are what it draws.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
@@ -172,13 +173,18 @@ def _layer(machine: Layered, options: Options) -> int:
     return options.layer or layers
 
 
-def _machine(chosen: Chosen, cell: CellSettings) -> Layered:
-    """Return the machine at the end of the first trial of a cell that did not diverge."""
+def _trial(chosen: Chosen, cell: CellSettings) -> int:
+    """Return the trial of a cell whose machine is shown: the first that did not diverge."""
     rows = chosen.trials(cell)
     alive = rows[rows["diverged"].isna()]["trial"]
     if alive.empty:
-        raise IncompleteError(f"{cell['run_id']}: every trial has diverged; leave it out with --select")
-    return read_machine(chosen.store(cell).path(cell["run_id"], int(alive.min()), ".npz"))
+        trials = "every trial" if len(rows) > 1 else f"trial {rows['trial'].iloc[0]}"
+        raise IncompleteError(f"{cell['run_id']}: {trials} has diverged; leave it out with --select")
+    return int(alive.min())
+
+
+def _machine(chosen: Chosen, cell: CellSettings) -> Layered:
+    return read_machine(chosen.store(cell).path(cell["run_id"], _trial(chosen, cell), ".npz"))
 
 
 def data_of(chosen: Chosen, cell: CellSettings, needed: bool = False) -> Dataset | None:
@@ -192,5 +198,13 @@ def data_of(chosen: Chosen, cell: CellSettings, needed: bool = False) -> Dataset
 
 
 def _which(chosen: Chosen) -> str:
-    trials = {int(chosen.trials(cell)["trial"].min()) for cell in chosen.cells}
-    return f"of trial {min(trials)}" if len(trials) == 1 else "of the first finished trial of each"
+    """Return which trials are shown: the usual one, and the cells of which it is another."""
+    columns = [*chosen.panels, *chosen.lines]
+    shown = [(_trial(chosen, cell), key_of(cell, columns)) for cell in chosen.cells]
+    (usual, _), *_ = Counter(trial for trial, _ in shown).most_common()
+    others = [
+        f"trial {trial} of {', '.join(filter(None, map(named, columns, key)))}"
+        for trial, key in shown
+        if trial != usual
+    ]
+    return ", ".join([f"of trial {usual}", *others])

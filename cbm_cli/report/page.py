@@ -20,6 +20,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Options, choose
 from cbm_cli.report.finals import read_values
 from cbm_cli.report.inline import FILTERED, HEIGHT, SLOT, WIDTH, machines, picture, tags, words
+from cbm_cli.report.style import own_style
 from cbm_cli.results import Results, Store
 from cbm_cli.results.inventory import list_runs
 from cbm_cli.results.writing import write_atomically
@@ -34,6 +35,7 @@ _ALL_POINTS = 60_000  # of a page
 _MOST_TROUBLES = 50  # cells that are listed, of each experiment
 
 
+@own_style()
 def write_report(results: Results, experiments: Sequence[str], path: Path) -> list[str]:
     """Write the page of some experiments, or of all; return warnings.
 

@@ -6,11 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
 
-from cbm_cli.report.style import WIDTHS, Look, fonts
+from cbm_cli.report.style import WIDTHS, Look, own_style
 from cbm_cli.statistics.layout import Key
 
 WIDEST = 4  # panels side by side
@@ -80,7 +83,7 @@ def joined(drawings: Sequence[Drawing]) -> Drawing:
 def compose(drawing: Drawing, page: Page) -> Figure:
     """Return the figure of a drawing: its panels in a grid, the legend and the caption."""
     points = 10.0 if page.size is None else 8.0
-    with fonts(points):
+    with own_style(points):
         panels = _in_order(drawing.panels)
         across = _across([panel.key for panel in panels], page.size)
         down = -(-len(panels) // across)
@@ -114,7 +117,49 @@ def compose(drawing: Drawing, page: Page) -> Figure:
             figure.legend(handles=beside, loc="outside right center", frameon=False)
         if legend["handles"] or legend["title"]:
             _add_legend(figure, legend)
+        _fit_texts(figure, across)
     return figure
+
+
+def _fit_texts(figure: Figure, across: int) -> None:
+    """Break names and titles that are longer than their axes, or make them smaller."""
+    for _ in range(3):  # a text of more lines takes room from others
+        figure.draw_without_rendering()
+        wide, changed = figure.bbox.width / across, False
+        for axes in filter(Axes.get_visible, figure.axes):
+            box = axes.get_window_extent()
+            changed |= _fit(axes.title, wide) | _fit(axes.xaxis.label, min(wide, 1.1 * box.width))
+            changed |= _fit(axes.yaxis.label, box.height, upright=True)
+            changed |= _thin(axes.xaxis, "width", box.width) | _thin(axes.yaxis, "height", box.height)
+        if not changed:
+            return
+
+
+def _fit(text: Text, room: float, upright: bool = False) -> bool:
+    """Fit a text into so many pixels; return whether it was too long."""
+
+    def length() -> float:
+        box = text.get_window_extent()
+        return box.height if upright else box.width
+
+    if not text.get_text() or length() <= room:
+        return False
+    words = text.get_text()
+    if words.count("\n") == 0:
+        text.set_text(textwrap.fill(words, max(int(len(words) * room / length()), 8), break_long_words=False))
+    if length() > room:
+        text.set_fontsize(text.get_fontsize() * room / length())
+    return True
+
+
+def _thin(axis: Axis, side: str, length: float) -> bool:
+    """Have fewer numbers along an axis of so many pixels where they run into each other."""
+    labels, locator = [label for label in axis.get_ticklabels() if label.get_text()], axis.get_major_locator()
+    needed = sum(getattr(label.get_window_extent(), side) for label in labels)
+    if needed < 0.8 * length or not isinstance(locator, MaxNLocator):
+        return False
+    locator.set_params(nbins=max(1, len(labels) // 2))
+    return True
 
 
 def _name_axes(grid: Sequence[Axes], panels: Sequence[Panel], across: int) -> None:

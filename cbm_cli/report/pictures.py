@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError
-from cbm_cli.report.style import METADATA, OTHER_COLOURS, plain_axes
+from cbm_cli.report.style import METADATA, OTHER_COLOURS, own_style, plain_axes
 from cbm_cli.results.writing import write_atomically
 
 MOST = 2_500  # pictures of a tile
@@ -37,6 +37,7 @@ def parse_shape(text: str | None, width: int) -> tuple[int, int]:
     return height, across
 
 
+@own_style()
 def write_tile(path: Path, rows: NDArray, shape: tuple[int, int], by_columns: bool = False) -> None:
     """Write rows (n, H * W) of values from 0, black, to 1, white, as a PNG: the first 2,500 of them.
 
@@ -80,6 +81,7 @@ def normalised(rows: NDArray) -> NDArray:
     return 0.5 + 0.5 * np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
 
 
+@own_style()
 def write_activity_curves(path: Path, means: Sequence[NDArray], balanced: tuple[float, float] | None) -> None:
     """Draw the mean activity of each layer's units, in decreasing order, as a PNG (the paper's Fig. 16).
 

@@ -1,7 +1,7 @@
 """The content of learning curves: the trials of each method, by line and panel."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Options
 from cbm_cli.results import Metric, default_metric, fewest_effective, measured
 from cbm_cli.statistics.layout import CellSettings, Key, key_of
+from cbm_cli.text import text_of
 
 NORMS = r"(weight|visible_bias|hidden_bias)(_row|_column)?_norm"
 PRESETS = {"norms": NORMS, "offsets": r"lam_\d+|(visible|hidden)_offset_error", "angles": r"angle_.*"}
@@ -28,7 +29,7 @@ _TIMES = ("update", "epoch")
 class Curve:
     """One method in one panel."""
 
-    line: Key  # values of the columns that tell lines apart
+    key: Key  # values of the columns that tell lines apart
     panel: Key
     data: str  # title of the data set
     metric: Metric
@@ -48,13 +49,12 @@ class Curve:
         """Mean over the trials that are finite."""
         return self.trials.mean(axis=1)
 
-    def band(self, kind: str | None = None) -> tuple[pd.Series, pd.Series]:
-        """Return the ends of a band over the trials.
+    def line(self, kind: str) -> pd.Series:
+        """Return what lies within a band: the median between quartiles, else the mean."""
+        return self.trials.median(axis=1) if kind == "quartiles" else self.mean
 
-        The default is the quartiles, since one trial that diverges would stretch a standard deviation beyond
-        the picture; for records the standard deviation.
-        """
-        kind = kind or ("quartiles" if self.metric.better else "std")
+    def band(self, kind: str) -> tuple[pd.Series, pd.Series]:
+        """Return the ends of a band over the trials."""
         if kind == "quartiles":
             return self.trials.quantile(0.25, axis=1), self.trials.quantile(0.75, axis=1)
         if kind == "trials":
@@ -137,7 +137,7 @@ def _curves(
     if any(metric.column not in frames[0][0] for metric in metrics):
         for pair, trial in zip(frames, rows["trial"], strict=True):
             pair.append(store.records(run_id, trial))
-    place = _place(cell, rows, [curve for curve, *_ in frames], options.x)
+    place = _place(cell, rows, [curve for curve, *_ in frames], x_of(options, chosen.cells))
     effective = [curve["effective_sample_size"] for curve, *_ in frames if "effective_sample_size" in curve]
     unjudged = len(effective) < len(frames) and rows["evaluate_method"].iloc[0] == "ais"
     few = [one < fewest_effective(rows["evaluate_runs"].iloc[0]) for one in effective]
@@ -199,9 +199,39 @@ def _held(known: Sequence[_Known], options: Options) -> pd.DataFrame:
     lost = np.array([one.diverged for one in known])
     gaps = int((trials.isna().any().to_numpy() & ~lost).sum())
     if options.smooth > 1:
-        trials = trials.rolling(options.smooth, center=True, min_periods=1).mean().where(trials.notna())
+        trials = trials.apply(_running_mean, width=options.smooth)
     trials.attrs |= {"gaps": gaps, "last": updates[-1]}
     return trials
+
+
+def _running_mean(values: pd.Series, width: float) -> pd.Series:
+    """Return means over ``width`` updates around each row, in which every update weighs alike.
+
+    An update between rows has the value of the nearest one. So rows that stand close together, as in the
+    window of a recorder, weigh no more than others.
+    """
+    known = values.dropna()
+    x = known.index.to_numpy(float)
+    if len(x) < 2:
+        return values
+    edges = np.concatenate([x[:1], (x[1:] + x[:-1]) / 2, x[-1:]])
+    sums = np.concatenate([[0.0], np.cumsum(known.to_numpy() * np.diff(edges))])
+    first, last = (x - width / 2).clip(x[0]), (x + width / 2).clip(max=x[-1])
+    totals = np.interp(last, edges, sums) - np.interp(first, edges, sums)
+    return pd.Series(totals / (last - first), known.index).reindex(values.index)
+
+
+def band_of(options: Options, metrics: Iterable[Metric]) -> str:
+    """Return the band to draw: by default quartiles, since one far trial stretches a standard deviation.
+
+    Records are shown with the standard deviation.
+    """
+    return options.band or ("quartiles" if all(metric.better for metric in metrics) else "std")
+
+
+def x_of(options: Options, cells: Sequence[CellSettings]) -> str:
+    """Return the x axis: by default what the grid counts trainings in, epochs or updates."""
+    return options.x or ("epochs" if all(text_of(cell.get("epochs")) for cell in cells) else "updates")
 
 
 def _place(

@@ -1,22 +1,25 @@
 """How every picture looks: one colour, marker and dash for each scheme, sizes, names, and the files."""
 
 import re
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from matplotlib import rc_context
+from matplotlib import rc_context, rcdefaults, rcParams
 from matplotlib.axes import Axes
+from matplotlib.axis import Tick
 from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
+from matplotlib.text import Text
 
 from cbm_cli.errors import CbmError
 from cbm_cli.results import label
 from cbm_cli.statistics.layout import Key
+from cbm_cli.statistics.layout import in_words as setting_in_words
 from cbm_cli.text import harmless
 
 # Okabe & Ito's colours and four of Paul Tol's, told apart with every common colour blindness, and markers for
@@ -95,7 +98,7 @@ def named(column: str, value: str) -> str:
         return in_words(value)
     if column == "gradient_scale_to":
         return "" if value in ("", "none") else f"norm of the {value}"
-    return f"{_NAMES.get(column, plain(column.replace('_', ' ')))} {plain(value)}".strip()
+    return f"{_NAMES.get(column, plain(setting_in_words(column)))} {plain(value)}".strip()
 
 
 def plain(text: str) -> str:
@@ -118,10 +121,16 @@ def plain_axes(axes: Axes) -> None:
     axes.tick_params(labelsize="small", color="#777777")
 
 
-def fonts(points: float) -> AbstractContextManager:
-    """Return the context to make and write figures in: sizes of texts, and text as text in files."""
-    sizes = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), points)
-    return rc_context(sizes | {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cbm"})
+@contextmanager
+def own_style(points: float = 10.0) -> Iterator[None]:
+    """Make figures in Matplotlib's own style, not the user's; their texts stay text in files."""
+    with rc_context():
+        rcdefaults()
+        rcParams.update(
+            dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), points)
+        )
+        rcParams.update({"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cbm"})
+        yield
 
 
 def check_formula(option: str, text: str) -> str:
@@ -140,11 +149,24 @@ def check_output(path: Path) -> None:
         raise CbmError(f"{path}: the suffix must be one of {', '.join(METADATA)}")
 
 
+def texts_of(figure: Figure) -> str:
+    """Return the titles, names, legends and captions of a figure, a line each."""
+    numbers = {label for tick in figure.findobj(Tick) for label in (tick.label1, tick.label2)}
+    texts = (text.get_text().strip() for text in figure.findobj(Text) if text not in numbers)
+    return "\n".join(dict.fromkeys(filter(None, texts)))
+
+
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, PDF or SVG, by the suffix; CbmError if the file cannot be written."""
+    """Write a figure as PNG, PDF or SVG, by the suffix; CbmError if the file cannot be written.
+
+    PNG and SVG say in their description what is written in the picture.
+    """
     check_output(path)
+    metadata = METADATA[path.suffix.lower()]
     try:
-        with fonts(10):
-            figure.savefig(path, dpi=160, metadata=METADATA[path.suffix.lower()])
+        with own_style():
+            if path.suffix.lower() != ".pdf":
+                metadata = metadata | {"Description": texts_of(figure)}
+            figure.savefig(path, dpi=160, metadata=metadata)
     except OSError as error:
         raise CbmError(f"{path}: cannot be written ({error.strerror})") from None

@@ -340,7 +340,8 @@ def compare(frame: pd.DataFrame, curve: CurveOf | None = None) -> Comparison:
         [*ROW, "reading"], sort=False
     )
     found = (row for _, row in rows if row["run"].notna().any())
-    lines = [line for row in found for line in _compare_row(row, frame, trials)]
+    measured: dict[tuple[str, str, str], Measured] = {}
+    lines = [line for row in found for line in _compare_row(row, frame, trials, measured)]
     if not lines:
         why = f" ({', '.join(counts)}: not the paper's)" if counts else ""
         unknown = frame[~frame["data"].isin(published["dataset"])].drop_duplicates(["model_kind", "data"])
@@ -375,9 +376,15 @@ def _with_mean_curves(frame: pd.DataFrame, runs: pd.Series, curve: CurveOf) -> p
 
 
 def _compare_row(
-    row: pd.DataFrame, frame: pd.DataFrame, trials: Mapping[str, Any]
+    row: pd.DataFrame,
+    frame: pd.DataFrame,
+    trials: Mapping[str, Any],
+    known: dict[tuple[str, str, str], Measured],
 ) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
-    """Compare one row of a published table, in one reading of its sampler, with the runs beside it."""
+    """Compare one row of a published table, in one reading of its sampler, with the runs beside it.
+
+    ``known`` keeps what was measured, for other rows.
+    """
     first = row.iloc[0]
     part = first["split"]
     if first["model"] == "auto-encoder" and part == "test" and first["dataset"] != SWAPPED:
@@ -388,7 +395,8 @@ def _compare_row(
     statistic = "max"
     if first["table"] in OF_MEAN and statistic_column(frame, Metric(metric), MAX_OF_MEAN) in frame:
         statistic = MAX_OF_MEAN
-    measured = Measured.of(frame, metric, first["log_likelihood_scale"], statistic)
+    what = metric, first["log_likelihood_scale"], statistic
+    measured = known[what] if what in known else known.setdefault(what, Measured.of(frame, *what))
     made = [measured.cell(trials[run], {"run_id": run}) if run in trials else None for run in row["run"]]
     cells = [cell if cell and not math.isnan(cell.mean) else None for cell in made]
     whole = all(cell is not None for cell in cells)

@@ -32,6 +32,11 @@ def key_of(cell: CellSettings, columns: Iterable[str]) -> Key:
     return tuple(text_of(cell.get(column)) for column in columns)
 
 
+def in_words(column: str) -> str:
+    """Return the name of a setting as a text has it: ``hidden units``, ``pretraining epochs``."""
+    return "hidden units" if column == "model_hidden" else column.replace("_", " ")
+
+
 def spelled(axis: str, value: Any) -> Label:
     """Return a setting as a label of a table."""
     if axis not in ("offsets", "sampler"):

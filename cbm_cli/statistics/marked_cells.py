@@ -31,6 +31,8 @@ class Cell:
     best: bool = False
     bold: bool = False  # best of the row, or not significantly different from it
     underlined: bool = False  # best of a row that claims no significance
+    better_by_test: bool = False  # significantly better than the best of the row, which has the better mean
+    disputed: bool = False  # best of a row that has such a cell
 
     @property
     def n(self) -> int:
@@ -153,6 +155,9 @@ def mark_row(cells: Sequence[Cell | None], marking: Marking) -> list[Cell | None
     cell in the row whether it is as good as the best: so if one comparison has too few pairs to find any
     difference, no significance is claimed in the row, and its best is underlined. A row of fewer than two
     cells with trials has no best.
+
+    A few far trials can make a mean worse whose cell is better in nearly all pairs. A cell that is so by the
+    test is bold, too, and `better_by_test`; the best by the mean is `disputed`.
     """
     better, test, alpha, correction = marking
     filled = {i: cell for i, cell in enumerate(cells) if cell is not None and cell.n}
@@ -174,9 +179,13 @@ def mark_row(cells: Sequence[Cell | None], marking: Marking) -> list[Cell | None
             for i, one in found.items()
         }
     claimed = all(one.powered(alpha) for one in found.values())
+    better = {
+        i: one.powered(alpha) and one.p_value < alpha and one.effect_size < 0 for i, one in found.items()
+    }
+    marks = {"best": True, "bold": claimed, "underlined": not claimed, "disputed": any(better.values())}
     marked = list(cells)
-    marked[best] = replace(cells[best], best=True, bold=claimed, underlined=not claimed, claimed=claimed)
+    marked[best] = replace(cells[best], claimed=claimed, **marks)
     for i, one in found.items():
-        bold = claimed and one.p_value >= alpha
-        marked[i] = replace(cells[i], against_best=one, bold=bold, claimed=claimed)
+        bold = claimed and (one.p_value >= alpha or better[i])
+        marked[i] = replace(cells[i], against_best=one, bold=bold, claimed=claimed, better_by_test=better[i])
     return marked

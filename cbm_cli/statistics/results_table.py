@@ -17,6 +17,7 @@ from cbm_cli.statistics.layout import (
     Key,
     TableLayout,
     columns_named,
+    in_words,
     key_of,
     spelled,
     telling_apart,
@@ -57,6 +58,7 @@ class ResultsTable:
     statistic: str
     marking: Marking
     left_out: int = 0  # trials of runs that the experiment no longer asks for
+    estimated: bool = False  # by AIS or RAISE, not exact
     evaluated: bool = False  # the metric is of the final machine, by cbm evaluate
     doubtful: int = 0  # trials whose last estimate of log Z rests on few runs of AIS
     digits: int | None = None
@@ -74,7 +76,7 @@ class ResultsTable:
     def document(self, split: int | str | None = None) -> Document:
         """Return the table to print, in parts of at most ``split`` columns, or by ``groups``."""
         axes, formats, notes = self.layout, self._formats(), self.notes()
-        corner = Label.join([CORNERS.get(axis, Label.of(axis)) for axis in axes.rows], "-")
+        corner = Label.join([CORNERS.get(axis, Label.of(in_words(axis))) for axis in axes.rows], "-")
         groups = []
         for rows in self.groups:
             firsts = [next(cell.where for cell in row if cell) for row in rows]
@@ -109,7 +111,10 @@ class ResultsTable:
                 name: getattr(test, name) if tested else None
                 for name in ("p_value", "effect_size", "n_pairs")
             },
-            **{name: getattr(cell, name) for name in ("best", "bold", "underlined", "diverged")},
+            **{
+                name: getattr(cell, name)
+                for name in ("best", "bold", "underlined", "better_by_test", "diverged")
+            },
         }
 
     def _formats(self) -> tuple[str, str, str]:
@@ -143,6 +148,7 @@ class ResultsTable:
             return Value("–")
         flags = [] if cell.complete else [f"n={cell.n}/{cell.planned}"]
         flags += [f"{cell.diverged} diverged"] if cell.diverged else []
+        flags += ["best by mean"] if cell.disputed else ["better by test"] if cell.better_by_test else []
         if math.isnan(cell.mean):
             return Value("diverged" if cell.n else "–", flags=", ".join(flags))
         behind = {"final": cell.finals, "epochs": cell.epochs}.get(self.aside, np.empty(0))
@@ -155,6 +161,11 @@ class ResultsTable:
     def notes(self) -> list[str]:
         """Return the caption: what is shown, the test, and what is incomplete or diverged."""
         notes = [self._what(), " ".join(self._marks())]
+        if disputed := sum(cell.disputed for cell in self.cells):
+            notes.append(
+                f"In {count(disputed, 'row')} mean and test disagree: [better by test] marks cells that are "
+                "significantly better than the best by mean, whose means a few far trials decide."
+            )
         if missing := sum(not cell.complete for cell in self.cells):
             lack = "lacks" if missing == 1 else "lack"
             cells = count(len(self.cells), "cell")
@@ -166,10 +177,9 @@ class ResultsTable:
             )
         likelihood = Metric(self.metric).better > 0
         if likelihood and (above := sum(value > 0 for cell in self.cells for value in cell.values.values())):
-            notes.append(
-                f"{count(above, 'trial')} above 0, which no log-likelihood is: log Z is underestimated; more "
-                "evaluate.temperatures and evaluate.runs estimate it better."
-            )
+            remedy = "more evaluate.temperatures and evaluate.runs estimate it better"
+            remedy = f": log Z is underestimated; {remedy}" if self.estimated else ""
+            notes.append(f"{count(above, 'trial')} above 0, which no log-likelihood is{remedy}.")
         if likelihood and self.doubtful and not self.evaluated:
             trials = count(self.doubtful, "trial")
             notes.append(
@@ -246,7 +256,7 @@ def _heading(axes: Sequence[str], settings: CellSettings) -> Label:
     """Return the label of a group or a column; a number alone would not say what it counts."""
     parts = []
     for axis in axes:
-        name = "" if isinstance(settings[axis], str) else axis.replace("_", " ") + " "
+        name = "" if isinstance(settings[axis], str) else in_words(axis) + " "
         parts.append(Label.join([Label.of(name), spelled(axis, settings[axis])], ""))
     return Label.join(parts, ", ")
 
@@ -292,6 +302,7 @@ def build_table(
     columns, places = _arranged(cells, layout)
     values, trials = Measured.of(frame, metric, table["scale"], statistic), frame.groupby("run_id").indices
 
+    exact = metric.endswith("_exact") if evaluated else {*frame.get("evaluate_method", [])} == {"exact"}
     few = ()
     if "effective_sample_size_final" in frame:
         few = frame["effective_sample_size_final"] < frame["evaluate_runs"].map(fewest_effective)
@@ -311,6 +322,7 @@ def build_table(
         statistic=statistic,
         marking=marked,
         left_out=int((~frame["run_id"].isin([cell["run_id"] for cell in cells])).sum()),
+        estimated=not exact,
         evaluated=evaluated,
         doubtful=sum(few),
         digits=digits,

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from PIL import Image
 
 from cbm_cli.datasets.sources import SOURCES
 from cbm_cli.grid.read import read_grid
@@ -33,6 +34,7 @@ PARTS = ("train_", "valid_", "test_")  # beginnings
 NORMS = ("weight_norm_final", "visible_bias_norm_final", "hidden_bias_norm_final")
 SUBSTITUTES = {one.stand_in: name for name, one in SOURCES.items() if one.stand_in}  # and for which set
 COUNTS = {"as stated": "as_stated", "by means": "means_agree"}  # of comparisons, in findings
+EARLIER = "Drawn by an earlier version of cbm; the caption in the picture says what its lines are."
 Page = list[str]  # blocks of Markdown
 
 
@@ -185,6 +187,7 @@ class Reproduction:
             *([f"**Run in part.** {parts}."] if (parts := self.parts(names)) else []),
             *_said(texts),
             *(f"![Figure {number}, obtained]({path.name})" for path in pictures),
+            *([EARLIER] if any(is_of_earlier_version(path) for path in pictures) else []),
             *_findings(self.findings("figure", number)),
             *(f"Values: {link}." for link in elsewhere),
             *(block for name in names if name not in tables for block in self.values(name)),
@@ -288,6 +291,12 @@ class Reproduction:
             rows.append([name, ", ".join(parts.get(name, "–")), *run, self.estimates.get(name, "–")])
         header = ["Experiment", "part of", "runs", "trials of each", "kernel version", "hours spent"]
         yield _markdown([*header, "core hours of all trials"], rows)
+
+
+def is_of_earlier_version(picture: Path) -> bool:
+    """Whether a picture was drawn before pictures said in their description what is written in them."""
+    with Image.open(picture) as image:
+        return "Description" not in image.info
 
 
 def _yaml(path: Any) -> Any:
