@@ -134,3 +134,21 @@ def test_commands_of_the_site_are_all_commands(monkeypatch):
     assert "<!--" not in text
     assert {f"## cbm {name}" for name in main.commands} - {"## cbm data"} <= set(text.splitlines())
     assert "| `learning_rate` |" in text
+
+
+def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_short_name():
+    name = "cbm"  # on the index it is another project; this one is cbm-cli
+    extra, installed = rf"\b{name}\[", rf"\b(?:pip|pipx|uv|conda)\b[^\n`&;|]* ['\"]?{name}(?![\w./(-])"
+    wrong = re.compile(f"{extra}|{installed}")
+    folders = ("cbm_cli", "docs", "tests", "benchmarks")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*")] + [*ROOT.iterdir()]
+    kinds = ("", ".py", ".md", ".cfg", ".toml", ".yaml", ".yml", ".sh", ".html", ".js", ".cff", ".txt")
+    files = [path for path in files if path.is_file() and path.suffix in kinds]
+    texts = {path: path.read_text("utf-8", "replace") for path in files}
+    found = [f"{path.name}: {match[0]}" for path, text in texts.items() for match in wrong.finditer(text)]
+    assert len(texts) > 200
+    assert found == []
+    for bad in (f"pip install {name}", f"pip install -U '{name}>=1'", f"{name}[slurm]", f"uv add {name}\n"):
+        assert wrong.search(bad), bad
+    for good in ("pip install 'cbm-cli[slurm]'", f"pip install -e . && {name} run", "pip install cbm-cli"):
+        assert not wrong.search(good), good
