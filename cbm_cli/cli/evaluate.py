@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cbm_cli.execution.evaluating import Evaluated
     from cbm_cli.machines.likelihood import Method
-    from cbm_cli.results import Store
+    from cbm_cli.results import Results, Store
 
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
@@ -81,8 +81,10 @@ def evaluate(
     elif source:
         raise CbmError("--data is for machine files; trials are evaluated on their own data; remove --data")
     else:
-        with locked(Results(target).folder):
-            _evaluate_results(target, experiments, how, as_json)
+        results = Results(target)
+        names = experiments or results.require_experiments()
+        with locked(target):
+            _evaluate_results(results, names, how, as_json)
     if raised:
         note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
 
@@ -106,12 +108,11 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> di
     return answer
 
 
-def _evaluate_results(folder: Path, experiments: tuple[str, ...], how: Method, as_json: bool) -> None:
+def _evaluate_results(results: Results, names: Sequence[str], how: Method, as_json: bool) -> None:
     from cbm_cli.execution import evaluate_trials
-    from cbm_cli.results import Results
 
-    results, whole = Results(folder), True
-    for experiment in experiments or results.require_experiments():
+    whole = True
+    for experiment in names:
         store, found = results.store(experiment), []
         with closing(evaluate_trials(store, how)) as trials, _counter(store, as_json) as advance:
             for one in trials:
