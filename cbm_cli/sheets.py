@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from cbm_cli.text import FORMULA, harmless
+from cbm_cli.text import FORMULA, harmless, valid_json
 
 TEXT_WIDTH = 345  # points: \textwidth of LaTeX's article class at 10 pt
 
@@ -339,11 +339,4 @@ def _csv(document: Document) -> str:
 
 
 def _json(document: Document) -> str:
-    import json
-
-    def plain(value: Any) -> Any:
-        value = value.item() if hasattr(value, "item") else value
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    cells = [{name: plain(value) for name, value in record.items()} for record in document.records]
-    return json.dumps({**document.about, "cells": cells}, indent=2, ensure_ascii=False) + "\n"
+    return valid_json({**document.about, "cells": document.records}, indent=2) + "\n"

@@ -1,5 +1,6 @@
 """Words that every room uses in its messages: choices, counts, durations, settings."""
 
+import json
 import math
 import re
 from collections.abc import Collection
@@ -49,3 +50,18 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else f"{value:.12g}"
     return str(value)
+
+
+def valid_json(value: Any, indent: int | None = None) -> str:
+    """Return JSON text; NaN and infinite numbers, which JSON lacks, become null."""
+    return harmless(json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if hasattr(value, "tolist"):  # NumPy's numbers and arrays
+        return _plain(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,34 @@
+"""Texts that every command writes."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from cbm_cli.text import valid_json
+
+
+def _no_constant(name):
+    raise AssertionError(f"{name} is not JSON")
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_is_valid_whatever_the_numbers(indent):
+    value = {
+        "nan": math.nan,
+        "list": [math.inf, -math.inf, 1.5, (math.nan, 2)],
+        "numpy": {"float": np.float32("nan"), "count": np.int64(3), "flag": np.bool_(True)},
+        "array": np.array([[1.0, np.nan]]),
+        "text": "NaN\x9b\x7f\u202e ±\n",
+    }
+    text = valid_json(value, indent)
+    assert json.loads(text, parse_constant=_no_constant) == {
+        "nan": None,
+        "list": [None, None, 1.5, [None, 2]],
+        "numpy": {"float": None, "count": 3, "flag": True},
+        "array": [[1.0, None]],
+        "text": "NaN\x9b\x7f\u202e ±\n",
+    }
+    assert "±" in text
+    assert not {"\x9b", "\x7f", "\u202e"} & {*text}
