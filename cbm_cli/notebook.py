@@ -31,7 +31,7 @@ from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
 from cbm_cli.results import Results
 from cbm_cli.results.contents import read_csv
-from cbm_cli.results.inventory import axes_of, best_machine
+from cbm_cli.results.inventory import axes_of, best_machines
 from cbm_cli.results.lock import locked
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.text import count
@@ -349,10 +349,19 @@ class ResultFrames:
         text = table.document().render("csv")
         return read_csv(io.StringIO(text))
 
-    def best(self, experiment: str | None = None, metric: str | None = None) -> TrainedMachine:
-        """Return the machine whose path ``cbm best`` prints."""
+    def best(
+        self, experiment: str | None = None, metric: str | None = None, data: str | None = None
+    ) -> TrainedMachine:
+        """Return the machine whose path ``cbm best`` prints; with several data sets, name one."""
         store = self._results.store(self._results.only(experiment))
-        return load(best_machine(store, metric)["path"])
+        every = [one for one in best_machines(store, metric) if one["path"]]
+        found = [one for one in every if data in (None, one["data"])]
+        if len(found) != 1:
+            names = ", ".join(dict.fromkeys(one["data"] for one in every))
+            raise CbmError(
+                f"{store.experiment}: each data set has a best machine; name one by data=: {names}"
+            )
+        return load(found[0]["path"])
 
     def _long(self, experiment: str | None, kind: str) -> pd.DataFrame:
         """Return the curves or the records of all trials below each other."""

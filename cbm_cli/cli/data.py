@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from cbm_cli.cli.common import json_option, note, print_list, say
 from cbm_cli.errors import CbmError
+from cbm_cli.text import valid_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -39,7 +39,7 @@ def list_(as_json: bool) -> None:
 
     entries = catalogue()
     if as_json:
-        click.echo(json.dumps([_record(entry) for entry in entries], indent=2))
+        click.echo(valid_json([_record(entry) for entry in entries], indent=2))
         return
     rows = []
     for entry in entries:
@@ -78,7 +78,7 @@ def info(name: str, as_json: bool) -> None:
         for file in entry.files
     ]
     if as_json:
-        click.echo(json.dumps(record, indent=2))
+        click.echo(valid_json(record, indent=2))
         return
     lines = [("about", source.description), ("in a grid", f"data: {written(source.example)}")]
     lines += [(part, f"{rows:,} rows of {entry.width}") for part, rows in entry.rows.items()]

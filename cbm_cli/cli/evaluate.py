@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from cbm_cli.cli.common import json_option, note, print_list, say
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.text import count, harmless
+from cbm_cli.text import count, harmless, valid_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +76,7 @@ def evaluate(
     how = Method(method, temperatures, runs, base, 100 if raised else rows, seed)
     if target.suffix == ".npz" or target.is_file():
         answer = _evaluate_file(target, source, part, how)
-        click.echo(json.dumps(answer) if as_json else _shown(answer))
+        click.echo(valid_json(answer) if as_json else _shown(answer))
     elif source:
         raise CbmError("--data is for machine files; trials are evaluated on their own data; remove --data")
     else:
@@ -120,10 +119,10 @@ def _evaluate_results(results: Results, names: Sequence[str], how: Method, as_js
                 found.append(one)
                 if one.columns and as_json:
                     title = f"{one.cell['run_id']} {one.number}"
-                    click.echo(json.dumps({"experiment": experiment, "trial": title} | one.columns))
+                    click.echo(valid_json({"experiment": experiment, "trial": title} | one.columns))
         evaluated = [(one.cell, one.columns) for one in found if one.columns]
         if evaluated and not as_json:
-            say(f"{experiment}: means over trials")
+            say(f"{experiment}: means over trials, in nats per row")
             _print_means(store, evaluated)
         _note_others(store, found)
         if not found:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import json_option, note, print_list
+from cbm_cli.cli.common import check_folder, json_option, note, print_list
 from cbm_cli.errors import CbmError
+from cbm_cli.text import valid_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -145,6 +145,7 @@ def _check_options(source: str | None, options: dict[str, Any]) -> None:
 def _folder(model: Path, output: Path | None) -> Path:
     """Return where to write; CbmError if that overwrites the machine."""
     folder = output or Path(f"{model.stem}-features")
+    check_folder("-o", folder)
     if model.resolve().parent == folder.resolve() and re.fullmatch(r"filters|layer-\d+", model.stem):
         raise CbmError(f"-o {folder}: {model.name} there is the machine itself; choose another folder")
     return folder
@@ -231,7 +232,7 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
     for file in answer["files"]:
         note(f"wrote {file}")
     if as_json:
-        click.echo(json.dumps(answer))
+        click.echo(valid_json(answer))
         return
     known = {
         name: look for name, look in _COLUMNS.items() if any(name in layer for layer in answer["layers"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import note, results_argument
+from cbm_cli.cli.common import check_file, note, results_argument
 
 
 @click.command()
@@ -24,6 +24,7 @@ def report(results: Path, experiments: tuple[str, ...], output: Path) -> None:
     The page can be filtered by scheme, sampler, data and learning rate, sorted, printed and sent as one file.
     It also shows what is unfinished, what has diverged or failed and why, and which versions computed it.
     """
+    check_file("-o", output, [".html", ".htm"])
     from cbm_cli.report.page import write_report
     from cbm_cli.results import Results
 

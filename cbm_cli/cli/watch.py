@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cbm_cli.cli.common import results_argument, say
+from cbm_cli.results.metrics import Metric
 from cbm_cli.text import count, duration, harmless
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ def _cells(cells: Sequence[CellActivity], one: Activity, width: int) -> Iterator
     size = WIDTH if width >= NARROW else WIDTH // 2
     lines = []
     for cell in cells:
-        value = f"{cell.curve[-1]:.4f}" + f" after {cell.update:,}" * (width >= NARROW) if cell.curve else ""
+        value = f"{cell.curve[-1]:.4f}" if cell.curve else ""
+        value = f"trial {cell.trial}: {value} after {cell.update:,}" if value and width >= NARROW else value
         done = f"{cell.finished:,}/{one.planned:,}".rjust(2 * len(f"{one.planned:,}") + 1)
         behind = f"  {done}  {sparkline(cell.curve, size):{size}}  {value}"
         lines.append((cell.title, ", ".join([behind, *_counts([cell])]).rstrip()))
@@ -138,7 +140,8 @@ def _cells(cells: Sequence[CellActivity], one: Activity, width: int) -> Iterator
     for title, (_, behind) in zip(titles, lines, strict=True):
         yield f"  {title.ljust(widest)}{behind}"
     if one.metric:
-        yield f"  ({one.metric})"
+        unit = Metric(one.metric).unit()
+        yield f"  (newest trial: {one.metric}{unit and f' {unit}'})"
 
 
 def _counts(cells: Sequence[CellActivity]) -> list[str]:
