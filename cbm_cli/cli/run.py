@@ -217,7 +217,7 @@ def _describe(agenda: Agenda, workers: int, cluster: Cluster | None) -> None:
         workers = cluster.slurm.maximum * cluster.slurm.cores
         say(f"\n{job_script(cluster.slurm)}")
     if agenda.jobs:
-        forecast = forecast_run(agenda, workers)
+        forecast = forecast_run(agenda, workers, note)
         times = "by the times of finished trials" if forecast.known else "by timing updates and evaluations"
         say(f"about {_span(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
         _warn_of_long_trials(forecast)
