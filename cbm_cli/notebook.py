@@ -24,7 +24,16 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
-from cbm_cli.machines.likelihood import Answer, Method, Parts, bounds_of, evaluate, exact_scores, parts_of
+from cbm_cli.machines.likelihood import (
+    Answer,
+    Method,
+    Parts,
+    bounds_of,
+    doubt_of,
+    evaluate,
+    exact_scores,
+    parts_of,
+)
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.machines.threads import one_thread
@@ -252,12 +261,8 @@ def as_bytes(x: NDArray) -> Dataset:
 
 
 def _warn_of_doubt(answer: Answer) -> None:
-    if answer.get("doubtful"):
-        effective = answer["effective_sample_size"]
-        warnings.warn(
-            f"only {effective:.1f} effective runs carry the estimate of log Z; use more temperatures",
-            stacklevel=3,
-        )
+    if doubt := doubt_of(answer):
+        warnings.warn(f"{doubt}; use more temperatures", stacklevel=3)
 
 
 def load(path: str | PathLike) -> TrainedMachine:
