@@ -115,6 +115,35 @@ def test_pages_can_be_followed_to_the_letter(pages, tmp_path, monkeypatch):
                     follow(line)
 
 
+def test_arrays_have_the_shapes_that_the_page_on_python_states(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names, found = {}, 0
+    blocks = [body for _, language, _, body in FENCE.findall((ROOT / "docs/python.md").read_text("utf-8"))]
+    for body in blocks[:3]:  # the last one trains on digits
+        for long, short in SMALLER.items():
+            body = body.replace(long, short)
+        exec(compile(body, "python.md", "exec"), names)
+        for value, shape in re.findall(r"^(?:\w+ = )?(.+?)  # (?:\"rbm\", )?(\([\d, ]+\))", body, re.M):
+            shown = eval(value.partition(", ")[2] if value.startswith("machine.kind") else value, names)
+            assert (shown if isinstance(shown, tuple) else shown.shape) == eval(shape), value
+            found += 1
+    assert found == 8
+
+
+def test_the_tutorial_says_what_its_table_shows():
+    text = (ROOT / "docs/tutorial.md").read_text("utf-8")
+    rows = re.findall(r"^ (CD-1|PCD-1) .*$", text, re.M)
+    assert rows == ["CD-1", "PCD-1"] * 2
+    numbers = [
+        [[*map(float, pair)] for pair in re.findall(r"(-[\d.]+) ± [\d.]+ \((-[\d.]+)\)", line)]
+        for line in re.findall(r"^ (?:CD-1|PCD-1) .*$", text, re.M)
+    ]
+    (normal, last), (centered, centered_last) = numbers[3]  # flipped digits, PCD-1
+    assert f"its best is {centered - normal:.2f} below" in text
+    assert f"ends {centered_last - last:.1f} below, at {last}" in " ".join(text.split())
+    assert [abs(a[0] - b[0]) < 0.1 for a, b in numbers] == [True, True, True, False]
+
+
 def test_grids_on_other_pages_can_be_read(tmp_path):
     """The other YAML blocks that are whole grids."""
     for page in PAGES:

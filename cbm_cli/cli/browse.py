@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from datetime import datetime
@@ -14,7 +13,7 @@ import click
 
 from cbm_cli.cli.common import command, json_option, note, print_list, results_argument, say
 from cbm_cli.errors import CbmError
-from cbm_cli.text import count, text_of, valid_json
+from cbm_cli.text import count, decimal, text_of, valid_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @json_option
 def ls(results: Path, experiments: tuple[str, ...], as_json: bool) -> None:
-    """List experiments, or the runs of EXPERIMENT: trials, data, date.
+    """List experiments, or the runs of EXPERIMENT.
 
     A run holds the trials of one cell. Trials: how many of the planned ones are finished. The runs of
     EXPERIMENT include those that the grid last run no longer asks for, such as shorter ones.
@@ -153,7 +152,7 @@ def _print_trials(trials: Sequence[dict[str, Any]]) -> None:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) and not math.isnan(value) else text_of(value)
+    return text_of(float(f"{value:.6g}")) if isinstance(value, float) else text_of(value)
 
 
 def _known(values: dict[str, Any]) -> list[tuple[str, str]]:
@@ -189,7 +188,7 @@ def _why_best(found: dict[str, Any]) -> str:
 
     where = [f"{name} {value}" for name, value in found["settings"].items() if name != "data"]
     trial = ", ".join([*where, f"trial {found['trial']}"])
-    value = f"{found['metric']} {found['value']:.4f} {Metric(found['metric']).unit()}".rstrip()
+    value = f"{found['metric']} {decimal(found['value'], '.4f')} {Metric(found['metric']).unit()}".rstrip()
     return f"{found['data']}: {value} at the {found['when']} ({trial})"
 
 
@@ -200,10 +199,11 @@ def _why_best(found: dict[str, Any]) -> str:
 @click.option("--available", is_flag=True, help="Leave experiments alone whose data files are missing.")
 @json_option
 def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_json: bool) -> None:
-    """Delete results that none of the grids asks for; without --yes, only list them.
+    """Delete results that no grid asks for.
 
-    The grids' experiments keep the runs with their current settings and data; their other runs are deleted,
-    with the ends and pre-trained layers that nothing else uses. Runs made with --set are not in a grid.
+    Without --yes they are only listed. The grids' experiments keep the runs with their current settings and
+    data; their other runs are deleted, with the ends and pre-trained layers that nothing else uses. Runs made
+    with --set are not in a grid.
     Experiments that no grid names stay, unless they are named as EXPERIMENT or --all is given. Files of
     others in RESULTS stay.
     """

@@ -53,7 +53,7 @@ def note(message: str) -> None:
 
 
 def spell_what_a_stream_lacks() -> None:
-    """Let stdout and stderr spell letters that their encodings lack, instead of raising an error."""
+    """Let stdout and stderr replace characters that their encodings cannot represent."""
     register_error("spelled", _spelled)
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # there may be no stream, or one of another type

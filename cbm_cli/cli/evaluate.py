@@ -11,7 +11,7 @@ import click
 
 from cbm_cli.cli.common import json_option, note, print_list, say
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.text import count, harmless, valid_json
+from cbm_cli.text import count, decimal, harmless, valid_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,12 +58,12 @@ def evaluate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Evaluate any machine file, or add columns to the finished trials of RESULTS.
+    """Compute or estimate the likelihood of machines.
 
     MODEL.npz is a machine of any kind in the documented form (docs/formats.md); it needs --data, and there
     can be several. In a results folder, every trial is evaluated on all parts of its own data, and the means
-    of each cell are printed. Trials that have diverged are named and left out, damaged ones also: then, and
-    if no trial is finished, the exit code is 3.
+    of each cell are printed and columns added to summary.csv. Trials that have diverged are named and left
+    out, damaged ones also: then, and if no trial is finished, the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
     estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
@@ -187,7 +187,7 @@ def _print_means(store: Store, found: list[tuple[dict[str, Any], dict[str, float
     rows = []
     for settings, values in trials.items():
         means = (sum(columns.get(name, math.nan) for columns in values) / len(values) for name in names)
-        shown = ("" if math.isnan(mean) else f"{mean:.4f}" for mean in means)
+        shown = ("" if math.isnan(mean) else decimal(mean, ".4f") for mean in means)
         rows.append((*settings, str(len(values)), *shown))
     print_list((*axes, "trials", *names), rows)
 

@@ -56,7 +56,7 @@ class _Count(click.ParamType):
     type=click.IntRange(0, 2**63 - 1),
     default=1,
     show_default=True,
-    help="Of the filters drawn and the rows held out.",
+    help="Random seed of the filters drawn and the rows held out.",
 )
 @click.option(
     "--shape", metavar="HxW", help="Size of a filter; default: the data's, else a square or a line."
@@ -92,11 +92,11 @@ def features(
     test_labels: str | None,
     as_json: bool,
 ) -> None:
-    """Write filters, hidden activities and representations of a machine of any kind.
+    """Write filters and hidden activities of a machine.
 
-    Filters of every hidden layer go to filters.npz and, projected to the visible units, to
-    filters-LAYER.png. With --data, activity.csv and activity.png have the mean activity of every hidden
-    unit given the training part, in decreasing order. docs/features.md describes all files.
+    The machine may be of any kind. Filters of every hidden layer go to filters.npz and, projected to the
+    visible units, to filters-LAYER.png. With --data, activity.csv and activity.png have the mean activity of
+    every hidden unit given the training part, in decreasing order. docs/features.md describes all files.
     """
     given = {"--test": test, "--representations": formats, "--classify": classify}
     _check_options(source, given | {"--labels": labels, "--test-labels": test_labels})

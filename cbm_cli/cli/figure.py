@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @click.argument("folder", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]")
 @page_options
 def figure(number: str, folder: Path, output: Path | None, **page: Any) -> None:
-    """Draw figure N of the paper, 2 to 17, from the results of its experiments.
+    """Draw a figure of the paper from results.
 
-    Where an experiment has not been run but its -short one has, that one is drawn. What has no results, a
-    panel or one of its experiments, is left out, with a message. `cbm figure list` says what the figures show
-    and which experiments they need.
+    The figures are 2 to 17. Where an experiment has not been run but its -short one has, that one is drawn.
+    What has no results, a panel or one of its experiments, is left out, with a message. `cbm figure list`
+    says what the figures show and which experiments they need.
     """
     import yaml
 

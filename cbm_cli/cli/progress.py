@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cbm_cli.results import Metric
-from cbm_cli.text import duration, harmless
+from cbm_cli.text import decimal, duration, harmless
 
 if TYPE_CHECKING:
     from cbm_cli.execution import Agenda, Job
@@ -84,7 +84,7 @@ class Display:
         total = job.stores and self.scales.get(job.stores[0].experiment) == "total"
         value *= len(rows[part]) if total else 1
         unit = Metric(f"{part}_{metric}").unit("total" if total else "per-sample", [len(rows[part])])
-        return f"{part} {Metric(metric).name} {value:.2f} {unit}"
+        return f"{part} {Metric(metric).name} {decimal(value, '.2f')} {unit}"
 
     def _print_now_and_then(self) -> None:
         if not self.console.is_terminal and time.monotonic() - self.printed > PLAIN_EVERY:

@@ -26,7 +26,7 @@ def check_plot(_: click.Context, __: click.Parameter, path: Path | None) -> Path
 def redrawn(path: Path | None, output: Path, experiments: Sequence[str]) -> Iterator[None]:
     """Draw the experiments of a results folder while the body runs, and once more after it.
 
-    The run goes on whatever becomes of a drawing; why the last one failed is said.
+    Drawing errors never stop the run; the last one is reported.
     """
     if path is None:
         yield

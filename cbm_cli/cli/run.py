@@ -87,10 +87,11 @@ def run(
     plot: Path | None,
     **where: Any,
 ) -> None:
-    """Run experiments of a YAML grid: the named ones, or the grid's default.
+    """Run experiments of a YAML grid.
 
-    A cell is one combination of settings; a trial is one training of a cell. Finished trials are kept and
-    never run again: the same command resumes an interrupted run, and more --trials add to it.
+    Without names of experiments, the grid's default runs. A cell is one combination of settings; a trial is
+    one training of a cell. Finished trials are kept and never run again: the same command resumes an
+    interrupted run, and more --trials add to it.
 
     A grid can name recorders as file.py:function. They are code, which runs with your rights, even with
     --dry-run: read a grid of others first, or give --no-code.
@@ -122,7 +123,7 @@ def run(
         if not selected:
             raise IncompleteError("no data set of these experiments is here; nothing was run")
     workers, cluster = cores() if jobs is None else jobs, _cluster(**where)
-    with nullcontext() if dry_run else locked(output, f"{program()} {shlex.join(sys.argv[1:])}"):
+    with nullcontext() if dry_run else locked(output, command(*sys.argv[1:])):
         agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
         _say_what_is_read(agenda)
         if dry_run:

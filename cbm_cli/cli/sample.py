@@ -61,11 +61,12 @@ def sample(
     shape: str | None,
     by_columns: bool,
 ) -> None:
-    """Draw samples from a machine, by Gibbs sampling or parallel tempering.
+    """Draw samples from a machine.
 
-    MODEL.npz is a Boltzmann machine of any depth in the documented form. Samples go to an NPZ file with the
-    arrays samples, means and hidden, to a picture, or both; the same seed gives the same bytes. For a deep
-    machine, samples and means are the visible layer, hidden the odd layers (1, 3, ...) side by side.
+    Samplers are Gibbs sampling and parallel tempering. MODEL.npz is a Boltzmann machine of any depth in the
+    documented form. Samples go to an NPZ file with the arrays samples, means and hidden, to a picture, or
+    both; the same seed gives the same bytes. For a deep machine, samples and means are the visible layer,
+    hidden the odd layers (1, 3, ...) side by side.
     """
     _check_files([model, *([Path(source)] if source else [])], output, png)
 

@@ -93,9 +93,10 @@ def table(
     all_runs: bool,
     **choices: Any,
 ) -> None:
-    """Print maximum ± standard deviation (final) of the log-likelihood over trials.
+    """Print a table of means with significance marks.
 
-    For the cost of auto encoders: minimum ± standard deviation (epoch of the minimum).
+    A cell shows maximum ± standard deviation (final) of the log-likelihood over trials. For the cost of auto
+    encoders: minimum ± standard deviation (epoch of the minimum).
 
     Bold: best of the row, or not significantly different from it by a Wilcoxon test. Underlined: best of a
     row with too few trials to claim significance.

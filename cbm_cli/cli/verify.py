@@ -41,11 +41,11 @@ def verify(
     no_code: bool,
     as_json: bool,
 ) -> None:
-    """Check the files of RESULTS, run a random sample of its finished trials again, and compare.
+    """Run a sample of trials again, and compare.
 
-    A trial has the same bytes, or is equal within rounding (where another computer has run it), or different,
-    or cannot be rerun: its data are missing, for instance, or it is of another kernel version. The exit code
-    is 1 if a trial is different or damaged, and 3 if none could be rerun.
+    Verdicts: same bytes; equal within rounding (another computer); different; cannot be rerun, as without its
+    data; damaged files. See docs/verify.md. The exit code is 1 if a trial is different or damaged, and 3 if
+    none could be rerun.
     """
     from cbm_cli.execution import verify_trials
     from cbm_cli.execution.verifying import DAMAGED, DIFFERENT, NOT_RERUN

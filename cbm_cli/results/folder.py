@@ -9,7 +9,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.kept import CURVES, KEPT, Kept, checked, is_kept
 from cbm_cli.results.store import Store
 from cbm_cli.results.writing import KINDS
-from cbm_cli.text import did_you_mean
+from cbm_cli.text import did_you_mean, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,6 +133,6 @@ def label(column: str, value: object, style: str = "text") -> str:
 
     parse = {"offsets": Scheme.parse, "sampler": Sampler.parse}.get(column)
     if parse is None or value == BACK_PROPAGATION:
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        return text_of(value)
     parsed = parse(str(value))
     return {"text": str, "latex": lambda it: it.latex(), "unicode": lambda it: it.unicode()}[style](parsed)

@@ -32,7 +32,7 @@ from cbm_cli.statistics.marked_cells import (
 )
 from cbm_cli.statistics.mean_curves import CurveOf, add_best_of_mean, best_of_mean_columns
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
-from cbm_cli.text import count, did_you_mean, text_of
+from cbm_cli.text import count, decimal, did_you_mean, text_of
 
 MOST_DIGITS = 9
 _NONE = np.empty(0, dtype=int)
@@ -148,7 +148,7 @@ class ResultsTable:
             return Value("diverged" if cell.n else "–", flags=", ".join(flags))
         behind = {"final": cell.finals, "epochs": cell.epochs}.get(self.aside, np.empty(0))
         number, spread, behind = (
-            "–" if math.isnan(value) else format(value, spec)
+            "–" if math.isnan(value) else decimal(value, spec)
             for value, spec in zip((cell.mean, cell.std, mean(behind)), formats, strict=True)
         )
         return Value(number, spread, behind if self.aside else "", ", ".join(flags), cell.mark)
