@@ -24,14 +24,23 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
-from cbm_cli.machines.likelihood import Answer, Method, Parts, bounds_of, evaluate, exact_scores, parts_of
+from cbm_cli.machines.likelihood import (
+    Answer,
+    Method,
+    Parts,
+    bounds_of,
+    doubt_of,
+    evaluate,
+    exact_scores,
+    parts_of,
+)
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
 from cbm_cli.results import Results
 from cbm_cli.results.contents import read_csv
-from cbm_cli.results.inventory import axes_of, best_machine
+from cbm_cli.results.inventory import axes_of, best_machines
 from cbm_cli.results.lock import locked
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.text import count
@@ -252,12 +261,8 @@ def as_bytes(x: NDArray) -> Dataset:
 
 
 def _warn_of_doubt(answer: Answer) -> None:
-    if answer.get("doubtful"):
-        effective = answer["effective_sample_size"]
-        warnings.warn(
-            f"only {effective:.1f} effective runs carry the estimate of log Z; use more temperatures",
-            stacklevel=3,
-        )
+    if doubt := doubt_of(answer):
+        warnings.warn(f"{doubt}; use more temperatures", stacklevel=3)
 
 
 def load(path: str | PathLike) -> TrainedMachine:
@@ -349,10 +354,19 @@ class ResultFrames:
         text = table.document().render("csv")
         return read_csv(io.StringIO(text))
 
-    def best(self, experiment: str | None = None, metric: str | None = None) -> TrainedMachine:
-        """Return the machine whose path ``cbm best`` prints."""
+    def best(
+        self, experiment: str | None = None, metric: str | None = None, data: str | None = None
+    ) -> TrainedMachine:
+        """Return the machine whose path ``cbm best`` prints; with several data sets, name one."""
         store = self._results.store(self._results.only(experiment))
-        return load(best_machine(store, metric)["path"])
+        every = [one for one in best_machines(store, metric) if one["path"]]
+        found = [one for one in every if data in (None, one["data"])]
+        if len(found) != 1:
+            names = ", ".join(dict.fromkeys(one["data"] for one in every))
+            raise CbmError(
+                f"{store.experiment}: each data set has a best machine; name one by data=: {names}"
+            )
+        return load(found[0]["path"])
 
     def _long(self, experiment: str | None, kind: str) -> pd.DataFrame:
         """Return the curves or the records of all trials below each other."""

@@ -44,12 +44,17 @@ def duration(seconds: float) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return a setting as text: ``''`` for a missing value, 0.1 as ``0.1``, 16 and 16.0 as ``16``."""
+    """Return a setting as text: ``''`` for a missing value, 16 and 16.0 as ``16``, 1e38 as ``1e38``."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else f"{value:.12g}"
+        return f"{value + 0.0:.12g}".replace("e+", "e")  # no -0
     return str(value)
+
+
+def decimal(value: float, spec: str) -> str:
+    """Return a number in a format such as ``.2f``; a huge one in three digits, as ``-5e38``."""
+    return format(value, spec) if not abs(value) >= 1e12 else f"{value:.3g}".replace("e+", "e")
 
 
 def valid_json(value: Any, indent: int | None = None) -> str:

@@ -115,6 +115,35 @@ def test_pages_can_be_followed_to_the_letter(pages, tmp_path, monkeypatch):
                     follow(line)
 
 
+def test_arrays_have_the_shapes_that_the_page_on_python_states(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names, found = {}, 0
+    blocks = [body for _, language, _, body in FENCE.findall((ROOT / "docs/python.md").read_text("utf-8"))]
+    for body in blocks[:3]:  # the last one trains on digits
+        for long, short in SMALLER.items():
+            body = body.replace(long, short)
+        exec(compile(body, "python.md", "exec"), names)
+        for value, shape in re.findall(r"^(?:\w+ = )?(.+?)  # (?:\"rbm\", )?(\([\d, ]+\))", body, re.M):
+            shown = eval(value.partition(", ")[2] if value.startswith("machine.kind") else value, names)
+            assert (shown if isinstance(shown, tuple) else shown.shape) == eval(shape), value
+            found += 1
+    assert found == 8
+
+
+def test_the_tutorial_says_what_its_table_shows():
+    text = (ROOT / "docs/tutorial.md").read_text("utf-8")
+    rows = re.findall(r"^ (CD-1|PCD-1) .*$", text, re.M)
+    assert rows == ["CD-1", "PCD-1"] * 2
+    numbers = [
+        [[*map(float, pair)] for pair in re.findall(r"(-[\d.]+) ± [\d.]+ \((-[\d.]+)\)", line)]
+        for line in re.findall(r"^ (?:CD-1|PCD-1) .*$", text, re.M)
+    ]
+    (normal, last), (centered, centered_last) = numbers[3]  # flipped digits, PCD-1
+    assert f"its best is {centered - normal:.2f} below" in text
+    assert f"ends {centered_last - last:.1f} below, at {last}" in " ".join(text.split())
+    assert [abs(a[0] - b[0]) < 0.1 for a, b in numbers] == [True, True, True, False]
+
+
 def test_grids_on_other_pages_can_be_read(tmp_path):
     """The other YAML blocks that are whole grids."""
     for page in PAGES:
@@ -134,3 +163,21 @@ def test_commands_of_the_site_are_all_commands(monkeypatch):
     assert "<!--" not in text
     assert {f"## cbm {name}" for name in main.commands} - {"## cbm data"} <= set(text.splitlines())
     assert "| `learning_rate` |" in text
+
+
+def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_short_name():
+    name = "cbm"  # on the index it is another project; this one is cbm-cli
+    extra, installed = rf"\b{name}\[", rf"\b(?:pip|pipx|uv|conda)\b[^\n`&;|]* ['\"]?{name}(?![\w./(-])"
+    wrong = re.compile(f"{extra}|{installed}")
+    folders = ("cbm_cli", "docs", "tests", "benchmarks")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*")] + [*ROOT.iterdir()]
+    kinds = ("", ".py", ".md", ".cfg", ".toml", ".yaml", ".yml", ".sh", ".html", ".js", ".cff", ".txt")
+    files = [path for path in files if path.is_file() and path.suffix in kinds]
+    texts = {path: path.read_text("utf-8", "replace") for path in files}
+    found = [f"{path.name}: {match[0]}" for path, text in texts.items() for match in wrong.finditer(text)]
+    assert len(texts) > 200
+    assert found == []
+    for bad in (f"pip install {name}", f"pip install -U '{name}>=1'", f"{name}[slurm]", f"uv add {name}\n"):
+        assert wrong.search(bad), bad
+    for good in ("pip install 'cbm-cli[slurm]'", f"pip install -e . && {name} run", "pip install cbm-cli"):
+        assert not wrong.search(good), good

@@ -529,7 +529,7 @@ def test_a_missing_scikit_learn_is_named_with_its_remedy(monkeypatch):
     save_detectors()
     monkeypatch.setattr(classify.importlib.util, "find_spec", lambda name: None)
     message = features("--data", "rows.npz", "--classify", "--labels", "labels.npz", code=2)[1]
-    assert "pip install 'cbm[classify]'" in message
+    assert "pip install 'cbm-cli[classify]'" in message
     assert not Path("m-features").exists()
 
 

@@ -351,7 +351,7 @@ def test_a_record_is_shown_whole_however_far_a_method_goes():
 def test_a_column_of_the_curve_may_be_named_and_another_metric_lists_them():
     results = HandMade([cell()], records={"weight_norm": offset_error})
     figure = curves_figure(results, "e", metric=["train_log_likelihood"])
-    assert ylabel(figure) == "train log-likelihood (total)"
+    assert ylabel(figure) == "train log-likelihood (of all rows)"
     with pytest.raises(
         CbmError, match=r"--metric weight_norms: .*there are train_log_likelihood, weight_norm"
     ):
@@ -366,7 +366,7 @@ def test_a_cost_is_the_default_of_its_kind_and_cut_above():
     results = HandMade([cell("00", values=falling)], scale="per-sample", metric="test_cost")
     results.table["metric"] = None
     figure = curves_figure(results, "e")
-    assert ylabel(figure) == "test cost (per sample)"
+    assert ylabel(figure) == "test cost (per row)"
     low, high = visible(figure)[0].get_ylim()
     assert low < 0.575  # where the band ends, at the first quartile
     assert 0.725 < high < 50  # and the third; the cost starts at 100
@@ -658,7 +658,7 @@ def test_size_of_a_page_is_kept_and_everything_is_within(size, inches):
 def test_text_in_files_is_text(tmp_path):
     plot_curves(HandMade([cell(data="a$b$<c>")]), "e", tmp_path / "c.svg", columns=["data"])
     svg = (tmp_path / "c.svg").read_text()
-    assert "train log-likelihood (total)</text>" in svg
+    assert "train log-likelihood (of all rows)</text>" in svg
     assert "a$b$&lt;c&gt;" in svg
     plot_curves(HandMade([cell()]), "e", tmp_path / "c.pdf")
     assert b"/CIDFontType2" in (tmp_path / "c.pdf").read_bytes()

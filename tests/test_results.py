@@ -174,6 +174,47 @@ def test_ls_counts_trials_by_what_has_become_of_them(grid):
     assert "cbm run" in cbm("ls", "empty", code=3).stderr
 
 
+READERS = [
+    ("ls",),
+    ("table",),
+    ("report",),
+    ("watch",),
+    ("verify",),
+    ("evaluate",),
+    ("compare",),
+    ("plot", "curves"),
+]
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda words: words[0])
+def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is(grid, command):
+    Path("out").rename("results")
+    Path("foreign").mkdir()
+    Path("foreign/letter.txt").touch()
+
+    def said(folder, code=2):
+        words = (command[0], folder, *command[1:], *(("-o", "new.png") if "curves" in command else ()))
+        (line,) = cbm(*words, code=code).stderr.splitlines()
+        return line
+
+    assert "results/ holds the experiments bars; write the folder first, then experiments: results/ bars" in (
+        said("bars")
+    )
+    assert said("nosuch").startswith(
+        "Error: nosuch: there is no such folder; results/ holds the experiments bars"
+    )
+    assert "a file, not a folder" in said("grid.yaml") or command == ("evaluate",)  # which reads files, too
+    assert "it belongs to the experiment bars; write results bars instead" in said("results/bars")
+    assert "it belongs to the experiment bars; write results bars instead" in said("results/bars/trials")
+    assert "there are some in results" in said(".")
+    assert "foreign: holds no results; results/ holds" in said("foreign")
+    Path("empty").mkdir()
+    assert "empty: holds no results; results/ holds" in said("empty", code=3)
+    assert Path("empty").is_dir()
+    Path("results").rename("elsewhere")
+    assert "make some with: cbm run experiments.yaml -o 'my results'" in said("my results")
+
+
 def test_settings_that_tell_cells_apart_are_found_table_first():
     table = {"groups": ["data"], "rows": ["sampler"], "columns": ["offsets"]}
     settings = [("00", "CD-1", 1), ("dd", "CD-1", 1), ("00", "PT_4", 1), ("dd", "CD-1", 2)]

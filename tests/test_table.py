@@ -83,7 +83,7 @@ def small():
 
 
 WHAT = (
-    "Maximum log-likelihood during training, summed over the train rows: "
+    "Maximum train log-likelihood during training, of all 10 rows: "
     "mean ± standard deviation (mean of the final values) over 3 to 6 trials."
 )
 RULE = (
@@ -416,7 +416,7 @@ A small table.
  back-propagation-0.1   *0.52500 ± 0.0187 (217)                 0.65000 ± 0.0374 (200)
  back-propagation-0.5   *0.52000 ± 0.0158 (200) [1 diverged]   *0.65000 ± 0.0374 (200)
 
-Minimum cost during training, per test sample: mean ± standard deviation \
+Minimum test cost during training, per row: mean ± standard deviation \
 (mean epoch of the lowest cost) over 6 trials.
 """
 
@@ -434,9 +434,9 @@ def test_the_lowest_cost_is_the_best_and_its_epoch_stands_beside_it():
 @pytest.mark.parametrize(
     ("statistic", "value", "words"),
     [
-        ("max", 0.525, "Minimum cost during training, per test sample"),
-        ("final", 1.525, "Final cost, per test sample"),
-        ("best-valid", 1.025, "Cost at the best validation value, per test sample"),
+        ("max", 0.525, "Minimum test cost during training, per row"),
+        ("final", 1.525, "Final test cost, per row"),
+        ("best-valid", 1.025, "Test cost at the best validation value, per row"),
     ],
 )
 def test_statistics_of_a_cost(statistic, value, words):
@@ -481,7 +481,7 @@ def test_the_maximum_of_the_mean_is_one_evaluation_for_all_trials(name, values, 
     assert (found.mean, found.best_update) == (sum(values) / len(values), update)
     assert found.n == len(curves)
     assert table.notes()[0].startswith(
-        "Maximum during training of the log-likelihood's mean over trials, per "
+        "Maximum during training of the train log-likelihood's mean over trials, per row"
     )
 
 
@@ -491,7 +491,9 @@ def test_the_table_of_a_deep_machine_shows_its_bound():
     rows = [{**common, "trial": i, f"{bound}_max": v, f"{bound}_final": v - 1} for i, v in enumerate(UP)]
     table = build([(planned(), [])], frame=pd.DataFrame(rows), table_metric=None)
     assert (table.metric, table.cells[0].mean) == ("test_lower_bound", pytest.approx(-52.5))
-    assert table.notes()[0].startswith("Maximum lower bound of the log-likelihood during training, summed")
+    assert table.notes()[0].startswith(
+        "Maximum test lower bound of the log-likelihood during training, of all 10 rows: "
+    )
 
 
 def with_column(**columns):
@@ -604,7 +606,7 @@ def test_results_of_cbm_evaluate_are_of_the_final_machine():
     frame, runs = with_column(train_log_likelihood_ais=lambda cell, trial: -5 - trial / 10)
     table = build(runs, frame=frame, metric="train_log_likelihood_ais")
     assert table.notes()[0] == (
-        "Log-likelihood (AIS) of the final machine, summed over the train rows: "
+        "Train log-likelihood (AIS) of the final machine, of all 10 rows: "
         "mean ± standard deviation over 6 trials."
     )
     assert "*-52.50 ± 1.87   *-52.50 ± 1.87\n" in shown(table)
@@ -650,7 +652,7 @@ def test_settings_asked_for_leave_the_default_axes():
 def test_per_sample_scale_leaves_the_values():
     table = build([(planned(), UP)], scale="per-sample")
     assert table.cells[0].mean == pytest.approx(-5.25)
-    assert "per train sample" in table.notes()[0]
+    assert "train log-likelihood during training, per row" in table.notes()[0]
 
 
 @pytest.mark.parametrize(("number", "words"), [(6, "Left out: 6 trials"), (1, "Left out: 1 trial of")])

@@ -1,4 +1,4 @@
-"""The command line: each command parses its arguments, calls other rooms and prints; it computes nothing."""
+"""The command line: each command reads its arguments, calls other packages and prints what they return."""
 
 import os
 import signal

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import shlex
+import os
+import re
 from datetime import datetime
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import json_option, note, print_list, program, results_argument, say
+from cbm_cli.cli.common import command, json_option, note, print_list, results_argument, say
 from cbm_cli.errors import CbmError
-from cbm_cli.text import count, text_of
+from cbm_cli.text import count, decimal, text_of, valid_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @json_option
 def ls(results: Path, experiments: tuple[str, ...], as_json: bool) -> None:
-    """List the experiments of RESULTS, or the runs of EXPERIMENT: trials, data, date.
+    """List experiments, or the runs of EXPERIMENT.
 
-    A run holds the trials of one cell. Trials: how many of the planned ones are finished.
+    A run holds the trials of one cell. Trials: how many of the planned ones are finished. The runs of
+    EXPERIMENT include those that the grid last run no longer asks for, such as shorter ones.
     """
     from cbm_cli.results import Results
     from cbm_cli.results.inventory import list_experiments, list_runs
@@ -36,27 +38,45 @@ def ls(results: Path, experiments: tuple[str, ...], as_json: bool) -> None:
     found = list_experiments(folder)
     if experiments:
         stores = [folder.store(name) for name in experiments]
-        found = [{"experiment": store.experiment} | run for store in stores for run in list_runs(store)]
+        found = [
+            {"experiment": store.experiment} | run
+            for store in stores
+            for run in list_runs(store, others=True)
+        ]
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(valid_json(found, indent=2))
     elif experiments:
-        rows = ((*(str(one[key]) for key in ("experiment", "run_id")), *_counts(one)) for one in found)
-        print_list(("experiment", "run", "trials", "status", "last result"), rows)
+        rows = (
+            (*(str(one[key]) for key in ("experiment", "run_id")), _settings(one["settings"]), *_counts(one))
+            for one in found
+        )
+        print_list(("experiment", "run", "settings", "trials", "status", "last result"), rows)
     else:
         rows = ((one["experiment"], _few(one["data"]), str(one["cells"]), *_counts(one)) for one in found)
         print_list(("experiment", "data", "cells", "trials", "status", "last result"), rows)
+        if any(one["other_runs"] for one in found):
+            note(
+                f"Runs no longer in the grid: {command('ls', results, 'EXPERIMENT')} lists them, and "
+                f"{command('table', results, 'EXPERIMENT', '--all-runs')} shows them."
+            )
 
 
 def _few(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
+def _settings(values: dict[str, Any]) -> str:
+    return " ".join(text_of(value) or "-" for value in values.values())
+
+
 def _counts(one: dict[str, Any]) -> tuple[str, str, str]:
-    done = f"{one['finished']:,} of {one['planned']:,}"
     words = [f"{one[status]:,} {status}" for status in ("interrupted", "failed") if one[status]]
     words += [f"{count(one['other_runs'], 'run')} no longer in the grid"] if one.get("other_runs") else []
-    complete = one["finished"] >= one["planned"]
     when = f"{datetime.fromisoformat(one['when']).astimezone():%Y-%m-%d %H:%M}" if one["when"] else ""
+    if not one.get("in_grid", True):
+        return f"{one['finished']:,}", ", ".join(["not in the grid", *words]), when
+    done = f"{one['finished']:,} of {one['planned']:,}"
+    complete = one["finished"] >= one["planned"]
     return done, ", ".join(["complete" if complete else "incomplete", *words]), when
 
 
@@ -75,17 +95,18 @@ def _results_and(words: tuple[str, ...], usage: str, least: int = 1) -> tuple[Re
 @click.argument("words", nargs=-1, metavar="[RESULTS] RUN")
 @json_option
 def show(words: tuple[str, ...], as_json: bool) -> None:
-    """Show the settings, trials, values and files of a run.
+    """Show the settings, trials and values of a run.
 
-    RUN is a run-id, as `cbm ls RESULTS EXPERIMENT` lists them, or the beginning of one.
+    RUN is a run-id, as `cbm ls RESULTS EXPERIMENT` lists them, a part of one that no other run has, or the
+    path of one of its files.
     """
     from cbm_cli.results.inventory import describe_run, find_run
 
-    results, name = _results_and(words, "show [RESULTS] RUN")
+    results, name = _results_and(_without_path(words), "show [RESULTS] RUN")
     held = find_run(results, name)
     runs = [describe_run(store, run_id) for store, run_id in held]
     if as_json:
-        click.echo(json.dumps(runs[0] | {"experiments": [run["experiment"] for run in runs]}, indent=2))
+        click.echo(valid_json(runs[0] | {"experiments": [run["experiment"] for run in runs]}, indent=2))
         return
     run = runs[0]
     about = [("experiment", ", ".join(one["experiment"] for one in runs))]
@@ -94,16 +115,44 @@ def show(words: tuple[str, ...], as_json: bool) -> None:
     about.append(("folder", str(held[0][0].folder / "trials" / run["run_id"])))
     print_list(("run", run["run_id"]), about)
     say()
-    print_list(("setting", "value"), _known(run["settings"]))
-    hidden = ("trial", "status", "files", "experiment", "run_id")
-    for trial in run["trials"]:
-        values = {name: trial[name] for name in trial if name not in hidden and name[:2] != "n_"}
-        values = _known({name: value for name, value in values.items() if "version" not in name})
+    varying = {name: run["settings"][name] for name in run["varying"]}
+    if varying:
+        print_list(("setting", "value"), _known(varying))
         say()
-        print_list(
-            (f"trial {trial['trial']}: {trial['status']}", ""),
-            [*values, *(("file", file) for file in trial["files"])],
-        )
+    others = {name: value for name, value in run["settings"].items() if name not in varying}
+    say(fill("other settings: " + ", ".join(map(" ".join, _known(others))), 100))
+    say()
+    _print_trials(run["trials"])
+
+
+def _without_path(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return results folder and run-id instead of a path in a run, such as `cbm best` prints."""
+    parts = Path(words[-1]).resolve().parts if words else ()
+    places = [place for place, part in enumerate(parts[:-1]) if part == "trials" and place > 1]
+    if not places:
+        return words
+    place = places[-1]
+    return os.path.relpath(Path(*parts[: place - 1])), parts[place + 1]
+
+
+def _print_trials(trials: Sequence[dict[str, Any]]) -> None:
+    """Print a line for each trial: its status, the values of its metrics, its time, and its files."""
+    from cbm_cli.results import Metric
+
+    wanted = re.compile("_(final|max|min|exact|ais|raise)$|^(diverged|seconds)$")
+    names = dict.fromkeys(name for trial in trials for name in trial if wanted.search(name))
+    shown = [name for name in names if any(text_of(trial.get(name)) for trial in trials)]
+    rows = (
+        (str(trial["trial"]), trial["status"], *(_short(trial.get(name)) for name in shown))
+        for trial in trials
+    )
+    print_list(("trial", "status", *shown), rows)
+    if any(Metric(name.rpartition("_")[0]).better for name in shown):
+        say("likelihoods, bounds and costs are per row; --json has every value and file")
+
+
+def _short(value: Any) -> str:
+    return text_of(float(f"{value:.6g}")) if isinstance(value, float) else text_of(value)
 
 
 def _known(values: dict[str, Any]) -> list[tuple[str, str]]:
@@ -115,22 +164,32 @@ def _known(values: dict[str, Any]) -> list[tuple[str, str]]:
 @click.option("--metric", help="Compare final machines by this metric, such as test_log_likelihood.")
 @json_option
 def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
-    """Print the path of the best machine file of an experiment.
+    """Print the best machine file of each data set.
 
-    With a validation part, the best validation value of all trials decides, and the file holds the machine
-    that reached it. Otherwise the final value of the table's metric decides.
+    The likelihoods of different data cannot be compared, so that every data set of an experiment has its own
+    best machine, and line. With a validation part, the best validation value of all trials decides, and the
+    file holds the machine that reached it. Otherwise the final value of the table's metric decides.
     """
-    from cbm_cli.results.inventory import best_machine
+    from cbm_cli.results.inventory import best_machines
 
     results, experiment = _results_and(words, "best [RESULTS] EXPERIMENT", least=0)
-    found = best_machine(results.store(results.only(experiment)), metric)
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    say(found["path"])
-    settings = ", ".join(f"{name} {value}" for name, value in found["settings"].items())
-    where = f"{settings}, trial {found['trial']}" if settings else f"trial {found['trial']}"
-    note(f"{found['metric']} {found['value']:.4f} at the {found['when']} ({where})")
+    for one in best_machines(results.store(results.only(experiment)), metric):
+        if as_json:
+            click.echo(valid_json(one))
+        elif one["path"] is None:
+            note(f"{one['data']}: no trial has a finite {one['metric']}")
+        else:
+            say(one["path"])
+            note(_why_best(one))
+
+
+def _why_best(found: dict[str, Any]) -> str:
+    from cbm_cli.results import Metric
+
+    where = [f"{name} {value}" for name, value in found["settings"].items() if name != "data"]
+    trial = ", ".join([*where, f"trial {found['trial']}"])
+    value = f"{found['metric']} {decimal(found['value'], '.4f')} {Metric(found['metric']).unit()}".rstrip()
+    return f"{found['data']}: {value} at the {found['when']} ({trial})"
 
 
 @click.command()
@@ -140,10 +199,11 @@ def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
 @click.option("--available", is_flag=True, help="Leave experiments alone whose data files are missing.")
 @json_option
 def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_json: bool) -> None:
-    """Delete results that none of the grids asks for; without --yes, only list them.
+    """Delete results that no grid asks for.
 
-    The grids' experiments keep the runs with their current settings and data; their other runs are deleted,
-    with the ends and pre-trained layers that nothing else uses. Runs made with --set are not in a grid.
+    Without --yes they are only listed. The grids' experiments keep the runs with their current settings and
+    data; their other runs are deleted, with the ends and pre-trained layers that nothing else uses. Runs made
+    with --set are not in a grid.
     Experiments that no grid names stay, unless they are named as EXPERIMENT or --all is given. Files of
     others in RESULTS stay.
     """
@@ -165,7 +225,7 @@ def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_jso
     sizes = delete(results, wanted) if yes else {one: size_of(one) for one in unwanted(results, wanted)}
     if as_json:
         records = [{"path": str(place), "bytes": size, "deleted": yes} for place, size in sizes.items()]
-        click.echo(json.dumps(records, indent=2))
+        click.echo(valid_json(records, indent=2))
     elif sizes:
         print_list(("folder", "MB"), [(str(place), f"{size / 1e6:.1f}") for place, size in sizes.items()])
     done = "deleted" if yes else "would be deleted"
@@ -173,8 +233,8 @@ def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_jso
     if others:
         note(f"Left alone, as no grid names them: {', '.join(others)}; to delete one, name it; all: --all")
     if sizes and not yes:
-        options = " --all" * all_ + " --available" * available
-        note(f"To delete: {program()} prune {shlex.join(words)}{options} --yes")
+        options = ["--all"] * all_ + ["--available"] * available
+        note(f"To delete: {command('prune', *words, *options, '--yes')}")
 
 
 def _wanted(grids: Sequence[str], results: Results, only_here: bool) -> tuple[dict[str, set[str]], set[str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cbm_cli.errors import CbmError
 from cbm_cli.text import harmless
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ results_argument: Callable = click.argument(
     "results", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]"
 )
 json_option: Callable = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+PICTURES = (".png", ".pdf", ".svg")  # suffixes
 _SPELLINGS = {
     "─": "-",
     "–": "-",
@@ -51,7 +53,7 @@ def note(message: str) -> None:
 
 
 def spell_what_a_stream_lacks() -> None:
-    """Let stdout and stderr spell letters that their encodings lack, instead of raising an error."""
+    """Let stdout and stderr replace characters that their encodings cannot represent."""
     register_error("spelled", _spelled)
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # there may be no stream, or one of another type
@@ -104,6 +106,38 @@ def _terminal_width() -> int | None:
     return get_terminal_size().columns
 
 
+def check_file(option: str, path: Path | None, suffixes: Sequence[str], inputs: Sequence[Path] = ()) -> None:
+    """Raise CbmError for a file that cannot be written, or that the command reads."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise CbmError(
+            f"{option} {path}: is a folder; name a file in it, such as {path / ('new' + suffixes[0])}"
+        )
+    if path.suffix.lower() not in suffixes:
+        raise CbmError(f"{option} {path}: the suffix must be {' or '.join(suffixes)}")
+    _check_place(option, path, inputs)
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Raise CbmError for a folder that cannot be made or written."""
+    if path.exists() and not path.is_dir():
+        raise CbmError(f"{option} {path}: is a file; name a folder, which is made if it is missing")
+    if path.suffix.lower() in (".yaml", ".yml"):
+        raise CbmError(f"{option} {path}: is the name of a grid; name a folder for what is written")
+    _check_place(option, path)
+
+
+def _check_place(option: str, path: Path, inputs: Sequence[Path] = ()) -> None:
+    if any(path.resolve() == one.resolve() for one in inputs):
+        raise CbmError(f"{option} {path}: is read by this command; choose another name")
+    above = path.resolve().parent
+    if not above.is_dir():
+        raise CbmError(f"{option} {path}: there is no folder {above}; make it first, or write elsewhere")
+    if not os.access(path if path.exists() else above, os.W_OK):
+        raise CbmError(f"{option} {path}: cannot write there; choose another place")
+
+
 def program() -> str:
     """Return how the user can run this cbm: ``cbm`` if the shell finds it, else the path that was typed."""
     from shutil import which
@@ -114,6 +148,11 @@ def program() -> str:
     if typed.name != "cbm" or (found and typed.exists() and typed.samefile(found)):
         return "cbm"
     return shlex.quote(str(typed))
+
+
+def command(*words: object) -> str:
+    """Return a command of cbm as a user can type it: words with spaces are quoted."""
+    return f"{program()} {shlex.join(map(str, words))}"
 
 
 def note_activation() -> None:

@@ -15,7 +15,7 @@ from cbm_cli.text import FORMATS
 @click.option("--scoreboard", is_flag=True, help="Count the values run and agreeing, for all tables.")
 @click.option("--findings", is_flag=True, help="Check what the paper states in prose and figures.")
 def compare(results: Path, format_: str, scoreboard: bool, findings: bool) -> None:
-    """Compare results with the values and findings that the paper published."""
+    """Compare results with what the paper published."""
     from cbm_cli import statistics
     from cbm_cli.results import Results
 

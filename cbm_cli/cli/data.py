@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from cbm_cli.cli.common import json_option, note, print_list, say
 from cbm_cli.errors import CbmError
+from cbm_cli.text import valid_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -28,18 +28,18 @@ def data() -> None:
 @data.command("list")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the data sets: size, share of ones, and whether they are here.
+    """List the data sets: size, share of ones, state.
 
-    Toy data sets are generated, and shown with the sizes of the paper. `flip: true` exchanges the zeros
-    and ones of any of them. Files are looked for in the folder named by the environment variable
-    CBM_DATA_DIR, then in the user's cache.
+    The state says whether they are here. Toy data sets are generated, and shown with the sizes of the paper.
+    `flip: true` exchanges the zeros and ones of any of them. Files are looked for in the folder named by the
+    environment variable CBM_DATA_DIR, then in the user's cache.
     """
     from cbm_cli.datasets.catalogue import catalogue
     from cbm_cli.datasets.spec import written
 
     entries = catalogue()
     if as_json:
-        click.echo(json.dumps([_record(entry) for entry in entries], indent=2))
+        click.echo(valid_json([_record(entry) for entry in entries], indent=2))
         return
     rows = []
     for entry in entries:
@@ -63,7 +63,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def info(name: str, as_json: bool) -> None:
-    """Describe a data set: its size, whom to cite, its files and where they are."""
+    """Describe a data set: size, source, files."""
     from cbm_cli.datasets.catalogue import catalogue
     from cbm_cli.datasets.spec import written
 
@@ -78,7 +78,7 @@ def info(name: str, as_json: bool) -> None:
         for file in entry.files
     ]
     if as_json:
-        click.echo(json.dumps(record, indent=2))
+        click.echo(valid_json(record, indent=2))
         return
     lines = [("about", source.description), ("in a grid", f"data: {written(source.example)}")]
     lines += [(part, f"{rows:,} rows of {entry.width}") for part, rows in entry.rows.items()]
@@ -94,9 +94,10 @@ def info(name: str, as_json: bool) -> None:
 @data.command()
 @click.argument("name", required=False)
 def verify(name: str | None) -> None:
-    """Say which data sets are ok, missing or damaged, by the checksums of their files.
+    """Check the files of data sets by their checksums.
 
-    Exits with 1 if a file is wrong, or if the data set that is named is not complete.
+    Data sets are ok, missing or damaged. Exits with 1 if a file is wrong, or if the data set that is named is
+    not complete.
     """
     from cbm_cli.datasets.catalogue import catalogue
     from cbm_cli.datasets.sources import SOURCES
@@ -118,7 +119,9 @@ def verify(name: str | None) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME|all...")
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Folder of data to put it into.")
 def fetch(names: tuple[str, ...], to: Path | None) -> None:
-    """Download published data sets; files that are here and right are not downloaded again.
+    """Download published data sets.
+
+    Files that are here and right are not downloaded again.
 
     Files go to the folder named by the environment variable CBM_DATA_DIR, or to the user's cache.
     An interrupted download starts again; complete files stay. CBM_DATA_MIRROR names the address of a folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,14 +11,14 @@ import click
 
 from cbm_cli.cli.common import json_option, note, print_list, say
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.text import count, harmless
+from cbm_cli.text import count, decimal, harmless, valid_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from cbm_cli.execution.evaluating import Evaluated
     from cbm_cli.machines.likelihood import Method
-    from cbm_cli.results import Store
+    from cbm_cli.results import Results, Store
 
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
@@ -30,7 +29,7 @@ _QUANTITIES = {
 
 @click.command()
 @click.argument("target", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS|MODEL.npz]")
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT|MODEL.npz]...")
 @click.option("--exact", "method", flag_value="exact", help="Sum over all states (default).")
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
 @click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
@@ -59,12 +58,12 @@ def evaluate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Evaluate any machine file, or add columns to the finished trials of RESULTS.
+    """Compute or estimate the likelihood of machines.
 
-    MODEL.npz is a machine of any kind in the documented form (docs/formats.md); it needs --data. In a results
-    folder, every trial is evaluated on all parts of its own data, and the means of each cell are printed.
-    Trials that have diverged are named and left out, damaged ones also: then, and if no trial is finished,
-    the exit code is 3.
+    MODEL.npz is a machine of any kind in the documented form (docs/formats.md); it needs --data, and there
+    can be several. In a results folder, every trial is evaluated on all parts of its own data, and the means
+    of each cell are printed and columns added to summary.csv. Trials that have diverged are named and left
+    out, damaged ones also: then, and if no trial is finished, the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
     estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
@@ -76,15 +75,27 @@ def evaluate(
     raised = method == "raise" and rows is None
     how = Method(method, temperatures, runs, base, 100 if raised else rows, seed)
     if target.suffix == ".npz" or target.is_file():
-        answer = _evaluate_file(target, source, part, how)
-        click.echo(json.dumps(answer) if as_json else _shown(answer))
+        _evaluate_files([target, *map(Path, experiments)], source, part, how, as_json)
     elif source:
         raise CbmError("--data is for machine files; trials are evaluated on their own data; remove --data")
     else:
-        with locked(Results(target).folder):
-            _evaluate_results(target, experiments, how, as_json)
+        results = Results(target)
+        names = experiments or results.require_experiments()
+        with locked(target):
+            _evaluate_results(results, names, how, as_json)
     if raised:
         note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
+
+
+def _evaluate_files(paths: Sequence[Path], source: str | None, part: str, how: Method, as_json: bool) -> None:
+    """Evaluate machine files; of several, print the name before what is known of each."""
+    for path in paths:
+        answer = _evaluate_file(path, source, part, how)
+        name = {"model": str(path)} if len(paths) > 1 else {}
+        if as_json:
+            click.echo(valid_json(name | answer))
+        else:
+            say("\n".join([*name.values(), _shown(answer)]))
 
 
 def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> dict[str, Any]:
@@ -106,12 +117,11 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> di
     return answer
 
 
-def _evaluate_results(folder: Path, experiments: tuple[str, ...], how: Method, as_json: bool) -> None:
+def _evaluate_results(results: Results, names: Sequence[str], how: Method, as_json: bool) -> None:
     from cbm_cli.execution import evaluate_trials
-    from cbm_cli.results import Results
 
-    results, whole = Results(folder), True
-    for experiment in experiments or results.require_experiments():
+    whole = True
+    for experiment in names:
         store, found = results.store(experiment), []
         with closing(evaluate_trials(store, how)) as trials, _counter(store, as_json) as advance:
             for one in trials:
@@ -119,10 +129,10 @@ def _evaluate_results(folder: Path, experiments: tuple[str, ...], how: Method, a
                 found.append(one)
                 if one.columns and as_json:
                     title = f"{one.cell['run_id']} {one.number}"
-                    click.echo(json.dumps({"experiment": experiment, "trial": title} | one.columns))
+                    click.echo(valid_json({"experiment": experiment, "trial": title} | one.columns))
         evaluated = [(one.cell, one.columns) for one in found if one.columns]
         if evaluated and not as_json:
-            say(f"{experiment}: means over trials")
+            say(f"{experiment}: means over trials, in nats per row")
             _print_means(store, evaluated)
         _note_others(store, found)
         if not found:
@@ -177,22 +187,20 @@ def _print_means(store: Store, found: list[tuple[dict[str, Any], dict[str, float
     rows = []
     for settings, values in trials.items():
         means = (sum(columns.get(name, math.nan) for columns in values) / len(values) for name in names)
-        shown = ("" if math.isnan(mean) else f"{mean:.4f}" for mean in means)
+        shown = ("" if math.isnan(mean) else decimal(mean, ".4f") for mean in means)
         rows.append((*settings, str(len(values)), *shown))
     print_list((*axes, "trials", *names), rows)
 
 
 def _warn(answer: dict[str, Any], name: str, highest: float) -> None:
     """Say what makes an answer doubtful; ``highest`` is the log-likelihood that no distribution exceeds."""
-    if answer.get("doubtful"):
-        effective = answer["effective_sample_size"]
+    from cbm_cli.machines.likelihood import doubt_of
+
+    if doubt := doubt_of(answer):
         bracket = ", and compare --raise" if "log_likelihood" in answer else ""
-        note(
-            f"warning: {name}: only {effective:.1f} effective runs carry the estimate; trust neither it nor "
-            f"its error; use more --temperatures{bracket}"
-        )
+        note(f"warning: {name}: {doubt}; trust neither it nor its error; use more --temperatures{bracket}")
     above = (answer[one]["mean"] - highest for one in ("log_likelihood", "lower_bound") if one in answer)
-    if max(above, default=0.0) > 1e-6:
+    if answer["method"] != "exact" and max(above, default=0.0) > 1e-6:
         note(
             f"warning: {name}: no distribution gives these rows more than {highest:.4f} nats per row: log Z "
             "is underestimated; use more --temperatures and --runs"
@@ -219,7 +227,7 @@ def _quantity(words: str, its: dict[str, Any], unit: str = "nats ") -> list[str]
     error = f" ± {its['standard_error']:.6f}" if "standard_error" in its else ""
     return [
         f"{words:<15} {its['mean']:.6f}{error} {unit}per row ({its['n']} rows)",
-        f"{'':<15} {its['total']:.6f} {unit}in total",
+        f"{'':<15} {its['total']:.6f} {unit}of all {its['n']} rows",
     ]
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import json_option, note, print_list
+from cbm_cli.cli.common import check_folder, json_option, note, print_list
 from cbm_cli.errors import CbmError
+from cbm_cli.text import valid_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class _Count(click.ParamType):
     type=click.IntRange(0, 2**63 - 1),
     default=1,
     show_default=True,
-    help="Of the filters drawn and the rows held out.",
+    help="Random seed of the filters drawn and the rows held out.",
 )
 @click.option(
     "--shape", metavar="HxW", help="Size of a filter; default: the data's, else a square or a line."
@@ -92,11 +92,11 @@ def features(
     test_labels: str | None,
     as_json: bool,
 ) -> None:
-    """Write filters, hidden activities and representations of a machine of any kind.
+    """Write filters and hidden activities of a machine.
 
-    Filters of every hidden layer go to filters.npz and, projected to the visible units, to
-    filters-LAYER.png. With --data, activity.csv and activity.png have the mean activity of every hidden
-    unit given the training part, in decreasing order. docs/features.md describes all files.
+    The machine may be of any kind. Filters of every hidden layer go to filters.npz and, projected to the
+    visible units, to filters-LAYER.png. With --data, activity.csv and activity.png have the mean activity of
+    every hidden unit given the training part, in decreasing order. docs/features.md describes all files.
     """
     given = {"--test": test, "--representations": formats, "--classify": classify}
     _check_options(source, given | {"--labels": labels, "--test-labels": test_labels})
@@ -145,6 +145,7 @@ def _check_options(source: str | None, options: dict[str, Any]) -> None:
 def _folder(model: Path, output: Path | None) -> Path:
     """Return where to write; CbmError if that overwrites the machine."""
     folder = output or Path(f"{model.stem}-features")
+    check_folder("-o", folder)
     if model.resolve().parent == folder.resolve() and re.fullmatch(r"filters|layer-\d+", model.stem):
         raise CbmError(f"-o {folder}: {model.name} there is the machine itself; choose another folder")
     return folder
@@ -231,7 +232,7 @@ def _show(answer: dict[str, Any], as_json: bool) -> None:
     for file in answer["files"]:
         note(f"wrote {file}")
     if as_json:
-        click.echo(json.dumps(answer))
+        click.echo(valid_json(answer))
         return
     known = {
         name: look for name, look in _COLUMNS.items() if any(name in layer for layer in answer["layers"])

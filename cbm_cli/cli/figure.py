@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import note, print_list, program
+from cbm_cli.cli.common import PICTURES, check_file, command, note, print_list
 from cbm_cli.cli.plot import page_options, plot, read_part
 from cbm_cli.errors import CbmError, IncompleteError
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @click.argument("folder", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]")
 @page_options
 def figure(number: str, folder: Path, output: Path | None, **page: Any) -> None:
-    """Draw figure N of the paper, 2 to 17, from the results of its experiments.
+    """Draw a figure of the paper from results.
 
-    Where an experiment has not been run but its -short one has, that one is drawn. What has no results, a
-    panel or one of its experiments, is left out, with a message. `cbm figure list` says what the figures show
-    and which experiments they need.
+    The figures are 2 to 17. Where an experiment has not been run but its -short one has, that one is drawn.
+    What has no results, a panel or one of its experiments, is left out, with a message. `cbm figure list`
+    says what the figures show and which experiments they need.
     """
     import yaml
 
@@ -41,6 +41,7 @@ def figure(number: str, folder: Path, output: Path | None, **page: Any) -> None:
         raise CbmError(f"figure {number}: the figures are 2 to 17; cbm figure list describes them")
     if output is None:
         raise CbmError(f"figure {number}: name the file to write: -o FILE.png, .pdf or .svg")
+    check_file("-o", output, PICTURES)
     from cbm_cli.report.kinds import write_picture
     from cbm_cli.report.panels import Page
 
@@ -82,7 +83,7 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawi
     for reason, panels in reasons.items():
         note(f"figure {number}: missing panel {', '.join(panels)}: {reason}")
     into = "results/" if results and results.kept() else folder
-    remedy = f"run: {program()} run experiments.yaml {' '.join(lacking)} -o {into}" if lacking else ""
+    remedy = f"run: {command('run', 'experiments.yaml', *lacking, '-o', into)}" if lacking else ""
     if sum(map(len, reasons.values())) == len(calls):
         raise IncompleteError(
             "; ".join(filter(None, [f"figure {number}: there is no panel to draw", remedy]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import note
+from cbm_cli.cli.common import PICTURES, check_file, note
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
     folder, part = read_part(words, choices)
     if output is None:
         raise CbmError("name the file to write: -o FILE.png, .pdf or .svg")
+    check_file("-o", output, PICTURES)
     results = None if part.kind == "data" else Results(Path(folder))
     write_picture(map(draw, [results], [part]), page, output)
     note(f"wrote {output}")

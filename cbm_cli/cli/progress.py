@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cbm_cli.results import Metric
-from cbm_cli.text import duration, harmless
+from cbm_cli.text import decimal, duration, harmless
 
 if TYPE_CHECKING:
     from cbm_cli.execution import Agenda, Job
@@ -83,7 +83,8 @@ class Display:
         part = next(part for part in ("train", "valid", "test") if part in chosen and part in rows)
         total = job.stores and self.scales.get(job.stores[0].experiment) == "total"
         value *= len(rows[part]) if total else 1
-        return f"{part} {Metric(metric).name} {value:.2f}"
+        unit = Metric(f"{part}_{metric}").unit("total" if total else "per-sample", [len(rows[part])])
+        return f"{part} {Metric(metric).name} {decimal(value, '.2f')} {unit}"
 
     def _print_now_and_then(self) -> None:
         if not self.console.is_terminal and time.monotonic() - self.printed > PLAIN_EVERY:

@@ -10,19 +10,15 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import note
-from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.cli.common import PICTURES, check_file, note
+from cbm_cli.errors import IncompleteError
 
 EVERY = 30.0  # seconds between two drawings, more if they take long
-SUFFIXES = (".png", ".pdf", ".svg")
 
 
 def check_plot(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
     """Refuse a picture that cannot be written before anything runs."""
-    if path and path.suffix.lower() not in SUFFIXES:
-        raise CbmError(f"--plot {path}: the suffix must be one of {', '.join(SUFFIXES)}")
-    if path and not path.parent.is_dir():
-        raise CbmError(f"--plot {path}: there is no folder {path.parent}")
+    check_file("--plot", path, PICTURES)
     return path
 
 
@@ -30,7 +26,7 @@ def check_plot(_: click.Context, __: click.Parameter, path: Path | None) -> Path
 def redrawn(path: Path | None, output: Path, experiments: Sequence[str]) -> Iterator[None]:
     """Draw the experiments of a results folder while the body runs, and once more after it.
 
-    The run goes on whatever becomes of a drawing; why the last one failed is said.
+    Drawing errors never stop the run; the last one is reported.
     """
     if path is None:
         yield

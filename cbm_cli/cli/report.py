@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import note, results_argument
+from cbm_cli.cli.common import check_file, note, results_argument
 
 
 @click.command()
@@ -19,11 +19,13 @@ from cbm_cli.cli.common import note, results_argument
     help="The HTML file; it needs no other file and no network.",
 )
 def report(results: Path, experiments: tuple[str, ...], output: Path) -> None:
-    """Write one HTML page of results: overview, tables, curves, filters, and the paper's values beside them.
+    """Write one HTML page of results.
 
-    The page can be filtered by scheme, sampler, data and learning rate, sorted, printed and sent as one file.
-    It also shows what is unfinished, what has diverged or failed and why, and which versions computed it.
+    It has an overview, tables, curves, filters, and the paper's values beside them. The page can be filtered
+    by scheme, sampler, data and learning rate, sorted, printed and sent as one file. It also shows what is
+    unfinished, what has diverged or failed and why, and which versions computed it.
     """
+    check_file("-o", output, [".html", ".htm"])
     from cbm_cli.report.page import write_report
     from cbm_cli.results import Results
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import sys
 import traceback
 from contextlib import contextmanager, nullcontext
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import cores, note, note_activation, program, say
+from cbm_cli.cli.common import check_folder, command, cores, note, note_activation, say
 from cbm_cli.cli.redraw import check_plot, redrawn
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
@@ -88,16 +87,18 @@ def run(
     plot: Path | None,
     **where: Any,
 ) -> None:
-    """Run experiments of a YAML grid: the named ones, or the grid's default.
+    """Run experiments of a YAML grid.
 
-    A cell is one combination of settings; a trial is one training of a cell. Finished trials are kept and
-    never run again: the same command resumes an interrupted run, and more --trials add to it.
+    Without names of experiments, the grid's default runs. A cell is one combination of settings; a trial is
+    one training of a cell. Finished trials are kept and never run again: the same command resumes an
+    interrupted run, and more --trials add to it.
 
     A grid can name recorders as file.py:function. They are code, which runs with your rights, even with
     --dry-run: read a grid of others first, or give --no-code.
     """
     from cbm_cli.grid.read import read_grid
 
+    check_folder("-o", output)
     read = read_grid(grid, _parse_changes(changes), trials, experiments)
     if list_:
         return _list(read)
@@ -122,7 +123,7 @@ def run(
         if not selected:
             raise IncompleteError("no data set of these experiments is here; nothing was run")
     workers, cluster = cores() if jobs is None else jobs, _cluster(**where)
-    with nullcontext() if dry_run else locked(output, f"{program()} {shlex.join(sys.argv[1:])}"):
+    with nullcontext() if dry_run else locked(output, command(*sys.argv[1:])):
         agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
         _say_what_is_read(agenda)
         if dry_run:
@@ -177,7 +178,7 @@ def _say_missing(missing: Mapping[str, Sequence[str]]) -> None:
     for name, titles in missing.items():
         note(f"{name}: left out, the data are missing: {', '.join(titles)}")
     if missing:
-        note(f"`{program()} data info NAME` says where to get a data set and where to put it.")
+        note(f"`{command('data', 'info', 'NAME')}` says where to get a data set and where to put it.")
 
 
 def _say_what_is_read(agenda: Agenda) -> None:
@@ -217,7 +218,7 @@ def _describe(agenda: Agenda, workers: int, cluster: Cluster | None) -> None:
         workers = cluster.slurm.maximum * cluster.slurm.cores
         say(f"\n{job_script(cluster.slurm)}")
     if agenda.jobs:
-        forecast = forecast_run(agenda, workers)
+        forecast = forecast_run(agenda, workers, note)
         times = "by the times of finished trials" if forecast.known else "by timing updates and evaluations"
         say(f"about {_span(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
         _warn_of_long_trials(forecast)
@@ -297,7 +298,7 @@ def _run(agenda: Agenda, workers: int, cluster: Cluster | None, stall: float) ->
     except KeyboardInterrupt:
         finished = f"{display.done:,} of {count(display.total, 'trial')} finished in this run"
         note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")
-        note(f"  {program()} {shlex.join(sys.argv[1:])}\n")
+        note(f"  {command(*sys.argv[1:])}\n")
         raise
 
 
@@ -341,16 +342,20 @@ def _print_tables(agenda: Agenda) -> None:
 
 
 def _say_what_next(agenda: Agenda, output: Path) -> None:
+    from cbm_cli.results.inventory import in_words, other_runs
     from cbm_cli.statistics import comparable
 
-    name, cbm = agenda.experiments[0].name, program()
-    folder = "" if output == Path("results") else f" {output}"
+    for name, store in agenda.stores.items():
+        if others := other_runs(store):
+            kept = f"{name}: {in_words(others, store)}, which this grid does not ask for"
+            note(f"{kept}; to see all: {command('table', output, name, '--all-runs')}")
+    name = agenda.experiments[0].name
     lines = [
-        f"{cbm} plot {output} curves {name} -o curves.png",
-        f"{cbm} table {output} {name} --format latex",
+        command("plot", output, "curves", name, "-o", "curves.png"),
+        command("table", output, name, "--format", "latex"),
     ]
     finished = (store for store in agenda.stores.values() if any(map(store.finished, store.runs())))
     if any(comparable(store.manifest()["cells"]) for store in finished):
-        lines.append(f"{cbm} compare{folder}")
+        lines.append(command("compare", *([] if output == Path("results") else [output])))
     note("Next:  " + "\n       ".join(lines))
     note_activation()

@@ -1,10 +1,11 @@
 """``cbm sample``: draw samples from a machine."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import note
+from cbm_cli.cli.common import check_file, note
 from cbm_cli.errors import CbmError
 
 
@@ -60,13 +61,14 @@ def sample(
     shape: str | None,
     by_columns: bool,
 ) -> None:
-    """Draw samples from a machine, by Gibbs sampling or parallel tempering.
+    """Draw samples from a machine.
 
-    MODEL.npz is a Boltzmann machine of any depth in the documented form. Samples go to an NPZ file with the
-    arrays samples, means and hidden, to a picture, or both; the same seed gives the same bytes. For a deep
-    machine, samples and means are the visible layer, hidden the odd layers (1, 3, ...) side by side.
+    Samplers are Gibbs sampling and parallel tempering. MODEL.npz is a Boltzmann machine of any depth in the
+    documented form. Samples go to an NPZ file with the arrays samples, means and hidden, to a picture, or
+    both; the same seed gives the same bytes. For a deep machine, samples and means are the visible layer,
+    hidden the odd layers (1, 3, ...) side by side.
     """
-    _check_files(model, output, png)
+    _check_files([model, *([Path(source)] if source else [])], output, png)
 
     from cbm_cli.datasets.catalogue import load_rows
     from cbm_cli.machines.files import flatten, read_machine
@@ -90,12 +92,9 @@ def sample(
         note(f"wrote {png}" + (f": the first {MOST:,} of {count:,} samples" if count > MOST else ""))
 
 
-def _check_files(model: Path, output: Path | None, png: Path | None) -> None:
-    """Raise CbmError if there is nothing to write, or if the machine would be overwritten."""
+def _check_files(inputs: Sequence[Path], output: Path | None, png: Path | None) -> None:
+    """Raise CbmError if there is nothing to write, or if what is read would be overwritten."""
     if not output and not png:
         raise CbmError("nothing to write; name a file: -o FILE.npz, --png FILE.png, or both")
-    for option, path, suffix in (("-o", output, ".npz"), ("--png", png, ".png")):
-        if path and path.suffix.lower() != suffix:
-            raise CbmError(f"{option} {path}: the suffix must be {suffix}")
-    if output and output.resolve() == model.resolve():
-        raise CbmError(f"-o {output}: is the machine itself; choose another file")
+    check_file("-o", output, [".npz"], inputs)
+    check_file("--png", png, [".png"], inputs)

@@ -2,12 +2,13 @@
 
 import click
 
+from cbm_cli.text import valid_json
+
 
 @click.command()
 def schema() -> None:
     """Print the JSON schema of grid files, for editors."""
-    import json
 
     from cbm_cli.grid.schema import json_schema
 
-    click.echo(json.dumps(json_schema(), indent=1))
+    click.echo(valid_json(json_schema(), indent=1))

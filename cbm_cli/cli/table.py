@@ -75,6 +75,7 @@ def _axis(name: str, help: str) -> Callable:
     type=click.IntRange(0, 15),
     help="Decimals of the means; default: 2, of costs 5, more where a marked difference would not show.",
 )
+@click.option("--all-runs", is_flag=True, help="Show all kept runs, also those the grid no longer asks for.")
 @click.option(
     "--split",
     metavar="N|groups",
@@ -89,11 +90,13 @@ def table(
     columns: list[str] | None,
     groups: list[str] | None,
     split: int | str | None,
+    all_runs: bool,
     **choices: Any,
 ) -> None:
-    """Print maximum ± standard deviation (final) of the log-likelihood over trials.
+    """Print a table of means with significance marks.
 
-    For the cost of auto encoders: minimum ± standard deviation (epoch of the minimum).
+    A cell shows maximum ± standard deviation (final) of the log-likelihood over trials. For the cost of auto
+    encoders: minimum ± standard deviation (epoch of the minimum).
 
     Bold: best of the row, or not significantly different from it by a Wilcoxon test. Underlined: best of a
     row with too few trials to claim significance.
@@ -104,19 +107,26 @@ def table(
     axes = {"rows": rows, "columns": columns, "groups": groups}
     axes = {name: names for name, names in axes.items() if names is not None}
     for experiment in experiments or folder.require_experiments(kept=True):
-        print_table(folder, experiment, format_, split, axes=axes, **choices)
+        print_table(folder, experiment, format_, split, all_runs, axes=axes, **choices)
 
 
 def print_table(
-    results: Results, experiment: str, format_: str, split: int | str | None = None, **choices: Any
+    results: Results,
+    experiment: str,
+    format_: str,
+    split: int | str | None = None,
+    all_runs: bool = False,
+    **choices: Any,
 ) -> None:
     """Print the table of one experiment to stdout."""
+    from cbm_cli.results.inventory import with_other_runs
     from cbm_cli.statistics import build_table
 
     store = results.reader(experiment)
-    table = build_table(
-        store.summary(), store.manifest(), curve=lambda _, *trial: store.curve(*trial), **choices
-    )
+    frame, manifest = store.summary(), store.manifest()
+    if all_runs:
+        frame, manifest = with_other_runs(results.store(experiment))
+    table = build_table(frame, manifest, curve=lambda _, *trial: store.curve(*trial), **choices)
     document = table.document(split)
     print_document(document, format_)
     for advice in document.too_wide() if format_ == "latex" else ():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from dataclasses import asdict
@@ -13,7 +12,7 @@ import click
 
 from cbm_cli.cli.common import cores, json_option, note
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.text import count
+from cbm_cli.text import count, valid_json
 
 if TYPE_CHECKING:
     from cbm_cli.execution.verifying import Verdict
@@ -42,11 +41,11 @@ def verify(
     no_code: bool,
     as_json: bool,
 ) -> None:
-    """Check the files of RESULTS, run a random sample of its finished trials again, and compare.
+    """Run a sample of trials again, and compare.
 
-    A trial has the same bytes, or is equal within rounding (where another computer has run it), or different,
-    or cannot be rerun: its data are missing, for instance, or it is of another kernel version. The exit code
-    is 1 if a trial is different or damaged, and 3 if none could be rerun.
+    Verdicts: same bytes; equal within rounding (another computer); different; cannot be rerun, as without its
+    data; damaged files. See docs/verify.md. The exit code is 1 if a trial is different or damaged, and 3 if
+    none could be rerun.
     """
     from cbm_cli.execution import verify_trials
     from cbm_cli.execution.verifying import DAMAGED, DIFFERENT, NOT_RERUN
@@ -61,7 +60,7 @@ def verify(
 
     def tell(verdict: Verdict) -> None:
         found[verdict.verdict] += 1
-        click.echo(json.dumps(asdict(verdict)) if as_json else _line(verdict))
+        click.echo(valid_json(asdict(verdict)) if as_json else _line(verdict))
 
     names, workers = experiments or folder.require_experiments(), cores() if jobs is None else jobs
     verify_trials(folder, names, choose, tell, workers=workers, seed=seed, code=not no_code, announce=note)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from cbm_cli.cli.common import results_argument, say
-from cbm_cli.text import count, duration, harmless
+from cbm_cli.results.metrics import Metric
+from cbm_cli.text import count, decimal, duration, harmless
 
 if TYPE_CHECKING:
     from cbm_cli.results.activity import Activity, CellActivity
@@ -29,13 +30,14 @@ _PLAIN = (60, 1000)  # lines and characters, where there is no terminal
 @results_argument
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("--every", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds.")
-@click.option("--once", is_flag=True, help="Print the state once, as where there is no terminal.")
+@click.option("--once", is_flag=True, help="Print the state once and exit.")
 def watch(results: Path, experiments: tuple[str, ...], every: float, once: bool) -> None:
-    """Show how far a run is, from another terminal or computer; nothing is written.
+    """Show the progress of a run.
 
-    Each cell has a line: its finished trials, and of its newest trial the curve of the first metric, from
-    its lowest to its highest value, the last value and the number of updates. The command ends when all
-    trials are finished, or with Ctrl-C.
+    It can run in another terminal or on another computer; nothing is written. Each cell has a line: its
+    finished trials, and of its newest trial the curve of the first metric, from its lowest to its highest
+    value, the last value and the number of updates. The command ends when all trials are finished, or with
+    Ctrl-C.
     """
     from rich.console import Console
     from rich.live import Live
@@ -128,7 +130,8 @@ def _cells(cells: Sequence[CellActivity], one: Activity, width: int) -> Iterator
     size = WIDTH if width >= NARROW else WIDTH // 2
     lines = []
     for cell in cells:
-        value = f"{cell.curve[-1]:.4f}" + f" after {cell.update:,}" * (width >= NARROW) if cell.curve else ""
+        value = decimal(cell.curve[-1], ".4f") if cell.curve else ""
+        value = f"trial {cell.trial}: {value} after {cell.update:,}" if value and width >= NARROW else value
         done = f"{cell.finished:,}/{one.planned:,}".rjust(2 * len(f"{one.planned:,}") + 1)
         behind = f"  {done}  {sparkline(cell.curve, size):{size}}  {value}"
         lines.append((cell.title, ", ".join([behind, *_counts([cell])]).rstrip()))
@@ -138,7 +141,8 @@ def _cells(cells: Sequence[CellActivity], one: Activity, width: int) -> Iterator
     for title, (_, behind) in zip(titles, lines, strict=True):
         yield f"  {title.ljust(widest)}{behind}"
     if one.metric:
-        yield f"  ({one.metric})"
+        unit = Metric(one.metric).unit()
+        yield f"  (newest trial: {one.metric}{unit and f' {unit}'})"
 
 
 def _counts(cells: Sequence[CellActivity]) -> list[str]:

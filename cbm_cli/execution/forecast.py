@@ -15,6 +15,7 @@ from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE, damaged_files, unsaved
 from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.training import make_updates
+from cbm_cli.machines.limits import likelihood_seconds
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.text import count
 from cbm_cli.trial.learner import Learner
@@ -114,14 +115,16 @@ class Forecast:
     known: int  # trials that are forecast from the times of finished trials of the same cell
 
 
-def forecast_run(agenda: Agenda, workers: int) -> Forecast:
-    """Forecast the seconds of a run with this many workers.
+def forecast_run(
+    agenda: Agenda, workers: int, announce: Callable[[str], None] = lambda message: None
+) -> Forecast:
+    """Forecast the seconds of a run with this many workers; ``announce`` gets what takes long itself.
 
     Trials of a cell with finished trials take what those took. Others are timed: an update and an evaluation
     of every kind of cell, now and, for mean field, with weights as they are late in training. Early stopping,
     recorders, and what an earlier run has done of a trial are not considered.
     """
-    compile_kernels(agenda)
+    compile_kernels(agenda, announce)
     past = {job.run_id: job.stores[0].seconds(job.run_id) for job in agenda.jobs if job.stores}
     spans, share = spans_of(agenda, past), max(workers, 1)
     low = _START + sum(span.low for span in spans) / share
@@ -205,8 +208,11 @@ def _update_seconds(learner: Learner, state: State) -> float:
 
 
 def _evaluation_seconds(job: Job) -> float:
-    """Seconds of an evaluation; AIS is timed on a short ladder of temperatures, the rows apart from it."""
-    settings = job.trial.settings
+    """Seconds of an evaluation; AIS is timed on a short ladder of temperatures, exact ones are not timed."""
+    settings, data = job.trial.settings, job.data
+    if settings.evaluation == "exact":
+        sizes = (data.width, *settings.model.hidden_layers(data.width))
+        return likelihood_seconds(sizes, sum(map(len, data.parts.values())))
     _seconds_with(job, {"rows": 1, "temperatures": 3})  # loads the machine code
     if settings.evaluation != "ais":
         return _seconds_with(job, {})

@@ -1,6 +1,7 @@
 """Names of runs, and the machines that trials start from: files, or trials of another experiment."""
 
 import hashlib
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -126,11 +127,11 @@ class TrialStarts:
             has = count(self.source.trials, "trial")
             return (
                 f"start_from: needs trial {number} of {name}, which has {has}; add more with: "
-                f"cbm run GRID.yaml {name} --trials {number + 1} -o {folder}"
+                f"cbm run GRID.yaml {name} --trials {number + 1} -o {shlex.quote(str(folder))}"
             )
         return (
             f"start_from: trial {number} of {name} is not finished; name both experiments, or first "
-            f"run: cbm run GRID.yaml {name} -o {folder}"
+            f"run: cbm run GRID.yaml {name} -o {shlex.quote(str(folder))}"
         )
 
 

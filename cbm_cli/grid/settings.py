@@ -419,7 +419,8 @@ class TableSpec(Frozen):
         "per-sample", description="Log-likelihood summed over the rows, or their mean"
     )
     metric: str | None = Field(
-        None, description="What is shown; default: log-likelihood, cost or lower bound, whichever there is"
+        None,
+        description="What is shown; default: log-likelihood, cost or lower bound, of test rows if there are",
     )
     statistic: Literal["max", "final", "best-valid"] = Field(
         "max", description="Best value over training, last value, or value at the best validation"

@@ -26,7 +26,7 @@ class Accuracy(NamedTuple):
 def check_classifier(labels: Mapping[str, NDArray]) -> None:
     """Raise CbmError where scikit-learn is missing, or the labels of the training part are not classes."""
     if importlib.util.find_spec("sklearn") is None:
-        raise CbmError("--classify needs scikit-learn; install it with: pip install 'cbm[classify]'")
+        raise CbmError("--classify needs scikit-learn; install it with: pip install 'cbm-cli[classify]'")
     classes = len(np.unique(labels["train"]))
     if not 1 < classes <= _MOST_CLASSES:
         raise CbmError(

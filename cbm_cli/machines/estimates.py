@@ -50,6 +50,11 @@ class Estimate:
         """Whether too few runs carry the weight for the standard error to be trusted."""
         return not self.effective_sample_size >= fewest_effective(self.runs)
 
+    def contradicts(self, other: "Estimate") -> bool:
+        """Whether the intervals of two estimates of one log Z do not meet."""
+        (low, high), (other_low, other_high) = self.interval, other.interval
+        return high < other_low or other_high < low
+
 
 def schedule(temperatures: int = TEMPERATURES) -> Array:
     """Inverse temperatures from 0 to 1, spaced as in Salakhutdinov & Murray 2008."""

@@ -188,7 +188,23 @@ def _normalised(machine: Flat, parts: Parts, method: Method, place: str, should_
         samples = exact_samples(machine.plain, method.runs, seed)
         back = reverse_ais(machine.plain, base, samples, seed, steps)
         answer |= {"reverse_log_z": back.log_z, "reverse_log_z_standard_error": back.standard_error}
+        answer["reverse_log_z_interval"] = list(back.interval)
+        answer["contradicted"] = found.contradicts(back)
+        answer["doubtful"] = found.doubtful or answer["contradicted"]
     return answer
+
+
+def doubt_of(answer: Answer) -> str:
+    """Say why an estimate of log Z cannot be trusted; empty if nothing speaks against it."""
+    if answer.get("contradicted"):
+        low, high = answer["reverse_log_z_interval"]
+        ends = "log Z is {:.2f} to {:.2f}, and {:.2f} to {:.2f} in reverse".format(
+            *answer["log_z_interval"], low, high
+        )
+        return f"forward and reverse AIS contradict each other ({ends})"
+    if answer.get("doubtful"):
+        return f"only {answer['effective_sample_size']:.1f} effective runs carry the estimate of log Z"
+    return ""
 
 
 def _base_of(machine: Flat, parts: Parts) -> Array:

@@ -1,6 +1,7 @@
 """Limits on sums over all states, checked before anything runs."""
 
 from functools import cache
+from itertools import pairwise
 
 from cbm_cli.errors import CbmError
 
@@ -17,15 +18,30 @@ def check_likelihood(sizes: tuple[int, ...], rows: int, place: str, remedy: str)
 
     With two hidden layers or more (``sizes`` are n_0, ..., n_L), each row needs a sum over the hidden states.
     """
-    even, odd = sum(sizes[::2]), sum(sizes[1::2])
-    for n, count in ((even, 1), (even - sizes[0], rows)):
-        bits = min(n, odd)
+    for n, m, count in _sums(sizes, rows):
+        bits = min(n, m)
         if count << bits > 1 << LIKELIHOOD_BITS:
             each = f" for each of {count:,} rows" if count > 1 else ""
-            took = _rough_duration(count * 2.0 ** min(bits, 900) * max(n, odd) * _SECONDS)
+            took = _rough_duration(_seconds(n, m, count))
             remedy += ", or evaluate fewer rows" if count > 1 else ""
             what, cost = f"{place}: an exact likelihood", f"{each}, about {took} each time"
-            raise _too_many(what, (n, odd), bits, LIKELIHOOD_BITS, remedy, cost)
+            raise _too_many(what, (n, m), bits, LIKELIHOOD_BITS, remedy, cost)
+
+
+def likelihood_seconds(sizes: tuple[int, ...], rows: int) -> float:
+    """Return about how long an exact likelihood of so many rows takes, without computing one."""
+    of_rows = 0.1 * rows * sum(n * m for n, m in pairwise(sizes)) * _SECONDS
+    return of_rows + sum(_seconds(*one) for one in _sums(sizes, rows))
+
+
+def _sums(sizes: tuple[int, ...], rows: int) -> tuple[tuple[int, int, int], ...]:
+    """Units on both sides of log Z and of the sum for each row, and how many of these sums there are."""
+    even, odd = sum(sizes[::2]), sum(sizes[1::2])
+    return (even, odd, 1), (even - sizes[0], odd, rows)
+
+
+def _seconds(n: int, m: int, count: int) -> float:
+    return count * 2.0 ** min(n, m, 900) * max(n, m) * _SECONDS
 
 
 def check_smaller_side(what: str, n: int, m: int, limit: int, remedy: str) -> None:

@@ -152,8 +152,8 @@ def _fence(values: pd.Series, start: float) -> float:
 
 def measure_of(drawn: Curves, metrics: Sequence[Metric]) -> str:
     """Return the y axis in words, with its unit or scale."""
-    unit = drawn.scale.replace("-", " ") if metrics[0].better else ""
-    unit = "degrees" if metrics[0].column.startswith("angle_") else unit
+    angles = metrics[0].column.startswith("angle_")
+    unit = "degrees" if angles else metrics[0].unit(drawn.scale)
     return " ".join(_shared_words(metrics)) + f" ({unit})" * bool(unit)
 
 

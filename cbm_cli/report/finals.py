@@ -41,7 +41,7 @@ def read_values(chosen: Chosen, options: Options) -> tuple[list[CellValues], Met
         raise CbmError(f"--metric: given {len(options.metric)} times; this picture shows one")
     rows = pd.concat([chosen.trials(cell) for cell in chosen.cells])
     known = measured(rows)
-    metric = Metric(next(iter(options.metric), chosen.table["metric"] or default_metric(known) or ""))
+    metric = Metric(next(iter(options.metric), chosen.table["metric"] or default_metric(rows) or ""))
     if metric.column not in known:
         hint = did_you_mean(metric.column, known) if known else "; nothing was evaluated or recorded"
         error = CbmError if options.metric else IncompleteError
@@ -67,8 +67,8 @@ def read_values(chosen: Chosen, options: Options) -> tuple[list[CellValues], Met
 
 
 def _axis(chosen: Chosen, metric: Metric, what: str = "") -> str:
-    unit = f" ({chosen.table['scale'].replace('-', ' ')})" if metric.better else ""
-    return f"{what} {in_words(metric.column)}".strip() + unit
+    unit = metric.unit(chosen.table["scale"])
+    return f"{what} {in_words(metric.column)}".strip() + f" ({unit})" * bool(unit)
 
 
 def _statistic(options: Options, metric: Metric) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Options
-from cbm_cli.results import Metric, default_metric, fewest_effective, measured
+from cbm_cli.results import Metric, default_metric, fewest_effective
 from cbm_cli.statistics.layout import CellSettings, Key, key_of
 from cbm_cli.text import text_of
 
@@ -121,7 +121,7 @@ def metrics_of(chosen: Chosen, options: Options, preset: str | None = None) -> l
             raise IncompleteError(f"{names}: no {preset} were recorded; {remedy}; {there}")
         return metrics
     rows = pd.concat([chosen.trials(cell) for cell in chosen.cells])
-    usual = chosen.table["metric"] or default_metric(measured(rows))
+    usual = chosen.table["metric"] or default_metric(rows)
     if options.metric or usual in known:
         return [*(options.metric or (usual,))]
     remedy = f"; --metric: {there}" if known else ""

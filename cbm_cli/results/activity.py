@@ -22,7 +22,8 @@ class CellActivity(NamedTuple):
     failed: int
     running: int  # trials with a progress that was saved since the run began
     changed: int  # when something of it was last written, in nanoseconds
-    curve: Sequence[float]  # first metric of its newest trial, one value per evaluation
+    trial: int  # its newest one
+    curve: Sequence[float]  # first metric of this trial, one value per evaluation
     update: int  # which the curve has reached
     shares: float  # of the running trials that are done, summed
     made: float  # trials that this run has made, running ones in part
@@ -82,9 +83,10 @@ class Watched:
         run_id, store, elapsed = cell["run_id"], self.store, (time.time_ns() - since) / 1e9
         finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
         curve, shares, running, changed = [], 0.0, 0, store.changed(run_id) if finished else 0
+        newest = max(finished, default=0)
         made = float(len(store.finished_since(run_id, since)))
         if finished:
-            curve = self._finished_curve(run_id, max(finished))
+            curve = self._finished_curve(run_id, newest)
         for number in sorted(interrupted):
             path = store.state_path(run_id, number)
             try:
@@ -103,11 +105,11 @@ class Watched:
                 # The progress that is older than this run was made by earlier ones.
                 made += share * min(1, elapsed / max(float(state["seconds"]), 1e-9))
                 if rows.size and rows.shape[1] > 2:
-                    curve = rows[:, [0, 2]].tolist()
+                    newest, curve = number, rows[:, [0, 2]].tolist()
         diverged = sum(self._has_diverged(run_id, number) for number in finished)
         counts = len(finished), diverged, len(failed), running
         updates, values = zip(*curve, strict=True) if curve else ((0,), ())
-        return CellActivity(title, *counts, changed, values, int(updates[-1]), shares, made)
+        return CellActivity(title, *counts, changed, newest, values, int(updates[-1]), shares, made)
 
     def _has_diverged(self, run_id: str, number: int) -> bool:
         if (run_id, number) not in self._diverged:

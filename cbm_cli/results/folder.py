@@ -1,5 +1,7 @@
 """A folder of results, for reading."""
 
+import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,7 +9,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.kept import CURVES, KEPT, Kept, checked, is_kept
 from cbm_cli.results.store import Store
 from cbm_cli.results.writing import KINDS
-from cbm_cli.text import did_you_mean
+from cbm_cli.text import did_you_mean, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,14 +22,13 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            state = "is a file, not a folder of results" if folder.exists() else "does not exist"
-            raise CbmError(f"{folder}: {state}; write results with: cbm run experiments.yaml -o {folder}")
+            state = "is a file, not a folder of results" if folder.exists() else "there is no such folder"
+            raise CbmError(f"{folder}: {state}; {_where_results_are(folder)}")
         self.folder = folder
 
     def experiments(self) -> list[str]:
         """Return the names of the experiments in this folder."""
-        folders = (path.parent for path in self.folder.glob("*/manifest.json") if path.is_file())
-        return sorted(folder.name for folder in folders if _is_own(folder))
+        return _experiments_in(self.folder)
 
     def kept(self) -> list[str]:
         """Return the names of the experiments of which summaries are kept."""
@@ -43,9 +44,9 @@ class Results:
         if not names:
             if others:
                 raise CbmError(f"{self.folder}: {ONLY_KEPT}")
-            raise IncompleteError(
-                f"{self.folder}: holds no results; make some with: cbm run experiments.yaml -o {self.folder}"
-            )
+            foreign = any(not path.name.startswith(".") for path in self.folder.iterdir())
+            error = CbmError if foreign else IncompleteError
+            raise error(f"{self.folder}: holds no results; {_where_results_are(self.folder)}")
         return names
 
     def only(self, experiment: str | None, kept: bool = False) -> str:
@@ -103,12 +104,35 @@ def _is_own(folder: Path) -> bool:
         return stream.read(99).startswith(b'{\n "format"')
 
 
+def _experiments_in(folder: Path) -> list[str]:
+    folders = (path.parent for path in folder.glob("*/manifest.json") if path.is_file())
+    return sorted(one.name for one in folders if _is_own(one))
+
+
+def _where_results_are(folder: Path) -> str:
+    """Say where the results are that a reader may have meant instead of a folder, or how to make some."""
+    whole = folder.resolve()
+    above = (path for path in (whole, *whole.parents) if (path / "manifest.json").is_file())
+    if inside := [path for path in above if _is_own(path)]:
+        above, name = os.path.relpath(inside[0].parent), inside[0].name
+        return f"it belongs to the experiment {name}; write {shlex.quote(above)} {shlex.quote(name)} instead"
+    if below := [path for path in sorted(folder.glob("*/")) if _experiments_in(path)]:
+        return f"there are some in {', '.join(map(str, below[:3]))}"
+    if known := _experiments_in(Path("results")):
+        holds = f"results/ holds the experiments {', '.join(known)}"
+        if str(folder) in known:
+            return f"{holds}; write the folder first, then experiments: results/ {shlex.quote(str(folder))}"
+        return f"{holds}; leave the folder out to read them"
+    into = "" if folder.is_file() else f" -o {shlex.quote(str(folder))}"
+    return f"make some with: cbm run experiments.yaml{into}"
+
+
 def label(column: str, value: object, style: str = "text") -> str:
     """Return the value of a setting as a table shows it; ``style`` is text, latex or unicode."""
     from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
 
     parse = {"offsets": Scheme.parse, "sampler": Sampler.parse}.get(column)
     if parse is None or value == BACK_PROPAGATION:
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        return text_of(value)
     parsed = parse(str(value))
     return {"text": str, "latex": lambda it: it.latex(), "unicode": lambda it: it.unicode()}[style](parsed)

@@ -1,5 +1,6 @@
 """What is in a results folder: experiments, runs, the best machine, and results that no grid asks for."""
 
+import shlex
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from cbm_cli.results.lock import locked
 from cbm_cli.results.metrics import Metric, default_metric, measured
 from cbm_cli.results.store import Store
 from cbm_cli.results.writing import KINDS
-from cbm_cli.text import did_you_mean, text_of
+from cbm_cli.text import count, did_you_mean, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,25 +44,64 @@ def _experiment(store: Store) -> dict[str, Any]:
     }
 
 
-def list_runs(store: Store) -> list[dict[str, Any]]:
-    """Return a record per run of the grid that was last run: its settings, its trials and when it was run."""
-    manifest = store.manifest()
-    axes, runs = axes_of(manifest), []
-    for cell in {cell["run_id"]: cell for cell in manifest["cells"]}.values():
-        run_id = cell["run_id"]
+def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
+    """Return a record per run of the grid that was last run: its settings, its trials and when it was run.
+
+    With ``others``, those come behind that are kept but not asked for by the grid, with nothing planned.
+    """
+    manifest, more = store.manifest(), other_runs(store) if others else []
+    cells = {cell["run_id"]: cell for cell in [*manifest["cells"], *more]}
+    axes, runs = axes_of(manifest | {"cells": [*cells.values()]}), []
+    asked = {cell["run_id"] for cell in manifest["cells"]}
+    for run_id, cell in cells.items():
         finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
         runs.append(
             {
                 "run_id": run_id,
                 "settings": {axis: cell.get(axis) for axis in axes},
+                "in_grid": run_id in asked,
                 "finished": len(finished),
-                "planned": manifest["trials"],
+                "planned": manifest["trials"] if run_id in asked else 0,
                 "interrupted": len(interrupted),
                 "failed": len(failed),
                 "when": _utc(store.changed(run_id)) if finished else None,
             }
         )
     return runs
+
+
+def other_runs(store: Store) -> list[CellSettings]:
+    """Return the settings and run-ids of kept runs that the grid last run does not ask for."""
+    asked = {cell["run_id"] for cell in store.manifest()["cells"]}
+    found = []
+    for run_id in sorted(store.runs() - asked):
+        rows = (store.row(run_id, number) for number in sorted(store.finished(run_id)))
+        if row := next(filter(None, rows), None):
+            found.append(_settings_of(row) | {"run_id": run_id})
+    return found
+
+
+def in_words(others: Sequence[CellSettings], store: Store) -> str:
+    """Say how many other runs are kept, and which of their settings the grid last run does not have."""
+    cells, lengths = store.manifest()["cells"], []
+    for name in (name for name in others[0] if name != "run_id"):
+        own = {text_of(cell.get(name)) for cell in cells}
+        theirs = dict.fromkeys(text_of(one.get(name)) for one in others)
+        new = [text for text in theirs if text and text not in own]
+        lengths += [f"{name} {' and '.join(new[:3])}{' ...' * (len(new) > 3)}"] if new else []
+    about = f" ({', '.join(lengths)})" if lengths else ""
+    return f"{count(len(others), 'other run')}{about} {'is' if len(others) == 1 else 'are'} kept"
+
+
+def with_other_runs(store: Store) -> "tuple[pd.DataFrame, dict[str, Any]]":
+    """Return summary and manifest as if the grid asked for all runs that are kept."""
+    import pandas as pd
+
+    manifest, others = store.manifest(), other_runs(store)
+    keys = [(one["run_id"], number) for one in others for number in sorted(store.finished(one["run_id"]))]
+    rows = [row for key in keys if (row := store.row(*key))]
+    frames = [frame for frame in (store.summary(), pd.DataFrame(rows)) if len(frame)] or [store.summary()]
+    return pd.concat(frames, ignore_index=True), manifest | {"cells": [*manifest["cells"], *others]}
 
 
 def _utc(nanoseconds: int) -> str:
@@ -90,18 +130,22 @@ def axes_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
-    """Return the experiments that hold a run, given by its run-id or the beginning of it."""
+    """Return the experiments that hold a run, given by its run-id, or the beginning or a part of it."""
     stores = [results.store(experiment) for experiment in results.require_experiments()]
     held = [(store, run_id) for store in stores for run_id in sorted(store.runs())]
     known = sorted({run_id for _, run_id in held})
-    found = [name] if name in known else [run_id for run_id in known if run_id.startswith(name)]
+    beginning = [run_id for run_id in known if run_id.startswith(name)]
+    found = [name] if name in known else beginning or [run_id for run_id in known if name in run_id]
     if not found:
         hint = did_you_mean(name, known) if known else ""
-        hint = hint if "did you mean" in hint else f"; list the runs with: cbm ls {results.folder} EXPERIMENT"
+        listing = f"cbm ls {shlex.quote(str(results.folder))} EXPERIMENT"
+        hint = hint if "did you mean" in hint else f"; list the runs with: {listing}"
         raise CbmError(f"{results.folder}: no run {name!r}{hint}")
     if len(found) > 1:
         some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
-        raise CbmError(f"{results.folder}: {len(found)} runs begin with {name!r}: {some}; write more of one")
+        raise CbmError(
+            f"{results.folder}: {len(found)} runs have {name!r} in their names: {some}; write more of one"
+        )
     return [(store, run_id) for store, run_id in held if run_id == found[0]]
 
 
@@ -109,7 +153,8 @@ def describe_run(store: Store, run_id: str) -> dict[str, Any]:
     """Return the settings of a run, and of each trial its values, its files and whether it is finished."""
     finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
     rows = {number: store.row(run_id, number) or {} for number in sorted(finished)}
-    cells = {cell["run_id"]: cell for cell in store.manifest()["cells"]}
+    manifest = store.manifest()
+    cells = {cell["run_id"]: cell for cell in manifest["cells"]}
     settings = cells.get(run_id) or _settings_of(next(iter(rows.values()), {}))
     trials = []
     for number in sorted(finished | interrupted | failed):
@@ -121,6 +166,7 @@ def describe_run(store: Store, run_id: str) -> dict[str, Any]:
         "run_id": run_id,
         "experiment": store.experiment,
         "in_grid": run_id in cells,
+        "varying": [axis for axis in axes_of(manifest) if axis in settings],
         "settings": {name: value for name, value in settings.items() if name != "run_id"},
         "trials": trials,
     }
@@ -132,31 +178,44 @@ def _settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in names[names.index("seed") + 1 : names.index("n_train")]}
 
 
-def best_machine(store: Store, metric: str | None = None) -> dict[str, Any]:
-    """Return the file of the best machine of an experiment, and why it is the best.
+def best_machines(store: Store, metric: str | None = None) -> list[dict[str, Any]]:
+    """Return the file of the best machine of each data set of an experiment, and why it is the best.
 
     With a validation part, the machines at the best validation value of each trial are compared by it.
     Otherwise, or for a ``metric``, the machines at the end of training are compared by its final value.
+    The path is None where every trial on a data set has diverged.
     """
     frame, manifest = store.summary(), store.manifest()
     if frame.empty:
         raise IncompleteError(f"{store.folder}: no trial is finished yet; start with: cbm run")
+    of_data = [name for name in frame if name.split("_")[0] == "data" and name != "data_phase"]
+    sets = [rows for _, rows in frame.groupby(of_data, dropna=False, sort=False)]
+    found = [_best_of(store, rows, manifest, metric) for rows in sets]
+    if not any(one["path"] for one in found):
+        raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
+    return found
+
+
+def _best_of(
+    store: Store, frame: "pd.DataFrame", manifest: Mapping[str, Any], metric: str | None
+) -> dict[str, Any]:
+    """Return the best machine of the trials on one data set."""
     chosen, watched = _metric_of(frame, manifest, metric)
     sign, at_best = Metric(chosen).better, chosen == watched
     end = "_final" if not at_best else "_max" if sign > 0 else "_min"
     column = next(name for name in (chosen + end, chosen) if name in frame)
     values = (frame[column].astype(float) * sign).replace([float("inf"), float("-inf")], float("nan"))
+    row = frame.loc[values.idxmax() if values.notna().any() else frame.index[0]]
+    about = {"data": row["data"], "path": None, "metric": chosen}
     if values.isna().all():
-        raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
-    row = frame.loc[values.idxmax()]
+        return about
     trial = row["run_id"], int(row["trial"])
     best_file = store.path(*trial, ".best.npz")
     path = best_file if at_best and is_file(best_file) else store.path(*trial, ".npz")
-    return {
+    return about | {
         "path": str(path),
         "run_id": trial[0],
         "trial": trial[1],
-        "metric": chosen,
         "value": float(row[column]),
         "when": "best validation" if path == best_file else "end of training",
         "settings": {axis: text_of(row[axis]) for axis in axes_of(manifest) if axis in row},
@@ -171,12 +230,15 @@ def _metric_of(
     ranked = [name for name in known if Metric(name).better]
     if asked and asked not in known:
         raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}")
-    watched = next((name for name in ranked if name.startswith("valid_") and f"{name}_final" in frame), None)
-    chosen = asked or watched or manifest["table"]["metric"] or default_metric(known)
     if asked and asked not in ranked:
         raise CbmError(
             f"--metric {asked}: neither more nor less of it is better; there are {', '.join(ranked)}"
         )
+    valued = [name for name in measured(frame.dropna(axis=1, how="all")) if name in ranked]
+    finals = (name for name in valued if name.startswith("valid_") and f"{name}_final" in frame)
+    watched = next(finals, None)
+    usual = [name for name in (watched, manifest["table"]["metric"], default_metric(frame)) if name]
+    chosen = asked or next((name for name in usual if name in valued), next(iter(usual), None))
     if chosen not in ranked:
         raise IncompleteError("nothing was evaluated of which more or less is better")
     return chosen, watched

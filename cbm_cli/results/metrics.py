@@ -1,10 +1,14 @@
 """Names of the columns of curves, records and summaries, and which of their values are better."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cbm_cli.results.outcome import better
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PARTS = ("train", "valid", "test")
 _EVALUATED = r"_(exact|ais|raise)$"  # suffix of the columns of cbm evaluate
@@ -13,12 +17,7 @@ _NAMES = {
     "lower_bound": "lower bound of the log-likelihood",
     "tighter_bound": "tighter bound of the log-likelihood",
 }
-# The default metric is the first of these that was measured.
-_PREFERRED = (
-    *("train_log_likelihood", "test_log_likelihood", "valid_log_likelihood"),
-    *("test_cost", "train_cost", "valid_cost"),
-    *("test_lower_bound", "train_lower_bound", "valid_lower_bound"),
-)
+_SHOWN = ("log_likelihood", "cost", "lower_bound")  # the first that was measured is shown by default
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,15 @@ class Metric:
         name = self.column.removeprefix(f"{self.part}_")
         return _NAMES.get(name, name.replace("_", " ").replace("log ", "log-"))
 
+    def unit(self, scale: str = "per-sample", rows: Sequence[int] = ()) -> str:
+        """Say what a value is of: ``per row`` or ``of all 8 rows``; empty for what is no mean over rows.
+
+        ``rows`` are the numbers of rows of the data sets; several are not said.
+        """
+        if not self.better or scale != "total":
+            return "per row" if self.better else ""
+        return f"of all {rows[0]:,} rows" if len(rows) == 1 else "of all rows"
+
 
 def fewest_effective(runs: int) -> float:
     """Return the effective sample size of AIS that is no longer doubtful: a tenth of the runs, 2 at least."""
@@ -57,11 +65,18 @@ def measured(columns: Iterable[str]) -> list[str]:
     return own + [column for column in columns if re.search(_EVALUATED, column) and Metric(column).better]
 
 
-def default_metric(measured: Iterable[str]) -> str | None:
-    """Return the metric to show if none is named, or None if nothing was evaluated.
+def default_metric(frame: "pd.DataFrame") -> str | None:
+    """Return the metric to show of ``summary.csv`` if none is named, or None if nothing was evaluated.
 
-    The log-likelihood, first of the training part; else the cost of an auto encoder or the lower bound of a
-    deep machine, first of the test part.
+    The log-likelihood, else the cost of an auto encoder, else the lower bound of a deep machine: of the test
+    part, or of the training part if some trials have no test part.
     """
-    measured = set(measured)
-    return next((metric for metric in _PREFERRED if metric in measured), None)
+
+    def trials_with(column: str) -> int:
+        return frame[f"{column}_final"].notna().sum()
+
+    for name in _SHOWN:
+        there = [f"{part}_{name}" for part in ("test", "train", "valid") if f"{part}_{name}_final" in frame]
+        if there:
+            return max(there, key=trials_with)  # the first of equals
+    return None

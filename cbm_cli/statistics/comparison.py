@@ -217,10 +217,12 @@ def _sheet(section: pd.DataFrame) -> Sheet:
     first = section.iloc[0]
     aside = "epochs" if first["model"] == "auto-encoder" else "final"
     number = PAPER_TABLES.get(first["table"], first["table"])
-    title = f"Table {number}: {label('data', first['dataset'], 'unicode')}, {first['hidden']} hidden"
-    if aside == "epochs":
-        title += f", {first['split']} cost"
-    elif first["pretraining_epochs"] != "0":
+    metric = Metric(f"{first['split']}_{METRICS[first['model']]}")
+    measure = f"{metric.part} {metric.name} {metric.unit(first['scale'])}"
+    title = (
+        f"Table {number}: {label('data', first['dataset'], 'unicode')}, {first['hidden']} hidden, {measure}"
+    )
+    if first["pretraining_epochs"] != "0" and aside == "final":
         title += f", {first['pretraining_epochs']} epochs of pre-training"
     if first["obtained_sampler"] == "PCD-2":
         title += ", published PCD-1 beside PCD-2"

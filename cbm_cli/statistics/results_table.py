@@ -33,7 +33,7 @@ from cbm_cli.statistics.marked_cells import (
 )
 from cbm_cli.statistics.mean_curves import CurveOf, add_best_of_mean, best_of_mean_columns
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
-from cbm_cli.text import count, did_you_mean, text_of
+from cbm_cli.text import count, decimal, did_you_mean, text_of
 
 MOST_DIGITS = 9
 _NONE = np.empty(0, dtype=int)
@@ -62,6 +62,7 @@ class ResultsTable:
     evaluated: bool = False  # the metric is of the final machine, by cbm evaluate
     doubtful: int = 0  # trials whose last estimate of log Z rests on few runs of AIS
     digits: int | None = None
+    rows: Sequence[int] = ()  # how many the metric is of; several where the data sets differ
 
     @property
     def cells(self) -> list[Cell]:
@@ -153,7 +154,7 @@ class ResultsTable:
             return Value("diverged" if cell.n else "–", flags=", ".join(flags))
         behind = {"final": cell.finals, "epochs": cell.epochs}.get(self.aside, np.empty(0))
         number, spread, behind = (
-            "–" if math.isnan(value) else format(value, spec)
+            "–" if math.isnan(value) else decimal(value, spec)
             for value, spec in zip((cell.mean, cell.std, mean(behind)), formats, strict=True)
         )
         return Value(number, spread, behind if self.aside else "", ", ".join(flags), cell.mark)
@@ -193,18 +194,19 @@ class ResultsTable:
 
     def _what(self) -> str:
         metric = Metric(self.metric)
+        name = f"{metric.part} {metric.name}".strip()
         if self.evaluated:
             base, _, method = self.metric.rpartition("_")
-            what = f"{Metric(base).name} ({METHODS[method]}) of the final machine"
+            what = f"{metric.part} {Metric(base).name} ({METHODS[method]}) of the final machine"
         else:
             best = "minimum" if metric.better < 0 else "maximum"
             what = {
-                "max": f"{best} {metric.name} during training",
-                "final": f"final {metric.name}",
-                "best-valid": f"{metric.name} at the best validation value",
-                MAX_OF_MEAN: f"{best} during training of the {metric.name}'s mean over trials",
+                "max": f"{best} {name} during training",
+                "final": f"final {name}",
+                "best-valid": f"{name} at the best validation value",
+                MAX_OF_MEAN: f"{best} during training of the {name}'s mean over trials",
             }[self.statistic]
-        rows = f"summed over the {metric.part} rows" if self.scale == "total" else f"per {metric.part} sample"
+        unit = metric.unit(self.scale, self.rows)
         aside = {
             "final": " (mean of the final values)",
             "epochs": f" (mean epoch of the lowest {'validation ' * (self.statistic == 'best-valid')}cost)",
@@ -213,7 +215,7 @@ class ResultsTable:
         numbers = sorted({cell.n for cell in self.cells if cell.n}) or [0]
         few = f"{numbers[0]} to " if len(numbers) > 1 else ""
         return (
-            f"{what[0].upper()}{what[1:]}{f', {rows}' if metric.better else ''}: "
+            f"{what[0].upper()}{what[1:]}{f', {unit}' if unit else ''}: "
             f"mean ± standard deviation{aside} over {few}{count(numbers[-1], 'trial')}."
         )
 
@@ -326,6 +328,7 @@ def build_table(
         evaluated=evaluated,
         doubtful=sum(few),
         digits=digits,
+        rows=sorted(set(frame.get(f"n_{Metric(metric).part}", pd.Series(dtype=float)).dropna().astype(int))),
     )
 
 
@@ -377,7 +380,7 @@ def _layout(
 def _metric(frame: pd.DataFrame, asked: str | None) -> str:
     """Return the metric that is asked for, else the usual one of the results' kind."""
     known = measured(frame)
-    metric = asked or default_metric(known)
+    metric = asked or default_metric(frame)
     if metric is None or not known:
         remedy = f"; choose --metric: there are {', '.join(known)}" if known else ""
         raise CbmError(f"nothing was evaluated (evaluate: method: none){remedy}")
