@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
@@ -17,11 +18,11 @@ from pydantic import (
 
 from cbm_cli.datasets.dataset import DataError
 from cbm_cli.datasets.sources import SOURCES
-from cbm_cli.text import CONTROL, FORMULA, did_you_mean
+from cbm_cli.text import CONTROL, FORMULA, LARGEST, did_you_mean, whole_number
 
 OF_FILES = ("path", "valid", "test", "drop_last", "scale")  # fields that are for files
 
-_Count = Annotated[int, Field(ge=1)]
+_Count = Annotated[int, Field(ge=1, le=LARGEST), BeforeValidator(whole_number)]
 
 
 def _name(text: str) -> str:

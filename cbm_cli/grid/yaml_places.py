@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import yaml
 
 from cbm_cli.errors import CbmError
-from cbm_cli.text import did_you_mean, harmless
+from cbm_cli.text import did_you_mean, harmless, shortened
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
@@ -246,5 +246,5 @@ def items_of(value: Value, problems: Problems) -> list[Value]:
 def shown(value: Value) -> str:
     """Return a value as a message names it."""
     if isinstance(value, str):
-        return (value if len(value) <= 60 else value[:57] + "...") or "empty"
+        return shortened(value)
     return "a mapping" if isinstance(value, dict) else "a list"
