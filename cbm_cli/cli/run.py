@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import cores, note, note_activation, program, say
+from cbm_cli.cli.common import Whole, cores, note, note_activation, program, say
 from cbm_cli.cli.redraw import check_plot, redrawn
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
@@ -34,9 +34,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.argument("grid", type=click.Path(path_type=Path), metavar="GRID.yaml")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="results/", help="Results folder.")
-@click.option(
-    "-j", "--jobs", type=click.IntRange(0), help="Worker processes; 0: only this one. Default: all cores."
-)
+@click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, such as tcp://host:8786.")
 @click.option("--cluster", metavar="FILE.yaml", type=click.Path(path_type=Path), help="Use workers on SLURM.")
 @click.option(
@@ -51,7 +49,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.option("--tls-cert", metavar="FILE", help="Certificate of this client.")
 @click.option("--tls-key", metavar="FILE", help="Key of this client.")
 @click.option("--debug", is_flag=True, help="Show tracebacks, and what Dask logs.")
-@click.option("--trials", type=click.IntRange(1), help="Trials of each cell, instead of the grid's number.")
+@click.option("--trials", type=Whole(1), help="Trials of each cell, instead of the grid's number.")
 @click.option(
     "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Set a field in every experiment."
 )

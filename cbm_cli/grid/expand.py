@@ -124,7 +124,7 @@ _PHRASES = {
     "greater_than": "greater than {gt:g}",
     "greater_than_equal": "{ge:g} or more",
     "less_than": "less than {lt:g}",
-    "less_than_equal": "{le:g} or less",
+    "less_than_equal": "{le:.17g} or less",
     "finite_number": "finite",
     "literal_error": "{expected}",
     "string_type": "text",

@@ -72,12 +72,18 @@ def _sizes(value: object) -> int | tuple[int, ...] | Literal["half"]:
 
 
 _ONE_LAYER = [{"type": "integer", "minimum": 1}, {"const": "half"}]
+_LAYER_TEXT = {"type": "string", "pattern": rf"^\s*{WHOLE}\s*$"}
 _LAYERS = {"type": "string", "pattern": rf"^\s*{WHOLE}(\s*-\s*{WHOLE})*\s*$"}
 Sizes = Annotated[
     int | tuple[int, ...] | Literal["half"],
     BeforeValidator(_sizes),
     WithJsonSchema(
-        {"anyOf": [*_ONE_LAYER, _LAYERS, {"type": "array", "items": {"anyOf": _ONE_LAYER}, "minItems": 1}]}
+        {
+            "anyOf": [
+                *(*_ONE_LAYER, _LAYERS),
+                {"type": "array", "items": {"anyOf": [*_ONE_LAYER, _LAYER_TEXT]}, "minItems": 1},
+            ]
+        }
     ),
 ]
 Activation = Literal["sigmoid", "tanh", "relu", "linear"]

@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from cbm_cli.arrays import MOST_BYTES
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.grid.names import Sampler
 from cbm_cli.grid.settings import Settings
 from cbm_cli.machines import limits
 from cbm_cli.trial.pretraining import pretraining_facts
@@ -21,6 +23,7 @@ def check(settings: Settings, data: Dataset) -> None:
             raise CbmError(f"{field}: {batch} rows, but {data.name} has {n}; write a smaller number, or full")
     _check_rates(settings)
     _check_counts(settings, data)
+    _check_memory(settings, data)
     asked = settings.evaluate.parts.split("+") if settings.evaluate.parts else []
     missing = " or ".join(part for part in asked if part not in data.parts)
     if missing:
@@ -50,6 +53,31 @@ def _check_counts(settings: Settings, data: Dataset) -> None:
             raise CbmError(
                 f"{field}: comes {count:,} times in {total:,} updates; the limit is {MOST_STATIONS:,}: "
                 "write a longer interval, or fewer updates"
+            )
+
+
+def _check_memory(settings: Settings, data: Dataset) -> None:
+    """Raise CbmError for arrays that no machine file could hold: more than `MOST_BYTES` of float32."""
+    layout, sampler, rows = layout_of(settings, data), settings.parsed_sampler, batch_rows(settings, data)
+    units, tempered = sum(layout.sizes), sampler.temperatures > 1
+    chains = settings.ladders * sampler.temperatures if tempered else settings.chains or rows
+    numbers = {
+        "model.hidden": layout.width * layout.height,
+        "batch": rows * units,
+        "sampler" if tempered else "chains": chains * units,
+        "sampler": chains * units * sampler.steps,  # a random number for each unit and step
+    }
+    if settings.pretraining.sampler:
+        steps, batch = Sampler.parse(settings.pretraining.sampler).steps, settings.pretraining.batch
+        numbers["pretraining.sampler"] = (batch if isinstance(batch, int) else rows) * units * steps
+    if settings.evaluation == "ais":
+        numbers |= {"evaluate.runs": settings.evaluate.runs * units}
+        numbers |= {"evaluate.temperatures": settings.temperatures}
+    for field, count in numbers.items():
+        if 4 * count > MOST_BYTES:
+            raise CbmError(
+                f"{field}: takes an array of {count:,} numbers with {'-'.join(map(str, layout.sizes))} units; "
+                f"the limit is {MOST_BYTES // 4:,}: write a smaller number"
             )
 
 
