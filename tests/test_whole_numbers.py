@@ -111,7 +111,7 @@ def test_every_option_for_a_whole_number_reads_it_by_that_reader():
         if option.name != "verbose" and not option.is_flag and not option.count:
             assert isinstance(option.type, Whole), (name, option.name)
             assert option.type.convert("1e1", option, None) == 10
-            with pytest.raises(click.BadParameter, match="1.5 is not a whole number"):
+            with pytest.raises(click.BadParameter, match=r"1\.5 is not a whole number"):
                 option.type.convert("1.5", option, None)
             with pytest.raises(click.BadParameter) as caught:
                 option.type.convert(DIGITS, option, None)

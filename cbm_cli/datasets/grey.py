@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from cbm_cli.arrays import check_size
+from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
-from cbm_cli.datasets.formats import FileRows, read_tables, reading, table_of
+from cbm_cli.datasets.formats import FileRows, read_tables, reading
 from cbm_cli.datasets.spec import DataSpec, title_of
 
 _Parts = dict[str, tuple[str, FileRows]]  # part -> where its rows come from, the rows
@@ -61,40 +62,33 @@ def _units(
 
 def _read(spec: DataSpec, folder: str | Path) -> _Parts:
     tables: _Parts = {}
+    columns = Columns(spec.columns, spec.drop, spec.drop_last)
     for part, option in zip(PARTS, ("path", "valid", "test"), strict=True):
         name = getattr(spec, option)
         if name is None:
             continue
         path = Path(folder, name).expanduser()
         try:
-            found_in_file = _parts(path, part)
+            found_in_file = _parts(path, part, columns)
             for found, table in found_in_file.items():
                 if found in tables:
                     where = tables[found][0]
                     raise DataError(f"{path}: the {found} part is in {where} already; remove one of them")
                 label = f"{path} ({found})" if len(found_in_file) > 1 else str(path)
-                tables[found] = label, _without_last(label, table) if spec.drop_last else table
+                tables[found] = label, table
         except DataError as error:
             raise DataError(str(error), error.field or option) from None
     return tables
 
 
-def _parts(path: Path, part: str) -> dict[str, FileRows]:
+def _parts(path: Path, part: str, columns: Columns) -> dict[str, FileRows]:
     """Return the tables of a part's file; the file of the training part may hold other parts too."""
-    found = read_tables(path)
+    found = read_tables(path, columns)
     if "" in found:
         return {part: found[""]}
     if part not in found:
         raise DataError(f"{path}: has no {part} part; it has {', '.join(found)}")
     return found if part == "train" else {part: found[part]}
-
-
-def _without_last(where: str, table: FileRows) -> FileRows:
-    if table.sparse:
-        raise DataError(f"{where}: LIBSVM keeps labels apart from the columns; remove drop_last", "drop_last")
-    if table.values.shape[1] < 2:
-        raise DataError(f"{where}: has a single column; drop_last leaves nothing", "drop_last")
-    return table_of(where, table.values[:, :-1])
 
 
 def _widened(tables: _Parts, width: int) -> _Parts:
