@@ -6,7 +6,7 @@ the whole field, and ``data.flip:`` changes that part of it.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from cbm_cli.datasets.columns import as_line
 from cbm_cli.grid.settings import NESTED, Settings
 from cbm_cli.grid.values import Frozen, Misfit
 from cbm_cli.grid.yaml_places import (
@@ -170,7 +171,7 @@ def singles(value: Value, path: str, problems: Problems) -> Iterator[Value]:
 def long_form(value: Value, field: str) -> Value:
     """Return a nested field as a mapping; the layers of a machine, ``[500, 500]``, become ``500-500``."""
     if isinstance(value, dict):
-        return _with_layers(value) if field == "model" else value
+        return _with_layers(value) if field == "model" else _with_columns(value) if field == "data" else value
     if field not in SHORT:
         return value
     place = value.mark.place  # the value stands for the mapping, key and all
@@ -182,10 +183,19 @@ def _with_layers(model: Fields) -> Fields:
     hidden = model.get("hidden")
     if model.get("kind") not in DEEP or not isinstance(hidden, list):
         return model
-    text = _as_text(hidden)
-    if text is hidden:
-        text = marked(Items(map(_as_text, hidden)), hidden.mark)
-    return marked(Fields(model | {"hidden": text}), model.mark)
+    return marked(Fields(model | {"hidden": _texts(hidden, _as_text)}), model.mark)
+
+
+def _with_columns(data: Fields) -> Fields:
+    """Return data with a list of columns as one text, and a list of such lists as several."""
+    lists = {name: data[name] for name in ("columns", "drop") if isinstance(data.get(name), list)}
+    texts = {name: _texts(value, _as_line) for name, value in lists.items()}
+    return marked(Fields(data | texts), data.mark) if texts else data
+
+
+def _texts(value: Items, as_text: Callable[[Value], Value]) -> Value:
+    text = as_text(value)
+    return marked(Items(map(as_text, value)), value.mark) if text is value else text
 
 
 def _as_text(layers: Value) -> Value:
@@ -194,6 +204,13 @@ def _as_text(layers: Value) -> Value:
         return layers
     sizes = all(isinstance(one, str) and not re.search(r"\d\s*-", one) for one in layers)
     return marked(Text("-".join(layers)), layers.mark) if sizes else layers
+
+
+def _as_line(columns: Value) -> Value:
+    """Return a list of columns as one text, anything else as it is."""
+    if not columns or not all(isinstance(one, str) for one in columns):
+        return columns
+    return columns if isinstance(columns, str) else marked(Text(as_line(columns)), columns.mark)
 
 
 def with_field(fields: Mapping[str, Value], path: str, value: Value) -> dict[str, Value]:

@@ -102,7 +102,7 @@ def _check_validation(settings: Settings, data: Dataset) -> None:
     """Raise CbmError if early stopping has no validation part to watch, or if it is not evaluated."""
     if "valid" not in data.parts:
         raise CbmError(
-            f"early_stopping: {data.name} has no validation part to watch; make one of its last training "
+            f"early_stopping: {data.name} has no validation part to watch; make one of some training "
             "rows by hold_out, as in data: {name: mnist, hold_out: 10000}"
         )
     parts = settings.evaluate.parts
