@@ -148,10 +148,16 @@ def _explained(debug: bool) -> Iterator[None]:
 
 
 def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
     for change in changes:
-        if "=" not in change:
+        field, equals, value = change.partition("=")
+        if not equals:
             raise CbmError(f"--set {change}: write FIELD=VALUE, such as --set learning_rate=0.05")
-    return dict(change.split("=", 1) for change in changes)
+        if field in found:
+            remedy = f"give it once; several values are an axis: --set {field}=[{found[field]},{value}]"
+            raise CbmError(f"--set {field}: is given twice; {remedy}")
+        found[field] = value
+    return found
 
 
 def _list(grid: Grid) -> None:

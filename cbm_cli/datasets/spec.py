@@ -29,7 +29,7 @@ _Count = Annotated[int, Field(ge=1, le=LARGEST), BeforeValidator(whole_number)]
 
 
 def _rows_or_share(given: Any) -> Any:
-    number = whole_number(given)
+    number = None if isinstance(given, bool) else whole_number(given)
     try:
         fits = 1 <= number <= LARGEST if isinstance(number, int) else 0 < (number := float(number)) < 1
     except (TypeError, ValueError):
@@ -241,7 +241,8 @@ def make_spec(**options: Any) -> DataSpec:
             raise DataError(
                 f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}", field
             ) from None
-        raise DataError(f"{field} {first['input']!r}: {first['msg'].lower()}", field) from None
+        given = shortened(repr(first["input"]))
+        raise DataError(f"{field} {given}: {first['msg'].lower()}", field) from None
 
 
 def available(data: DataSpec, folder: str | Path = "") -> str:

@@ -53,6 +53,8 @@ SHORT = {
     "gradient": ("kind",),
     "pretraining": ("epochs",),
     "record": ("what",),
+    "evaluate": ("method",),
+    "start_from": ("path",),  # or experiment, by the look of it
 }
 DEEP = ("dbm", "auto-encoder")  # kinds for which `hidden: [500, 200]` is one machine
 INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the other
@@ -174,8 +176,11 @@ def long_form(value: Value, field: str) -> Value:
         return _with_layers(value) if field == "model" else _with_columns(value) if field == "data" else value
     if field not in SHORT:
         return value
+    parts = SHORT[field]
+    if field == "start_from" and isinstance(value, str) and not re.search(r"/|\.npz$", value):
+        parts = ("experiment",)
     place = value.mark.place  # the value stands for the mapping, key and all
-    return marked(Fields.fromkeys(SHORT[field], value), value.mark._replace(key=place))
+    return marked(Fields.fromkeys(parts, value), value.mark._replace(key=place))
 
 
 def _with_layers(model: Fields) -> Fields:
@@ -365,8 +370,19 @@ def _change(value: Value, problems: Problems) -> tuple[Condition, dict[str, Valu
             continue
         for single in singles(child, path, problems):
             if validated(path, single, problems):
+                check_contradiction(path, single, changes, problems)
                 changes[path] = single
     return condition, changes
+
+
+def check_contradiction(path: str, value: Value, before: Mapping[str, Value], problems: Problems) -> None:
+    """Add a problem for a field that would undo what is set before it, or a part of that."""
+    field, _, inner = path.partition(".")
+    whole = long_form(before[field], field) if inner and field in before else {}
+    for other in before:
+        undone = other.startswith(f"{path}.") or other == INSTEAD.get(path)
+        if undone or (other == field and isinstance(whole, dict) and inner in whole):
+            problems.add(value.mark, f"undoes {other}, which is set before it; set one of them", at_key=True)
 
 
 def _is_single(value: Value) -> bool:

@@ -217,7 +217,8 @@ def fields_of(value: Value, known: Collection[str], problems: Problems) -> Field
     """Return the known fields of a mapping; unknown ones, and values that are no mapping, become problems."""
     fields = marked(Fields(), value.mark)
     if not isinstance(value, dict):
-        problems.add(value.mark, f"must be a mapping of fields, not {shown(value)}", at_key=True)
+        names = f"; they are {', '.join(known)}" if 0 < len(known) < 12 else ""
+        problems.add(value.mark, f"must be a mapping of fields, not {shown(value)}{names}", at_key=True)
         return fields
     for name, child in value.items():
         if name in known:
