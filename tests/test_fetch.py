@@ -230,6 +230,8 @@ def test_two_fetches_at_once_from_a_slow_server_both_succeed(toy, server, place,
         server.moods[f"/binary/toy/toy.{part}.data"] = ["slow"] * 2
     with ThreadPoolExecutor() as pool:
         both = [pool.submit(fetching.fetch, "dna", tmp_path)]
+        while URL not in server.requests:
+            time.sleep(0.01)
         time.sleep(0.1)  # amid the first file
         both.append(pool.submit(fetching.fetch, "dna", tmp_path))
         assert [one.result()[0] for one in both] == [place, place]

@@ -41,7 +41,8 @@ _MEMBERS: dict[str, str | tuple[str, str]] = {  # ends of names in ZIP files
     "content.xml": ("an OpenDocument sheet", "pandas.read_excel"),
     "data.pkl": "a PyTorch file; save its array: numpy.save({npy!r}, rows.numpy())",
 }
-_TEXTS: dict[bytes, str | tuple[str, str]] = {  # first letters of text
+_TEXTS: dict[bytes, str | tuple[str, str]] = {  # first letters of text, without blanks
+    b"[[": 'JSON; convert it: python -c "import json, numpy; numpy.save({npy!r}, json.load(open({file!r})))"',
     b"{": ("JSON", "pandas.read_json"),
     b"[": ("JSON", "pandas.read_json"),
     b"<": "HTML or XML, perhaps a web page about the file; get the file itself",
@@ -51,7 +52,7 @@ _TEXTS: dict[bytes, str | tuple[str, str]] = {  # first letters of text
 
 def refuse_foreign(path: Path, content: bytes) -> None:
     """Raise DataError for content of a format that is known and not read."""
-    text = content[:1000].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    text = b"".join(content[:1000].removeprefix(b"\xef\xbb\xbf").lower().split())
     known = [about for start, about in _STARTS.items() if content.startswith(start)]
     known += [about for start, about in _TEXTS.items() if text.startswith(start)]
     if content.startswith(b"PK"):

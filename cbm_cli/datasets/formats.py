@@ -52,6 +52,7 @@ _LONGEST_LABEL = 100
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf(inity)?|nan)", re.IGNORECASE)
 NOISE = 1e-6  # share of the scale that a value may be beyond its ends, by errors of rounding
 _LIBSVM = re.compile(rb"^[^#\n,;]*?(?<!\S)\d+:[^\s,;]*(?=\s|$)", re.MULTILINE)  # an index with its value
+_VALUE = re.compile(f"{_NUMBER.pattern}|true|false", re.IGNORECASE)
 _TRUTH = re.compile(rb"(?i)(?<![^\s,;\"])(true|false)(?![^\s,;\"])")
 _DECIMAL_COMMAS = re.compile(
     r"\s*[+-]?\d+,\d+(\s*[;\t ]\s*[+-]?\d+(,\d+)?)+\s*|[+-]?\d+([;\t ][+-]?\d+)*[;\t ][+-]?\d+,\d+.*"
@@ -354,10 +355,10 @@ def _check_widths(path: Path, content: bytes, delimiter: str, width: int) -> Non
 def _are_names(names: list[str]) -> bool:
     """Whether the first line of a file has column names: words, or the numbers 0, 1, 2 and so on."""
     unnamed, *others = names
-    words = all(name and not _NUMBER.fullmatch(name) for name in others)
+    words = all(name and not _VALUE.fullmatch(name) for name in others)
     if not unnamed:
         return bool(others) and (words or (len(others) > 1 and others == [*map(str, range(len(others)))]))
-    if _NUMBER.fullmatch(unnamed):
+    if _VALUE.fullmatch(unnamed):
         return len(names) >= _FEWEST_NUMBERED and names == [*map(str, range(len(names)))]
     return words
 

@@ -151,7 +151,7 @@ def _remedy(tables: _Parts) -> str:
     if top <= 1 + NOISE or (top.is_integer() and 127 < top <= 255):
         return "for grey values choose binarise: threshold, sample or none"
     between, scale = _exact(_between(low, top)), _exact(top)
-    return f"for values up to {scale} write threshold: {between}, or scale: {scale} and binarise: sample"
+    return f"for values up to {scale} write threshold: {between}, or scale: {scale} and binarise: none"
 
 
 def _scale_of(tables: _Parts) -> float:
