@@ -71,7 +71,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         for start in range(0, len(content), 20_000) if mood == "slow" else ():
             self.wfile.write(content[start : start + 20_000])
-            time.sleep(0.02)
+            time.sleep(0.05)
         sent = {"slow": 0, "silent": 0, "truncated": len(content) // 2, "stalled": len(content) // 2}
         self.wfile.write(content[: sent.get(mood)])
         self.wfile.flush()
@@ -226,13 +226,14 @@ def test_an_interrupted_download_starts_again_and_then_goes_to_the_next_mirror(
 
 
 def test_two_fetches_at_once_from_a_slow_server_both_succeed(toy, server, place, tmp_path):
+    toy(mirrors=(server,))  # no other one helps out
     for part in PARTS:
         server.moods[f"/binary/toy/toy.{part}.data"] = ["slow"] * 2
     with ThreadPoolExecutor() as pool:
         both = [pool.submit(fetching.fetch, "dna", tmp_path)]
         while URL not in server.requests:
             time.sleep(0.01)
-        time.sleep(0.1)  # amid the first file
+        time.sleep(0.4)  # in the second half of the first file
         both.append(pool.submit(fetching.fetch, "dna", tmp_path))
         assert [one.result()[0] for one in both] == [place, place]
     assert server.requests.count(URL) == 2
