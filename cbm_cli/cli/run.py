@@ -96,7 +96,10 @@ def run(
     """
     from cbm_cli.grid.read import read_grid
 
-    read = read_grid(grid, _parse_changes(changes), trials, experiments)
+    fields = _parse_changes(changes)
+    if trials is not None and "trials" in fields:
+        raise CbmError("--trials and --set trials: give one of them")
+    read = read_grid(grid, fields, trials, experiments)
     if list_:
         return _list(read)
     selected, missing = read.select(experiments), {}

@@ -148,8 +148,6 @@ def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Probl
         else:
             problems.add(Mark(place, place, ""), f"unknown field{unknown(field, SETTABLE)}")
     if trials is not None:
-        if "trials" in changes:
-            problems.add(changes["trials"].mark, "is given by --trials, too; give one of them")
         changes["trials"] = marked(Text(trials), Mark(Place("--trials"), Place("--trials"), ""))
     return changes
 
