@@ -412,8 +412,15 @@ def test_of_two_values_none_wins_in_silence(options, told, tmp_path):
 
 def test_a_part_may_be_set_after_the_whole(tmp_path):
     (tmp_path / "grid.yaml").write_text(PLAIN)
-    options = ("--set", "data={name: bars-and-stripes, size: 2}", "--set", "data.flip=true")
-    told = cbm("run", tmp_path / "grid.yaml", "--dry-run", "-j", 0, *options, *("--yes", "--yes")).stderr
+    options = (
+        "--set",
+        "data={name: bars-and-stripes, size: 2}",
+        "--set",
+        "data.flip=true",
+        "--set",
+        "batch=full",
+    )
+    told = cbm("run", tmp_path / "grid.yaml", "--dry-run", "-j", 0, "--yes", "--yes", *options).stderr
     assert "flipped-bars-and-stripes" in told
 
 

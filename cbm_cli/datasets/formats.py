@@ -54,9 +54,8 @@ NOISE = 1e-6  # share of the scale that a value may be beyond its ends, by error
 _LIBSVM = re.compile(rb"^[^#\n,;]*?(?<!\S)\d+:[^\s,;]*(?=\s|$)", re.MULTILINE)  # an index with its value
 _VALUE = re.compile(f"{_NUMBER.pattern}|true|false", re.IGNORECASE)
 _TRUTH = re.compile(rb"(?i)(?<![^\s,;\"])(true|false)(?![^\s,;\"])")
-_DECIMAL_COMMAS = re.compile(
-    r"\s*[+-]?\d+,\d+(\s*[;\t ]\s*[+-]?\d+(,\d+)?)+\s*|[+-]?\d+([;\t ][+-]?\d+)*[;\t ][+-]?\d+,\d+.*"
-)
+_CELL, _GAP = r"[+-]?\d+(?:,\d+)?", r"(?:\s*;\s*|\s+)"
+_DECIMAL_COMMAS = re.compile(rf"\s*(?=[^,]*\d,\d){_CELL}(?:{_GAP}{_CELL})+\s*")
 _MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-", ".")
 _FILL = "fill the gap, or leave out such rows, as pandas.DataFrame.dropna does"
 _UNEVEN = "line {} has {} columns, the lines before it {}; is it cut short?"
