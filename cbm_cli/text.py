@@ -3,19 +3,52 @@
 import json
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
 # Characters that change a terminal, its lines or the order of letters, and half characters
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 FORMULA = re.compile("[=+@-]")  # where a text begins that spreadsheets compute
+LARGEST = 2**53  # whole number up to which all are exact as float64
+_ENDLESS = 10**20  # stands for all whole numbers from it on, so that none takes long to read
+WHOLE = r"(?:(?:\d(?:_?\d)*\.?\d*|\.\d+)[eE]\+?0*\d{1,3}|\d(?:_?\d)*(?:\.0*)?)"  # 1e4, 10, 1_000, 10.0
 FORMATS = ("text", "markdown", "latex", "csv", "html", "json")  # of tables
 
 
 def harmless(text: str, kept: str = "\n\t") -> str:
     r"""Return text that does nothing to a terminal: control characters, but those kept, as ``\u001b``."""
     return CONTROL.sub(lambda found: found[0] if found[0] in kept else rf"\u{ord(found[0]):04x}", text)
+
+
+def whole_number(given: Any) -> Any:
+    """Return the whole number that a text says, as 10, 1_000, 1e4 or 10.0; anything else as it is given."""
+    if not isinstance(given, str) or not re.fullmatch(rf"[+-]?{WHOLE}", text := given.strip()):
+        return given
+    number = Decimal(text.replace("_", ""))
+    if abs(number) >= _ENDLESS:
+        return int(math.copysign(_ENDLESS, number))
+    return int(number) if number == number.to_integral_value() else given
+
+
+def whole_numbers(texts: Iterable[str], what: str, least: int = 0) -> list[int]:
+    """Return the whole numbers of texts; ValueError for others, for smaller ones, and beyond `LARGEST`."""
+    found = []
+    for text in texts:
+        number = whole_number(text)
+        if not isinstance(number, int):
+            raise ValueError(f"{what} must be whole numbers, not {shortened(text.strip())}")
+        if not least <= number <= LARGEST:
+            limit = f"{least} or more" if number < least else f"{LARGEST:,} or less"
+            raise ValueError(f"{what} must be {limit}, not {shortened(text.strip())}")
+        found.append(number)
+    return found
+
+
+def shortened(text: str) -> str:
+    """Return a text as a message names it, of at most 60 characters."""
+    return (text if len(text) <= 60 else text[:57] + "...") or "empty"
 
 
 def did_you_mean(word: str, known: Collection[str], cutoff: float = 0.6) -> str:

@@ -375,7 +375,7 @@ def test_a_trial_stops_when_the_validation_cost_has_converged():
         (
             {},
             Dataset("alone", ROWS),
-            r"alone has no validation part to watch; make one of its last .*hold_out",
+            r"alone has no validation part to watch; make one of some .*hold_out",
         ),
         ({"evaluate": {"parts": "train"}}, DATA, r"write train\+valid"),
         ({"batch": 41}, DATA, "coins has 40"),

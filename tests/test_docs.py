@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from cbm_cli.cli import main
+from cbm_cli.datasets.catalogue import describe, load
+from cbm_cli.datasets.spec import make_spec
 from tests.builders import cbm
 
 ROOT = Path(__file__).parents[1]
@@ -142,6 +144,16 @@ def test_the_tutorial_says_what_its_table_shows():
     assert f"its best is {centered - normal:.2f} below" in text
     assert f"ends {centered_last - last:.1f} below, at {last}" in " ".join(text.split())
     assert [abs(a[0] - b[0]) < 0.1 for a, b in numbers] == [True, True, True, False]
+
+
+def test_the_page_on_own_data_says_what_a_run_says_of_its_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "how-to" / "own-data.md").read_text("utf-8")
+    rows = next(body for _, language, _, body in FENCE.findall(page) if language == "python")
+    exec(compile(rows, "own-data.md", "exec"), {})
+    spec = make_spec(path="rows.npz")
+    line = describe(spec, load(spec)).partition(" (")[0]
+    assert f"`{line}`" in page
 
 
 def test_grids_on_other_pages_can_be_read(tmp_path):

@@ -6,6 +6,7 @@ import http.server
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,7 +69,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        sent = {"silent": 0, "truncated": len(content) // 2, "stalled": len(content) // 2}
+        for start in range(0, len(content), 20_000) if mood == "slow" else ():
+            self.wfile.write(content[start : start + 20_000])
+            time.sleep(0.05)
+        sent = {"slow": 0, "silent": 0, "truncated": len(content) // 2, "stalled": len(content) // 2}
         self.wfile.write(content[: sent.get(mood)])
         self.wfile.flush()
         if mood == "stalled":
@@ -219,6 +223,46 @@ def test_an_interrupted_download_starts_again_and_then_goes_to_the_next_mirror(
     fetch()
     assert_whole(place)
     assert other.requests == []
+
+
+def test_two_fetches_at_once_from_a_slow_server_both_succeed(toy, server, place, tmp_path):
+    toy(mirrors=(server,))  # no other one helps out
+    for part in PARTS:
+        server.moods[f"/binary/toy/toy.{part}.data"] = ["slow"] * 2
+    with ThreadPoolExecutor() as pool:
+        both = [pool.submit(fetching.fetch, "dna", tmp_path)]
+        while URL not in server.requests:
+            time.sleep(0.01)
+        time.sleep(0.4)  # in the second half of the first file
+        both.append(pool.submit(fetching.fetch, "dna", tmp_path))
+        assert [one.result()[0] for one in both] == [place, place]
+    assert server.requests.count(URL) == 2
+    assert_whole(place)
+
+
+def test_what_another_process_has_fetched_meanwhile_is_no_failure(toy, server, other, place, tmp_path):
+    for mirror in (server, other):
+        mirror.moods[f"/binary/toy/toy.{PARTS[-1]}.data"] = ["broken"]
+    fetch_file = fetching._fetch_file
+
+    def and_then_it_is_there(file, *arguments):
+        try:
+            return fetch_file(file, *arguments)
+        finally:
+            (place / file.stem).write_bytes(TEXTS[file.part])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetching, "_fetch_file", and_then_it_is_there)
+        assert fetching.fetch("dna", tmp_path) == (place, False)
+
+
+def test_a_home_of_nobody_is_named(monkeypatch):
+    told = cbm("data", "fetch", "dna", "--to", "~nosuch/x", code=2).stderr
+    assert "--to ~nosuch/x: there is no home folder of this user; write the whole path" in told
+    monkeypatch.setenv("CBM_DATA_DIR", "~nosuch/x")
+    for command in (("list",), ("info", "dna"), ("verify",), ("fetch", "dna")):
+        told = cbm("data", *command, code=2).stderr
+        assert "CBM_DATA_DIR ~nosuch/x: there is no home folder of this user" in told
 
 
 def test_a_wrong_file_is_named_with_both_checksums_and_leaves_no_trace(toy, fetch, server, place):

@@ -190,7 +190,7 @@ def test_grey_values_are_refused_unless_it_is_said_what_becomes_of_them(tmp_path
     rows[3, 2] = 0.5
     (tmp_path / "rows.npy").write_bytes(npy(rows))
     with pytest.raises(
-        CbmError, match=r"rows\.npy: row 4, column 3 is 0\.5; expected 0 or 1 .*binarise: threshold"
+        CbmError, match=r"rows\.npy: row 4, column 3 is 0\.5; expected 0 or 1; .*binarise: threshold"
     ):
         load(path="rows.npy", folder=tmp_path)
     assert load(path="rows.npy", folder=tmp_path, threshold=0.4).train[3, 2] == 1
@@ -227,7 +227,7 @@ BAD = {
     "names of columns alone": (b"a,b\n", "line 1, column 1 is a, neither"),
     "one name": (b"a,1\n0,1\n", "line 1, column 1 is a, neither"),
     "names in the midst": (b"0,1\na,b\n", "line 2, column 1 is a, neither"),
-    "numbered rows": (b",a,b\n0,1,0\n", "column 1 has no name, .* remove this column"),
+    "numbered rows": (b",a,b\n0,1,0\n", r"column 1 has no name, .* write drop: \[1\] to leave out"),
     "numbered rows and columns": (b",0,1\n0,1,0\n", "column 1 has no name"),
     "missing value": (b"0,1\n0,\n", "line 2, column 2 is empty"),
     "missing value in the midst": (b"0,,1\n0,,1\n", "line 1, column 2 is empty"),
@@ -235,7 +235,10 @@ BAD = {
     "nan in text": (b"0,1\n0,nan\n", "row 2, column 2 is nan, not a number"),
     "infinite": (npy(with_value(np.inf)), "row 2, column 3 is inf, not a number"),
     "nan": (npz(train=with_value(np.nan)), "row 2, column 3 is nan, not a number"),
-    "two": (lines(with_value(2).astype(int)), r"row 2, column 3 is 2; expected 0 or 1 .*binarise: threshold"),
+    "two": (
+        lines(with_value(2).astype(int)),
+        r"row 2, column 3 is 2; expected 0 or 1; .* threshold: 1, or scale: 2 and",
+    ),
     "no rows": (npy(np.zeros((0, 4))), "holds no rows"),
     "no columns": (npy(np.zeros((4, 0))), "holds no rows"),
     "a row": (npy(np.zeros(4)), r"shape \(4,\); expected rows and columns"),
@@ -251,7 +254,10 @@ BAD = {
     "mat of labels": (mat(y=np.ones((4, 1))), "holds y 4 x 1; expected"),
     "mat of text": (mat(train=np.array(["abc"])), "holds an array of <U3|shape"),
     "mat, version 7.3": (b"MATLAB 7.3 MAT-file, HDF5 schema 1.00 ." + bytes(500), "save it with -v7"),
-    "hdf5": (b"\x89HDF\r\n\x1a\n" + bytes(99), "HDF5 file, as MATLAB's version 7.3; save it with"),
+    "hdf5": (
+        b"\x89HDF\r\n\x1a\n" + bytes(99),
+        "HDF5 file, as MATLAB's version 7.3; in MATLAB save it with -v7",
+    ),
     "half an idx file": (idx(ROWS)[:-1], "truncated: 119 of the 120 values"),
     "start of an idx file": (idx(ROWS)[:10], "unsigned bytes in 1 to 3 dimensions"),
     "idx of large sizes": (idx(ROWS)[:4] + b"\xff" * 12, "truncated"),

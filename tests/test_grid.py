@@ -12,7 +12,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.parts import Data, Evaluate, Model, SlidingFactor
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, TableSpec
-from tests.builders import check_schema
+from tests.builders import cbm, check_schema
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
 
@@ -369,6 +369,72 @@ def test_overridden_field_leaves_its_zip_and_conditions_may_then_hold_nowhere(ce
     )
 
 
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("evaluate: none", "evaluate: {method: none}"),
+        ("evaluate: [exact, none]", "evaluate: {method: [exact, none]}"),
+        ("start_from: m.npz", "start_from: {path: m.npz}"),
+        ("start_from: some/machine", "start_from: {path: some/machine}"),
+    ],
+)
+def test_a_word_is_short_for_a_mapping(short, long, read):
+    cells = [read(f"{PLAIN}    {line}\n").experiments["toy"].cells for line in (short, long)]
+    assert cells[0] == cells[1]
+
+
+def test_an_experiment_to_start_from_may_be_a_word(read):
+    second = PLAIN.partition("toy:")[2].replace("\n", "\n    start_from: toy\n", 1)
+    found = read(f"{PLAIN}  more:{second}").experiments["more"]
+    assert [one.name for one in found.sources] == ["toy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            ("--set", "updates=3", "--set", "updates=4"),
+            "--set updates: is given twice; give it once;",
+        ),
+        (("--set", "updates=3", "--set", "epochs=4"), "--set epochs: undoes updates, which is set before it"),
+        (("--set", "data.flip=true", "--set", "data=mnist"), "--set data: undoes data.flip, which is set"),
+        (("--set", "data=mnist", "--set", "data.name=dna"), "--set data.name: undoes data, which is set"),
+        (("--trials", "3", "--set", "trials=4"), "--trials and --set trials: give one of them"),
+        (("--trials", "3", "--trials", "4"), "--trials is given twice; give it once"),
+        (("-j", "1", "--jobs", "2"), "--jobs is given twice; give it once"),
+        (("-o", "a", "--output", "b"), "--output is given twice; give it once"),
+    ],
+)
+def test_of_two_values_none_wins_in_silence(options, told, tmp_path):
+    (tmp_path / "grid.yaml").write_text(PLAIN)
+    assert told in cbm("run", tmp_path / "grid.yaml", "--dry-run", *options, code=2).stderr
+
+
+def test_a_part_may_be_set_after_the_whole(tmp_path):
+    (tmp_path / "grid.yaml").write_text(PLAIN)
+    options = (
+        "--set",
+        "data={name: bars-and-stripes, size: 2}",
+        "--set",
+        "data.flip=true",
+        "--set",
+        "batch=full",
+    )
+    told = cbm("run", tmp_path / "grid.yaml", "--dry-run", "-j", 0, "--yes", "--yes", *options).stderr
+    assert "flipped-bars-and-stripes" in told
+
+
+@pytest.mark.parametrize("name", ["nan", "007", "null", "1e3", "true", "~", ".5", "0x1F"])
+def test_names_stay_text(name, read):
+    named = PLAIN.replace("toy:", f"{name}:")
+    if name not in ("~", ".5"):
+        assert list(read(named).experiments) == [name]
+    data = f"    data: {{path: rows.csv, name: {name}, drop: {name}}}\n"
+    text = "\n".join(line for line in PLAIN.splitlines() if not line.lstrip().startswith("data:")) + "\n"
+    (cell,) = read(text + data).experiments["toy"].cells
+    assert (cell.data.name, cell.data.title, cell.row()["data"], cell.data.drop) == (name,) * 4
+
+
 def test_trials_given_by_the_caller_win(read):
     assert read(PLAIN + "    trials: 5\n", {"trials": "4"}, trials=3).experiments["toy"].trials == 3
 
@@ -445,7 +511,18 @@ def test_bad_number_of_trials_is_told_by_the_option(complaints):
         ("batch: 0", "9:12: toy.batch: must be full or 1 or more, not 0"),
         ("init: zeros", "9:11: toy.init: must be zero or inverse-sigmoid, not zeros; did you mean zero?"),
         ("evaluate: {every: 5 minutes}", "9:23: toy.evaluate.every: write a number of updates (50) or of"),
-        ("evaluate: exact", "9:5: toy.evaluate: must be a mapping of fields, not exact"),
+        (
+            "mean_field: 5",
+            "9:5: toy.mean_field: must be a mapping of fields, not 5; they are tolerance,",
+        ),
+        (
+            "evaluate: exakt",
+            "9:15: toy.evaluate: must be exact, ais, none or cost, not exakt; did",
+        ),
+        (
+            "when: [{if: {offsets: 00}, set: {data.flip: true, data: mnist}}]",
+            "9:61: toy.when.set.data: undoes data.flip, which is set before it; set one of them",
+        ),
         ("evaluate: {method: exakt}", "9:24: toy.evaluate.method: must be exact, ais, none or cost, not"),
         ("epochs: 3", "2:3: toy: give the length of training as either updates or epochs"),
         ("ladders: 3", "9:14: toy.ladders: must divide the batch; 100 is no multiple of 3"),

@@ -379,10 +379,10 @@ LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ('a: "\\ud800"', "half a character"),
         ('"\\ud800": 1', "half a character"),
         ("a: !!python/object/apply:os.system [ls]", "tag"),
-        (GRID.replace("updates: 100", "updates: " + "9" * 5000), "updates: must be a whole number"),
+        (GRID.replace("updates: 100", "updates: " + "9" * 5000), "updates: must be .* or less"),
         (GRID.replace("updates: 100", "updates: 1e30"), "updates: must be .* or less"),
         (GRID.replace("hidden: 3", f"hidden: {10**30}"), "model.hidden: must be whole numbers"),
-        (GRID.replace("every: 20", f"every: {10**30}"), "evaluate.every: is longer than"),
+        (GRID.replace("every: 20", f"every: {10**30}"), "evaluate.every: intervals must be .* or less"),
     ],
 )  # fmt: skip
 def test_bombs_and_huge_numbers_of_yaml_are_refused(text, words):

@@ -3,6 +3,8 @@
 import os
 import signal
 import warnings
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import NoReturn
 
@@ -49,6 +51,7 @@ class _Group(click.Group):
         if name not in _COMMANDS:
             return None
         command = getattr(import_module(f"cbm_cli.cli.{_COMMANDS[name]}"), name)
+        _refuse_repeats(command)
         return import_module(_COMPLETION).with_completions(command) if _ASKED in os.environ else command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -73,6 +76,23 @@ class _Group(click.Group):
         finally:
             if before is not None:
                 signal.signal(signal.SIGTERM, before)
+
+
+def _refuse_repeats(command: click.Command) -> None:
+    """Let a command refuse an option that is given twice, of which Click would take the last one."""
+    for one in command.commands.values() if isinstance(command, click.Group) else [command]:
+        if not isinstance(one.parse_args, partial):
+            one.parse_args = partial(_parse_once, one, one.parse_args)
+
+
+def _parse_once(
+    command: click.Command, parse: Callable[..., list[str]], ctx: click.Context, args: list[str]
+) -> list[str]:
+    given = [one for one in command.make_parser(ctx).parse_args([*args])[2] if isinstance(one, click.Option)]
+    for option in given:
+        if not option.multiple and not option.is_flag and given.count(option) > 1:
+            raise click.UsageError(f"{max(option.opts, key=len)} is given twice; give it once", ctx)
+    return parse(ctx, args)
 
 
 def _end(number: int, frame: object) -> NoReturn:

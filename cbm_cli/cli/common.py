@@ -9,12 +9,12 @@ from codecs import register_error
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cbm_cli.errors import CbmError
-from cbm_cli.text import harmless
+from cbm_cli.text import LARGEST, harmless, shortened, whole_number
 
 if TYPE_CHECKING:
     from cbm_cli.sheets import Document
@@ -35,6 +35,18 @@ _SPELLINGS = {
     "ˡ": "^l",
     "ₛ": "_s",
 }
+
+
+class Whole(click.IntRange):
+    """A whole number, written as in grids: 10000, 10_000, 1e4."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = whole_number(value)
+        if not isinstance(number, int):
+            self.fail(f"{shortened(value)} is not a whole number, such as 10 or 1e4.", param, ctx)
+        if self.max is None and number > LARGEST:
+            self.fail(f"{shortened(str(value))} is too large; the limit is {LARGEST:,}.", param, ctx)
+        return super().convert(number, param, ctx)
 
 
 def say(line: str = "") -> None:

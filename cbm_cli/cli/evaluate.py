@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import json_option, note, print_list, say
+from cbm_cli.cli.common import Whole, json_option, note, print_list, say
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, harmless, valid_json
 
@@ -37,13 +37,11 @@ _QUANTITIES = {
 @click.option(
     "--part", type=click.Choice(["train", "valid", "test"]), default="train", help="Part of a named data set."
 )
-@click.option("--temperatures", type=click.IntRange(3), show_default="14500; for deep machines 29000")
-@click.option(
-    "--runs", type=click.IntRange(2), default=100, show_default=True, help="Independent runs of AIS."
-)
+@click.option("--temperatures", type=Whole(3), show_default="14500; for deep machines 29000")
+@click.option("--runs", type=Whole(2), default=100, show_default=True, help="Independent runs of AIS.")
 @click.option("--base", type=click.Choice(["base-rate", "uniform"]), default="base-rate", show_default=True)
-@click.option("--rows", type=click.IntRange(1), help="Evaluate a fixed subsample of this many rows.")
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=1, show_default=True)
+@click.option("--rows", type=Whole(1), help="Evaluate a fixed subsample of this many rows.")
+@click.option("--seed", type=Whole(0, 2**64 - 1), default=1, show_default=True)
 @json_option
 def evaluate(
     target: Path,

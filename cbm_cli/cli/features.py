@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import check_folder, json_option, note, print_list
+from cbm_cli.cli.common import Whole, check_folder, json_option, note, print_list
 from cbm_cli.errors import CbmError
 from cbm_cli.text import valid_json
 
@@ -34,7 +34,7 @@ class _Count(click.ParamType):
     name = "N|all"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        return "all" if value == "all" else click.IntRange(1).convert(value, param, ctx)
+        return "all" if value == "all" else Whole(1).convert(value, param, ctx)
 
 
 @click.command()
@@ -53,7 +53,7 @@ class _Count(click.ParamType):
 )
 @click.option(
     "--seed",
-    type=click.IntRange(0, 2**63 - 1),
+    type=Whole(0, 2**63 - 1),
     default=1,
     show_default=True,
     help="Random seed of the filters drawn and the rows held out.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import PICTURES, check_file, note
+from cbm_cli.cli.common import PICTURES, Whole, check_file, note
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
@@ -114,13 +114,13 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
     ["quartiles", "std", "sem", "trials", "none"],
     "Spread over trials, around the median (quartiles) or the mean; default: quartiles, for records std.",
 )
-@click.option("--trial", type=click.IntRange(0), help="Draw this trial alone.")
-@click.option("--smooth", type=click.IntRange(1), default=1, metavar="N", help="Running mean over N updates.")
+@click.option("--trial", type=Whole(0), help="Draw this trial alone.")
+@click.option("--smooth", type=Whole(1), default=1, metavar="N", help="Running mean over N updates.")
 @_choice("--statistic", ["max", "final"], "Value of a trial in heatmap and critical-difference.", "max")
-@click.option("--layer", type=click.IntRange(1), help="Hidden layer of filters and activity.")
+@click.option("--layer", type=Whole(1), help="Hidden layer of filters and activity.")
 @click.option(
     "--number",
-    type=click.IntRange(1, 2500),
+    type=Whole(1, 2500),
     default=100,
     show_default=True,
     help="Filters, samples or rows of a panel.",

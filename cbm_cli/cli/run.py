@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import check_folder, command, cores, note, note_activation, say
+from cbm_cli.cli.common import Whole, check_folder, command, cores, note, note_activation, say
 from cbm_cli.cli.redraw import check_plot, redrawn
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
@@ -33,9 +33,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.argument("grid", type=click.Path(path_type=Path), metavar="GRID.yaml")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="results/", help="Results folder.")
-@click.option(
-    "-j", "--jobs", type=click.IntRange(0), help="Worker processes; 0: only this one. Default: all cores."
-)
+@click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, such as tcp://host:8786.")
 @click.option("--cluster", metavar="FILE.yaml", type=click.Path(path_type=Path), help="Use workers on SLURM.")
 @click.option(
@@ -50,7 +48,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.option("--tls-cert", metavar="FILE", help="Certificate of this client.")
 @click.option("--tls-key", metavar="FILE", help="Key of this client.")
 @click.option("--debug", is_flag=True, help="Show tracebacks, and what Dask logs.")
-@click.option("--trials", type=click.IntRange(1), help="Trials of each cell, instead of the grid's number.")
+@click.option("--trials", type=Whole(1), help="Trials of each cell, instead of the grid's number.")
 @click.option(
     "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Set a field in every experiment."
 )
@@ -99,7 +97,10 @@ def run(
     from cbm_cli.grid.read import read_grid
 
     check_folder("-o", output)
-    read = read_grid(grid, _parse_changes(changes), trials, experiments)
+    fields = _parse_changes(changes)
+    if trials is not None and "trials" in fields:
+        raise CbmError("--trials and --set trials: give one of them")
+    read = read_grid(grid, fields, trials, experiments)
     if list_:
         return _list(read)
     selected, missing = read.select(experiments), {}
@@ -151,10 +152,16 @@ def _explained(debug: bool) -> Iterator[None]:
 
 
 def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
     for change in changes:
-        if "=" not in change:
+        field, equals, value = change.partition("=")
+        if not equals:
             raise CbmError(f"--set {change}: write FIELD=VALUE, such as --set learning_rate=0.05")
-    return dict(change.split("=", 1) for change in changes)
+        if field in found:
+            remedy = f"give it once; several values are an axis: --set {field}=[{found[field]},{value}]"
+            raise CbmError(f"--set {field}: is given twice; {remedy}")
+        found[field] = value
+    return found
 
 
 def _list(grid: Grid) -> None:

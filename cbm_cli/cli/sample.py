@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import check_file, note
+from cbm_cli.cli.common import Whole, check_file, note
 from cbm_cli.errors import CbmError
 
 
@@ -15,25 +15,25 @@ from cbm_cli.errors import CbmError
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write the samples."
 )
 @click.option("--png", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw the samples.")
-@click.option("-n", "--count", type=click.IntRange(1, 10**9), default=100, show_default=True, help="Samples.")
+@click.option("-n", "--count", type=Whole(1, 10**9), default=100, show_default=True, help="Samples.")
 @click.option(
     "--sampler", default="PT_10", show_default=True, metavar="gibbs|PT_c", help="PT_c: c temperatures."
 )
 @click.option(
     "--steps",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=1000,
     show_default=True,
     help="Sweeps of a chain before each of its samples.",
 )
 @click.option(
     "--chains",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=100,
     show_default=True,
     help="Chains, at most as many as samples; they give samples in turn.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=1, show_default=True)
+@click.option("--seed", type=Whole(0, 2**63 - 1), default=1, show_default=True)
 @click.option(
     "--data",
     "source",

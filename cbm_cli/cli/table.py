@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import note, print_document, results_argument
+from cbm_cli.cli.common import Whole, note, print_document, results_argument
 from cbm_cli.errors import CbmError
-from cbm_cli.text import FORMATS
+from cbm_cli.text import FORMATS, whole_number
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
@@ -23,9 +23,10 @@ def _names(_: click.Context, __: click.Parameter, text: str | None) -> list[str]
 def _parts(_: click.Context, __: click.Parameter, text: str | None) -> int | str | None:
     if text in (None, "groups"):
         return text
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
+    number = whole_number(text)
+    if not isinstance(number, int) or number < 1:
         raise CbmError(f"--split {text}: write the most columns of a part, such as 3, or groups")
-    return int(text)
+    return number
 
 
 def only_one(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
@@ -72,7 +73,7 @@ def _axis(name: str, help: str) -> Callable:
 @click.option("--correction", type=click.Choice(["holm"]), help="Correct for the comparisons in a row.")
 @click.option(
     "--digits",
-    type=click.IntRange(0, 15),
+    type=Whole(0, 15),
     help="Decimals of the means; default: 2, of costs 5, more where a marked difference would not show.",
 )
 @click.option("--all-runs", is_flag=True, help="Show all kept runs, also those the grid no longer asks for.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import cores, json_option, note
+from cbm_cli.cli.common import Whole, cores, json_option, note
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, valid_json
 
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("results", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
-@click.option("--sample", type=click.IntRange(1), help="Run so many trials again (default: 10).")
+@click.option("--sample", type=Whole(1), help="Run so many trials again (default: 10).")
 @click.option("--share", type=click.FloatRange(0, 1, min_open=True), help="Run a share of the trials again.")
 @click.option("--all", "all_", is_flag=True, help="Run all trials again.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Chooses the trials.")
-@click.option(
-    "-j", "--jobs", type=click.IntRange(0), help="Worker processes; 0: only this one. Default: all cores."
-)
+@click.option("--seed", type=Whole(0), default=1, show_default=True, help="Chooses the trials.")
+@click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
 @click.option("--no-code", is_flag=True, help="Leave out trials with recorders of their own: they are code.")
 @json_option
 def verify(

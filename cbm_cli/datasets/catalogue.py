@@ -1,5 +1,6 @@
 """Loading data sets, by name or from files, and what is known of each without loading it."""
 
+import re
 from dataclasses import dataclass, replace
 from os.path import isfile
 from pathlib import Path
@@ -50,12 +51,12 @@ def load_source(source: str, width: int | None = None, test: str | None = None) 
         given = {"name": name}
         if name not in SOURCES:
             raise DataError(f"--data {source}: no such file or data set; data sets are {', '.join(SOURCES)}")
-    for item in filter(None, text.split(",")):
-        field, equals, given[field] = item.partition("=")
-        if not equals:
-            raise DataError(
-                f"--data {source}: cannot read {item!r}; write it as in shifting-bar:size=9,bar=1"
-            )
+    for item in filter(None, re.split(r",(?=[a-z_]+=)", text)):  # drop=id,class,flip=true has two
+        field, equals, value = item.partition("=")
+        if not equals or field in given:
+            twice = "is given twice" if equals else "cannot be read; write it as in shifting-bar:size=9,bar=1"
+            raise DataError(f"--data {source}: {field} {twice}")
+        given[field] = value
     try:
         spec = make_spec(**given | ({"test": test} if test else {}))
     except DataError as error:
@@ -83,6 +84,9 @@ def describe(data: DataSpec, dataset: Dataset) -> str:
     others = [f"{part} {len(rows):,} rows" for part, rows in dataset.parts.items() if part != "train"]
     title = f"{data.path}{' flipped' if data.flip else ''}" if data.path else dataset.name
     line = f"{title}: {len(dataset.train):,} rows x {dataset.width} units, {ones}"
+    if data.hold_out:
+        how = "the last rows of train" if data.rows == "last" else f"drawn from train by seed {data.seed}"
+        others = [f"{one}, {how}" if one.startswith("valid") else one for one in others]
     return f"{line} ({', '.join(others)})" if others else line
 
 
@@ -94,7 +98,7 @@ def _load(spec: DataSpec, folder: str | Path, width: int | None) -> Dataset:
     else:
         dataset = _published(spec)
     if spec.hold_out:
-        dataset = _held_out(dataset, spec.hold_out)
+        dataset = _held_out(dataset, spec)
     return flipped(dataset) if spec.flip else dataset
 
 
@@ -141,16 +145,18 @@ def _divided(source: DataSource, rows: dict[str, np.ndarray]) -> dict[str, np.nd
     return {part: rows[part] for part in PARTS if part in rows}
 
 
-def _held_out(dataset: Dataset, rows: int) -> Dataset:
-    """Return the data set with its last training rows as validation part."""
+def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
+    """Return the data set with some training rows, drawn or the last ones, as validation part."""
     if dataset.valid is not None:
         raise DataError(f"{dataset.name}: already has a validation part; remove hold_out", "hold_out")
-    if rows >= len(dataset.train):
-        raise DataError(
-            f"{dataset.name}: has {len(dataset.train)} rows; hold_out must leave some to train on", "hold_out"
-        )
-    train, valid = np.split(dataset.train, [len(dataset.train) - rows])
-    return replace(dataset, train=train, valid=valid)
+    n = len(dataset.train)
+    rows = spec.hold_out if isinstance(spec.hold_out, int) else max(1, round(spec.hold_out * n))
+    if rows >= n:
+        raise DataError(f"{dataset.name}: has {n} rows; hold_out must leave some to train on", "hold_out")
+    held = np.arange(n) >= n - rows
+    if spec.rows == "random":
+        held = np.random.Generator(np.random.Philox(key=spec.seed)).permutation(held)
+    return replace(dataset, train=dataset.train[~held], valid=dataset.train[held])
 
 
 def flipped(dataset: Dataset) -> Dataset:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from cbm_cli.datasets.dataset import DataError
 from cbm_cli.datasets.formats import unpacked
-from cbm_cli.datasets.sources import SOURCES, DataSource, File, find, home
+from cbm_cli.datasets.sources import SOURCES, DataSource, File, expanded, find, home
 
 MIRROR = "CBM_DATA_MIRROR"  # environment variable: address of a folder of data
 TRIES = 3  # downloads from one address that may break off, each after some bytes
@@ -75,7 +76,7 @@ def fetch(name: str, to: str | Path | None = None, show: Show | None = None) -> 
         for place in source.folders:
             if any(all(_check_in(file, place).good for file in form) for form in source.forms):
                 return place, False
-    folder = Path(to or home()).expanduser() / source.folder
+    folder = (expanded(to, "--to") if to else home()) / source.folder
     forms = _forms(source)
     if not forms:
         stems = " and ".join(f"{file.stem}.gz" for form in source.forms for file in form)
@@ -90,6 +91,8 @@ def fetch(name: str, to: str | Path | None = None, show: Show | None = None) -> 
         except OSError as error:
             raise DataError(f"{folder}: cannot write: {error.strerror}; choose another with --to") from None
     wanted = [_urls(file, source)[0] for file in forms[0] if not _check_in(file, folder).good]
+    if not wanted:  # another process has fetched them in the meantime
+        return folder, False
     by_hand = f"By hand: get {' and '.join(wanted)} and put into {folder}"
     raise DataError(f"{name}: {'; '.join(problems)}. {by_hand}")
 
@@ -139,7 +142,7 @@ def _fetch_file(file: File, urls: tuple[str, ...], folder: Path, show: Show | No
     problems = []
     for url in urls:
         target = folder / urlsplit(url).path.rpartition("/")[2]
-        part = target.with_name(f".{target.name}.part")
+        part = target.with_name(f".{target.name}.{uuid4().hex}.part")  # others may fetch the same file
         try:
             _download(url, part, file, show)
             os.replace(part, target)

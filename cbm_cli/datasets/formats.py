@@ -3,6 +3,7 @@
 Text (CSV, AMAT), LIBSVM, NPY, NPZ, MAT and IDX, each gzipped or not.
 """
 
+import csv
 import gzip
 import io
 import re
@@ -28,13 +29,16 @@ from cbm_cli.arrays import (
     read_npy,
     read_npz,
 )
+from cbm_cli.datasets.columns import ALL, Columns, as_line
 from cbm_cli.datasets.dataset import DataError, Image
+from cbm_cli.datasets.foreign import converted, filled, refuse_encoding, refuse_foreign
 from cbm_cli.datasets.mat import read_mat
 from cbm_cli.errors import CbmError
+from cbm_cli.text import shortened
 
 _ROWS = {
     "train": ("train", "train_data"),
-    "valid": ("valid", "val", "valid_data", "val_data"),
+    "valid": ("valid", "validation", "val", "valid_data", "validation_data", "val_data"),
     "test": ("test", "test_data"),
 }
 _LABELS = {
@@ -46,6 +50,15 @@ _WIDEST = 1_000_000  # columns of a LIBSVM file; a larger index is a damaged fil
 _LONGEST_LINE = 10_000_000  # characters of text
 _LONGEST_LABEL = 100
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf(inity)?|nan)", re.IGNORECASE)
+NOISE = 1e-6  # share of the scale that a value may be beyond its ends, by errors of rounding
+_LIBSVM = re.compile(rb"^[^#\n,;]*?(?<!\S)\d+:[^\s,;]*(?=\s|$)", re.MULTILINE)  # an index with its value
+_VALUE = re.compile(f"{_NUMBER.pattern}|true|false", re.IGNORECASE)
+_TRUTH = re.compile(rb"(?i)(?<![^\s,;\"])(true|false)(?![^\s,;\"])")
+_CELL, _GAP = r"[+-]?\d+(?:,\d+)?", r"(?:\s*;\s*|\s+)"
+_DECIMAL_COMMAS = re.compile(rf"\s*(?=[^,]*\d,\d){_CELL}(?:{_GAP}{_CELL})+\s*")
+_MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-", ".")
+_FILL = "fill the gap, or leave out such rows, as pandas.DataFrame.dropna does"
+_UNEVEN = "line {} has {} columns, the lines before it {}; is it cut short?"
 _FEWEST_NUMBERED = 8  # columns from which on a first line 0, 1, 2, ... is taken as column names
 
 _Arrays = dict[str, np.ndarray]
@@ -85,19 +98,26 @@ def unpacked(path: Path) -> bytes:
         return content
 
 
-def read_tables(path: Path) -> dict[str, FileRows]:
-    """Return the tables of a file, one under the name ``""`` or one per part."""
+def read_tables(path: Path, columns: Columns = ALL) -> dict[str, FileRows]:
+    """Return the tables of a file with some of its columns, one under the name ``""`` or one per part."""
     content = unpacked(path)
     if not content:
         raise DataError(f"{path}: is empty")
     arrays = _arrays(path, content, _parts)
     if arrays is None:
-        return {"": _text(path, content)}
+        return {"": _text(path, content, columns)}
     array = arrays.get("", np.empty(0))
     if content.startswith(b"\0\0") and array.ndim > 1 and array.dtype == np.uint8:  # IDX
-        image = Image(*array.shape[1:]) if array.ndim == 3 else None
-        return {"": table_of(path, array.reshape(len(array), -1) if array.size else array, image=image)}
-    return {part: table_of(path, array) for part, array in arrays.items()}
+        image = Image(*array.shape[1:]) if array.ndim == 3 and not columns else None
+        array = array.reshape(len(array), -1) if array.size else array
+        return {"": table_of(path, _some(path, array, columns), image=image)}
+    return {part: table_of(path, _some(path, array, columns)) for part, array in arrays.items()}
+
+
+def _some(path: Path, array: np.ndarray, columns: Columns) -> np.ndarray:
+    """Return the columns of a table that are units."""
+    places = columns.places(path, (), array.shape[1]) if array.ndim == 2 and array.size else None
+    return array if places is None else array[:, places]
 
 
 def read_labels(path: Path) -> _Arrays:
@@ -132,11 +152,20 @@ def table_of(
     odd = ~np.isfinite(values)
     if odd.any():
         row, column = np.argwhere(odd)[0]
-        raise DataError(f"{where}: row {row + 1}, column {column + 1} is {values[row, column]}, not a number")
+        value = values[row, column]
+        remedy = f"; {_FILL}" if np.isnan(value) else ""
+        raise DataError(f"{where}: row {row + 1}, column {column + 1} is {value}, not a number{remedy}")
     with np.errstate(invalid="ignore"):
-        whole = values.astype(np.uint8)
-    values = whole if np.array_equal(whole, values) else values.astype(np.float64)
+        whole = np.rint(values).astype(np.uint8)
+    values = whole if _close(values, whole) else values.astype(np.float64)
     return FileRows(np.ascontiguousarray(values), sparse, image)
+
+
+def _close(values: np.ndarray, whole: np.ndarray) -> bool:
+    """Whether values are whole numbers from 0 to 255, but for errors of rounding."""
+    if values.dtype.kind != "f":
+        return np.array_equal(values, whole)
+    return bool(np.abs(values - whole).max() <= NOISE * max(1.0, float(whole.max())))
 
 
 # Arrays
@@ -144,8 +173,7 @@ def table_of(
 
 def _arrays(path: Path, content: bytes, choose: _Choose) -> _Arrays | None:
     """Return the arrays of a binary file by part, ``""`` for the only one; None for text."""
-    if content.startswith((b"\x89HDF", b"MATLAB 7.3")):
-        raise DataError(f"{path}: is an HDF5 file, as MATLAB's version 7.3; save it with -v7, or as NPZ")
+    refuse_foreign(path, content)
     starts = {b"\x93NUMPY": "NPY", b"PK": "NPZ", b"MATLAB": "MAT", b"\0\0\0\0": "MAT", b"\0\0": "IDX"}
     kind = next((kind for start, kind in starts.items() if content.startswith(start)), None)
     if kind is None:
@@ -178,6 +206,7 @@ def _parts(arrays: Mapping[str, np.ndarray | Header]) -> dict[str, str]:
     """Return the names of the parts among the arrays of a file, or of its only array of several columns."""
     names = _names_of_parts(_ROWS, arrays)
     if names:
+        _check_unused(names, arrays)
         return names
     tables = [
         name for name, array in arrays.items()
@@ -192,6 +221,18 @@ def _parts(arrays: Mapping[str, np.ndarray | Header]) -> dict[str, str]:
     )
 
 
+def _check_unused(names: Mapping[str, str], arrays: Mapping[str, np.ndarray | Header]) -> None:
+    """Refuse an array that could be a part by its columns and is none by its name."""
+    width = prod(next(arrays[name].shape[1:] for name in names.values()))
+    for name, array in arrays.items():
+        if name not in names.values() and len(array.shape) > 1 and prod(array.shape[1:]) == width > 1:
+            size = " x ".join(map(str, array.shape))
+            raise CbmError(
+                f"holds {', '.join(names.values())}, and {name} ({size}), which is no part by its name; "
+                "rename it to train, valid or test, or remove it"
+            )
+
+
 def _parts_of_labels(arrays: Mapping[str, np.ndarray | Header]) -> dict[str, str]:
     return _names_of_parts(_LABELS, arrays)
 
@@ -204,13 +245,17 @@ def _names_of_parts(known: Mapping[str, tuple[str, ...]], arrays: Mapping) -> di
 # Text
 
 
-def _text(path: Path, content: bytes) -> FileRows:
+def _text(path: Path, content: bytes, columns: Columns) -> FileRows:
     bits = _single_digits(content)
     if bits is not None:
-        return FileRows(bits)
+        return FileRows(np.ascontiguousarray(_some(path, bits, columns)))
     _check_text(path, content)
-    is_libsvm = re.search(b"^[^#\n]*:", content, re.MULTILINE)
-    return _libsvm(path, content) if is_libsvm else _columns(path, content)
+    if not _LIBSVM.search(content):
+        return _columns(path, content, columns)
+    if columns:
+        field = "drop_last" if columns.without_last else "drop" if columns.dropped else "columns"
+        raise DataError(f"{path}: LIBSVM keeps labels apart from the columns; remove {field}", field)
+    return _libsvm(path, content)
 
 
 def _check_text(path: Path, content: bytes) -> None:
@@ -219,7 +264,7 @@ def _check_text(path: Path, content: bytes) -> None:
     except UnicodeDecodeError:
         is_text = False
     if not is_text:
-        raise DataError(f"{path}: is neither text nor NPY, NPZ, MAT or IDX")
+        refuse_encoding(path, content)
 
 
 def _stream(content: bytes) -> io.TextIOWrapper:
@@ -259,52 +304,99 @@ def _single_digits(content: bytes) -> np.ndarray | None:
     return np.ascontiguousarray(values)
 
 
-def _columns(path: Path, content: bytes) -> FileRows:
+def _columns(path: Path, content: bytes, columns: Columns) -> FileRows:
     """Return the numbers of text in columns, without the column names that a first line may have."""
     first, line = next(_lines(path, content), (0, ""))
+    if not line:
+        raise DataError(f"{path}: holds no rows")
     delimiter = next((mark for mark in ",;" if mark in line), None)
-    fields = line.split(delimiter)
-    skipped = first if line and _are_names(path, fields) else 0
-    _check_lines(path, content, 8 * len(fields))
+    fields = _fields(line, delimiter)
+    named = _are_names(fields)
+    names = fields if named and not (fields[-1].isdigit() and fields[0]) else []  # 0, 1, 2, ... are numbers
+    places, skipped = columns.places(path, names, len(fields)), first if named else 0
+    _check_lines(path, content, 8 * len(places or fields))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # no rows: `table_of` says so
-            values = np.loadtxt(_stream(content), delimiter=delimiter, ndmin=2, skiprows=skipped)
+        values = _numbers(content, delimiter, skipped, places)
     except ValueError:
-        raise DataError(f"{path}: {_flaw(path, content, delimiter, skipped)}") from None
+        content = _TRUTH.sub(lambda word: b"1" if word[0].lower() == b"true" else b"0", content)
+        try:
+            values = _numbers(content, delimiter, skipped, places)
+        except ValueError:
+            flaw = _flaw(path, content, delimiter, skipped, names, places)
+            raise DataError(f"{path}: {flaw}") from None
     if skipped and not values.size:
-        raise DataError(f"{path}: {_flaw(path, content, delimiter, 0)}")
+        raise DataError(f"{path}: {_flaw(path, content, delimiter, 0, [], None)}")
+    if places is not None and delimiter:
+        _check_widths(path, content, delimiter, len(fields))
     return table_of(path, values)
 
 
-def _are_names(path: Path, fields: list[str]) -> bool:
+def _numbers(content: bytes, delimiter: str | None, skipped: int, places: list[int] | None) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # no rows: `table_of` says so
+        how = {"delimiter": delimiter, "skiprows": skipped, "usecols": places}
+        return np.loadtxt(_stream(content), ndmin=2, quotechar='"', **how)
+
+
+def _fields(line: str, delimiter: str | None) -> list[str]:
+    """Return the fields of a line, without quotes."""
+    parts = next(csv.reader([line], delimiter=delimiter)) if delimiter else line.split()
+    return [part.strip().strip("\"'") for part in parts]
+
+
+def _check_widths(path: Path, content: bytes, delimiter: str, width: int) -> None:
+    """Refuse lines with more or fewer columns than the first, which the reader of some columns takes."""
+    for number, line in _lines(path, content):
+        if line.count(delimiter) != width - 1 and (found := len(_fields(line, delimiter))) != width:
+            raise DataError(f"{path}: {_UNEVEN.format(number, found, width)}")
+
+
+def _are_names(names: list[str]) -> bool:
     """Whether the first line of a file has column names: words, or the numbers 0, 1, 2 and so on."""
-    names = [field.strip().strip("\"'") for field in fields]
     unnamed, *others = names
-    words = all(name and not _NUMBER.fullmatch(name) for name in others)
-    numbered = len(others) > 1 and others == [*map(str, range(len(others)))]
-    if not unnamed and others and (words or numbered):
-        raise DataError(
-            f"{path}: line 1, column 1 has no name, as if it numbered the rows; remove this column"
-        )
-    if _NUMBER.fullmatch(unnamed):
+    words = all(name and not _VALUE.fullmatch(name) for name in others)
+    if not unnamed:
+        return bool(others) and (words or (len(others) > 1 and others == [*map(str, range(len(others)))]))
+    if _VALUE.fullmatch(unnamed):
         return len(names) >= _FEWEST_NUMBERED and names == [*map(str, range(len(names)))]
-    return bool(unnamed) and words
+    return words
 
 
-def _flaw(path: Path, content: bytes, delimiter: str | None, skipped: int) -> str:
+def _flaw(
+    path: Path,
+    content: bytes,
+    delimiter: str | None,
+    skipped: int,
+    names: list[str],
+    places: list[int] | None,
+) -> str:
     """Return what is wrong with text that is not a table of numbers."""
     width = 0
     for number, line in _lines(path, content):
-        fields = line.split(delimiter)
-        for column, field in enumerate(fields, 1):
-            if number > skipped and not _NUMBER.fullmatch(field.strip()):
-                found = field.strip()[:40] or "empty"
-                return f"line {number}, column {column} is {found}, neither a number nor a column name"
+        if _DECIMAL_COMMAS.fullmatch(line):
+            mark = next((mark for mark in ";\t" if mark in line), "\\s+")
+            remedy = converted("pandas.read_csv", f"sep={mark!r}", "decimal=','")
+            return f"line {number} has decimal commas; {filled(remedy, path)}"
+        fields = _fields(line, delimiter)
+        for column, field in enumerate(fields):
+            used = number > skipped and (places is None or column in places)
+            if used and not _NUMBER.fullmatch(field):
+                return f"line {number}, column {column + 1}{_complaint(field, column, names)}"
         width = width or len(fields)
         if len(fields) != width:
-            return f"line {number} has {len(fields)} columns, the lines before it {width}; is it cut short?"
+            return _UNEVEN.format(number, len(fields), width)
     return "is not a table of numbers"
+
+
+def _complaint(field: str, column: int, names: list[str]) -> str:
+    """Return what is wrong with a field of a column that is no number, and the remedy."""
+    name = names[column] if column < len(names) else ""
+    if field.lower() in _MISSING:
+        wrong = f"is {f'{field}, a missing value' if field else 'empty'}; {_FILL}"
+    else:
+        wrong = f"is {shortened(field)}, neither a number nor a column name; if the column is no unit, "
+        wrong += f"leave it out by drop: [{as_line([name or str(column + 1)])}]"
+    return f" ({name}) {wrong}" if name else f" {wrong}"
 
 
 def _libsvm(path: Path, content: bytes) -> FileRows:

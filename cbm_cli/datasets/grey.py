@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from cbm_cli.arrays import check_size
+from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
-from cbm_cli.datasets.formats import FileRows, read_tables, reading, table_of
+from cbm_cli.datasets.formats import NOISE, FileRows, read_tables, reading
 from cbm_cli.datasets.spec import DataSpec, title_of
 
 _Parts = dict[str, tuple[str, FileRows]]  # part -> where its rows come from, the rows
@@ -25,7 +26,8 @@ def read_own(spec: DataSpec, folder: str | Path = "", width: int | None = None) 
     kept = binary and spec.scale in (None, 1) and spec.threshold < 1
     if not kept:
         if spec.binarise == "refuse":
-            _refuse(tables, lambda values: ~np.isin(values, (0, 1)), _GREY, "binarise")
+            remedy = f"expected 0 or 1; {_remedy(tables)}"
+            _refuse(tables, lambda values: np.abs(values - (values > 0.5)) > NOISE, remedy, "binarise")
         parts = _as_units(spec, tables)
     levels = 255 if spec.binarise == "none" and not kept else 1
     return Dataset(spec.name or title_of(spec.path), **parts, levels=levels, image=tables["train"][1].image)
@@ -61,40 +63,33 @@ def _units(
 
 def _read(spec: DataSpec, folder: str | Path) -> _Parts:
     tables: _Parts = {}
+    columns = Columns(spec.columns, spec.drop, spec.drop_last)
     for part, option in zip(PARTS, ("path", "valid", "test"), strict=True):
         name = getattr(spec, option)
         if name is None:
             continue
         path = Path(folder, name).expanduser()
         try:
-            found_in_file = _parts(path, part)
+            found_in_file = _parts(path, part, columns)
             for found, table in found_in_file.items():
                 if found in tables:
                     where = tables[found][0]
                     raise DataError(f"{path}: the {found} part is in {where} already; remove one of them")
                 label = f"{path} ({found})" if len(found_in_file) > 1 else str(path)
-                tables[found] = label, _without_last(label, table) if spec.drop_last else table
+                tables[found] = label, table
         except DataError as error:
             raise DataError(str(error), error.field or option) from None
     return tables
 
 
-def _parts(path: Path, part: str) -> dict[str, FileRows]:
+def _parts(path: Path, part: str, columns: Columns) -> dict[str, FileRows]:
     """Return the tables of a part's file; the file of the training part may hold other parts too."""
-    found = read_tables(path)
+    found = read_tables(path, columns)
     if "" in found:
         return {part: found[""]}
     if part not in found:
         raise DataError(f"{path}: has no {part} part; it has {', '.join(found)}")
     return found if part == "train" else {part: found[part]}
-
-
-def _without_last(where: str, table: FileRows) -> FileRows:
-    if table.sparse:
-        raise DataError(f"{where}: LIBSVM keeps labels apart from the columns; remove drop_last", "drop_last")
-    if table.values.shape[1] < 2:
-        raise DataError(f"{where}: has a single column; drop_last leaves nothing", "drop_last")
-    return table_of(where, table.values[:, :-1])
 
 
 def _widened(tables: _Parts, width: int) -> _Parts:
@@ -121,9 +116,19 @@ def _as_units(spec: DataSpec, tables: _Parts) -> dict[str, np.ndarray]:
     """Return the units of all parts; DataError for values beyond the scale, or constant units."""
     own_units = spec.binarise == "threshold" and (spec.threshold >= 1 or spec.threshold == 0)
     scale = 1.0 if own_units else spec.scale or _scale_of(tables)
-    if not own_units:
-        _refuse(tables, lambda values: (values < 0) | (values > scale), f"values are 0 to {scale:g}", "scale")
     parts = {part: table.values for part, (_, table) in tables.items()}
+    if not own_units:
+        room = NOISE * scale
+        _refuse(
+            tables,
+            lambda values: (values < -room) | (values > scale + room),
+            f"values are 0 to {_exact(scale)}; {_remedy(tables)}",
+            "scale",
+        )
+        parts = {
+            part: values if values.dtype == np.uint8 else values.clip(0, scale)
+            for part, values in parts.items()
+        }
     units = binarised(parts, spec.binarise, spec.threshold, scale)
     train, (where, table) = units["train"], tables["train"]
     if train.min() == train.max() and table.values.min() < table.values.max():
@@ -137,22 +142,48 @@ def _as_units(spec: DataSpec, tables: _Parts) -> dict[str, np.ndarray]:
     return units
 
 
-_GREY = "expected 0 or 1 (for grey values choose binarise: threshold, sample or none)"
+def _remedy(tables: _Parts) -> str:
+    """Return the options that values take, by their ends."""
+    low, top = _ends(tables)
+    if low < -NOISE:
+        ways = "threshold: 0 turns those above 0 on" if top > 0 else "add a number to all, no option does it"
+        return f"for values of {_exact(low)} to {_exact(top)}: {ways}"
+    if top <= 1 + NOISE or (top.is_integer() and 127 < top <= 255):
+        return "for grey values choose binarise: threshold, sample or none"
+    between, scale = _exact(_between(low, top)), _exact(top)
+    return f"for values up to {scale} write threshold: {between}, or scale: {scale} and binarise: none"
 
 
 def _scale_of(tables: _Parts) -> float:
     """Return the value that is surely on, if the files leave no doubt: 1 for shares, 255 for bytes."""
-    values = [table.values for _, table in tables.values()]
-    top = max(part.max() for part in values)
-    if top <= 1:
+    low, top = _ends(tables)
+    if top <= 1 + NOISE:
         return 1.0
-    if all(part.dtype == np.uint8 for part in values) and (top > 127 or tables["train"][1].image):
+    in_bytes = all(table.values.dtype == np.uint8 for _, table in tables.values())
+    if in_bytes and (top > 127 or tables["train"][1].image):
         return 255.0
     raise DataError(
-        f"{tables['train'][0]}: values reach {top:g}, on an unknown scale; add scale: {top:g} (bytes: 255), "
-        f"or a threshold in the file's units, such as threshold: {max(1, top // 2):g}",
+        f"{tables['train'][0]}: values reach {_exact(top)}, on an unknown scale; "
+        f"add scale: {_exact(top)} (bytes: 255), "
+        f"or a threshold in the file's units, such as threshold: {_exact(_between(low, top))}",
         "scale",
     )
+
+
+def _ends(tables: _Parts) -> tuple[float, float]:
+    """Return the lowest and the highest value of all parts."""
+    values = [table.values for _, table in tables.values()]
+    return min(float(part.min()) for part in values), max(float(part.max()) for part in values)
+
+
+def _between(low: float, top: float) -> float:
+    """Return a threshold in the file's units that some values are above, and others are not."""
+    return max(1.0, low, (low + top) // 2)
+
+
+def _exact(number: float) -> str:
+    """Return a number with all of its digits, without ``.0``."""
+    return repr(float(number)).removesuffix(".0")
 
 
 def _refuse(tables: _Parts, flaw: Callable[[np.ndarray], np.ndarray], remedy: str, field: str) -> None:
@@ -162,4 +193,6 @@ def _refuse(tables: _Parts, flaw: Callable[[np.ndarray], np.ndarray], remedy: st
         if odd.any():
             row, column = np.argwhere(odd)[0]
             value = table.values[row, column]
-            raise DataError(f"{where}: row {row + 1}, column {column + 1} is {value:g}; {remedy}", field)
+            raise DataError(
+                f"{where}: row {row + 1}, column {column + 1} is {_exact(value)}; {remedy}", field
+            )

@@ -1,6 +1,7 @@
 """The data sets that cbm knows, read from sources.yaml, and where the files of published ones are."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +65,7 @@ class DataSource:
         ``CBM_DATA_DIR`` and the user's cache count three times each: a folder with the set's name, the folder
         that `cbm data fetch` fills, and the folder itself.
         """
-        roots = [Path(root).expanduser() for root in (os.environ.get(VARIABLE), _cache()) if root]
+        roots = [expanded(root, VARIABLE) for root in (os.environ.get(VARIABLE), _cache()) if root]
         inside = (self.name, self.folder, "") if self.forms else ()
         return list(dict.fromkeys(root / folder for root in roots for folder in inside))
 
@@ -96,12 +97,27 @@ class DataSource:
 
 def home() -> Path:
     """Return the folder that files are fetched into: the one in ``CBM_DATA_DIR``, or the user's cache."""
-    return Path(os.environ.get(VARIABLE) or _cache()).expanduser()
+    return expanded(os.environ.get(VARIABLE) or _cache(), VARIABLE)
+
+
+def expanded(folder: str | Path, option: str) -> Path:
+    """Return a folder with the home folder in place of ``~``; DataError, naming the option, without one."""
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:
+        raise DataError(
+            f"{option} {folder}: there is no home folder of this user; write the whole path"
+        ) from None
 
 
 def find(folder: Path, stem: str) -> Path | None:
-    """Return the file ``stem`` or ``stem.gz`` of a folder, the plain one first; None without either."""
-    return next((path for end in ("", ".gz") if (path := folder / f"{stem}{end}").is_file()), None)
+    """Return the file ``stem`` or ``stem.gz`` of a folder, the plain one first; None without either.
+
+    Some programs unpack ``train-images-idx3-ubyte`` as ``train-images.idx3-ubyte``.
+    """
+    names = (stem, re.sub(r"-(idx\d-ubyte)$", r".\1", stem))
+    paths = (folder / f"{name}{end}" for name in names for end in ("", ".gz"))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _cache() -> Path:

@@ -7,21 +7,62 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    WithJsonSchema,
     model_serializer,
     model_validator,
 )
 
+from cbm_cli.datasets.columns import columns_text
 from cbm_cli.datasets.dataset import DataError
 from cbm_cli.datasets.sources import SOURCES
-from cbm_cli.text import CONTROL, FORMULA, did_you_mean
+from cbm_cli.text import CONTROL, FORMULA, LARGEST, did_you_mean, shortened, whole_number
 
-OF_FILES = ("path", "valid", "test", "drop_last", "scale")  # fields that are for files
+OF_FILES = ("path", "valid", "test", "drop_last", "columns", "drop", "scale")  # fields that are for files
+_HELD = ("hold_out", "rows", "seed")  # fields of the rows that are held out
 
-_Count = Annotated[int, Field(ge=1)]
+_Count = Annotated[int, Field(ge=1, le=LARGEST), BeforeValidator(whole_number)]
+
+
+def _rows_or_share(given: Any) -> Any:
+    number = None if isinstance(given, bool) else whole_number(given)
+    try:
+        fits = 1 <= number <= LARGEST if isinstance(number, int) else 0 < (number := float(number)) < 1
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ValueError(f"must be rows, or a share between 0 and 1, not {shortened(str(given))}")
+    return number
+
+
+Held = Annotated[
+    int | float,
+    BeforeValidator(_rows_or_share),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+            ]
+        }
+    ),
+]
+_Names = Annotated[
+    str,
+    BeforeValidator(columns_text),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": ["string", "number"]},
+                {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1},
+            ]
+        }
+    ),
+]
 
 
 def _name(text: str) -> str:
@@ -74,7 +115,21 @@ class DataSpec(BaseModel):
         None,
         description="With path: the value that is surely on, as 16 or 255; values are divided by it",
     )
-    hold_out: _Count | None = Field(None, description="Rows from the end of train that become the valid part")
+    columns: _Names | None = Field(
+        None, description="With path: columns that are units, by name, number or range: [a, 3, 10-20]"
+    )
+    drop: _Names | None = Field(
+        None, description="With path: columns that are not units, such as labels: [class, 1]"
+    )
+    hold_out: Held | None = Field(
+        None, description="Rows of train that become the valid part: their number, or a share as 0.2"
+    )
+    rows: Literal["random", "last"] = Field(
+        "random", description="With hold_out: rows drawn at random by seed, or the last ones"
+    )
+    seed: Annotated[int, Field(ge=0, le=LARGEST), BeforeValidator(whole_number)] = Field(
+        0, description="With hold_out: number that decides which rows are drawn"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -87,7 +142,8 @@ class DataSpec(BaseModel):
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out the fields of files for named data sets, and newer fields that are not used."""
         unused = () if self.path else OF_FILES
-        unused += tuple(name for name in ("scale", "hold_out") if getattr(self, name) is None)
+        unused += tuple(name for name in ("scale", "columns", "drop") if getattr(self, name) is None)
+        unused += () if self.hold_out else _HELD
         return {field: value for field, value in dump(self).items() if field not in unused}
 
     @model_validator(mode="after")
@@ -96,6 +152,11 @@ class DataSpec(BaseModel):
             self._check_named()
         else:
             self._check_files()
+        for option in ("rows", "seed"):
+            if self._is_given(option) and not self.hold_out:
+                raise DataError(f"{option} has no effect without hold_out, as in hold_out: 0.2", option)
+        if self.rows == "last" and self._is_given("seed"):
+            raise DataError("seed has no effect with rows: last; remove one of them", "seed")
         if self.binarise != "threshold" and self._is_given("threshold"):
             title, remedy = self.name or title_of(self.path), "remove one of them"
             raise DataError(
@@ -151,7 +212,7 @@ class DataSpec(BaseModel):
             )
         for option in ("size", "bar"):
             if self._is_given(option):
-                takes = "valid, test, drop_last, binarise, threshold, scale, flip, hold_out"
+                takes = "valid, test, columns, drop, drop_last, binarise, threshold, scale, flip, hold_out"
                 raise DataError(
                     f"{title} is read from a file and has no option {option}; it takes {takes}", option
                 )
@@ -180,7 +241,8 @@ def make_spec(**options: Any) -> DataSpec:
             raise DataError(
                 f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}", field
             ) from None
-        raise DataError(f"{field} {first['input']!r}: {first['msg'].lower()}", field) from None
+        given = shortened(repr(first["input"]))
+        raise DataError(f"{field} {given}: {first['msg'].lower()}", field) from None
 
 
 def available(data: DataSpec, folder: str | Path = "") -> str:
@@ -211,6 +273,6 @@ def written(example: dict[str, Any]) -> str:
 
 def spec_of(cell: Mapping[str, Any]) -> DataSpec:
     """Return the data set of a cell, from its columns ``data_...`` in a manifest."""
-    return DataSpec(
-        **{name: cell[f"data_{name}"] for name in DataSpec.model_fields if f"data_{name}" in cell}
-    )
+    given = {name: cell[f"data_{name}"] for name in DataSpec.model_fields if f"data_{name}" in cell}
+    before = {"rows": "last"} if given.get("hold_out") else {}  # of results without data_rows
+    return DataSpec(**before | given)

@@ -24,4 +24,4 @@ def shifting_bar(size: int, bar: int) -> Dataset:
     """Return the ``size`` patterns in which a bar of ``bar`` pixels starts at each pixel and wraps around."""
     start, pixel = np.ogrid[:size, :size]
     rows = ((pixel - start) % size < bar).astype(np.uint8)
-    return Dataset("shifting-bar", rows, upper_bound=log(1 / size))
+    return Dataset("shifting-bar", rows, upper_bound=log(1 / size), image=Image(1, size))

@@ -29,7 +29,7 @@ _UNITS = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}  # MINUTES, MINUTES:SECONDS, H
 
 def _checked(walltime: str) -> str:
     """Check a wall time in one of SLURM's forms."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+(?::\d+){0,2})", walltime)
+    match = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9}(?::\d{1,9}){0,2})", walltime)
     if match is None:
         raise ValueError("write the wall time as HOURS:MINUTES:SECONDS, such as 02:00:00")
     numbers = [*map(int, match[2].split(":"))]

@@ -6,7 +6,7 @@ the whole field, and ``data.flip:`` changes that part of it.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from cbm_cli.datasets.columns import as_line
 from cbm_cli.grid.settings import NESTED, Settings
 from cbm_cli.grid.values import Frozen, Misfit
 from cbm_cli.grid.yaml_places import (
@@ -52,6 +53,8 @@ SHORT = {
     "gradient": ("kind",),
     "pretraining": ("epochs",),
     "record": ("what",),
+    "evaluate": ("method",),
+    "start_from": ("path",),  # or experiment, by the look of it
 }
 DEEP = ("dbm", "auto-encoder")  # kinds for which `hidden: [500, 200]` is one machine
 INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the other
@@ -124,7 +127,7 @@ _PHRASES = {
     "greater_than": "greater than {gt:g}",
     "greater_than_equal": "{ge:g} or more",
     "less_than": "less than {lt:g}",
-    "less_than_equal": "{le:g} or less",
+    "less_than_equal": "{le:.17g} or less",
     "finite_number": "finite",
     "literal_error": "{expected}",
     "string_type": "text",
@@ -170,11 +173,14 @@ def singles(value: Value, path: str, problems: Problems) -> Iterator[Value]:
 def long_form(value: Value, field: str) -> Value:
     """Return a nested field as a mapping; the layers of a machine, ``[500, 500]``, become ``500-500``."""
     if isinstance(value, dict):
-        return _with_layers(value) if field == "model" else value
+        return _with_layers(value) if field == "model" else _with_columns(value) if field == "data" else value
     if field not in SHORT:
         return value
+    parts = SHORT[field]
+    if field == "start_from" and isinstance(value, str) and not re.search(r"/|\.npz$", value):
+        parts = ("experiment",)
     place = value.mark.place  # the value stands for the mapping, key and all
-    return marked(Fields.fromkeys(SHORT[field], value), value.mark._replace(key=place))
+    return marked(Fields.fromkeys(parts, value), value.mark._replace(key=place))
 
 
 def _with_layers(model: Fields) -> Fields:
@@ -182,10 +188,19 @@ def _with_layers(model: Fields) -> Fields:
     hidden = model.get("hidden")
     if model.get("kind") not in DEEP or not isinstance(hidden, list):
         return model
-    text = _as_text(hidden)
-    if text is hidden:
-        text = marked(Items(map(_as_text, hidden)), hidden.mark)
-    return marked(Fields(model | {"hidden": text}), model.mark)
+    return marked(Fields(model | {"hidden": _texts(hidden, _as_text)}), model.mark)
+
+
+def _with_columns(data: Fields) -> Fields:
+    """Return data with a list of columns as one text, and a list of such lists as several."""
+    lists = {name: data[name] for name in ("columns", "drop") if isinstance(data.get(name), list)}
+    texts = {name: _texts(value, _as_line) for name, value in lists.items()}
+    return marked(Fields(data | texts), data.mark) if texts else data
+
+
+def _texts(value: Items, as_text: Callable[[Value], Value]) -> Value:
+    text = as_text(value)
+    return marked(Items(map(as_text, value)), value.mark) if text is value else text
 
 
 def _as_text(layers: Value) -> Value:
@@ -194,6 +209,13 @@ def _as_text(layers: Value) -> Value:
         return layers
     sizes = all(isinstance(one, str) and not re.search(r"\d\s*-", one) for one in layers)
     return marked(Text("-".join(layers)), layers.mark) if sizes else layers
+
+
+def _as_line(columns: Value) -> Value:
+    """Return a list of columns as one text, anything else as it is."""
+    if not columns or not all(isinstance(one, str) for one in columns):
+        return columns
+    return columns if isinstance(columns, str) else marked(Text(as_line(columns)), columns.mark)
 
 
 def with_field(fields: Mapping[str, Value], path: str, value: Value) -> dict[str, Value]:
@@ -348,8 +370,19 @@ def _change(value: Value, problems: Problems) -> tuple[Condition, dict[str, Valu
             continue
         for single in singles(child, path, problems):
             if validated(path, single, problems):
+                check_contradiction(path, single, changes, problems)
                 changes[path] = single
     return condition, changes
+
+
+def check_contradiction(path: str, value: Value, before: Mapping[str, Value], problems: Problems) -> None:
+    """Add a problem for a field that would undo what is set before it, or a part of that."""
+    field, _, inner = path.partition(".")
+    whole = long_form(before[field], field) if inner and field in before else {}
+    for other in before:
+        undone = other.startswith(f"{path}.") or other == INSTEAD.get(path)
+        if undone or (other == field and isinstance(whole, dict) and inner in whole):
+            problems.add(value.mark, f"undoes {other}, which is set before it; set one of them", at_key=True)
 
 
 def _is_single(value: Value) -> bool:

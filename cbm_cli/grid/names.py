@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from cbm_cli.errors import CbmError
+from cbm_cli.text import WHOLE, whole_numbers
 
 # A letter is a weight for (data mean, model mean, the constant 1/2, uniform noise).
 LETTERS: dict[str, tuple[float, float, float, float]] = {
@@ -16,7 +17,7 @@ LETTERS: dict[str, tuple[float, float, float, float]] = {
     "r": (0.0, 0.0, 0.0, 1.0),
 }
 SCHEME_PATTERN = r"[0dmahr]+(\^[bl](_s)?|_s(\^[bl])?)?"
-SAMPLER_PATTERN = r"(CD|PCD|FPCD)-(\d+)|PT_(\d+)(?:-(\d+))?|exact"
+SAMPLER_PATTERN = rf"(CD|PCD|FPCD)-({WHOLE})|PT_({WHOLE})(?:-({WHOLE}))?|exact"
 BACK_PROPAGATION = "back-propagation"  # shown instead of a sampler for auto encoders
 _LONGEST = 60  # characters of a name
 _MEANINGS = "0 none, d data mean, m model mean, a their average, h one half, r random"
@@ -98,14 +99,16 @@ class Sampler:
                 f"sampler {text[:_LONGEST]!r} is unknown; write CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact, "
                 "as in PCD-1 or PT_10"
             )
-        kind, steps, temperatures = match[1], int(match[2] or match[4] or 1), int(match[3] or 1)
-        if steps < 1:
-            raise CbmError(f"sampler {text!r} makes no step; k must be 1 or more")
+        try:
+            (steps,) = whole_numbers([match[2] or match[4] or "1"], "steps k", 1)
+            (temperatures,) = whole_numbers([match[3] or "1"], "temperatures c")
+        except ValueError as error:
+            raise CbmError(f"sampler {text!r}: {error}") from None
         if match[3] and temperatures < 2:
             raise CbmError(
                 f"sampler {text!r}: parallel tempering needs 2 or more temperatures; PCD-{steps} has one"
             )
-        return cls(steps, temperatures, kind == "CD", text == "exact", kind == "FPCD")
+        return cls(steps, temperatures, match[1] == "CD", text == "exact", match[1] == "FPCD")
 
     def __str__(self) -> str:
         """Canonical spelling."""

@@ -18,7 +18,6 @@ from pydantic import (
 from cbm_cli.datasets.spec import DataSpec, FileName
 from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.values import (
-    LARGEST,
     Count,
     Fraction,
     Frozen,
@@ -33,7 +32,7 @@ from cbm_cli.grid.values import (
     text_of_form,
     whole,
 )
-from cbm_cli.text import CONTROL, count, did_you_mean
+from cbm_cli.text import CONTROL, WHOLE, count, did_you_mean, shortened, whole_numbers
 
 RECORDERS = (  # names of functions in trial/recorders.py
     "log_likelihood",
@@ -63,24 +62,28 @@ def _sizes(value: object) -> int | tuple[int, ...] | Literal["half"]:
     if text == "half":
         return "half"
     try:
-        sizes = tuple(map(int, text.split("-")))
+        sizes = tuple(whole_numbers(text.split("-"), "sizes", 1))
     except ValueError:
-        sizes = (0,)
-    if not 1 <= min(sizes) <= max(sizes) <= LARGEST:
-        shown = "a mapping" if isinstance(value, dict) else text[:60] or "empty"
+        shown = "a mapping" if isinstance(value, dict) else shortened(text)
         raise ValueError(
             f"must be whole numbers of 1 or more, one per hidden layer, as in 500 or 500-500, not {shown}"
-        )
+        ) from None
     return sizes if len(sizes) > 1 else sizes[0]
 
 
 _ONE_LAYER = [{"type": "integer", "minimum": 1}, {"const": "half"}]
-_LAYERS = {"type": "string", "pattern": r"^\s*[0-9][0-9_]*(-[0-9][0-9_]*)*\s*$"}
+_LAYER_TEXT = {"type": "string", "pattern": rf"^\s*{WHOLE}\s*$"}
+_LAYERS = {"type": "string", "pattern": rf"^\s*{WHOLE}(\s*-\s*{WHOLE})*\s*$"}
 Sizes = Annotated[
     int | tuple[int, ...] | Literal["half"],
     BeforeValidator(_sizes),
     WithJsonSchema(
-        {"anyOf": [*_ONE_LAYER, _LAYERS, {"type": "array", "items": {"anyOf": _ONE_LAYER}, "minItems": 1}]}
+        {
+            "anyOf": [
+                *(*_ONE_LAYER, _LAYERS),
+                {"type": "array", "items": {"anyOf": [*_ONE_LAYER, _LAYER_TEXT]}, "minItems": 1},
+            ]
+        }
     ),
 ]
 Activation = Literal["sigmoid", "tanh", "relu", "linear"]
@@ -141,12 +144,13 @@ class Model(Frozen):
 def _steps(match: re.Match) -> str:
     """Return the canonical text of steps: ``0.01 from 100 epochs + 0.001 from 200 epochs``."""
     steps = [re.fullmatch(_STEP, step.strip()) for step in re.split(r"\s\+\s", match[0])]
-    rates, firsts = [float(step[1]) for step in steps], [int(step[2]) for step in steps]
+    rates, firsts = [float(step[1]) for step in steps], [step[2] for step in steps]
+    firsts = whole_numbers(firsts, "steps")
     if not all(0 < rate < float("inf") for rate in rates):
         raise ValueError("rates must be finite and greater than 0")
     if len({step[3] for step in steps}) > 1:
         raise ValueError("count all steps in updates, or all in epochs")
-    if any(not first < second <= LARGEST for first, second in pairwise([0, *firsts])):
+    if any(not first < second for first, second in pairwise([0, *firsts])):
         raise ValueError("steps must come one after the other, each 1 or more after the one before")
     units = [step[3] + "s" * (first > 1) for step, first in zip(steps, firsts, strict=True)]
     return " + ".join(
@@ -159,7 +163,7 @@ def _exact(number: float) -> str:
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 
 
-_STEP = r"([0-9.][0-9.eE_+-]*)\s+from\s+(\d+)\s+(update|epoch)s?"
+_STEP = rf"([0-9.][0-9.eE_+-]*)\s+from\s+({WHOLE})\s+(update|epoch)s?"
 Steps = text_of_form(
     rf"{_STEP}(?:\s+\+\s+{_STEP})*",
     "write rates and where they begin, as in 0.01 from 100 epochs + 0.001 from 200 epochs",
@@ -383,15 +387,17 @@ def _recorders(match: re.Match) -> str:
 
 
 def _windows(match: re.Match) -> str:
-    windows = [tuple(map(int, window.split("-"))) for window in match[0].split("+")]
-    if any(not first < last <= LARGEST for first, last in windows):
+    spans = re.split(_PLUS, match[0])
+    windows = [whole_numbers(span.split("-"), "updates of a window") for span in spans]
+    if any(not first < last for first, last in windows):
         raise ValueError(_WINDOW)
     return "+".join(f"{first}-{last}" for first, last in windows)
 
 
 _WINDOW = "write the first and the last update of a window, as in 1000-1100 or 0-100+500-600"
 _RECORDER = "|".join((*RECORDERS, OWN_RECORDER))
-_SPAN = r"\s*\d+\s*-\s*\d+\s*"
+_SPAN = rf"\s*{WHOLE}\s*-\s*{WHOLE}\s*"
+_PLUS = r"(?<![eE])\+"  # between numbers, not within one
 
 
 class Evaluate(Frozen):
@@ -423,9 +429,9 @@ class Record(Frozen):
         None, description="Record every update from the first to the last: 1000-1100, 0-100+5000-5100"
     )
     units: text_of_form(
-        r"\d+(\s*\+\s*\d+)*",
+        rf"{WHOLE}(\s*\+\s*{WHOLE})*",
         "write the numbers of hidden units, from 0, as in 0 or 0+3",
-        lambda match: "+".join(dict.fromkeys(str(int(unit)) for unit in match[0].split("+"))),
+        lambda match: "+".join(dict.fromkeys(map(str, whole_numbers(re.split(_PLUS, match[0]), "units")))),
         minimum=0,
     ) = Field("0", description="offset_values: numbers of hidden units, 0+3")
 

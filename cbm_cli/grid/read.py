@@ -18,6 +18,7 @@ from cbm_cli.grid.expand import (
     Cell,
     Effects,
     Rules,
+    check_contradiction,
     check_ties,
     expand,
     read_choices,
@@ -141,7 +142,9 @@ def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Probl
     for field, text in overrides.items():
         place = Place(f"--set {field}")
         if field in SETTABLE:
-            changes[field] = parse(text, place.source, problems)
+            value = parse(text, place.source, problems)
+            check_contradiction(field, value, changes, problems)
+            changes[field] = value
         else:
             problems.add(Mark(place, place, ""), f"unknown field{unknown(field, SETTABLE)}")
     if trials is not None:

@@ -13,12 +13,13 @@ from cbm_cli.datasets.spec import OF_FILES
 from cbm_cli.grid.expand import PATHS, SHORT
 from cbm_cli.grid.read import COLUMNS, NAME, Head
 from cbm_cli.grid.settings import NESTED, Settings, TableSpec
+from cbm_cli.text import WHOLE
 
 Schema = dict[str, Any]
 
 _TEXT = {"type": ["string", "number", "boolean"]}
 _NUMBERS = {  # how text reads as a number
-    "integer": r"^\s*\+?([0-9][0-9_]*|[0-9_]*\.?[0-9]+[eE]\+?[0-9]+)\s*$",
+    "integer": rf"^\s*\+?{WHOLE}\s*$",
     "number": r"^\s*\+?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$",
 }
 _TRUTH = {"enum": [True, False, "true", "false", "yes", "no", "on", "off"]}

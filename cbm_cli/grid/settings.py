@@ -37,7 +37,7 @@ from cbm_cli.grid.values import (
     text_of_form,
 )
 from cbm_cli.grid.yaml_places import Place
-from cbm_cli.text import count
+from cbm_cli.text import WHOLE, count, whole_numbers
 
 
 class Settings(Frozen):
@@ -81,9 +81,9 @@ class Settings(Frozen):
         OffsetMeans(), description="Means in offsets: of probabilities, or of sampled states"
     )
     data_phase: text_of_form(
-        r"mean-field|gibbs-0*([1-9]\d*)",
+        rf"mean-field|gibbs-(?!0+$)({WHOLE})",
         "write mean-field, or gibbs-k with k sweeps of 1 or more, as in gibbs-5",
-        lambda match: f"gibbs-{match[1]}" if match[1] else match[0],
+        lambda match: f"gibbs-{whole_numbers([match[1]], 'sweeps k', 1)[0]}" if match[1] else match[0],
     ) = Field("mean-field", description="DBM: mean-field, or gibbs-k with k sweeps")
     mean_field: MeanField = Field(MeanField(), description="DBM: when the mean field has converged")
     pretraining: Pretraining = Field(Pretraining(), description="DBM: layer-wise training; epochs, or fields")

@@ -16,8 +16,8 @@ from pydantic import (
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import SAMPLER_PATTERN, SCHEME_PATTERN, Sampler, Scheme
+from cbm_cli.text import LARGEST, WHOLE, whole_number, whole_numbers
 
-LARGEST = 2**53  # whole number up to which all are exact as float64
 EVERY_FIELD = "every field"  # context of a dump that omits nothing
 
 
@@ -82,23 +82,13 @@ def _text(parse: Callable[[object], str], pattern: str, numbers: dict[str, int])
     return Annotated[str, BeforeValidator(parse), Field(json_schema_extra=schema | numbers)]
 
 
-def _whole(given: object) -> object:
-    """Read ``1e4`` as 10000; YAML 1.1 and pydantic take it for text."""
-    if isinstance(given, str) and re.fullmatch(r"\s*\+?[\d_]*\.?\d*[eE]\+?\d+\s*", given):
-        number = float(given)
-        return int(number) if number.is_integer() else given
-    return given
-
-
 def whole(minimum: int) -> Any:
     """Return the type of a whole number from ``minimum`` on."""
-    return Annotated[int, Field(ge=minimum, le=LARGEST), BeforeValidator(_whole)]
+    return Annotated[int, Field(ge=minimum, le=LARGEST), BeforeValidator(whole_number)]
 
 
 def _interval(match: re.Match) -> str:
-    count, unit = int(_whole(match[1])), (match[2] or "update").rstrip("s")
-    if count > LARGEST:
-        raise ValueError(f"is longer than {LARGEST:,}; write a shorter interval")
+    (count,), unit = whole_numbers([match[1]], "intervals", 1), (match[2] or "update").rstrip("s")
     return f"{count} {unit}{'s' * (count > 1)}"
 
 
@@ -115,7 +105,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 OffsetText = _name(Scheme, SCHEME_PATTERN, minimum=0, maximum=0)  # YAML takes 00 for the number 0
 SamplerText = _name(Sampler, SAMPLER_PATTERN)
 Interval = text_of_form(
-    r"(0*[1-9](?:_?\d)*(?:[eE]\+?\d\d?)?)\s*(updates?|epochs?)?",
+    rf"(?!0+(?:\D|$))({WHOLE})\s*(updates?|epochs?)?",
     "write a number of updates (50) or of epochs (1 epoch)",
     _interval,
     minimum=1,

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import yaml
 
 from cbm_cli.errors import CbmError
-from cbm_cli.text import did_you_mean, harmless
+from cbm_cli.text import did_you_mean, harmless, shortened
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
@@ -217,7 +217,8 @@ def fields_of(value: Value, known: Collection[str], problems: Problems) -> Field
     """Return the known fields of a mapping; unknown ones, and values that are no mapping, become problems."""
     fields = marked(Fields(), value.mark)
     if not isinstance(value, dict):
-        problems.add(value.mark, f"must be a mapping of fields, not {shown(value)}", at_key=True)
+        names = f"; they are {', '.join(known)}" if 0 < len(known) < 12 else ""
+        problems.add(value.mark, f"must be a mapping of fields, not {shown(value)}{names}", at_key=True)
         return fields
     for name, child in value.items():
         if name in known:
@@ -246,5 +247,5 @@ def items_of(value: Value, problems: Problems) -> list[Value]:
 def shown(value: Value) -> str:
     """Return a value as a message names it."""
     if isinstance(value, str):
-        return (value if len(value) <= 60 else value[:57] + "...") or "empty"
+        return shortened(value)
     return "a mapping" if isinstance(value, dict) else "a list"

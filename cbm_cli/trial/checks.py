@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from cbm_cli.arrays import MOST_BYTES
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.grid.names import Sampler
 from cbm_cli.grid.settings import Settings
 from cbm_cli.machines import limits
 from cbm_cli.trial.pretraining import pretraining_facts
@@ -21,6 +23,7 @@ def check(settings: Settings, data: Dataset) -> None:
             raise CbmError(f"{field}: {batch} rows, but {data.name} has {n}; write a smaller number, or full")
     _check_rates(settings)
     _check_counts(settings, data)
+    _check_memory(settings, data)
     asked = settings.evaluate.parts.split("+") if settings.evaluate.parts else []
     missing = " or ".join(part for part in asked if part not in data.parts)
     if missing:
@@ -53,6 +56,31 @@ def _check_counts(settings: Settings, data: Dataset) -> None:
             )
 
 
+def _check_memory(settings: Settings, data: Dataset) -> None:
+    """Raise CbmError for arrays that no machine file could hold: more than `MOST_BYTES` of float32."""
+    layout, sampler, rows = layout_of(settings, data), settings.parsed_sampler, batch_rows(settings, data)
+    units, tempered = sum(layout.sizes), sampler.temperatures > 1
+    chains = settings.ladders * sampler.temperatures if tempered else settings.chains or rows
+    numbers = {
+        "model.hidden": layout.width * layout.height,
+        "batch": rows * units,
+        "sampler" if tempered else "chains": chains * units,
+        "sampler": chains * units * sampler.steps,  # a random number for each unit and step
+    }
+    if settings.pretraining.sampler:
+        steps, batch = Sampler.parse(settings.pretraining.sampler).steps, settings.pretraining.batch
+        numbers["pretraining.sampler"] = (batch if isinstance(batch, int) else rows) * units * steps
+    if settings.evaluation == "ais":
+        numbers |= {"evaluate.runs": settings.evaluate.runs * units}
+        numbers |= {"evaluate.temperatures": settings.temperatures}
+    for field, count in numbers.items():
+        if 4 * count > MOST_BYTES:
+            raise CbmError(
+                f"{field}: takes an array of {count:,} numbers with {settings.model.size} hidden units; "
+                f"the limit is {MOST_BYTES // 4:,}: write a smaller number"
+            )
+
+
 def _check_rates(settings: Settings) -> None:
     """Raise CbmError for numbers that are not finite in the float32 of training."""
     rates = [rate for _, rate in settings.learning_rate.pieces(lambda text: 1, 2)]
@@ -74,7 +102,7 @@ def _check_validation(settings: Settings, data: Dataset) -> None:
     """Raise CbmError if early stopping has no validation part to watch, or if it is not evaluated."""
     if "valid" not in data.parts:
         raise CbmError(
-            f"early_stopping: {data.name} has no validation part to watch; make one of its last training "
+            f"early_stopping: {data.name} has no validation part to watch; make one of some training "
             "rows by hold_out, as in data: {name: mnist, hold_out: 10000}"
         )
     parts = settings.evaluate.parts

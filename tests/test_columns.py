@@ -1,0 +1,302 @@
+"""Columns of a user's files that are units, labels among them, and rows that are held out."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from cbm_cli.datasets.catalogue import describe, load, load_source
+from cbm_cli.datasets.dataset import DataError
+from cbm_cli.datasets.spec import make_spec, spec_of
+from cbm_cli.grid.read import read_grid
+from tests.builders import VALIDATOR, arrays, cbm, grid_text, lines
+
+ROWS = np.random.Generator(np.random.Philox(key=5)).integers(0, 2, (30, 4), np.uint8)
+ROWS[:2] = [[0, 1, 0, 1], [1, 0, 1, 0]]
+
+
+def table(names, *columns, mark=","):
+    """Return a CSV file of columns under their names."""
+    rows = [names, *zip(*columns, strict=True)]
+    return "".join(mark.join(map(str, row)) + "\n" for row in rows)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def write(text, name="rows.csv"):
+    with open(name, "wb" if isinstance(text, bytes) else "w") as file:
+        file.write(text)
+
+
+A, B, C, D = ROWS.T.tolist()
+TEXTS = ["setosa", "true", "versicolor, or so"] * 10
+NUMBERED = list(range(30))
+
+
+# Chosen and dropped
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"drop": "class"}, [0, 1, 2]),
+        ({"drop": ["class"]}, [0, 1, 2]),
+        ({"drop": "4"}, [0, 1, 2]),
+        ({"drop": [4]}, [0, 1, 2]),
+        ({"drop": "class, b"}, [0, 2]),
+        ({"drop": ["2", "class"]}, [0, 2]),
+        ({"drop": "2-4"}, [0]),
+        ({"columns": "c,a"}, [2, 0]),
+        ({"columns": "1-4"}, [0, 1, 2, 3]),
+        ({"columns": "1-2, class"}, [0, 1, 3]),
+        ({"columns": "1-4", "drop": "b"}, [0, 2, 3]),
+        ({"drop_last": True}, [0, 1, 2]),
+        ({"drop_last": True, "drop": "a"}, [1, 2]),
+    ],
+)
+@pytest.mark.parametrize("mark", [",", ";", " ", "\t"])
+def test_columns_are_chosen_and_dropped_by_name_number_and_range(options, expected, mark):
+    write(table(["a", "b", "c", "class"], A, B, C, D, mark=mark))
+    np.testing.assert_array_equal(load(path="rows.csv", **options).train, ROWS[:, expected])
+
+
+@pytest.mark.parametrize(
+    "content", [arrays(ROWS), arrays(train=ROWS, test=ROWS), lines(ROWS), lines(ROWS * 1.0, ";")]
+)
+def test_arrays_and_files_without_names_are_chosen_by_number(content):
+    write(content, "rows")
+    np.testing.assert_array_equal(load(path="rows", drop="1,3").train, ROWS[:, [1, 3]])
+    np.testing.assert_array_equal(load(path="rows", columns="4, 1-2").train, ROWS[:, [3, 0, 1]])
+
+
+def test_numbers_count_from_1_where_the_names_are_numbers_too():
+    write(table(range(8), *(A, B, C, D) * 2))
+    np.testing.assert_array_equal(load(path="rows.csv", drop="1, 5-8").train, ROWS[:, 1:])
+
+
+def test_columns_that_are_left_out_may_hold_anything():
+    quoted = [f'"{text}"' for text in TEXTS]
+    write(table(["name", "a", '"b, c"', "when", "d"], quoted, A, B, ["12:30", "", "nan"] * 10, D))
+    expected = ROWS[:, [0, 1, 3]]
+    np.testing.assert_array_equal(load(path="rows.csv", drop=["name", "when"]).train, expected)
+    np.testing.assert_array_equal(load(path="rows.csv", columns='a, "b, c", d').train, expected)
+
+
+def test_each_part_finds_the_columns_by_its_own_names():
+    write(table(["a", "b", "class"], A, B, C))
+    write(table(["class", "a", "b"], C, A, B), "test.csv")
+    data = load(path="rows.csv", test="test.csv", drop="class")
+    np.testing.assert_array_equal(data.test, data.train)
+
+
+@pytest.mark.parametrize(
+    ("options", "told", "field"),
+    [
+        ({"drop": "clas"}, "rows.csv: has no column clas; did you mean class?", "drop"),
+        ({"drop": "5"}, "rows.csv: has no column 5; they are 1 to 4", "drop"),
+        ({"drop": "0"}, "has no column 0; they are 1 to 4", "drop"),
+        ({"columns": "3-9"}, "has no column 3-9; they are 1 to 4", "columns"),
+        ({"drop": "1-4"}, "rows.csv: no column is left", "drop"),
+        ({"columns": "a", "drop": "a"}, "no column is left", "drop"),
+        ({"drop": ""}, "must be names or numbers of columns", "drop"),
+        ({"drop": "a,,b"}, "must be names or numbers of columns", "drop"),
+        ({"drop": "x\ny"}, "must be names or numbers of columns", "drop"),
+        ({"drop": "9" * 5000}, "has no column", "drop"),
+        ({"drop": "a" * 200_000}, "must be names or numbers of columns", "drop"),
+    ],
+)
+def test_columns_that_are_not_there_are_named(options, told, field):
+    write(table(["a", "b", "c", "class"], A, B, C, D))
+    with pytest.raises(DataError, match=re.escape(told)) as raised:
+        load(path="rows.csv", **options)
+    assert raised.value.field == field
+    assert len(str(raised.value)) < 400
+
+
+def test_names_need_a_first_line_of_names():
+    write(lines(ROWS))
+    with pytest.raises(DataError, match="columns have no names, so that class is unknown; write a number"):
+        load(path="rows.csv", drop="class")
+
+
+def test_files_of_libsvm_and_named_sets_have_no_columns_to_drop():
+    write("1 1:1 2:1\n0 1:1 3:1\n")
+    for options in ({"drop": "1"}, {"columns": "1"}):
+        with pytest.raises(DataError, match="LIBSVM keeps labels apart") as raised:
+            load(path="rows.csv", **options)
+        assert raised.value.field in options
+    with pytest.raises(DataError, match="bars-and-stripes has no option drop; that is for files"):
+        load("bars-and-stripes", size=2, drop="1")
+
+
+def test_lines_of_other_lengths_are_found_where_columns_are_left_out():
+    write("a,b,class\n0,1,x\n1,0\n1,1,y\n")
+    with pytest.raises(DataError, match="line 3 has 2 columns, the lines before it 3"):
+        load(path="rows.csv", drop="class")
+    write("a,b,class\n0,1,x\n1,0,y,7\n")
+    with pytest.raises(DataError, match="line 3 has 4 columns, the lines before it 3"):
+        load(path="rows.csv", drop="class")
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["class", "Class", "LABEL", "labels", "target", "id", "ID", "y", "Y", "index", "class_label", "row_id"],
+)
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_column_named_like_labels_is_asked_about_and_never_trained_on_in_silence(name, quote):
+    write(table(["a", "b", f"{quote}{name}{quote}"], A, B, C))
+    with pytest.raises(DataError) as raised:
+        load(path="rows.csv")
+    remedy = re.search(
+        r"write drop: \[(.*)\] to leave out, or columns: (\S+) to train on all", str(raised.value)
+    )
+    assert name in str(raised.value)
+    np.testing.assert_array_equal(load(path="rows.csv", drop=remedy[1]).train, ROWS[:, :2])
+    np.testing.assert_array_equal(load(path="rows.csv", columns=remedy[2]).train, ROWS[:, :3])
+
+
+@pytest.mark.parametrize("name", ["classic", "idea", "yes", "x", "grid", "pixel_1", "targeted"])
+def test_other_names_are_units(name):
+    write(table(["a", "b", name], A, B, C))
+    np.testing.assert_array_equal(load(path="rows.csv").train, ROWS[:, :3])
+
+
+def test_all_columns_like_labels_are_named_at_once():
+    write(table(["id", "a", "b", "class"], NUMBERED, A, B, C))
+    with pytest.raises(DataError, match=r"columns id, class may be labels .* write drop: \[id, class\] to"):
+        load(path="rows.csv")
+
+
+@pytest.mark.parametrize("names", [["", "a", "b"], ["", "0", "1"]])
+def test_a_column_that_numbers_the_rows_is_left_out_by_its_number(names):
+    write(table(names, NUMBERED, A, B))
+    with pytest.raises(DataError, match=r"column 1 has no name, .* write drop: \[1\] to leave out"):
+        load(path="rows.csv")
+    np.testing.assert_array_equal(load(path="rows.csv", drop="1").train, ROWS[:, :2])
+
+
+@pytest.mark.parametrize(("head", "remedy"), [("a,b,species\n", "species"), ("", "3")])
+def test_text_labels_are_named_with_the_column_and_the_way_to_drop_it(head, remedy):
+    write(f"{head}0,1,setosa\n1,0,virginica\n")
+    with pytest.raises(DataError) as raised:
+        load(path="rows.csv")
+    assert re.search(r"column 3( \(species\))? is setosa, neither a number", str(raised.value))
+    assert f"leave it out by drop: [{remedy}]" in str(raised.value)
+    np.testing.assert_array_equal(load(path="rows.csv", drop=remedy).train, [[0, 1], [1, 0]])
+
+
+# Wherever data are named
+
+
+def toy(data):
+    return grid_text("rbm", data=data)
+
+
+@pytest.mark.parametrize(
+    ("data", "dropped"),
+    [
+        ("{path: rows.csv, drop: class}", ["class"]),
+        ("{path: rows.csv, drop: [id, class]}", ["id, class"]),
+        ("{path: rows.csv, drop: [1, class]}", ["1, class"]),
+        ("{path: rows.csv, drop: [[id, class], [class, 1, 2]]}", ["id, class", "class, 1, 2"]),
+        ('{path: rows.csv, drop: ["a, b", c]}', ['"a, b", c']),
+    ],
+)
+def test_a_list_in_a_grid_is_one_choice_and_a_list_of_lists_an_axis(data, dropped):
+    write(toy(data), "grid.yaml")
+    cells = read_grid("grid.yaml").experiments["toy"].cells
+    assert [cell.data.drop for cell in cells] == dropped
+    assert VALIDATOR.is_valid(yaml.safe_load(toy(data)))
+
+
+def test_runs_evaluations_and_features_read_the_same_columns():
+    write(
+        table(["id", "a", "b", "c", "class"], NUMBERED, A, B, C, TEXTS).replace("versicolor, or so", "other")
+    )
+    write(toy("{path: rows.csv, drop: [id, class], hold_out: 0.2}"), "grid.yaml")
+    told = cbm("run", "grid.yaml", "-j", 0, "--trials", 1, "--set", "epochs=1", "--set", "batch=10").stderr
+    assert "rows.csv: 24 rows x 3 units" in told
+    assert "(valid 6 rows, drawn from train by seed 0)" in told
+    (machine,) = (path for path in Path("results").rglob("trial-000.npz") if "trials" in path.parts)
+    source = "rows.csv:drop=id,class,flip=true"
+    assert "log-likelihood" in cbm("evaluate", machine, "--data", source).stdout.lower()
+    cbm("features", machine, "--data", source, "--filters", 2)
+    assert load_source(source).width == 3
+    assert "may be labels" in cbm("evaluate", machine, "--data", "rows.csv:drop=id", code=2).stderr
+    told = cbm("run", "grid.yaml", "-j", 0, "--set", "data.drop=[id, clas]", code=2).stderr
+    assert "has no column clas; did you mean class?" in told
+
+
+# Rows held out
+
+
+@pytest.mark.parametrize(
+    ("hold_out", "count"), [(6, 6), ("6", 6), ("6e0", 6), (0.2, 6), ("0.2", 6), (0.001, 1)]
+)
+def test_rows_are_drawn_at_random_from_all_classes(hold_out, count):
+    rows = np.repeat(np.eye(3, dtype=np.uint8), 10, axis=0)  # sorted by class
+    write(lines(rows))
+    data = load(path="rows.csv", hold_out=hold_out)
+    assert len(data.valid) == count
+    if count == 6:
+        assert len(np.unique(data.valid, axis=0)) > 1
+    both = np.concatenate([data.train, data.valid])
+    np.testing.assert_array_equal(both.sum(axis=0), rows.sum(axis=0))
+    assert (np.diff(data.train.argmax(axis=1).astype(int)) >= 0).all()  # the others keep their order
+    again = load(path="rows.csv", hold_out=hold_out)
+    np.testing.assert_array_equal(again.valid, data.valid)
+
+
+def test_seeds_draw_other_rows_and_the_old_way_takes_the_last_ones():
+    rows = ((np.arange(200)[:, None] >> np.arange(8)) & 1).astype(np.uint8)  # all different
+    write(lines(rows))
+    held = [load(path="rows.csv", hold_out=40, seed=seed).valid for seed in range(3)]
+    assert len({one.tobytes() for one in held}) == 3
+    mean = np.mean([row @ (1 << np.arange(8)) for row in np.concatenate(held)])
+    assert abs(mean - 99.5) < 4 * 200 / 12**0.5 / 120**0.5
+    np.testing.assert_array_equal(load(path="rows.csv", hold_out=40, rows="last").valid, rows[-40:])
+
+
+def test_ways_to_hold_rows_out_have_their_own_cells_and_are_said():
+    ways = {"hold_out: 3": "drawn from train by seed 0", "hold_out: 3, rows: last": "the last rows of train"}
+    ways |= {"hold_out: 3, seed: 1": "drawn from train by seed 1"}
+    dumps = set()
+    for way, said in ways.items():
+        write(toy(f"{{name: shifting-bar, size: 9, bar: 1, {way}}}"), "grid.yaml")
+        (cell,) = read_grid("grid.yaml").experiments["toy"].cells
+        assert f"(valid 3 rows, {said})" in describe(cell.data, load(cell.data))
+        dumps.add(json.dumps(cell.model_dump(mode="json"), sort_keys=True))
+        row = {f"data_{field}": value for field, value in cell.data.model_dump().items()}
+        assert spec_of(row).model_dump() == cell.data.model_dump()
+    assert len(dumps) == 3
+
+
+def test_results_that_do_not_say_which_rows_took_the_last_ones():
+    cell = {"data_name": "shifting-bar", "data_size": 9, "data_bar": 1, "data_hold_out": 3}
+    assert spec_of(cell).rows == "last"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"rows": "last"}, "rows has no effect without hold_out"),
+        ({"seed": 3}, "seed has no effect without hold_out"),
+        ({"hold_out": 3, "rows": "last", "seed": 3}, "seed has no effect with rows: last"),
+        *(
+            ({"hold_out": value}, "must be rows, or a share between 0 and 1")
+            for value in (0, 1.5, -1, "x", "nan", "-0.2", "9" * 5000, True)
+        ),
+    ],
+)
+def test_what_cannot_be_held_out_is_refused(options, told):
+    with pytest.raises(DataError, match=told):
+        make_spec(name="shifting-bar", size=9, bar=1, **options)

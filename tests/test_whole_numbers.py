@@ -1,0 +1,152 @@
+"""Whole numbers are read alike in every field and option: 10, 1_0, 1e1 and 10.0; larger ones have limits."""
+
+import click
+import pytest
+import yaml
+
+from cbm_cli.cli import main
+from cbm_cli.cli.common import Whole
+from cbm_cli.datasets.catalogue import load_source
+from cbm_cli.grid.read import read_grid
+from cbm_cli.text import LARGEST, whole_number
+from tests.builders import GRID, VALIDATOR, cbm, grid_text
+
+DIGITS = "9" * 5000
+SPELLINGS = ("10", "1_0", "1e1", "1E1", "1.0e1", "10.0", "010", "100e-1")
+FIELDS = [  # kind of machine, field, value with # for the number
+    ("rbm", "trials", "#"),
+    ("rbm", "seed", "#"),
+    ("rbm", "epochs", "#"),
+    ("rbm", "batch", "#"),
+    ("rbm", "chains", "#"),
+    ("rbm", "data", "{name: shifting-bar, size: #, bar: 1}"),
+    ("rbm", "data", "{name: shifting-bar, size: 20, bar: #}"),
+    ("rbm", "data", "{name: shifting-bar, size: 20, bar: 1, hold_out: #}"),
+    ("rbm", "model", "{kind: rbm, hidden: #}"),
+    ("dbm", "model", "{kind: dbm, hidden: [#, 5]}"),
+    ("dbm", "model", "{kind: dbm, hidden: 7-#}"),
+    ("dbm", "model", "{kind: dbm, hidden: [[#, 5], [5, 5]]}"),
+    ("dbm", "mean_field", "{rounds: #}"),
+    ("dbm", "pretraining", "#"),
+    ("dbm", "pretraining", "{epochs: #, batch: 5}"),
+    ("dbm", "pretraining", "{epochs: 3, batch: #}"),
+    ("dbm", "data_phase", "gibbs-#"),
+    ("auto-encoder", "early_stopping", "{look_ahead: #}"),
+    ("rbm", "sampler", "PCD-#"),
+    ("rbm", "sampler", "PT_#"),
+    ("rbm", "sampler", "PT_3-#"),
+    ("rbm", "gradient", "{kind: natural, estimate: samples, iterations: #}"),
+    ("rbm", "learning_rate", "{start: 0.1, decay: 0.5, every: # updates}"),
+    ("rbm", "learning_rate", "{start: 0.1, steps: 0.01 from # updates + 0.001 from 20 updates}"),
+    ("rbm", "evaluate", "{every: #}"),
+    ("rbm", "evaluate", "{every: # epochs}"),
+    ("rbm", "evaluate", "{rows: #}"),
+    ("rbm", "evaluate", "{method: ais, temperatures: #}"),
+    ("rbm", "evaluate", "{method: ais, runs: #}"),
+    ("rbm", "record", "{what: weight_norms, every: #}"),
+    ("rbm", "record", "{what: weight_norms, window: 0-#+20-30}"),
+    ("rbm", "record", "{what: weight_norms, window: # - 20}"),
+    ("rbm", "record", "{what: offset_values, units: 0+#}"),
+]
+IDS = [f"{field} {value}" for _, field, value in FIELDS]
+
+
+def read(folder, kind, field, value):
+    (folder / "grid.yaml").write_text(text := grid_text(kind, **{field: value}))
+    return read_grid(folder / "grid.yaml").experiments["toy"], text
+
+
+@pytest.mark.parametrize(("kind", "field", "value"), FIELDS, ids=IDS)
+def test_every_field_reads_every_spelling(kind, field, value, tmp_path):
+    expected, _ = read(tmp_path, kind, field, value.replace("#", "10"))
+    for spelling in SPELLINGS[1:-1]:
+        found, text = read(tmp_path, kind, field, value.replace("#", spelling))
+        assert (found.cells, found.trials, found.seed) == (expected.cells, expected.trials, expected.seed)
+        assert VALIDATOR.is_valid(yaml.safe_load(text)), spelling
+
+
+@pytest.mark.parametrize(
+    "number", ["1.5", "1.55e1", "1e-1", "-10", "x", "1e", "0x10", DIGITS, f"1e{'9' * 50}"]
+)
+@pytest.mark.parametrize(("kind", "field", "value"), FIELDS, ids=IDS)
+def test_other_numbers_are_refused_at_their_place_in_plain_words(kind, field, value, number, tmp_path):
+    (tmp_path / "grid.yaml").write_text(grid_text(kind, **{field: value.replace("#", number)}))
+    told = cbm("run", tmp_path / "grid.yaml", "--dry-run", code=2).stderr
+    assert "grid.yaml:" in told
+    assert f"toy.{field}" in told
+    assert "set_int_max_str_digits" not in told
+    assert len(told) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *((spelling, 10) for spelling in SPELLINGS[:-1]),
+        (" +1e4 ", 10_000),
+        ("-1e1", -10),
+        ("9007199254740993", LARGEST + 1),
+        ("1e400", 10**20),
+        (DIGITS, 10**20),
+        *((text, text) for text in ("1.5", "1__0", "_1", "", "inf", "nan", "1e1.0", "ten")),
+        (10.0, 10.0),
+    ],
+)
+def test_one_reader_knows_all_spellings(text, number):
+    assert whole_number(text) == number
+
+
+def commands(command, path=()):
+    if isinstance(command, click.Group):
+        for name in command.list_commands(None):
+            yield from commands(command.get_command(None, name), (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+def test_every_option_for_a_whole_number_reads_it_by_that_reader():
+    options = [(name, one) for name, command in commands(main) for one in command.params]
+    numbers = [(name, one) for name, one in options if isinstance(one.type, click.types.IntParamType)]
+    assert len(numbers) > 15
+    for name, option in numbers:
+        if option.name != "verbose" and not option.is_flag and not option.count:
+            assert isinstance(option.type, Whole), (name, option.name)
+            assert option.type.convert("1e1", option, None) == 10
+            with pytest.raises(click.BadParameter, match=r"1\.5 is not a whole number"):
+                option.type.convert("1.5", option, None)
+            with pytest.raises(click.BadParameter) as caught:
+                option.type.convert(DIGITS, option, None)
+            assert len(str(caught.value)) < 200
+
+
+def test_commands_take_them(tmp_path):
+    (tmp_path / "grid.yaml").write_text(GRID)
+    told = cbm("run", tmp_path / "grid.yaml", "--trials", "1e1", "--dry-run", "-j", "2.0").stdout
+    assert "40 trials" in told
+    assert "on 2 workers" in told
+    assert load_source("shifting-bar:size=1e1,bar=2.0").train.shape == (10, 10)
+    told = cbm("run", tmp_path / "grid.yaml", "--trials", "1.5", code=2).stderr
+    assert "'--trials': 1.5 is not a whole number" in told
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "told"),
+    [
+        ("rbm", {"sampler": "PCD-99999999999999999999"}, "steps k must be 9,007,199,254,740,992 or less"),
+        ("rbm", {"sampler": "PT_99999999999999999999"}, "temperatures c must be 9,007,199,254,740,992 or"),
+        ("rbm", {"sampler": "PT_99999999999"}, "toy.sampler: takes an array of 1,299,999,999,987 numbers"),
+        ("rbm", {"sampler": "CD-99999999999"}, "toy.sampler: takes an array of"),
+        ("rbm", {"sampler": "PT_2-99999999999"}, "toy.sampler: takes an array of"),
+        ("rbm", {"model": "{kind: rbm, hidden: 9007199254740992}"}, "toy.model.hidden: takes an array of"),
+        ("dbm", {"model": "{kind: dbm, hidden: [1e15, 1e15]}"}, "toy.model.hidden: takes an array of"),
+        ("rbm", {"chains": "1e15"}, "toy.chains: takes an array of 13,000,000,000,000,000 numbers"),
+        ("rbm", {"evaluate": "{method: ais, runs: 1e15}"}, "toy.evaluate.runs: takes an array of"),
+        ("rbm", {"evaluate": "{method: ais, temperatures: 1e15}"}, "toy.evaluate.temperatures: takes"),
+        ("dbm", {"pretraining": "{epochs: 1, sampler: CD-1e12}"}, "toy.pretraining.sampler: takes an"),
+    ],
+)
+def test_what_no_memory_holds_is_refused_at_its_place_before_anything_runs(kind, fields, told, tmp_path):
+    (tmp_path / "grid.yaml").write_text(grid_text(kind, batch="9", **fields))
+    found = cbm("run", tmp_path / "grid.yaml", "-j", 0, "-o", tmp_path / "r", code=2).stderr
+    assert "grid.yaml:" in found
+    assert told in found
+    assert not list((tmp_path / "r").rglob("trial-*"))
