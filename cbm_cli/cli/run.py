@@ -31,7 +31,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 
 
 @click.command()
-@click.argument("grid", type=click.Path(path_type=Path), metavar="GRID.yaml")
+@click.argument("grid", type=click.Path(path_type=Path), default="experiments.yaml", metavar="[GRID.yaml]")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="results/", help="Results folder.")
 @click.option(
@@ -88,7 +88,7 @@ def run(
     plot: Path | None,
     **where: Any,
 ) -> None:
-    """Run experiments of a YAML grid: the named ones, or the grid's default.
+    """Run experiments of a YAML grid, by default experiments.yaml: the named ones, or the grid's default.
 
     A cell is one combination of settings; a trial is one training of a cell. Finished trials are kept and
     never run again: the same command resumes an interrupted run, and more --trials add to it.
@@ -98,6 +98,7 @@ def run(
     """
     from cbm_cli.grid.read import read_grid
 
+    _expect(grid)
     read = read_grid(grid, _parse_changes(changes), trials, experiments)
     if list_:
         return _list(read)
@@ -133,6 +134,17 @@ def run(
     if missing:
         raise SystemExit(IncompleteError.exit_code)
     return None
+
+
+def _expect(grid: Path) -> None:
+    """Say what writes a grid where there is none; reading it says what else is wrong."""
+    try:
+        grid.stat()
+    except FileNotFoundError:
+        remedy = f"`{program()} init` writes experiments.yaml, a grid to start from"
+        raise CbmError(f"{grid}: there is no such file; {remedy}") from None
+    except OSError:
+        pass
 
 
 @contextmanager
