@@ -30,7 +30,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 
 
 @click.command()
-@click.argument("grid", type=click.Path(path_type=Path), metavar="GRID.yaml")
+@click.argument("grid", type=click.Path(path_type=Path), default="experiments.yaml", metavar="[GRID.yaml]")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="results/", help="Results folder.")
 @click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
@@ -87,9 +87,9 @@ def run(
 ) -> None:
     """Run experiments of a YAML grid.
 
-    Without names of experiments, the grid's default runs. A cell is one combination of settings; a trial is
-    one training of a cell. Finished trials are kept and never run again: the same command resumes an
-    interrupted run, and more --trials add to it.
+    The grid is experiments.yaml unless one is named; without names of experiments its default runs. A cell is
+    one combination of settings; a trial is one training of a cell. Finished trials are kept and never run
+    again: the same command resumes an interrupted run, and more --trials add to it.
 
     A grid can name recorders as file.py:function. They are code, which runs with your rights, even with
     --dry-run: read a grid of others first, or give --no-code.
@@ -97,6 +97,7 @@ def run(
     from cbm_cli.grid.read import read_grid
 
     check_folder("-o", output)
+    _expect(grid)
     fields = _parse_changes(changes)
     if trials is not None and "trials" in fields:
         raise CbmError("--trials and --set trials: give one of them")
@@ -135,6 +136,17 @@ def run(
     if missing:
         raise SystemExit(IncompleteError.exit_code)
     return None
+
+
+def _expect(grid: Path) -> None:
+    """Say what writes a grid where there is none; reading it says what else is wrong."""
+    try:
+        grid.stat()
+    except FileNotFoundError:
+        remedy = f"`{command('init')}` writes experiments.yaml, a grid to start from"
+        raise CbmError(f"{grid}: there is no such file; {remedy}") from None
+    except OSError:
+        pass
 
 
 @contextmanager
