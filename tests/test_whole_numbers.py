@@ -70,6 +70,8 @@ def test_every_field_reads_every_spelling(kind, field, value, tmp_path):
 )
 @pytest.mark.parametrize(("kind", "field", "value"), FIELDS, ids=IDS)
 def test_other_numbers_are_refused_at_their_place_in_plain_words(kind, field, value, number, tmp_path):
+    if "hold_out" in value and number == "1e-1":
+        pytest.skip("a tenth of the rows is a share that can be held out")
     (tmp_path / "grid.yaml").write_text(grid_text(kind, **{field: value.replace("#", number)}))
     told = cbm("run", tmp_path / "grid.yaml", "--dry-run", code=2).stderr
     assert "grid.yaml:" in told
