@@ -57,13 +57,13 @@ def job(kind, method, parts=None, scale="per-sample", begun=0, **changes):
 @pytest.mark.parametrize(
     ("kind", "method", "words"),
     [
-        ("rbm", None, "train log-likelihood -7.25"),
-        ("rbm", "ais", "train log-likelihood -7.25"),
+        ("rbm", None, "train log-likelihood -7.25 per row"),
+        ("rbm", "ais", "train log-likelihood -7.25 per row"),
         ("rbm", "none", ""),
-        ("dbm", None, "train log-likelihood -7.25"),
-        ("dbm", "ais", "train lower bound of the log-likelihood -7.25"),
+        ("dbm", None, "train log-likelihood -7.25 per row"),
+        ("dbm", "ais", "train lower bound of the log-likelihood -7.25 per row"),
         ("dbm", "none", ""),
-        ("auto-encoder", None, "train cost -7.25"),
+        ("auto-encoder", None, "train cost -7.25 per row"),
         ("auto-encoder", "none", ""),
     ],
 )
@@ -84,11 +84,11 @@ def test_the_latest_value_has_its_name(kind, method, words):
 @pytest.mark.parametrize(
     ("scale", "parts", "words"),
     [
-        ("total", None, "train log-likelihood -16.00"),
-        ("total", "test", "test log-likelihood -10.00"),
-        ("total", "test+train", "train log-likelihood -16.00"),
-        ("total", "valid+test", "test log-likelihood -10.00"),
-        ("per-sample", "test", "test log-likelihood -2.00"),
+        ("total", None, "train log-likelihood -16.00 of all 8 rows"),
+        ("total", "test", "test log-likelihood -10.00 of all 5 rows"),
+        ("total", "test+train", "train log-likelihood -16.00 of all 8 rows"),
+        ("total", "valid+test", "test log-likelihood -10.00 of all 5 rows"),
+        ("per-sample", "test", "test log-likelihood -2.00 per row"),
     ],
 )
 def test_progress_has_the_scale_of_the_table_and_calls_a_trial_diverged(scale, parts, words):
@@ -235,7 +235,7 @@ def agenda_of(tmp_path, *changes):
 @pytest.fixture
 def costs(monkeypatch):
     """Set the costs of every trial: beginning, update, later update, evaluation."""
-    monkeypatch.setattr(forecast, "compile_kernels", lambda agenda: None)
+    monkeypatch.setattr(forecast, "compile_kernels", lambda *_: None)
     return lambda *seconds: monkeypatch.setattr(forecast, "_cost", lambda job: _Cost(*seconds))
 
 

@@ -120,7 +120,7 @@ def show(words: tuple[str, ...], as_json: bool) -> None:
         print_list(("setting", "value"), _known(varying))
         say()
     others = {name: value for name, value in run["settings"].items() if name not in varying}
-    say(fill("other settings: " + ", ".join(map(" ".join, _known(others))), 100))
+    say(fill("other settings: " + ", ".join(map(" ".join, _known(others))), 100, break_on_hyphens=False))
     say()
     _print_trials(run["trials"])
 

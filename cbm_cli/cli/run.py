@@ -364,16 +364,16 @@ def _say_what_next(agenda: Agenda, output: Path) -> None:
     from cbm_cli.results.inventory import in_words, other_runs
     from cbm_cli.statistics import comparable
 
-    for name, store in agenda.stores.items():
+    finished = [store for store in agenda.stores.values() if any(map(store.finished, store.runs()))]
+    for store in finished:
         if others := other_runs(store):
-            kept = f"{name}: {in_words(others, store)}, which this grid does not ask for"
-            note(f"{kept}; to see all: {command('table', output, name, '--all-runs')}")
+            kept = f"{store.experiment}: {in_words(others, store)}, which this grid does not ask for"
+            note(f"{kept}; to see all: {command('table', output, store.experiment, '--all-runs')}")
     name = agenda.experiments[0].name
     lines = [
         command("plot", output, "curves", name, "-o", "curves.png"),
         command("table", output, name, "--format", "latex"),
     ]
-    finished = (store for store in agenda.stores.values() if any(map(store.finished, store.runs())))
     if any(comparable(store.manifest()["cells"]) for store in finished):
         lines.append(command("compare", *([] if output == Path("results") else [output])))
     note("Next:  " + "\n       ".join(lines))

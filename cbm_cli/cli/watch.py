@@ -142,7 +142,7 @@ def _cells(cells: Sequence[CellActivity], one: Activity, width: int) -> Iterator
         yield f"  {title.ljust(widest)}{behind}"
     if one.metric:
         unit = Metric(one.metric).unit()
-        yield f"  (newest trial: {one.metric}{unit and f' {unit}'})"
+        yield f"  ({'newest trial: ' * (width >= NARROW)}{one.metric}{unit and f' {unit}'})"
 
 
 def _counts(cells: Sequence[CellActivity]) -> list[str]:
