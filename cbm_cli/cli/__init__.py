@@ -17,6 +17,7 @@ from cbm_cli.text import harmless
 
 # Modules of the commands, imported on use; each command has the name of its function.
 _COMMANDS = {
+    "init": "init",
     "run": "run",
     "watch": "watch",
     "ls": "browse",

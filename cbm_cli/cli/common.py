@@ -155,6 +155,8 @@ def program() -> str:
     from shutil import which
 
     typed, found = Path(sys.argv[0]), which("cbm")
+    if typed.name == "cbm-cli":  # the same program, beside cbm
+        typed = typed.with_name("cbm")
     if typed.name == "__main__.py" and typed.parent.name == "cli":
         return f"{shlex.quote(sys.executable)} -m cbm_cli.cli"
     if typed.name != "cbm" or (found and typed.exists() and typed.samefile(found)):

@@ -30,7 +30,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 
 
 @click.command()
-@click.argument("grid", type=click.Path(path_type=Path), metavar="GRID.yaml")
+@click.argument("grid", type=click.Path(path_type=Path), default="experiments.yaml", metavar="[GRID.yaml]")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="results/", help="Results folder.")
 @click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
@@ -85,7 +85,7 @@ def run(
     plot: Path | None,
     **where: Any,
 ) -> None:
-    """Run experiments of a YAML grid.
+    """Run experiments of a YAML grid, by default of experiments.yaml.
 
     Without names of experiments, the grid's default runs. A cell is one combination of settings; a trial is
     one training of a cell. Finished trials are kept and never run again: the same command resumes an
@@ -96,6 +96,7 @@ def run(
     """
     from cbm_cli.grid.read import read_grid
 
+    _expect(grid)
     check_folder("-o", output)
     fields = _parse_changes(changes)
     if trials is not None and "trials" in fields:
@@ -135,6 +136,17 @@ def run(
     if missing:
         raise SystemExit(IncompleteError.exit_code)
     return None
+
+
+def _expect(grid: Path) -> None:
+    """Say what writes a grid where there is none; reading it says what else is wrong."""
+    try:
+        grid.stat()
+    except FileNotFoundError:
+        remedy = f"`{program()} init` writes experiments.yaml, a grid to start from"
+        raise CbmError(f"{grid}: there is no such file; {remedy}") from None
+    except OSError:
+        pass
 
 
 @contextmanager

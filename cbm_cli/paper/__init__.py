@@ -13,6 +13,8 @@ early stopping did not end them.
 
 ``mismatches.yaml`` has the known reasons of differences between published and obtained values, and
 ``findings.yaml`` what the paper states in prose and figures, with the checks of it.
+
+``experiments.yaml`` is a copy of the repository's grid, for those who have no clone of it.
 """
 
 from importlib.resources import files
@@ -22,6 +24,7 @@ SETTINGS = files(__name__) / "settings.csv"
 FIGURES = files(__name__) / "figures.yaml"
 MISMATCHES = files(__name__) / "mismatches.yaml"
 FINDINGS = files(__name__) / "findings.yaml"
+EXPERIMENTS = files(__name__) / "experiments.yaml"
 
 # Names of the tables in published-results.csv, and their numbers in the paper
 PAPER_TABLES = {

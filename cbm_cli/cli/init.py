@@ -1,0 +1,46 @@
+"""``cbm init``: write a grid to start from."""
+
+import os
+import shlex
+from pathlib import Path
+
+import click
+
+from cbm_cli.cli.common import note, note_activation, program
+from cbm_cli.errors import CbmError
+
+
+@click.command()
+@click.option("--paper", is_flag=True, help="Write the paper's experiments instead of the starter.")
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="experiments.yaml",
+    show_default=True,
+    metavar="FILE.yaml",
+    help="File to write.",
+)
+def init(paper: bool, force: bool, output: Path) -> None:
+    """Write experiments.yaml, a commented grid to start from, into the current folder.
+
+    Its experiment `quickstart` is what `cbm run` runs there.
+    """
+    from importlib.resources import files
+
+    from cbm_cli.paper import EXPERIMENTS
+    from cbm_cli.results.writing import write_atomically
+
+    if output.is_dir():
+        raise CbmError(f"{output}: is a folder; name a file with -o")
+    if os.path.lexists(output) and not force:
+        raise CbmError(f"{output}: is there already; replace it with --force, or name another file with -o")
+    grid = EXPERIMENTS if paper else files("cbm_cli.grid") / "starter.yaml"
+    write_atomically(output, grid.read_bytes())
+    run = f"{program()} run"
+    if output != Path("experiments.yaml"):
+        run += f" {shlex.quote(str(output))}"
+    note(f"wrote {output}")
+    note(f"Next:  {run} --list   lists its experiments\n       {run}          runs quickstart")
+    note_activation()
