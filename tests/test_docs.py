@@ -17,7 +17,10 @@ from tests.builders import cbm
 
 ROOT = Path(__file__).parents[1]
 GRID = ROOT / "experiments.yaml"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / f"{page}.md" for page in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 FENCE = re.compile(r'^(<!-- not run: .*-->\n)?```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$', re.M | re.S)
 # Pages that are read and typed from top to bottom; pages in one list share a folder, to save time
 SHARED = ["tutorial.md", "gallery.md", "science/centering.md", "science/enhanced-gradient.md"]
