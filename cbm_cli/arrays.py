@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 from stat import S_ISREG
 from sys import maxunicode
-from typing import BinaryIO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -117,7 +117,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray:
         return _array(stream, member.file_size)
 
 
-def _array(stream: BinaryIO, size: int) -> NDArray:
+def _array(stream: IO[bytes], size: int) -> NDArray:
     """Return the array of an NPY file of ``size`` bytes."""
     header = _header(stream)
     if header.dtype.hasobject:
@@ -131,11 +131,11 @@ def _array(stream: BinaryIO, size: int) -> NDArray:
         raise ValueError(f"{len(content):,} bytes of the {header.bytes:,} in its header")
     if header.dtype.kind == "U" and (np.frombuffer(content, f"{header.dtype.str[0]}u4") > maxunicode).any():
         raise ValueError("text of characters that do not exist")
-    order = "F" if header.by_columns else "C"
-    return np.ndarray(header.shape, header.dtype, content, order=order).copy("K")
+    array = np.ndarray(header.shape, header.dtype, content, order="F" if header.by_columns else "C")
+    return array.copy("K")
 
 
-def _header(stream: BinaryIO) -> Header:
+def _header(stream: IO[bytes]) -> Header:
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     return Header(*read(stream, max_header_size=_LONGEST_HEADER))
