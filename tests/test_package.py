@@ -45,6 +45,7 @@ def build(kind, folder, into):
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The source distribution of the clone, and the wheel that is built from it."""
+    pytest.importorskip("setuptools", minversion="77")  # of the extra dev
     folder = tmp_path_factory.mktemp("built")
     clone = folder / "clone"
     for name in tracked():
