@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import note, note_activation, program
+from cbm_cli.cli.common import check_file, note, note_activation, program
 from cbm_cli.errors import CbmError
 
 
@@ -32,8 +32,7 @@ def init(paper: bool, force: bool, output: Path) -> None:
     from cbm_cli.paper import EXPERIMENTS
     from cbm_cli.results.writing import write_atomically
 
-    if output.is_dir():
-        raise CbmError(f"{output}: is a folder; name a file with -o")
+    check_file("-o", output, (".yaml", ".yml"))
     if os.path.lexists(output) and not force:
         raise CbmError(f"{output}: is there already; replace it with --force, or name another file with -o")
     grid = EXPERIMENTS if paper else files("cbm_cli.grid") / "starter.yaml"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, check_folder, command, cores, note, note_activation, say
+from cbm_cli.cli.common import Whole, check_folder, command, cores, note, note_activation, program, say
 from cbm_cli.cli.redraw import check_plot, redrawn
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
