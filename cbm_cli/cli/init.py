@@ -1,12 +1,11 @@
 """``cbm init``: write a grid to start from."""
 
 import os
-import shlex
 from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import check_file, note, note_activation, program
+from cbm_cli.cli.common import check_file, command, note, note_activation
 from cbm_cli.errors import CbmError
 
 
@@ -37,9 +36,7 @@ def init(paper: bool, force: bool, output: Path) -> None:
         raise CbmError(f"{output}: is there already; replace it with --force, or name another file with -o")
     grid = EXPERIMENTS if paper else files("cbm_cli.grid") / "starter.yaml"
     write_atomically(output, grid.read_bytes())
-    run = f"{program()} run"
-    if output != Path("experiments.yaml"):
-        run += f" {shlex.quote(str(output))}"
+    run = command("run") if output == Path("experiments.yaml") else command("run", output)
     note(f"wrote {output}")
     note(f"Next:  {run} --list   lists its experiments\n       {run}          runs quickstart")
     note_activation()
