@@ -189,21 +189,31 @@ def test_init_replaces_a_file_only_when_told_to(tmp_path, monkeypatch):
 def test_init_leaves_a_folder_of_that_name_alone(tmp_path, monkeypatch, force):
     monkeypatch.chdir(tmp_path)
     Path("experiments.yaml").mkdir()
-    assert "experiments.yaml: is a folder; name a file with -o" in cbm("init", *force, code=2).stderr
+    assert "-o experiments.yaml: is a folder; name a file in it" in cbm("init", *force, code=2).stderr
     assert "experiments.yaml: is a folder" in cbm("run", code=2).stderr
     assert list(Path("experiments.yaml").iterdir()) == []
 
 
 def test_init_says_where_it_cannot_write(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
-    said = cbm("init", code=2).stderr
-    assert "experiments.yaml: cannot write: Permission denied; choose another folder with -o" in said
+    monkeypatch.setattr("os.access", lambda *_: False)  # a folder that is read-only, to root too
+    assert "-o experiments.yaml: cannot write there; choose another place" in cbm("init", code=2).stderr
+    assert "there is no folder" in cbm("init", "-o", "gone/grid.yaml", code=2).stderr
+    assert ".yaml" in cbm("init", "-o", "grid.txt", code=2).stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_grid_that_was_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("experiments.yaml").write_text("mine")
+
+    def fail(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    assert "No space left on device" in cbm("init", "--force", code=2).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["experiments.yaml"]
+    assert Path("experiments.yaml").read_text() == "mine"
 
 
 @pytest.mark.parametrize("grid", [(), ("mine.yaml",), ("mine.yaml", "quickstart")])

@@ -1,12 +1,11 @@
 """``cbm init``: write a grid to start from."""
 
 import os
-import shlex
 from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import note, note_activation, program
+from cbm_cli.cli.common import check_file, command, note, note_activation
 from cbm_cli.errors import CbmError
 
 
@@ -32,15 +31,12 @@ def init(paper: bool, force: bool, output: Path) -> None:
     from cbm_cli.paper import EXPERIMENTS
     from cbm_cli.results.writing import write_atomically
 
-    if output.is_dir():
-        raise CbmError(f"{output}: is a folder; name a file with -o")
+    check_file("-o", output, (".yaml", ".yml"))
     if os.path.lexists(output) and not force:
         raise CbmError(f"{output}: is there already; replace it with --force, or name another file with -o")
     grid = EXPERIMENTS if paper else files("cbm_cli.grid") / "starter.yaml"
     write_atomically(output, grid.read_bytes())
-    run = f"{program()} run"
-    if output != Path("experiments.yaml"):
-        run += f" {shlex.quote(str(output))}"
+    run = command("run") if output == Path("experiments.yaml") else command("run", output)
     note(f"wrote {output}")
     note(f"Next:  {run} --list   lists its experiments\n       {run}          runs quickstart")
     note_activation()

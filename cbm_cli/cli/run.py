@@ -85,7 +85,7 @@ def run(
     plot: Path | None,
     **where: Any,
 ) -> None:
-    """Run experiments of a YAML grid.
+    """Run experiments of a YAML grid, by default of experiments.yaml.
 
     The grid is experiments.yaml unless one is named; without names of experiments its default runs. A cell is
     one combination of settings; a trial is one training of a cell. Finished trials are kept and never run
@@ -96,8 +96,8 @@ def run(
     """
     from cbm_cli.grid.read import read_grid
 
-    check_folder("-o", output)
     _expect(grid)
+    check_folder("-o", output)
     fields = _parse_changes(changes)
     if trials is not None and "trials" in fields:
         raise CbmError("--trials and --set trials: give one of them")
@@ -364,16 +364,16 @@ def _say_what_next(agenda: Agenda, output: Path) -> None:
     from cbm_cli.results.inventory import in_words, other_runs
     from cbm_cli.statistics import comparable
 
-    finished = [store for store in agenda.stores.values() if any(map(store.finished, store.runs()))]
-    for store in finished:
+    for name, store in agenda.stores.items():
         if others := other_runs(store):
-            kept = f"{store.experiment}: {in_words(others, store)}, which this grid does not ask for"
-            note(f"{kept}; to see all: {command('table', output, store.experiment, '--all-runs')}")
+            kept = f"{name}: {in_words(others, store)}, which this grid does not ask for"
+            note(f"{kept}; to see all: {command('table', output, name, '--all-runs')}")
     name = agenda.experiments[0].name
     lines = [
         command("plot", output, "curves", name, "-o", "curves.png"),
         command("table", output, name, "--format", "latex"),
     ]
+    finished = (store for store in agenda.stores.values() if any(map(store.finished, store.runs())))
     if any(comparable(store.manifest()["cells"]) for store in finished):
         lines.append(command("compare", *([] if output == Path("results") else [output])))
     note("Next:  " + "\n       ".join(lines))
