@@ -89,12 +89,9 @@ def follow(line):
     if words[1] == "run" and "-j" not in words:
         words += ["-j", "0"]
     if words[:3] == ["cbm", "run", "experiments.yaml"]:
-        words[3:3] = [
-            "--trials",
-            "2",
-            "--set",
-            "updates=200",
-        ]  # what the line says itself comes later and counts
+        lengths = any(word.startswith(("updates=", "epochs=")) for word in words)  # the line's own count
+        words += [] if "--trials" in words else ["--trials", "2"]
+        words += [] if lengths else ["--set", "updates=200"]
     result = cbm(*words[1:])
     if target:
         Path(target).write_text(result.stdout, "utf-8")
