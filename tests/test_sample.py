@@ -181,7 +181,7 @@ def test_means_are_drawn_where_they_are_asked_for():
         ((), "-o FILE.npz"),
         (("-o", "s.npy"), "-o s.npy: the suffix must be .npz"),
         (("--png", "s.jpg"), "--png s.jpg: the suffix must be .png"),
-        (("-o", "./m.npz"), "is the machine itself"),
+        (("-o", "./m.npz"), "is read by this command"),
         (("-o", "s.npz", "--sampler", "CD-1"), "write gibbs, PT_c or PT_c-k"),
         (("-o", "s.npz", "--sampler", "PT10"), "write gibbs, PT_c or PT_c-k"),
         (("-o", "s.npz", "--sampler", "PT_1"), "2 or more temperatures"),
