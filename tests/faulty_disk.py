@@ -89,7 +89,7 @@ def run_forked(folder, fault):
 
 if __name__ == "__main__":
     os.chdir(sys.argv[1])
-    warm = [*COMMAND, "-o", "warm", "--trials", "1"]
+    warm = ["warm" if word == "out" else word for word in COMMAND] + ["--trials", "1"]
     main(warm, standalone_mode=False)  # before the forks, which are then fast
     for fault in sys.argv[2:] or (*KILLS, *ERRORS, FULL, READ_ONLY):
         folder = Path(fault)

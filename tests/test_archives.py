@@ -271,7 +271,7 @@ def test_every_command_reads_archives(packed):
     rows = ["--data", "bars-and-stripes:size=2", "--json"]
     answer = json.loads(cbm("evaluate", machine, *rows).stdout)["log_likelihood"]["mean"]
     best = max(float(row["train_log_likelihood_final"]) for row in summary("out"))
-    assert answer == pytest.approx(best, abs=1e-9)
+    assert answer == pytest.approx(best, abs=1e-7)  # in float64, and in float32 while it trained
     cbm("sample", machine, "-o", "x.npz", "-n", 5, "--steps", 2)
     assert cbm("table", "out").stdout == cbm("table", "alone").stdout
     cbm("plot", "out", "curves", "-o", "x.png")

@@ -338,7 +338,7 @@ def test_bounds_of_deep_machines_stand_beside_the_published_values_by_hand():
     assert line(found, table="dbm-train")["published_mean"] == "-62.00"
     assert found.missing == {"dbm": 62}
     text = shown(found)
-    assert "Table 11: dna, 200-200 hidden\n" in text
+    assert "Table 11: dna, 200-200 hidden, test lower bound of the log-likelihood per row\n" in text
     assert "the mean-field lower bound" in text
     assert "without a comparable trial here: 62 DBM values." in text
 
@@ -381,7 +381,8 @@ def test_pretraining_decides_which_published_value_is_meant():
     found = compare(pd.concat(frames))
     of_test = found.cells[found.cells["table"] == "dbm-test"]
     assert of_test["published_mean"].tolist() == ["-89.81", "-89.87"]
-    assert "Table 11: dna, 200-200 hidden, 200 epochs of pre-training\n" in shown(found)
+    words = "200 epochs of pre-training, test lower bound of the log-likelihood per row"
+    assert f"Table 11: dna, 200-200 hidden, {words}\n" in shown(found)
 
 
 @pytest.mark.parametrize(
@@ -419,7 +420,7 @@ def test_costs_and_epochs_of_auto_encoders_stand_beside_the_published_values_by_
     assert pd.isna(test["final_z"])
     assert (train["split"], train["published_mean"], train["obtained_epochs"]) == ("train", "11.70726", 5000)
     text = shown(found)
-    assert "Table 13: dna, half hidden, test cost\n" in text
+    assert "Table 13: dna, half hidden, test cost per row\n" in text
     assert "34.35117 ± 0.1245   34.40000 ± 0.4000" in text
     assert counted(found) == [
         "Auto encoders: 2 of 2 published epochs of the lowest cost within 2 standard errors",

@@ -461,7 +461,7 @@ def test_the_labels_of_the_published_files_are_one_a_row(real_data_dir, monkeypa
         (b"1\n2\n", "labels: has 2 labels, the train part 3 rows"),
         (b"1,2\n1,2\n1,2\n", "label 1 is '1,2'; expected one label per row"),
         (b"1\nnan\n2\n", "NaN"),
-        (b"\xff\xfe\n", "neither text nor"),
+        (b"\xff\xfe\n", "is text in UTF-16"),
         (b"\x93NUMPY", "cannot be read as NPY"),
         (b"PK", "cannot be read as NPZ"),
         (b"MATLAB 5", "cannot be read as MAT"),
@@ -503,7 +503,7 @@ def test_a_file_that_holds_no_labels_is_refused(content, words):
         ("--data two.npz --test rows.npy", "test part is in two.npz (test) already"),
         ("--data bars-and-stripes:size=3 --test rows.npy", "no option test"),
         ("--data rows.npy:treshold=0.1", "did you mean threshold"),
-        ("--data rows.npy:threshold", "cannot read 'threshold'"),
+        ("--data rows.npy:threshold", "threshold cannot be read; write it as in"),
         ("--test rows.npy", "--test needs data"),
         ("--data bars-and-stripes:size=3", "the data has 9 columns, the machine 4 visible units"),
         ("--data nothing", "no such file or data set; data sets are bars-and-stripes"),
@@ -511,7 +511,7 @@ def test_a_file_that_holds_no_labels_is_refused(content, words):
         ("--filters 0", "--filters"),
         ("--filters few", "--filters"),
         ("--representations xlsx", "--representations"),
-        ("-o rows.npy", "cannot write"),
+        ("-o rows.npy", "is a file; name a folder"),
     ],
 )
 def test_impossible_requests_are_refused_and_nothing_is_written(arguments, words):

@@ -214,7 +214,7 @@ def data_phase(machine):
 def samples_of(state, way):
     """The model phase of update 0."""
     W, _, c = wide(state[:3])
-    x, _ = swept(state[:3], state.h, way.plan, 0)
+    x, _, _ = swept(state[:3], state.h, way.plan, 0)
     return ref.batch(x, ref.hidden_mean(x, W, c))
 
 

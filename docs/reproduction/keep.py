@@ -74,6 +74,7 @@ def keep(results: Results, names: list[str], kept: Path) -> None:
     kept.mkdir(exist_ok=True)
     for name in names:
         frame = results.store(name).summary()
+        results.store(name).write_summary()
         text = read(results.folder / name / "summary.csv")
         if len(text) != len(frame):
             sys.exit(f"{results.folder / name}: a run is writing it; keep it when the run has ended")
