@@ -381,7 +381,7 @@ def test_pretraining_decides_which_published_value_is_meant():
     found = compare(pd.concat(frames))
     of_test = found.cells[found.cells["table"] == "dbm-test"]
     assert of_test["published_mean"].tolist() == ["-89.81", "-89.87"]
-    words = "200 epochs of pre-training, test lower bound of the log-likelihood per row"
+    words = "test lower bound of the log-likelihood per row, 200 epochs of pre-training"
     assert f"Table 11: dna, 200-200 hidden, {words}\n" in shown(found)
 
 

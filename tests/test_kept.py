@@ -185,8 +185,8 @@ def test_a_number_of_curves_that_was_not_kept_is_not_run(tmp_path):
 @pytest.mark.parametrize(
     ("trials", "counts"),
     [
-        (1, r"2 in \d+ runs, 1 in 1 run \(1: moving-average\)"),
-        (-1, r"1 in \d+ runs, 2 in 5 runs \(2: eight-sets-16, moving-average\)"),
+        (1, r"1 in 1 run\b.*\b1: moving-average"),
+        (-1, r"1 in \d+ runs\b.*\b2: moving-average"),
     ],
     ids=["one trial", "all but one"],
 )
@@ -200,7 +200,7 @@ def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path, t
     with (tmp_path / "SHA256SUMS").open("a") as file:
         file.write(f"{hashlib.sha256(older.read_bytes()).hexdigest()}  {older.name}\n")
     said = cbm("compare", tmp_path).stdout
-    assert re.search(f"Kernel versions differ: {counts}", said)
+    assert re.search(f"Kernel versions differ: .*{counts}", said)
 
 
 @pytest.mark.parametrize("statistic", ["max", "final", "max-of-mean"])
@@ -239,7 +239,7 @@ def test_of_long_experiments_the_curve_of_every_trial_is_kept(tmp_path, effectiv
         pd.testing.assert_frame_equal(kept.curve(run, number), whole, rtol=0, atol=5e-5)
     picture = tmp_path / "curves.svg"
     cbm("plot", tmp_path / "kept", "curves", "dbm-eight-sets", "--x", "gradient-steps", "-o", picture)
-    assert re.findall(r"AIS: effective runs [a-z ]*not kept", picture.read_text()) == said
+    assert [*{*re.findall(r"AIS: effective runs [a-z ]*not kept", picture.read_text())}] == said
 
 
 @pytest.mark.parametrize(

@@ -338,7 +338,7 @@ def test_what_was_recorded_is_drawn_as_mean_and_standard_deviation_in_no_scale()
     assert "band: standard deviation over trials" in caption(figure)
     angles = HandMade([cell()], records={"angle_natural_standard": offset_error})
     figure = curves_figure(angles, "e", metric=["angle_natural_standard"])
-    assert ylabel(figure).split() == "standard: angle to natural gradient (degrees)".split()
+    assert ylabel(figure).split() == ["standard:", "angle", "to", "natural", "gradient", "(degrees)"]
 
 
 def test_a_record_is_shown_whole_however_far_a_method_goes():

@@ -286,7 +286,7 @@ def test_frames_hold_what_the_files_hold(done):
     )
     with pytest.raises(CbmError, match="no results of 'bar'; did you mean bars"):
         found.curves("bar")
-    with pytest.raises(CbmError, match="does not exist"):
+    with pytest.raises(CbmError, match="there is no such folder"):
         api.results("nowhere")
 
 

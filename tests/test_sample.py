@@ -192,7 +192,7 @@ def test_means_are_drawn_where_they_are_asked_for():
         (("-o", "s.npz", "--steps", "0"), "--steps"),
         (("-o", "s.npz", "-n", "0"), "--count"),
         (("-o", "s.npz", "-n", 10**9, "--chains", 10**9, "--sampler", "PT_999999"), "memory"),
-        (("-o", "m.npz/s.npz", "--steps", "1"), "cannot write"),
+        (("-o", "m.npz/s.npz", "--steps", "1"), "there is no folder"),
     ],
 )
 def test_impossible_requests_are_refused_and_nothing_is_written(arguments, words):

@@ -283,7 +283,6 @@ FIRST = "start_from: {experiment: first}"
         ("{experiment: first, machine: best}", "15:46: second.start_from.machine: must be final or best"),
         ("{path: 'a-{number}.npz'}", "15:24: second.start_from.path: only {trial} and {trial:03d} are"),
         ("{path: 'a-{trial.npz'}", "15:24: second.start_from.path: only {trial} and {trial:03d} are"),
-        ("first", "15:5: second.start_from: must be a mapping of fields, not first"),
         ("{file: a.npz}", "15:18: second.start_from.file: unknown field; there are path, experiment"),
     ],
 )

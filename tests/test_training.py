@@ -355,7 +355,11 @@ def plan_of(layers, factors=None, **changes):
     by_layer = [np.full(n, factors["hidden" if k else "visible"]) for k, n in enumerate(layers)]
     sliding = [np.concatenate(by_layer[k::2]) for k in (0, 1)]
     scheme = f"{'dam'[: len(layers)]:a<{len(layers)}}"
-    return deep_plan(layers, BATCH, scheme, sliding=sliding, **changes)
+    its, visible = deep_plan(layers, BATCH, scheme, sliding=sliding, **changes), layers[0]
+    if len(layers) == 2:
+        return its
+    deeper = visible, its.offsets.mu_mix.shape[1]  # hidden layers take means of probabilities
+    return its._replace(offsets=its.offsets._replace(smooth=deeper))
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_what_cannot_be_rerun_says_why(everything, monkeypatch):
     Path("rows.csv").write_text("0,1\n1,0\n1,1\n")
     assert "have changed" in verify("own", "--all", code=3)["own", 0]["reason"]
     monkeypatch.setattr(verifying, "KERNEL_VERSION", 99)
-    assert "this cbm has version 99" in verify("deep", code=3)["deep", 0]["reason"]
+    assert "this cbm has kernel version 99" in verify("deep", code=3)["deep", 0]["reason"]
 
 
 def test_own_recorders_run_only_with_their_own_text_and_by_leave(everything):

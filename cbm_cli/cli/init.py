@@ -22,7 +22,7 @@ from cbm_cli.errors import CbmError
     help="File to write.",
 )
 def init(paper: bool, force: bool, output: Path) -> None:
-    """Write experiments.yaml, a commented grid to start from, into the current folder.
+    """Write experiments.yaml, a commented grid to start from.
 
     Its experiment `quickstart` is what `cbm run` runs there.
     """

@@ -365,7 +365,7 @@ def _say_what_next(agenda: Agenda, output: Path) -> None:
     from cbm_cli.statistics import comparable
 
     for name, store in agenda.stores.items():
-        if others := other_runs(store):
+        if store.runs() and (others := other_runs(store)):
             kept = f"{name}: {in_words(others, store)}, which this grid does not ask for"
             note(f"{kept}; to see all: {command('table', output, name, '--all-runs')}")
     name = agenda.experiments[0].name

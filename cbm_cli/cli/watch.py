@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from cbm_cli.cli.common import results_argument, say
-from cbm_cli.results.metrics import Metric
 from cbm_cli.text import count, decimal, duration, harmless
 
 if TYPE_CHECKING:
@@ -127,6 +126,8 @@ def _has_ended(writer: Writer | None) -> bool:
 
 def _cells(cells: Sequence[CellActivity], one: Activity, width: int) -> Iterator[str]:
     """Yield a line for each cell; where it is narrow, titles and curves are cut and updates left out."""
+    from cbm_cli.results.metrics import Metric
+
     size = WIDTH if width >= NARROW else WIDTH // 2
     lines = []
     for cell in cells:
