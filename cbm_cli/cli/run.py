@@ -85,7 +85,7 @@ def run(
     plot: Path | None,
     **where: Any,
 ) -> None:
-    """Run experiments of a YAML grid, by default of experiments.yaml.
+    """Run experiments of a YAML grid.
 
     The grid is experiments.yaml unless one is named; without names of experiments its default runs. A cell is
     one combination of settings; a trial is one training of a cell. Finished trials are kept and never run
