@@ -369,6 +369,26 @@ def test_prune_needs_a_grid_and_its_data(grid):
     assert files("out", ".csv", ".npz") == before
 
 
+def test_prune_available_leaves_alone_what_is_asked_of_missing_data(grid):
+    """Also where the experiment is named, or all are asked for; those of other data are pruned."""
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table", "--set", "learning_rate=0.2")
+    whole = files("out", ".csv", ".npz")
+    gone = GRID.replace("{name: bars-and-stripes, size: 2}", "{path: gone.npz}")
+    Path("gone.yaml").write_text(gone)
+    Path("more.yaml").write_text(gone.replace("bars:", "more:") + GRID[GRID.index("  bars:") :])
+    for options in ((), ("bars",), ("--all",)):
+        said = cbm("prune", "out", "gone.yaml", *options, "--available", "--yes").stderr
+        assert "bars: left alone, the data are missing: gone\n" in said
+        assert files("out", ".csv", ".npz") == whole
+    listed = cbm("prune", "out", "more.yaml", "--available")
+    assert "more: left alone" in listed.stderr
+    assert "--available --yes" in listed.stderr
+    cbm("prune", "out", "more.yaml", "--available", "--yes")
+    left = files("out", ".csv", ".npz")
+    assert left
+    assert {path for path in whole if path not in left} == {path for path in whole if "_0.2_" in path}
+
+
 # ---- Files of others ----
 
 
