@@ -3,8 +3,8 @@
     python benchmarks/mutations.py report statistics --planted 40 --folder mutations/
 
 Changes of operators, constants, arguments, order and branches are drawn from the sources of each room. The
-room's tests run once under coverage; each error then runs the tests that reach its line, quickest first, in a
-copy of the repository. FOLDER/ROOM.csv keeps the outcomes: a run that was interrupted goes on where it stopped.
+room's tests run once under coverage; each error then runs the tests that reach its line, quickest first, in
+a copy of the repository. FOLDER/ROOM.csv keeps the outcomes: an interrupted run goes on where it stopped.
 Errors that survive for a reason stand in survivors.txt beside this file, as "path: before -> after | reason".
 """
 
