@@ -10,7 +10,9 @@ import re
 import struct
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
+import click
 import jsonschema
 import numpy as np
 import yaml
@@ -73,12 +75,33 @@ def check_schema(text, complaint):
         assert not VALIDATOR.is_valid(yaml.safe_load(text))
 
 
+SHOW = click.ClickException.show
+
+
 def cbm(*arguments, code=0):
     """Run a command and return click's result; fail unless it exits with ``code``."""
-    result = CliRunner().invoke(main, [*map(str, arguments)])
+    told = []
+    with patch.object(click.ClickException, "show", lambda self: told.append(self) or SHOW(self)):
+        result = CliRunner().invoke(main, [*map(str, arguments)])
+    result.error = told[0].__context__ if told else None  # what the command said, as the package raised it
     assert result.exit_code == code, result.output
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
+
+
+SAID = re.compile(r"(?:[^ ]*\.ya?ml:(\d+:\d+)|(.+?))(?:: ([\w.<]+))?: ")
+
+
+def problems_of(error):
+    """Return what is said apart from words: (place, field, kind) of each problem.
+
+    ``error`` is a CbmError, or what `cbm` returned. The place in a grid is ``line:column``, else what stands
+    before the first colon: a file or an option. Without a field there is ``""``.
+    """
+    error = getattr(error, "error", error)
+    said = [SAID.match(line) for line in str(error).split("\n")[: len(error.kinds)]]
+    places = [(found[1] or found[2], found[3] or "") if found else ("", "") for found in said]
+    return [(*place, kind) for place, kind in zip(places, error.kinds, strict=True)]
 
 
 def files(folder, *suffixes):

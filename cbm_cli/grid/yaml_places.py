@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import yaml
 
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, Kind
 from cbm_cli.text import did_you_mean, harmless, shortened
 
 MAX_BYTES = 1_000_000
@@ -65,10 +65,10 @@ class Fields(dict):
 
 
 Value = Text | Items | Fields
-Kind = TypeVar("Kind", Text, Items, Fields)
+Given = TypeVar("Given", Text, Items, Fields)
 
 
-def marked(value: Kind, mark: Mark) -> Kind:
+def marked(value: Given, mark: Mark) -> Given:
     """Return a value after giving it a mark."""
     value.mark = mark
     return value
@@ -79,19 +79,22 @@ class Problems:
 
     def __init__(self) -> None:
         self.count = 0  # calls of `add`: shows whether something went wrong in between
-        self._found: set[tuple[Place, str, str]] = set()
+        self._found: dict[tuple[Place, str, str], Kind] = {}
 
-    def add(self, mark: Mark, message: str, inner: str = "", at_key: bool = False) -> None:
+    def add(
+        self, mark: Mark, message: str, inner: str = "", at_key: bool = False, kind: Kind = "value"
+    ) -> None:
         """Add a problem with a value, or with the field ``inner`` that it lacks; duplicates are merged."""
         self.count += 1
         label = ".".join(filter(None, (mark.label, inner))).removeprefix("experiments.")
-        self._found.add((mark.key if at_key or inner else mark.place, label, message))
+        self._found.setdefault((mark.key if at_key or inner else mark.place, label, message), kind)
 
     def raise_any(self) -> None:
         """Raise CbmError with one line per problem, in the order of the file, if there are any."""
         if self._found:
-            lines = (": ".join(filter(None, map(str, problem))) for problem in sorted(self._found))
-            raise CbmError("\n".join(harmless(line, kept="") for line in lines))
+            found = sorted(self._found.items())
+            lines = (": ".join(filter(None, map(str, problem))) for problem, _ in found)
+            raise CbmError("\n".join(harmless(line, kept="") for line in lines), *(kind for _, kind in found))
 
 
 def load(path: Path, problems: Problems) -> Value:
