@@ -252,7 +252,7 @@ class OffsetMeans(Frozen):
     """
 
     visible: Literal["probabilities", "states"] = Field(
-        "states", description="Model mean of visible units: of p(x | h), or of sampled states"
+        "probabilities", description="Model mean of visible units: of p(x | h), or of sampled states"
     )
     hidden: Literal["probabilities", "states"] = Field(
         "probabilities", description="Means of hidden units: of p(h | x), or of sampled states"
