@@ -11,6 +11,7 @@ import atexit
 import gzip
 import hashlib
 import io
+import os
 import re
 import shutil
 import subprocess
@@ -181,10 +182,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("reader", choices=[*READERS, "results"])
+    parser.add_argument("reader", nargs="?", choices=[*READERS, "results"])
+    parser.add_argument("--list", action="store_true", help="Print the readers")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--folder", type=Path, default=Path("fuzz"))
     asked = parser.parse_args()
+    if asked.list or not asked.reader:
+        print(*READERS, "results")
+        return
+    atexit.register(lambda: os._exit(bool(findings.kinds)))  # libFuzzer would exit with 0
     warnings.simplefilter("ignore")
     for module in (arrays, formats, mat):
         module.MOST_BYTES = ROOM
