@@ -33,19 +33,23 @@ class Archive:
         self._content = mmap.mmap(self._stream.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
 
     @cached_property
-    def is_sound(self) -> bool:
-        """Whether the archive has not changed since it was written."""
+    def _seal(self) -> re.Match[bytes] | None:
+        """The comment at the end, if the archive has not changed since it was written."""
         found = _COMMENT.search(self._content, max(0, len(self._content) - 0xFFFF))
         with memoryview(self._content)[: found and found.start(2)] as before:
-            return found is not None and hashlib.sha256(before).hexdigest().encode() == found[2]
+            return found if found and hashlib.sha256(before).hexdigest().encode() == found[2] else None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the archive has not changed since it was written."""
+        return self._seal is not None
 
     @cached_property
     def trials(self) -> frozenset[int]:
         """Numbers of the trials with a curve in it."""
-        if not self.is_sound:
+        if self._seal is None:
             return numbers_of(self.names, ".csv")
-        ranges = _COMMENT.search(self._content, max(0, len(self._content) - 0xFFFF))[1].decode()
-        ends = (part.partition("-") for part in ranges.split(",") if part)
+        ends = (part.partition("-") for part in self._seal[1].decode().split(",") if part)
         return frozenset(n for low, _, high in ends for n in range(int(low), int(high or low) + 1))
 
     @cached_property
@@ -84,7 +88,7 @@ class Archive:
         """Return a member; FileNotFoundError without it, ValueError if it is damaged."""
         if name not in self.names:
             raise FileNotFoundError(2, "no such file in the archive", f"{self.path}/{name}")
-        if name in self._saved:
+        if self._file is None or name in self._saved:
             return self._content[slice(*self._saved[name])]
         try:
             return self._file.read(name)
@@ -165,8 +169,8 @@ def forget_archives() -> None:
 def _archive_of(path: Path) -> tuple[Archive, str] | None:
     """The archive that a path such as trials/RUN.zip/trial-007.npz leads into, and the member's name."""
     for folder in path.parents:
-        if folder.suffix == ".zip" and folder.is_file():
-            return open_archive(folder), path.relative_to(folder).as_posix()
+        if folder.suffix == ".zip" and folder.is_file() and (archive := open_archive(folder)):
+            return archive, path.relative_to(folder).as_posix()
     return None
 
 

@@ -42,7 +42,6 @@ from cbm_cli.results import Results
 from cbm_cli.results.contents import read_csv
 from cbm_cli.results.inventory import axes_of, best_machines
 from cbm_cli.results.lock import locked
-from cbm_cli.results.writing import write_atomically
 from cbm_cli.text import count
 
 if TYPE_CHECKING:
@@ -135,9 +134,9 @@ class TrainedMachine:
         ``method`` is ``exact`` (default), ``ais`` or ``raise``; ``how`` may have ``temperatures``, ``runs``,
         ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of 1/255, as in training.
         """
-        method, data = Method(method, **how), as_bytes(self._rows(X))
+        chosen, data = Method(method, **how), as_bytes(self._rows(X))
         with one_thread():
-            common, by_part = evaluate(self.parameters, parts_of(data, method), method, repr(self))
+            common, by_part = evaluate(self.parameters, parts_of(data, chosen), chosen, repr(self))
         _warn_of_doubt(common)
         return common | by_part["train"]
 
@@ -166,7 +165,8 @@ class TrainedMachine:
         machine = self.parameters
         if self.kind != "auto-encoder":
             return visible_mean(self.transform(X, 1), machine.weights[0], machine.biases[0])
-        y, decode = self.transform(X), ACTIVATIONS[machine.decoder][0]
+        y: NDArray[Any] = self.transform(X)
+        decode = ACTIVATIONS[machine.decoder][0]
         biases = machine.biases[0], *machine.decoder_biases
         for W, d in zip(reversed(machine.weights), reversed(biases), strict=True):
             y = decode(y @ W.T + d)
@@ -197,7 +197,7 @@ class TrainedMachine:
             chains=chains,
             steps=steps,
             seed=seed,
-            start=rows and (rows.train, 1 / rows.levels),
+            start=None if rows is None else (rows.train, 1 / rows.levels),
         )
         return found.means if means else found.samples
 
@@ -207,9 +207,7 @@ class TrainedMachine:
 
     def save(self, path: str | PathLike) -> None:
         """Write a machine file (docs/formats.md), which `load` and the commands read."""
-        stream = io.BytesIO()
-        np.savez(stream, **machine_arrays(self.parameters))
-        write_atomically(Path(path), stream.getvalue())
+        representations.write_arrays(Path(path), machine_arrays(self.parameters))
 
     def to_sklearn(self) -> Any:
         """Return an RBM as a fitted `sklearn.neural_network.BernoulliRBM`, without its offsets."""
@@ -348,8 +346,8 @@ class ResultFrames:
         from cbm_cli.statistics import build_table
 
         store = self._results.store(self._results.only(experiment))
-        axes = {"rows": rows, "columns": columns, "groups": groups}
-        axes = {name: names for name, names in axes.items() if names is not None}
+        asked = {"rows": rows, "columns": columns, "groups": groups}
+        axes = {name: names for name, names in asked.items() if names is not None}
         table = build_table(store.summary(), store.manifest(), axes=axes, **choices)
         text = table.document().render("csv")
         return read_csv(io.StringIO(text))
@@ -432,7 +430,7 @@ def run(
     with locked(Path(output)):
         agenda = make_agenda(selected, Path(output), folder=folder)
         display = Display(agenda)
-        hooks = {"listen": display.listen, "say": display.say, "on_finished": display.finished}
+        hooks: Any = {"listen": display.listen, "say": display.say, "on_finished": display.finished}
         if agenda.jobs:
             compile_kernels(agenda, display.say)
         with _hidden_script(), display if progress else nullcontext():
@@ -458,8 +456,7 @@ def _selected(
     """Return the experiments to run, and the folder that paths are relative to."""
     from cbm_cli.grid.read import read_grid
 
-    text = _yaml(grid) if isinstance(grid, Mapping) else None
-    path = Path("grid") if text else Path(grid)
+    text, path = (_yaml(grid), Path("grid")) if isinstance(grid, Mapping) else (None, Path(grid))
     texts = {field: value if isinstance(value, str) else _yaml(value) for field, value in changes.items()}
     return read_grid(path, texts, trials, names, text=text).select(names), path.parent
 

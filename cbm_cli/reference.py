@@ -28,14 +28,14 @@ of its even layers side by side, h those of its odd layers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit as sigmoid
 from scipy.special import logit, logsumexp, xlog1py, xlogy
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]  # of float64 where a test compares to rounding
 Number = float | Array  # a number, or one for every unit
 Theta = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,)
 Offsets = tuple[Array, Array]  # mu (N,), lam (M,)
@@ -201,7 +201,7 @@ def offset_target(shares: Sequence[Number], data_mean: Number, model_mean: Numbe
     return shares[0] * data_mean + shares[1] * model_mean + shares[2] + shares[3] * noise
 
 
-def moving_average(old: Number, new: Number, nu: Number) -> Number:
+def moving_average(old: Any, new: Any, nu: Number) -> Any:
     """Move an offset by the sliding factor nu towards its target; 1 is no average."""
     return (1 - nu) * old + nu * new
 
@@ -290,7 +290,8 @@ def inverse_sigmoid(mean: Array) -> Array:
 
 def ascend(theta: Theta, direction: Theta, eta: float) -> Theta:
     """A step of length eta along a direction."""
-    return tuple(parameter + eta * d for parameter, d in zip(theta, direction, strict=True))
+    W, b, c = (parameter + eta * d for parameter, d in zip(theta, direction, strict=True))
+    return W, b, c
 
 
 def accumulate(old: Theta, direction: Theta, rate: float, kept: float) -> Theta:
@@ -299,7 +300,8 @@ def accumulate(old: Theta, direction: Theta, rate: float, kept: float) -> Theta:
     Momentum adds the velocity to theta. FPCD adds the fast weights to theta for its chains alone (Tieleman &
     Hinton 2009); there ``kept`` is their decay, such as 0.95.
     """
-    return tuple(kept * o + rate * d for o, d in zip(old, direction, strict=True))
+    W, b, c = (kept * o + rate * d for o, d in zip(old, direction, strict=True))
+    return W, b, c
 
 
 def rescale(direction: Theta, other: Theta) -> Theta:
@@ -447,7 +449,7 @@ def lower_bound(x: Array, even: Array, odd: Array, theta: Theta) -> Array:
 # --- Auto encoders ---
 
 # Activations, and their derivatives where they have the value v.
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
     "sigmoid": (sigmoid, lambda v: v * (1 - v)),
     "tanh": (np.tanh, lambda v: 1 - v**2),
     "relu": (lambda a: np.maximum(a, 0), lambda v: (v > 0).astype(float)),

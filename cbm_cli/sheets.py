@@ -49,7 +49,11 @@ class Label(NamedTuple):
     def join(cls, labels: Iterable[Label], separator: str) -> Label:
         """Return one label of several."""
         labels = [*labels]
-        return cls(*(separator.join(label[i] for label in labels) for i in range(3)))
+        return cls(
+            separator.join(label.text for label in labels),
+            separator.join(label.unicode for label in labels),
+            separator.join(label.latex for label in labels),
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class Sheet:
 
     def split(self, by: int | str | None) -> list[Sheet]:
         """Return parts of at most so many columns behind the stub, or one for each group (``groups``)."""
-        if by == "groups":
+        if isinstance(by, str):
             return self._numbered([replace(self, groups=[group]) for group in self.groups])
         behind = len(self.header) - self.stub
         return self._numbered([self._columns(i, i + by) for i in range(0, behind, by)]) if by else [self]

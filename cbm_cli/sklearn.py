@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
@@ -60,6 +61,9 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     machine_ : TrainedMachine
         The machine with its offsets; ``machine_.save(path)`` writes it.
     """
+
+    _log_z: float | None  # None until a score needs it
+    _means: NDArray[np.float64]  # of the rows of the last training
 
     def __init__(
         self,
@@ -143,7 +147,8 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         learner = Learner(settings, data, self._seed)
         state = learner.start()
         if since:  # of other chains, where the size of the batch has changed
-            state = State(*(np.resize(old, new.shape) for old, new in zip(since, state, strict=True)))
+            arrays: Iterable[tuple[Any, Any]] = zip(since, state, strict=True)
+            state = State._make(np.resize(old, new.shape) for old, new in arrays)
         batches = learner.plan.batches
         first = -(-self._updates // batches)  # an epoch of this size of the batch
         trail = empty_trail(*state.W.shape)
@@ -179,9 +184,9 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _keep(self, machine: Layered) -> None:
         """Keep the parameters under the names that scikit-learn gives them."""
-        wide = [tuple(array.astype(np.float64) for array in arrays) for arrays in machine[1:4]]
-        if not all(np.isfinite(array).all() for arrays in wide for array in arrays):
+        weights, biases, offsets = (tuple(a.astype(np.float64) for a in arrays) for arrays in machine[1:4])
+        if not all(np.isfinite(array).all() for array in (*weights, *biases, *offsets)):
             raise ValueError("training has diverged; use a lower learning_rate or another scheme of offsets")
-        self.machine_ = TrainedMachine(Layered("rbm", *wide))
+        self.machine_ = TrainedMachine(Layered("rbm", weights, biases, offsets))
         (W,), (b, c) = self.machine_.parameters.weights, self.machine_.parameters.biases
         self.components_, self.intercept_visible_, self.intercept_hidden_ = W.T.copy(), b, c

@@ -16,7 +16,7 @@ from cbm_cli.datasets.sources import SOURCES, DataSource
 from cbm_cli.datasets.spec import DataSpec, make_spec
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
 
-_TOYS = {"bars-and-stripes": bars_and_stripes, "shifting-bar": shifting_bar}
+_TOYS: dict[str | None, Any] = {"bars-and-stripes": bars_and_stripes, "shifting-bar": shifting_bar}
 
 
 def load(data: DataSpec | str | None = None, /, *, folder: str | Path = "", **options: Any) -> Dataset:
@@ -121,8 +121,8 @@ def _published(spec: DataSpec) -> Dataset:
     if source.grey:
         rows = binarised(rows, spec.binarise, spec.threshold, 255)
     levels = 255 if source.grey and spec.binarise == "none" else 1
-    rows = {part: np.ascontiguousarray(values) for part, values in rows.items()}
-    return Dataset(spec.name, **rows, levels=levels, image=source.image)
+    parts: dict[str, Any] = {part: np.ascontiguousarray(values) for part, values in rows.items()}
+    return Dataset(source.name, **parts, levels=levels, image=source.image)
 
 
 def _divided(source: DataSource, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -149,8 +149,8 @@ def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
     """Return the data set with some training rows, drawn or the last ones, as validation part."""
     if dataset.valid is not None:
         raise DataError(f"{dataset.name}: already has a validation part; remove hold_out", "hold_out")
-    n = len(dataset.train)
-    rows = spec.hold_out if isinstance(spec.hold_out, int) else max(1, round(spec.hold_out * n))
+    n, asked = len(dataset.train), spec.hold_out or 0
+    rows = asked if isinstance(asked, int) else max(1, round(asked * n))
     if rows >= n:
         raise DataError(f"{dataset.name}: has {n} rows; hold_out must leave some to train on", "hold_out")
     held = np.arange(n) >= n - rows
@@ -161,7 +161,7 @@ def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
 
 def flipped(dataset: Dataset) -> Dataset:
     """Return the data set with zeros and ones exchanged; the best log-likelihood stays the same."""
-    parts = {name: dataset.levels - part for name, part in dataset.parts.items()}
+    parts: dict[str, Any] = {name: dataset.levels - part for name, part in dataset.parts.items()}
     return replace(dataset, name=f"flipped-{dataset.name}", **parts)
 
 

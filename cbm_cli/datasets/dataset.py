@@ -73,5 +73,5 @@ class Dataset:
         hasher = hashlib.sha256(f"levels {self.levels}".encode())
         for name, part in self.parts.items():
             hasher.update(f"\n{name} {part.shape}\n".encode())
-            hasher.update(part)
+            hasher.update(part.data)
         return hasher.hexdigest()

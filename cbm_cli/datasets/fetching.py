@@ -169,7 +169,7 @@ def _download(url: str, part: Path, file: File, show: Show | None) -> None:
         try:
             HTTPDownloader(bar, 1 << 14, **options)(url, str(part), None)
         except HTTPError as error:
-            raise _Unfetched(f"{url} answers {error.response.status_code}") from None
+            raise _Unfetched(f"{url} answers {error.response.status_code}") from None  # type: ignore[union-attr]
         except RequestException:
             if part.stat().st_size:
                 continue

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -334,7 +334,7 @@ def _columns(path: Path, content: bytes, columns: Columns) -> FileRows:
 def _numbers(content: bytes, delimiter: str | None, skipped: int, places: list[int] | None) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # no rows: `table_of` says so
-        how = {"delimiter": delimiter, "skiprows": skipped, "usecols": places}
+        how: dict[str, Any] = {"delimiter": delimiter, "skiprows": skipped, "usecols": places}
         return np.loadtxt(_stream(content), ndmin=2, quotechar='"', **how)
 
 
@@ -424,9 +424,9 @@ def _indexed(where: str, items: list[str]) -> dict[int, float]:
     """Return the values of a LIBSVM line by index."""
     found: dict[int, float] = {}
     for item in items:
-        index, _, value = item.partition(":")
+        number, _, text = item.partition(":")
         try:
-            index, value = int(index), float(value)
+            index, value = int(number), float(text)
         except ValueError:
             raise DataError(f"{where}: cannot read {item[:40]!r} as index:value (LIBSVM)") from None
         if not 1 <= index <= _WIDEST or index in found:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from cbm_cli.arrays import check_size
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
 from cbm_cli.datasets.formats import NOISE, FileRows, read_tables, reading
-from cbm_cli.datasets.spec import DataSpec, title_of
+from cbm_cli.datasets.spec import DataSpec
 
 _Parts = dict[str, tuple[str, FileRows]]  # part -> where its rows come from, the rows
 
@@ -21,7 +22,7 @@ def read_own(spec: DataSpec, folder: str | Path = "", width: int | None = None) 
     values without `binarise` or on an unknown scale.
     """
     tables = _widened(_read(spec, folder), width or 0)
-    parts = {part: table.values for part, (_, table) in tables.items()}
+    parts: dict[str, Any] = {part: table.values for part, (_, table) in tables.items()}
     binary = all(values.dtype == np.uint8 and values.max() <= 1 for values in parts.values())
     kept = binary and spec.scale in (None, 1) and spec.threshold < 1
     if not kept:
@@ -30,7 +31,7 @@ def read_own(spec: DataSpec, folder: str | Path = "", width: int | None = None) 
             _refuse(tables, lambda values: np.abs(values - (values > 0.5)) > NOISE, remedy, "binarise")
         parts = _as_units(spec, tables)
     levels = 255 if spec.binarise == "none" and not kept else 1
-    return Dataset(spec.name or title_of(spec.path), **parts, levels=levels, image=tables["train"][1].image)
+    return Dataset(spec.unflipped, **parts, levels=levels, image=tables["train"][1].image)
 
 
 def binarised(

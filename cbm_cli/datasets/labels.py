@@ -56,7 +56,7 @@ def _own(files: str | None, test: str | None) -> _Labels:
         )
     found: _Labels = {}
     if len(paths) == 1:
-        found = {part or "train": (files, labels) for part, labels in read_labels(Path(files)).items()}
+        found = {part or "train": (paths[0], labels) for part, labels in read_labels(Path(paths[0])).items()}
     elif paths:
         found = {part: (path, _only(path)) for part, path in zip(("train", "test"), paths, strict=True)}
     if test and "test" in found:

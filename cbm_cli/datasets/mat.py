@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 from math import prod
 from struct import unpack
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,7 @@ def _texts(shape: tuple[int, ...], kind: int, data: memoryview, order: str) -> N
 
 def _filled(shape: tuple[int, ...], rows: NDArray, starts: NDArray, values: NDArray) -> NDArray:
     """Return a sparse array with its zeros: the rows of its values, and where each column starts."""
-    counts = np.diff(starts.astype(np.int64))
+    counts: NDArray[Any] = np.diff(starts.astype(np.int64))
     used = int(starts[-1])
     sizes = len(shape) == 2 and len(counts) == shape[1] and starts[0] == 0 and (counts >= 0).all()
     if not sizes or used > min(len(rows), len(values)) or not ((rows >= 0) & (rows < shape[0])).all():

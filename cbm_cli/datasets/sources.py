@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 from platformdirs import user_cache_path
@@ -54,7 +55,7 @@ class DataSource:
         return (*self.options, *(("binarise", "threshold") if self.grey else ()))
 
     @property
-    def example(self) -> dict[str, str | int]:
+    def example(self) -> dict[str, Any]:
         """What to write under ``data:`` in a grid."""
         return {"name": self.name} | {option: limits["example"] for option, limits in self.options.items()}
 
@@ -73,8 +74,8 @@ class DataSource:
         """Return the files of the first form that a folder has completely; DataError if none has."""
         for folder in self.folders:
             for form in self.forms:
-                found = {file: find(folder, file.stem) for file in form}
-                if all(found.values()):
+                found = {file: path for file in form if (path := find(folder, file.stem))}
+                if len(found) == len(form):
                     return found
         raise DataError(self._missing(), "name")
 

@@ -29,7 +29,7 @@ _Count = Annotated[int, Field(ge=1, le=LARGEST), BeforeValidator(whole_number)]
 
 
 def _rows_or_share(given: Any) -> Any:
-    number = None if isinstance(given, bool) else whole_number(given)
+    number: Any = None if isinstance(given, bool) else whole_number(given)
     try:
         fits = 1 <= number <= LARGEST if isinstance(number, int) else 0 < (number := float(number)) < 1
     except (TypeError, ValueError):
@@ -141,7 +141,7 @@ class DataSpec(BaseModel):
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out the fields of files for named data sets, and newer fields that are not used."""
-        unused = () if self.path else OF_FILES
+        unused: tuple[str, ...] = () if self.path else OF_FILES
         unused += tuple(name for name in ("scale", "columns", "drop") if getattr(self, name) is None)
         unused += () if self.hold_out else _HELD
         return {field: value for field, value in dump(self).items() if field not in unused}
@@ -158,7 +158,7 @@ class DataSpec(BaseModel):
         if self.rows == "last" and self._is_given("seed"):
             raise DataError("seed has no effect with rows: last; remove one of them", "seed")
         if self.binarise != "threshold" and self._is_given("threshold"):
-            title, remedy = self.name or title_of(self.path), "remove one of them"
+            title, remedy = self.unflipped, "remove one of them"
             raise DataError(
                 f"{title}: threshold has no effect where binarise is {self.binarise}; {remedy}", "threshold"
             )
@@ -180,7 +180,7 @@ class DataSpec(BaseModel):
                 own = "; that is for files of your own, beside path" if option in OF_FILES else ""
                 takes = own or f"; it takes {', '.join((*source.takes, 'flip'))}"
                 raise DataError(f"{name} has no option {option}{takes}", option)
-        if self.bar and self.bar >= self.size:
+        if self.bar and self.size and self.bar >= self.size:
             raise DataError(f"bar must be less than size {self.size}, not {self.bar}", "bar")
         if self.threshold >= 1:
             raise DataError(
@@ -201,7 +201,7 @@ class DataSpec(BaseModel):
             raise DataError(f"{self.name}: {option} {value} is out of range; it is {least} to {most}", option)
 
     def _check_files(self) -> None:
-        title = self.name or title_of(self.path)
+        title = self.unflipped
         if title in SOURCES:
             remedy = "choose another name" if self.name else "add a name of your own, as in name: my-data"
             raise DataError(f"{title} is the name of a data set that cbm knows; {remedy}", "name")
@@ -223,8 +223,12 @@ class DataSpec(BaseModel):
     @property
     def title(self) -> str:
         """Name in tables: ``flipped-shifting-bar`` for a flipped ``shifting-bar``."""
-        name = self.name or title_of(self.path)
-        return f"flipped-{name}" if self.flip else name
+        return f"flipped-{self.unflipped}" if self.flip else self.unflipped
+
+    @property
+    def unflipped(self) -> str:
+        """Name of the data set before any flip, by default the file's."""
+        return self.name or title_of(self.path or "")
 
 
 def make_spec(**options: Any) -> DataSpec:

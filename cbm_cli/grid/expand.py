@@ -97,7 +97,7 @@ def report(error: ValidationError, value: Value, problems: Problems) -> None:
     """Add what pydantic found in a value, each problem at the place of the part that it is about."""
     phrases: dict[tuple[Mark, str], list[str]] = {}
     for item in error.errors(include_url=False):
-        part = value
+        part: Any = value
         for step in item["loc"]:  # as far as the file has it; pydantic also names members of unions
             if step in part if isinstance(part, dict) else isinstance(part, list) and isinstance(step, int):
                 part = part[step]
@@ -149,7 +149,7 @@ def singles(value: Value, path: str, problems: Problems) -> Iterator[Value]:
         if not value:
             problems.add(value.mark, "is an empty list; an axis has one value or more")
         for item in value:
-            if isinstance(item, list):
+            if isinstance(item, Items):
                 problems.add(item.mark, "is a list within a list")
             else:
                 yield from singles(item, path, problems)
@@ -157,7 +157,7 @@ def singles(value: Value, path: str, problems: Problems) -> Iterator[Value]:
         value = long_form(value, path)
         if path == "model" and isinstance(value, dict):
             kind, hidden = value.get("kind"), value.get("hidden")
-            if isinstance(kind, list) and isinstance(hidden, list):
+            if isinstance(kind, list) and isinstance(hidden, Items):
                 remedy = "give model: a list of mappings, one per kind"
                 problems.add(hidden.mark, f"is an axis or layers, depending on the kind; {remedy}")
                 return
@@ -180,13 +180,13 @@ def long_form(value: Value, field: str) -> Value:
     if field == "start_from" and isinstance(value, str) and not re.search(r"/|\.npz$", value):
         parts = ("experiment",)
     place = value.mark.place  # the value stands for the mapping, key and all
-    return marked(Fields.fromkeys(parts, value), value.mark._replace(key=place))
+    return marked(Fields(dict.fromkeys(parts, value)), value.mark._replace(key=place))
 
 
 def _with_layers(model: Fields) -> Fields:
     """Return a machine with its layers as text, or each of several machines with its own."""
     hidden = model.get("hidden")
-    if model.get("kind") not in DEEP or not isinstance(hidden, list):
+    if model.get("kind") not in DEEP or not isinstance(hidden, Items):
         return model
     return marked(Fields(model | {"hidden": _texts(hidden, _as_text)}), model.mark)
 
@@ -348,7 +348,7 @@ def _condition(value: Value, problems: Problems) -> Condition:
 
 def _leaves(value: Value, problems: Problems, within: str = "") -> dict[str, Value]:
     """Return what a condition names, nested mappings as dotted names."""
-    leaves = {}
+    leaves: dict[str, Value] = {}
     known = NESTED[within].model_fields if within else PATHS
     for name, child in fields_of(value, known, problems).items():
         path = f"{within}.{name}" if within else name
@@ -362,7 +362,7 @@ def _change(value: Value, problems: Problems) -> tuple[Condition, dict[str, Valu
         if isinstance(value, dict):
             problems.add(value.mark, "is missing", name)
     condition = _condition(parts["if"], problems) if "if" in parts else Condition(value.mark, {})
-    changes = {}
+    changes: dict[str, Value] = {}
     for path, child in fields_of(parts["set"], PATHS, problems).items() if "set" in parts else ():
         child = long_form(child, path)
         if not _is_single(child):
@@ -378,7 +378,7 @@ def _change(value: Value, problems: Problems) -> tuple[Condition, dict[str, Valu
 def check_contradiction(path: str, value: Value, before: Mapping[str, Value], problems: Problems) -> None:
     """Add a problem for a field that would undo what is set before it, or a part of that."""
     field, _, inner = path.partition(".")
-    whole = long_form(before[field], field) if inner and field in before else {}
+    whole = long_form(before[field], field) if inner and field in before else None
     for other in before:
         undone = other.startswith(f"{path}.") or other == INSTEAD.get(path)
         if undone or (other == field and isinstance(whole, dict) and inner in whole):
@@ -412,10 +412,10 @@ def expand(
         if any(held):
             continue
         kept += 1
-        cell = _changed(cell, rules.when, problems)
-        settings = _settings_of(cell, where, effects, problems) if cell else None
-        if settings:
-            cells.setdefault(settings, cell)
+        changed = _changed(cell, rules.when, problems)
+        settings = _settings_of(changed, where, effects, problems) if changed else None
+        if changed and settings:
+            cells.setdefault(settings, changed)
     if not kept:
         problems.add(where.mark, "has no cell left; exclude drops them all", at_key=True)
     return cells

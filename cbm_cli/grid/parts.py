@@ -49,7 +49,7 @@ RECORDERS = (  # names of functions in trial/recorders.py
 OWN_RECORDER = r"[^=@-].*\.py:[A-Za-z_]\w*"  # file.py:function
 
 
-class Data(DataSpec, Frozen):
+class Data(DataSpec, Frozen):  # type: ignore[misc]  # serialisers may take info, or not
     """A data set by name, or one read from files; paths are relative to the grid's folder."""
 
 
@@ -143,9 +143,8 @@ class Model(Frozen):
 
 def _steps(match: re.Match) -> str:
     """Return the canonical text of steps: ``0.01 from 100 epochs + 0.001 from 200 epochs``."""
-    steps = [re.fullmatch(_STEP, step.strip()) for step in re.split(r"\s\+\s", match[0])]
-    rates, firsts = [float(step[1]) for step in steps], [step[2] for step in steps]
-    firsts = whole_numbers(firsts, "steps")
+    steps = [*re.finditer(_STEP, match[0])]
+    rates, firsts = [float(step[1]) for step in steps], whole_numbers([step[2] for step in steps], "steps")
     if not all(0 < rate < float("inf") for rate in rates):
         raise ValueError("rates must be finite and greater than 0")
     if len({step[3] for step in steps}) > 1:
@@ -164,7 +163,7 @@ def _exact(number: float) -> str:
 
 
 _STEP = rf"([0-9.][0-9.eE_+-]*)\s+from\s+({WHOLE})\s+(update|epoch)s?"
-Steps = text_of_form(
+Steps: Any = text_of_form(
     rf"{_STEP}(?:\s+\+\s+{_STEP})*",
     "write rates and where they begin, as in 0.01 from 100 epochs + 0.001 from 200 epochs",
     _steps,
@@ -200,16 +199,16 @@ class LearningRate(Frozen):
         return self
 
     @model_serializer
-    def _dump(self) -> float | str:
+    def _dump(self) -> float | str:  # type: ignore[override]  # of a form that pydantic knows, too
         return self.start if self.constant else str(self)
 
     def __str__(self) -> str:
         """The rate as tables show it."""
-        if self.constant:
-            return f"{self.start:g}"
         if self.decay:
             return f"{_exact(self.start)} x {_exact(self.decay)} every {self.every}"
-        return f"{_exact(self.start)}, {self.steps.replace(' + ', ', ')}"
+        if self.steps:
+            return f"{_exact(self.start)}, {self.steps.replace(' + ', ', ')}"
+        return f"{self.start:g}"
 
     @property
     def constant(self) -> bool:
@@ -227,10 +226,11 @@ class LearningRate(Frozen):
         ``updates_of`` turns the text of an interval, such as ``10 epochs``, into updates.
         """
         pieces = [(0, self.start)]
-        if self.decay:
+        if self.decay and self.every:
             firsts = range(0, total, updates_of(self.every))
             pieces = [(first, self.start * self.decay**k) for k, first in enumerate(firsts)]
-        for step in self.steps.split(" + ") if self.steps else ():
+        later: list[str] = self.steps.split(" + ") if self.steps else []
+        for step in later:
             rate, interval = step.split(" from ")
             pieces.append((updates_of(interval), float(rate)))
         return [piece for piece in pieces if piece[0] < total]
@@ -400,6 +400,10 @@ _SPAN = rf"\s*{WHOLE}\s*-\s*{WHOLE}\s*"
 _PLUS = r"(?<![eE])\+"  # between numbers, not within one
 
 
+Temperatures: Any = whole(3)
+Runs: Any = whole(2)
+
+
 class Evaluate(Frozen):
     """What is evaluated during training, and how often."""
 
@@ -409,31 +413,36 @@ class Evaluate(Frozen):
     every: Interval | None = Field(None, description="Default: 50 updates, or 1 epoch where epochs are given")
     parts: Parts | None = Field(None, description="Evaluated parts, such as train+test; default: all")
     rows: Count | None = Field(None, description="Evaluate a fixed subsample of this many rows of each part")
-    temperatures: whole(3) | None = Field(
+    temperatures: Temperatures | None = Field(
         None, description="AIS: inverse temperatures; default: 14,500, for a DBM 29,000"
     )
-    runs: whole(2) = Field(100, description="AIS: independent runs")
+    runs: Runs = Field(100, description="AIS: independent runs")
     base: Literal["base-rate", "uniform"] = Field("base-rate", description="AIS: the machine it starts from")
+
+
+Recorders: Any = text_of_form(".*", "", _recorders)
+Windows: Any = text_of_form(rf"{_SPAN}(\+{_SPAN})*", _WINDOW, _windows)
+Units: Any = text_of_form(
+    rf"{WHOLE}(\s*\+\s*{WHOLE})*",
+    "write the numbers of hidden units, from 0, as in 0 or 0+3",
+    lambda match: "+".join(dict.fromkeys(map(str, whole_numbers(re.split(_PLUS, match[0]), "units")))),
+    minimum=0,
+)
 
 
 class Record(Frozen):
     """What is recorded beside the evaluations."""
 
-    what: text_of_form(".*", "", _recorders) | None = Field(
+    what: Recorders | None = Field(
         None,
         description="Recorders joined by +, as weight_norms+offset_error; file.py:function runs as your code",
         json_schema_extra={"pattern": rf"^\s*({_RECORDER})(\s*\+\s*({_RECORDER}))*\s*$"},
     )
     every: Interval | None = Field(None, description="Default: at every evaluation")
-    window: text_of_form(rf"{_SPAN}(\+{_SPAN})*", _WINDOW, _windows) | None = Field(
+    window: Windows | None = Field(
         None, description="Record every update from the first to the last: 1000-1100, 0-100+5000-5100"
     )
-    units: text_of_form(
-        rf"{WHOLE}(\s*\+\s*{WHOLE})*",
-        "write the numbers of hidden units, from 0, as in 0 or 0+3",
-        lambda match: "+".join(dict.fromkeys(map(str, whole_numbers(re.split(_PLUS, match[0]), "units")))),
-        minimum=0,
-    ) = Field("0", description="offset_values: numbers of hidden units, 0+3")
+    units: Units = Field("0", description="offset_values: numbers of hidden units, 0+3")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -443,8 +452,8 @@ class Record(Frozen):
     @property
     def windows(self) -> tuple[tuple[int, int], ...]:
         """First and last update of each window."""
-        spans = self.window.split("+") if self.window else ()
-        return tuple(tuple(map(int, span.split("-"))) for span in spans)
+        spans: list[str] = self.window.split("+") if self.window else []
+        return tuple((int(first), int(last)) for first, _, last in (span.partition("-") for span in spans))
 
     @property
     def unit_numbers(self) -> tuple[int, ...]:

@@ -112,7 +112,8 @@ def read_grid(
     CbmError
         One line for each problem: ``file:line:column: experiment.field: problem; remedy``.
     """
-    problems, effects = Problems(), {}
+    problems = Problems()
+    effects: Effects = {}
     root = load(Path(path), problems) if text is None else parse(text, str(path), problems)
     sections = fields_of(root, SECTIONS, problems)
     changes = _overrides(overrides, trials, problems)
@@ -219,7 +220,7 @@ def _places(cell: Cell, experiment: Value) -> dict[str, Place]:
 
 def _head(fields: Mapping[str, Value], experiment: Value, problems: Problems) -> Head:
     table = {"table": _table(fields["table"], problems)} if "table" in fields else {}
-    given = marked(Fields(fields | table), experiment.mark)
+    given = marked(Fields({**fields, **table}), experiment.mark)
     try:
         return Head.model_validate(given)
     except ValidationError as error:
@@ -261,8 +262,10 @@ def _linked(
     }
 
     def mark(name: str) -> Mark:
-        value = values[name].get("start_from", values[name])
-        return (value.get("experiment", value) if isinstance(value, dict) else value).mark
+        value = values[name]
+        for field in ("start_from", "experiment"):
+            value = value.get(field, value) if isinstance(value, dict) else value
+        return value.mark
 
     for name, wanted in sources.items():
         for source in wanted:

@@ -39,6 +39,12 @@ from cbm_cli.grid.values import (
 from cbm_cli.grid.yaml_places import Place
 from cbm_cli.text import WHOLE, count, whole_numbers
 
+DataPhase: Any = text_of_form(
+    rf"mean-field|gibbs-(?!0+$)({WHOLE})",
+    "write mean-field, or gibbs-k with k sweeps of 1 or more, as in gibbs-5",
+    lambda match: f"gibbs-{whole_numbers([match[1]], 'sweeps k', 1)[0]}" if match[1] else match[0],
+)
+
 
 class Settings(Frozen):
     """Everything that one trial needs to know except its seed."""
@@ -80,11 +86,7 @@ class Settings(Frozen):
     offset_means: OffsetMeans = Field(
         OffsetMeans(), description="Means in offsets: of probabilities, or of sampled states"
     )
-    data_phase: text_of_form(
-        rf"mean-field|gibbs-(?!0+$)({WHOLE})",
-        "write mean-field, or gibbs-k with k sweeps of 1 or more, as in gibbs-5",
-        lambda match: f"gibbs-{whole_numbers([match[1]], 'sweeps k', 1)[0]}" if match[1] else match[0],
-    ) = Field("mean-field", description="DBM: mean-field, or gibbs-k with k sweeps")
+    data_phase: DataPhase = Field("mean-field", description="DBM: mean-field, or gibbs-k with k sweeps")
     mean_field: MeanField = Field(MeanField(), description="DBM: when the mean field has converged")
     pretraining: Pretraining = Field(Pretraining(), description="DBM: layer-wise training; epochs, or fields")
     early_stopping: EarlyStopping = Field(EarlyStopping(), description="Auto encoder: when to stop")
@@ -288,9 +290,9 @@ def _unused_by_offsets(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _unused_by_means(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield the fields of ``offset_means`` where no offset takes such a mean from samples."""
-    visible, *hidden = settings.scheme.letters
+    letters = settings.scheme.letters
     layers = settings.pretraining.epochs  # whose letters may be others
-    used = {"visible": visible in "ma", "hidden": bool(set(hidden) & set("dma"))}
+    used = {"visible": letters[0] in "ma", "hidden": bool(set(letters[1:]) & set("dma"))}
     used["hidden"] |= bool(layers)
     used["visible"] |= bool(layers)
     exact = settings.parsed_sampler.exact or settings.gradient_from == "exact"

@@ -78,7 +78,7 @@ def _name(kind: type[Scheme] | type[Sampler], pattern: str, **numbers: int) -> A
 
 
 def _text(parse: Callable[[object], str], pattern: str, numbers: dict[str, int]) -> Any:
-    schema = {"type": ["string", "integer"] if numbers else "string", "pattern": rf"^\s*({pattern})\s*$"}
+    schema: Any = {"type": ["string", "integer"] if numbers else "string", "pattern": rf"^\s*({pattern})\s*$"}
     return Annotated[str, BeforeValidator(parse), Field(json_schema_extra=schema | numbers)]
 
 

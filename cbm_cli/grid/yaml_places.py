@@ -7,7 +7,7 @@ for False, and would keep the last of two equal keys.
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
@@ -52,20 +52,20 @@ class Text(str):
     mark: Mark
 
 
-class Items(list):
+class Items(list[Any]):
     """A list with its mark."""
 
     mark: Mark
 
 
-class Fields(dict):
+class Fields(dict[str, Any]):
     """A mapping with its mark."""
 
     mark: Mark
 
 
 Value = Text | Items | Fields
-Given = TypeVar("Given", Text, Items, Fields)
+Given = TypeVar("Given", bound=Value)
 
 
 def marked(value: Given, mark: Mark) -> Given:
@@ -206,14 +206,14 @@ class _Reader:
 
     def merge(self, children: Fields, value: Value) -> Fields:
         """Take over what is not given beside a merge key; of several mappings the first one counts."""
-        mappings = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, dict) for one in mappings):
-            message = f"{MERGE} takes a mapping such as *name, or a list of them"
-            self.problems.add(value.mark, message, at_key=True)
-            return children
-        for one in mappings:
-            children = Fields(one | children)
-        return children
+        merged = children
+        for one in value if isinstance(value, list) else [value]:
+            if not isinstance(one, dict):
+                message = f"{MERGE} takes a mapping such as *name, or a list of them"
+                self.problems.add(value.mark, message, at_key=True)
+                return children
+            merged = Fields(one | merged)
+        return merged
 
 
 def fields_of(value: Value, known: Collection[str], problems: Problems) -> Fields:

@@ -52,11 +52,12 @@ def accuracy(parts: Mapping[str, NDArray], labels: Mapping[str, NDArray], seed: 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(train, codes)
-    right = (
-        (classes[model.predict(rows)] == true).mean() for rows, true in ((train, of_train), (test, of_test))
+    learned, tested = (
+        float((classes[model.predict(rows)] == true).mean())
+        for rows, true in ((train, of_train), (test, of_test))
     )
     settled = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-    return Accuracy(*map(float, right), settled)
+    return Accuracy(learned, tested, settled)
 
 
 def _divided(

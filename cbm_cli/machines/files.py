@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,8 @@ def flatten(machine: Layered, dtype: type = np.float32, place: str = "machine") 
     even, odd = (layout.side(machine.biases, odd=odd) for odd in (False, True))
     arrays = layout.flat_weights(machine.weights), even, odd, np.concatenate([[], *machine.offsets[2::2]])
     check_size(arrays[:3], dtype, place)
-    return Flat(*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), machine.sizes)
+    W, b, c, start = (np.ascontiguousarray(array, dtype=dtype) for array in arrays)
+    return Flat(W, b, c, start, machine.sizes)
 
 
 def fits(parameters: Iterable[NDArray], dtype: type) -> bool:
@@ -134,7 +135,8 @@ def sides_of(lower: Sequence[NDArray], upper: Sequence[NDArray], kind: str) -> t
     are on both sides.
     """
     chosen = (lower[:-1], upper[1:]) if kind == "auto-encoder" else (lower[0::2], upper[1::2])
-    return tuple(np.concatenate(layers, axis=-1) for layers in chosen)
+    x, h = (np.concatenate(layers, axis=-1) for layers in chosen)
+    return x, h
 
 
 def kernel_arrays(machine: Layered) -> Machine:
@@ -156,7 +158,7 @@ def machine_arrays(machine: Layered) -> dict[str, NDArray]:
     Weights and offsets keep their type. Biases become those of the centered energy in float64, so that the
     plain ones, where they are float32, are read back to the last bit.
     """
-    wide = {name: tuple(a.astype(np.float64) for a in getattr(machine, name)) for name in _BY_LAYER}
+    wide: Any = {name: tuple(a.astype(np.float64) for a in getattr(machine, name)) for name in _BY_LAYER}
     centered = machine._replace(**wide).recentered(1)
     machine = machine._replace(biases=centered.biases, decoder_biases=centered.decoder_biases)
     arrays = {"kind": np.array(machine.kind)}
@@ -198,7 +200,7 @@ def read_machine(path: Path) -> Layered:
     inner = range(1, depth) if encoder else range(0)
     offsets = vectors("offsets", range(depth + 1))
     decoders = vectors("decoder_biases", inner), vectors("decoder_offsets", inner)
-    texts = {name: _text(path, arrays, name, known) for name, known in _TEXTS.items() if encoder}
+    texts: Any = {name: _text(path, arrays, name, known) for name, known in _TEXTS.items() if encoder}
     return Layered(kind, weights, biases, offsets, *decoders, **texts).recentered(-1)
 
 

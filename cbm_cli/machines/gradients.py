@@ -8,7 +8,7 @@ Gradients are of the mean log-likelihood of the rows, in nats.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +103,8 @@ def data_moments(W: Wide, c: Wide, rows: NDArray, unit: float = 1.0) -> ByParame
 def mean_over_rows(sums: Callable[[Wide], Wide], rows: NDArray, unit: float = 1.0) -> Wide:
     """Mean over rows (n, N) times ``unit`` of a quantity that ``sums`` adds up over blocks (R, N)."""
     blocks = (unit * rows[first : first + BLOCK].astype(np.float64) for first in range(0, len(rows), BLOCK))
-    return sum(sums(x) for x in blocks) / len(rows)
+    total: Any = sum(sums(x) for x in blocks)
+    return total / len(rows)
 
 
 def standard_gradient(W: Wide, b: Wide, c: Wide, rows: NDArray, unit: float = 1.0) -> ByParameter:
@@ -192,7 +193,7 @@ def natural_gradient(
     F += damping * np.eye(size)
     singular = np.reshape([_is_singular(one) for one in F.reshape(-1, size, size)], F.shape[:-2])
     F[singular] = np.eye(size)
-    found = np.linalg.solve(F, gradient.flat()[..., None])[..., 0]
+    found: NDArray[Any] = np.linalg.solve(F, gradient.flat()[..., None])[..., 0]
     found[singular] = np.nan
     return gradient.shaped(found)
 
@@ -248,7 +249,7 @@ class Direction:
         elif self.sampled:
             direction = self._of_samples(gradient, model, u)
         else:
-            gradient, direction = self._of_all_states(machine, gradient, data, decay)
+            gradient, direction = self._of_all_states(self.fisher, machine, gradient, data, decay)
         if self.scale_to == "none":
             return direction
         target = centered(gradient, *offsets) if self.scale_to == "centered" else gradient
@@ -260,6 +261,7 @@ class Direction:
 
     def _of_all_states(
         self,
+        fisher: str,
         machine: Sequence[NDArray],
         gradient: ByParameter,
         data: NDArray | None,
@@ -267,7 +269,7 @@ class Direction:
     ) -> tuple[ByParameter, ByParameter]:
         """The exact gradient, if data are given, and the solution with the exact F."""
         W, b, c = (array.astype(np.float64) for array in machine)
-        p, features = features_of(self.fisher, W, b, c)
+        p, features = features_of(fisher, W, b, c)
         if data is None:
             vector = gradient.flat()
         else:
@@ -296,7 +298,7 @@ class Direction:
         Vectors have the layout of s = (x, 1)(h, 1)' of one sample: c below W, b beside it, 0 in the corner.
         Products keep the precision of the samples.
         """
-        h = (u < model.h).astype(model.x.dtype) if self.fisher == "joint" else model.h
+        h = (u < model.h).astype(model.x.dtype) if self.fisher == "joint" and u is not None else model.h
         x1, h1 = (np.pad(rows, ((0, 0), (0, 1)), constant_values=1) for rows in (model.x, h))
         shape = x1.shape[1], h1.shape[1]
 

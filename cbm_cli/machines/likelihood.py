@@ -250,7 +250,8 @@ def _given_log_z(
         answer["log_likelihood"] = _over(mean, n)
         if not method.checked or not fits(machine.plain, np.float32):
             return answer
-        machine = Flat(*(array.astype(np.float32) for array in machine[:4]), machine.sizes)
+        W, b, c, start = (array.astype(np.float32) for array in machine[:4])
+        machine = Flat(W, b, c, start, machine.sizes)
     found = bounds_of(machine, rows, unit, method, should_stop)
     lower = float(found.lower.mean()) - log_z
     answer["lower_bound"] = _over(lower, n)
@@ -330,8 +331,8 @@ def _costs_of(machine: Layered, parts: Parts, method: Method, place: str) -> tup
     wide = kernel_arrays(machine)
     check_size(wide[:3], np.float32, place)
     arrays = [np.ascontiguousarray(array, np.float32) for array in wide]
-    state = State(*arrays, *[np.zeros(0, np.float32)] * (len(State._fields) - len(arrays)))
-    kinds = {name: ACTIVATIONS[getattr(machine, name)] for name in ("encoder", "decoder")}
+    state = State._make(arrays + [np.zeros(0, np.float32)] * (len(State._fields) - len(arrays)))
+    kinds: dict[str, Any] = {name: ACTIVATIONS[getattr(machine, name)] for name in ("encoder", "decoder")}
     plan = plain_plan(len(state.b), len(state.c), 0, 1)
     plan = plan._replace(unit=np.float32(parts.unit), squared=machine.loss == "squared", **kinds)
     by_part = {

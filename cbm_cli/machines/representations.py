@@ -3,7 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,7 +130,7 @@ def has_probabilities(machine: Layered) -> bool:
 def write_filters(path: Path, rows: Sequence[Array], drawn: Sequence[NDArray]) -> None:
     """Write ``filters_l`` (n_l, n_0), and ``drawn_l``, which of them are in the picture, for each layer l."""
     arrays = {f"filters_{layer}": array for layer, array in enumerate(rows, 1)}
-    _write_arrays(path, arrays | {f"drawn_{layer}": array for layer, array in enumerate(drawn, 1)})
+    write_arrays(path, arrays | {f"drawn_{layer}": array for layer, array in enumerate(drawn, 1)})
 
 
 def write_activity(path: Path, means: Sequence[NDArray]) -> None:
@@ -150,7 +150,7 @@ def write_npz(folder: Path, features: Features, labels: Mapping[str, NDArray]) -
     named, paths = {f"{part}_labels": array for part, array in labels.items()}, []
     for layer, of_parts in enumerate(zip(*features.parts.values(), strict=True), 1):
         paths.append(folder / f"layer-{layer}.npz")
-        _write_arrays(paths[-1], dict(zip(features.parts, of_parts, strict=True)) | named)
+        write_arrays(paths[-1], dict(zip(features.parts, of_parts, strict=True)) | named)
     return paths
 
 
@@ -166,7 +166,8 @@ def write_csv(folder: Path, features: Features) -> list[Path]:
     return paths
 
 
-def _write_arrays(path: Path, arrays: Mapping[str, NDArray]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write an NPZ file."""
     stream = io.BytesIO()
     np.savez(stream, **arrays)
     write_atomically(path, stream.getvalue())

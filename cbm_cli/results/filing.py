@@ -62,12 +62,12 @@ class Filing:
         packed = filter(_FILE.fullmatch, archive.names) if archive else ()
         return self._alone(folder) | {*self._recently(folder), *packed}
 
-    def trials(self, folder: str) -> set[int]:
+    def trials(self, folder: str) -> frozenset[int]:
         """Return the numbers of the trials with a curve in a folder."""
         others = self._alone(folder) | set(self._recently(folder))
         return numbers_of(others, ".csv") | trials_in(self._zip(folder))[1]
 
-    def trials_since(self, folder: str, since: int) -> set[int]:
+    def trials_since(self, folder: str, since: int) -> frozenset[int]:
         """Return the numbers of the trials whose curves were written since a time, outside of archives."""
         names = [name for name, place in self._recently(folder).items() if _written(place[0]) >= since]
         names += [name for name in self._alone(folder) if _written(self.root / folder / name) >= since]
@@ -127,10 +127,10 @@ class Filing:
         """Return when a file of a folder was last written, in nanoseconds."""
         self._recently(folder)
         times = [self._changed]
-        paths = [self._zip(folder)]
+        paths: list[Path | os.DirEntry[str]] = [self._zip(folder)]
         with suppress(OSError):
             records = (e for e in os.scandir(self.root / folder) if e.name.endswith(".json"))
-            paths += filter(lambda entry: _FILE.fullmatch(entry.name), records)
+            paths += (entry for entry in records if _FILE.fullmatch(entry.name))
         for path in paths:
             with suppress(OSError):
                 times.append(path.stat().st_mtime_ns)
@@ -206,11 +206,11 @@ class Filing:
                 places.setdefault(folder, {})[member] = [start, len(content)]
                 start += len(content)
             body = b"".join(self._waiting.values())
-            header = {"sha256": hashlib.sha256(body).hexdigest(), "files": places}
+            digest = hashlib.sha256(body).hexdigest()
             taken = (int(name.partition("-")[0]) for name in self._alone("recent"))
             number = 1 + max(taken, default=0)
-            content = json.dumps(header).encode() + b"\n" + body
-            write_atomically(self.root / "recent" / f"{number:06d}-{header['sha256'][:8]}", content)
+            content = json.dumps({"sha256": digest, "files": places}).encode() + b"\n" + body
+            write_atomically(self.root / "recent" / f"{number:06d}-{digest[:8]}", content)
             self._waiting = {}
             if self._failed:
                 self._failed = False
@@ -236,20 +236,25 @@ class Filing:
         moved = self._small_trials() if together else {}
         damaged = self.damaged_archives()
         for folder in {*self._index, *moved, *damaged}:
-            archive, names = self.archive(folder), {*self._recently(folder), *moved.get(folder, ())}
-            kept = {name for name in archive.names if _is_readable(archive, name)} if archive else set()
-            kept = {name for name in kept if _number(name) not in lost.get(folder, ())}
-            with replacing(self._zip(folder)) as stream:
-                write_archive(stream, names | kept, lambda name, folder=folder: self.read(f"{folder}/{name}"))
-                forget_archives()
-        damaged = [self.root / f"{folder}.zip" for folder in damaged]
-        damaged += [self.root / "recent" / name for name, sound in self._recent.items() if not sound]
+            names = {*self._recently(folder), *moved.get(folder, ())}
+            self._write_archive(folder, names, lost.get(folder, ()))
+        found = [self.root / f"{folder}.zip" for folder in damaged]
+        found += [self.root / "recent" / name for name, sound in self._recent.items() if not sound]
         for path in [*recent, *(self.root / folder / name for folder in moved for name in moved[folder])]:
             path.unlink(missing_ok=True)
         for folder in {*self._index, *moved, "recent"}:
             with suppress(OSError):  # something else is in it
                 (self.root / folder).rmdir()
-        return damaged
+        return found
+
+    def _write_archive(self, folder: str, names: set[str], lost: Container[int]) -> None:
+        """Write the archive of a folder again, with more files and without what cannot be read or is lost."""
+        archive = self.archive(folder)
+        kept = {name for name in archive.names if _is_readable(archive, name)} if archive else set()
+        kept = {name for name in kept if _number(name) not in lost}
+        with replacing(self._zip(folder)) as stream:
+            write_archive(stream, names | kept, lambda name: self.read(f"{folder}/{name}"))
+            forget_archives()
 
     def damaged_archives(self) -> list[str]:
         """Return the folders whose archives have changed since they were written."""

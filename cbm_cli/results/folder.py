@@ -114,8 +114,8 @@ def _where_results_are(folder: Path) -> str:
     whole = folder.resolve()
     above = (path for path in (whole, *whole.parents) if (path / "manifest.json").is_file())
     if inside := [path for path in above if _is_own(path)]:
-        above, name = os.path.relpath(inside[0].parent), inside[0].name
-        return f"it belongs to the experiment {name}; write {shlex.quote(above)} {shlex.quote(name)} instead"
+        parent, name = os.path.relpath(inside[0].parent), inside[0].name
+        return f"it belongs to the experiment {name}; write {shlex.quote(parent)} {shlex.quote(name)} instead"
     if below := [path for path in sorted(folder.glob("*/")) if _experiments_in(path)]:
         return f"there are some in {', '.join(map(str, below[:3]))}"
     if known := _experiments_in(Path("results")):
@@ -131,8 +131,8 @@ def label(column: str, value: object, style: str = "text") -> str:
     """Return the value of a setting as a table shows it; ``style`` is text, latex or unicode."""
     from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
 
-    parse = {"offsets": Scheme.parse, "sampler": Sampler.parse}.get(column)
-    if parse is None or value == BACK_PROPAGATION:
+    kinds: dict[str, type[Scheme] | type[Sampler]] = {"offsets": Scheme, "sampler": Sampler}
+    if column not in kinds or value == BACK_PROPAGATION:
         return text_of(value)
-    parsed = parse(str(value))
-    return {"text": str, "latex": lambda it: it.latex(), "unicode": lambda it: it.unicode()}[style](parsed)
+    parsed = kinds[column].parse(str(value))
+    return str(parsed) if style == "text" else parsed.latex() if style == "latex" else parsed.unicode()

@@ -73,7 +73,7 @@ def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
 def other_runs(store: Store) -> list[CellSettings]:
     """Return the settings and run-ids of kept runs that the grid last run does not ask for."""
     asked = {cell["run_id"] for cell in store.manifest()["cells"]}
-    found = []
+    found: list[CellSettings] = []
     for run_id in sorted(store.runs() - asked):
         rows = (store.row(run_id, number) for number in sorted(store.finished(run_id)))
         if row := next(filter(None, rows), None):

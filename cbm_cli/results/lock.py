@@ -7,21 +7,22 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from cbm_cli.errors import CbmError
 from cbm_cli.results.writing import left_behind, part_beside
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
-try:
-    import msvcrt
-except ImportError:  # all others
-    msvcrt = None
 
+def _module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+fcntl, msvcrt = _module("fcntl"), _module("msvcrt")  # Windows has the second one, all others the first
 _BUSY = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK)  # someone else has the lock
 _FAR = 1 << 30  # the byte of a lock file that Windows locks, behind its text, which others read
 _TRIES = 10  # who asks for the writer (`writer_of`) has the lock for an instant
@@ -85,7 +86,7 @@ def writer_of(folder: Path) -> Writer | None:
     except OSError:
         return None
     name, _, command = _text_of(path)[:2000].partition("\n")
-    alive = soft.exists() and not _is_gone(_text_of(soft)) if free is None else not free
+    alive: bool | None = soft.exists() and not _is_gone(_text_of(soft)) if free is None else not free
     if not alive and not name.endswith(f" on {socket.gethostname()}"):
         alive = None
     return Writer(name.strip() or "another cbm", began, alive, command)

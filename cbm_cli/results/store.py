@@ -74,13 +74,14 @@ class Store:
         ``course`` is the run-id without the length of training, under which longer trainings find the end of
         this one; ``start`` the SHA-256 of the machine file that the trial started from.
         """
-        contents = {
+        best, records = outcome.best_machine, outcome.records
+        given = {
             ".npz": packed(outcome.machine),
-            ".best.npz": outcome.best_machine and packed(outcome.best_machine),
-            ".records.csv": outcome.records is not None and csv_of(outcome.recorded, outcome.records),
+            ".best.npz": packed(best) if best else None,
+            ".records.csv": None if records is None else csv_of(outcome.recorded, records),
             ".csv": csv_of(outcome.columns, outcome.curve),
         }
-        contents = {suffix: content for suffix, content in contents.items() if content}
+        contents = {suffix: content for suffix, content in given.items() if content}
         record = {"format": FORMAT, "sha256": {suffix: sha256(c) for suffix, c in contents.items()}}
         record |= {"start_sha256": start} if start else {}
         record["computer"] = outcome.computer
@@ -263,18 +264,18 @@ class Store:
         """Return the run-ids with any file."""
         return self.files.folders("trials")
 
-    def finished(self, run_id: str) -> set[int]:
+    def finished(self, run_id: str) -> frozenset[int]:
         """Return the numbers of the finished trials of a run."""
         return self.files.trials(f"trials/{run_id}")
 
-    def finished_since(self, run_id: str, since: int) -> set[int]:
+    def finished_since(self, run_id: str, since: int) -> frozenset[int]:
         """Return the numbers of the trials of a run that were finished since a time in nanoseconds.
 
         Trials in archives, where the next run packs them, do not count.
         """
         return self.files.trials_since(f"trials/{run_id}", since)
 
-    def unfinished(self, run_id: str) -> tuple[set[int], set[int]]:
+    def unfinished(self, run_id: str) -> tuple[frozenset[int], frozenset[int]]:
         """Return the numbers of the interrupted and of the failed trials of a run."""
         done, folder = self.finished(run_id), self.folder / "trials" / run_id
         names = os.listdir(folder) if folder.is_dir() else []
@@ -397,7 +398,8 @@ class Store:
 
     def _write_rows(self, keys: Keys, stream: io.TextIOBase) -> None:
         """Write the rows of trials as CSV; those with damaged records are left out, with a warning."""
-        names, texts = {}, text_columns()
+        names: dict[str, None] = {}
+        texts = text_columns()
         for row in self._rows(keys):  # twice, as they may not fit into memory
             names |= dict.fromkeys(row)
         writer = csv.DictWriter(stream, names, lineterminator="\n")

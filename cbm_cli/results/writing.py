@@ -4,8 +4,8 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator
+from io import BufferedRandom
 from pathlib import Path
-from typing import BinaryIO
 
 from cbm_cli.errors import CbmError
 
@@ -26,7 +26,7 @@ def left_behind(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BufferedRandom]:
     """Open a file that takes the place of ``path`` at the end, once it is on disk; CbmError if that fails."""
     temporary = part_beside(path)
     try:

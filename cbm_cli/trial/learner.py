@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,14 +36,14 @@ class Learner:
         self._training: training.Training | EncoderTraining | None = None
         self.method, names = _method_of(settings), settings.evaluate.parts
         self.parts = parts_of(data, self.method, names.split("+") if names else None)
-        self.encodes, self.counted = settings.model.kind == "auto-encoder", ()
+        mean_field = settings.model.kind == "dbm" and settings.data_phase == "mean-field"
+        self.counted = ROUNDS if mean_field else ()
+        self.encodes = settings.model.kind == "auto-encoder"
         if self.encodes:
             of_parts = self.parts.rows if self.method.name == "cost" else ()
             self.measured = tuple(f"{part}_cost" for part in of_parts)
         else:
             self.measured = columns(self.method, self.sizes, self.parts)
-        if settings.model.kind == "dbm" and settings.data_phase == "mean-field":
-            self.counted = ROUNDS
         self.columns = (*self.measured, *self.counted)  # names of the values of an evaluation
 
     def start(self) -> State:
@@ -59,12 +60,12 @@ class Learner:
             if self.encodes:
                 self._training = EncoderTraining(state, self.sizes, self.data.train, self.plan)
             else:
-                direct = self._direct if self.direction else None
+                direct = partial(self._direct, self.direction) if self.direction else None
                 self._training = training.Training(state, self.data.train, self.plan, direct)
         self._training(trail, first, last)
 
     @np.errstate(over="ignore", invalid="ignore")  # the next evaluation finds what has diverged
-    def _direct(self, work: training.Workspace, update: int) -> None:
+    def _direct(self, direction: Direction, work: training.Workspace, update: int) -> None:
         """Make the step of an update along a natural gradient, or along a rescaled one."""
         plan, machine, model = self.plan, work.machine, work.model.phase
         gradient, decay = work.gradient[:3], None
@@ -73,12 +74,12 @@ class Learner:
             gradient = gradient[0] + decay, *gradient[1:]
         h = work.model.states.h if plan.exact else model.h / model.weight[:, None]
         data, u = work.data.x if plan.exact else None, None
-        if self.direction.sampled:
-            u = np.empty(h.size + -h.size % 4, np.float32)
-            fill_uniform(u, plan.seed, update, FISHER, 0)
-            u = u[: h.size].reshape(h.shape)
+        if direction.sampled:
+            numbers = np.empty(h.size + -h.size % 4, np.float32)
+            fill_uniform(numbers, plan.seed, update, FISHER, 0)
+            u = numbers[: h.size].reshape(h.shape)
         rows = Ensemble(model.x, h, -model.weight)
-        found = self.direction(machine[:3], gradient, machine[3:], rows, data, u, decay)
+        found = direction(machine[:3], gradient, machine[3:], rows, data, u, decay)
         to, rate = work.velocity if plan.momentum else machine, rate_at(plan, update)
         if plan.momentum:
             fade(to, plan.momentum)

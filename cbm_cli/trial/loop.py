@@ -71,7 +71,7 @@ class _Course:
         self.learner = Learner(self.settings, data, trial.seed)
         self.pretraining = LayerTraining(self.settings, data, trial.seed)
         self.columns = ("update", "epoch", *self.learner.columns)
-        self.watched = validation_metric(self.columns)
+        self.watched = validation_metric(self.columns) or ""  # nothing without a validation part
         self.best: float | None = None  # of the evaluations after the start, as `_score` rates them
         self.last = total_updates(self.settings, data)
         self.every = updates_of(self.settings.every, self.settings, data)
@@ -185,12 +185,14 @@ class _Course:
             return None
         how, column = self.settings.early_stopping, self.columns.index(self.watched)
         newest = max(1, len(now.curve) - how.look_ahead - 1)
-        for first in (newest, 1):  # without an end among the newest epochs all of them have none
+
+        def end(first: int) -> int | None:
             costs = [row[column] for row in now.curve[first:]]
-            found = converged(costs, how.look_ahead, how.tolerance)
-            if found is None:
-                return None
-        return round(now.curve[found][1])
+            return converged(costs, how.look_ahead, how.tolerance)
+
+        # Without an end among the newest epochs all of them have none.
+        found = None if end(newest) is None else end(1)
+        return None if found is None else round(now.curve[found][1])
 
     def _outcome(self, now: Progress, diverged: int | None, end: Progress) -> Outcome:
         return Outcome(

@@ -6,7 +6,7 @@ the top-down activations of the last one are doubled in training, and the weight
 afterwards. An inner layer gets the mean of the two biases from its RBMs, and the offset from the RBM below.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -14,6 +14,7 @@ from scipy.special import expit
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Scheme
+from cbm_cli.grid.parts import SlidingFactor
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.plan import Plan
@@ -90,7 +91,7 @@ class LayerTraining:
             self._stage = k, Stage(settings, data, plan, seed, total_updates(settings, data))
         return self._stage[1]
 
-    def _gains(self, k: int) -> dict[str, np.float32]:
+    def _gains(self, k: int) -> dict[str, Any]:
         """Factors of activations in the RBM of layer k: 2 where the deep machine adds a second side."""
         twice = np.float32(2 if self.settings.pretraining.doubling else 1)
         ends = {"to_hidden": k == 0, "to_visible": k == self.stages - 1}
@@ -134,10 +135,11 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
     letters = Scheme(scheme.letters[layer : layer + 2], scheme.before, scheme.sliding)
     sliding = settings.sliding_factor
     if how.sliding_factor is not None:
-        sliding = {"visible": how.sliding_factor, "hidden": how.sliding_factor}
+        sliding = SlidingFactor(visible=how.sliding_factor, hidden=how.sliding_factor)
     elif layer and not sliding.visible:  # only the data have a fixed mean
-        sliding = {"visible": sliding.hidden, "hidden": sliding.hidden}
-    sampler, batch = how.sampler or settings.sampler, how.batch or settings.batch
+        sliding = SlidingFactor(visible=sliding.hidden, hidden=sliding.hidden)
+    batch = how.batch or settings.batch
+    sampler: str = how.sampler or settings.sampler
     if "PT" in sampler or sampler == "exact":
         raise CbmError(
             f"pretraining: {sampler} cannot double activations; give pretraining another sampler, such as "

@@ -69,9 +69,10 @@ def in_pieces(scratch: Callable[[int, int, int], int]) -> Callable[[Recorder], R
     def decorate(recorder: Recorder) -> Recorder:
         @wraps(recorder)
         def whole(snapshots: Trail, context: Context) -> Columns:
-            size = max(1, SCRATCH // scratch(*snapshots.W.shape[1:], len(context.data.train)))
+            _, n, m = snapshots.W.shape
+            size = max(1, SCRATCH // scratch(n, m, len(context.data.train)))
             starts = range(0, len(snapshots.update), size)
-            pieces = (Trail(*(array[start : start + size] for array in snapshots)) for start in starts)
+            pieces = (Trail._make(array[start : start + size] for array in snapshots) for start in starts)
             found = [recorder(piece, context) for piece in pieces]
             return {column: np.concatenate([part[column] for part in found]) for column in found[0]}
 
@@ -192,10 +193,10 @@ def reconstruction_error(snapshots: Trail, context: Context) -> Columns:
 @in_pieces(rows_scratch)
 def free_energy_gap(snapshots: Trail, context: Context) -> Columns:
     """Mean free energy of the validation rows minus that of the training rows, in nats."""
-    machine = wide(snapshots)
+    machine, parts = wide(snapshots), context.data.parts
     valid, train = (
         mean_over_rows(lambda x: free_energy(*machine, x).sum(axis=1), rows, context.unit)
-        for rows in (context.data.valid, context.data.train)
+        for rows in (parts["valid"], parts["train"])
     )
     return {"free_energy_gap": valid - train}
 
@@ -226,7 +227,7 @@ def _exact_gradients(snapshots: Trail, context: Context) -> tuple[ByParameter, B
     W, b, c = wide(snapshots)
     mu, lam = snapshots.mu.astype(np.float64), snapshots.lam.astype(np.float64)
     standard = standard_gradient(W, b, c, context.data.train, context.unit)
-    bare = ~(mu.any(axis=1) | lam.any(axis=1))[:, None]
+    bare = ~(mu.any(axis=1, keepdims=True) | lam.any(axis=1, keepdims=True))
     if bare.any():
         x_mean, h_mean = _data_means(W, c, context)
         mu, lam = np.where(bare, x_mean, mu), np.where(bare, h_mean, lam)
@@ -343,7 +344,7 @@ class Recording:
         start, stop = np.searchsorted(self.marks, (first, last))
         if stop - start > self.group:
             last, stop = int(self.marks[start + self.group]), start + self.group
-        return empty_trail(*self.shape, self.marks[start:stop]), last
+        return empty_trail(*self.shape, self.marks[start:stop].tolist()), last
 
     def keep(self, now: Progress, trail: Trail) -> None:
         """Add snapshots to the pending ones, and record whole groups."""

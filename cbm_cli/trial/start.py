@@ -1,9 +1,11 @@
 """Turn settings and data of a trial into the plan and the state that the kernels work on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.names import LETTERS, Scheme
@@ -15,7 +17,7 @@ from cbm_cli.machines import streams
 from cbm_cli.machines.files import ACTIVATIONS, Layered, kernel_arrays, sides_of
 
 _SOURCES = {"independent": codes.INDEPENDENT, "exact": codes.ALL_STATES}
-_INVERSES = {
+_INVERSES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "sigmoid": lambda mean: np.log(mean / (1 - mean)),
     "tanh": np.arctanh,
     "relu": lambda mean: mean,
@@ -102,15 +104,12 @@ def _offset_plan(settings: Settings, sizes: Sequence[int]) -> OffsetPlan:
     mu_mix, lam_mix = sides_of(mixes, mixes, kind)
     noisy = bool(mu_mix[3].any() or lam_mix[3].any())
     visible, means = sizes[0], settings.offset_means
-    smooth = [0, visible] if means.visible == "probabilities" else [visible, visible]
-    if means.hidden == "probabilities":
-        smooth[1] = mu_mix.shape[1]
-    if not mu_mix[1, slice(*smooth)].any():
-        smooth = [0, 0]
     drawn = means.hidden == "states"
-    return OffsetPlan(
-        mu_mix, lam_mix, *sides_of(factors, factors, kind), scheme.before, noisy, tuple(smooth), drawn
-    )
+    first, last = 0 if means.visible == "probabilities" else visible, visible
+    if means.hidden == "probabilities":
+        last = mu_mix.shape[1]
+    smooth = (first, last) if mu_mix[1, first:last].any() else (0, 0)
+    return OffsetPlan(mu_mix, lam_mix, *sides_of(factors, factors, kind), scheme.before, noisy, smooth, drawn)
 
 
 # The start
@@ -166,7 +165,7 @@ def state_of(machine: Layered, plan: Plan, seed: int) -> State:
         *(map(np.zeros_like, parameters) if plan.fast_rate > 0 else none),
         *(map(np.zeros_like, parameters) if plan.momentum > 0 else none),
     )
-    return State(*map(aligned, found), np.zeros(3, np.int64))
+    return State._make([*map(aligned, found), np.zeros(3, np.int64)])
 
 
 def machine_at(state: State, settings: Settings, sizes: Sequence[int]) -> Layered:
@@ -175,7 +174,7 @@ def machine_at(state: State, settings: Settings, sizes: Sequence[int]) -> Layere
     if model.kind != "auto-encoder":
         layout = Layout(tuple(sizes))
         biases, offsets = layout.layers(machine.b, machine.c), layout.layers(machine.mu, machine.lam)
-        return Layered(model.kind, *map(tuple, (layout.weights(machine.W), biases, offsets)))
+        return Layered(model.kind, tuple(layout.weights(machine.W)), tuple(biases), tuple(offsets))
     pairs = pairs_of(machine, sizes)
     return Layered(
         model.kind,
