@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from scipy.special import expit as sigmoid
 from scipy.special import logit, logsumexp, xlog1py, xlogy
 
-Array = NDArray[Any]  # of float64 where a test compares to rounding
+Array = NDArray[Any]  # of floats, in the precision of the arguments
 Number = float | Array  # a number, or one for every unit
 Theta = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,)
 Offsets = tuple[Array, Array]  # mu (N,), lam (M,)
@@ -101,9 +101,9 @@ def flip(theta: Theta, offsets: Offsets, f: Array, g: Array) -> tuple[Theta, Off
 class Ensemble(NamedTuple):
     """Rows that stand for the data or for the model: <f> is the sum of p f(x, h) over the rows."""
 
-    x: NDArray[np.float64]  # (R, N)
-    h: NDArray[np.float64]  # (R, M) states, or means given x (Rao-Blackwell)
-    p: NDArray[np.float64]  # (R,) adds up to one
+    x: Array  # (R, N)
+    h: Array  # (R, M) states, or means given x (Rao-Blackwell)
+    p: Array  # (R,) adds up to one
 
 
 Sampler = Callable[..., Ensemble]  # the model phase, from the data phase and a machine

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -64,7 +64,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except CbmError as error:
-            complaint = click.ClickException(harmless(str(error)))
+            complaint: Any = click.ClickException(harmless(str(error)))
             complaint.exit_code = error.exit_code
             raise complaint from None
         except MemoryError as error:
@@ -83,7 +83,7 @@ def _refuse_repeats(command: click.Command) -> None:
     """Let a command refuse an option that is given twice, of which Click would take the last one."""
     for one in command.commands.values() if isinstance(command, click.Group) else [command]:
         if not isinstance(one.parse_args, partial):
-            one.parse_args = partial(_parse_once, one, one.parse_args)
+            one.parse_args = partial(_parse_once, one, one.parse_args)  # type: ignore[method-assign]
 
 
 def _parse_once(

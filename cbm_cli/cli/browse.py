@@ -103,7 +103,7 @@ def show(words: tuple[str, ...], as_json: bool) -> None:
     from cbm_cli.results.inventory import describe_run, find_run
 
     results, name = _results_and(_without_path(words), "show [RESULTS] RUN")
-    held = find_run(results, name)
+    held = find_run(results, name or "")
     runs = [describe_run(store, run_id) for store, run_id in held]
     if as_json:
         click.echo(valid_json(runs[0] | {"experiments": [run["experiment"] for run in runs]}, indent=2))

@@ -67,12 +67,13 @@ def note(message: str) -> None:
 def spell_what_a_stream_lacks() -> None:
     """Let stdout and stderr replace characters that their encodings cannot represent."""
     register_error("spelled", _spelled)
-    for stream in (sys.stdout, sys.stderr):
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
+    for stream in streams:
         with suppress(AttributeError):  # there may be no stream, or one of another type
             stream.reconfigure(errors="spelled")
 
 
-def _spelled(error: UnicodeError) -> tuple[str, int]:
+def _spelled(error: Any) -> tuple[str, int]:
     text = error.object[error.start : error.end]
     return "".join(_SPELLINGS.get(letter, ascii(letter)[1:-1]) for letter in text), error.end
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import (
@@ -72,7 +73,8 @@ def completion(shell: str) -> None:
     """
     from cbm_cli.cli import main
 
-    click.echo(get_completion_class(shell)(main, {}, "cbm", VARIABLE).source())
+    complete: Any = get_completion_class(shell)
+    click.echo(complete(main, {}, "cbm", VARIABLE).source())
 
 
 def with_completions(command: click.Command) -> click.Command:
@@ -83,7 +85,7 @@ def with_completions(command: click.Command) -> click.Command:
         name = "sets" if parameter.name == "names" else parameter.name
         complete = _COMPLETIONS.get((command.name, name)) or _COMPLETIONS.get(("", name))
         if complete and "shell_complete" not in vars(parameter):  # Click may ask for a command twice
-            parameter.shell_complete = _completing(complete, parameter)
+            parameter.shell_complete = _completing(complete, parameter)  # type: ignore[method-assign]
     return command
 
 
@@ -107,7 +109,7 @@ def _of_grid(ctx: click.Context, begun: str) -> Iterable[str]:
     """Experiments and groups of the grid file."""
     from cbm_cli.grid.yaml_places import Problems, load
 
-    root = load(Path(ctx.params["grid"]), Problems())
+    root: Any = load(Path(ctx.params["grid"]), Problems())
     return [*root.get("experiments", {}), *root.get("groups", {})]
 
 
@@ -169,7 +171,7 @@ def _sets(ctx: click.Context, begun: str) -> list[str]:
     return [*SOURCES]
 
 
-_COMPLETIONS: dict[tuple[str, str], Complete] = {  # by command, empty for any, and parameter
+_COMPLETIONS: dict[tuple[str | None, str | None], Complete] = {  # by command, empty for any, and parameter
     ("run", "experiments"): _of_grid,
     ("", "experiments"): _of_results,
     ("plot", "words"): _plotted,

@@ -111,17 +111,21 @@ def features(
     machine = read_machine(model)
     data = load_source(source, machine.sizes[0], test) if source else None
     size, by_columns = _picture(shape, by_columns, machine, data)
-    known = {}
-    if classify or labels or test_labels:
+    known: dict[str, NDArray] = {}
+    if source and data and (classify or labels or test_labels):
         known = load_labels(
             source, {name: len(rows) for name, rows in data.parts.items()}, labels, test_labels
         )
     if classify:
         check_classifier(known)
     layers = [{"layer": layer, "units": n} for layer, n in enumerate(machine.sizes)]
-    answer = {"model": str(model), "kind": machine.kind, "layers": layers if classify else layers[1:]}
+    answer: dict[str, Any] = {
+        "model": str(model),
+        "kind": machine.kind,
+        "layers": layers if classify else layers[1:],
+    }
     found = features_of(machine, data) if data else None
-    if classify:
+    if classify and data and found:
         answer["tested_on"] = _classify(layers, data, found, known, seed)
     files = _write_filters(folder, machine, count, seed, size, by_columns)
     if found:
@@ -191,7 +195,7 @@ def _write_filters(
     from cbm_cli.report.pictures import MOST, write_filter_tile
 
     rows = filters(machine)
-    drawn = chosen(machine.sizes[1:], MOST if count == "all" else min(count, MOST), seed)
+    drawn = chosen(machine.sizes[1:], MOST if isinstance(count, str) else min(count, MOST), seed)
     files = [folder / "filters.npz"]
     write_filters(files[0], rows, drawn)
     for layer, (its, units) in enumerate(zip(rows, drawn, strict=True), 1):

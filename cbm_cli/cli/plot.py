@@ -50,7 +50,7 @@ def _size(_: click.Context, __: _Value, text: str | None) -> str | tuple[float, 
     if text in (None, "column", "page"):
         return text
     match = re.fullmatch(r"(\d+\.?\d*)x(\d+\.?\d*)", text)
-    size = tuple(map(float, match.groups())) if match else (0.0, 0.0)
+    size = (float(match[1]), float(match[2])) if match else (0.0, 0.0)
     if not all(1 <= side <= 50 for side in size):
         raise CbmError(f"--size {text}: write column, page, or WxH in inches from 1 to 50, such as 6.5x4")
     return size

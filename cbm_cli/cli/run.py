@@ -104,7 +104,8 @@ def run(
     read = read_grid(grid, fields, trials, experiments)
     if list_:
         return _list(read)
-    selected, missing = read.select(experiments), {}
+    selected = read.select(experiments)
+    missing: dict[str, list[str]] = {}
     if no_code:
         from cbm_cli.trial.own_recorders import refuse_code
 
@@ -210,11 +211,11 @@ def _say_what_is_read(agenda: Agenda) -> None:
         note(problem)
     cells = (cell for experiment in agenda.experiments for cell in experiment.cells)
     halves = {cell.data: cell.model for cell in cells if cell.model.hidden == "half"}
-    for data, model in halves.items():
-        width = agenda.datasets[data].width
+    for spec, model in halves.items():
+        width = agenda.datasets[spec].width
         if width % 2:
             (hidden,) = model.hidden_layers(width)
-            note(f"{data.title}: half of {width} visible units rounds down to {hidden} hidden ones")
+            note(f"{spec.title}: half of {width} visible units rounds down to {hidden} hidden ones")
     shared = agenda.asked - agenda.total
     if shared:
         which = count(len(agenda.experiments), "experiment")

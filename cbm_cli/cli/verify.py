@@ -51,7 +51,8 @@ def verify(
 
     if sum((sample is not None, share is not None, all_)) > 1:
         raise CbmError("--sample, --share and --all: give only one of them")
-    found, folder = Counter(), Results(results)
+    folder = Results(results)
+    found: Counter[str] = Counter()
 
     def choose(trials: int) -> int:
         return trials if all_ else math.ceil(share * trials) if share else min(sample or 10, trials)

@@ -52,7 +52,8 @@ def watch(results: Path, experiments: tuple[str, ...], every: float, once: bool)
 
     def look(height: int, width: int) -> tuple[list[str], bool]:
         writer = writer_of(results)
-        found = [one.look(time.time_ns() if _has_ended(writer) else writer.began) for one in watched]
+        began = time.time_ns() if writer is None or _has_ended(writer) else writer.began
+        found = [one.look(began) for one in watched]
         return [*_frame(found, writer, height, width)], all(one.finished >= one.trials for one in found)
 
     if once or not console.is_terminal:

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
+from typing import Any
 
 from distributed import Client, Future
 from distributed.scheduler import KilledWorker
@@ -126,15 +127,13 @@ class _Errand:
 
     hand: _Hand
     packet: Packet | None  # None once it is answered or given up
-    future: Future | None = None
+    future: Any = None  # a Future as soon as it is sent
 
 
 class _Session:
     """One connection to a scheduler: which workers there are, and what each of them runs."""
 
-    def __init__(
-        self, client: Client, cluster: Cluster, backlog: Backlog, listen: Listener, say: Say
-    ) -> None:
+    def __init__(self, client: Any, cluster: Cluster, backlog: Backlog, listen: Listener, say: Say) -> None:
         self.client, self.cluster, self.backlog, self.listen, self.say = client, cluster, backlog, listen, say
         self.token = f"cbm-{uuid.uuid4().hex[:12]}"
         self.hands: dict[str, _Hand] = {}  # by address
@@ -303,7 +302,7 @@ class _Session:
             answer = error
         self.inbox.put((*then, answer))
 
-    def _hear(self, number: int, *news: object) -> Iterator[tuple[Job, Result]]:
+    def _hear(self, number: int, *news: Any) -> Iterator[tuple[Job, Result]]:
         """Take a report of a packet, a sign of life, or the answer of a worker that ends."""
         errand = self.errands.get(number)
         if not (errand and errand.packet):
@@ -311,7 +310,7 @@ class _Session:
         errand.packet.heard = time.monotonic()
         if len(news) == 1:
             errand.hand.usable, errand.hand.ends = False, True
-            yield from self._answered(errand, news[0])
+            yield from self._answered(errand, errand.packet, news[0])
         elif news:
             self.listen(*news)
 
@@ -331,10 +330,10 @@ class _Session:
             for job in errand.packet.open.values():
                 yield job, failure_of(answer)
         else:
-            yield from self._answered(errand, answer)
+            yield from self._answered(errand, errand.packet, answer)
 
-    def _answered(self, errand: _Errand, answer: bytes) -> Iterator[tuple[Job, Result]]:
-        packet, errand.packet = errand.packet, None
+    def _answered(self, errand: _Errand, packet: Packet, answer: bytes) -> Iterator[tuple[Job, Result]]:
+        errand.packet = None
         if not answer:  # the worker has forgotten the data, as after a restart
             errand.hand.known.clear()
         for key, result in pickle.loads(answer) if answer else ():

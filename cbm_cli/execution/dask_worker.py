@@ -58,7 +58,7 @@ def _prepare(own: Worker) -> None:
     # For good: of several trials in this process the first to end would give the others more threads.
     one_thread().__enter__()
     added = own.plugin_add(_Farewell(), name="cbm")
-    asyncio.run_coroutine_threadsafe(added, own.loop.asyncio_loop).result(10)
+    asyncio.run_coroutine_threadsafe(added, own.loop.asyncio_loop).result(10)  # type: ignore[attr-defined]
 
 
 class _Farewell(WorkerPlugin):

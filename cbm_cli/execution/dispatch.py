@@ -65,7 +65,7 @@ def run_agenda(
         return len(agenda.jobs) - ending.finished - len(ending.failed)
 
     def engine(jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
-        if cluster:
+        if reached:
             from cbm_cli.execution.cluster import on_cluster
 
             return on_cluster(jobs, listen, stopping, reached, say)

@@ -51,13 +51,14 @@ def in_process(
 ) -> Iterator[tuple[Job, Result]]:
     """Run the trials one after the other in this process: for debugging, and on computers with one core."""
     for job in jobs:
-        result: Result | None = job.since()
+        since = job.since()
         while not stopping.is_set():
             report = lambda *news, job=job: listen(*job.key, *news)  # noqa: E731
-            result = stretch(job.trial, job.data, result, job.sources, report, stopping.is_set)
+            result = stretch(job.trial, job.data, since, job.sources, report, stopping.is_set)
             yield job, result
             if not isinstance(result, Progress):
                 break
+            since = result
 
 
 class Packet:
@@ -176,7 +177,7 @@ def on_local_workers(
             if not crew.busy:
                 return
             for connection in wait([*crew.busy], timeout=0.1):
-                yield from crew.hear(connection)
+                yield from crew.hear(connection)  # type: ignore[arg-type]  # one of those given
                 deadline = max(deadline, time.monotonic() + PATIENCE) if deadline < math.inf else deadline
             yield from crew.give_up(stall, say)
     finally:
@@ -193,9 +194,9 @@ class _Crew:
 
     def assign(self) -> None:
         """Give every worker without trials some."""
-        while len(self.busy) < self.size and self.backlog:
+        while len(self.busy) < self.size and (packet := self.backlog.take(True, self.size)):
             worker = self.idle.pop() if self.idle else _Worker()
-            worker.start(self.backlog.take(True, self.size))
+            worker.start(packet)
             self.busy[worker.connection] = worker
 
     def hear(self, connection: Connection) -> Iterator[tuple[Job, Result]]:
@@ -275,7 +276,7 @@ class _Worker:
                 os.kill(self.process.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
-def _context() -> multiprocessing.context.BaseContext:
+def _context() -> Any:
     """Fork processes from a server that has imported the package already, where the system can."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")

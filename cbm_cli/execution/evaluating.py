@@ -1,6 +1,6 @@
 """Evaluating machines that are already trained; columns are added to their results."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ class Evaluated(NamedTuple):
     problem: str = ""  # why it could not be evaluated
 
 
-def evaluate_trials(store: Store, method: Method) -> Iterator[Evaluated]:
+def evaluate_trials(store: Store, method: Method) -> Generator[Evaluated, None, None]:
     """Evaluate every finished trial on all parts of its data, and add columns to its results.
 
     Columns are named ``<part>_log_likelihood_<method>``, ``<part>_lower_bound_<method>``, ``<method>_log_z``
@@ -55,7 +55,7 @@ def evaluate_trials(store: Store, method: Method) -> Iterator[Evaluated]:
 
 def _evaluated(store: Store, cell: dict[str, Any], number: int, data: Dataset, method: Method) -> Evaluated:
     run_id = cell["run_id"]
-    if store.row(run_id, number)["diverged"] is not None:
+    if (store.row(run_id, number) or {})["diverged"] is not None:
         return Evaluated(cell, number, {}, diverged=True)
     path = store.path(run_id, number, ".npz")
     try:

@@ -83,7 +83,7 @@ def _touch(kinds: dict[str, Job]) -> None:
 
 def _mark(kind: str) -> Path:
     """A file beside the machine code of this installation, which says that a kind is compiled."""
-    return Path(make_updates.stats.cache_path) / f"compiled-{kind}"
+    return Path(make_updates.stats.cache_path) / f"compiled-{kind}"  # type: ignore[attr-defined]  # Numba's
 
 
 def _is_compiled(kind: str) -> bool:

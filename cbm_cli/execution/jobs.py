@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from cbm_cli.datasets.catalogue import load
@@ -101,7 +102,7 @@ class Agenda:
     experiments: list[Experiment]
     stores: dict[str, Store]  # by experiment
     run_ids: dict[str, list[str]]  # of the cells, by experiment
-    datasets: dict[Data, Dataset]
+    datasets: Mapping[Data, Dataset]
     jobs: list[Job] = field(default_factory=list)  # each different trial once, trial 0 of every cell first
     done: int = 0  # different trials that are finished already, here or in another experiment
     resumed: int = 0  # jobs that resume an interrupted trial
@@ -125,7 +126,7 @@ class Agenda:
         keys = {job.key: job for job in self.jobs}
 
         def depth(job: Job) -> int:
-            source = keys.get(job.start.needs) if job.start else None
+            source = keys.get(job.start.needs) if job.start and job.start.needs else None
             return 0 if source is None else 1 + depth(source)
 
         waves: dict[int, list[Job]] = {}
@@ -225,7 +226,7 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
         problems.append(f"{some}; add --available to run these without the others")
     if problems:
         raise CbmError("\n".join(problems))
-    return datasets
+    return {data: found for data, found in datasets.items() if found is not None}
 
 
 def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
@@ -249,7 +250,7 @@ def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
                 if store not in known.stores:
                     wanted[job.key] = replace(known, stores=(*known.stores, store))
                 if isinstance(start, TrialStarts):
-                    sources.setdefault(job.start.needs, (experiment, start))
+                    sources.setdefault((start.run_id, job.trial.number), (experiment, start))
             elif adopt:
                 store.adopt(other, *job.key)
     _refuse_unfinished({key: one for key, one in sources.items() if key not in wanted}, finished)
@@ -263,23 +264,24 @@ def _jobs_of(
     """Yield the trials of an experiment, and where the trials of their cell start."""
     cells = []
     for cell in experiment.cells:
-        what = {
-            "stores": (store,),
-            "run_id": names.run_id(experiment, cell),
-            "data": names.datasets[cell.data],
-            "pretraining": names.pretraining(experiment, cell),
-            "sources": names.own_recorders(cell),
-            "course": names.course(experiment, cell),
-        }
-        cells.append((what, names.start(experiment, cell)))
+        make = partial(
+            Job,
+            stores=(store,),
+            run_id=names.run_id(experiment, cell),
+            data=names.datasets[cell.data],
+            pretraining=names.pretraining(experiment, cell),
+            sources=names.own_recorders(cell),
+            course=names.course(experiment, cell),
+        )
+        cells.append((make, names.start(experiment, cell)))
     for index, trial in enumerate(experiment):
-        what, start = cells[index % len(cells)]
-        yield Job(trial=trial, start=start and start.of(trial.number), **what), start
+        make, start = cells[index % len(cells)]
+        yield make(trial=trial, start=start.of(trial.number) if start else None), start
 
 
 def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], finished: "_Finished") -> None:
     """Raise CbmError for trials that others start from, unless they are finished."""
-    problems = {}  # the first unfinished trial of each pair of experiments
+    problems: dict[tuple[str, str], str] = {}  # the first unfinished trial of each pair of experiments
     for (run_id, number), (user, start) in sorted(sources.items(), key=lambda one: one[0][1]):
         if number not in finished.numbers(start.store, run_id):
             problem = user.located(start.cell, CbmError(start.unfinished(number)))
@@ -326,7 +328,7 @@ class _Finished:
         names = {path.name for path in root.iterdir() if path.is_dir()} if root.exists() else set()
         self.stores = {name: Store(root / name) for name in sorted(names)} | agenda.stores
         self.damaged = agenda.damaged
-        self._numbers: dict[tuple[str, str], set[int]] = {}
+        self._numbers: dict[tuple[str, str], frozenset[int]] = {}
         self._problems: dict[tuple[str, str], dict[int, str]] = {}
         self._ends: dict[str, dict[int, Path]] = {}
 
@@ -353,7 +355,7 @@ class _Finished:
                 return other
         return None
 
-    def numbers(self, store: Store, run_id: str) -> set[int]:
+    def numbers(self, store: Store, run_id: str) -> frozenset[int]:
         """Numbers of the finished trials of a run."""
         key = (store.experiment, run_id)
         if key not in self._numbers:
@@ -365,7 +367,7 @@ class _Finished:
         if key not in self._problems:
             self._problems[key] = store.damaged(job.run_id)
         problem = self._problems[key].get(job.trial.number)
-        if problem is None and job.digest and store.started_from(*job.key) != job.digest:
+        if problem is None and job.start and job.digest and store.started_from(*job.key) != job.digest:
             curve = store.path(*job.key, ".csv")
             return f"{curve}: started from another machine than {job.start.file} holds now"
         return problem
@@ -373,7 +375,8 @@ class _Finished:
 
 def folders_of(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> dict[str, set[str]]:
     """Return the names of all folders that experiments write trials into; arguments as for `make_agenda`."""
-    names, found = make_names(experiments, root, folder), {}
+    names = make_names(experiments, root, folder)
+    found: dict[str, set[str]] = {}
     for experiment in experiments:
         own = found.setdefault(experiment.name, set())
         for cell in experiment.cells:

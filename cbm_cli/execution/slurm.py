@@ -185,8 +185,7 @@ def _check_sbatch(script: str) -> None:
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            late = isinstance(error, subprocess.TimeoutExpired)
-            reason = f"no answer in {duration(_PATIENCE)}" if late else error.strerror
+            reason = error.strerror if isinstance(error, OSError) else f"no answer in {duration(_PATIENCE)}"
             raise CbmError(f"--cluster: sbatch: {reason}; check with sinfo that SLURM works") from None
     if answer.returncode:
         said = (answer.stderr.strip().splitlines() or ["without a reason"])[-1]

@@ -60,14 +60,14 @@ def _machine(file: Path, digest: str) -> Layered:
 class FileStarts:
     """The machine files of a cell, relative to the grid's folder."""
 
-    def __init__(self, cell: Settings, folder: Path) -> None:
-        self.cell, self.folder = cell, folder
-        self.shared = "{" not in cell.start_from.path  # one file for all trials
+    def __init__(self, cell: Settings, path: str, folder: Path) -> None:
+        self.cell, self.path, self.folder = cell, path, folder
+        self.shared = "{" not in path  # one file for all trials
         self._starts: dict[Path, Start] = {}
 
     def of(self, number: int) -> Start:
         """Return the start of a trial; CbmError if its file cannot be read."""
-        file = self.folder / self.cell.start_from.file_of(number)
+        file = self.folder / self.path.format(trial=number)
         if file not in self._starts:
             self._starts[file] = self._read(file, number)
         return self._starts[file]
@@ -155,7 +155,7 @@ class Names:
 
     def _start(self, experiment: Experiment, cell: Settings) -> FileStarts | TrialStarts | None:
         if cell.start_from.path:
-            return FileStarts(cell, self.folder)
+            return FileStarts(cell, cell.start_from.path, self.folder)
         if cell.start_from.experiment:
             source, its_cell = source_cell(experiment, cell)
             return TrialStarts(cell, source, its_cell, self.run_id(source, its_cell), self.root)
@@ -177,7 +177,7 @@ class Names:
     def pretraining(self, experiment: Experiment, cell: Settings) -> str | None:
         """Return the name of the folder of a cell's pre-trained layers, if it has any."""
         facts = pretraining_facts(cell)
-        return facts and pretraining_id(facts, experiment.seed, self.datasets[cell.data].digest)
+        return pretraining_id(facts, experiment.seed, self.datasets[cell.data].digest) if facts else None
 
     def _named(self, experiment: Experiment, cell: Settings, settings: Settings) -> str:
         start, facts = self.start(experiment, cell), self.own_recorders(cell)

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,13 +106,13 @@ def _jobs(
     rebuilt: dict[str, _Rebuilt] = {}
     jobs: dict[Key, Job] = {}
     keepers: dict[Key, list[Store]] = {}
-    for name, *key in chosen:
+    for name, run_id, number in chosen:
         try:
             if name not in rebuilt:
                 rebuilt[name] = _Rebuilt(results, name, code)
-            job = rebuilt[name].job(*key, into)
+            job = rebuilt[name].job(run_id, number, into)
         except CbmError as error:
-            tell(Verdict(name, *key, NOT_RERUN, str(error)))
+            tell(Verdict(name, run_id, number, NOT_RERUN, str(error)))
             continue
         jobs[job.key] = job
         keepers.setdefault(job.key, []).append(results.store(name))
@@ -187,9 +188,9 @@ class _Rebuilt:
             (into,),
             names.pretraining(experiment, cell),
             names.own_recorders(cell),
-            start=start and start.of(number),
+            start=start.of(number) if start else None,
         )
-        if job.digest and job.digest != self.store.started_from(run_id, number):
+        if job.start and job.digest and job.digest != self.store.started_from(run_id, number):
             raise CbmError(f"{job.start.file}: is another machine than the one it started from")
         return job
 
@@ -270,7 +271,10 @@ def _judged(job: Job, store: Store, values: Values, tell: Tell) -> _Doubt | None
 
 def _settled(doubts: list[_Doubt], move: float, into: Store, tell: Tell, workers: int) -> list[_Doubt]:
     """Run doubtful trials from moved weights; return those that rounding still does not explain."""
-    jobs = {one.job.key: replace(one.job, stores=(into,), start=_Moved(one.job, move)) for one in doubts}
+    jobs: dict[Key, Job] = {}
+    for one in doubts:
+        moved = _Moved(one.job, move)
+        jobs[one.job.key] = replace(one.job, stores=(into,), start=moved)  # type: ignore[arg-type]
 
     def compare(job: Job, outcome: object) -> None:
         for doubt in doubts:
@@ -298,8 +302,10 @@ class _Moved:
 
     def progress(self, trial: Trial, data: Dataset) -> Progress:
         """Return the trial before its first update."""
-        since = self.job.start and self.job.start.progress(trial, data)
-        now = run_trial(trial, data, since, should_pause=lambda: True, recorders=compiled(self.job.sources))
+        since = self.job.start.progress(trial, data) if self.job.start else None
+        now: Any = run_trial(
+            trial, data, since, should_pause=lambda: True, recorders=compiled(self.job.sources)
+        )
         W = now.state.W
         W *= 1 + self.move * np.random.default_rng(trial.seed).uniform(-1, 1, W.shape).astype(W.dtype)
         return now
@@ -316,7 +322,7 @@ def _differences(store: Store, job: Job) -> str:
 
 
 def _versions(store: Store, key: Key) -> dict[str, str]:
-    row = store.row(*key)
+    row = store.row(*key) or {}
     return {name: row[f"{name}_version"] for name in ("numpy", "numba")}
 
 

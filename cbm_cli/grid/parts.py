@@ -367,10 +367,6 @@ class StartFrom(Frozen):
             raise Misfit("path", "trials start from files or from an experiment; give path or experiment")
         return self
 
-    def file_of(self, number: int) -> str:
-        """Return the path of a trial's machine file."""
-        return self.path.format(trial=number)
-
 
 # Measuring
 

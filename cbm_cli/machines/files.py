@@ -102,8 +102,7 @@ def flatten(machine: Layered, dtype: type = np.float32, place: str = "machine") 
     even, odd = (layout.side(machine.biases, odd=odd) for odd in (False, True))
     arrays = layout.flat_weights(machine.weights), even, odd, np.concatenate([[], *machine.offsets[2::2]])
     check_size(arrays[:3], dtype, place)
-    W, b, c, start = (np.ascontiguousarray(array, dtype=dtype) for array in arrays)
-    return Flat(W, b, c, start, machine.sizes)
+    return Flat._make([*(np.ascontiguousarray(array, dtype=dtype) for array in arrays), machine.sizes])
 
 
 def fits(parameters: Iterable[NDArray], dtype: type) -> bool:

@@ -75,11 +75,11 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
     """
     stores = {name: results.reader(name) for name in experiments}
     manifests = {name: store.manifest() for name, store in stores.items()}
-    cells = [
+    every = [
         {**cell, "experiment": name} for name, manifest in manifests.items() for cell in manifest["cells"]
     ]
     table = manifests[experiments[0]]["table"]
-    cells = select(cells, options.select)
+    cells = select(every, options.select)
     lines, panels = _axes(cells, table, options)
     number = len({key_of(cell, panels) for cell in cells})
     if number > MOST_PANELS:
@@ -87,7 +87,8 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
             f"{number} panels are too many to read (at most {MOST_PANELS}); "
             f"select values of {', '.join(panels)}, as in --select {panels[0]}={text_of(cells[0][panels[0]])}"
         )
-    rows, summaries = {}, {name: store.summary() for name, store in stores.items()}
+    rows: dict[tuple[str, str], pd.DataFrame] = {}
+    summaries = {name: store.summary() for name, store in stores.items()}
     for name, summary in summaries.items():
         if options.trial is not None and not summary.empty:
             summary = summary[summary["trial"] == options.trial]
@@ -142,7 +143,8 @@ def _nothing(
             else f"what is selected has the number {options.trial}"
         )
         return f"{names}: no finished trial of {what}; run more with `cbm run`"
-    states = [store.unfinished(run) for store in stores.values() for run in sorted(store.runs())]
+    own = [store for store in stores.values() if isinstance(store, Store)]
+    states = [store.unfinished(run) for store in own for run in sorted(store.runs())]
     interrupted, failed = (sum(map(len, those)) for those in zip(*states, strict=True)) if states else (0, 0)
     parts = [f"{count(interrupted, 'trial')} unfinished, running or interrupted"] * bool(interrupted)
     parts += [f"{failed} failed"] * bool(failed)
@@ -152,8 +154,8 @@ def _nothing(
 
 def _warn_of_versions(rows: pd.DataFrame) -> None:
     """Warn of trials that different versions have computed."""
-    for column in _VERSIONS:
-        versions = rows[column].dropna().value_counts() if column in rows else ()
+    for column in filter(rows.__contains__, _VERSIONS):
+        versions = rows[column].dropna().value_counts()
         if len(versions) > 1:
             shown = ", ".join(f"{version} ({count(n, 'trial')})" for version, n in sorted(versions.items()))
             warnings.warn(f"results of different {column.replace('_', ' ')}s: {shown}", stacklevel=2)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from cbm_cli.text import count
 __all__ = ["COLOURS", "curves_drawing", "curves_figure", "plot_curves"]
 MARKS = 6  # markers of a line
 _SEEN = 0.01  # share of the evaluations: learning that takes more of them is not cut
-_BANDS = {
+_BANDS: dict[str | None, str] = {
     "quartiles": "; band: quartiles over trials",
     "std": "; band: standard deviation over trials",
     "sem": "; band: standard error of the mean",
@@ -31,7 +31,7 @@ _BANDS = {
 }
 
 
-def plot_curves(results: Results, experiment: str, path: Path, **options: object) -> None:
+def plot_curves(results: Results, experiment: str, path: Path, **options: Any) -> None:
     """Draw learning curves and write them to a PNG, PDF or SVG file; ``options`` are those of `Options`.
 
     Raises the errors of `choose` and `read_curves`, and CbmError for an unknown suffix.
@@ -39,7 +39,7 @@ def plot_curves(results: Results, experiment: str, path: Path, **options: object
     write_figure(curves_figure(results, experiment, **options), path)
 
 
-def curves_figure(results: Results, experiment: str, **options: object) -> Figure:
+def curves_figure(results: Results, experiment: str, **options: Any) -> Figure:
     """Return the figure that `plot_curves` writes."""
     return compose(curves_drawing(results, [experiment], Options(**options)), Page())
 
@@ -59,7 +59,8 @@ def curves_drawing(
     chosen = choose(results, experiments, options)
     drawn = read_curves(chosen, options, preset)
     band = band_of(options, [curve.metric for curve in drawn.curves])
-    options = replace(options, band=band, x=x_of(options, chosen.cells))
+    x = x_of(options, chosen.cells)
+    options = replace(options, band=band, x=x)
     groups: dict[Key, list[Curve]] = {}
     for curve in drawn.curves:
         groups.setdefault(_group(drawn, curve), []).append(curve)
@@ -76,7 +77,7 @@ def curves_drawing(
                 partial(_draw, curves, looks, its, options),
                 key,
                 title,
-                options.x.replace("-", " "),
+                x.replace("-", " "),
                 measure_of(drawn, [curve.metric for curve in curves]),
                 its[:2],
             )
@@ -137,7 +138,7 @@ def y_ends(curves: Sequence[Curve], options: Options) -> Ends:
     ends = Ends(low - margin, high + margin, cut, bounded, bound)
     asked = options.ylim or (None, None)
     if asked != (None, None):
-        low, high = (end if end is not None else ends[i] for i, end in enumerate(asked))
+        low, high = ends.low if asked[0] is None else asked[0], ends.high if asked[1] is None else asked[1]
         ends = Ends(low, high, "", bound is not None and low <= bound <= high, bound)
     return ends
 
@@ -185,7 +186,7 @@ def _draw(
         edge, size = ("white", 7) if look["markerfacecolor"] == look["color"] else (look["color"], 5)
         mark = look | {"linestyle": "", "markeredgecolor": edge, "markersize": size}
         axes.plot(line.iloc[marks], **mark, markeredgewidth=1.0, zorder=3)
-    if ends.bounded:
+    if ends.bounded and ends.bound is not None:
         axes.axhline(ends.bound, **BOUND)
     axes.set_ylim(ends.low, ends.high)
     if options.xlog:

@@ -19,10 +19,10 @@ from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Chosen, Options
 from cbm_cli.report.curves import Ends, measure_of, places_of_marks, y_ends
 from cbm_cli.report.finals import CellValues
-from cbm_cli.report.learned import data_of, shape_of
+from cbm_cli.report.learned import data_if_here, shape_of
 from cbm_cli.report.pictures import normalised, tile
 from cbm_cli.report.series import Curve, band_of, read_curves, x_of
-from cbm_cli.report.style import Look, looks_of
+from cbm_cli.report.style import METADATA, Look, looks_of
 from cbm_cli.statistics.layout import CellSettings, in_words, key_of, spelled
 from cbm_cli.text import text_of
 
@@ -132,7 +132,7 @@ def _marker(name: str) -> str:
         return f"m{-half} 0a{half} {half} 0 1 0 {_MARK} 0a{half} {half} 0 1 0 {-_MARK} 0z"
     style = MarkerStyle(name)
     (corners,) = style.get_path().transformed(style.get_transform()).to_polygons()
-    points = np.rint(corners * (_MARK, -_MARK)).astype(int)
+    points = np.rint(np.asarray(corners) * (_MARK, -_MARK)).astype(int)
     return "m{} {}l".format(*points[0]) + " ".join(f"{x} {y}" for x, y in np.diff(points[:-1], axis=0)) + "z"
 
 
@@ -193,11 +193,11 @@ def machines(chosen: Chosen, values: Sequence[CellValues], better: int) -> list[
             weights = read_npz(chosen.store(cell).path(cell["run_id"], trial, ".npz"))["weights_0"]
         except (CbmError, KeyError):
             continue
-        image = shape_of(Options(), data_of(chosen, cell), len(weights))
+        image = shape_of(Options(), data_if_here(chosen, cell), len(weights))
         rows = normalised(weights.T[:_UNITS])
         filters = tile(np.array([row.reshape(image[:2], order=image.order) for row in rows]))
         stream = io.BytesIO()
-        imsave(stream, filters, format="png", cmap="gray", vmin=0, vmax=1, metadata={"Software": None})
+        imsave(stream, filters, format="png", cmap="gray", vmin=0, vmax=1, metadata=METADATA[".png"])
         found.append(
             {
                 "name": f"{words(cell, ['data', *chosen.lines, *chosen.panels])}, trial {trial}",

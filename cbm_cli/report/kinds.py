@@ -42,10 +42,10 @@ def draw(results: Results | None, part: Part) -> Drawing:
     module, function = _KINDS[part.kind]
     make = getattr(import_module(f"cbm_cli.report.{module}"), function)
     check_formula("--title", part.options.title)
-    if part.kind == "data":
+    if results is None or part.kind == "data":
         return make(part.names, part.options)
     preset = {"preset": part.kind} if part.kind in PRESETS else {}
-    experiments = [results.only(name, kept=True) for name in part.names or [None]]
+    experiments = [results.only(name, kept=True) for name in part.names or (None,)]
     return make(results, experiments, part.options, **preset)
 
 

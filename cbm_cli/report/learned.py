@@ -5,6 +5,7 @@ This is the one module of the room that reads machines and data sets, since they
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
 
 import numpy as np
@@ -80,7 +81,7 @@ def activity_drawing(results: Results, experiments: Sequence[str], options: Opti
     chosen = choose(results, experiments, options)
     lines: dict[tuple[str, ...], list] = {}
     for cell in chosen.cells:
-        machine, data = _machine(chosen, cell), data_of(chosen, cell, needed=True)
+        machine, data = _machine(chosen, cell), data_of(chosen, cell)
         found, _ = representations.represent(machine, data.train, 1 / data.levels)
         balanced = representations.BALANCED if representations.has_probabilities(machine) else None
         for layer, values in enumerate(representations.mean_activity(found), 1):
@@ -138,7 +139,7 @@ def _tiles(
     """Draw rows of one machine of each cell as small pictures, one panel per cell."""
     columns, panels = [*chosen.panels, *chosen.lines], []
     for cell in chosen.cells:
-        machine, data = _machine(chosen, cell), data_of(chosen, cell)
+        machine, data = _machine(chosen, cell), data_if_here(chosen, cell)
         shape = shape_of(options, data, machine.sizes[0])
         key = key_of(cell, columns)
         title = (options.title,) if options.title else tuple(map(named, columns, key))
@@ -187,14 +188,16 @@ def _machine(chosen: Chosen, cell: CellSettings) -> Layered:
     return read_machine(chosen.store(cell).path(cell["run_id"], _trial(chosen, cell), ".npz"))
 
 
-def data_of(chosen: Chosen, cell: CellSettings, needed: bool = False) -> Dataset | None:
-    """Return the data set of a cell; without its files None, or DataError if it is needed."""
-    try:
-        return _load(spec_of(cell), folder=chosen.store(cell).manifest().get("grid_folder", ""))
-    except DataError:
-        if needed:
-            raise
-        return None
+def data_of(chosen: Chosen, cell: CellSettings) -> Dataset:
+    """Return the data set of a cell; DataError without its files."""
+    return _load(spec_of(cell), folder=chosen.store(cell).manifest().get("grid_folder", ""))
+
+
+def data_if_here(chosen: Chosen, cell: CellSettings) -> Dataset | None:
+    """Return the data set of a cell, or None without its files."""
+    with suppress(DataError):
+        return data_of(chosen, cell)
+    return None
 
 
 def _which(chosen: Chosen) -> str:

@@ -133,7 +133,8 @@ def _section(results: Results, store: Store, summary: pd.DataFrame, points: int)
     cells, runs = _cells(manifest), list_runs(store)
     texts = {column: list(dict.fromkeys(text_of(cell.get(column)) for cell in cells)) for column in cells[0]}
     varied = {c: its for c, its in texts.items() if len(its) > 1 and c != "run_id"}
-    gaps, table, shown = [], None, {"pictures": [], "machines": []}
+    table, shown = None, dict[str, list](pictures=[], machines=[])
+    gaps: list[str] = []
     if not summary.empty:
         try:
             table = build_table(summary, manifest)

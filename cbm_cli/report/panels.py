@@ -58,7 +58,8 @@ def joined(drawings: Sequence[Drawing]) -> Drawing:
     """
     if len(drawings) == 1:
         return drawings[0]
-    panels, letters = [], []
+    panels: list[Panel] = []
+    letters = []
     looks = {name: look for drawing in drawings for name, look in drawing.looks.items()}
     clear = len({str(look) for look in looks.values()}) == len(looks)
     clear &= all(looks[name] == look for drawing in drawings for name, look in drawing.looks.items())
@@ -88,7 +89,7 @@ def compose(drawing: Drawing, page: Page) -> Figure:
         across = _across([panel.key for panel in panels], page.size)
         down = -(-len(panels) // across)
         fixed = page.size if isinstance(page.size, tuple) else None
-        width = fixed[0] if fixed else WIDTHS.get(page.size) or max(0.8 + 2.9 * across, 5.0)
+        width = fixed[0] if fixed else WIDTHS.get(str(page.size)) or max(0.8 + 2.9 * across, 5.0)
         handles = _handles(drawing.looks)
         beside = handles if page.legend == "right" else []
         legend = _legend(handles if page.legend == "below" else [], drawing.notes, width, points)
@@ -101,7 +102,7 @@ def compose(drawing: Drawing, page: Page) -> Figure:
         height = fixed[1] if fixed else 0.9 + texts * points / 10 + rows * down
         figure = Figure(figsize=(width, height), layout="constrained")
         same = len({panel.ends for panel in panels}) == 1 and panels[0].ends is not None
-        grid = figure.subplots(down, across, squeeze=False, sharey=same).ravel()
+        grid: Any = figure.subplots(down, across, squeeze=False, sharey=same).ravel()
         for axes, panel in zip(grid, panels, strict=False):
             panel.draw(axes)
             if panel.looks and page.legend != "none":
@@ -148,7 +149,7 @@ def _fit(text: Text, room: float, upright: bool = False) -> bool:
     if words.count("\n") == 0:
         text.set_text(textwrap.fill(words, max(int(len(words) * room / length()), 8), break_long_words=False))
     if length() > room:
-        text.set_fontsize(text.get_fontsize() * room / length())
+        text.set_fontsize(float(text.get_fontsize()) * room / length())
     return True
 
 

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import image
@@ -48,7 +49,7 @@ def write_tile(path: Path, rows: NDArray, shape: tuple[int, int], by_columns: bo
     picture = tile(pictures.reshape(-1, height, width))
     enlarged = np.kron(picture, np.ones((max(1, -(-SIDE // max(picture.shape))),) * 2))
     stream = io.BytesIO()
-    image.imsave(stream, enlarged, format="png", cmap="gray", vmin=0, vmax=1, metadata={"Software": None})
+    image.imsave(stream, enlarged, format="png", cmap="gray", vmin=0, vmax=1, metadata=METADATA[".png"])
     write_atomically(path, stream.getvalue())
 
 
@@ -90,7 +91,11 @@ def write_activity_curves(path: Path, means: Sequence[NDArray], balanced: tuple[
     figure = Figure(figsize=(5.4, 3.4), layout="constrained")
     axes = figure.subplots()
     for i, values in enumerate(means):
-        look = {"color": OTHER_COLOURS[i % len(OTHER_COLOURS)], "linewidth": 1.8, "label": f"layer {i + 1}"}
+        look: dict[str, Any] = {
+            "color": OTHER_COLOURS[i % len(OTHER_COLOURS)],
+            "linewidth": 1.8,
+            "label": f"layer {i + 1}",
+        }
         axes.stairs(np.sort(values)[::-1], np.linspace(0, 1, len(values) + 1), baseline=None, **look)
     if balanced:
         axes.set_ylim(-0.02, 1.02)

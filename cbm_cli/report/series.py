@@ -49,11 +49,11 @@ class Curve:
         """Mean over the trials that are finite."""
         return self.trials.mean(axis=1)
 
-    def line(self, kind: str) -> pd.Series:
+    def line(self, kind: str | None) -> pd.Series:
         """Return what lies within a band: the median between quartiles, else the mean."""
         return self.trials.median(axis=1) if kind == "quartiles" else self.mean
 
-    def band(self, kind: str) -> tuple[pd.Series, pd.Series]:
+    def band(self, kind: str | None) -> tuple[pd.Series, pd.Series]:
         """Return the ends of a band over the trials."""
         if kind == "quartiles":
             return self.trials.quantile(0.25, axis=1), self.trials.quantile(0.75, axis=1)
@@ -144,7 +144,7 @@ def _curves(
     lost, found = rows["diverged"].notna(), []
     for metric in metrics:
         known = [
-            _Known(*(frame[name].to_numpy(float) for name in ("update", metric.column)), gone)
+            _Known(frame["update"].to_numpy(float), frame[metric.column].to_numpy(float), gone)
             for pair, gone in zip(frames, lost, strict=True)
             if (frame := next((f for f in pair if metric.column in f and len(f)), None)) is not None
         ]
@@ -157,9 +157,11 @@ def _curves(
         low, high = options.xlim
         trials = trials.loc[slice(low, high)]
         bound = chosen.bounds.get(cell["data"]) if metric.better > 0 else None
+        line, panel = (key_of({**cell, "metric": metric.column}, columns) for columns in axes)
         found.append(
             Curve(
-                *(key_of({**cell, "metric": metric.column}, columns) for columns in axes),
+                line,
+                panel,
                 cell["data"],
                 metric,
                 trials,

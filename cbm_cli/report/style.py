@@ -44,7 +44,7 @@ OTHER_COLOURS += ["#332288", "#882255", "#999933", "#44AA99", "#AA4499", "#66110
 MARKERS = [marker for _, marker in SCHEMES.values()]
 DASHES: list[Any] = ["-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5))]
 _VARIANTS = {(False, False): 0, (False, True): 1, (True, False): 2, (True, True): 3}  # (^l, _s) -> dashes
-BOUND = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (2, 2))}
+BOUND: dict[str, Any] = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (2, 2))}
 
 # Metadata by suffix, so that two pictures of the same results have the same bytes.
 METADATA: dict[str, dict[str, Any]] = {
@@ -61,7 +61,7 @@ Look = dict[str, Any]  # colour, dashes and marker of a line, as Matplotlib name
 
 def scheme_look(scheme: str) -> Look:
     """Return the look of a scheme: colour and marker by its letters, dashes by ``^l`` and ``_s``."""
-    letters = re.match("[^^_]*", scheme)[0]
+    letters = re.split("[_^]", scheme, maxsplit=1)[0]
     short = letters[:2] if len(set(letters)) == 1 else letters  # a DBM's 000 looks like 00
     spare = crc32(short.encode())
     others = (OTHER_COLOURS[spare % len(OTHER_COLOURS)], MARKERS[spare // 16 % len(MARKERS)])

@@ -404,7 +404,7 @@ def _compare_row(
     whole = all(cell is not None for cell in cells)
     if whole:
         cells = mark_row(cells, Marking(Metric(metric).better))
-    tested = whole and any(cell.best and cell.claimed for cell in cells)
+    tested = whole and any(cell and cell.best and cell.claimed for cell in cells)
     for published, cell in zip(row.to_dict("records"), cells, strict=True):
         if cell is not None:
             yield _compared(published, cell, whole if published["trials"] == UNDERLINED else tested)

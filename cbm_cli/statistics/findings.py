@@ -130,8 +130,10 @@ def _sides(statement: Mapping[str, Any]) -> tuple[str, list[Any]]:
 def _range(evidence: Sequence[Evidence], number: bool) -> str:
     """Return the smallest and the largest value, or difference of two runs, of some comparisons."""
     found = sorted(one.value - (0 if number else one.other) for one in evidence)
-    ends = [math.copysign(math.inf, end) if abs(end) > LARGEST / 2 else end for end in (found[0], found[-1])]
-    ends = dict.fromkeys(format(end, ".4g" if number else "+.4g") for end in ends)
+    limits = [
+        math.copysign(math.inf, end) if abs(end) > LARGEST / 2 else end for end in (found[0], found[-1])
+    ]
+    ends = dict.fromkeys(format(end, ".4g" if number else "+.4g") for end in limits)
     return f" ({'' if number else 'difference '}{' to '.join(ends)})"
 
 

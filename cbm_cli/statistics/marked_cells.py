@@ -179,13 +179,13 @@ def mark_row(cells: Sequence[Cell | None], marking: Marking) -> list[Cell | None
             for i, one in found.items()
         }
     claimed = all(one.powered(alpha) for one in found.values())
-    better = {
+    ahead = {
         i: one.powered(alpha) and one.p_value < alpha and one.effect_size < 0 for i, one in found.items()
     }
-    marks = {"best": True, "bold": claimed, "underlined": not claimed, "disputed": any(better.values())}
+    marks: Any = {"best": True, "bold": claimed, "underlined": not claimed, "disputed": any(ahead.values())}
     marked = list(cells)
-    marked[best] = replace(cells[best], claimed=claimed, **marks)
+    marked[best] = replace(filled[best], claimed=claimed, **marks)
     for i, one in found.items():
-        bold = claimed and (one.p_value >= alpha or better[i])
-        marked[i] = replace(cells[i], against_best=one, bold=bold, claimed=claimed, better_by_test=better[i])
+        bold = claimed and (one.p_value >= alpha or ahead[i])
+        marked[i] = replace(filled[i], against_best=one, bold=bold, claimed=claimed, better_by_test=ahead[i])
     return marked

@@ -39,7 +39,7 @@ def without_reason(cells: Sequence[dict[str, Any]]) -> str:
     left = [cell for cell in cells if not known_reason(cell)]
     tables: dict[str, list[str]] = {}
     for cell in left:
-        value = f"{' '.join(map(cell.get, names))} ({cell['z']:+.1f})"
+        value = f"{' '.join(cell[name] for name in names)} ({cell['z']:+.1f})"
         tables.setdefault(f"table {PAPER_TABLES[cell['table']]}", []).append(value)
     where = "; ".join(f"{table}: {', '.join(values)}" for table, values in tables.items())
     return f"{_beyond(len(left))}, by chance or for no known reason, in {where}." * bool(left)

@@ -89,7 +89,12 @@ class ResultsTable:
             groups.append(Group(_heading(axes.groups, firsts[0]) if axes.groups else None, lines))
         header = [corner, *(_heading(axes.columns, settings) for settings in self.columns)]
         sheet = Sheet(header, groups, self.title, self.name)
-        about = {"title": self.title, "metric": self.metric, "scale": self.scale, "test": self.marking.test}
+        about: Any = {
+            "title": self.title,
+            "metric": self.metric,
+            "scale": self.scale,
+            "test": self.marking.test,
+        }
         about |= {"alpha": self.marking.alpha, "correction": self.marking.correction}
         about |= {"layout": asdict(axes), "notes": notes}
         return Document(sheet.split(split), notes, records=[*map(self.record, self.cells)], about=about)
@@ -152,10 +157,10 @@ class ResultsTable:
         flags += ["best by mean"] if cell.disputed else ["better by test"] if cell.better_by_test else []
         if math.isnan(cell.mean):
             return Value("diverged" if cell.n else "–", flags=", ".join(flags))
-        behind = {"final": cell.finals, "epochs": cell.epochs}.get(self.aside, np.empty(0))
+        beside = {"final": cell.finals, "epochs": cell.epochs}.get(self.aside, np.empty(0))
         number, spread, behind = (
             "–" if math.isnan(value) else decimal(value, spec)
-            for value, spec in zip((cell.mean, cell.std, mean(behind)), formats, strict=True)
+            for value, spec in zip((cell.mean, cell.std, mean(beside)), formats, strict=True)
         )
         return Value(number, spread, behind if self.aside else "", ", ".join(flags), cell.mark)
 
@@ -310,8 +315,10 @@ def build_table(
         few = frame["effective_sample_size_final"] < frame["evaluate_runs"].map(fewest_effective)
 
     def made(cell: CellSettings | None) -> Cell | None:
-        where = {axis: cell.get(axis) for axis in layout.axes} if cell else {}
-        return cell and values.cell(trials.get(cell["run_id"], _NONE), where, manifest["trials"])
+        if not cell:
+            return None
+        where = {axis: cell.get(axis) for axis in layout.axes}
+        return values.cell(trials.get(cell["run_id"], _NONE), where, manifest["trials"])
 
     return ResultsTable(
         title=manifest.get("description", ""),

@@ -138,8 +138,7 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
         sliding = SlidingFactor(visible=how.sliding_factor, hidden=how.sliding_factor)
     elif layer and not sliding.visible:  # only the data have a fixed mean
         sliding = SlidingFactor(visible=sliding.hidden, hidden=sliding.hidden)
-    batch = how.batch or settings.batch
-    sampler: str = how.sampler or settings.sampler
+    batch, sampler = how.batch or settings.batch, str(how.sampler or settings.sampler)
     if "PT" in sampler or sampler == "exact":
         raise CbmError(
             f"pretraining: {sampler} cannot double activations; give pretraining another sampler, such as "
