@@ -133,8 +133,9 @@ def _section(results: Results, store: Store, summary: pd.DataFrame, points: int)
     cells, runs = _cells(manifest), list_runs(store)
     texts = {column: list(dict.fromkeys(text_of(cell.get(column)) for cell in cells)) for column in cells[0]}
     varied = {c: its for c, its in texts.items() if len(its) > 1 and c != "run_id"}
-    table, shown = None, dict[str, list](pictures=[], machines=[])
     gaps: list[str] = []
+    table = None
+    shown: dict[str, list] = {"pictures": [], "machines": []}
     if not summary.empty:
         try:
             table = build_table(summary, manifest)
@@ -236,8 +237,8 @@ def _table(table: ResultsTable, cells: Sequence[CellSettings]) -> dict[str, Any]
 
     groups = []
     for printed, rows in zip(sheet.groups, table.groups, strict=True):
-        lines = [
-            (stub.unicode, [entry(value, cell) for value, cell in zip(values, row, strict=True)])
+        lines = [  # the first entry of a row is its label
+            (stub.unicode, [entry(value, cell) for value, cell in zip(values, row, strict=True)])  # type: ignore[union-attr]
             for (stub, *values), row in zip(printed.rows, rows, strict=True)
         ]
         groups.append({"heading": printed.heading.unicode if printed.heading else "", "rows": lines})

@@ -229,6 +229,7 @@ def _width_of(legend: Mapping[str, Any], width: float) -> float:
 
 def _add_legend(figure: Figure, legend: Mapping[str, Any]) -> Legend:
     place = "outside lower center" if figure.axes else "lower center"
-    box = figure.legend(**legend, loc=place, frameon=False, handlelength=2.8, title_fontsize="small")
+    how = {"loc": place, "frameon": False, "handlelength": 2.8, "title_fontsize": "small"}
+    box = figure.legend(**legend, **how)
     box.get_title().set(color="#555555", multialignment="center")
     return box
