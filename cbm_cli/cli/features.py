@@ -119,11 +119,7 @@ def features(
     if classify:
         check_classifier(known)
     layers = [{"layer": layer, "units": n} for layer, n in enumerate(machine.sizes)]
-    answer: dict[str, Any] = {
-        "model": str(model),
-        "kind": machine.kind,
-        "layers": layers if classify else layers[1:],
-    }
+    answer: Any = {"model": str(model), "kind": machine.kind, "layers": layers if classify else layers[1:]}
     found = features_of(machine, data) if data else None
     if classify and data and found:
         answer["tested_on"] = _classify(layers, data, found, known, seed)

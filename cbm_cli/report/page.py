@@ -237,7 +237,7 @@ def _table(table: ResultsTable, cells: Sequence[CellSettings]) -> dict[str, Any]
 
     groups = []
     for printed, rows in zip(sheet.groups, table.groups, strict=True):
-        lines = [  # the first entry of a row is its label
+        lines = [
             (stub.unicode, [entry(value, cell) for value, cell in zip(values, row, strict=True)])  # type: ignore[union-attr]
             for (stub, *values), row in zip(printed.rows, rows, strict=True)
         ]

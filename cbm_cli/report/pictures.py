@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib import image
@@ -91,12 +90,9 @@ def write_activity_curves(path: Path, means: Sequence[NDArray], balanced: tuple[
     figure = Figure(figsize=(5.4, 3.4), layout="constrained")
     axes = figure.subplots()
     for i, values in enumerate(means):
-        look: dict[str, Any] = {
-            "color": OTHER_COLOURS[i % len(OTHER_COLOURS)],
-            "linewidth": 1.8,
-            "label": f"layer {i + 1}",
-        }
-        axes.stairs(np.sort(values)[::-1], np.linspace(0, 1, len(values) + 1), baseline=None, **look)
+        colour, edges = OTHER_COLOURS[i % len(OTHER_COLOURS)], np.linspace(0, 1, len(values) + 1)
+        heights, label = np.sort(values)[::-1], f"layer {i + 1}"
+        axes.stairs(heights, edges, baseline=None, color=colour, linewidth=1.8, label=label)
     if balanced:
         axes.set_ylim(-0.02, 1.02)
         for end in balanced:
