@@ -67,10 +67,9 @@ def note(message: str) -> None:
 def spell_what_a_stream_lacks() -> None:
     """Let stdout and stderr replace characters that their encodings cannot represent."""
     register_error("spelled", _spelled)
-    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
-    for stream in streams:
+    for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # there may be no stream, or one of another type
-            stream.reconfigure(errors="spelled")
+            stream.reconfigure(errors="spelled")  # type: ignore[union-attr]
 
 
 def _spelled(error: Any) -> tuple[str, int]:

@@ -73,8 +73,7 @@ def completion(shell: str) -> None:
     """
     from cbm_cli.cli import main
 
-    complete: Any = get_completion_class(shell)
-    click.echo(complete(main, {}, "cbm", VARIABLE).source())
+    click.echo(get_completion_class(shell)(main, {}, "cbm", VARIABLE).source())  # type: ignore[misc]
 
 
 def with_completions(command: click.Command) -> click.Command:

@@ -271,10 +271,7 @@ def _judged(job: Job, store: Store, values: Values, tell: Tell) -> _Doubt | None
 
 def _settled(doubts: list[_Doubt], move: float, into: Store, tell: Tell, workers: int) -> list[_Doubt]:
     """Run doubtful trials from moved weights; return those that rounding still does not explain."""
-    jobs: dict[Key, Job] = {}
-    for one in doubts:
-        moved = _Moved(one.job, move)
-        jobs[one.job.key] = replace(one.job, stores=(into,), start=moved)  # type: ignore[arg-type]
+    jobs = {one.job.key: replace(one.job, stores=(into,), start=_Moved(one.job, move)) for one in doubts}  # type: ignore[arg-type]
 
     def compare(job: Job, outcome: object) -> None:
         for doubt in doubts:

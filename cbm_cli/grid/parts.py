@@ -394,10 +394,16 @@ _WINDOW = "write the first and the last update of a window, as in 1000-1100 or 0
 _RECORDER = "|".join((*RECORDERS, OWN_RECORDER))
 _SPAN = rf"\s*{WHOLE}\s*-\s*{WHOLE}\s*"
 _PLUS = r"(?<![eE])\+"  # between numbers, not within one
-
-
 Temperatures: Any = whole(3)
 Runs: Any = whole(2)
+Recorders: Any = text_of_form(".*", "", _recorders)
+Windows: Any = text_of_form(rf"{_SPAN}(\+{_SPAN})*", _WINDOW, _windows)
+Units: Any = text_of_form(
+    rf"{WHOLE}(\s*\+\s*{WHOLE})*",
+    "write the numbers of hidden units, from 0, as in 0 or 0+3",
+    lambda match: "+".join(dict.fromkeys(map(str, whole_numbers(re.split(_PLUS, match[0]), "units")))),
+    minimum=0,
+)
 
 
 class Evaluate(Frozen):
@@ -414,16 +420,6 @@ class Evaluate(Frozen):
     )
     runs: Runs = Field(100, description="AIS: independent runs")
     base: Literal["base-rate", "uniform"] = Field("base-rate", description="AIS: the machine it starts from")
-
-
-Recorders: Any = text_of_form(".*", "", _recorders)
-Windows: Any = text_of_form(rf"{_SPAN}(\+{_SPAN})*", _WINDOW, _windows)
-Units: Any = text_of_form(
-    rf"{WHOLE}(\s*\+\s*{WHOLE})*",
-    "write the numbers of hidden units, from 0, as in 0 or 0+3",
-    lambda match: "+".join(dict.fromkeys(map(str, whole_numbers(re.split(_PLUS, match[0]), "units")))),
-    minimum=0,
-)
 
 
 class Record(Frozen):

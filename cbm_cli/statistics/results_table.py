@@ -315,10 +315,8 @@ def build_table(
         few = frame["effective_sample_size_final"] < frame["evaluate_runs"].map(fewest_effective)
 
     def made(cell: CellSettings | None) -> Cell | None:
-        if not cell:
-            return None
-        where = {axis: cell.get(axis) for axis in layout.axes}
-        return values.cell(trials.get(cell["run_id"], _NONE), where, manifest["trials"])
+        where = {axis: cell.get(axis) for axis in layout.axes} if cell else {}
+        return values.cell(trials.get(cell["run_id"], _NONE), where, manifest["trials"]) if cell else None
 
     return ResultsTable(
         title=manifest.get("description", ""),
