@@ -1,6 +1,7 @@
 """Small trials in archives: the same results as in files of their own, whatever happens to the files."""
 
 import errno
+import io
 import json
 import os
 import random
@@ -326,6 +327,43 @@ def test_a_damaged_manifest_is_named_and_written_again(packed, harm):
     assert f"{path}: damaged; cbm run writes it again" in cbm("table", "out", code=2).stderr
     assert "All 8 trials are done" in run("out")
     cbm("table", "out")
+
+
+@pytest.mark.parametrize(
+    "command", ["ls out", "table out", "best out bars", "run grid.yaml -o out -j 0", "watch out --once"]
+)
+@pytest.mark.parametrize("place", ["bars/manifest.json", "bars/trials/RUN"])
+def test_what_may_not_be_read_is_named_and_not_taken_for_missing(packed, monkeypatch, place, command):
+    path = Path("out", place.replace("RUN", sorted(packed.runs())[0]))
+
+    def refusing(real):
+        def call(given, *others, **named):
+            if not isinstance(given, int) and Path(given) == path:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(given))
+            return real(given, *others, **named)
+
+        return call
+
+    for owner, name in ((io, "open"), (os, "listdir"), (Path, "read_bytes")):
+        monkeypatch.setattr(owner, name, refusing(getattr(owner, name)))
+    said = cbm(*command.split(), code=2).stderr
+    assert f"{path}: Permission denied" in said or f"Permission denied: '{path}'" in said
+
+
+def test_a_folder_with_the_name_of_an_archive_is_none(packed):
+    path = next(Path("out/bars/trials").glob("*.zip"))
+    path.unlink()
+    path.mkdir()
+    assert "6 of 8     incomplete" in re.sub("  +", "     ", cbm("ls", "out").stdout)
+    assert "[n=0/2]" in cbm("table", "out").stdout
+
+
+def test_folders_without_a_finished_trial_are_no_runs_that_the_grid_left_behind(packed):
+    folder = Path("out/bars", RUN)
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    (folder / "trial-000.error.txt").write_text("failed")
+    assert "no longer in the grid" not in cbm("ls", "out").stdout
 
 
 @pytest.mark.parametrize(

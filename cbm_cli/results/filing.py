@@ -140,7 +140,7 @@ class Filing:
         pattern = _RECENT if folder == "recent" else _FILE
         try:
             return {*filter(pattern.fullmatch, os.listdir(self.root / folder))}
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return set()
 
     def _recently(self, folder: str) -> Mapping[str, Place]:

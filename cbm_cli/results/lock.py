@@ -61,7 +61,8 @@ def locked(folder: Path, command: str = "") -> Iterator[None]:
         stream.write(f"{me}\n{command}")
         stream.flush()
         for left in left_behind(folder):
-            left.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # gone, or a folder of this name
+                left.unlink()
         try:
             yield
         finally:
