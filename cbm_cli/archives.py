@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
+from stat import S_ISREG
 from typing import BinaryIO
 
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same for all members, so that the same content gives the same bytes
@@ -146,6 +147,8 @@ def _version(path: Path) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
     except OSError:
+        return None
+    if not S_ISREG(status.st_mode):  # a folder of that name
         return None
     return status.st_mtime_ns, status.st_size
 

@@ -1,6 +1,7 @@
 """Small trials in archives: the same results as in files of their own, whatever happens to the files."""
 
 import errno
+import io
 import json
 import os
 import random
@@ -329,6 +330,66 @@ def test_a_damaged_manifest_is_named_and_written_again(packed, harm):
 
 
 @pytest.mark.parametrize(
+    "command", ["ls out", "table out", "best out bars", "run grid.yaml -o out -j 0", "watch out --once"]
+)
+@pytest.mark.parametrize("place", ["bars/manifest.json", "bars/trials/RUN"])
+def test_what_may_not_be_read_is_named_and_not_taken_for_missing(packed, monkeypatch, place, command):
+    path = Path("out", place.replace("RUN", sorted(packed.runs())[0]))
+
+    def refusing(real):
+        def call(given, *others, **named):
+            if not isinstance(given, int) and Path(given) == path:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(given))
+            return real(given, *others, **named)
+
+        return call
+
+    for owner, name in ((io, "open"), (os, "listdir"), (Path, "read_bytes")):
+        monkeypatch.setattr(owner, name, refusing(getattr(owner, name)))
+    said = cbm(*command.split(), code=2).stderr
+    assert f"{path}: Permission denied" in said or f"Permission denied: '{path}'" in said
+
+
+def test_a_folder_with_the_name_of_a_file_is_left_alone_by_prune_and_run(packed):
+    other = Path("out/bars", RUN, "trial-000.npz")
+    part = Path("out/bars/.cbm-1-0123456789ab.part")
+    for folder in (other, part):
+        folder.mkdir(parents=True)
+        (folder / "notes.txt").write_text("mine")
+    assert cbm("prune", "out", "grid.yaml", "--yes").stderr.startswith("0 folders")
+    run("out")
+    assert [(folder / "notes.txt").read_text() for folder in (other, part)] == ["mine", "mine"]
+
+
+def test_an_experiment_in_other_capitals_does_not_run_into_the_same_folder(packed):
+    Path("twin.yaml").write_text(Path("grid.yaml").read_text().replace("bars:", "Bars:", 1))
+    for more in ([], ["--dry-run"]):
+        said = cbm("run", "twin.yaml", "-o", "out", "-j", 0, *more, code=2).stderr
+        assert f"{Path('out/bars')}: differs from Bars in capitals only" in said
+        assert "choose another folder with -o" in said
+    assert not Path("out/Bars").exists()
+    Path("out/Bars").mkdir()
+    Path("out/Bars/manifest.json").write_bytes(Path("out/bars/manifest.json").read_bytes())
+    run("out")  # both are there: the disk tells them apart
+
+
+def test_a_folder_with_the_name_of_an_archive_is_none(packed):
+    path = next(Path("out/bars/trials").glob("*.zip"))
+    path.unlink()
+    path.mkdir()
+    assert "6 of 8     incomplete" in re.sub("  +", "     ", cbm("ls", "out").stdout)
+    assert "[n=0/2]" in cbm("table", "out").stdout
+
+
+def test_folders_without_a_finished_trial_are_no_runs_that_the_grid_left_behind(packed):
+    folder = Path("out/bars", RUN)
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    (folder / "trial-000.error.txt").write_text("failed")
+    assert "no longer in the grid" not in cbm("ls", "out").stdout
+
+
+@pytest.mark.parametrize(
     "record", [b"{", sealed({"format": 2, "sha256": {}}), sealed({"format": 2, "row": []})]
 )
 def test_where_all_records_are_damaged_there_are_no_rows(grid, record):
@@ -366,7 +427,16 @@ def test_a_lock_ends_with_its_process_however_it_ends(tmp_path):
     holder.kill()
     holder.communicate()
     with locked(tmp_path):
-        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+        assert [path.name for path in tmp_path.iterdir()] == [".cbm-lock"]
+
+
+def test_lock_files_of_other_programs_are_neither_changed_nor_deleted(grid):
+    Path("out").mkdir()
+    for name in (".lock", "LOCK", ".lock-held"):
+        Path("out", name).write_text("of another program")
+    run("out")
+    assert {path.read_text() for path in Path("out").iterdir() if path.is_file()} == {"of another program"}
+    assert len([path for path in Path("out").iterdir() if path.is_file()]) == 3
 
 
 SOFT = ["ENOSYS", "ENOLCK", "EOPNOTSUPP", "ENOTSUP", "EINVAL", "no fcntl"]
@@ -391,7 +461,7 @@ def test_without_locks_of_the_disk_there_is_one_writer_too(tmp_path, without_loc
     with locked(tmp_path / "out", "cbm run again"):
         writer = writer_of(tmp_path / "out")
         assert (writer.name, writer.alive, writer.command) == (me, True, "cbm run again")
-        with pytest.raises(CbmError, match=rf"{me} is writing here; .* remove .*\.lock-held"):
+        with pytest.raises(CbmError, match=rf"{me} is writing here; .* remove .*\.cbm-lock-held"):
             locked(tmp_path / "out").__enter__()
     assert not (tmp_path / "out").exists()
     with locked(tmp_path / "out"):
@@ -402,11 +472,11 @@ def test_without_locks_of_the_disk_there_is_one_writer_too(tmp_path, without_loc
 def test_without_locks_of_the_disk_a_killed_writer_is_followed(tmp_path, without_locks):
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
-    holder = tmp_path / ".lock-held"
+    holder = tmp_path / ".cbm-lock-held"
     for host, free in ((socket.gethostname(), True), ("another-computer", False)):
         text = f"process {gone.pid} on {host}"
         holder.write_text(text)
-        (tmp_path / ".lock").write_text(f"{text}\ncbm run")
+        (tmp_path / ".cbm-lock").write_text(f"{text}\ncbm run")
         assert writer_of(tmp_path).alive is (not free)
         if free:
             with locked(tmp_path):
@@ -420,7 +490,7 @@ def test_without_locks_of_the_disk_a_killed_writer_is_followed(tmp_path, without
 def test_a_run_without_locks_of_the_disk_is_a_run(grid, without_locks):
     run("out")
     assert len(summary("out")) == 8
-    assert not [*Path("out").glob(".lock*")]
+    assert not [*Path("out").glob(".cbm-lock*")]
 
 
 def test_who_asks_for_the_writer_keeps_no_writer_out(tmp_path):

@@ -47,6 +47,7 @@ FOREIGN = {
     "rows.feather": (b"ARROW1\0\0" + bytes(99), "a Feather file; .*pandas.read_feather"),
     "rows.json": (json.dumps(ROWS.tolist()).encode(), "JSON; .*numpy.save"),
     "records.json": (json.dumps([{"a": 0, "b": 1}]).encode(), "JSON; .*pandas.read_json"),
+    "lines.json": (b'{"a": 0, "b": 1}\n{"a": 1, "b": 0}\n', "JSON; .*pandas.read_json"),
     "rows.pkl": (pickle.dumps(ROWS), "a Python pickle, which can run code; .*numpy.save"),
     "rows.db": (b"SQLite format 3\0" + bytes(99), "an SQLite database; save a table of it as CSV"),
     "rows.rds": (b"X\n\0\0\0\3" + bytes(99), "a file of R; .*write.csv"),
@@ -56,6 +57,7 @@ FOREIGN = {
     "row.png": (b"\x89PNG\r\n\x1a\n" + bytes(99), "a picture; put the pixels of all into one array"),
     "rows.html": (b"<!DOCTYPE html><html>", "HTML or XML, perhaps a web page"),
     "rows.arff": (b"@RELATION iris\n@DATA\n0,1\n", "ARFF; .*scipy.io.arff"),
+    "comments.arff": (b"% 1. Iris\n%\n" + b"% more\n" * 300 + b"\n@relation iris\n@data\n0,1\n", "ARFF; "),
     "rows.lfs": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0",
         "a pointer of Git LFS; .*git lfs pull",
@@ -92,7 +94,9 @@ def test_files_of_labels_are_named_alike(name, tmp_path):
         read_labels(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["wide.csv", "accents.csv", "commas.csv", "tabs.csv", "rows.json"])
+@pytest.mark.parametrize(
+    "name", ["wide.csv", "accents.csv", "commas.csv", "tabs.csv", "rows.json", "lines.json"]
+)
 def test_the_remedy_converts_the_file(name, tmp_path):
     (tmp_path / name).write_bytes(FOREIGN[name][0])
     with pytest.raises(DataError) as raised:
@@ -101,7 +105,12 @@ def test_the_remedy_converts_the_file(name, tmp_path):
     subprocess.run([sys.executable, *shlex.split(line)], check=True)
     made = {path.name for path in tmp_path.iterdir()} - {name}
     data = load(path=str(tmp_path / (made.pop() if made else name)), binarise="threshold")
-    expected = {"wide.csv": ROWS, "accents.csv": [[0, 1], [1, 0]], "rows.json": ROWS}
+    expected = {
+        "wide.csv": ROWS,
+        "accents.csv": [[0, 1], [1, 0]],
+        "lines.json": [[0, 1], [1, 0]],
+        "rows.json": ROWS,
+    }
     if name in expected:
         np.testing.assert_array_equal(data.train, expected[name])
     else:

@@ -52,8 +52,8 @@ def running(folder, request):
         progress = run_trial(job.trial, job.data, progress, should_pause=lambda calls=calls: next(calls))
     progress.seconds = getattr(request, "param", progress.seconds)
     job.stores[0].write_progress(*job.key, progress)
-    (folder / ".lock").write_text("process 7 on else where")
-    os.utime(folder / ".lock", ns=(time.time_ns() - MINUTE,) * 2)
+    (folder / ".cbm-lock").write_text("process 7 on else where")
+    os.utime(folder / ".cbm-lock", ns=(time.time_ns() - MINUTE,) * 2)
     return progress
 
 
@@ -99,7 +99,7 @@ def test_pretraining_is_no_part_of_a_trial(running, folder):
 
 
 def test_finished_and_abandoned_results_say_so(running, folder, monkeypatch):
-    (folder / ".lock").unlink()
+    (folder / ".cbm-lock").unlink()
     assert "no run is writing here" in cbm("watch", folder).stdout
     cbm("run", "grid.yaml", "-j", 0, "--no-table")
     assert "all trials are finished" in cbm("watch").stdout

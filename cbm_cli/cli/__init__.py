@@ -63,20 +63,26 @@ class _Group(click.Group):
         spell_what_a_stream_lacks()
         try:
             return super().invoke(ctx)
-        except CbmError as error:
-            complaint: Any = click.ClickException(harmless(str(error)))
-            complaint.exit_code = error.exit_code
-            raise complaint from None
-        except MemoryError as error:
-            remedy = "use smaller data, machines, batches or fewer chains, or fewer worker processes"
-            complaint = click.ClickException(harmless(f"there is not enough memory ({error}); {remedy}"))
-            complaint.exit_code = CbmError.exit_code
+        except (CbmError, MemoryError, OSError) as error:
+            if isinstance(error, OSError) and not error.filename:  # a closed pipe: Click ends quietly
+                raise
+            complaint: Any = click.ClickException(harmless(_in_words(error)))
+            complaint.exit_code = getattr(error, "exit_code", CbmError.exit_code)
             raise complaint from None
         except KeyboardInterrupt:
             ctx.exit(130)
         finally:
             if before is not None:
                 signal.signal(signal.SIGTERM, before)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        remedy = "use smaller data, machines, batches or fewer chains, or fewer worker processes"
+        return f"there is not enough memory ({error}); {remedy}"
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}; check the file and its permissions"
+    return str(error)
 
 
 def _refuse_repeats(command: click.Command) -> None:

@@ -1,6 +1,7 @@
 """Files of formats that are not read: what they are, by their content, and how to convert them."""
 
 import io
+import re
 import zipfile
 from pathlib import Path
 
@@ -52,13 +53,17 @@ _TEXTS: dict[bytes, str | tuple[str, str]] = {  # first letters of text, without
 
 def refuse_foreign(path: Path, content: bytes) -> None:
     """Raise DataError for content of a format that is known and not read."""
-    text = b"".join(content[:1000].removeprefix(b"\xef\xbb\xbf").lower().split())
+    head = re.sub(rb"(?m)^%.*", b"", content[:10_000].removeprefix(b"\xef\xbb\xbf"))  # comments of ARFF
+    text = b"".join(head.lower().split())
     known = [about for start, about in _STARTS.items() if content.startswith(start)]
     known += [about for start, about in _TEXTS.items() if text.startswith(start)]
     if content.startswith(b"PK"):
         known += _about_zip(content)
     if known:
-        words = known[0] if isinstance(known[0], str) else f"{known[0][0]}; {converted(known[0][1])}"
+        options = ["lines=True"] if text.startswith(b"{") and b"}{" in text else []  # an object in each line
+        words = (
+            known[0] if isinstance(known[0], str) else f"{known[0][0]}; {converted(known[0][1], *options)}"
+        )
         raise DataError(f"{path}: is {filled(words, path)}")
 
 

@@ -309,7 +309,7 @@ def _columns(path: Path, content: bytes, columns: Columns) -> FileRows:
     first, line = next(_lines(path, content), (0, ""))
     if not line:
         raise DataError(f"{path}: holds no rows")
-    delimiter = next((mark for mark in ",;" if mark in line), None)
+    delimiter = next((mark for mark in ",;|" if mark in line), None)
     fields = _fields(line, delimiter)
     named = _are_names(fields)
     names = fields if named and not (fields[-1].isdigit() and fields[0]) else []  # 0, 1, 2, ... are numbers
@@ -325,7 +325,7 @@ def _columns(path: Path, content: bytes, columns: Columns) -> FileRows:
             flaw = _flaw(path, content, delimiter, skipped, names, places)
             raise DataError(f"{path}: {flaw}") from None
     if skipped and not values.size:
-        raise DataError(f"{path}: {_flaw(path, content, delimiter, 0, [], None)}")
+        raise DataError(f"{path}: holds no rows of numbers, only words: {shortened(line)}")
     if places is not None and delimiter:
         _check_widths(path, content, delimiter, len(fields))
     return table_of(path, values)

@@ -179,12 +179,22 @@ def make_agenda(
     """
     if root.exists() and not root.is_dir():
         raise CbmError(f"{root}: is a file; choose another folder with -o")
+    _refuse_twins(experiments, root)
     names = make_names(experiments, root, folder)
     stores = {one.name: Store(root / one.name, one.trials * len(one.cells) > MANY) for one in experiments}
     run_ids = {one.name: [names.run_id(one, cell) for cell in one.cells] for one in experiments}
     agenda = Agenda([*experiments], stores, run_ids, names.datasets, folder=folder)
     _find_jobs(agenda, names, adopt)
     return agenda
+
+
+def _refuse_twins(experiments: Sequence[Experiment], root: Path) -> None:
+    """Refuse an experiment whose folder macOS and Windows would not tell from that of another one."""
+    there = {path.parent.name for path in root.glob("*/manifest.json")}
+    for name in (one.name for one in experiments if one.name not in there):
+        if twins := [other for other in there if other.lower() == name.lower()]:
+            same = f"differs from {name} in capitals only, which macOS and Windows do not tell apart"
+            raise CbmError(f"{root / twins[0]}: {same}; rename one, or choose another folder with -o")
 
 
 def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> Names:

@@ -87,8 +87,8 @@ class Filing:
     def own(self, place: Path) -> list[Path]:
         """Return the files of cbm in one of the `places`: an archive itself, or what is in a folder."""
         if place.is_dir():
-            left = (path for path in place.glob(PART) if path.is_file())
-            return [*left, *(place / name for name in self._alone(f"{place.parent.name}/{place.name}"))]
+            own = (place / name for name in self._alone(f"{place.parent.name}/{place.name}"))
+            return [path for path in (*place.glob(PART), *own) if path.is_file()]
         return [place] if place.is_file() else []
 
     def read(self, name: str) -> bytes:
@@ -140,7 +140,7 @@ class Filing:
         pattern = _RECENT if folder == "recent" else _FILE
         try:
             return {*filter(pattern.fullmatch, os.listdir(self.root / folder))}
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return set()
 
     def _recently(self, folder: str) -> Mapping[str, Place]:

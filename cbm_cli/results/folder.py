@@ -100,8 +100,11 @@ def _is_own(folder: Path) -> bool:
     """Whether a folder with a manifest.json is an experiment: other programs have such files, too."""
     if any((folder / name).exists() for name in (*KINDS, "recent", "summary.csv")):
         return True
-    with (folder / "manifest.json").open("rb") as stream:
-        return stream.read(99).startswith(b'{\n "format"')
+    try:
+        with (folder / "manifest.json").open("rb") as stream:
+            return stream.read(99).startswith(b'{\n "format"')
+    except OSError:  # another user's
+        return False
 
 
 def _experiments_in(folder: Path) -> list[str]:

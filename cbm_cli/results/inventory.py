@@ -39,7 +39,7 @@ def _experiment(store: Store) -> dict[str, Any]:
         "planned": sum(run["planned"] for run in runs),
         "interrupted": sum(run["interrupted"] for run in runs),
         "failed": sum(run["failed"] for run in runs),
-        "other_runs": len(store.runs() - names),
+        "other_runs": sum(bool(store.finished(run_id)) for run_id in store.runs() - names),
         "when": max((run["when"] for run in runs if run["when"]), default=None),
     }
 

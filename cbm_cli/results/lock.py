@@ -45,7 +45,7 @@ def locked(folder: Path, command: str = "") -> Iterator[None]:
     file names the holder instead; if its process is gone, the next one on the same computer takes over.
     ``command`` is what resumes the writer. Temporary files that an earlier writer left behind are removed.
     """
-    path, soft = folder / ".lock", folder / ".lock-held"
+    path, soft = folder / ".cbm-lock", folder / ".cbm-lock-held"
     me, is_new = f"process {os.getpid()} on {socket.gethostname()}", not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,8 @@ def locked(folder: Path, command: str = "") -> Iterator[None]:
         stream.write(f"{me}\n{command}")
         stream.flush()
         for left in left_behind(folder):
-            left.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # gone, or a folder of this name
+                left.unlink()
         try:
             yield
         finally:
@@ -78,7 +79,7 @@ def locked(folder: Path, command: str = "") -> Iterator[None]:
 
 def writer_of(folder: Path) -> Writer | None:
     """Return the last run that began to write into a results folder, or None if it has ended by itself."""
-    path, soft = folder / ".lock", folder / ".lock-held"
+    path, soft = folder / ".cbm-lock", folder / ".cbm-lock-held"
     try:
         began = path.stat().st_mtime_ns
         with path.open("r+" if os.access(path, os.W_OK) else "r", encoding="utf-8") as stream:

@@ -373,7 +373,7 @@ class Store:
             names = [cell["run_id"] for cell in manifest["cells"]]
             if not all(name == Path(name).name and name.strip(".") for name in names):
                 raise ValueError  # a name that leads out of the folder
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             raise CbmError(f"{path}: damaged; cbm run writes it again and keeps finished trials") from None
         return manifest
 
