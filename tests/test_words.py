@@ -1,6 +1,7 @@
 """Words of the command line: helps that fit, paths to write to, numbers, commands to type next, JSON."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(folde
         assert "is a folder" in said(".")
     else:
         assert "is the name of a grid" in said("other.yaml")
+        assert all("is the name of a file" in said(name) for name in ("-", "page.html", "x.PNG", "f.npz"))
 
 
 def test_samples_do_not_overwrite_what_they_are_drawn_from(folder):
@@ -218,11 +220,12 @@ def test_huge_and_tiny_settings_are_as_short_as_they_were_written(folder):
     ):
         assert text_of(value) == text
     assert (decimal(-5e38, ".2f"), decimal(-22.196, ".2f")) == ("-5e38", "-22.20")
-    run("--no-table", "--set", "learning_rate=1e30", "--set", "updates=20")
+    run("--no-table", "--set", "learning_rate=[1e30,2e30]", "--set", "updates=20")
     for words in (("table",), ("ls", "results", "bars"), ("best",), ("watch", "--once")):
         result = cbm(*words)
         assert "00000000" not in result.stdout + result.stderr
     assert "CD-1-1e30" in cbm("table").stdout
+    assert re.search(r" 1e30 ", cbm("evaluate").stdout)
 
 
 def strict(text):
