@@ -228,6 +228,25 @@ def test_huge_and_tiny_settings_are_as_short_as_they_were_written(folder):
     assert re.search(r" 1e30 ", cbm("evaluate").stdout)
 
 
+def test_sizes_of_one_data_set_do_not_share_an_upper_bound(folder):
+    text = GRID.replace("[CD-1, PT_4]", "CD-1")
+    sizes = "[{name: bars-and-stripes, size: 2}, {name: bars-and-stripes, size: 3}]"
+    Path("grid.yaml").write_text(text.replace("{name: bars-and-stripes, size: 2}", sizes))
+    run("--no-table")
+    cbm("plot", "curves", "-o", "curves.svg")
+    assert "upper bound" not in Path("curves.svg").read_text()
+    assert json.loads(Path("results/bars/manifest.json").read_text())["upper_bounds"] == {}
+    for size, bound in ((2, -1.733), (3, -2.599)):
+        Path("grid.yaml").write_text(
+            text.replace("size: 2", f"size: {size}").replace("bars:", f"bars{size}:")
+        )
+        run("--no-table")
+        (found,) = json.loads(Path(f"results/bars{size}/manifest.json").read_text())["upper_bounds"].values()
+        assert found == pytest.approx(bound, abs=1e-3)
+    cbm("plot", "curves", "bars2", "bars3", "-o", "curves.svg")
+    assert "bound" not in re.sub("<[^<>]*>", "", Path("curves.svg").read_text())
+
+
 def strict(text):
     """Read JSON as RFC 8259 has it: no NaN, no Infinity."""
 
