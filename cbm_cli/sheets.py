@@ -138,8 +138,8 @@ class Document:
         return harmless(writers[format](self))
 
     def too_wide(self) -> list[str]:
-        """Return advice for sheets that are wider than a page of LaTeX."""
-        return list(filter(None, map(_too_wide, self.sheets)))
+        """Return advice where a sheet is wider than a page of LaTeX."""
+        return list(filter(None, [_too_wide(self.sheets)]))
 
 
 def latex_escape(text: str) -> str:
@@ -231,7 +231,8 @@ def _latex(document: Document) -> str:
         _latex_table(sheet, [*document.notes, *document.summary] if i == last else [])
         for i, sheet in enumerate(document.sheets)
     ]
-    return "% needs \\usepackage{booktabs}\n" + "".join(tables)
+    comments = ("needs \\usepackage{booktabs}", *document.too_wide())
+    return "".join([*(f"% {comment}\n" for comment in comments), *tables])
 
 
 def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
@@ -255,10 +256,8 @@ def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
     columns = "".join(r"r@{}l@{\;}l" if it else "l" for it in valued)
     name = re.sub("[^A-Za-z0-9.:+_-]", "", sheet.name)
     name = f"\\label{{tab:{name}}}\n" if name else ""
-    advice = _too_wide(sheet)
-    warning = f"% {advice}\n" if advice else ""
     return (
-        f"{warning}\\begin{{table}}\n\\centering\n\\small\n"
+        f"\\begin{{table}}\n\\centering\n\\small\n"
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n"
         + "\n".join(lines)
         + "\n\\bottomrule\n\\end{tabular}\n"
@@ -297,14 +296,19 @@ def _points(sheet: Sheet) -> int:
     return round(4.6 * sum(_widths(sheet, True)) + 12 * (len(sheet.header) - 1))  # digits and gaps in \small
 
 
-def _too_wide(sheet: Sheet) -> str:
-    """Return advice where a sheet is wider than a page of LaTeX and can be split, else nothing."""
-    behind = len(sheet.header) - sheet.stub
-    if _points(sheet) <= TEXT_WIDTH or behind < 2:
+def _too_wide(sheets: Sequence[Sheet]) -> str:
+    """Return advice where one of the sheets is wider than a page of LaTeX and can be split, else nothing."""
+    wide = [one for one in sheets if _points(one) > TEXT_WIDTH and len(one.header) > one.stub + 1]
+    if not wide:
         return ""
-    fits = (n for n in range(behind - 1, 1, -1) if max(map(_points, sheet.split(n))) <= TEXT_WIDTH)
+    most = max(len(one.header) - one.stub for one in sheets)
+    fits = (
+        n
+        for n in range(most - 1, 1, -1)
+        if max(_points(part) for one in sheets for part in one.split(n)) <= TEXT_WIDTH
+    )
     return (
-        f"about {_points(sheet)} pt wide, an article's page {TEXT_WIDTH} pt: "
+        f"about {max(map(_points, wide))} pt wide, an article's page {TEXT_WIDTH} pt: "
         f"--split {next(fits, 1)} makes parts that fit"
     )
 

@@ -310,7 +310,7 @@ def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder):
         ({"path": "a/mnist.csv.gz"}, "name", "mnist is the name of a data set .* add a name"),
         ({"path": "a.csv", "name": "dna"}, "name", "dna is the name of a data set .* choose another"),
         ({"path": "a.csv", "size": 3}, "size", "a is read from a file and has no option size"),
-        ({"name": "bars-and-stripes"}, "size", r"needs a size; write \{name: bars-and-stripes, size: 3\}"),
+        ({"name": "bars-and-stripes"}, "size", r"size: 3\}, on a command line bars-and-stripes:size=3"),
         ({"name": "shifting-bar", "size": 9}, "bar", r"needs a bar; write .*size: 9, bar: 1\}"),
         ({"name": "bars-and-stripes", "size": 3, "bar": 1}, "bar", "no option bar; it takes size, flip"),
         ({"name": "bars-and-stripes", "size": 3, "threshold": 0.3}, "threshold", "no option threshold"),

@@ -159,11 +159,12 @@ def test_bars_join_exactly_the_methods_within_the_critical_difference(seed):
         assert joined == (two <= one + ranks.critical) or one == two
 
 
-def drawn_ranks(scores, flips=()):
+def drawn_ranks(scores, flips=(), sizes=()):
     """The caption, the axes and the bars of methods with these scores, a row for each data set."""
     cells = [
         {"run_id": f"{i}/{j}", "offsets": scheme, "data": f"{'flipped-' * (i in flips)}set{i - (i in flips)}"}
         | {"data_name": f"set{i - (i in flips)}", "data_flip": i in flips}
+        | ({"data": "set", "data_name": "set", "data_size": sizes[i]} if sizes else {})
         for i in range(len(scores))
         for j, scheme in enumerate(("00", "d0", "dd^b", "aa^b", "mm^b")[: len(scores[0])])
     ]
@@ -221,6 +222,14 @@ def test_a_set_and_its_flip_count_as_one():
     assert "2 data sets (a set and its flip count as one, by their mean), Friedman" in together
     texts = [text.get_text() for text in axes.texts]
     assert [float(text.split()[-1]) for text in texts if "$" in text] == [1.0, 2.5, 2.5]
+
+
+def test_sizes_of_one_name_are_data_sets_of_one_panel():
+    scores = [[-4.0, -3.0, -2.0], [-1.0, -8.0, -2.0], [-4.0, -3.0, -2.0]]
+    caption, axes, _ = drawn_ranks(scores, sizes=[2, 3, 4])
+    assert "; 3 data sets, Friedman" in caption
+    texts = [text.get_text() for text in axes.texts]
+    assert [float(text.split()[-1]) for text in texts if "$" in text] == [1.33, 2.33, 2.33]
 
 
 def test_methods_of_equal_rank_do_not_hide_each_other():

@@ -506,7 +506,7 @@ def test_a_column_that_would_break_a_file_is_refused_by_name(column):
     write_recorder(f"{{{column!r}: snapshots.update}}".replace("\\\\", "\\"))
     message = cbm("run", "grid.yaml", "-j", 0, "--no-table").stderr
     assert "record: mine.py, f: " in message
-    assert "mine.py:f failed in 8 trials, which are kept without its columns" in message
+    assert "mine.py:f failed in 8 trials, kept without its columns" in message
     assert "cannot be the name of a column; use up to 100 letters" in message
     assert not CONTROL.search(message.replace("\n", ""))
 

@@ -331,3 +331,11 @@ def test_finished_trials_gain_columns_and_lose_none(tmp_path, monkeypatch):
     again = pd.read_csv("results/bars/summary.csv")
     assert again["train_log_likelihood_ais"].notna().sum() == 8
     assert "(RAISE)" in cbm("table", "results", "--metric", "train_log_likelihood_raise").stdout
+
+
+def test_offsets_that_make_biases_infinite_are_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arrays = {"weights_0": np.full((2, 2), 1e308), "offsets_0": np.ones(2), "offsets_1": np.ones(2)}
+    np.savez("m.npz", **arrays, biases_0=np.full(2, -1e308), biases_1=np.zeros(2))
+    (line,) = cbm("evaluate", "m.npz", "--data", "bars-and-stripes:size=2", code=2).stderr.splitlines()
+    assert "m.npz: " in line

@@ -560,6 +560,14 @@ def test_a_bound_far_above_does_not_squeeze_the_curves():
     assert "upper bound, not shown: 1600" in caption(figure)
 
 
+def test_bounds_are_named_in_the_order_of_their_panels():
+    for first, second in ((100, 200), (200, 100)):
+        both = [cell(data="bars-and-stripes"), cell(data="shifting-bar")]
+        bounds = {"bars-and-stripes": first, "shifting-bar": second}
+        figure = curves_figure(HandMade(both, bounds=bounds), "e")
+        assert f"upper bound, not shown: {16 * first}, {16 * second}" in caption(figure)
+
+
 def test_learning_that_is_over_soon_is_not_cut():
     results = HandMade([cell(values=lambda update, trial: -3.0 - 6 * (update < 100))])
     figure = curves_figure(results, "e")

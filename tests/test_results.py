@@ -206,6 +206,11 @@ def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is(grid, c
     assert "a file, not a folder" in said("grid.yaml") or command == ("evaluate",)  # which reads files, too
     assert "it belongs to the experiment bars; write results bars instead" in said("results/bars")
     assert "it belongs to the experiment bars; write results bars instead" in said("results/bars/trials")
+    if command == ("table",):
+        (line,) = cbm("table", "results/bars", "bars", code=2).stderr.splitlines()
+        assert line.endswith(
+            "no results of 'bars'; it belongs to the experiment bars; write results bars instead"
+        )
     assert "there are some in results" in said(".")
     assert "foreign: holds no results; results/ holds" in said("foreign")
     Path("empty").mkdir()

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -146,6 +147,20 @@ def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
         assert row["train_log_likelihood_max"] == "-inf"
         assert row["train_log_likelihood_final"] == ""
     assert "diverged" in cbm("table", "out", "bars").stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ("learning_rate=1e-300", "learning_rate"),
+        ("learning_rate={start: 1e-46, decay: 0.5, every: 5 updates}", "learning_rate"),
+        ("weight_decay={l1: 1e-60}", "weight_decay.l1"),
+        ("weight_scale=1e-50", "weight_scale"),
+    ],
+)
+def test_numbers_that_float32_takes_for_zero_are_refused(grid, change, field):
+    error = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", change, code=2).stderr
+    assert re.search(rf"{re.escape(field)}: 1e-\d+ is 0 in float32; write 1e-45 or more", error)
 
 
 @pytest.mark.parametrize(

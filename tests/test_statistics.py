@@ -123,6 +123,11 @@ def test_rank_sum_is_scipys(n, m):
     assert rank_sum(sample(*x), sample(*y)).p_value == pytest.approx(expected.pvalue)
 
 
+def test_rank_sum_has_no_smaller_p_value_than_is_possible():
+    found = rank_sum(sample(1), sample(*[2] * 60))  # by the normal approximation 3e-14
+    assert found.p_value == found.smallest_p == pytest.approx(2 / 61)
+
+
 def test_rank_sum_with_ties_is_exact():
     found = rank_sum(sample(3, 3, 4, 2, 4, 4), sample(3, 3, 0, 1, 3, 0))
     assert found.p_value == pytest.approx(40 / 924)  # divisions of twelve trials, counted out

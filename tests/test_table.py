@@ -233,7 +233,7 @@ def test_latex_says_when_it_is_wider_than_the_page():
 def test_the_parts_that_latex_advises_fit(number):
     letters = ["00", "d0", "aa^b", "dd^b_s", "mm^b", "d0_s", "0m", "dm^l_s", "md", "hh", "aa", "dd", "mm^l_s"]
     table = build([(planned(offsets=o, hidden=i), UP) for i, o in enumerate(letters[:number])])
-    for advice in table.document().too_wide():
+    for advice in (said for split in (None, 3, 2) for said in table.document(split).too_wide()):
         most = int(re.search(r"--split (\d+) ", advice)[1])
         assert not table.document(most).too_wide()
         assert most == number - 1 or table.document(most + 1).too_wide()
@@ -585,6 +585,9 @@ def test_a_row_says_where_mean_and_test_disagree():
     assert records["better_by_test"].tolist() == [True, False]
     assert records["best"].tolist() == [False, True]
     assert records["p_value"][0] < 1e-4
+    gone = [value + 1 if i != 7 else float("-inf") for i, value in enumerate(STEADY)]
+    said = " ".join(build([(planned(), gone), (planned(offsets="dd^b"), STEADY)], trials=25).notes())
+    assert "a cell with a diverged trial comes after all others" in said  # the other mean is higher
     agreed = build([(planned(), UP), (planned(offsets="dd^b"), DOWN)])
     assert "disagree" not in " ".join(agreed.notes())
     assert not any(cell.better_by_test for cell in agreed.cells)

@@ -1,6 +1,7 @@
 """Words of the command line: helps that fit, paths to write to, numbers, commands to type next, JSON."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(folde
         assert "is a folder" in said(".")
     else:
         assert "is the name of a grid" in said("other.yaml")
+        assert all("is the name of a file" in said(name) for name in ("-", "page.html", "x.PNG", "f.npz"))
 
 
 def test_samples_do_not_overwrite_what_they_are_drawn_from(folder):
@@ -218,11 +220,31 @@ def test_huge_and_tiny_settings_are_as_short_as_they_were_written(folder):
     ):
         assert text_of(value) == text
     assert (decimal(-5e38, ".2f"), decimal(-22.196, ".2f")) == ("-5e38", "-22.20")
-    run("--no-table", "--set", "learning_rate=1e30", "--set", "updates=20")
+    run("--no-table", "--set", "learning_rate=[1e30,2e30]", "--set", "updates=20")
     for words in (("table",), ("ls", "results", "bars"), ("best",), ("watch", "--once")):
         result = cbm(*words)
         assert "00000000" not in result.stdout + result.stderr
     assert "CD-1-1e30" in cbm("table").stdout
+    assert re.search(r" 1e30 ", cbm("evaluate").stdout)
+
+
+def test_sizes_of_one_data_set_do_not_share_an_upper_bound(folder):
+    text = GRID.replace("[CD-1, PT_4]", "CD-1")
+    sizes = "[{name: bars-and-stripes, size: 2}, {name: bars-and-stripes, size: 3}]"
+    Path("grid.yaml").write_text(text.replace("{name: bars-and-stripes, size: 2}", sizes))
+    run("--no-table")
+    cbm("plot", "curves", "-o", "curves.svg")
+    assert "upper bound" not in Path("curves.svg").read_text()
+    assert json.loads(Path("results/bars/manifest.json").read_text())["upper_bounds"] == {}
+    for size, bound in ((2, -1.733), (3, -2.599)):
+        Path("grid.yaml").write_text(
+            text.replace("size: 2", f"size: {size}").replace("bars:", f"bars{size}:")
+        )
+        run("--no-table")
+        (found,) = json.loads(Path(f"results/bars{size}/manifest.json").read_text())["upper_bounds"].values()
+        assert found == pytest.approx(bound, abs=1e-3)
+    cbm("plot", "curves", "bars2", "bars3", "-o", "curves.svg")
+    assert "bound" not in re.sub("<[^<>]*>", "", Path("curves.svg").read_text())
 
 
 def strict(text):

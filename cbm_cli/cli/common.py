@@ -135,8 +135,9 @@ def check_folder(option: str, path: Path) -> None:
     """Raise CbmError for a folder that cannot be made or written."""
     if path.exists() and not path.is_dir():
         raise CbmError(f"{option} {path}: is a file; name a folder, which is made if it is missing")
-    if path.suffix.lower() in (".yaml", ".yml"):
-        raise CbmError(f"{option} {path}: is the name of a grid; name a folder for what is written")
+    if path.name == "-" or path.suffix.lower() in (".yaml", ".yml", ".html", ".npz", *PICTURES):
+        kind = "grid" if path.suffix.lower() in (".yaml", ".yml") else "file"
+        raise CbmError(f"{option} {path}: is the name of a {kind}; name a folder for what is written")
     _check_place(option, path)
 
 

@@ -11,7 +11,7 @@ import click
 
 from cbm_cli.cli.common import Whole, json_option, note, print_list, say
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.text import count, decimal, harmless, valid_json
+from cbm_cli.text import count, decimal, harmless, text_of, valid_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -180,7 +180,7 @@ def _print_means(store: Store, found: list[tuple[dict[str, Any], dict[str, float
     axes = axes_of(store.manifest())
     trials: dict[tuple[str, ...], list[dict[str, float]]] = {}
     for cell, columns in found:
-        trials.setdefault(tuple(str(cell.get(axis)) for axis in axes), []).append(columns)
+        trials.setdefault(tuple(text_of(cell.get(axis)) for axis in axes), []).append(columns)
     names = dict.fromkeys(name for _, columns in found for name in columns if "standard_error" not in name)
     rows = []
     for settings, values in trials.items():

@@ -272,7 +272,7 @@ def _run_and_show(
         failed = count(len(ending.failed), "trial")
         note(f"{failed} failed; the same command tries again. Details: {_details(ending)}")
     for name, trials in ending.flawed.items():
-        note(f"{name} failed in {count(trials, 'trial')}, which are kept without its columns")
+        note(f"{name} failed in {count(trials, 'trial')}, kept without its columns")
     _say_what_next(agenda, output)
     if ending.failed:
         raise SystemExit(1)

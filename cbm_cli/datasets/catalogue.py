@@ -15,6 +15,7 @@ from cbm_cli.datasets.grey import binarised, read_own
 from cbm_cli.datasets.sources import SOURCES, DataSource
 from cbm_cli.datasets.spec import DataSpec, make_spec
 from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
+from cbm_cli.text import count
 
 _TOYS: dict[str | None, Any] = {"bars-and-stripes": bars_and_stripes, "shifting-bar": shifting_bar}
 
@@ -81,7 +82,7 @@ def describe(data: DataSpec, dataset: Dataset) -> str:
     """Return a line on what was loaded: ``digits.csv: 1,400 rows x 64 units, 12.3% ones``."""
     share = dataset.train.mean() / dataset.levels
     ones = f"{share:.1%} ones" if dataset.levels == 1 else f"grey values, mean {share:.3f}"
-    others = [f"{part} {len(rows):,} rows" for part, rows in dataset.parts.items() if part != "train"]
+    others = [f"{part} {count(len(rows), 'row')}" for part, rows in dataset.parts.items() if part != "train"]
     title = f"{data.path}{' flipped' if data.flip else ''}" if data.path else dataset.name
     line = f"{title}: {len(dataset.train):,} rows x {dataset.width} units, {ones}"
     if data.hold_out:
@@ -134,11 +135,11 @@ def _divided(source: DataSource, rows: dict[str, np.ndarray]) -> dict[str, np.nd
         cut = [part for part in source.rows if part not in rows]
         ends = np.cumsum([source.rows[part] for part in cut])[:-1]
         rows |= dict(zip(cut, np.split(whole, ends), strict=True))
-    for part, count in source.rows.items():
-        if rows[part].shape != (count, source.width):
+    for part, number in source.rows.items():
+        if rows[part].shape != (number, source.width):
             found, columns = rows[part].shape
             raise DataError(
-                f"{source.name}: {part} has {found:,} rows of {columns} here, but {count:,} rows of "
+                f"{source.name}: {part} has {found:,} rows of {columns} here, but {number:,} rows of "
                 f"{source.width} as published; `cbm data verify {source.name}` names the file that is wrong",
                 "name",
             )

@@ -194,9 +194,10 @@ class DataSpec(BaseModel):
     def _check_range(self, option: str, example: int, least: int, most: int) -> None:
         value = getattr(self, option)
         if value is None:
-            raise DataError(
-                f"{self.name} needs a {option}; write {written(SOURCES[self.name].example)}", option
-            )
+            name, options = self.name, SOURCES[self.name].example
+            spelled = ",".join(f"{key}={number}" for key, number in options.items() if key != "name")
+            remedy = f"write {written(options)}, on a command line {name}:{spelled}"
+            raise DataError(f"{name} needs a {option}; {remedy}", option)
         if not least <= value <= most:
             raise DataError(f"{self.name}: {option} {value} is out of range; it is {least} to {most}", option)
 

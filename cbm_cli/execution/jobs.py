@@ -135,9 +135,12 @@ class Agenda:
         return [waves[number] for number in sorted(waves)]
 
     def upper_bounds(self, experiment: Experiment) -> dict[str, float]:
-        """Return the best possible log-likelihood per sample by title of the data set, where it is known."""
-        sets = {cell.data.title: self.datasets[cell.data] for cell in experiment.cells}
-        return {title: data.upper_bound for title, data in sets.items() if data.upper_bound is not None}
+        """Return the best possible log-likelihood per sample by title of the data set, where it has one."""
+        known = dict.fromkeys(
+            (cell.data.title, self.datasets[cell.data].upper_bound) for cell in experiment.cells
+        )
+        titles = [title for title, _ in known]  # sizes of one data set share it
+        return {title: bound for title, bound in known if bound is not None and titles.count(title) == 1}
 
 
 def only_available(

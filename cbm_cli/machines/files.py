@@ -116,8 +116,8 @@ def fits(parameters: Iterable[NDArray], dtype: type) -> bool:
 def check_size(parameters: Sequence[NDArray], dtype: type, place: str) -> None:
     """Raise CbmError for weights and biases that are too large to compute with in ``dtype``."""
     if not fits(parameters, dtype):
-        largest = max(float(np.abs(array).max(initial=0)) for array in parameters)
-        users, remedy = "Sums", "scale the machine down"
+        largest = max(float(np.nanmax(np.abs(array), initial=0)) for array in parameters)
+        users, remedy = "sums", "scale the machine down"
         if dtype is np.float32:
             users, remedy = "AIS, samples, mean field and costs", "an exact likelihood computes in float64"
         raise CbmError(
@@ -200,7 +200,8 @@ def read_machine(path: Path) -> Layered:
     offsets = vectors("offsets", range(depth + 1))
     decoders = vectors("decoder_biases", inner), vectors("decoder_offsets", inner)
     texts: Any = {name: _text(path, arrays, name, known) for name, known in _TEXTS.items() if encoder}
-    return Layered(kind, weights, biases, offsets, *decoders, **texts).recentered(-1)
+    with np.errstate(over="ignore", invalid="ignore"):  # `check_size` refuses what is too large
+        return Layered(kind, weights, biases, offsets, *decoders, **texts).recentered(-1)
 
 
 def _known_names() -> set[str]:

@@ -50,7 +50,7 @@ class Chosen:
     table: Mapping[str, Any]  # of the first experiment
     stores: Mapping[str, Store | Kept]
     rows: Mapping[tuple[str, str], pd.DataFrame]  # finished trials by experiment and run-id
-    bounds: Mapping[str, float]  # upper bounds by data set, in nats per sample
+    bounds: Mapping[tuple[str, str], float]  # upper bounds by experiment and data set, in nats per sample
     lines: Sequence[str] = field(default=())
     panels: Sequence[str] = field(default=())
 
@@ -99,7 +99,9 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
         raise IncompleteError(_nothing(stores, summaries, options))
     _warn_of_versions(pd.concat([rows[cell["experiment"], cell["run_id"]] for cell in done]))
     bounds = {
-        data: b for manifest in manifests.values() for data, b in (manifest.get("upper_bounds") or {}).items()
+        (name, data): bound
+        for name, manifest in manifests.items()
+        for data, bound in (manifest.get("upper_bounds") or {}).items()
     }
     return Chosen(done, table, stores, rows, bounds, lines, panels)
 

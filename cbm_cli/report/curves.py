@@ -241,9 +241,10 @@ def _notes(curves: Sequence[Curve], limits: Sequence[Ends], options: Options) ->
         notes.append(f"AIS: {doubtful:,} of {estimates:,} estimates rest on fewer than a tenth of its runs")
     if any(curve.unjudged for curve in curves):
         notes.append(f"AIS: effective runs {'of some trials ' if estimates else ''}not kept")
-    bounds = {f"{ends.bound:.4g}" for ends in limits if ends.bound is not None and not ends.bounded}
+    bounds = [f"{ends.bound:.4g}" for ends in limits if ends.bound is not None and not ends.bounded]
     if bounds:
-        notes.append(f"upper bound, not shown: {', '.join(sorted(bounds))}")
+        each = ", ".join(bounds if len({*bounds}) > 1 else bounds[:1])  # in the order of the panels
+        notes.append(f"upper bound, not shown: {each}")
     cut = next((ends.cut for ends in limits if ends.cut), "")
     far = f"y axis cut: outliers {cut} are not shown (more than 1.5 interquartile ranges from the quartiles)"
     return [*notes, *([far] if cut else [])]

@@ -257,15 +257,16 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
         raise CbmError(
             f"--metric {metric.column}: neither more nor less of it is better; methods cannot be ranked"
         )
-    others = [column for column in chosen.panels if column != "data"]
+    of_data = {column for column in chosen.panels if column.startswith("data")} - {"data_phase"}
+    others = [column for column in chosen.panels if column not in of_data]
     place = [chosen.panels.index(column) for column in others]
+    own = [chosen.panels.index(column) for column in of_data - {"data", "data_flip"}]
     panels, notes, barred, sets = [], [], False, _sets(chosen.cells)
     for key in dict.fromkeys(tuple(value.panel[i] for i in place) for value in values):
         its = [value for value in values if tuple(value.panel[i] for i in place) == key]
-        frame = pd.DataFrame(
-            [(sets[v.data], v.line, metric.better * _mean(v, options)) for v in its],
-            columns=["data", "line", "score"],
-        )
+        scores = [(value.line, metric.better * _mean(value, options)) for value in its]
+        frame = pd.DataFrame(scores, columns=["line", "score"])
+        frame["data"] = [(*sets[value.data], *(value.panel[i] for i in own)) for value in its]
         methods = list(dict.fromkeys(frame["line"]))
         # A set and its flip are one: what is left of the mean of both without a missing score
         scores = frame.groupby(["data", "line"], sort=False)["score"].agg(lambda its: its.mean(skipna=False))
@@ -279,7 +280,8 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
         names = [_names(chosen.lines, line) for line in methods]
         title = (options.title,) if options.title else tuple(map(named, others, key))
         panels.append(Panel(partial(_draw_ranks, ranks, names, looks_of(methods, chosen.lines)), key, title))
-        both = " (a set and its flip count as one, by their mean)" * (len(table) < len({v.data for v in its}))
+        flips = len(table) < len({value.panel for value in its})
+        both = " (a set and its flip count as one, by their mean)" * flips
         where = f"{', '.join(map(named, others, key))}: ".removeprefix(": ")
         notes.append(f"{where}{ranks.blocks} data sets{both}, {ranks.test}")
         barred |= ranks.barred

@@ -156,7 +156,7 @@ def _curves(
         trials.index = place(trials.index)
         low, high = options.xlim
         trials = trials.loc[slice(low, high)]
-        bound = chosen.bounds.get(cell["data"]) if metric.better > 0 else None
+        bound = chosen.bounds.get((cell["experiment"], cell["data"])) if metric.better > 0 else None
         line, panel = (key_of({**cell, "metric": metric.column}, columns) for columns in axes)
         found.append(
             Curve(

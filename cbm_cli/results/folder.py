@@ -64,7 +64,7 @@ class Results:
             if experiment in kept:
                 raise CbmError(f"{self.folder}: {ONLY_KEPT}")
             names += kept
-            hint = did_you_mean(experiment, names) if names else "; nothing has been run into it yet"
+            hint = did_you_mean(experiment, names) if names else f"; {_where_results_are(self.folder)}"
             raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
         return Store(self.folder / experiment)
 

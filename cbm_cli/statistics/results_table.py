@@ -170,7 +170,8 @@ class ResultsTable:
         if disputed := sum(cell.disputed for cell in self.cells):
             notes.append(
                 f"In {count(disputed, 'row')} mean and test disagree: [better by test] marks cells that are "
-                "significantly better than the best by mean, whose means a few far trials decide."
+                "significantly better than the best by mean. A few far trials decide means, and a cell with "
+                "a diverged trial comes after all others."
             )
         if missing := sum(not cell.complete for cell in self.cells):
             lack = "lacks" if missing == 1 else "lack"

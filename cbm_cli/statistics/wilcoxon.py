@@ -83,7 +83,8 @@ def rank_sum(best: Sample, other: Sample) -> Significance:
     """Wilcoxon's rank-sum test for unpaired samples.
 
     Up to 50 trials of both samples together the p-value is exact, with ties too; beyond, it is that of
-    ``scipy.stats.mannwhitneyu``. The effect size is the rank-biserial correlation 2 U / (n m) - 1.
+    ``scipy.stats.mannwhitneyu``, but never below the smallest that is possible. The effect size is the
+    rank-biserial correlation 2 U / (n m) - 1.
     """
     n, m = len(best), len(other)
     if min(n, m) == 0:
@@ -91,13 +92,14 @@ def rank_sum(best: Sample, other: Sample) -> Significance:
     x, y = finite_ranks(*(np.array([*sample.values()], dtype=float) for sample in (best, other)))
     ranks = _doubled_ranks(np.concatenate([x, y]))
     above = int(ranks[:n].sum()) - n * (n + 1)  # twice the pairs in which the best is higher
+    smallest = min(1.0, 2 / math.comb(n + m, n))
     if n + m <= EXACT:
         p_value = _exact_division_p(ranks, n, int(ranks[:n].sum()))
     else:
         from scipy.stats import mannwhitneyu
 
-        p_value = float(mannwhitneyu(x, y, method="asymptotic").pvalue)
-    return Significance(p_value, above / (n * m) - 1, min(n, m), min(1.0, 2 / math.comb(n + m, n)))
+        p_value = max(smallest, float(mannwhitneyu(x, y, method="asymptotic").pvalue))
+    return Significance(p_value, above / (n * m) - 1, min(n, m), smallest)
 
 
 def _doubled_ranks(values: NDArray) -> NDArray[np.int64]:

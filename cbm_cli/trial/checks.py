@@ -82,7 +82,7 @@ def _check_memory(settings: Settings, data: Dataset) -> None:
 
 
 def _check_rates(settings: Settings) -> None:
-    """Raise CbmError for numbers that are not finite in the float32 of training."""
+    """Raise CbmError for numbers that are infinite, or 0 by rounding, in the float32 of training."""
     rates = [rate for _, rate in settings.learning_rate.pieces(lambda text: 1, 2)]
     numbers = {
         "learning_rate": max(rates),
@@ -96,6 +96,8 @@ def _check_rates(settings: Settings) -> None:
     for field, number in numbers.items():
         if number and number > largest:
             raise CbmError(f"{field}: must be at most {largest:.1e}, the largest float32, not {number:g}")
+        if number and not np.float32(number):
+            raise CbmError(f"{field}: {number:g} is 0 in float32; write 1e-45 or more")
 
 
 def _check_validation(settings: Settings, data: Dataset) -> None:
