@@ -85,7 +85,7 @@ def _results_and(words: tuple[str, ...], usage: str, least: int = 1) -> tuple[Re
     from cbm_cli.results import Results
 
     if not least <= len(words) <= 2:
-        raise CbmError(f"write cbm {usage}")
+        raise CbmError(f"write cbm {usage}", "missing")
     if len(words) == 2 or (words and not least and any(Path(words[0]).glob("*/manifest.json"))):
         return Results(Path(words[0])), words[1] if len(words) == 2 else None
     return Results(Path("results/")), words[0] if words else None
@@ -215,7 +215,9 @@ def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_jso
     results = Results(Path("results/" if first in grids else first))
     named = [word for word in ([first, *rest] if first in grids else rest) if word not in grids]
     if not grids:
-        raise CbmError("write cbm prune [RESULTS] GRID.yaml...: results that these grids ask for are kept")
+        raise CbmError(
+            "write cbm prune [RESULTS] GRID.yaml...: results that these grids ask for are kept", "missing"
+        )
     wanted, missing = _wanted(grids, results, available)
     for name in results.experiments() if all_ else named:
         wanted.setdefault(results.store(name).experiment, set())

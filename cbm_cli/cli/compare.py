@@ -20,7 +20,9 @@ def compare(results: Path, format_: str, scoreboard: bool, findings: bool) -> No
     from cbm_cli.results import Results
 
     if scoreboard and findings:
-        raise CbmError("--scoreboard and --findings: give one of them; the scoreboard counts findings, too")
+        raise CbmError(
+            "--scoreboard and --findings: give one of them; the scoreboard counts findings, too", "conflict"
+        )
     folder = Results(results)
     judged = statistics.check_findings(folder) if scoreboard or findings else []
     if findings:

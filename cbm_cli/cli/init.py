@@ -33,7 +33,9 @@ def init(paper: bool, force: bool, output: Path) -> None:
 
     check_file("-o", output, (".yaml", ".yml"))
     if os.path.lexists(output) and not force:
-        raise CbmError(f"{output}: is there already; replace it with --force, or name another file with -o")
+        raise CbmError(
+            f"{output}: is there already; replace it with --force, or name another file with -o", "conflict"
+        )
     grid = EXPERIMENTS if paper else files("cbm_cli.grid") / "starter.yaml"
     write_atomically(output, grid.read_bytes())
     run = command("run") if output == Path("experiments.yaml") else command("run", output)

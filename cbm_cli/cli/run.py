@@ -100,7 +100,7 @@ def run(
     check_folder("-o", output)
     fields = _parse_changes(changes)
     if trials is not None and "trials" in fields:
-        raise CbmError("--trials and --set trials: give one of them")
+        raise CbmError("--trials and --set trials: give one of them", "conflict")
     read = read_grid(grid, fields, trials, experiments)
     if list_:
         return _list(read)
@@ -114,7 +114,8 @@ def run(
     if planned > MANY_TRIALS and not yes:
         raise CbmError(
             f"{grid}: {planned:,} trials; name some of its experiments, give fewer --trials, or add --yes to "
-            f"run more than {MANY_TRIALS:,}"
+            f"run more than {MANY_TRIALS:,}",
+            "limit",
         )
 
     from cbm_cli.execution import make_agenda, only_available
@@ -145,7 +146,7 @@ def _expect(grid: Path) -> None:
         grid.stat()
     except FileNotFoundError:
         remedy = f"`{command('init')}` writes experiments.yaml, a grid to start from"
-        raise CbmError(f"{grid}: there is no such file; {remedy}") from None
+        raise CbmError(f"{grid}: there is no such file; {remedy}", "missing") from None
     except OSError:
         pass
 
@@ -161,7 +162,7 @@ def _explained(debug: bool) -> Iterator[None]:
         if isinstance(error, CbmError | click.ClickException | click.exceptions.Exit):
             raise
         words = f"unforeseen {type(error).__name__}: {error}; finished trials are kept"
-        raise CbmError(f"{words}; --debug shows where it happened") from None
+        raise CbmError(f"{words}; --debug shows where it happened", "failed") from None
 
 
 def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
@@ -172,7 +173,7 @@ def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
             raise CbmError(f"--set {change}: write FIELD=VALUE, such as --set learning_rate=0.05")
         if field in found:
             remedy = f"give it once; several values are an axis: --set {field}=[{found[field]},{value}]"
-            raise CbmError(f"--set {field}: is given twice; {remedy}")
+            raise CbmError(f"--set {field}: is given twice; {remedy}", "conflict")
         found[field] = value
     return found
 
@@ -337,11 +338,13 @@ def _cluster(
     files = {name: file for name, file in tls.items() if file is not None}
     for name, file in files.items():
         if not os.access(file, os.R_OK):
-            raise CbmError(f"--{name.replace('_', '-')} {file}: there is no such file that can be read")
+            raise CbmError(
+                f"--{name.replace('_', '-')} {file}: there is no such file that can be read", "missing"
+            )
     if files and not (scheduler or "").startswith("tls://"):
-        raise CbmError("--tls-ca, --tls-cert and --tls-key need --scheduler tls://HOST:PORT")
+        raise CbmError("--tls-ca, --tls-cert and --tls-key need --scheduler tls://HOST:PORT", "missing")
     if cluster and scheduler:
-        raise CbmError("--cluster starts a scheduler of its own; leave --scheduler out")
+        raise CbmError("--cluster starts a scheduler of its own; leave --scheduler out", "conflict")
     names = {"tls_ca": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
     files = {names[name]: file for name, file in files.items()}
     if cluster:

@@ -32,7 +32,9 @@ def _parts(_: click.Context, __: click.Parameter, text: str | None) -> int | str
 def only_one(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
     """Refuse an option that is given twice instead of taking the last one."""
     if len(values) > 1:
-        raise CbmError(f"--{option.name}: given {len(values)} times ({', '.join(values)}); give one")
+        raise CbmError(
+            f"--{option.name}: given {len(values)} times ({', '.join(values)}); give one", "conflict"
+        )
     return values[0] if values else None
 
 

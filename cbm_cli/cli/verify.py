@@ -50,7 +50,7 @@ def verify(
     from cbm_cli.results import Results
 
     if sum((sample is not None, share is not None, all_)) > 1:
-        raise CbmError("--sample, --share and --all: give only one of them")
+        raise CbmError("--sample, --share and --all: give only one of them", "conflict")
     folder = Results(results)
     found: Counter[str] = Counter()
 

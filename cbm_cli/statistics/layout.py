@@ -61,9 +61,11 @@ def columns_named(name: str, cells: Sequence[CellSettings], option: str) -> tupl
     fields = [column for column in columns if column.endswith(f"_{name}")]
     of_model = [column for column in fields if column == f"model_{name}"]
     if len(of_model or fields) > 1:
-        raise CbmError(f"{option} {asked}: several columns are called so; name one of {', '.join(fields)}")
+        raise CbmError(
+            f"{option} {asked}: several columns are called so; name one of {', '.join(fields)}", "conflict"
+        )
     if not fields:
-        raise CbmError(f"{option} {asked}: no such column{did_you_mean(name, columns)}")
+        raise CbmError(f"{option} {asked}: no such column{did_you_mean(name, columns)}", "unknown")
     return tuple(of_model or fields)
 
 
@@ -77,6 +79,6 @@ def select(cells: Sequence[CellSettings], wanted: Iterable[tuple[str, str]]) -> 
         for value in allowed:
             if not any({*key_of(cell, columns)} == {value} for cell in cells):
                 there = ", ".join(dict.fromkeys(text_of(cell.get(columns[0])) for cell in cells))
-                raise CbmError(f"--select {name}={value}: no such value; there are {there}")
+                raise CbmError(f"--select {name}={value}: no such value; there are {there}", "unknown")
         cells = [cell for cell in cells if any({*key_of(cell, columns)} == {value} for value in allowed)]
     return [*cells]

@@ -354,7 +354,8 @@ def _arranged(
             varying = [c for c in cell if c != "run_id" and text_of(cell[c]) != text_of(twin.get(c))]
             raise CbmError(
                 f"the cell {', '.join(group + row + head)} would mix runs that differ in "
-                f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows, --columns or --groups"
+                f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows, --columns or --groups",
+                "missing",
             )
     return tuple(heads.values()), [
         [[places.get(group + row + head) for head in heads] for row in rows] for group, rows in groups.items()
@@ -376,7 +377,7 @@ def _layout(
     }
     for one, other in combinations(axes, 2):
         for column in set(axes[one]) & set(axes[other]):
-            raise CbmError(f"{column} is named in both --{one} and --{other}; name it once")
+            raise CbmError(f"{column} is named in both --{one} and --{other}; name it once", "conflict")
     layout = TableLayout(**axes)
     if named:
         return layout
@@ -389,9 +390,9 @@ def _metric(frame: pd.DataFrame, asked: str | None) -> str:
     metric = asked or default_metric(frame)
     if metric is None or not known:
         remedy = f"; choose --metric: there are {', '.join(known)}" if known else ""
-        raise CbmError(f"nothing was evaluated (evaluate: method: none){remedy}")
+        raise CbmError(f"nothing was evaluated (evaluate: method: none){remedy}", "missing")
     if metric not in known:
-        raise CbmError(f"the results hold no metric {metric}{did_you_mean(metric, known)}")
+        raise CbmError(f"the results hold no metric {metric}{did_you_mean(metric, known)}", "unknown")
     return metric
 
 
@@ -402,9 +403,15 @@ def _statistic(
     recorded = not Metric(metric).better
     statistic = asked or ("final" if evaluated or recorded else table.get("statistic", "max"))
     if evaluated and statistic != "final":
-        raise CbmError(f"--statistic {statistic}: {metric} is known of the final machine only; leave it out")
+        raise CbmError(
+            f"--statistic {statistic}: {metric} is known of the final machine only; leave it out", "unsuited"
+        )
     if statistic_column(frame, Metric(metric), statistic) not in frame:
         if statistic == "best-valid":
-            raise CbmError("--statistic best-valid: the data sets have no validation part that was evaluated")
-        raise CbmError(f"--statistic {statistic}: of {metric} there is the final value only; leave it out")
+            raise CbmError(
+                "--statistic best-valid: the data sets have no validation part that was evaluated", "missing"
+            )
+        raise CbmError(
+            f"--statistic {statistic}: of {metric} there is the final value only; leave it out", "unsuited"
+        )
     return statistic
