@@ -1,9 +1,13 @@
 """What the README and the pages in docs tell a reader to type works."""
 
+import importlib
 import itertools
+import json
+import math
 import re
 import runpy
 import shlex
+import traceback
 from pathlib import Path
 
 import click
@@ -132,18 +136,26 @@ def test_arrays_have_the_shapes_that_the_page_on_python_states(tmp_path, monkeyp
     assert found == 8
 
 
-def test_the_tutorial_says_what_its_table_shows():
+def test_the_tutorial_says_what_its_table_shows_and_a_run_finds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs/tutorial.md").read_text("utf-8")
-    rows = re.findall(r"^ (CD-1|PCD-1) .*$", text, re.M)
-    assert rows == ["CD-1", "PCD-1"] * 2
     numbers = [
-        [[*map(float, pair)] for pair in re.findall(r"(-[\d.]+) ± [\d.]+ \((-[\d.]+)\)", line)]
+        [[*map(float, cell)] for cell in re.findall(r"(-[\d.]+) ± ([\d.]+) \((-[\d.]+)\)", line)]
         for line in re.findall(r"^ (?:CD-1|PCD-1) .*$", text, re.M)
     ]
-    (normal, last), (centered, centered_last) = numbers[3]  # flipped digits, PCD-1
-    assert f"its best is {centered - normal:.2f} below" in text
-    assert f"ends {centered_last - last:.1f} below, at {last}" in " ".join(text.split())
+    (normal, _, last), (centered, _, centered_last) = numbers[3]  # flipped digits, PCD-1
+    assert f"{centered - normal:.2f} below" in text
+    assert f"{centered_last - last:.1f} below, at {last}" in " ".join(text.split())
     assert [abs(a[0] - b[0]) < 0.1 for a, b in numbers] == [True, True, True, False]
+    (script, grid), trials = (body for *_, title, body in FENCE.findall(text) if title), 2  # of 8
+    exec(script, {})
+    Path("grid.yaml").write_text(re.sub("- {.*8}\n", "", grid).replace("CD-1, PCD-1", "PCD-1"), "utf-8")
+    cbm("run", "grid.yaml", "--trials", trials, "-j", 0, "--no-table")
+    found = json.loads(cbm("table", "results", "-f", "json").stdout)["cells"]
+    for cell, (mean, spread, _) in zip(found, numbers[3], strict=True):
+        assert (
+            abs(cell["mean"] - mean) < 3 * spread / math.sqrt(trials) + 0.005
+        )  # 3 standard errors, rounding
 
 
 def test_the_page_on_own_data_says_what_a_run_says_of_its_rows(tmp_path, monkeypatch):
@@ -167,14 +179,34 @@ def test_grids_on_other_pages_can_be_read(tmp_path):
                 assert all(name in listed for name in names)
 
 
-def test_commands_of_the_site_are_all_commands(monkeypatch):
+@pytest.fixture
+def hooks(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
-    import hooks
+    return importlib.import_module("hooks")
 
+
+def test_commands_of_the_site_are_all_commands(hooks):
     text = hooks.on_page_markdown("<!-- commands -->\n<!-- grid fields -->\n<!-- figures -->")
     assert "<!--" not in text
     assert {f"## cbm {name}" for name in main.commands} - {"## cbm data"} <= set(text.splitlines())
     assert "| `learning_rate` |" in text
+
+
+@pytest.mark.parametrize(
+    "words", ["table --split 0", "table --metric a --metric b", "init", "run no.yaml", "best"]
+)
+def test_a_message_stands_on_its_page_with_its_function_and_kind(hooks, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    Path("experiments.yaml").touch()
+    error = cbm(*words.split(), code=3 if words == "best" else 2).error
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    page = hooks.on_page_markdown("<!-- messages -->").splitlines()
+    room = page.index(f"## {Path(last.filename).parent.relative_to(ROOT)}")
+    begin = f"| `{Path(last.filename).stem}.{last.name}` | {error.kinds[0]} | "
+    rows = itertools.takewhile(lambda row: not row.startswith("## "), page[room + 1 :])
+    texts = [row.removeprefix(begin).removesuffix(" |") for row in rows if row.startswith(begin)]
+    patterns = [".*".join(map(re.escape, re.split(r"\{.*?\}", text))) for text in texts]
+    assert sum(bool(re.fullmatch(one, hooks.cell(str(error)))) for one in patterns) == 1
 
 
 def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_short_name():

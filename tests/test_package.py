@@ -1,7 +1,8 @@
-"""The distributions hold what they should, and an installed copy works in an empty folder."""
+"""The distributions hold what they should, and an installed copy works, also below the tests of the sdist."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,216 +17,103 @@ import pytest
 import cbm_cli
 from cbm_cli.cli.common import program
 from cbm_cli.grid.read import read_grid
-from tests.builders import cbm
+from tests.builders import cbm, problems_of
 
 ROOT = Path(__file__).parents[1]
 BUILD = "import sys, setuptools.build_meta as backend; getattr(backend, sys.argv[1])(sys.argv[2])"
+GRID = Path("experiments.yaml")
+
+
+def output(*command, cwd=ROOT, **environment):
+    """What a command prints; it has to succeed."""
+    run = {"cwd": cwd, "env": os.environ | environment, "capture_output": True, "text": True, "timeout": 600}
+    ran = subprocess.run([*map(str, command)], **run)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
 
 
 def tracked():
     """Files of the clone, new ones too."""
-    if not (ROOT / ".git").exists():
-        pytest.skip("not in a clone")
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    listed = output("git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
     return {name for name in listed if (ROOT / name).is_file()}
-
-
-def build(kind, folder, into):
-    """Build a distribution of a folder, without a network; return its path."""
-    into.mkdir()
-    ran = subprocess.run(
-        [sys.executable, "-c", BUILD, kind, into], cwd=folder, capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
-    (made,) = into.iterdir()
-    return made
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The source distribution of the clone, and the wheel that is built from it."""
+    """The source distribution of the clone unpacked, and the wheel that is built from it, unpacked beside."""
     pytest.importorskip("setuptools", minversion="77")  # of the extra dev
+    if not (ROOT / ".git").exists():
+        pytest.skip("not in a clone")
     folder = tmp_path_factory.mktemp("built")
-    clone = folder / "clone"
     for name in tracked():
-        (clone / name).parent.mkdir(parents=True, exist_ok=True)
-        (clone / name).write_bytes((ROOT / name).read_bytes())
-    source = build("build_sdist", clone, folder / "sdist")
+        (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / "clone" / name)
+    output(sys.executable, "-c", BUILD, "build_sdist", folder, cwd=folder / "clone")
+    (source,) = folder.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         archive.extractall(folder, filter="data")
-    return source, build("build_wheel", folder / source.name.removesuffix(".tar.gz"), folder / "wheel")
-
-
-def metadata(wheel):
-    """The metadata of a wheel, as the index reads them."""
+    (folder / source.name.removesuffix(".tar.gz")).rename(folder / "sdist")
+    output(sys.executable, "-c", BUILD, "build_wheel", folder, cwd=folder / "sdist")
+    (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return message_from_string(archive.read(name).decode())
+        archive.extractall(folder / "site")
+    return folder
 
 
 @pytest.mark.slow
-def test_the_source_distribution_has_every_file_of_the_clone_and_no_other(built):
-    with tarfile.open(built[0]) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames() if archive.getmember(name).isfile()}
-    assert tracked() - names == set()
-    made = {name for name in names - tracked() if not name.startswith("cbm_cli.egg-info/")}
-    assert made == {"PKG-INFO"}
+def test_distributions_have_every_file_and_no_other(built):
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        made = {name.partition("/")[2] for name in archive.getnames() if archive.getmember(name).isfile()}
+    assert {name for name in made if not name.startswith("cbm_cli.egg-info/")} == tracked() | {"PKG-INFO"}
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as archive:
+        installed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert installed == {name for name in tracked() if name.startswith("cbm_cli/")}
+    assert {"cbm_cli/py.typed", "cbm_cli/report/page.js", "cbm_cli/grid/starter.yaml"} <= installed
 
 
 @pytest.mark.slow
-def test_the_wheel_has_every_file_of_the_package_and_no_other(built):
-    with zipfile.ZipFile(built[1]) as archive:
-        names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert names == {name for name in tracked() if name.startswith("cbm_cli/")}
-    assert {"cbm_cli/py.typed", "cbm_cli/report/page.js", "cbm_cli/grid/starter.yaml"} <= names
+def test_an_installed_copy_passes_tests_of_the_sdist_and_runs_a_grid(built, tmp_path):
+    """In a folder that has no other copy of the package."""
 
+    def run(*words):
+        site = {"PYTHONPATH": str(built / "site"), "CBM_KERNEL_CACHE": str(tmp_path / "kernels")}
+        return output(sys.executable, "-P", *words, cwd=tmp_path, **site)
 
-@pytest.mark.slow
-def test_an_installed_copy_writes_a_grid_and_runs_it_in_an_empty_folder(built, tmp_path):
-    site, home = tmp_path / "site", tmp_path / "home"
-    home.mkdir()
-    with zipfile.ZipFile(built[1]) as archive:
-        archive.extractall(site)
-
-    def run(*arguments):
-        command = [sys.executable, "-P", *arguments]
-        environment = os.environ | {"PYTHONPATH": str(site), "CBM_KERNEL_CACHE": str(tmp_path / "kernels")}
-        ran = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=1200)
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
-
-    assert run("-c", "import cbm_cli; print(cbm_cli.__file__)").startswith(str(site))
+    shutil.copytree(built / "sdist" / "tests", tmp_path / "tests")
+    assert run("-c", "import cbm_cli; print(cbm_cli.__file__)").startswith(str(built / "site"))
+    files = [f"tests/test_{name}.py" for name in ("statistics", "text", "names")]
+    passed = re.search(
+        r"(\d+) passed", run("-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", *files)
+    )
+    assert int(passed[1]) > 150
     run("-m", "cbm_cli.cli", "init")
-    table = run("-m", "cbm_cli.cli", "run", "--trials", "2", "--set", "updates=200", "-j", "0")
-    heads, *rows = [
-        line.split("  ") for line in table.splitlines() if re.match(r" (Algorithm|\w+-\d|PT_)", line)
+    short = ("--trials", 2, "--set", "updates=200", "--set", "sampler=CD-1", "-j", 0)
+    heads, row = [
+        re.split(" {2,}", line.strip())
+        for line in run("-m", "cbm_cli.cli", "run", *short).splitlines()
+        if re.match(" (Algorithm|CD-1)", line)
     ]
-    assert [head.strip() for head in heads if head.strip()][1:] == [
-        "00, zero",
-        "00, inverse-sigmoid",
-        "dd^b_s, inverse-sigmoid",
-        "aa^b, inverse-sigmoid",
-    ]
-    assert [row[0].strip() for row in rows] == ["CD-1-0.1", "PCD-1-0.1", "PT_10-0.1"]
-    assert all(len(re.findall(r"-28\.\d\d ± 0\.\d\d", "  ".join(row))) == 4 for row in rows)
+    assert heads[1:] == ["00, zero", *(f"{scheme}, inverse-sigmoid" for scheme in ("00", "dd^b_s", "aa^b"))]
+    assert row[0] == "CD-1-0.1"
+    assert all(re.match(r"[*_]?-28\.\d\d ± 0\.\d\d", cell) for cell in row[1:])
 
 
 @pytest.mark.slow
 def test_metadata_name_licence_authors_paper_and_both_commands(built):
-    about = metadata(built[1])
-    assert about["License-Expression"] == "BSD-3-Clause"
-    assert about["License-File"] == "LICENSE"
-    assert about["Author"] == "The authors of cbm"
-    assert "Paper, https://arxiv.org/abs/1311.1354" in about.get_all("Project-URL")
-    pythons = [c.rpartition(" ")[2] for c in about.get_all("Classifier") if ":: Python :: 3." in c]
+    (about,) = (built / "site").glob("*.dist-info")
+    metadata = message_from_string((about / "METADATA").read_text("utf-8"))
+    fields = {"License-Expression": "BSD-3-Clause", "License-File": "LICENSE", "Author": "The authors of cbm"}
+    assert fields.items() <= dict(metadata.items()).items()
+    assert "Paper, https://arxiv.org/abs/1311.1354" in metadata.get_all("Project-URL")
+    pythons = [c.rpartition(" ")[2] for c in metadata.get_all("Classifier") if ":: Python :: 3." in c]
     assert pythons == ["3.11", "3.12", "3.13", "3.14"]
-    assert "Typing :: Typed" in about.get_all("Classifier")
-    with zipfile.ZipFile(built[1]) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
-        scripts = ConfigParser()
-        scripts.read_string(archive.read(name).decode())
+    assert "Typing :: Typed" in metadata.get_all("Classifier")
+    scripts = ConfigParser()
+    scripts.read(about / "entry_points.txt")
     assert dict(scripts["console_scripts"]) == {"cbm": "cbm_cli.cli:main", "cbm-cli": "cbm_cli.cli:main"}
-
-
-@pytest.mark.slow
-def test_links_of_the_index_page_lead_somewhere_from_there(built):
-    links = re.findall(r"\]\(([^)]*)\)", metadata(built[1]).get_payload())
+    links = re.findall(r"\]\(([^)]*)\)", metadata.get_payload())  # from the page of the index
     assert links
     assert all(link.startswith("https://") for link in links)
-
-
-def test_the_copy_of_the_paper_s_grid_is_the_grid_of_the_clone():
-    """After a change: cp experiments.yaml cbm_cli/paper/."""
-    copy = Path(cbm_cli.__file__).parent / "paper" / "experiments.yaml"
-    assert copy.read_bytes() == (ROOT / "experiments.yaml").read_bytes()
-
-
-def test_the_starter_s_quickstart_is_that_of_the_clone(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    ran = cbm("init")
-    assert "wrote experiments.yaml\nNext:" in ran.stderr
-    assert ran.stdout == ""
-    started, whole = read_grid(Path("experiments.yaml")), read_grid(ROOT / "experiments.yaml")
-    assert started.default == whole.default == ("quickstart",)
-    assert started.experiments["quickstart"] == whole.experiments["quickstart"]
-    assert started.experiments["quickstart"].trials == 25
-
-
-def test_the_next_experiment_of_the_starter_can_be_read(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    cbm("init")
-    text = Path("experiments.yaml").read_text("utf-8")
-    head, _, last = text.partition("  # my-first:")
-    assert last
-    uncommented = head + ("  # my-first:" + last).replace("\n  # ", "\n  ").replace(
-        "  # my-first", "  my-first"
-    )
-    Path("experiments.yaml").write_text(uncommented, "utf-8")
-    assert "my-first: 4 cells, 40 trials" in cbm("run", "--list").stdout
-
-
-def test_init_paper_writes_the_paper_s_grid(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert "run paper.yaml --list" in cbm("init", "--paper", "-o", "paper.yaml").stderr
-    assert Path("paper.yaml").read_bytes() == (ROOT / "experiments.yaml").read_bytes()
-
-
-def test_init_replaces_a_file_only_when_told_to(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    mine = Path("experiments.yaml")
-    mine.write_text("mine")
-    assert "experiments.yaml: is there already; replace it with --force" in cbm("init", code=2).stderr
-    assert mine.read_text() == "mine"
-    cbm("init", "--force")
-    assert "quickstart" in mine.read_text("utf-8")
-    mine.unlink()
-    mine.symlink_to("gone")  # a link whose file is missing is also somebody's
-    assert "is there already" in cbm("init", code=2).stderr
-    assert mine.is_symlink()
-
-
-@pytest.mark.parametrize("force", [(), ("--force",)])
-def test_init_leaves_a_folder_of_that_name_alone(tmp_path, monkeypatch, force):
-    monkeypatch.chdir(tmp_path)
-    Path("experiments.yaml").mkdir()
-    assert "-o experiments.yaml: is a folder; name a file in it" in cbm("init", *force, code=2).stderr
-    assert "experiments.yaml: is a folder" in cbm("run", code=2).stderr
-    assert list(Path("experiments.yaml").iterdir()) == []
-
-
-def test_init_says_where_it_cannot_write(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("os.access", lambda *_: False)  # a folder that is read-only, to root too
-    assert "-o experiments.yaml: cannot write there; choose another place" in cbm("init", code=2).stderr
-    assert "there is no folder" in cbm("init", "-o", "gone/grid.yaml", code=2).stderr
-    assert ".yaml" in cbm("init", "-o", "grid.txt", code=2).stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk_leaves_the_grid_that_was_there(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("experiments.yaml").write_text("mine")
-
-    def fail(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", fail)
-    assert "No space left on device" in cbm("init", "--force", code=2).stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["experiments.yaml"]
-    assert Path("experiments.yaml").read_text() == "mine"
-
-
-@pytest.mark.parametrize("grid", [(), ("mine.yaml",), ("mine.yaml", "quickstart")])
-def test_run_without_a_grid_names_what_writes_one(tmp_path, monkeypatch, grid):
-    monkeypatch.chdir(tmp_path)
-    said = cbm("run", *grid, code=2).stderr
-    assert f"{(*grid, 'experiments.yaml')[0]}: there is no such file; `{program()} init` writes" in said
-
-
-def test_the_second_command_speaks_of_the_first(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", [str(tmp_path / "bin" / "cbm-cli")])
-    assert program() == str(tmp_path / "bin" / "cbm")
 
 
 def test_the_build_has_what_the_metadata_need():
@@ -235,3 +123,78 @@ def test_the_build_has_what_the_metadata_need():
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     assert needed[0] in setup["options.extras_require"]["dev"]
+
+
+# ---- cbm init ----
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_starter_has_the_quickstart_of_the_clone_and_a_next_experiment(here):
+    ran = cbm("init")
+    assert (str(GRID) in ran.stderr, "cbm run" in ran.stderr, ran.stdout) == (True, True, "")
+    started, whole = read_grid(GRID), read_grid(ROOT / GRID)
+    assert started.default == whole.default == ("quickstart",)
+    assert started.experiments["quickstart"] == whole.experiments["quickstart"]
+    assert started.experiments["quickstart"].trials == 25
+    head, mark, last = GRID.read_text("utf-8").partition("  # my-first:")
+    GRID.write_text(head + (mark + last).replace("\n  # ", "\n  ").replace(mark, "  my-first:"), "utf-8")
+    first = read_grid(GRID).experiments["my-first"]
+    assert (len(first.cells), first.trials) == (4, 10)
+
+
+def test_init_paper_writes_the_paper_s_grid(here):
+    """After a change of the grid: cp experiments.yaml cbm_cli/paper/."""
+    assert "cbm run paper.yaml" in cbm("init", "--paper", "-o", "paper.yaml").stderr
+    copy = Path(cbm_cli.__file__).parent / "paper" / GRID
+    assert Path("paper.yaml").read_bytes() == copy.read_bytes() == (ROOT / GRID).read_bytes()
+
+
+def test_init_replaces_a_file_only_when_told_to(here, monkeypatch):
+    def fail(_):
+        raise OSError(28, "No space left on device")
+
+    GRID.write_text("mine")
+    assert problems_of(cbm("init", code=2)) == [(str(GRID), "", "conflict")]
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr("os.fsync", fail)
+        assert "No space left on device" in cbm("init", "--force", code=2).stderr
+    assert {path: path.read_text() for path in here.iterdir()} == {here / GRID: "mine"}
+    cbm("init", "--force")
+    assert "quickstart" in GRID.read_text("utf-8")
+    GRID.unlink()
+    GRID.symlink_to("gone")  # a link whose file is missing is also somebody's
+    assert problems_of(cbm("init", code=2)) == [(str(GRID), "", "conflict")]
+    assert GRID.is_symlink()
+
+
+def test_init_says_where_it_cannot_write(here, monkeypatch):
+    def refused(*words):
+        return problems_of(cbm("init", *words, code=2))
+
+    assert refused("-o", "gone/grid.yaml") == [("-o gone/grid.yaml", "", "missing")]
+    assert refused("-o", "grid.txt") == [("-o grid.txt", "", "value")]
+    with monkeypatch.context() as read_only:
+        read_only.setattr("os.access", lambda *_: False)  # a folder that is read-only, to root too
+        assert refused() == [(f"-o {GRID}", "", "system")]
+    GRID.mkdir()
+    for force in ((), ("--force",)):
+        assert refused(*force) == [(f"-o {GRID}", "", "value")]
+    assert [*here.rglob("*")] == [here / GRID]
+    assert problems_of(cbm("run", code=2))[0][0] == str(GRID)
+
+
+@pytest.mark.parametrize("grid", [(), ("mine.yaml",), ("mine.yaml", "quickstart")])
+def test_run_without_a_grid_names_what_writes_one(here, grid):
+    said = cbm("run", *grid, code=2)
+    assert problems_of(said) == [((*grid, str(GRID))[0], "", "missing")]
+    assert f"`{program()} init`" in said.stderr
+
+
+def test_the_second_command_speaks_of_the_first(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "bin" / "cbm-cli")])
+    assert program() == str(tmp_path / "bin" / "cbm")

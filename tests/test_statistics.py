@@ -11,7 +11,6 @@ from scipy import stats
 from cbm_cli.results import Metric, default_metric
 from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, mark_row
 from cbm_cli.statistics.wilcoxon import EXACT, finite_ranks, holm, rank_sum, signed_rank
-from cbm_cli.text import text_of
 
 
 def sample(*values):
@@ -22,11 +21,14 @@ def cell(*values):
     return Cell({}, 0, sample(*values))
 
 
-def marked(cells, **marking):
+def marks_of(row):
     """best, bold and underlined of each cell, as initials."""
-    letters = [("best", "B"), ("bold", "b"), ("underlined", "u")]
-    row = mark_row(cells, Marking(**marking))
-    return ["".join(letter for name, letter in letters if getattr(one, name)) if one else None for one in row]
+    letters = {"best": "B", "bold": "b", "underlined": "u"}
+    return ["".join(letters[name] for name in letters if getattr(one, name)) if one else None for one in row]
+
+
+def marked(cells, **marking):
+    return marks_of(mark_row(cells, Marking(**marking)))
 
 
 def average_ranks(values):
@@ -41,18 +43,15 @@ def exact_signed_rank(differences):
     def distance(signs):
         return abs(sum(r for r, s in zip(ranks, signs, strict=True) if s > 0) - sum(ranks) / 2)
 
-    seen = distance(differences)
-    flips = list(product([-1, 1], repeat=len(ranks)))
-    return sum(distance(signs) >= seen - 1e-9 for signs in flips) / len(flips)
+    found = [distance(signs) for signs in product([-1, 1], repeat=len(ranks))]
+    return np.mean(np.array(found) >= distance(differences) - 1e-9)
 
 
 def exact_rank_sum(x, y):
     """Two-sided p-value by giving every subset of the pooled ranks to x."""
     ranks = average_ranks([*x, *y])
-    middle = sum(ranks) * len(x) / len(ranks)
-    seen = abs(sum(ranks[: len(x)]) - middle)
-    subsets = list(combinations(ranks, len(x)))
-    return sum(abs(sum(subset) - middle) >= seen - 1e-9 for subset in subsets) / len(subsets)
+    found = np.abs(np.array([*map(sum, combinations(ranks, len(x)))]) - sum(ranks) * len(x) / len(ranks))
+    return np.mean(found >= found[0] - 1e-9)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 6, 8, 11])
@@ -68,7 +67,7 @@ def test_signed_rank_is_all_sign_flips(n, shift, decimals):
     assert found.effect_size == pytest.approx(np.sum(np.sign(difference) * ranks) / total)
 
 
-@pytest.mark.parametrize("n", [6, 13, 14, 25, EXACT, EXACT + 1, 200])
+@pytest.mark.parametrize("n", [6, 14, EXACT, EXACT + 1, 200])
 def test_signed_rank_is_scipys(n):
     difference = np.random.default_rng(n).normal(0.3, 1, n)
     expected = stats.wilcoxon(difference, method="exact" if n <= EXACT else "approx")
@@ -102,9 +101,8 @@ def test_pairs_are_matched_by_trial_number_not_by_position():
 
 @pytest.mark.parametrize(("n", "m"), [(1, 6), (3, 4), (6, 5), (6, 6), (4, 8)])
 @pytest.mark.parametrize("levels", [None, 2, 5])  # of few levels: with ties
-@pytest.mark.parametrize("seed", range(5))
-def test_rank_sum_is_all_relabellings(n, m, levels, seed):
-    rng = np.random.default_rng(seed)
+def test_rank_sum_is_all_relabellings(n, m, levels):
+    rng = np.random.default_rng(n * m)
     x, y = rng.normal(0.7, 1, n), rng.normal(0, 1, m)
     if levels:
         x, y = (np.clip(np.round(levels * side), 0, levels - 1) for side in (x, y))
@@ -115,22 +113,12 @@ def test_rank_sum_is_all_relabellings(n, m, levels, seed):
     assert found.n_pairs == min(n, m)
 
 
-@pytest.mark.parametrize(("n", "m"), [(25, 25), (10, 40), (26, 25), (3, 200)])
+@pytest.mark.parametrize(("n", "m"), [(25, 25), (26, 25), (3, 200)])
 def test_rank_sum_is_scipys(n, m):
     rng = np.random.default_rng(n)
     x, y = rng.normal(0.4, 1, n), rng.normal(0, 1, m)
     expected = stats.mannwhitneyu(x, y, method="exact" if n + m <= EXACT else "asymptotic")
     assert rank_sum(sample(*x), sample(*y)).p_value == pytest.approx(expected.pvalue)
-
-
-def test_rank_sum_has_no_smaller_p_value_than_is_possible():
-    found = rank_sum(sample(1), sample(*[2] * 60))  # by the normal approximation 3e-14
-    assert found.p_value == found.smallest_p == pytest.approx(2 / 61)
-
-
-def test_rank_sum_with_ties_is_exact():
-    found = rank_sum(sample(3, 3, 4, 2, 4, 4), sample(3, 3, 0, 1, 3, 0))
-    assert found.p_value == pytest.approx(40 / 924)  # divisions of twelve trials, counted out
 
 
 def test_diverged_trials_rank_below_everything_finite():
@@ -146,11 +134,6 @@ def test_two_diverged_trials_are_no_pair_that_could_differ():
     best, other = mark_row([cell(*range(5), nan), cell(*range(5, 10), nan)], Marking())
     assert other.underlined  # six pairs, of which only five could have found a difference
     assert not best.claimed
-
-
-def test_a_method_that_always_diverges_is_significantly_worse():
-    assert marked([cell(*range(8)), cell(*[nan] * 8)]) == ["Bb", ""]
-    assert mark_row([cell(*range(8)), cell(*[nan] * 8)], Marking())[1].against_best.p_value == 2 / 2**8
 
 
 def test_holm_by_hand():
@@ -184,6 +167,7 @@ def ahead(n, *leads):
         ([cell(1, 2, 3, 4, 5), cell(2, 3, 4, 5, 6)], {}, ["", "Bu"]),  # fewer than six pairs
         ([cell(1, 2, 3, 4, 5), cell(12, 13, 14, 15, 16)], {"test": "rank-sum"}, ["", "Bu"]),
         ([cell(10, -inf, 10, 10, 10, 10), cell(1, 2, 3, 4, 5, 6)], {}, ["b", "Bb"]),  # lucky, steady
+        ([cell(*range(8)), cell(*[nan] * 8)], {}, ["Bb", ""]),  # one always diverges
         ([cell(*range(6)), None, cell()], {}, ["", None, ""]),  # one cell with trials
         ([cell(*range(8)), cell(*range(10, 18))], {"better": 0}, ["", ""]),
         ([cell(*range(8)), cell(*range(10, 18))], {"better": -1}, ["Bb", ""]),
@@ -198,12 +182,9 @@ def test_holm_can_make_a_cell_bold_again():
     plain, held = (
         mark_row([*ahead(8), close, close], Marking(alpha=0.02, correction=c)) for c in (None, "holm")
     )
-    assert [(one.bold, one.against_best and one.against_best.p_value) for one in plain] == [
-        (True, None),
-        (False, 4 / 2**8),
-        (False, 4 / 2**8),
-    ]
-    assert [one.bold for one in held] == [True, True, True]
+    assert marks_of(plain) == ["Bb", "", ""]
+    assert [one.against_best.p_value for one in plain[1:]] == [4 / 2**8] * 2
+    assert marks_of(held) == ["Bb", "b", "b"]
     assert (held[1].against_best.p_value, held[1].against_best.smallest_p) == (8 / 2**8, 4 / 2**8)
 
 
@@ -214,18 +195,11 @@ def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(te
     lucky = steady + 1
     lucky[7] = -1000
     far = steady - 50
-    disputed, best, last = mark_row(
-        [cell(*better * lucky), cell(*better * steady), cell(*better * far)], Marking(better, test)
-    )
-    assert (best.best, best.bold, best.disputed, best.better_by_test) == (True, True, True, False)
-    assert (disputed.best, disputed.bold, disputed.disputed, disputed.better_by_test) == (
-        False,
-        True,
-        False,
-        True,
-    )
-    assert (last.bold, last.disputed, last.better_by_test) == (False, False, False)
-    assert disputed.against_best.p_value < 1e-4
+    row = mark_row([cell(*better * values) for values in (lucky, steady, far)], Marking(better, test))
+    assert marks_of(row) == ["b", "Bb", ""]
+    assert [one.disputed for one in row] == [False, True, False]
+    assert [one.better_by_test for one in row] == [True, False, False]
+    assert row[0].against_best.p_value < 1e-4
     few = mark_row([cell(*lucky[5:10]), cell(*steady[5:10])], Marking())
     assert not any(one.disputed or one.better_by_test for one in few)  # five pairs show nothing
 
@@ -301,43 +275,36 @@ def test_trials_without_the_metric_are_left_out_and_none_is_planned_where_none_h
     assert (none.n, none.planned, none.complete) == (0, 0, True)
 
 
-@pytest.mark.parametrize(
-    ("column", "part", "sign", "name"),
-    [
-        ("train_log_likelihood", "train", 1, "log-likelihood"),
-        ("test_log_likelihood_ais", "test", 1, "log-likelihood ais"),
-        ("test_lower_bound", "test", 1, "lower bound of the log-likelihood"),
-        ("valid_tighter_bound", "valid", 1, "tighter bound of the log-likelihood"),
-        ("train_cost", "train", -1, "cost"),
-        ("weight_norm", "", 0, "weight norm"),
-        ("log_z_standard_error", "", 0, "log-z standard error"),
-        ("mean_field_unsettled", "", 0, "mean field unsettled"),
-    ],
-)
-def test_a_column_says_what_it_measures(column, part, sign, name):
+COLUMNS = {  # part, which is better, name
+    "train_log_likelihood": ("train", 1, "log-likelihood"),
+    "test_log_likelihood_ais": ("test", 1, "log-likelihood ais"),
+    "test_lower_bound": ("test", 1, "lower bound of the log-likelihood"),
+    "valid_tighter_bound": ("valid", 1, "tighter bound of the log-likelihood"),
+    "train_cost": ("train", -1, "cost"),
+    "weight_norm": ("", 0, "weight norm"),
+    "log_z_standard_error": ("", 0, "log-z standard error"),
+    "mean_field_unsettled": ("", 0, "mean field unsettled"),
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_says_what_it_measures(column):
     metric = Metric(column)
-    assert (metric.part, metric.better, metric.name) == (part, sign, name)
+    assert (metric.part, metric.better, metric.name) == COLUMNS[column]
 
 
 @pytest.mark.parametrize(
     ("there", "shown"),
     [
-        (["log_z", "test_log_likelihood", "train_log_likelihood"], "test_log_likelihood"),
-        (["test_log_likelihood"], "test_log_likelihood"),
-        (["train_cost", "valid_cost", "test_cost"], "test_cost"),
-        (["train_cost", "valid_cost"], "train_cost"),
-        (["train_lower_bound", "train_tighter_bound", "test_lower_bound", "log_z"], "test_lower_bound"),
-        (["train_lower_bound", "log_z"], "train_lower_bound"),
-        (["weight_norm"], None),
+        ("log_z test_log_likelihood train_log_likelihood", "test_log_likelihood"),
+        ("test_log_likelihood", "test_log_likelihood"),
+        ("train_cost valid_cost test_cost", "test_cost"),
+        ("train_cost valid_cost", "train_cost"),
+        ("train_lower_bound train_tighter_bound test_lower_bound log_z", "test_lower_bound"),
+        ("train_lower_bound log_z", "train_lower_bound"),
+        ("weight_norm", None),
     ],
 )
 def test_the_default_metric_depends_on_the_kind_of_machine(there, shown):
-    frame = pd.DataFrame({f"{name}_final": [1.0] for name in there})
+    frame = pd.DataFrame({f"{name}_final": [1.0] for name in there.split()})
     assert default_metric(frame) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, ""), (nan, ""), (50000.0, "50000"), (0.05, "0.05"), ("00", "00"), (16, "16")]
-)
-def test_one_spelling_of_a_setting(value, text):
-    assert text_of(value) == text

@@ -15,28 +15,25 @@ from cbm_cli.cli import main
 
 HERE = Path(__file__).parent
 RESULTS, OUTPUTS = HERE / "results-0.1.0.zip", HERE / "outputs"
-_DEEP = "deep/trials/bars-and-stripes_dbm-4-3_ddd-b-s_PCD-1_0.1_*/trial-000.npz"
-_ENCODER = "encoder/trials/bars-and-stripes_auto-encoder-half_dd-b-s_*/trial-001.best.npz"
-_AIS = ("--ais", "--temperatures", "100", "--runs", "10", "--json")
-_RAISE = ("--raise", "--temperatures", "50", "--runs", "10", "--json")
-_TURNED = ("--rows", "offsets", "--columns", "sampler", "--statistic", "final")
-_BARS = ("--data", "bars-and-stripes:size=3")
+_RBM = "bars/trials/*_aa-b_PCD-1_0.1_*/trial-000.npz --data bars-and-stripes:size=3 --runs 10"
+_DEEP = "deep/trials/*_ddd-b-s_PCD-1_0.1_*/trial-000.npz --data bars-and-stripes:size=3 --runs 10"
+_ENCODER = "encoder/trials/*_dd-b-s_*/trial-001.best.npz --data bars-and-stripes:size=3"
 
-# File of the output -> command; the results folder, or a file in it, stands at {}.
-COMMANDS: dict[str, tuple[str, ...]] = {
-    **{f"table.{suffix}": ("table", "{}", "-f", name) for suffix, name in
-       {"txt": "text", "md": "markdown", "csv": "csv", "json": "json", "tex": "latex"}.items()},
-    "table-holm.txt": ("table", "{}", "bars", *_TURNED, "--test", "rank-sum", "--correction", "holm"),
-    "table-weight-norm.csv": ("table", "{}", "bars", "--metric", "weight_norm", "-f", "csv"),
-    **{f"compare.{suffix}": ("compare", "{}", "-f", name) for suffix, name in
-       {"txt": "text", "md": "markdown", "csv": "csv", "json": "json"}.items()},
-    "evaluate-exact.json": ("evaluate", "{}", "bars", "deep", "--exact", "--json"),
-    "evaluate-ais.json": ("evaluate", "{}", "bars", "deep", *_AIS),
-    "evaluate-raise.json": ("evaluate", "{}", "bars", *_RAISE),
-    "evaluate-deep-exact.json": ("evaluate", "{}/" + _DEEP, "--exact", *_BARS, "--json"),
-    "evaluate-deep-ais.json": ("evaluate", "{}/" + _DEEP, *_AIS, *_BARS),
-    "evaluate-encoder.json": ("evaluate", "{}/" + _ENCODER, *_BARS, "--json"),
-}  # fmt: skip
+# File of the output -> commands; the first word behind a command is a place in the results folder.
+COMMANDS = {
+    "table.txt": ["table . -f text"],
+    "table.md": ["table . -f markdown"],
+    "table.tex": ["table . -f latex"],
+    "table.csv": ["table . -f csv"],
+    "ls.txt": ["ls .", "ls . deep"],
+    "best.txt": ["best . bars", "best . encoder"],
+    "evaluate.json": [
+        f"evaluate {_RBM} --temperatures 100 --ais --json",
+        f"evaluate {_RBM} --temperatures 50 --raise --json",
+        f"evaluate {_DEEP} --temperatures 100 --ais --json",
+        f"evaluate {_ENCODER} --json",
+    ],
+}
 
 
 def unpack(folder: Path) -> Path:
@@ -52,13 +49,17 @@ def unpack(folder: Path) -> Path:
 
 
 def output_of(name: str, results: Path) -> str:
-    """Run the command of an output; return what it prints to stdout."""
-    target = COMMANDS[name][1].removeprefix("{}").lstrip("/")
-    (place,) = results.glob(target) if target else [results]
-    result = CliRunner().invoke(main, [COMMANDS[name][0], str(place), *COMMANDS[name][2:]])
+    """Run the commands of an output; return what they print, without places and dates of this machine."""
+    return "".join(_printed(command.split(), results) for command in COMMANDS[name])
+
+
+def _printed(words: list[str], results: Path) -> str:
+    (place,) = results.glob(words[1]) if words[1] != "." else [results]
+    result = CliRunner().invoke(main, [words[0], str(place), *words[2:]])
     if result.exit_code:
-        raise AssertionError(f"{name}: exit code {result.exit_code}: {result.stderr}") from result.exception
-    return result.stdout
+        raise AssertionError(f"{words}: exit code {result.exit_code}: {result.stderr}") from result.exception
+    text = result.output if words[0] == "best" else result.stdout
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "DATE", text.replace(str(results), "RESULTS"))
 
 
 def parted(text: str) -> tuple[str, np.ndarray]:
