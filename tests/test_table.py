@@ -83,7 +83,7 @@ def marks_of(table):
 
 def numbers(table):
     """The numbers in each line of the caption."""
-    return [re.findall(r"\d[\d.]*\d|\d", note.replace("best of the row", "")) for note in table.notes()]
+    return [re.findall(r"\d[\d.]*\d|\d", note) for note in table.notes()]
 
 
 def plain(text):
@@ -190,12 +190,12 @@ def test_a_narrow_terminal_gets_parts_that_fit():
     assert plain(shown(four, width=20))[0].endswith("1 of 4)")
 
 
-@pytest.mark.parametrize("number", [3, 4, 7, 13])
+@pytest.mark.parametrize("number", [2, 4, 7, 13])
 def test_latex_says_when_it_is_wider_than_the_page_and_which_parts_fit(number):
     letters = ["00", "d0", "aa^b", "dd^b_s", "mm^b", "d0_s", "0m", "dm^l_s", "md", "hh", "aa", "dd", "mm^l_s"]
     table = build([(planned(offsets=o, hidden=i), UP) for i, o in enumerate(letters[:number])])
     found = re.findall(r"^% .* (\d+) pt.* 345 pt.*--split (\d+) ", shown(table, "latex"), re.M)
-    assert len(found) == len(table.document().too_wide()) == (number > 3)
+    assert len(found) == len(table.document().too_wide()) == (number > 2)
     for _, most in found:
         assert not table.document(int(most)).too_wide()
         assert int(most) == number - 1 or table.document(int(most) + 1).too_wide()
@@ -343,7 +343,7 @@ def test_the_lowest_cost_is_the_best_and_its_epoch_stands_beside_it():
     assert long["min_update"].tolist() == pytest.approx([13000 / 6, 2000, 2000, 2000])
 
 
-STATISTICS = {"max": "inimum", "final": "inal", "best-valid": "at the best valid", "max-of-mean": "mean over"}
+STATISTICS = {"max": "inimum", "final": "inal", "best-valid": "valid", "max-of-mean": "mean over"}
 
 
 @pytest.mark.parametrize(("statistic", "value"), [("max", 0.525), ("final", 1.525), ("best-valid", 1.025)])
@@ -385,16 +385,6 @@ def test_the_maximum_of_the_mean_is_one_evaluation_for_all_trials(curves, values
     assert (found.mean, found.best_update) == (sum(values) / len(values), update)
     assert found.n == len(curves)
     assert STATISTICS["max-of-mean"] in table.notes()[0]
-
-
-def test_the_table_of_a_deep_machine_shows_its_bound():
-    bound = "test_lower_bound"
-    common = {**planned(), f"{bound}_max_update": 5, "n_test": 10, "diverged": None}
-    rows = [{**common, "trial": i, f"{bound}_max": v, f"{bound}_final": v - 1} for i, v in enumerate(UP)]
-    table = build([(planned(), [])], frame=pd.DataFrame(rows), table_metric=None)
-    assert (table.metric, table.cells[0].mean) == ("test_lower_bound", pytest.approx(-52.5))
-    assert "test lower bound" in table.notes()[0]
-    assert numbers(table)[0] == ["10", "6"]
 
 
 def with_column(**columns):
@@ -450,7 +440,7 @@ def test_only_estimates_get_advice_on_temperatures():
     ):
         frame, runs = with_column(evaluate_method=lambda cell, _, methods=methods: methods[cell], **columns)
         frame["train_log_likelihood_max"] = 0.5
-        (said,) = (it for it in build(runs, frame=frame, metric=metric).notes() if it.startswith("12 "))
+        (said,) = (it for it in build(runs, frame=frame, metric=metric).notes() if re.search(r"\b12\b", it))
         assert ("evaluate.temperatures" in said) == advice
 
 
@@ -472,18 +462,6 @@ def test_a_row_says_where_mean_and_test_disagree():
     assert records["p_value"][0] < 1e-4
     agreed = of_offsets(UP, DOWN)
     assert (len(agreed.notes()), any(cell.better_by_test for cell in agreed.cells)) == (2, False)
-
-
-def test_settings_are_words_in_every_format():
-    cells = [planned(offsets=o, pretraining_epochs=e) for o in OFFSETS for e in (0, 200)]
-    axes = {"rows": ["sampler", "learning_rate", "pretraining_epochs"], "columns": ["offsets", "hidden"]}
-    table = build([(cell, UP) for cell in cells], axes=axes)
-    for format, corner in (("text", "η"), ("markdown", "η"), ("latex", "$\\eta$"), ("html", "η")):
-        text = shown(table, format)
-        assert f"Algorithm-{corner}-pretraining epochs" in text
-        assert "hidden units 4" in text
-        assert "_epochs" not in text.replace("\\", "")
-        assert "model" not in text
 
 
 def test_results_of_cbm_evaluate_are_of_the_final_machine():
