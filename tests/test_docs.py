@@ -200,7 +200,7 @@ def test_commands_of_the_site_are_all_commands(hooks):
 def test_a_message_stands_on_its_page_with_its_function_and_kind(hooks, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     Path("experiments.yaml").touch()
-    error = cbm(*words.split(), code=3 if words == "best" else 2).error
+    error = cbm(*words.split(), code=2).error
     last = traceback.extract_tb(error.__traceback__)[-1]
     page = hooks.on_page_markdown("<!-- messages -->").splitlines()
     room = page.index(f"## {Path(last.filename).parent.relative_to(ROOT)}")
