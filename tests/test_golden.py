@@ -115,4 +115,4 @@ def test_results_of_0_1_0_are_drawn(results, tmp_path, experiment, axis):
     drawn = picture.read_text("utf-8")
     assert f"train {axis} (" in drawn
     cells = json.loads((results / experiment / "manifest.json").read_text("utf-8"))["cells"]
-    assert all(label("offsets", cell["offsets"], "unicode") in drawn for cell in cells)
+    assert all(f"${label('offsets', cell['offsets'], 'latex')}$" in drawn for cell in cells)
