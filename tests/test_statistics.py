@@ -121,6 +121,11 @@ def test_rank_sum_is_scipys(n, m):
     assert rank_sum(sample(*x), sample(*y)).p_value == pytest.approx(expected.pvalue)
 
 
+def test_rank_sum_has_no_smaller_p_value_than_is_possible():
+    found = rank_sum(sample(1), sample(*[2] * 60))  # by the normal approximation 3e-14
+    assert found.p_value == found.smallest_p == pytest.approx(2 / 61)
+
+
 def test_diverged_trials_rank_below_everything_finite():
     x, y = finite_ranks(np.array([-inf, -3.0, -1.0]), np.array([nan, -2.0, -inf]))
     assert x[0] == y[0] == y[2] < -3.0

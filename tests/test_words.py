@@ -78,7 +78,11 @@ def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(folde
     Path(f"there{suffix}").mkdir()
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     wrong = {f"nosuch/x{suffix}": "missing", "grid.yaml": "value"}
-    wrong |= {f"there{suffix}": "value", ".": "value"} if suffix else {"other.yaml": "value"}
+    wrong |= (
+        {f"there{suffix}": "value", ".": "value"}
+        if suffix
+        else dict.fromkeys(("other.yaml", "-", "page.html", "x.PNG", "f.npz"), "value")
+    )
     for place, kind in wrong.items():
         found = cbm(*command.split(), place, code=2)
         assert problems_of(found) == [(f"{command.split()[-1]} {place}", "", kind)]
@@ -131,6 +135,21 @@ def test_the_default_metric_is_one_for_all_commands(folder):
             assert f"{part} log-likelihood (per row)" in out.read_text().replace(part.capitalize(), part)
     Path("grid.yaml").write_text(text.replace(BARS, both))
     assert " 30 rows" in run(output="total").stdout
+
+
+def test_sizes_of_one_data_set_do_not_share_an_upper_bound(folder):
+    def bounds(name, size):
+        Path("grid.yaml").write_text(text.replace("size: 2", size).replace("bars:", f"{name}:"))
+        run("--no-table")
+        return [*json.loads(Path(f"results/{name}/manifest.json").read_text())["upper_bounds"].values()]
+
+    text = GRID.replace("[CD-1, PT_4]", "CD-1")
+    assert bounds("both", "size: [2, 3]") == []
+    assert bounds("bars2", "size: 2") == pytest.approx([-1.733], abs=1e-3)
+    assert bounds("bars3", "size: 3") == pytest.approx([-2.599], abs=1e-3)
+    for names in (["both"], ["bars2", "bars3"]):
+        cbm("plot", "curves", *names, "-o", "curves.svg")
+        assert "bound" not in re.sub("<[^<>]*>", "", Path("curves.svg").read_text())
 
 
 # ---- What is listed and shown ----
@@ -212,11 +231,12 @@ def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_fi
     for method in ("--exact", "--ais"):
         words = ("--data", "bars-and-stripes:size=2", method, "--temperatures", 5, "--json")
         assert strict(cbm("evaluate", "m.npz", *words).stdout)["log_likelihood"]["n"] == 8
-    run("--no-table", "--set", "learning_rate=1e30", "--set", "updates=20")
+    run("--no-table", "--set", "learning_rate=[1e30,2e30]", "--set", "updates=20")
     for words in (("table",), ("ls", "results", "bars"), ("best",), ("watch", "--once")):
         result = cbm(*words)
         assert "00000000" not in result.stdout + result.stderr
     assert "CD-1-1e30" in cbm("table").stdout
+    assert " 1e30 " in cbm("evaluate").stdout
     run_id = strict(cbm("ls", "results", "bars", "--json").stdout)[0]["run_id"]
     for words in (("show", run_id, "--json"), ("table", "results", "--format", "json")):
         strict(cbm(*words).stdout)
