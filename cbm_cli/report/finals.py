@@ -275,7 +275,7 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
         if min(table.shape) < 2:
             raise CbmError(
                 f"critical-difference: {count(len(methods), 'method')} on {count(len(table), 'data set')}; "
-                "it ranks two or more methods (--columns) over two or more data sets (of several experiments)",
+                "it ranks two or more methods (--columns) over two or more data sets, of several experiments",
                 "unsuited",
             )
         ranks = ranks_of(table.to_numpy(), methods)

@@ -35,7 +35,7 @@ _load = cache(load)
 def data_drawing(sources: Sequence[str], options: Options) -> Drawing:
     """Draw the first rows of the training parts of data sets, named as for ``cbm evaluate --data``."""
     if not sources:
-        raise CbmError("data: name data sets, as in cbm plot data mnist shifting-bar:size=9 -o FILE.png", "missing")
+        raise CbmError("data: name data sets, as in cbm plot data mnist shifting-bar:size=9", "missing")
     panels = []
     for place, source in enumerate(sources):
         data = load_source(source)
