@@ -13,25 +13,30 @@ from matplotlib.figure import Figure
 
 from tests.builders import cbm
 
-# Files
-
 
 def trials_of(results, experiment):
     """Evaluations and records of all trials: a row for each update, with the trial's row of summary.csv."""
     folder, found = Path(results) / experiment, []
     for row in pd.read_csv(folder / "summary.csv", dtype={"offsets": str}).to_dict("records"):
-        place = folder / "trials" / row["run_id"] / f"trial-{row['trial']:03}"
-        frames = [
-            pd.read_csv(path, float_precision="round_trip")
-            for end in (".csv", ".records.csv")
-            if (path := Path(f"{place}{end}")).exists()
-        ]
-        rows = frames[0] if len(frames) == 1 else frames[0].merge(frames[1], "outer", "update")
-        found.append(rows.assign(**row, machine=f"{place}.npz"))
+        place = str(folder / "trials" / row["run_id"] / f"trial-{row['trial']:03}")
+        there = [f"{place}{end}" for end in (".csv", ".records.csv") if Path(f"{place}{end}").exists()]
+        rows = [pd.read_csv(path, index_col="update", float_precision="round_trip") for path in there]
+        found.append(pd.concat(rows, axis=1).reset_index().assign(**row, machine=f"{place}.npz"))
     return pd.concat(found)
 
 
-# Figures
+def weights_of(machine):
+    with np.load(machine) as arrays:
+        return {name: arrays[name].astype(float) for name in arrays.files if name != "kind"}
+
+
+def grey(rows):
+    """Rows divided by their largest absolute value, with zero in the middle of black and white."""
+    return 0.5 + 0.5 * rows / np.abs(rows).max(axis=1, keepdims=True)
+
+
+def numbers_in(text):
+    return re.findall(r"\d(?:[\d,.]*\d)?(?:e[+-]\d+)?", text)
 
 
 def figure_of(*arguments):
@@ -45,10 +50,7 @@ def figure_of(*arguments):
 
 def panels_of(figure):
     """The axes that are seen, by their titles, line by line."""
-    seen = [axes for axes in figure.axes if axes.get_visible()]
-    titled = {axes.get_title().replace("\n", " "): axes for axes in seen}
-    assert len(titled) == len(seen)
-    return titled
+    return [(axes.get_title().replace("\n", " "), axes) for axes in figure.axes if axes.get_visible()]
 
 
 class Look(NamedTuple):
@@ -62,27 +64,19 @@ class Look(NamedTuple):
 
 def look_of(line, mark):
     """The look of a line and of its markers, which may be another line."""
-    assert to_hex(line.get_color()) == to_hex(mark.get_markeredgecolor()) or not hollow(mark)
-    return Look(to_hex(line.get_color()), line._unscaled_dash_pattern[1], mark.get_marker(), hollow(mark))
-
-
-def hollow(mark):
-    return to_hex(mark.get_markerfacecolor()) == "#ffffff"
+    hollow = to_hex(mark.get_markerfacecolor()) == "#ffffff"
+    return Look(to_hex(line.get_color()), line._unscaled_dash_pattern[1], mark.get_marker(), hollow)
 
 
 def legend_of(holder):
     """Looks by name, of a figure's legend or of one within axes."""
-    legend = holder.legends[0] if isinstance(holder, Figure) else holder.get_legend()
+    legend = holder.legends[-1] if isinstance(holder, Figure) else holder.get_legend()
     texts = [text.get_text() for text in legend.get_texts()]
     return {name: look_of(line, line) for name, line in zip(texts, legend.legend_handles, strict=True)}
 
 
 def caption_of(figure):
     return figure.legends[0].get_title().get_text().replace("\n", " ")
-
-
-def numbers_in(text):
-    return re.findall(r"\d(?:[\d,.]*\d)?", text)
 
 
 class Curve(NamedTuple):
@@ -96,33 +90,30 @@ class Curve(NamedTuple):
 
 def curves_of(axes, legend):
     """The curves of axes by their names: what looks like an entry of the legend."""
-    thin, found, last, before = [], {}, None, None
-    bands = [(to_hex(it.get_facecolor()[0]), edges_of(it)) for it in axes.collections]
+    thin, found, bands, last = [], {}, list(axes.collections), None
     for line in axes.lines:
         xy = pd.Series(line.get_ydata(), line.get_xdata(), dtype=float)
         if line.get_linestyle() == "None":
-            look = look_of(last, line)
-            colour, band = bands.pop(0) if bands else (look.colour, None)
-            assert colour == look.colour == to_hex(line.get_markerfacecolor() if not look.hollow else colour)
+            look, band = look_of(last[0], line), None
+            edge = line.get_markeredgecolor() if look.hollow else line.get_markerfacecolor()
+            if bands:
+                corners = pd.DataFrame(np.concatenate([path.vertices for path in bands[0].get_paths()]))
+                band = corners.groupby(0)[1].agg(["min", "max"])
+                assert to_hex(bands.pop(0).get_facecolor()[0]) == look.colour
+            assert look.colour == to_hex(edge)
             assert look not in found, "two curves look alike"
-            found[look], thin = Curve(before, xy, band, thin), []
+            found[look], thin = Curve(last[1], xy, band, thin), []
         elif line.get_linewidth() < 1:
             thin.append(xy)
-        elif line.get_linewidth() > 1:
-            last, before = line, xy
+        elif line.get_linewidth() > 1:  # a bound has 1
+            last = line, xy
     named = {name: found.pop(look) for name, look in legend.items() if look in found}
     assert not found, "a curve is not in the legend"
     return named
 
 
-def edges_of(collection):
-    """Lower and upper end of a band, by x."""
-    corners = pd.DataFrame(np.concatenate([path.vertices for path in collection.get_paths()]))
-    return corners.groupby(0)[1].agg(["min", "max"]).set_axis(["low", "high"], axis=1)
-
-
 def bounds_of(axes):
-    """Where grey lines lie across the axes."""
+    """Where lines lie across the axes."""
     return [line.get_ydata()[0] for line in axes.lines if list(line.get_xdata()) == [0, 1]]
 
 
@@ -134,25 +125,16 @@ def ticks_of(axis):
 
 
 def texts_of(axes):
-    """Texts within axes, by their places."""
     return {text.get_position(): text.get_text() for text in axes.texts}
 
 
 def tiles_of(image, height, width, times=1):
-    """The small pictures (n, H, W) of a tile, line by line; each enlarged, and within a pixel of grey."""
+    """The rows of a tile of small pictures, line by line; each is enlarged, and within a pixel of grey."""
     down, across = times * height + 1, times * width + 1
-    lines, columns = (image.shape[0] - 1) // down, (image.shape[1] - 1) // across
-    assert image.shape == (lines * down + 1, columns * across + 1)
-    np.testing.assert_allclose(
-        np.concatenate([image[::down].ravel(), image[:, ::across].ravel()]), 0.35, atol=0.01
-    )
-    cells = image[1:, 1:].reshape(lines, down, columns, across).swapaxes(1, 2).reshape(-1, down, across)
-    return cells[:, times // 2 : -1 : times, times // 2 : -1 : times]
-
-
-# Pages
-
-VOID = {"meta", "img", "input", "br", "link"}
+    shape = (image.shape[0] - 1) // down, down, (image.shape[1] - 1) // across, across
+    np.testing.assert_allclose(np.r_[image[::down].ravel(), image[:, ::across].ravel()], 0.35, atol=0.01)
+    cells = image[1:, 1:].reshape(shape).swapaxes(1, 2).reshape(-1, down, across)
+    return cells[:, times // 2 : -1 : times, times // 2 : -1 : times].reshape(len(cells), -1)
 
 
 class Element:
@@ -172,31 +154,18 @@ class Element:
         return " ".join("".join(it if isinstance(it, str) else f"{it.text} " for it in self.within).split())
 
     def rows(self):
-        """The texts of a table's cells, by rows."""
-        cells = [[it for it in row.within if isinstance(it, Element)] for row in self.all("tr")]
-        return [[cell.text for cell in row] for row in cells]
+        """The texts of a table, by rows."""
+        return [[it.text for it in row.within if isinstance(it, Element)] for row in self.all("tr")]
 
     def terms(self):
         """What a list of terms says of each."""
         return dict(zip((it.text for it in self.all("dt")), (it.text for it in self.all("dd")), strict=True))
 
 
-def page_of(text):
-    """Return the root of a page, whose elements all end."""
-    reader = _Reader()
-    reader.feed(text)
-    (root,) = reader.open
-    return root
-
-
 class _Reader(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.open = [Element("")]
-
     def handle_starttag(self, tag, attributes):
         self.handle_startendtag(tag, attributes)
-        if tag not in VOID:
+        if tag not in {"meta", "img", "input", "br", "link"}:
             self.open.append(self.open[-1].within[-1])
 
     def handle_startendtag(self, tag, attributes):
@@ -207,6 +176,15 @@ class _Reader(HTMLParser):
 
     def handle_data(self, text):
         self.open[-1].within.append(text)
+
+
+def page_of(text):
+    """Return the root of a page, whose elements all end."""
+    reader = _Reader()
+    reader.open = [Element("")]
+    reader.feed(text)
+    (root,) = reader.open
+    return root
 
 
 def points_of(path):

@@ -29,9 +29,9 @@ class HandMade:
         self.trials, self.bounds, self.diverged = trials, bounds, diverged
         self.recorded, self.lengths = records or {}, lengths or {}
         self.effective, self.rows = more.pop("effective", None), more.pop("rows_have", {})
+        self.column = more.pop("column", "train_log_likelihood")
         layout = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
         self.table = layout | {"scale": "total", "metric": "train_log_likelihood"} | more
-        self.column = more.pop("column", "train_log_likelihood")
 
     def reader(self, _):
         return self
