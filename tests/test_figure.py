@@ -28,22 +28,8 @@ from cbm_cli.report.panels import Page, compose, joined
 from cbm_cli.results import Results, Store
 from cbm_cli.statistics.layout import select
 from tests.builders import cbm, problems_of, put_machine
-from tests.pictures import (
-    bounds_of,
-    caption_of,
-    curves_of,
-    figure_of,
-    grey,
-    legend_of,
-    look_of,
-    numbers_in,
-    panels_of,
-    texts_of,
-    ticks_of,
-    tiles_of,
-    trials_of,
-    weights_of,
-)
+from tests.pictures import bounds_of, caption_of, curves_of, figure_of, grey, legend_of, look_of  # isort: skip
+from tests.pictures import ticks_of, tiles_of, trials_of, weights_of  # isort: skip
 
 ROOT = Path(__file__).parents[1]
 PAPER = yaml.load(FIGURES.read_text(), yaml.BaseLoader)
@@ -60,6 +46,7 @@ experiments:
     updates: 40
     batch: full
     evaluate: {{method: exact, every: 20}}
+    table: {{scale: total}}
     record: {{what: weight_norms+bias_norms+offset_error+gradient_angles, every: 20}}
   other-offsets-short: {{{TOY}, updates: 20, sampler: exact, learning_rate: 0.05,
     offsets: [dd, mm, aa, dm, md, d0, 0d, m0, 0m, 00, hh]}}
@@ -103,7 +90,8 @@ def toys(results):
 def values(toys):
     """The best value of each trial but for that before the first update, and the last."""
     groups = toys[toys["update"] > 0].groupby(["data", "learning_rate", "offsets", "trial"])
-    return groups["train_log_likelihood"].agg(["max", "last"])
+    found = groups["train_log_likelihood"].agg(["max", "last"])
+    return found.mul(toys.groupby("data")["n_train"].first(), axis=0, level="data")
 
 
 def machine(trials, trial=0, learning_rate=0.1, **settings):
@@ -130,7 +118,7 @@ def test_lines_and_bands_are_statistics_of_the_trials(results, toys, kind):
     figure, _ = figure_of("plot", results, kind, "toys", *SOME)
     metrics, legend = [column for column in toys if re.fullmatch(METRICS[kind], column)], legend_of(figure)
     for (title, axes), (data, metric) in zip(panels_of(figure), product(SETS, metrics), strict=True):
-        words = "train log-likelihood (per row)" if kind == "curves" else metric.replace("_", " ")
+        words = "train log-likelihood (of all rows)" if kind == "curves" else metric.replace("_", " ")
         assert (title, kind == "angles" or axes.get_ylabel().replace("\n", " ") in ("", words)) == (
             data,
             True,
@@ -140,7 +128,7 @@ def test_lines_and_bands_are_statistics_of_the_trials(results, toys, kind):
         assert [*curves] == [*legend] == [*NAMES.values()]
         for scheme, name in NAMES.items():
             own = toys[(toys.data == data) & (toys.offsets == scheme) & (toys.learning_rate == 0.1)]
-            table = own.pivot_table(metric, "update", "trial")
+            table = own.pivot_table(metric, "update", "trial") * (len(SETS[data]) if kind == "curves" else 1)
             line, spread = table.mean(axis=1), table.std(axis=1)
             edges = [line - spread, line + spread]
             if kind == "curves":
@@ -155,7 +143,7 @@ def test_finals_are_the_best_and_the_last_value_of_each_trial(results, values):
     figure, _ = figure_of("plot", results, "finals", "toys")
     for (title, axes), (data, rate) in zip(panels_of(figure), product(SETS, RATES), strict=True):
         assert title == f"{data}, {RATES[rate]}"
-        assert axes.get_ylabel() in ("", "train log-likelihood (per row)")
+        assert axes.get_ylabel() in ("", "train log-likelihood (of all rows)")
         assert ticks_of(axes.xaxis) == dict(enumerate(NAMES.values()))
         dots, bars = iter(axes.collections), iter(axes.lines)
         for (place, scheme), end in product(enumerate(NAMES), ("max", "last")):
@@ -295,13 +283,8 @@ def store_of(scores, flips=()):
             cells.append({"run_id": f"{i}/{scheme}", "offsets": scheme, **data})
             ends = {f"train_log_likelihood_{end}": score for end in ("max", "final")}
             rows.append({"run_id": f"{i}/{scheme}", "trial": 0, "n_train": 1, "diverged": None} | ends)
-    table = {
-        "rows": ["sampler"],
-        "columns": ["offsets"],
-        "groups": ["data"],
-        "scale": "total",
-        "metric": None,
-    }
+    layout = {"rows": ["sampler"], "columns": ["offsets"], "groups": ["data"]}
+    table = layout | {"scale": "total", "metric": None}
     manifest = {"table": table, "cells": cells, "upper_bounds": {}}
     store = SimpleNamespace(manifest=lambda: manifest, summary=lambda: pd.DataFrame(rows))
     return SimpleNamespace(reader=lambda _: store)
@@ -417,11 +400,11 @@ def test_a_figure_has_its_panels_in_order_and_a_short_experiment_stands_in(resul
     figure, said = figure_of("figure", 7, results, "--size", "page")
     assert "other-offsets-short" in said
     trials = trials_of(results, "other-offsets-short").set_index("update")
-    parts = {
-        "(a) both layers centered": "dd mm aa dm md hh",
-        "(b) one layer centered, or none": "d0 0d m0 0m 00",
-    }
-    for (title, axes), (part, schemes) in zip(panels_of(figure), parts.items(), strict=True):
+    parts = (
+        ("(a) both layers centered", "dd mm aa dm md hh"),
+        ("(b) one layer centered, or none", "d0 0d m0 0m 00"),
+    )
+    for (title, axes), (part, schemes) in zip(panels_of(figure), parts, strict=True):
         curves = curves_of(axes, legend_of(figure))
         letters = {re.sub(r"[^0dmah]", "", name.replace("mathit", "")): name for name in curves}
         assert (title, {*letters}) == (part, {*schemes.split()})

@@ -200,16 +200,6 @@ def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(ba
     assert ["median" in caption, "quartiles" in caption] == [band in (None, "quartiles")] * 2
 
 
-def test_records_have_mean_and_standard_deviation_no_scale_and_no_bound():
-    made = {"records": NORMS, "bounds": {"bars-and-stripes": 0}}
-    figure, axes, curves = drawn(options={"metric": ["weight_norm"]}, **made)
-    np.testing.assert_allclose(curves[NORMAL].line, 3 + UPDATES / 1000)
-    deviation = np.sqrt((4 + 1 + 0 + 9) / 3)
-    np.testing.assert_allclose(curves[NORMAL].band - 3, UPDATES[:, None] / 1000 + [[-deviation, deviation]])
-    assert bounds_of(axes) == []
-    assert "standard deviation" in caption_of(figure)
-
-
 LACKING = {
     "diverged": (stopping, {"diverged": [3]}, -5.0, ["4", "1"]),
     "gap": (stopping, {}, -5.0, ["4", "1"]),
