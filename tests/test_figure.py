@@ -28,8 +28,12 @@ from cbm_cli.report.panels import Page, compose, joined
 from cbm_cli.results import Results, Store
 from cbm_cli.statistics.layout import select
 from tests.builders import cbm, problems_of, put_machine
-from tests.pictures import bounds_of, caption_of, curves_of, figure_of, grey, legend_of, look_of  # isort: skip
-from tests.pictures import ticks_of, tiles_of, trials_of, weights_of  # isort: skip
+
+# isort: off
+from tests.pictures import (
+    bounds_of, caption_of, curves_of, figure_of, grey, legend_of, look_of, numbers_in, panels_of, texts_of,
+    ticks_of, tiles_of, trials_of, weights_of,
+)  # fmt: skip
 
 ROOT = Path(__file__).parents[1]
 PAPER = yaml.load(FIGURES.read_text(), yaml.BaseLoader)
