@@ -70,13 +70,14 @@ def look_of(line, mark):
 
 def legend_of(holder):
     """Looks by name, of a figure's legend or of one within axes."""
-    legend = holder.legends[-1] if isinstance(holder, Figure) else holder.get_legend()
+    legends = holder.legends if isinstance(holder, Figure) else [holder.get_legend()]
+    legend = max(legends, key=lambda it: len(it.get_texts()))  # a caption is a legend without entries
     texts = [text.get_text() for text in legend.get_texts()]
     return {name: look_of(line, line) for name, line in zip(texts, legend.legend_handles, strict=True)}
 
 
 def caption_of(figure):
-    return figure.legends[0].get_title().get_text().replace("\n", " ")
+    return " ".join(it.get_title().get_text() for it in figure.legends).replace("\n", " ").strip()
 
 
 class Curve(NamedTuple):

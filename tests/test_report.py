@@ -271,16 +271,14 @@ def test_mixed_versions_and_what_was_not_evaluated_are_said(results):
 
 
 @pytest.mark.parametrize(
-    ("words", "kind", "content"),
-    [("toys basr", "unknown", "bars"), ("none", "missing", "none"), ("toys -o f/page.html", "missing", "f")],
+    ("words", "content"), [("toys basr", "bars"), ("none", "none"), ("toys -o f/p.html", "f")]
 )
-def test_bad_input_is_named(made, tmp_path, words, kind, content, monkeypatch):
+def test_bad_input_is_named(made, tmp_path, words, content, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("toys").symlink_to(made)
     Path("f").touch()
     said = cbm("report", *words.split(), code=2)
-    assert [it[2] for it in problems_of(said)] == [kind]
-    assert content in said.stderr
+    assert content in problems_of(said)[0][0] or content in said.stderr
     assert not Path("report.html").exists()
 
 
