@@ -72,6 +72,10 @@ def rising(update, trial):
     return -3.0 - 3 * np.exp(-update / 100) + [0, 0.1, 0.2, 0.7][trial % 4]
 
 
+def straight(update, trial):
+    return update / 1000 - trial
+
+
 def falling(update, trial):
     return 0.5 + 100 * np.exp(-update / 100) + trial / 10
 
@@ -225,7 +229,7 @@ def test_of_records_no_estimates_are_counted_and_a_trial_once():
 
 
 def test_a_trial_alone_has_its_own_values():
-    figure, _, curves = drawn(options={"trial": 3})
+    figure, _, curves = drawn(options={"trial": 3, "ylim": None})
     np.testing.assert_allclose(curves[NORMAL].line, 16 * rising(UPDATES, 3))
     assert numbers_in(caption_of(figure)) == ["3"]
 
@@ -279,11 +283,11 @@ def test_the_y_axis_ends_at_tukeys_fence_of_all_lines():
 
 
 WHOLE = {
-    "straight": (lambda update, trial: update / 1000 - trial, {}, {}, -2.25, 0.25),
+    "straight": (straight, {}, {}, -2.25, 0.25),
     "soon over": (lambda update, trial: -3.0 - 6 * (update < 100), {}, {}, -9, -3),
     "none": (deep, {}, {"ylim": None}, deep(1000, 0) + 0.075, rising(500, 0) + 0.325),
     "record": (rising, {"records": {"n": lambda u, t: 1.0 + 999 * (u == 1000)}}, {"metric": ["n"]}, 1, 1000),
-    "bound": (rising, {"bounds": {"bars-and-stripes": -2.5}}, {}, -6 + 0.075, -2.5),
+    "bound": (straight, {"bounds": {"bars-and-stripes": 0.5}}, {}, -2.25, 0.5),
 }
 
 
@@ -292,13 +296,13 @@ def test_an_axis_that_is_not_cut_shows_everything(values, made, options, low, hi
     figure, axes, _ = drawn([cell(values=values)], options, scale="per-sample", **made)
     assert axes.get_ylim() == ends(low, high)
     assert numbers_in(caption_of(figure)) == ["4"]
-    assert bounds_of(axes) == [-2.5] * ("bounds" in made)
+    assert bounds_of(axes) == [0.5] * ("bounds" in made)
     assert ([*legend_of(figure)][1:] == ["upper bound"]) == ("bounds" in made)
 
 
 def test_a_bound_far_above_is_said_and_does_not_squeeze_the_curves():
-    figure, axes, _ = drawn(bounds={"bars-and-stripes": 100})
-    assert axes.get_ylim()[1] < 0
+    figure, axes, _ = drawn([cell(values=straight)], bounds={"bars-and-stripes": 100})
+    assert axes.get_ylim() == ends(16 * -2.25, 16 * 0.25)
     assert [*legend_of(figure)] == [NORMAL]
     assert numbers_in(caption_of(figure)) == ["4", "1600"]
 
