@@ -20,7 +20,7 @@ def trials_of(results, experiment):
     for row in pd.read_csv(folder / "summary.csv", dtype={"offsets": str}).to_dict("records"):
         place = str(folder / "trials" / row["run_id"] / f"trial-{row['trial']:03}")
         there = [f"{place}{end}" for end in (".csv", ".records.csv") if Path(f"{place}{end}").exists()]
-        rows = [pd.read_csv(path, index_col="update", float_precision="round_trip") for path in there]
+        rows = [pd.read_csv(path, index_col="update") for path in there]
         found.append(pd.concat(rows, axis=1).reset_index().assign(**row, machine=f"{place}.npz"))
     return pd.concat(found)
 
