@@ -134,9 +134,10 @@ def test_the_table_has_the_mean_of_each_cell_and_what_it_rests_on(made, page, tr
         own = found.loc[sampler, rate]
         means, p = own.groupby("offsets").mean(), wilcoxon(*own["max"].unstack().to_numpy()).pvalue
         for text, (scheme, mean) in zip(texts, means.iterrows(), strict=True):
-            entry, numbers = next(entries), [*map(float, re.findall(r"-?[\d.]+", text.replace("−", "-")))]
+            entry, numbers = next(entries), re.findall(r"-?[\d.]+", text.replace("−", "-"))
             expected = [mean["max"], own.loc[scheme, "max"].std(), mean["last"]]
-            assert numbers == pytest.approx(expected, rel=2e-3, abs=6e-3)
+            decimals = [len(number.partition(".")[2]) for number in numbers]
+            assert numbers == [f"{it:.{n}f}" for it, n in zip(expected, decimals, strict=True)]
             assert float(entry.at["data-sort"]) == pytest.approx(mean["max"], rel=1e-12)
             best, about = mean["max"] == means["max"].max(), numbers_in(entry.at["title"])
             assert about[:2] + about[-1:] == ["6", "6", f"{mean['update']:,.0f}"]
