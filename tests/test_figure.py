@@ -1,140 +1,309 @@
-"""Pictures of every kind from real results, and the paper's figures."""
+"""Pictures of every kind, read back and compared with the files of real results; the paper's figures."""
 
-import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
+from itertools import combinations, product
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
 from cbm_cli.cli.figure import _drawings, _part
-from cbm_cli.errors import IncompleteError
 from cbm_cli.grid.read import read_grid
-from cbm_cli.machines.files import read_machine
 from cbm_cli.paper import FIGURES
-from cbm_cli.report import learned
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.finals import Ranks, critical_drawing, groups_of, ranks_of
+from cbm_cli.report.finals import Ranks, critical_drawing, groups_of, heatmap_drawing
 from cbm_cli.report.kinds import KINDS, draw
-from cbm_cli.report.panels import Page, compose
+from cbm_cli.report.panels import Page, compose, joined
 from cbm_cli.results import Results, Store
 from cbm_cli.statistics.layout import select
-from tests.builders import cbm
+from tests.builders import cbm, problems_of, put_machine
+
+# isort: off
+from tests.pictures import (
+    bounds_of, caption_of, curves_of, figure_of, grey, legend_of, look_of, numbers_in, panels_of, texts_of,
+    ticks_of, tiles_of, trials_of, weights_of,
+)  # fmt: skip
 
 ROOT = Path(__file__).parents[1]
-EXPERIMENTS = ROOT / "experiments.yaml"
-PYTHON = [sys.executable, "-m", "cbm_cli.cli"]
 PAPER = yaml.load(FIGURES.read_text(), yaml.BaseLoader)
-GRID = """
-defaults: {trials: 3, seed: 5}
+TOY = "data: {name: shifting-bar, size: 4, bar: 1}, model: {kind: rbm, hidden: 2}, batch: full, trials: 1"
+GRID = f"""
+defaults: {{trials: 3, seed: 5}}
 experiments:
   toys:
-    data: [{name: bars-and-stripes, size: 2}, {name: shifting-bar, size: 4, bar: 1}]
-    model: {kind: rbm, hidden: 3}
+    data: [{{name: bars-and-stripes, size: 2}}, {{name: shifting-bar, size: 4, bar: 1}}]
+    model: {{kind: rbm, hidden: 3}}
     offsets: [00, dd^b_s, aa^b]
     sampler: CD-1
     learning_rate: [0.1, 0.05]
     updates: 40
     batch: full
-    evaluate: {method: exact, every: 20}
-    record: {what: weight_norms+bias_norms+offset_error+gradient_angles, every: 20}
-  other-offsets-short:
-    data: {name: bars-and-stripes, size: 2}
-    model: {kind: rbm, hidden: 2}
-    offsets: [dd, mm, aa, dm, md, d0, 0d, m0, 0m, 00, hh]
-    sampler: exact
-    learning_rate: 0.05
-    updates: 20
-    batch: full
-    trials: 1
-  divergence:
-    data: {name: shifting-bar, size: 4, bar: 1}
-    model: {kind: rbm, hidden: 2}
-    offsets: [00, dd^b, aa^b, mm^b, rr^b]
-    sampler: PT_4
-    learning_rate: 0.1
-    updates: 20
-    batch: full
-    evaluate: {method: exact, every: 10}
-    trials: 1
+    evaluate: {{method: exact, every: 20}}
+    table: {{scale: total}}
+    record: {{what: weight_norms+bias_norms+offset_error+gradient_angles, every: 20}}
+  other-offsets-short: {{{TOY}, updates: 20, sampler: exact, learning_rate: 0.05,
+    offsets: [dd, mm, aa, dm, md, d0, 0d, m0, 0m, 00, hh]}}
+  divergence: {{{TOY}, updates: 20, sampler: PT_4, learning_rate: 0.1, offsets: [00, dd^b, aa^b, mm^b, rr^b],
+    evaluate: {{method: exact, every: 10}}}}
 """
 DEEP = """
-  {}-short:
-    data: {{path: rows.npy, test: rows.npy}}
-    model: {{kind: dbm, hidden: [4, 3]}}
-    offsets: [000, ddd^b_s]
-    sampler: PCD-1
-    learning_rate: 0.05
-    pretraining: {{epochs: {}}}
-    epochs: 4
-    batch: 4
-    evaluate: {{method: ais, every: 2 epochs, parts: test, temperatures: 20, runs: 10}}
-    trials: 1
+  {}-short: {{data: {{path: rows.npy, test: rows.npy}}, model: {{kind: dbm, hidden: [4, 3]}}, sampler: PCD-1,
+    offsets: [000, ddd^b_s], learning_rate: 0.05, pretraining: {{epochs: {}}}, epochs: 4, batch: 4, trials: 1,
+    evaluate: {{method: ais, every: 2 epochs, parts: test, temperatures: 20, runs: 10}}}}
 """
+BARS = ["0000", "1100", "0011", "1111", "0000", "1010", "0101", "1111"]
+SETS = {
+    "bars-and-stripes": np.array([[*map(int, row)] for row in BARS]),
+    "shifting-bar": np.eye(4, dtype=int),
+}
+SHAPES = {"bars-and-stripes": (2, 2), "shifting-bar": (1, 4)}
+NAMES = {"00": r"$\mathit{00}$", "dd^b_s": "$dd^{b}_{s}$", "aa^b": "$aa^{b}$"}
+COLOURS = {"00": "#000000", "dd^b_s": "#009e73", "aa^b": "#d55e00"}
+RATES = {0.1: r"$\eta$ = 0.1", 0.05: r"$\eta$ = 0.05"}
+SOME = ["--select", "learning_rate=0.1"]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("figures")
     np.save(folder / "rows.npy", np.eye(4))
-    (folder / "grid.yaml").write_text(
-        GRID + DEEP.format("dbm-mnist", 0) + DEEP.format("dbm-caltech", "[0, 2]")
-    )
+    deep = DEEP.format("dbm-mnist", 0) + DEEP.format("dbm-caltech", "[0, 2]")
+    (folder / "grid.yaml").write_text(GRID + deep)
     names = ("toys", "other-offsets-short", "dbm-mnist-short", "dbm-caltech-short", "divergence")
     cbm("run", folder / "grid.yaml", *names, "-o", folder / "results", "-j", 0, "--no-table")
     return folder / "results"
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "data"])
-def test_every_kind_is_drawn(results, tmp_path, kind):
-    some = [] if kind == "heatmap" else ["--select", "learning_rate=0.1", "--select", "offsets=00,dd^b_s"]
-    cbm("plot", results, kind, "toys", "-o", tmp_path / "p.png", "--size", "column", "--number", 4, *some)
-    assert (tmp_path / "p.png").stat().st_size > 5000
+@pytest.fixture(scope="module")
+def toys(results):
+    return trials_of(results, "toys")
 
 
-def test_rows_of_data_sets_are_drawn(tmp_path):
+@pytest.fixture(scope="module")
+def values(toys):
+    """The best value of each trial but for that before the first update, and the last."""
+    groups = toys[toys["update"] > 0].groupby(["data", "learning_rate", "offsets", "trial"])
+    found = groups["train_log_likelihood"].agg(["max", "last"])
+    return found.mul(toys.groupby("data")["n_train"].first(), axis=0, level="data")
+
+
+def machine(trials, trial=0, learning_rate=0.1, **settings):
+    """The machine of a trial."""
+    for column, value in {"trial": trial, "learning_rate": learning_rate, **settings}.items():
+        trials = trials[trials[column] == value]
+    (path,) = trials["machine"].unique()
+    return weights_of(path)
+
+
+# Each kind of picture beside its files
+
+
+METRICS = {
+    "curves": "train_log_likelihood",
+    "norms": "(weight|visible_bias|hidden_bias)(_row|_column)?_norm",
+    "offsets": "(visible|hidden)_offset_error",
+    "angles": "angle_natural_[a-z]+",
+}
+
+
+@pytest.mark.parametrize("kind", METRICS)
+def test_lines_and_bands_are_statistics_of_the_trials(results, toys, kind):
+    figure, _ = figure_of("plot", results, kind, "toys", *SOME)
+    metrics, legend = [column for column in toys if re.fullmatch(METRICS[kind], column)], legend_of(figure)
+    for (title, axes), (data, metric) in zip(panels_of(figure), product(SETS, metrics), strict=True):
+        words = "train log-likelihood (of all rows)" if kind == "curves" else metric.replace("_", " ")
+        assert (title, kind == "angles" or axes.get_ylabel().replace("\n", " ") in ("", words)) == (
+            data,
+            True,
+        )
+        curves = curves_of(axes, legend)
+        assert {scheme: legend[name].colour for scheme, name in NAMES.items()} == COLOURS
+        assert [*curves] == [*legend] == [*NAMES.values()]
+        for scheme, name in NAMES.items():
+            own = toys[(toys.data == data) & (toys.offsets == scheme) & (toys.learning_rate == 0.1)]
+            table = own.pivot_table(metric, "update", "trial") * (len(SETS[data]) if kind == "curves" else 1)
+            line, spread = table.mean(axis=1), table.std(axis=1)
+            edges = [line - spread, line + spread]
+            if kind == "curves":
+                line, edges = table.median(axis=1), [table.quantile(q, axis=1) for q in (0.25, 0.75)]
+            assert [*curves[name].line.index] == [*table.index]
+            np.testing.assert_allclose(curves[name].line, line)
+            np.testing.assert_allclose(curves[name].band, np.column_stack(edges))
+    bounds = ["13.86", "5.545"] if kind == "curves" else []  # the likelihood of all rows cannot be higher
+    assert numbers_in(caption_of(figure)) == ["3", *bounds]
+
+
+def test_finals_are_the_best_and_the_last_value_of_each_trial(results, values):
+    figure, _ = figure_of("plot", results, "finals", "toys")
+    for (title, axes), (data, rate) in zip(panels_of(figure), product(SETS, RATES), strict=True):
+        assert title == f"{data}, {RATES[rate]}"
+        assert axes.get_ylabel() in ("", "train log-likelihood (of all rows)")
+        assert ticks_of(axes.xaxis) == dict(enumerate(NAMES.values()))
+        dots, bars = iter(axes.collections), iter(axes.lines)
+        for (place, scheme), end in product(enumerate(NAMES), ("max", "last")):
+            own, side = values[end].loc[data, rate, scheme], place + (0.19 if end == "last" else -0.19)
+            cloud, spread, median = next(dots), next(bars), next(bars)
+            np.testing.assert_allclose(cloud.get_offsets()[:, 1], own)
+            np.testing.assert_allclose(cloud.get_offsets()[:, 0], side, atol=0.1001)
+            assert to_hex(cloud.get_edgecolor()[0]) == COLOURS[scheme]
+            assert to_hex(cloud.get_facecolor()[0]) == (COLOURS[scheme] if end == "last" else "#ffffff")
+            np.testing.assert_allclose(spread.get_ydata(), own.quantile([0.25, 0.75]))
+            np.testing.assert_allclose(median.get_ydata(), own.median())
+            assert np.mean(median.get_xdata()) == pytest.approx(side) == spread.get_xdata()[0]
+
+
+@pytest.mark.parametrize(("statistic", "end"), [("max", "max"), ("final", "last")])
+def test_a_heat_map_has_every_mean_in_its_row_and_column(results, values, statistic, end):
+    words = ["--columns", "offsets", "--rows", "learning_rate", "--statistic", statistic]
+    figure, _ = figure_of("plot", results, "heatmap", "toys", *words)
+    means = values[end].groupby(["data", "learning_rate", "offsets"]).mean()
+    for (title, axes), data in zip(panels_of(figure), SETS, strict=True):
+        assert title == data
+        expected = means[data].unstack().loc[[*RATES], [*NAMES]].to_numpy()
+        np.testing.assert_allclose(axes.images[0].get_array(), expected)
+        assert axes.images[0].origin == "upper"
+        assert ticks_of(axes.xaxis) == dict(enumerate(NAMES.values()))
+        assert ticks_of(axes.yaxis) == dict(enumerate(RATES.values()))
+        assert texts_of(axes) == {(j, i): f"{value:.4g}" for (i, j), value in np.ndenumerate(expected)}
+
+
+def shown(axes, height, width):
+    """The small pictures of axes, which show 0 as black and 1 as white."""
+    (image,) = axes.images
+    assert (image.get_clim(), image.cmap.name) == ((0, 1), "gray")
+    return tiles_of(image.get_array(), height, width, 20 // max(height, width))
+
+
+def test_filters_are_the_weights_of_each_unit_normalised(results, toys):
+    figure, _ = figure_of("plot", results, "filters", "toys", *SOME)
+    for (title, axes), (data, scheme) in zip(panels_of(figure), product(SETS, NAMES), strict=True):
+        assert title == f"{data}, {NAMES[scheme]}"
+        expected = grey(machine(toys, data=data, offsets=scheme)["weights_0"].T)
+        np.testing.assert_allclose(shown(axes, *SHAPES[data])[:3], expected, atol=1e-6)
+    trials = trials_of(results, "dbm-mnist-short")
+    for number in (2, 100):  # of a second layer: projected, and some may be chosen
+        figure, _ = figure_of("plot", results, "filters", "dbm-mnist-short", "--layer", 2, "--number", number)
+        for (_, axes), scheme in zip(panels_of(figure), ("000", "ddd^b_s"), strict=True):
+            its = machine(trials, 0, 0.05, offsets=scheme)
+            expected = grey((its["weights_0"] @ its["weights_1"]).T)
+            tiles = shown(axes, 2, 2)[: min(number, 3)]
+            nearest = [int(np.abs(expected - tile).sum(axis=1).argmin()) for tile in tiles]
+            assert nearest == sorted({*nearest})
+            np.testing.assert_allclose(tiles, expected[nearest], atol=1e-5)
+
+
+def test_activity_is_the_mean_over_the_training_rows_in_decreasing_order(results, toys):
+    figure, _ = figure_of("plot", results, "activity", "toys", *SOME)
+    for (title, axes), data in zip(panels_of(figure), SETS, strict=True):
+        drawn = {look_of(line, line): line for line in axes.lines if len(line.get_xdata()) > 2}
+        assert (title, [*drawn], {*bounds_of(axes)}) == (data, [*legend_of(figure).values()], {0.05, 0.95})
+        for scheme, name in NAMES.items():
+            its, line = machine(toys, data=data, offsets=scheme), drawn[legend_of(figure)[name]]
+            inputs = (SETS[data] - its["offsets_0"]) @ its["weights_0"] + its["biases_1"]
+            means = np.sort((1 / (1 + np.exp(-inputs))).mean(axis=0))[::-1]
+            np.testing.assert_allclose(line.get_ydata(), means, atol=1e-5)
+            np.testing.assert_allclose(line.get_xdata(), [1 / 6, 1 / 2, 5 / 6])
+
+
+def test_samples_are_of_each_cells_machine(results, toys, tmp_path):
+    """Machines without weights, whose biases leave one state each."""
+    store = Results(shutil.copytree(results, tmp_path / "copy")).store("toys")
+    own, some = toys[toys.data == "bars-and-stripes"], ["--select", "data=bars-and-stripes", "--number", 5]
+    for scheme, state in (states := dict(zip(NAMES, np.eye(4), strict=False))).items():
+        arrays = {name: 0 * array for name, array in machine(own, offsets=scheme).items()}
+        (run,) = own[(own.offsets == scheme) & (own.learning_rate == 0.1)]["run_id"].unique()
+        put_machine(store, run, 0, arrays | {"kind": np.array("rbm"), "biases_0": 60 * state - 30})
+    figure, _ = figure_of("plot", tmp_path / "copy", "samples", "toys", *SOME, *some)
+    for (title, axes), scheme in zip(panels_of(figure), states, strict=True):
+        assert title == NAMES[scheme]
+        np.testing.assert_array_equal(shown(axes, 2, 2)[:5], [states[scheme]] * 5)
+
+
+def test_rows_of_data_sets_are_drawn_in_order():
     names = ("bars-and-stripes:size=2", "shifting-bar:size=4,bar=1")
-    cbm("plot", "data", *names, "-o", tmp_path / "p.png")
-    assert (tmp_path / "p.png").stat().st_size > 3000
+    figure, _ = figure_of("plot", "data", *names, "--number", 5)
+    for (title, axes), (data, rows) in zip(panels_of(figure), SETS.items(), strict=True):
+        assert (title.startswith(data), numbers_in(title)) == (True, [f"{min(5, len(rows))}", f"{len(rows)}"])
+        np.testing.assert_array_equal(shown(axes, *SHAPES[data])[: len(rows[:5])], rows[:5])
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "place", "kind", "content"),
     [
-        ("curves toys --xlim 5", "--xlim 5: write LOW:HIGH"),
-        ("curves toys --ylim 3:1", "or none for the uncut axis"),
-        ("curves toys --size big", "--size big: write column, page, or WxH"),
-        ("curves toys --title $x", None),
-        (r"curves toys --title $\frac$", "cannot be read as a formula"),
-        ("curves toys --metric lam_0", "no column of the curves or the records; there are"),
-        ("offsets other-offsets-short", "record: offset_values"),
-        ("finals toys --metric cost", "not in the results"),
-        ("finals toys --metric weight_norm --metric train_log_likelihood", "this picture shows one"),
-        ("filters toys --layer 2", "--layer 2: the machine has 1 hidden layer"),
-        ("critical-difference other-offsets-short", "11 methods on 1 data set"),
-        ("critical-difference toys --metric weight_norm", "cannot be ranked"),
-        ("heatmap other-offsets-short", "needs two settings that vary"),
-        ("data nothing", "no such file or data set"),
-        ("curves toys nothing", "no results of 'nothing'"),
+        ("curves toys --xlim 5", "--xlim 5", "value", "0:1000"),
+        ("curves toys --ylim 3:1", "--ylim 3:1", "value", "none"),
+        ("curves toys --size big", "--size big", "value", "6.5x4"),
+        ("curves toys --select data", "--select data", "value", "learning_rate=0.05"),
+        (r"curves toys --title $\frac$", r"--title $\frac$", "value", r"\$"),
+        ("curves toys --metric lam_0", "--metric lam_0", "unknown", "weight_norm"),
+        ("offsets other-offsets-short", "other-offsets-short", "incomplete", "record: offset_values"),
+        ("finals toys --metric cost", "--metric cost", "unknown", ""),
+        ("finals toys --metric weight_norm --metric b", "--metric", "conflict", "2"),
+        ("filters toys --layer 2", "--layer 2", "unsuited", "1"),
+        ("filters toys --shape 3x3", "--shape 3x3", "unsuited", "4"),
+        ("filters toys --shape 3", "--shape 3", "value", "28x28"),
+        ("filters toys --trial 7", "toys", "incomplete", "7"),
+        ("critical-difference divergence", "critical-difference", "unsuited", "5 methods on 1 data set"),
+        ("critical-difference toys --metric weight_norm", "--metric weight_norm", "unsuited", ""),
+        ("heatmap other-offsets-short", "heatmap", "unsuited", "--rows learning_rate"),
+        ("curves toys nothing", "", "", "toys"),
+        ("data", "data", "missing", "cbm plot data"),
+        ("cruves toys", "", "missing", "curves"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(results, tmp_path, words, complaint):
-    kind, *others = words.split()
-    folder = [] if kind == "data" else [results]
-    code = 0 if complaint is None else 3 if kind == "offsets" else 2
-    said = cbm("plot", *folder, kind, *others, "-o", tmp_path / "p.png", code=code).stderr
-    assert (complaint or "wrote") in said
+def test_what_cannot_be_drawn_is_said(results, tmp_path, words, place, kind, content):
+    folder = [] if words == "data" else [results]
+    code = 3 if kind == "incomplete" else 2
+    said = cbm("plot", *folder, *words.split(), "-o", tmp_path / "p.png", code=code)
+    assert kind in ("", problems_of(said)[0][2])
+    assert place in ("", problems_of(said)[0][0])
+    assert content in said.stderr
+    assert not (tmp_path / "p.png").exists()
 
 
-# Critical differences
+# Critical differences and heat maps of hand-made scores
+
+LADDER = [-4.0, -3.0, -2.0, -1.0]
+METHODS = {"00": r"$\mathit{00}$", "d0": r"$\mathit{d0}$"}
+METHODS |= {scheme: f"${scheme[:2]}^{{b}}$" for scheme in ("dd^b", "aa^b", "mm^b")}
+
+
+def store_of(scores, flips=(), sizes=()):
+    """Results of methods with these scores, a row for each data set."""
+    cells, rows = [], []
+    for i, its in enumerate(scores):
+        name = f"set{i - (i in flips)}"
+        data = {"data": f"{'flipped-' * (i in flips)}{name}", "data_name": name, "data_flip": i in flips}
+        data |= {"data": "set", "data_name": "set", "data_size": sizes[i]} if sizes else {}
+        for scheme, score in zip(METHODS, its, strict=False):
+            cells.append({"run_id": f"{i}/{scheme}", "offsets": scheme, **data})
+            ends = {f"train_log_likelihood_{end}": score for end in ("max", "final")}
+            rows.append({"run_id": f"{i}/{scheme}", "trial": 0, "n_train": 1, "diverged": None} | ends)
+    layout = {"rows": ["sampler"], "columns": ["offsets"], "groups": ["data"]}
+    table = layout | {"scale": "total", "metric": None}
+    manifest = {"table": table, "cells": cells, "upper_bounds": {}}
+    store = SimpleNamespace(manifest=lambda: manifest, summary=lambda: pd.DataFrame(rows))
+    return SimpleNamespace(reader=lambda _: store)
+
+
+def drawn_ranks(scores, flips=(), sizes=()):
+    """The numbers of the caption, the written ranks, the axes and the ends of the bars."""
+    drawing = critical_drawing(store_of(scores, flips, sizes), ["e"], Options())
+    (axes,) = compose(drawing, Page()).axes
+    written = dict(text.split("  ") for text in texts_of(axes).values() if "$" in text)
+    bars = [line.get_xdata() for line in axes.lines if line.get_linewidth() == 2.5]
+    return numbers_in("; ".join(drawing.notes)), {n: float(rank) for n, rank in written.items()}, axes, bars
 
 
 def test_ranks_and_critical_difference_are_those_of_demsar():
@@ -143,104 +312,83 @@ def test_ranks_and_critical_difference_are_those_of_demsar():
     .763 .768 .771 .798  .599 .591 .590 .569  .954 .971 .968 .967  .628 .661 .654 .657  .882 .888 .886 .898
     .936 .931 .916 .931  .661 .668 .609 .685  .583 .583 .563 .625  .775 .838 .866 .875  1 1 1 1
     .940 .962 .965 .962  .619 .666 .614 .669  .972 .981 .9751 .975  .957 .978 .946 .970"""
-    ranks = ranks_of(np.array(table.split(), dtype=float).reshape(14, 4), [("a",), ("b",), ("c",), ("d",)])
-    np.testing.assert_allclose(ranks.mean, [3.143, 2.000, 2.893, 1.964], atol=5e-4)
-    assert ranks.critical == pytest.approx(1.25, abs=5e-3)
-    assert ranks.p < 0.05
+    scores, means = np.array(table.split(), dtype=float).reshape(14, 4).tolist(), [3.143, 2.000, 2.893, 1.964]
+    _, written, axes, bars = drawn_ranks(scores)
+    assert [written[name] for name in [*METHODS.values()][:4]] == pytest.approx(means, abs=6e-3)
+    lines = [
+        (line.get_xdata()[0], to_hex(line.get_color())) for line in axes.lines if len(line.get_xdata()) == 3
+    ]
+    colours = dict(zip(["#000000", "#0072b2", "#009e73", "#d55e00"], means, strict=True))
+    assert {colour: mean for mean, colour in lines} == pytest.approx(colours, abs=5e-4)
+    np.testing.assert_allclose(bars, [[1.964 - 0.04, 3.143 + 0.04]], atol=1e-3)
+    (width,) = [np.ptp(line.get_xdata()) for line in axes.lines if line.get_marker() == "|"]
+    assert width == pytest.approx(1.25, abs=5e-3)
+    assert texts_of(axes)[1 + width / 2, -1.25].endswith("1.25")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_bars_join_exactly_the_methods_within_the_critical_difference(seed):
-    random = np.random.default_rng(seed)
-    ranks = Ranks([], random.uniform(1, 6, 6).round(1), 5, 0.01, 1.5)
+    ranks = Ranks([], np.random.default_rng(seed).uniform(1, 6, 6).round(1), 5, 0.01, 1.5)
     bars = groups_of(ranks)
-    for one, two in itertools.combinations(sorted(ranks.mean), 2):
+    for one, two in combinations(sorted(ranks.mean), 2):
         joined = any(first <= one and two <= last for first, last in bars)
         assert joined == (two <= one + ranks.critical) or one == two
 
 
-def drawn_ranks(scores, flips=(), sizes=()):
-    """The caption, the axes and the bars of methods with these scores, a row for each data set."""
-    cells = [
-        {"run_id": f"{i}/{j}", "offsets": scheme, "data": f"{'flipped-' * (i in flips)}set{i - (i in flips)}"}
-        | {"data_name": f"set{i - (i in flips)}", "data_flip": i in flips}
-        | ({"data": "set", "data_name": "set", "data_size": sizes[i]} if sizes else {})
-        for i in range(len(scores))
-        for j, scheme in enumerate(("00", "d0", "dd^b", "aa^b", "mm^b")[: len(scores[0])])
-    ]
-    rows = pd.DataFrame(
-        [
-            {"run_id": f"{i}/{j}", "trial": 0, "n_train": 4, "diverged": None}
-            | {f"train_log_likelihood_{end}": score for end in ("max", "final")}
-            for i, its in enumerate(scores)
-            for j, score in enumerate(its)
-        ]
-    )
-    table = {
-        "rows": ["sampler"],
-        "columns": ["offsets"],
-        "groups": ["data"],
-        "scale": "total",
-        "metric": None,
-    }
-    store = SimpleNamespace(
-        manifest=lambda: {"table": table, "cells": cells, "upper_bounds": {}}, summary=lambda: rows
-    )
-    drawing = critical_drawing(SimpleNamespace(reader=lambda _: store), ["e"], Options())
-    axes = compose(drawing, Page()).axes[0]
-    return "; ".join(drawing.notes), axes, [line for line in axes.lines if line.get_linewidth() == 2.5]
-
-
-LADDER = [[-4.0, -3.0, -2.0, -1.0]]
+def test_a_test_is_significant_below_alpha_and_not_at_it():
+    at, below, above = (Ranks([], np.arange(4), 5, p, 1.5) for p in (0.05, 0.0499, 0.06))
+    assert [it.barred for it in (at, below, above)] == [False, True, False]
+    assert at.test.replace("0.05", "") == above.test.replace("0.06", "") != below.test.replace("0.05", "")
 
 
 @pytest.mark.parametrize(
-    ("scores", "said", "bars"),
+    ("scores", "numbers", "barred"),
     [
-        (LADDER * 8, "8 data sets, Friedman p = 2.5e-05; bars", True),
-        ([*LADDER * 2, LADDER[0][::-1]], "Friedman p = 0.8: no significant difference, so no bars", False),
-        ([[-1.0] * 4] * 5, "Friedman p = 1: no significant difference, so no bars", False),
-        ([[-2.0, -1.0]] * 5, "5 data sets, signed-rank test p = 0.062: no significant difference", False),
-        ([[-2.0, -1.0 - i / 99] for i in range(6)], "6 data sets, signed-rank test p = 0.031", False),
+        ([LADDER] * 8, ["8", "2.5e-05", "0.05"], True),
+        ([LADDER, LADDER, LADDER[::-1]], ["3", "0.8"], False),
+        ([[-1.0] * 4] * 5, ["5", "1"], False),
+        ([[-2.0, -1.0]] * 5, ["5", "0.062"], False),
+        ([[-2.0, -1.0 - i / 99] for i in range(6)], ["6", "0.031"], False),
     ],
 )
-def test_bars_need_a_significant_test_of_all_methods(scores, said, bars):
-    caption, axes, drawn = drawn_ranks(scores)
-    assert said in caption
-    assert bool(drawn) == bars
-    assert any("critical difference" in text.get_text() for text in axes.texts) == bars
-    assert ("bars: differences" in caption) == bars
-    ranks = [float(text.get_text().split()[-1]) for text in axes.texts if "$" in text.get_text()]
-    assert len(ranks) == len(scores[0])  # methods have ranks, with bars or without
+def test_bars_need_a_significant_test_of_all_methods(scores, numbers, barred):
+    said, written, axes, bars = drawn_ranks(scores)
+    assert " ".join(said).replace("- ", "-").split() == ["1", *numbers]
+    assert bool(bars) == any(line.get_marker() == "|" for line in axes.lines) == barred
+    ranks = pd.DataFrame(scores).rank(axis=1, ascending=False).mean().round(2)
+    assert written == dict(zip(METHODS.values(), ranks, strict=False))
 
 
 def test_a_set_and_its_flip_count_as_one():
-    scores = [[-4.0, -3.0, -2.0], [-1.0, -8.0, -2.0], [-4.0, -3.0, -2.0]]
-    apart, _, _ = drawn_ranks(scores)
-    assert "3 data sets, Friedman" in apart
-    together, axes, _ = drawn_ranks(scores, flips=[1])  # means -2.5, -5.5, -2
-    assert "2 data sets (a set and its flip count as one, by their mean), Friedman" in together
-    texts = [text.get_text() for text in axes.texts]
-    assert [float(text.split()[-1]) for text in texts if "$" in text] == [1.0, 2.5, 2.5]
+    scores = [LADDER[:3], [-1.0, -8.0, -2.0], LADDER[:3]]
+    assert drawn_ranks(scores)[0][1] == "3"
+    numbers, written, *_ = drawn_ranks(scores, flips=[1])  # means -2.5, -5.5, -2
+    assert numbers[1] == "2"
+    assert written == {METHODS["dd^b"]: 1.0, METHODS["00"]: 2.5, METHODS["d0"]: 2.5}
 
 
 def test_sizes_of_one_name_are_data_sets_of_one_panel():
-    scores = [[-4.0, -3.0, -2.0], [-1.0, -8.0, -2.0], [-4.0, -3.0, -2.0]]
-    caption, axes, _ = drawn_ranks(scores, sizes=[2, 3, 4])
-    assert "; 3 data sets, Friedman" in caption
-    texts = [text.get_text() for text in axes.texts]
-    assert [float(text.split()[-1]) for text in texts if "$" in text] == [1.33, 2.33, 2.33]
+    numbers, written, *_ = drawn_ranks([LADDER[:3], [-1.0, -8.0, -2.0], LADDER[:3]], sizes=[2, 3, 4])
+    assert numbers[1] == "3"
+    assert sorted(written.values()) == [1.33, 2.33, 2.33]
 
 
 def test_methods_of_equal_rank_do_not_hide_each_other():
-    _, axes, _ = drawn_ranks([[-1.0] * 5] * 3)
+    axes = drawn_ranks([[-1.0] * 5] * 3)[2]
     marks = [(line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines if line.get_marker() != "None"]
     assert len({*marks}) == len(marks) == 5
 
 
-def test_a_missing_score_ranks_last():
-    ranks = ranks_of(np.array([[1.0, 2.0, np.nan], [3.0, 2.0, np.nan]]), [("a",), ("b",), ("c",)])
-    np.testing.assert_allclose(ranks.mean, [1.5, 1.5, 3.0])
+def test_one_bad_cell_does_not_take_the_colours_of_others_and_a_missing_score_ranks_last():
+    scores = [LADDER, [-100.0, np.nan, -2.0, -1.0]]
+    assert drawn_ranks(scores)[1] == dict(zip(METHODS.values(), [3.5, 3.5, 2.0, 1.0], strict=False))
+    (axes,) = compose(heatmap_drawing(store_of(scores), ["e"], Options(rows=["data"])), Page()).axes
+    first, third = np.nanquantile(scores, [0.25, 0.75])
+    assert axes.images[0].get_clim() == (first - 1.5 * (third - first), -1.0)
+    assert [texts_of(axes)[place] for place in ((0, 0), (1, 1), (3, 1))] == ["-4", "–", "-1"]
+    colours = {text.get_position(): text.get_color() for text in axes.texts}
+    assert (colours[0, 1], colours[3, 1]) == ("white", "black")
+    assert ticks_of(axes.yaxis) == {0: "set0", 1: "set1"}
 
 
 # The paper's figures
@@ -248,16 +396,11 @@ def test_a_missing_score_ranks_last():
 
 @pytest.fixture(scope="module")
 def experiments():
-    return read_grid(EXPERIMENTS).experiments
+    return read_grid(ROOT / "experiments.yaml").experiments
 
 
-def test_the_table_has_every_figure_with_data():
-    assert [*map(int, PAPER)] == [*range(2, 18)]
-
-
-@pytest.mark.parametrize("number", PAPER)
+@pytest.mark.parametrize("number", [*map(str, range(2, 18))])
 def test_figures_draw_cells_that_the_grids_have(experiments, number):
-    assert PAPER[number]["shows"].endswith(".")
     for part in map(_part, PAPER[number]["parts"]):
         assert part.kind in KINDS
         assert part.options.title or part.kind == "norms"
@@ -266,63 +409,69 @@ def test_figures_draw_cells_that_the_grids_have(experiments, number):
             assert select(cells, part.options.select)
 
 
-def test_a_figure_is_drawn_and_a_short_experiment_stands_in(results, tmp_path):
-    said = cbm("figure", 7, results, "-o", tmp_path / "f.svg", "--size", "page").stderr
-    assert "other-offsets-short is drawn for other-offsets" in said
-    svg = (tmp_path / "f.svg").read_text()
-    assert "(a) both layers centered" in svg
-    assert "(b) one layer centered, or none" in svg
+def test_a_figure_has_its_panels_in_order_and_a_short_experiment_stands_in(results):
+    figure, said = figure_of("figure", 7, results, "--size", "page")
+    assert "other-offsets-short" in said
+    trials = trials_of(results, "other-offsets-short").set_index("update")
+    parts = (
+        ("(a) both layers centered", "dd mm aa dm md hh"),
+        ("(b) one layer centered, or none", "d0 0d m0 0m 00"),
+    )
+    for (title, axes), (part, schemes) in zip(panels_of(figure), parts, strict=True):
+        curves = curves_of(axes, legend_of(figure))
+        letters = {re.sub(r"[^0dmah]", "", name.replace("mathit", "")): name for name in curves}
+        assert (title, {*letters}) == (part, {*schemes.split()})
+        for scheme, name in letters.items():
+            own = trials[trials["offsets"].str.startswith(scheme)]["train_log_likelihood"]
+            pd.testing.assert_series_equal(curves[name].line, own, check_names=False, check_index_type=False)
+
+
+def test_panels_in_which_a_name_looks_otherwise_have_their_own_legends(results):
+    some = "norms toys --overlay --select data=shifting-bar --select offsets=00 --select learning_rate=0.1"
+    metrics, names = ["--metric weight_norm", "--metric hidden_bias_norm"], ["weight", "hidden bias"]
+    parts = [_part(" ".join([some, *order])) for order in (metrics, metrics[::-1])]
+    figure = compose(joined([draw(Results(results), part) for part in parts]), Page())
+    for (title, axes), letter, order in zip(panels_of(figure), "ab", (names, names[::-1]), strict=True):
+        assert title == f"({letter})"
+        assert [*curves_of(axes, legend_of(axes))] == [*legend_of(axes)] == order
+    assert not legend_of(figure)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "complaint"),
+    ("words", "code", "problem", "content"),
     [
-        (("9", "-o", "f.png"), 3, "run experiments.yaml big-rbm-mnist -o"),
-        (("3", "-o", "f.png"), 3, "has no results of standard-methods-bars"),
-        (("5", "-o", "f.png"), 3, "(norm of the weights)"),
-        (("1", "-o", "f.png"), 2, "the figures are 2 to 17"),
-        (("7",), 2, "-o FILE.png"),
-        (("7", "-o", "f.doc"), 2, "suffix"),
+        ("9 -o f.png", 3, ("figure 9", "", "incomplete"), "run experiments.yaml big-rbm-mnist -o"),
+        ("3 -o f.png", 3, ("figure 3", "", "incomplete"), "standard-methods-bars"),
+        ("1 -o f.png", 2, ("figure 1", "", "unknown"), "2 to 17"),
+        ("7", 2, ("figure 7", "", "missing"), "-o FILE.png"),
+        ("7 -o f.doc", 2, None, ".png"),
     ],
 )
-def test_a_figure_that_cannot_be_drawn_says_why(results, words, code, complaint):
-    number, *others = words
-    assert complaint in cbm("figure", number, results, *others, code=code).stderr
+def test_a_figure_that_cannot_be_drawn_says_why(results, words, code, problem, content):
+    number, *others = words.split()
+    said = cbm("figure", number, results, *others, code=code)
+    assert content in said.stderr
+    assert problem is None or problems_of(said) == [problem]
 
 
-@pytest.mark.parametrize(
-    ("number", "drawn", "missing", "reasons", "to_run"),
-    [
-        (6, [], ["2 (offsets from another chain)"], ["no results of divergence-causes"], "divergence-causes"),
-        (14, [], ["2 (with pre-training)"], ["pretraining_epochs=200: no such value"], "dbm-mnist"),
-        (
-            15,
-            ["(a) 000", "(b) "],
-            ["3 (000, pre-trained), 4 (ddd^b_s, pre-trained)"],
-            ["pretraining_epochs=200"],
-            "dbm-mnist",
-        ),
-        (16, ["second layer, without pre-training"], ["2 (second"], ["pretraining_epochs=200"], "dbm-mnist"),
-        (
-            17,
-            ["test"],
-            ["2 (test, pre-trained), 4 (train, pre-trained)", "3 (train)"],
-            ["pretraining_epochs=500: no such value; there are 0, 2", "there are test_lower_bound"],
-            "dbm-caltech",
-        ),
-    ],
-)
-def test_a_figure_has_the_panels_that_there_are_and_says_what_it_lacks(
-    results, tmp_path, number, drawn, missing, reasons, to_run
-):
-    said = cbm("figure", number, results, "-o", tmp_path / "f.svg").stderr
-    svg = (tmp_path / "f.svg").read_text()
-    assert all(title in svg for title in drawn)
-    assert "pre-trained" not in svg
-    assert svg.count('id="axes_') == len(drawn or [1])
-    for text in (*(f"missing panel {it}" for it in missing), *reasons):
-        assert text in said
-    assert f"run experiments.yaml {to_run} -o" in said
+LACKS = {  # panels that are drawn; those that are missing, by their places; what the message has
+    6: ([], "2", "no results of divergence-causes"),
+    14: ([], "2", "pretraining_epochs=200"),
+    15: ([r"(a) 000", "(b) $ddd^b_s$"], "3 4", "pretraining_epochs=200"),
+    16: (["second layer, without pre-training"], "2", "pretraining_epochs=200"),
+    17: (["test"], "2 4 3", "pretraining_epochs=500"),
+}
+
+
+@pytest.mark.parametrize("number", LACKS)
+def test_a_figure_has_the_panels_that_there_are_and_says_what_it_lacks(results, number):
+    titles, missing, reason = LACKS[number]
+    figure, said = figure_of("figure", number, results)
+    assert len(panels_of(figure)) == max(1, len(titles))
+    assert not titles or [title for title, _ in panels_of(figure)] == titles
+    assert re.findall(r"(\d) \(", " ".join(re.findall("missing panel (.*)", said))) == missing.split()
+    assert reason in said
+    assert re.search(r"run experiments.yaml (divergence-causes|dbm-mnist|dbm-caltech) -o", said)
 
 
 def test_a_panel_is_drawn_without_the_experiments_that_were_not_run(results, capsys):
@@ -330,16 +479,15 @@ def test_a_panel_is_drawn_without_the_experiments_that_were_not_run(results, cap
     (drawn,) = _drawings("11", calls, results)
     assert [panel.title for panel in drawn.panels] == [("Both",)]
     said = capsys.readouterr().err
-    assert f"panel 1 (Both) is not complete: {results} has no results of big-divergence\n" in said
-    assert f"missing panel 2 (One): {results} has no results of big-divergence\n" in said
-    assert "for what is missing run: " in said
+    assert re.findall(r"panel (\d) \((\w+)\)", said) == [("1", "Both"), ("2", "One")]
+    assert said.count(f"{results} has no results of big-divergence\n") == 2
     assert f"run experiments.yaml big-divergence -o {results}" in said
 
 
 def test_figures_are_listed():
-    listed = cbm("figure", "list").stdout
-    assert "big-divergence, big-divergence-full-batch" in listed
-    assert len(listed.splitlines()) == 17
+    _, *listed = cbm("figure", "list").stdout.splitlines()
+    assert [int(line.split()[0]) for line in listed] == [*range(2, 18)]
+    assert "big-divergence, big-divergence-full-batch" in listed[9]
 
 
 # One style, and texts that fit
@@ -358,104 +506,88 @@ def drawn_texts(figure):
     return [(text.get_text(), text.get_window_extent()) for text in texts if text.get_visible()]
 
 
-@pytest.mark.parametrize("size", ["column", "page", None])
-@pytest.mark.parametrize(
-    "words",
-    [
-        "curves toys --metric train_log_likelihood",
-        "norms toys --select learning_rate=0.1",
-        "norms toys --select learning_rate=0.1 --select data=bars-and-stripes",
-        "finals toys",
-        "activity toys --select learning_rate=0.1",
-        "curves dbm-caltech-short --x gradient-steps",
-        "filters toys --number 4 --select learning_rate=0.1",
-    ],
-)
-def test_texts_lie_within_the_figure_and_apart(results, words, size):
-    figure = compose(draw(Results(results), _part(words)), Page(size=size))
+WORDS = {  # pictures, and their sizes
+    "norms toys --select learning_rate=0.1": "column",
+    "norms toys --select learning_rate=0.1 --select data=bars-and-stripes": "page",
+    "norms toys --select learning_rate=0.1 --select data=shifting-bar": None,
+    "finals toys": "page",
+    "finals toys --select learning_rate=0.1": "column",
+    "curves dbm-caltech-short --x gradient-steps": "page",
+    "filters toys --number 4 --select learning_rate=0.1": "column",
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_texts_lie_within_the_figure_and_apart(results, words):
+    figure = compose(draw(Results(results), _part(words)), Page(size=WORDS[words]))
     texts, whole = drawn_texts(figure), figure.bbox
     assert len(texts) > 5
     for text, box in texts:
-        assert box.x0 > whole.x0 - 1, text
-        assert box.y0 > whole.y0 - 1, text
-        assert box.x1 < whole.x1 + 1, text
-        assert box.y1 < whole.y1 + 1, text
-    for (text, one), (other, two) in itertools.combinations(texts, 2):
+        assert whole.x0 - 1 < box.x0 < box.x1 < whole.x1 + 1, text
+        assert whole.y0 - 1 < box.y0 < box.y1 < whole.y1 + 1, text
+    for (text, one), (other, two) in combinations(texts, 2):
         common = min(one.x1, two.x1) - max(one.x0, two.x0), min(one.y1, two.y1) - max(one.y0, two.y0)
         assert min(common) < 1, (text, other)
 
 
-@pytest.mark.parametrize("kind", ["curves", "filters", "report", "features"])
-def test_a_users_own_style_and_backend_change_no_picture(results, tmp_path, kind):
-    rules = ["text.usetex: True", "lines.linewidth: 9", "axes.facecolor: red", "image.origin: lower"]
-    rules += ["axes.grid: True", "savefig.bbox: tight", "savefig.transparent: True", "savefig.dpi: 30"]
-    (tmp_path / "matplotlibrc").write_text("\n".join(rules))
-    store = Results(results).store("toys")
-    machine = store.path(store.manifest()["cells"][0]["run_id"], 0, ".npz")
+@pytest.mark.parametrize("kind", ["filters", "report", "features", "process"])
+def test_a_users_own_style_and_backend_change_no_picture(results, toys, tmp_path, monkeypatch, kind):
+    rules = {"lines.linewidth": 9, "axes.facecolor": "red", "image.origin": "lower", "savefig.bbox": "tight"}
+    rules |= {"axes.grid": True, "savefig.transparent": True, "savefig.dpi": 30, "text.usetex": True}
     call = {
-        "report": ["report", str(results), "toys", "-o", "page.html"],
-        "features": ["features", str(machine), "--data", "bars-and-stripes:size=2", "-o", "f"],
-    }.get(kind, ["plot", str(results), kind, "toys", "-o", "p.png", "--select", "learning_rate=0.1"])
+        "report": ["report", results, "toys", "-o", "page.html"],
+        "features": ["features", toys["machine"].iloc[0], "--data", "bars-and-stripes:size=2", "-o", "f"],
+    }.get(kind, ["plot", results, kind.replace("process", "curves"), "toys", "-o", "p.png", *SOME])
     written = []
-    for own in ({}, {"MATPLOTLIBRC": str(tmp_path / "matplotlibrc"), "MPLBACKEND": "nonsense"}):
+    for own in ({}, rules):
         folder = tmp_path / f"run{len(written)}"
         folder.mkdir()
-        subprocess.run(
-            [*PYTHON, *call], cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)} | own, check=True
-        )
+        monkeypatch.chdir(folder)
+        if own and kind == "process":
+            (folder / "matplotlibrc").write_text("\n".join(f"{key}: {value}" for key, value in own.items()))
+            others = {"PYTHONPATH": str(ROOT), "MPLBACKEND": "nonsense"}
+            command = [sys.executable, "-m", "cbm_cli.cli", *map(str, call)]
+            subprocess.run(command, env=os.environ | others, check=True)
+        else:
+            with mpl.rc_context(own):
+                cbm(*call)
         files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".png", ".html")]
-        assert files
         written.append([path.read_bytes() for path in files])
-    assert written[0] == written[1]
+    assert written[0] == written[1] != []
 
 
 # Which trial is shown
 
 
 @pytest.mark.parametrize(
-    ("diverged", "said"),
+    ("diverged", "trials"),
     [
-        ({}, "of trial 0"),
-        ({("00", 0): 20.0}, r"of trial 0, trial 1 of $\mathit{00}$"),
-        (
-            {("00", 0): 20.0, ("aa^b", 0): 20.0, ("dd^b_s", 0): 20.0, ("dd^b_s", 1): 40.0},
-            "of trial 1, trial 2 of",
-        ),
+        ({}, [0, 0, 0]),
+        ({("00", 0)}, [1, 0, 0]),
+        ({("00", 0), ("aa^b", 0), ("dd^b_s", 0), ("dd^b_s", 1)}, [1, 2, 1]),
     ],
 )
-@pytest.mark.parametrize("kind", ["filters", "samples", "activity"])
-def test_the_caption_names_the_trial_that_is_shown(results, monkeypatch, kind, diverged, said):
-    """Of each cell the machine of the first trial that did not diverge is read, and named."""
+def test_filters_are_of_the_first_trial_that_did_not_diverge(results, toys, monkeypatch, diverged, trials):
     summary = Store.summary
 
     def some_diverged(store):
         rows = summary(store)
         places = zip(rows["offsets"].astype(str).replace("0", "00"), rows["trial"], strict=True)
-        return rows.assign(diverged=[diverged.get(place, np.nan) for place in places])
+        return rows.assign(diverged=[20.0 if place in diverged else np.nan for place in places])
 
-    read = []
     monkeypatch.setattr(Store, "summary", some_diverged)
-    monkeypatch.setattr(learned, "read_machine", lambda path: read.append(path) or read_machine(path))
-    some = "--select data=bars-and-stripes --select learning_rate=0.1 --number 4"
-    drawing = draw(Results(results), _part(f"{kind} toys {some}"))
-    assert said in drawing.notes[-1]
-    shown = [int(re.search(r"trial-(\d+)", path.name)[1]) for path in read]
-    expected = [
-        min({0, 1, 2} - {t for s, t in diverged if s == scheme}) for scheme in ("00", "dd^b_s", "aa^b")
-    ]
-    assert shown == expected
-    usual = max(expected, key=expected.count)
-    named = [usual] * 3
-    for trial in re.findall(r", trial (\d+) of", drawing.notes[-1]):
-        named.remove(usual)
-        named.append(int(trial))
-    assert sorted(named) == sorted(expected)
+    figure, _ = figure_of("plot", results, "filters", "toys", *SOME, "--select", "data=bars-and-stripes")
+    for (_, axes), scheme, trial in zip(panels_of(figure), NAMES, trials, strict=True):
+        its = machine(toys, trial, data="bars-and-stripes", offsets=scheme)
+        np.testing.assert_allclose(shown(axes, 2, 2)[:3], grey(its["weights_0"].T), atol=1e-6)
+    usual = max(trials, key=trials.count)
+    others = [f"trial {it} of {name}" for name, it in zip(NAMES.values(), trials, strict=True) if it != usual]
+    assert caption_of(figure).endswith(", ".join([f"trial {usual}", *others]))
 
 
-def test_a_trial_that_diverged_is_not_drawn(results, monkeypatch):
+@pytest.mark.parametrize("words", ["", "--trial 1"])
+def test_of_trials_that_have_all_diverged_there_is_no_machine_to_show(results, toys, monkeypatch, words):
     summary = Store.summary
     monkeypatch.setattr(Store, "summary", lambda store: summary(store).assign(diverged=20.0))
-    with pytest.raises(IncompleteError, match="trial 1 has diverged; leave it out"):
-        draw(Results(results), _part("filters toys --trial 1"))
-    with pytest.raises(IncompleteError, match="every trial has diverged"):
-        draw(Results(results), _part("filters toys"))
+    said = cbm("plot", results, "filters", "toys", *words.split(), "-o", "p.png", code=3)
+    assert problems_of(said) == [(toys["run_id"].iloc[0], "", "incomplete")]

@@ -5,22 +5,22 @@ import io
 import json
 import re
 import shutil
+from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from markupsafe import escape
 from matplotlib.image import imread
+from scipy.stats import wilcoxon
 
-from cbm_cli.report.curves import MARKS
 from cbm_cli.results import Results
 from cbm_cli.results.contents import sealed
 from cbm_cli.statistics.findings import Evidence, Judged
-from tests.builders import cbm
+from tests.builders import cbm, problems_of
+from tests.pictures import grey, numbers_in, page_of, points_of, tiles_of, trials_of, weights_of
 
 TOYS = """
-defaults: {trials: 6, seed: 5}
+defaults: {trials: 6, seed: 5, batch: full}
 experiments:
   bars:
     description: Toys
@@ -30,21 +30,14 @@ experiments:
     sampler: [CD-1, PT_4]
     learning_rate: [0.1, 0.3]
     updates: 600
-    batch: full
     evaluate: {method: exact, every: 2}
     table: {scale: total}
-  wild:
-    data: {name: shifting-bar, size: 4, bar: 1}
-    model: {kind: rbm, hidden: 2}
-    offsets: dd^b
-    sampler: PCD-1
-    learning_rate: [0.1, 3.3e38]
-    trials: 2
-    updates: 20
-    batch: full
-    evaluate: {method: exact, every: 10}
+  wild: {data: {name: shifting-bar, size: 4, bar: 1}, model: {kind: rbm, hidden: 2}, offsets: dd^b, trials: 2,
+    sampler: PCD-1, learning_rate: [0.1, 3.3e38], updates: 20, evaluate: {method: exact, every: 10}}
 """
 EVIL = '"><img src=x onerror="hacked=1"></script><script>hacked=1</script>{{ 7 * 6 }}'
+SHOWN = {"00": "00", "dd^b_s": "ddᵇₛ", "CD-1": "CD-1", "PT_4": "PT₄"}
+CELLS = [*product(("CD-1", "PT_4"), (0.1, 0.3))]
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +55,14 @@ def results(made, tmp_path):
     return Path(shutil.copytree(made, tmp_path / "toys"))
 
 
-def page_of(results, *experiments, note="wrote"):
+def written(results, *experiments):
+    """Write the page beside the results; return its path, and what the command says."""
     target = results.parent / "page.html"
-    assert note in cbm("report", results, *experiments, "-o", target).stderr
-    return target
+    return target, cbm("report", results, *experiments, "-o", target).stderr
+
+
+def read(results, *experiments):
+    return page_of(written(results, *experiments)[0].read_text("utf-8"))
 
 
 def change_manifest(results, change):
@@ -75,177 +72,212 @@ def change_manifest(results, change):
     (results / "bars" / "manifest.json").write_bytes(sealed(manifest))
 
 
-def without_trials(results):
-    for name in ("trials", "recent", "summary.csv", "summary.sha256"):
-        path = results / "bars" / name
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+@pytest.fixture(scope="module")
+def page(made):
+    return read(made)
 
 
 @pytest.fixture(scope="module")
-def html(made):
-    return page_of(made).read_text("utf-8")
+def trials(made):
+    return trials_of(made, "bars")
 
 
-def test_the_page_is_one_file_without_network_and_always_the_same(made, html):
-    assert not re.search(r'(src|href)="(?!data:image/png|#)', html)
-    assert len(html) < 300_000
-    assert page_of(made).read_text("utf-8") == html
+def test_the_page_is_one_file_without_network_and_always_the_same(made, page):
+    addresses = [it.at[name] for it in page.all("") for name in ("src", "href") if name in it.at]
+    assert all(address.startswith(("data:image/png", "#")) for address in addresses)
+    path, said = written(made)
+    first = path.read_bytes()
+    assert numbers_in(said.rpartition("page.html")[2]) == [f"{len(first) / 1e3:,.0f}"]
+    assert len(first) < 300_000
+    assert written(made)[0].read_bytes() == first
+    texts = " ".join(it.text for it in page.all("section"))
+    assert not re.search(r"paper|published|finding|scoreboard", texts, re.I)  # these are own results
 
 
-def test_values_of_the_table_tell_what_they_rest_on(made, html):
-    cells = json.loads(cbm("table", made, "bars", "-f", "json").stdout)["cells"]
-    shown = re.findall(r'<td class="item" data-sort="([^"]+)" title="([^"]+)"', html)
-    assert [float(value) for value, _ in shown[: len(cells)]] == [cell["mean"] for cell in cells]
-    for (_, title), cell in zip(shown, cells, strict=False):
-        assert "n = 6 of 6" in title
-        assert ("best of its row" in title) == cell["best"]
-        assert cell["best"] or f"p = {cell['p_value']:.2g}" in title
+def test_the_overview_counts_cells_and_trials(made, page):
+    overview = page.all("table")[0]
+    for row, name in zip(overview.rows()[1:], ("bars", "wild"), strict=True):
+        one = trials_of(made, name).drop_duplicates(["run_id", "trial"])
+        cells, diverged = one["run_id"].nunique(), one["diverged"].notna().sum()
+        assert row[0].split()[0] == name
+        assert row[1:6] == [f"{cells}", f"{len(one)} of {len(one)}", "0", "0", f"{diverged}"]
+    assert diverged == 2
+    assert [(it.at["value"], it.at["max"]) for it in overview.all("progress")] == [("48", "48"), ("4", "4")]
 
 
-def test_curves_are_the_medians_of_the_trials(made, html):
-    """The paths of a panel, read back by its ticks, against the medians of the files."""
-    panel = re.search(r'<figure class="panel.*?</figure>', html, re.S)[0]
-    ticks = re.findall(r'd="M0 (\d+)H\d+"/><text [^>]*>([^<]+)<', panel)
-    places, values = np.array(ticks, dtype=float).T
-    slope, start = np.polyfit(places, values, 1)
-    paths = re.findall(r'class="line" [^>]* d="M(-?\d+) (-?\d+)l([^"]+)"', panel)
-    store = Results(made).store("bars")
-    for cell, (x, y, steps) in zip(store.manifest()["cells"][::4], paths, strict=True):
-        dx, dy = np.array(steps.split(), dtype=float).reshape(-1, 2).T
-        curves = [store.curve(cell["run_id"], trial) for trial in range(6)]
-        median = 8 * np.median([curve["train_log_likelihood"] for curve in curves], axis=0)
-        drawn = start + slope * (float(y) + np.concatenate([[0], np.cumsum(dy)]))
-        at = np.concatenate([[0], np.cumsum(dx)]) + float(x)
-        assert 150 < len(at) <= 200
-        expected = np.interp(at / at[-1] * 600, curves[0]["update"], median)
-        assert drawn == pytest.approx(expected, abs=abs(slope) * 8)
-    marked = re.findall(r'class="item (full|hollow)" [^>]* d="([^"]+)"', panel)
-    assert [kind for kind, _ in marked] == ["full", "hollow"]  # 00 and dd^b_s
-    for (x, y, steps), (_, marks) in zip(paths, marked, strict=True):
-        line = np.cumsum(np.array([x, y, *steps.split()], dtype=int).reshape(-1, 2), axis=0).tolist()
-        centres = [[*map(int, centre)] for centre in re.findall(r"M(-?\d+) (-?\d+)m", marks)]
-        assert len(centres) == MARKS
-        assert all(centre in line for centre in centres)
+def test_settings_versions_and_filters_are_those_of_the_trials(page, trials):
+    varied, fixed = (it.terms() for it in page.all("section", "experiment")[0].all("dl"))
+    assert varied == {"offsets": "00, ddᵇₛ", "sampler": "CD-1, PT₄", "learning rate": "0.1, 0.3"}
+    assert (fixed["updates"], fixed["data"], fixed["evaluate every"]) == (
+        "600",
+        "bars-and-stripes",
+        "2 updates",
+    )
+    versions = page.all("dl")[-1].terms()
+    for name in ("kernel_version", "numpy_version"):
+        assert versions[name.replace("_", " ")].startswith(f"{trials[name].iloc[0]} (52 ")
+    boxes = "offsets 00 dd^b_s dd^b,sampler CD-1 PT_4 PCD-1,data bars-and-stripes shifting-bar"
+    settings = map(str.split, f"{boxes},learning_rate 0.1 0.3 3.3e38".split(","))
+    boxes = [(name, value) for name, *values in settings for value in values]
+    assert [(box.at["name"], box.at["value"]) for box in page.all("input")] == boxes
 
 
-def test_a_page_of_own_results_has_nothing_of_the_paper(made, tmp_path):
-    said = cbm("report", made, "-o", tmp_path / "page.html").stderr
-    size = (tmp_path / "page.html").stat().st_size
-    assert said.endswith(f"page.html ({size / 1e3:,.0f} kB)\n")
-    body = re.sub(r"<(style|script)>.*?</\1>", "", (tmp_path / "page.html").read_text("utf-8"), flags=re.S)
-    assert not re.search(r"paper|published|finding|scoreboard", body, re.I)
+def test_the_table_has_the_mean_of_each_cell_and_what_it_rests_on(made, page, trials):
+    table, groups = page.all("table", "results")[0], ["sampler", "learning_rate", "offsets", "trial"]
+    header, heading, *rows = table.rows()
+    assert (header[1:], heading) == (["00", "ddᵇₛ"], ["bars-and-stripes"])
+    found = 8 * trials[trials["update"] > 0].groupby(groups)["train_log_likelihood"].agg(["max", "last"])
+    found["update"] = trials.groupby(groups)["train_log_likelihood_max_update"].first()
+    entries = iter(table.all("td", "item"))
+    for (stub, *texts), (sampler, rate) in zip(rows, CELLS, strict=True):
+        assert stub == f"{SHOWN[sampler]}-{rate}"
+        own = found.loc[sampler, rate]
+        means, p = own.groupby("offsets").mean(), wilcoxon(*own["max"].unstack().to_numpy()).pvalue
+        for text, (scheme, mean) in zip(texts, means.iterrows(), strict=True):
+            entry, numbers = next(entries), re.findall(r"-?[\d.]+", text.replace("−", "-"))
+            expected = [mean["max"], own.loc[scheme, "max"].std(), mean["last"]]
+            decimals = [len(number.partition(".")[2]) for number in numbers]
+            assert numbers == [f"{it:.{n}f}" for it, n in zip(expected, decimals, strict=True)]
+            assert float(entry.at["data-sort"]) == pytest.approx(mean["max"], rel=1e-12)
+            best, about = mean["max"] == means["max"].max(), numbers_in(entry.at["title"])
+            assert about[:2] + about[-1:] == ["6", "6", f"{mean['update']:,.0f}"]
+            assert len(about) == 3 if best else about[2:4] == [f"{p:.2g}", "6"]
+            assert bool(entry.all("strong")) == (best or p >= 0.05)
+    assert page.all("pre")[0].text.split() == cbm("table", made, "bars", "-f", "latex").stdout.split()
 
 
-def test_curves_say_what_line_and_band_are(html):
-    words = "log-likelihood (of all rows) over updates. Line: median over trials; band: quartiles."
-    assert f"Train {words}" in html or f"Log{words[3:]}" in html
+def scale_of(panel):
+    """What places across and down stand for, by the numbers of the axes."""
+    texts = [(it.at["text-anchor"], float(it.at["x"]), float(it.text)) for it in panel.all("text")]
+    across = [text[1:] for text in texts if text[0] == "middle"]
+    down = [float(it.at["d"].split()[1].partition("H")[0]) for it in panel.all("path", "grid")]
+    values = [text[2] for text in texts if text[0] == "end"]
+    return np.poly1d(np.polyfit(*zip(*across, strict=True), 1)), np.poly1d(np.polyfit(down, values, 1))
 
 
-def test_filters_are_of_the_machine_with_the_best_final_value(made, html):
-    store = Results(made).store("bars")
-    rows = store.summary().merge(pd.DataFrame(store.manifest()["cells"])[["run_id"]], on="run_id")
-    shown = re.findall(r'<img src="data:image/png;base64,([^"]+)"[^>]*><figcaption>([^<]+)<', html)
-    for scheme, (image, caption) in zip(("00", "dd^b_s"), shown, strict=False):
-        own = rows[rows["offsets"].astype(str).replace("0", "00") == scheme]
-        best = own.loc[own["train_log_likelihood_final"].idxmax()]
-        assert caption.endswith(f"trial {best['trial']}")
-        with np.load(store.path(best["run_id"], int(best["trial"]), ".npz")) as machine:
-            weights = machine["weights_0"]
-        tile = imread(io.BytesIO(base64.b64decode(image)), format="png")[..., 0]
-        first = 0.5 + 0.5 * weights[:, 0] / np.abs(weights[:, 0]).max()
-        np.testing.assert_allclose(tile[1:3, 1:3].ravel(), first, atol=0.01)
+def test_curves_bands_dots_and_markers_are_those_of_the_trials(page, trials):
+    picture = page.all("section", "experiment")[0].all("div", "holds")[0]
+    keys = [(it.text, it.all("svg")[0], it.all("path")) for it in picture.all("p", "legend")[0].all("span")]
+    looks = {n: (svg.at["style"], p[0].at["stroke-dasharray"], p[1].at["class"]) for n, svg, p in keys}
+    assert looks == {"00": ("--c:currentColor", "", "full"), "ddᵇₛ": ("--c:#009E73", "8 3.2", "hollow")}
+    for panel, (sampler, rate) in zip(picture.all("figure", "panel"), CELLS, strict=True):
+        assert panel.all("figcaption")[0].text == f"{SHOWN[sampler]}, η = {rate}"
+        (x, y), lines = scale_of(panel), zip(panel.all("g"), panel.all("path", "item"), SHOWN, strict=False)
+        close, own = {"rtol": 0, "atol": 2 * abs(y.c[0])}, trials[trials.sampler == sampler]
+        for slot, (line, marks, scheme) in enumerate(lines):
+            tags = [line.at[f"data-{name}"] for name in ("offsets", "sampler", "learning_rate")]
+            assert tags == [scheme, sampler, f"{rate}"]
+            title, path = line.all("title")[0].text, {it.at["class"]: it.at for it in line.all("path")}
+            look = (line.at["style"], path["line"]["stroke-dasharray"], marks.at["class"].split()[1])
+            assert (title.split(";")[0], look) == (SHOWN[scheme], looks[SHOWN[scheme]])
+            table = own[(own.offsets == scheme) & (own.learning_rate == rate)]
+            table = 8 * table.pivot_table("train_log_likelihood", "update", "trial")
+            points = points_of(path["line"]["d"])
+            updates = (x(points[:, 0]) / 2).round() * 2
+            assert (len(points), updates[0], updates[-1]) == (200, 0, 600)
+            np.testing.assert_allclose(y(points[:, 1]), table.median(axis=1)[updates], **close)
+            high, low = points_of(path["band"]["d"]).reshape(2, 200, 2)
+            np.testing.assert_allclose(y(high[:, 1]), table.quantile(0.75, axis=1)[updates], **close)
+            np.testing.assert_allclose(y(low[::-1, 1]), table.quantile(0.25, axis=1)[updates], **close)
+            centres = re.findall(r"M(-?\d+ -?\d+)m", marks.at["d"])
+            assert marks.at["style"] == line.at["style"]
+            assert len(centres) >= 5
+            assert {*centres} <= {f"{a:.0f} {b:.0f}" for a, b in points}
+            dots = np.array(re.findall(r"M(\d+) (-?\d+)h0", path["dots"]["d"]), dtype=float)
+            within = table.loc[600][table.loc[600].between(y(1500), y(0))]
+            np.testing.assert_allclose(y(dots[:, 1]), within, **close)
+            assert path["beyond"]["d"].count("M") == 6 - len(within)
+            assert ((dots[:, 0] - 2200) // 110 == slot).all()
+            quartiles = [f"{-value:.5g}" for value in table.loc[600].quantile([0.25, 0.5, 0.75])]
+            assert numbers_in(title.rpartition(":")[2]) == quartiles
+    note = picture.all("p", "note")[0].text
+    assert note.lower().startswith("train log-likelihood (of all rows) over updates")
+    assert ["median" in note, "quartiles" in note, numbers_in(note)[0]] == [True, True, "200"]
 
 
-def test_hovering_tells_the_quartiles_of_the_final_values(made, html):
-    rows = Results(made).store("bars").summary()
-    titles = re.findall(r"<title>[^<]*quartiles of the final values: ([^<]+)</title>", html)
-    cells = [cell["run_id"] for cell in Results(made).store("bars").manifest()["cells"]]
-    expected = {
-        ", ".join(f"{value:.5g}" for value in 8 * its.quantile([0.25, 0.5, 0.75]))
-        for run_id, its in rows.groupby("run_id")["train_log_likelihood_final"]
-        if run_id in cells
-    }
-    assert expected <= {*titles}
+def test_filters_are_of_each_methods_machine_with_the_best_final_value(page, trials):
+    last = trials[trials["update"] == 600].sort_values("train_log_likelihood")
+    for shown, scheme in zip(page.all("div", "machines")[0].all("figure"), ("00", "dd^b_s"), strict=True):
+        best = last[last.offsets == scheme].iloc[-1]
+        names = ["bars-and-stripes", SHOWN[scheme], SHOWN[best["sampler"]], f"η = {best['learning_rate']}"]
+        assert shown.text == ", ".join([*names, f"trial {best['trial']}"])
+        content = base64.b64decode(shown.all("img")[0].at["src"].partition(",")[2])
+        tiles = tiles_of(imread(io.BytesIO(content), format="png")[..., 0], 2, 2)
+        np.testing.assert_allclose(tiles[:3], grey(weights_of(best["machine"])["weights_0"].T), atol=0.01)
 
 
-def test_findings_on_the_experiments_of_the_page_are_listed_and_others_counted(made, tmp_path, monkeypatch):
-    def judged(experiment, outcomes):
+def test_findings_on_the_experiments_of_the_page_are_listed_and_others_counted(made, monkeypatch):
+    def judged(experiment, *outcomes):
         finding = {"name": "n", "place": "6.1, <i>figure</i>", "says": f"{EVIL} in {experiment}."}
-        finding |= {"experiments": [experiment], "comparisons": 1}
-        finding["checks"] = [{"cell": {"offsets": "00"}, "below": 1}]
-        return Judged(
-            finding, [Evidence(0, "run", "1", 0.5, 1.0, 6, 0.03, outcome, True) for outcome in outcomes]
-        )
+        checks = [{"cell": {"offsets": "00"}, "below": 1}]
+        evidence = [Evidence(0, "run", "1", 0.5, 1.0, 6, 0.03, outcome, True) for outcome in outcomes]
+        return Judged(finding | {"experiments": [experiment], "comparisons": 1, "checks": checks}, evidence)
 
-    found = [judged("bars", [1]), judged("bars", []), judged("wild", [-1]), judged("divergence", [])]
+    found = [judged("bars", 1), judged("bars"), judged("wild", -1), judged("divergence")]
     monkeypatch.setattr("cbm_cli.report.page.check_findings", lambda results: found)
-    cbm("report", made, "-o", tmp_path / "page.html")
-    text = (tmp_path / "page.html").read_text("utf-8")
-    lines = re.findall(r'<li class="[^"]+"><strong>([^<]+)</strong><span>(.*?)</li>', text)
-    assert [verdict for verdict, _ in lines] == ["reproduced", "not run", "contradicted"]
-    assert escape(EVIL + " in bars.") in lines[0][1]
-    assert "1 of 1 comparisons" in lines[0][1]
-    assert EVIL not in text
-    assert "on other experiments: 1;" in text
+    page = read(made)
+    items = page.all("ul", "findings")[0].all("li")
+    assert [it.all("strong")[0].text for it in items] == ["reproduced", "not run", "contradicted"]
+    assert [it.at["class"] for it in items] == ["reproduced", "not-run", "contradicted"]
+    assert f"{EVIL} in bars." in items[0].text
+    assert numbers_in(items[0].all("small")[0].text) == ["6.1", "1", "1"]
+    (board,) = [it for it in page.all("section") if it.at.get("id") == "scoreboard"]
+    assert numbers_in(board.all("p", "note")[-1].text) == ["1"]
 
 
 def test_diverged_and_failed_trials_are_listed_with_their_reason(results):
     store = Results(results).store("bars")
     run = store.manifest()["cells"][0]["run_id"]
     store.write_failure(run, 6, "Traceback (most recent call last):\n  in code\nValueError: not <enough>\n")
-    text = page_of(results).read_text("utf-8")
-    troubles = " ".join(re.findall(r'<ul class="troubles">.*?</ul>', text, re.S))
-    assert "failed (trial 6): ValueError: not &lt;enough&gt;" in troubles
-    assert "2 trials diverged, the first at update 10" in troubles
-    assert re.search(r'<td class="bad">1</td><td>0</td>', text)  # failed and diverged, of bars
+    page = read(results)
+    bars, wild = (it.text for it in page.all("ul", "troubles"))
+    assert "ValueError: not <enough>" in bars
+    assert numbers_in(bars.partition("η")[2])[:2] == ["0.1", "6"]
+    assert numbers_in(wild.rpartition("3.3e38")[2]) == ["2", "10"]  # trials, the first at update
+    assert page.all("table")[0].rows()[1][4:6] == ["1", "0"]
 
 
-def test_without_finished_trials_the_page_says_what_is_planned(results):
-    without_trials(results)
-    text = page_of(results, "bars").read_text("utf-8")
-    assert "No finished trial yet: 48 planned, 0 running or interrupted, 0 failed" in text
-    assert "0 of 48" in text
-
-
-def test_incomplete_experiments_are_no_complete_ones(results):
+def test_unfinished_experiments_are_no_complete_ones(results):
     change_manifest(results, lambda manifest: manifest.update(trials=9))
-    text = page_of(results, "bars").read_text("utf-8")
-    assert "Incomplete: 48 of 72 trials" in text
-    assert "n=6/9" in text
-    assert "n = 6 of 9" in text
+    page = read(results, "bars")
+    assert numbers_in(page.all("p", "warning")[0].text)[:2] == ["48", "72"]
+    assert page.all("table")[0].rows()[1][2] == "48 of 72"
+    assert "n=6/9" in page.text
+    assert numbers_in(page.all("td", "item")[0].at["title"])[:2] == ["6", "9"]
+    for name in ("trials", "recent", "summary.csv", "summary.sha256"):
+        path = results / "bars" / name
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    page = read(results, "bars")
+    assert page.all("table")[0].rows()[1][2] == "0 of 72"
+    assert numbers_in(page.all("p", "warning")[0].text) == ["72", "0", "0"]
 
 
-def test_mixed_versions_are_shown_with_a_warning(results):
+def test_mixed_versions_and_what_was_not_evaluated_are_said(results):
     store = Results(results).store("bars")
     run = store.manifest()["cells"][0]["run_id"]
     record = store._record(run, 2)
     record["row"]["kernel_version"] = 99
     store.files.write(f"trials/{run}/trial-002.json", sealed(record))
-    text = page_of(results, "bars", note="kernel versions").read_text("utf-8")
-    assert re.search(
-        r'class="warning"[^>]*>Warning: .*kernel versions: .*\(47 trials\), 99 \(1 trial\)', text
-    )
+    change_manifest(results, lambda manifest: manifest["table"].update(metric="test_cost"))
+    path, said = written(results, "bars")
+    page = page_of(path.read_text("utf-8"))
+    for text in (said.splitlines()[0], page.all("p", "warning")[0].text):
+        assert "kernel version" in text
+        assert numbers_in(text)[1:4] == ["47", "99", "1"]
+    assert not page.all("table", "results")
+    assert any("test_cost" in note.text for note in page.all("p", "note"))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("toys", "basr"), "did you mean bars"),
-        (("nowhere",), "there is no such folder"),
-        (("toys", "-o", "file/page.html"), "there is no folder"),
-    ],
+    ("words", "content"), [("toys basr", "bars"), ("none", "none"), ("toys -o f/p.html", "f")]
 )
-def test_bad_input_is_named(made, tmp_path, arguments, words, monkeypatch):
+def test_bad_input_is_named(made, tmp_path, words, content, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("toys").symlink_to(made)
-    Path("file").touch()
-    assert words in cbm("report", *arguments, code=2).stderr
+    Path("f").touch()
+    said = cbm("report", *words.split(), code=2)
+    assert content in problems_of(said)[0][0] or content in said.stderr
     assert not Path("report.html").exists()
-
-
-def test_what_was_not_evaluated_has_no_table(results):
-    change_manifest(results, lambda manifest: manifest["table"].update(metric="test_cost"))
-    assert "No table: the results hold no metric test_cost" in page_of(results, "bars").read_text("utf-8")
 
 
 # In the browser
@@ -291,7 +323,7 @@ def choose(page, value):
 
 
 def test_filters_keep_what_is_chosen(made, opened):
-    page = opened(page_of(made))
+    page = opened(written(made)[0])
     assert page.inner_text("#found") == "10 of 10 cells"
     choose(page, "dd^b_s")
     assert seen(page, ".results thead th")[1:] == ["ddᵇₛ"]
@@ -304,52 +336,48 @@ def test_filters_keep_what_is_chosen(made, opened):
     assert page.locator(".panel g.item:visible").count() == 1
     choose(page, "00")
     assert page.locator(".panel g.item:visible").count() == 2
-    page.click("text=Show all")
+    page.click("button[type=reset]")
     page.wait_for_function("document.getElementById('found').textContent === '10 of 10 cells'")
 
 
-def test_keys_alone_filter_and_sort(made, opened):
-    page = opened(page_of(made))
+def test_keys_alone_filter_and_sort_by_numbers_and_back(made, opened):
+    cells = json.loads(cbm("table", made, "bars", "-f", "json").stdout)["cells"]
+    means = [cell["mean"] for cell in cells if cell["offsets"] == "00"]
+    page = opened(written(made)[0])
     page.locator('input[value="00"]').focus()
     page.keyboard.press("Space")
     assert page.inner_text("#found") == "4 of 10 cells"
-    page.locator(".results thead button").nth(1).focus()
-    page.keyboard.press("Enter")
-    assert page.locator(".results th[aria-sort]").get_attribute("aria-sort") == "descending"
-
-
-def test_columns_sort_by_their_numbers_and_back(made, opened):
-    cells = json.loads(cbm("table", made, "bars", "-f", "json").stdout)["cells"]
-    means = [cell["mean"] for cell in cells if cell["offsets"] == "00"]
-    page = opened(page_of(made))
     rows = page.locator(".results").first.locator("tr.holds")
-    for expected in (sorted(means, reverse=True), sorted(means), means):
-        page.locator(".results").first.locator("thead button").nth(1).click()
+    for order, expected in (
+        ("descending", sorted(means)[::-1]),
+        ("ascending", sorted(means)),
+        ("none", means),
+    ):
+        page.locator(".results thead button").nth(1).focus()
+        page.keyboard.press("Enter")
         numbers = [float(row.locator("td").first.get_attribute("data-sort")) for row in rows.all()]
         assert numbers == expected
+        assert page.locator(".results thead th").nth(1).get_attribute("aria-sort") == order
 
 
 def test_a_table_is_copied_as_the_latex_of_cbm_table(made, opened):
-    page = opened(page_of(made))
+    page = opened(written(made)[0])
     page.locator(".copy").first.click()
     page.wait_for_selector("text=Copied")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.strip() == cbm("table", made, "bars", "-f", "latex").stdout.strip()
 
 
-def test_light_and_dark_follow_the_system_until_the_button_is_used(made, opened):
+def test_light_and_dark_follow_the_system_until_the_button_is_used_and_a_phone_shows_all(made, opened):
     def darkness(page):
         return page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
 
-    page = opened(page_of(made), color_scheme="dark")
+    page = opened(written(made)[0], color_scheme="dark")
     assert darkness(page)
     page.click("#theme")
     assert not darkness(page)
-    assert not darkness(opened(page_of(made), color_scheme="light"))
-
-
-def test_a_phone_shows_all_without_scrolling_sideways_and_soon(made, opened):
-    page = opened(page_of(made), size={"width": 390, "height": 844})
+    page = opened(written(made)[0], color_scheme="light", size={"width": 390, "height": 844})
+    assert not darkness(page)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     ready = page.evaluate("performance.timing.domInteractive - performance.timing.navigationStart")
     assert ready < 1000
@@ -358,8 +386,7 @@ def test_a_phone_shows_all_without_scrolling_sideways_and_soon(made, opened):
 def test_hostile_strings_stay_text(results, opened):
     evil = results.rename(results.parent / "<img src=x onerror=hacked=1>")
     store = Results(evil).store("bars")
-    run = store.manifest()["cells"][0]["run_id"]
-    store.write_failure(run, 6, EVIL)
+    store.write_failure(store.manifest()["cells"][0]["run_id"], 6, EVIL)
 
     def change(manifest):
         manifest.update(description=EVIL, grid_commit=EVIL)
@@ -368,7 +395,7 @@ def test_hostile_strings_stay_text(results, opened):
             cell.update(data=EVIL, init=EVIL + cell["offsets"])
 
     change_manifest(evil, change)
-    page = opened(page_of(evil))
+    page = opened(written(evil)[0])
     assert page.evaluate("typeof hacked") == "undefined"
     assert page.locator("script").count() == 1
     assert page.locator('img:not([src^="data:image/png"])').count() == 0

@@ -38,9 +38,9 @@ def figure(number: str, folder: Path, output: Path | None, **page: Any) -> None:
         print_list(("figure", "experiments", "shows"), rows)
         return
     if number not in figures:
-        raise CbmError(f"figure {number}: the figures are 2 to 17; cbm figure list describes them")
+        raise CbmError(f"figure {number}: the figures are 2 to 17; cbm figure list describes them", "unknown")
     if output is None:
-        raise CbmError(f"figure {number}: name the file to write: -o FILE.png, .pdf or .svg")
+        raise CbmError(f"figure {number}: name the file to write: -o FILE.png, .pdf or .svg", "missing")
     check_file("-o", output, PICTURES)
     from cbm_cli.report.kinds import write_picture
     from cbm_cli.report.panels import Page

@@ -149,7 +149,7 @@ def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
     page = Page(*(choices.pop(name) for name in Page._fields))
     folder, part = read_part(words, choices)
     if output is None:
-        raise CbmError("name the file to write: -o FILE.png, .pdf or .svg")
+        raise CbmError("-o: name the file to write, FILE.png, .pdf or .svg", "missing")
     check_file("-o", output, PICTURES)
     results = None if part.kind == "data" else Results(Path(folder))
     write_picture(map(draw, [results], [part]), page, output)
@@ -163,6 +163,6 @@ def read_part(words: tuple[str, ...], choices: dict[str, Any]) -> tuple[str, Par
 
     kinds = [place for place, word in enumerate(words[:2]) if word in KINDS]
     if not kinds:
-        raise CbmError(f"write cbm plot [RESULTS] {'|'.join(KINDS)} [EXPERIMENT]... -o FILE.png")
+        raise CbmError(f"write cbm plot [RESULTS] {'|'.join(KINDS)} [EXPERIMENT]... -o FILE.png", "missing")
     place = kinds[-1] if len(kinds) == 2 and Path(words[0]).is_dir() else kinds[0]
     return (words[0] if place else "results/"), Part(words[place], words[place + 1 :], Options(**choices))

@@ -85,7 +85,9 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
     if number > MOST_PANELS:
         raise CbmError(
             f"{number} panels are too many to read (at most {MOST_PANELS}); "
-            f"select values of {', '.join(panels)}, as in --select {panels[0]}={text_of(cells[0][panels[0]])}"
+            f"select values of {', '.join(panels)}, as in "
+            f"--select {panels[0]}={text_of(cells[0][panels[0]])}",
+            "limit",
         )
     rows: dict[tuple[str, str], pd.DataFrame] = {}
     summaries = {name: store.summary() for name, store in stores.items()}

@@ -38,14 +38,14 @@ def read_values(chosen: Chosen, options: Options) -> tuple[list[CellValues], Met
     Raises CbmError for an unknown metric or more than one, IncompleteError if nothing was evaluated.
     """
     if len(options.metric) > 1:
-        raise CbmError(f"--metric: given {len(options.metric)} times; this picture shows one")
+        raise CbmError(f"--metric: given {len(options.metric)} times; this picture shows one", "conflict")
     rows = pd.concat([chosen.trials(cell) for cell in chosen.cells])
     known = measured(rows)
     metric = Metric(next(iter(options.metric), chosen.table["metric"] or default_metric(rows) or ""))
     if metric.column not in known:
         hint = did_you_mean(metric.column, known) if known else "; nothing was evaluated or recorded"
-        error = CbmError if options.metric else IncompleteError
-        raise error(f"--metric {metric.column or '(default)'}: not in the results{hint}")
+        said = f"--metric {metric.column or '(default)'}: not in the results{hint}"
+        raise CbmError(said, "unknown") if options.metric else IncompleteError(said)
     found = []
     for cell in chosen.cells:
         its = chosen.trials(cell)
@@ -141,7 +141,8 @@ def heatmap_drawing(results: Results, experiments: Sequence[str], options: Optio
     across = [column for column in across if column not in down]
     if not down or not across:
         raise CbmError(
-            "heatmap needs two settings that vary; name them: --columns offsets --rows learning_rate"
+            "heatmap: needs two settings that vary; name them: --columns offsets --rows learning_rate",
+            "unsuited",
         )
     others = [column for column in (*chosen.panels, *chosen.lines) if column not in (*down, *across)]
     frame = pd.DataFrame(
@@ -255,7 +256,8 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
     values, metric = read_values(chosen, options)
     if not metric.better:
         raise CbmError(
-            f"--metric {metric.column}: neither more nor less of it is better; methods cannot be ranked"
+            f"--metric {metric.column}: neither more nor less of it is better; methods cannot be ranked",
+            "unsuited",
         )
     of_data = {column for column in chosen.panels if column.startswith("data")} - {"data_phase"}
     others = [column for column in chosen.panels if column not in of_data]
@@ -274,7 +276,8 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
         if min(table.shape) < 2:
             raise CbmError(
                 f"critical-difference: {count(len(methods), 'method')} on {count(len(table), 'data set')}; "
-                "it ranks two or more methods (--columns) over two or more data sets (of several experiments)"
+                "it ranks two or more methods (--columns) over two or more data sets, of several experiments",
+                "unsuited",
             )
         ranks = ranks_of(table.to_numpy(), methods)
         names = [_names(chosen.lines, line) for line in methods]

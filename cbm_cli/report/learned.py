@@ -36,7 +36,7 @@ _load = cache(load)
 def data_drawing(sources: Sequence[str], options: Options) -> Drawing:
     """Draw the first rows of the training parts of data sets, named as for ``cbm evaluate --data``."""
     if not sources:
-        raise CbmError("name data sets: cbm plot data mnist shifting-bar:size=9 -o FILE.png")
+        raise CbmError("data: name data sets, as in cbm plot data mnist shifting-bar:size=9", "missing")
     panels = []
     for place, source in enumerate(sources):
         data = load_source(source)
@@ -66,7 +66,8 @@ def samples_drawing(results: Results, experiments: Sequence[str], options: Optio
     def rows_of(machine: Layered, data: Dataset | None) -> NDArray:
         if machine.kind == "auto-encoder":
             raise CbmError(
-                "samples: an auto encoder has no distribution to draw from; see filters or activity"
+                "samples: an auto encoder has no distribution to draw from; see filters or activity",
+                "unsuited",
             )
         sampler = parse_sampler("PT_10")
         n = options.number
@@ -170,7 +171,8 @@ def _layer(machine: Layered, options: Options) -> int:
     """Return the hidden layer to show, from 1; CbmError if there is none."""
     layers = len(machine.sizes) - 1
     if options.layer is not None and not 1 <= options.layer <= layers:
-        raise CbmError(f"--layer {options.layer}: the machine has {count(layers, 'hidden layer')}")
+        said = f"--layer {options.layer}: the machine has {count(layers, 'hidden layer')}"
+        raise CbmError(said, "unsuited")
     return options.layer or layers
 
 

@@ -33,7 +33,8 @@ def parse_shape(text: str | None, width: int) -> tuple[int, int]:
         raise CbmError(f"--shape {text}: write HxW, height and width in pixels, such as 28x28")
     height, across = map(int, match.groups())
     if height * across != width:
-        raise CbmError(f"--shape {text}: has {height * across} pixels, the machine {width} visible units")
+        said = f"--shape {text}: has {height * across} pixels, the machine {width} visible units"
+        raise CbmError(said, "unsuited")
     return height, across
 
 

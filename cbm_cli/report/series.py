@@ -112,7 +112,7 @@ def metrics_of(chosen: Chosen, options: Options, preset: str | None = None) -> l
     there = f"there are {', '.join(known)}" if known else "nothing was evaluated or recorded"
     for name in options.metric:
         if name not in known:
-            raise CbmError(f"--metric {name}: no column of the curves or the records; {there}")
+            raise CbmError(f"--metric {name}: no column of the curves or the records; {there}", "unknown")
     names = ", ".join(chosen.stores)
     if preset and not options.metric:
         metrics = [column for column in known if re.fullmatch(PRESETS[preset], column)]

@@ -169,4 +169,4 @@ def write_figure(figure: Figure, path: Path) -> None:
                 metadata = metadata | {"Description": texts_of(figure)}
             figure.savefig(path, dpi=160, metadata=metadata)
     except OSError as error:
-        raise CbmError(f"{path}: cannot be written ({error.strerror})") from None
+        raise CbmError(f"{path}: cannot be written ({error.strerror})", "system") from None

@@ -1,0 +1,193 @@
+"""Read back what pictures and pages show, and what the files of results hold, without the code that draws."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from tests.builders import cbm
+
+
+def trials_of(results, experiment):
+    """Evaluations and records of all trials: a row for each update, with the trial's row of summary.csv."""
+    folder, found = Path(results) / experiment, []
+    for row in pd.read_csv(folder / "summary.csv", dtype={"offsets": str}).to_dict("records"):
+        place = str(folder / "trials" / row["run_id"] / f"trial-{row['trial']:03}")
+        there = [f"{place}{end}" for end in (".csv", ".records.csv") if Path(f"{place}{end}").exists()]
+        rows = [pd.read_csv(path, index_col="update") for path in there]
+        found.append(pd.concat(rows, axis=1).reset_index().assign(**row, machine=f"{place}.npz"))
+    return pd.concat(found)
+
+
+def weights_of(machine):
+    with np.load(machine) as arrays:
+        return {name: arrays[name].astype(float) for name in arrays.files if name != "kind"}
+
+
+def grey(rows):
+    """Rows divided by their largest absolute value, with zero in the middle of black and white."""
+    return 0.5 + 0.5 * rows / np.abs(rows).max(axis=1, keepdims=True)
+
+
+def numbers_in(text):
+    return re.findall(r"\d(?:[\d,.]*\d)?(?:e[+-]\d+)?", text)
+
+
+def figure_of(*arguments):
+    """Return the figure that a command would write, and what the command says."""
+    caught = []
+    with patch.object(Figure, "savefig", lambda figure, *_, **__: caught.append(figure)):
+        said = cbm(*arguments, "-o", "p.png").stderr
+    (figure,) = caught
+    return figure, said
+
+
+def panels_of(figure):
+    """The axes that are seen, by their titles, line by line."""
+    return [(axes.get_title().replace("\n", " "), axes) for axes in figure.axes if axes.get_visible()]
+
+
+class Look(NamedTuple):
+    """How a line looks, or its entry in a legend."""
+
+    colour: str
+    dashes: tuple | None
+    marker: str
+    hollow: bool
+
+
+def look_of(line, mark):
+    """The look of a line and of its markers, which may be another line."""
+    hollow = to_hex(mark.get_markerfacecolor()) == "#ffffff"
+    return Look(to_hex(line.get_color()), line._unscaled_dash_pattern[1], mark.get_marker(), hollow)
+
+
+def legend_of(holder):
+    """Looks by name, of a figure's legend or of one within axes."""
+    legends = holder.legends if isinstance(holder, Figure) else [holder.get_legend()]
+    legend = max(legends, key=lambda it: len(it.get_texts()))  # a caption is a legend without entries
+    texts = [text.get_text() for text in legend.get_texts()]
+    return {name: look_of(line, line) for name, line in zip(texts, legend.legend_handles, strict=True)}
+
+
+def caption_of(figure):
+    return " ".join(it.get_title().get_text() for it in figure.legends).replace("\n", " ").strip()
+
+
+class Curve(NamedTuple):
+    """A line with its markers, its band (low, high), and the thin lines of trials before it."""
+
+    line: pd.Series
+    marks: pd.Series
+    band: pd.DataFrame | None
+    thin: list
+
+
+def curves_of(axes, legend):
+    """The curves of axes by their names: what looks like an entry of the legend."""
+    thin, found, bands, last = [], {}, list(axes.collections), None
+    for line in axes.lines:
+        xy = pd.Series(line.get_ydata(), line.get_xdata(), dtype=float)
+        if line.get_linestyle() == "None":
+            look, band = look_of(last[0], line), None
+            edge = line.get_markeredgecolor() if look.hollow else line.get_markerfacecolor()
+            if bands:
+                corners = pd.DataFrame(np.concatenate([path.vertices for path in bands[0].get_paths()]))
+                band = corners.groupby(0)[1].agg(["min", "max"])
+                assert to_hex(bands.pop(0).get_facecolor()[0]) == look.colour
+            assert look.colour == to_hex(edge)
+            assert look not in found, "two curves look alike"
+            found[look], thin = Curve(last[1], xy, band, thin), []
+        elif line.get_linewidth() < 1:
+            thin.append(xy)
+        elif line.get_linewidth() > 1:  # a bound has 1
+            last = line, xy
+    named = {name: found.pop(look) for name, look in legend.items() if look in found}
+    assert not found, "a curve is not in the legend"
+    return named
+
+
+def bounds_of(axes):
+    """Where lines lie across the axes."""
+    return [line.get_ydata()[0] for line in axes.lines if list(line.get_xdata()) == [0, 1]]
+
+
+def ticks_of(axis):
+    """Numbers or names along an axis, by where they stand."""
+    low, high = sorted(axis.get_view_interval())
+    named = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+    return {float(place): label.get_text() for place, label in named if low <= place <= high}
+
+
+def texts_of(axes):
+    return {text.get_position(): text.get_text() for text in axes.texts}
+
+
+def tiles_of(image, height, width, times=1):
+    """The rows of a tile of small pictures, line by line; each is enlarged, and within a pixel of grey."""
+    down, across = times * height + 1, times * width + 1
+    shape = (image.shape[0] - 1) // down, down, (image.shape[1] - 1) // across, across
+    np.testing.assert_allclose(np.r_[image[::down].ravel(), image[:, ::across].ravel()], 0.35, atol=0.01)
+    cells = image[1:, 1:].reshape(shape).swapaxes(1, 2).reshape(-1, down, across)
+    return cells[:, times // 2 : -1 : times, times // 2 : -1 : times].reshape(len(cells), -1)
+
+
+class Element:
+    """An element of a page, with what is within."""
+
+    def __init__(self, tag, attributes=()):
+        self.tag, self.within, self.at = tag, [], {name: value or "" for name, value in attributes}
+
+    def all(self, tag, class_=""):
+        """The elements of a kind within, in order."""
+        deeper = [one for it in self.within if isinstance(it, Element) for one in [it, *it.all("")]]
+        kinds = [one for one in deeper if tag in ("", one.tag)]
+        return [one for one in kinds if class_ in ("", *one.at.get("class", "").split())]
+
+    @property
+    def text(self):
+        return " ".join("".join(it if isinstance(it, str) else f"{it.text} " for it in self.within).split())
+
+    def rows(self):
+        """The texts of a table, by rows."""
+        return [[it.text for it in row.within if isinstance(it, Element)] for row in self.all("tr")]
+
+    def terms(self):
+        """What a list of terms says of each."""
+        return dict(zip((it.text for it in self.all("dt")), (it.text for it in self.all("dd")), strict=True))
+
+
+class _Reader(HTMLParser):
+    def handle_starttag(self, tag, attributes):
+        self.handle_startendtag(tag, attributes)
+        if tag not in {"meta", "img", "input", "br", "link"}:
+            self.open.append(self.open[-1].within[-1])
+
+    def handle_startendtag(self, tag, attributes):
+        self.open[-1].within.append(Element(tag, attributes))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop().tag == tag
+
+    def handle_data(self, text):
+        self.open[-1].within.append(text)
+
+
+def page_of(text):
+    """Return the root of a page, whose elements all end."""
+    reader = _Reader()
+    reader.open = [Element("")]
+    reader.feed(text)
+    (root,) = reader.open
+    return root
+
+
+def points_of(path):
+    """The corners of an SVG path of relative lines, (n, 2)."""
+    return np.array(re.findall(r"-?\d+", path), dtype=float).reshape(-1, 2).cumsum(axis=0)
