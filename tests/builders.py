@@ -104,6 +104,17 @@ def problems_of(error):
     return [(*place, kind) for place, kind in zip(places, error.kinds, strict=True)]
 
 
+def numbers(text):
+    """Return the whole numbers of each line: what a note counts, whatever its words are."""
+    found = re.compile(r"(?<![\w.])\d[\d,]*(?![\w.])")
+    return [[int(one.replace(",", "")) for one in found.findall(line)] for line in text.splitlines()]
+
+
+def trials_of(folder):
+    """Content of all that a run keeps of its trials, by path: curves and machines, without the seconds."""
+    return {path: content for path, content in files(folder, ".csv", ".npz").items() if "summary" not in path}
+
+
 def files(folder, *suffixes):
     """Content of all files with these endings, by path."""
     return {

@@ -1,9 +1,12 @@
 """What several test files share."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
+
+from tests.builders import GRID, cbm
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +17,27 @@ def real_data_dir() -> Path:
     if not any(any(place.glob("train-images-idx3-ubyte*")) for place in (folder, folder / "mnist")):
         pytest.skip(f"no MNIST files in {folder}; name their folder in CBM_DATA_DIR to run this test")
     return folder
+
+
+@pytest.fixture(scope="session")
+def _finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "grid.yaml").write_text(GRID)
+    cbm("run", folder / "grid.yaml", "-o", folder / "out", "-j", 0, "--no-table")
+    return folder
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch):
+    """Return a function that writes another grid.yaml; the working folder is a new one, and has one."""
+    monkeypatch.chdir(tmp_path)
+    Path("grid.yaml").write_text(GRID)
+    return Path("grid.yaml").write_text
+
+
+@pytest.fixture
+def finished(_finished, tmp_path, monkeypatch) -> Path:
+    """Return the working folder, a new one: with grid.yaml, and its finished results in out."""
+    shutil.copytree(_finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -13,11 +13,12 @@ import time
 from pathlib import Path
 
 from cbm_cli.cli import main
-from cbm_cli.results import Store
+from cbm_cli.results import Store, filing
 
 KILLS = [f"{call}-{number}" for call in ("fsync", "replace") for number in range(1, 9)]
 ERRORS = ["fsync-ENOSPC", "fsync-EDQUOT", "fsync-EIO", "replace-ENOSPC", "replace-EPERM"]
 FULL, READ_ONLY, FLUSH = "full", "EROFS", "flush"
+SECOND = 0.5  # between two flushes, where flushes fail
 GRID = Path(*sys.argv[1:2]).absolute() / "grid.yaml"
 COMMAND = ["run", str(GRID), "-o", "out", "-j", "0", "--no-table"]
 
@@ -43,18 +44,19 @@ def break_disk(fault):
     setattr(os, call, broken)
 
 
-def fail_for_two_seconds():
-    """Make fsync fail from a second after its first call on, for two; three seconds later kill this process.
+def fail_for_a_while():
+    """Make fsync fail for two flushes, the second and the third; three flushes later kill this process.
 
     The file "finished" gets the time at which each trial is finished, and at the end that of the death.
     """
     real, write, began = os.fsync, Store.write, []
+    filing._FLUSH_EVERY = SECOND
 
     def broken(handle):
         if not began:
             began.append(time.monotonic())
-            threading.Timer(6, die).start()
-        if 1 < time.monotonic() - began[0] < 3:
+            threading.Timer(6 * SECOND, die).start()
+        if 1 < (time.monotonic() - began[0]) / SECOND < 3:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return real(handle)
 
@@ -81,7 +83,7 @@ def run_forked(folder, fault):
         with open("said", "w") as said:
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)
-        fail_for_two_seconds() if fault == FLUSH else break_disk(fault)
+        fail_for_a_while() if fault == FLUSH else break_disk(fault)
         main(COMMAND)
         os._exit(99)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -19,6 +21,14 @@ def until(condition, seconds=30.0):
         assert time.monotonic() < deadline, "nothing happened in time"
         time.sleep(0.02)
     return found
+
+
+def nightly(*cases):
+    """Return cases of a parametrised test that take their turn in the nightly run."""
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly)
+        for case in cases
+    ]
 
 
 def start(*command, path=ROOT, **options):

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import http.client
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -26,58 +25,35 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution import Failure, cluster, worker
 from cbm_cli.execution.cluster import on_cluster
 from cbm_cli.execution.engines import Cluster, in_process
+from cbm_cli.execution.slurm import read_slurm
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Progress
-from tests.builders import GRID, cbm, files, toy_jobs
+from tests.builders import GRID, cbm, problems_of, toy_jobs, trials_of
 from tests.processes import (
     ROOT,
     LoopbackCluster,
     children,
     end_group,
     listening,
+    nightly,
     session_of,
     start_cbm,
     until,
 )
+from tests.test_execution import Deadly, Hasty, Raising
 
 pytestmark = pytest.mark.slow
-LONG = {"updates": 10**9}
 ENDLESS = GRID.replace("updates: 100", "updates: 1e9").replace("every: 20", "every: 1e8")
 SLOW = GRID.replace("updates: 100", "updates: 2e5").replace("every: 20", "every: 1e5")
 
 
-class Deadly(Trial):
-    """A trial that takes its worker process with it."""
-
-    @property
-    def seed(self):
-        os._exit(13)
-
-
-class Raising(Trial):
-    """A trial that raises."""
-
-    @property
-    def seed(self):
-        raise RuntimeError("no seed today")
-
-
 class Telling(Trial):
-    """A trial that fails after half a second and tells where it ran."""
+    """A trial that fails after a quarter of a second and tells where it ran."""
 
     @property
     def seed(self):
-        time.sleep(0.5)
+        time.sleep(0.25)
         raise CbmError(str(os.getpid()))
-
-
-class Hasty(Trial):
-    """A trial that comes back to be saved ten times a second."""
-
-    @property
-    def seed(self):
-        worker.STRETCH = 0.1
-        return super().seed
 
 
 class Silent(Trial):
@@ -109,42 +85,49 @@ def dask(tmp_path):
 
 
 @pytest.fixture
-def slurm(tmp_path, monkeypatch):
-    """A SLURM that starts processes; the working folder is a new one, with a grid."""
-    (tmp_path / "bin").mkdir()
+def slurm(finished, monkeypatch):
+    """A SLURM that starts processes; the working folder has a grid, its finished results, and slurm.yaml."""
+    Path("bin").mkdir()
     for name in ("sbatch", "srun", "scancel", "squeue"):
-        (tmp_path / "bin" / name).symlink_to(ROOT / "tests" / "stand_in_slurm.py")
-    path = f"{tmp_path / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    monkeypatch.setenv("PATH", path)
+        Path("bin", name).symlink_to(ROOT / "tests" / "stand_in_slurm.py")
+    path = [str(finished / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    monkeypatch.setenv("PATH", os.pathsep.join(path))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.chdir(tmp_path)
-    Path("experiments.yaml").write_text(GRID)
-    cbm("run", "experiments.yaml", "-o", "here", "-j", 0)
+    Path("slurm.yaml").write_text(SLURM)
     yield
     for job in Path("jobs").glob("*"):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(int(job.name), signal.SIGKILL)
 
 
+SLURM = """kind: slurm
+partition: cpu
+walltime: 00:10:00
+memory: 2GB
+cores: 1
+maximum: 2
+interface: lo
+"""
+
+
 class Run:
     """A run on a cluster: the results by trial, and what was said."""
 
-    def __init__(self, address, jobs, **options):
-        self.said, self.stopping, self.news = [], Event(), []
-        self.cluster = Cluster(address, **options)
-        self.stream = on_cluster(jobs, self.hear, self.stopping, self.cluster, self.said.append)
-        self.results = {}
-
-    def hear(self, *news):
-        self.news.append(news)
+    def __init__(self, address, jobs, hear=lambda *news: None, **options):
+        self.said, self.results = [], {}
+        self.stream = on_cluster(jobs, hear, Event(), Cluster(address, **options), self.said.append)
 
     def finish(self):
         for job, result in self.stream:
             self.results[job.trial.number] = result
         return self.results
 
-    def kinds(self):
-        return [type(result) for _, result in sorted(self.results.items())]
+
+def later(condition, *acts):
+    """Do something in another thread once a condition holds; return the thread."""
+    timer = Timer(0, lambda: (until(condition), [act() for act in acts]))
+    timer.start()
+    return timer
 
 
 def same_curves(results, jobs):
@@ -154,35 +137,27 @@ def same_curves(results, jobs):
     }
 
 
-def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(tmp_path, monkeypatch, shared):
-    monkeypatch.chdir(tmp_path)
-    Path("grid.yaml").write_text(GRID)
-    cbm("run", "grid.yaml", "-o", "here", "-j", 0)
+def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(finished, shared):
     cbm("run", "grid.yaml", "-o", "there", "--scheduler", shared.address)
-    here, there = files("here", ".csv", ".npz"), files("there", ".csv", ".npz")
-    for found in (here, there):
-        found.pop("bars/summary.csv")  # it has the seconds
-    assert here == there
-    assert len(here) == 24  # of 8 trials: curve, machine, end
+    assert trials_of("there") == trials_of("out")
 
 
 def test_a_trial_that_kills_its_workers_fails_alone(shared):
-    run = Run(shared.address, toy_jobs(Trial, Deadly, Raising, *[Trial] * 20))
-    run.finish()
-    assert run.kinds() == [Outcome, Failure, Failure] + [Outcome] * 20
-    assert "its worker died, 3 times" in run.results[1].message
-    assert run.results[2].message == "RuntimeError: no seed today"
+    results = Run(shared.address, toy_jobs(Trial, Deadly, Raising, *[Trial] * 20)).finish()
+    kinds = [type(result) for _, result in sorted(results.items())]
+    assert kinds == [Outcome, Failure, Failure] + [Outcome] * 20
+    assert "3 times" in results[1].message
+    assert results[2].message == "RuntimeError: no seed today"
 
 
 def test_all_threads_and_workers_that_join_late_are_used(dask):
     dask.add("--nthreads", "2")
-    run, began = Run(dask.address, toy_jobs(*[Telling] * 24)), time.monotonic()
-    Timer(1, dask.add, ("--nthreads", "2")).start()
-    run.finish()
-    places = [failure.message for failure in run.results.values()]
-    assert len(set(places)) == 2
-    assert min(places.count(place) for place in set(places)) >= 4  # of 24
-    assert time.monotonic() - began < 22  # one thread would take 24
+    run, began = Run(dask.address, toy_jobs(*[Telling] * 32)), time.monotonic()
+    Timer(0.5, dask.add, ("--nthreads", "2")).start()
+    places = Counter(failure.message for failure in run.finish().values())
+    assert len(places) == 2
+    assert min(places.values()) >= 4  # of 32
+    assert time.monotonic() - began < 22
 
 
 @pytest.fixture
@@ -210,61 +185,56 @@ def test_workers_with_other_versions_are_refused_by_name_and_the_others_go_on(da
         dask.add("--nthreads", "1", "--no-nanny", path=foreign(name, *change))
     jobs = toy_jobs(*[Trial] * 30)
     run = Run(dask.address, jobs)
-    late = Timer(0, lambda: (until(lambda: len(run.said) >= 3), dask.add("--nthreads", "1")))
-    late.start()
+    late = later(lambda: len(run.said) >= 3, lambda: dask.add("--nthreads", "1"))
     same_curves(run.finish(), jobs)
     late.join()
     said = "\n".join(run.said)
-    assert said.count("worker tcp://127.0.0.1:") == 3
-    assert f"kernel version {worker.KERNEL_VERSION}, sources " in said
-    assert "it has another version of cbm" in said
+    assert said.count("tcp://127.0.0.1:") == 3
+    assert f"kernel version {worker.KERNEL_VERSION}, " in said
     assert "ModuleNotFoundError: no cbm" in said
     assert worker.environment() in said
 
 
 def test_a_scheduler_without_workers_is_told_and_given_up(dask):
     run = Run(dask.address, toy_jobs(Trial), wait=3)
-    with pytest.raises(
-        CbmError, match=f"no usable worker in 3 s; start some with: dask worker {dask.address}"
-    ):
+    with pytest.raises(CbmError, match=f"3 s.*dask worker {dask.address}") as caught:
         run.finish()
-    assert "no usable worker; waiting up to 3 s (--wait)" in run.said[0]
+    assert problems_of(caught.value) == [(f"--scheduler {dask.address}", "", "system")]
+    assert "3 s (--wait)" in run.said[0]
 
 
-def test_a_scheduler_that_is_not_there_is_told_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_scheduler_that_is_not_there_is_told_in_one_line(finished, monkeypatch):
     monkeypatch.setattr(cluster, "_CONNECTING", 1.0)
-    Path("grid.yaml").write_text(GRID)
-    said = cbm("run", "grid.yaml", "--scheduler", "tcp://127.0.0.1:9", code=2).stderr.splitlines()
-    (line,) = [line for line in said if line.startswith("Error")]
-    assert "--scheduler tcp://127.0.0.1:9: no Dask scheduler answered in 1 s" in line
-    assert "Traceback" not in "".join(said)
-    said = cbm("run", "grid.yaml", "--scheduler", "nonsense://x", code=2).stderr
-    assert "write tcp://HOST:PORT" in said
-    debug = cbm("run", "grid.yaml", "--scheduler", "nonsense://x", "--debug", code=2).stderr
-    assert "Traceback" in debug
+    command = "run", "grid.yaml", "-o", "there", "--scheduler"
+    for address, kind, hint in [
+        ("tcp://127.0.0.1:9", "system", "1 s"),
+        ("nonsense://x", "value", "tcp://HOST:PORT"),
+    ]:
+        refused = cbm(*command, address, code=2)
+        assert problems_of(refused) == [(f"--scheduler {address}", "", kind)]
+        (line,) = [line for line in refused.stderr.splitlines() if address in line]
+        assert hint in line
+        assert "Traceback" not in refused.stderr
+    assert "Traceback" in cbm(*command, "nonsense://x", "--debug", code=2).stderr
 
 
-@pytest.mark.parametrize(("nanny", "to_group"), [((), True), (("--no-nanny",), False)])
-def test_a_worker_that_gets_sigterm_gives_its_trial_back_at_once(dask, nanny, to_group):
-    process = dask.add("--nthreads", "2", *nanny)
-    jobs = toy_jobs(Trial, Trial, **LONG)
-    run = Run(dask.address, jobs)
-    end = end_group if to_group else lambda one, number: one.send_signal(number)
+@pytest.mark.parametrize(
+    ("nanny", "to_group"), [((), True), *nightly((("--no-nanny",), False))], ids=["nanny", "alone"]
+)
+def test_a_worker_that_gets_sigterm_gives_its_trials_back_at_once(dask, nanny, to_group):
+    process, news, back = dask.add("--nthreads", "2", *nanny), [], {}
 
-    def hear(*news):
-        if not run.news:
-            end(process, signal.SIGTERM)
-        run.news.append(news)
+    def hear(*one):
+        if not news:
+            end_group(process, signal.SIGTERM) if to_group else process.terminate()
+        news.append(one)
 
-    run.hear = hear
-    stream = on_cluster(jobs, lambda *news: hear(*news), run.stopping, run.cluster, run.said.append)
-    began, back = time.monotonic(), {}
-    for job, result in stream:
+    run, began = Run(dask.address, toy_jobs(Trial, Trial, updates=10**9), hear), time.monotonic()
+    for job, result in run.stream:
         back[job.trial.number] = result
         if len(back) == 2:
             break
-    stream.close()
+    run.stream.close()
     assert [type(result) for result in back.values()] == [Progress, Progress]
     assert all(result.update > 0 for result in back.values())
     assert time.monotonic() - began < 20  # not the 30 s of a stretch
@@ -278,78 +248,62 @@ def test_a_worker_that_does_not_answer_is_named_and_its_trials_go_elsewhere(dask
     def stopped():
         return Path(f"/proc/{silent.pid}/stat").read_text().rpartition(") ")[2].startswith("T")
 
-    other = Timer(0, lambda: (until(stopped), dask.add("--nthreads", "1")))
-    other.start()
+    other = later(stopped, lambda: dask.add("--nthreads", "1"))
     results = run.finish()
     other.join()
-    assert any("no answer for 2 s; its trials go elsewhere" in said for said in run.said)
+    assert any("tcp://" in said and "2 s" in said for said in run.said)
     same_curves(results, jobs)
 
 
 def test_a_scheduler_that_is_lost_ends_the_run_and_one_that_comes_back_does_not(dask):
     dask.add("--nthreads", "1")
-    jobs = [
-        replace(one, trial=Hasty("test", one.trial.settings, n, 1))
-        for n, one in enumerate(toy_jobs(*[Trial] * 3, updates=150_000))
-    ]
+    jobs = toy_jobs(*[Trial] * 3, updates=150_000)
+    jobs = [replace(one, trial=Hasty("test", one.trial.settings, n, 1)) for n, one in enumerate(jobs)]
     run = Run(dask.address, jobs, wait=20)
-    lost = Timer(0, lambda: (until(lambda: run.results), dask.scheduler.kill(), dask.scheduler.wait()))
-    lost.start()
 
     def again():
-        lost.join()
+        dask.scheduler.kill()
+        dask.scheduler.wait()
+        time.sleep(0.5)
         dask.scheduler = dask.start_scheduler(dask.address.rpartition(":")[2])
         dask.add("--nthreads", "1")
 
-    back = Timer(0.5, again)
-    back.start()
+    back = later(lambda: run.results, again)
     same_curves(run.finish(), jobs)
     back.join()
-    assert any("connection is lost; trying again for 20 s" in said for said in run.said)
+    assert any("20 s" in said for said in run.said)
     end = Run(dask.address, jobs, wait=1)
-    Timer(0, lambda: (until(lambda: end.results), dask.scheduler.kill())).start()
-    with pytest.raises(CbmError, match=r"no Dask scheduler answered in 1 s.* Finished trials are kept"):
+    later(lambda: end.results, lambda: dask.scheduler.kill())
+    with pytest.raises(CbmError, match="1 s") as caught:
         end.finish()
-
-
-def trials_in(folder):
-    return {name: content for name, content in files(folder, ".csv", ".npz").items() if "summary" not in name}
+    assert problems_of(caught.value) == [(f"--scheduler {dask.address}", "", "system")]
 
 
 def test_the_documented_batch_script_gives_the_same_bytes(slurm):
-    text = (ROOT / "docs" / "clusters.md").read_text()
-    script = text.partition("```sh\n")[2].partition("```")[0]
+    script = (ROOT / "docs" / "clusters.md").read_text().partition("```sh\n")[2].partition("```")[0]
     for old, new in (("HOST=$(hostname)", "HOST=127.0.0.1"), ("--ntasks=64", "--ntasks=2")):
         assert old in script
         script = script.replace(old, new)
     Path("cbm.sh").write_text(script)
+    Path("grid.yaml").rename("experiments.yaml")
     said = subprocess.run(["sbatch", "cbm.sh"], capture_output=True, text=True, check=True).stdout
     job = Path("jobs", said.split()[-1])
     until(lambda: job.read_text().startswith("ended"), 60)
     assert job.read_text() == "ended 0", Path("slurm.out").read_text()
-    assert trials_in("results") == trials_in("here")
+    assert trials_of("results") == trials_of("out")
     assert "worker tls://127.0.0.1" not in Path("slurm.out").read_text()  # all are used
     assert not [*Path().glob(".cbm-tls-*")]
 
 
-SLURM = """kind: slurm
-partition: cpu
-walltime: 00:10:00
-memory: 2GB
-cores: 1
-maximum: 2
-interface: lo
-"""
+COMMAND = "run", "grid.yaml", "--cluster", "slurm.yaml", "-o", "there"
 
 
 def test_jobs_of_slurm_are_submitted_and_end_with_the_run(slurm):
-    Path("slurm.yaml").write_text(SLURM)
-    dry = cbm("run", "experiments.yaml", "--cluster", "slurm.yaml", "--dry-run", "-o", "there").stdout
-    assert "#SBATCH -p cpu" in dry
-    assert "#SBATCH -t 00:10:00" in dry
-    assert "--protocol tls:// --tls-ca-file FOLDER/cert.pem --tls-cert FOLDER/cert.pem" in dry
-    cbm("run", "experiments.yaml", "--cluster", "slurm.yaml", "-o", "there")
-    assert trials_in("there") == trials_in("here")
+    dry = cbm(*COMMAND, "--dry-run").stdout
+    keys = "--protocol tls:// --tls-ca-file FOLDER/cert.pem --tls-cert FOLDER/cert.pem"
+    assert [text in dry for text in ("#SBATCH -p cpu", "#SBATCH -t 00:10:00", keys)] == [True] * 3
+    cbm(*COMMAND)
+    assert trials_of("there") == trials_of("out")
     jobs = [*Path("jobs").glob("*")]
     assert 1 <= len(jobs) <= 2
     until(lambda: all(job.read_text() == "cancelled" for job in jobs))
@@ -368,9 +322,8 @@ def asked(address, **files):
 
 
 def test_a_run_on_slurm_lets_nobody_in_without_its_certificate(slurm):
-    Path("slurm.yaml").write_text(SLURM)
-    Path("slow.yaml").write_text(ENDLESS)
-    main = start_cbm("run", "slow.yaml", "--cluster", "slurm.yaml", "-o", "slow", cwd=Path.cwd())
+    Path("grid.yaml").write_text(ENDLESS)
+    main = start_cbm(*COMMAND, cwd=Path.cwd())
     try:
         (key,) = until(lambda: [*Path().glob(".cbm-tls-*/key.pem")], 60)[:1]
         folder = key.parent
@@ -399,11 +352,11 @@ def test_a_run_on_slurm_lets_nobody_in_without_its_certificate(slurm):
         main.send_signal(signal.SIGINT)
         code, said = main.wait(20), main.stderr.read()
     assert code == 130, said
-    assert "To resume:" in said
+    assert " ".join(COMMAND[:2]) in said  # how to go on
     assert not [*Path().glob(".cbm-tls-*")]
 
 
-@pytest.mark.parametrize("where", ["here", "on local workers", "on a cluster"])
+@pytest.mark.parametrize("where", ["on a cluster", *nightly("here", "on local workers")])
 def test_other_runs_listen_nowhere(slurm, dask, where):
     dask.add("--nthreads", "1")
     options = {"here": ("-j", 0), "on local workers": ("-j", 2)}
@@ -413,7 +366,7 @@ def test_other_runs_listen_nowhere(slurm, dask, where):
 
     def look():
         found.update(listening([main.pid, *children(main.pid)]))
-        return Path("there").exists() and trials_in("there")
+        return Path("there").exists() and trials_of("there")
 
     until(look, 60)
     main.send_signal(signal.SIGINT)
@@ -422,71 +375,74 @@ def test_other_runs_listen_nowhere(slurm, dask, where):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "problem"),
     [
-        (("partition: cpu", "partition: nowhere"), "--cluster: SLURM refuses the job: .*invalid partition"),
-        (("partition", "partitoin"), r"slurm.yaml:2:1: partitoin: unknown field; did you mean partition\?"),
-        (("00:10:00", "00:00:59"), "slurm.yaml:3:11: walltime: a wall time under a minute"),
-        (("00:10:00", "soon"), "slurm.yaml:3:11: walltime: write the wall time as HOURS:MINUTES:SECONDS"),
-        (("memory: 2GB", "memory: much"), "slurm.yaml:4:9: memory: "),
-        (("memory: 2GB\n", ""), "slurm.yaml:1:1: memory: is missing"),
-        (("kind: slurm", "kind: pbs"), "slurm.yaml:1:7: kind: "),
-        (("maximum: 2", "maximum: 2\nminimum: 3"), "slurm.yaml: minimum: 3 is more than the maximum, 2"),
+        (("partition", "partitoin"), ("2:1", "partitoin", None)),
+        *[(("00:10:00", wrong), ("3:11", "walltime", None)) for wrong in ("00:00:59", "0:59", "0", "soon")],
+        (("memory: 2GB", "memory: much"), ("4:9", "memory", None)),
+        (("memory: 2GB\n", ""), ("1:1", "memory", "missing")),
+        (("kind: slurm", "kind: pbs"), ("1:7", "kind", None)),
+        (("maximum: 2", "maximum: 2\nminimum: 3"), ("slurm.yaml", "minimum", "conflict")),
     ],
 )
-def test_a_cluster_file_that_is_wrong_is_refused(slurm, change, words):
+def test_a_cluster_file_that_is_wrong_is_refused(tmp_path, monkeypatch, change, problem):
+    monkeypatch.chdir(tmp_path)
     Path("slurm.yaml").write_text(SLURM.replace(*change))
-    said = cbm("run", "experiments.yaml", "--cluster", "slurm.yaml", "-o", "there", code=2).stderr
-    assert re.search(words, said)
-    assert not Path("there").exists() or not trials_in("there")
+    with pytest.raises(CbmError) as caught:
+        read_slurm(Path("slurm.yaml"))
+    ((*place, kind),) = problems_of(caught.value)
+    assert (*place, problem[2] and kind) == problem
 
 
-def test_without_slurm_or_its_extra_the_remedy_is_named(slurm, monkeypatch):
-    Path("slurm.yaml").write_text(SLURM)
+@pytest.mark.parametrize("walltime", ["1", "1:00", "00:01:00", "1-0", "0-0:1", "0-0:0:60"])
+def test_wall_times_of_a_minute_or_more_are_taken_in_all_forms_of_slurm(tmp_path, walltime):
+    (tmp_path / "slurm.yaml").write_text(SLURM.replace("00:10:00", f'"{walltime}"'))
+    assert read_slurm(tmp_path / "slurm.yaml").walltime == walltime
+
+
+def test_what_is_missing_for_slurm_is_named_with_its_remedy(slurm, monkeypatch):
+    def refused(kind, place, *hints, more=()):
+        result = cbm(*COMMAND, *more, code=2)
+        assert problems_of(result)[0][::2] == (place, kind)
+        (line,) = [line for line in result.stderr.splitlines() if place in line]
+        assert [hint for hint in hints if hint not in line] == []
+        assert not Path("there").exists() or not trials_of("there")
+
+    for package in ("cryptography", "dask_jobqueue"):
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, package, None)
+            refused("missing", "--cluster", package.replace("_", "-"), "pip install 'cbm-cli[slurm]'")
+    text = Path("slurm.yaml").read_text()
+    Path("slurm.yaml").write_text(text.replace("partition: cpu", "partition: nowhere"))
+    refused("system", "--cluster", "invalid partition specified: nowhere", "--dry-run")
+    Path("slurm.yaml").write_text(text)
     Path("bin/sbatch").unlink()
-    command = "run", "experiments.yaml", "--cluster", "slurm.yaml"
-    assert "there is no sbatch on this computer" in cbm(*command, code=2).stderr
-    monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
-    assert "pip install 'cbm-cli[slurm]'" in cbm(*command, code=2).stderr
-    assert "leave --scheduler out" in cbm(*command, "--scheduler", "tcp://localhost:1", code=2).stderr
-
-
-def test_without_cryptography_and_with_an_sbatch_that_hangs_the_remedy_is_named(slurm, monkeypatch):
-    Path("slurm.yaml").write_text(SLURM)
-    command = "run", "experiments.yaml", "--cluster", "slurm.yaml", "-o", "there"
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "cryptography", None)
-        (line,) = [line for line in cbm(*command, code=2).stderr.splitlines() if "Error" in line]
-    assert "--cluster: cryptography is missing; install it with: pip install 'cbm-cli[slurm]'" in line
-    Path("bin/sbatch").unlink()
+    refused("missing", "--cluster", "sbatch", "--scheduler")
     Path("bin/sbatch").write_text("#!/bin/sh\nexec sleep 60\n")
     Path("bin/sbatch").chmod(0o755)
     monkeypatch.setattr("cbm_cli.execution.slurm._PATIENCE", 0.5)
-    (line,) = [line for line in cbm(*command, code=2).stderr.splitlines() if "Error" in line]
-    assert "--cluster: sbatch: no answer in 0 s; check with sinfo that SLURM works" in line
+    refused("system", "--cluster", "sbatch", "0 s", "sinfo")
+    said = cbm(*COMMAND, "--scheduler", "tcp://localhost:1", code=2).stderr
+    assert "--scheduler" in said
 
 
-def test_tls_files_are_used_and_missing_ones_are_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("grid.yaml").write_text(GRID)
-    command = "run", "grid.yaml", "--scheduler", "tls://127.0.0.1:1"
-    assert "--tls-ca gone.pem: there is no such file" in cbm(*command, "--tls-ca", "gone.pem", code=2).stderr
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x"]
-    make += ["-keyout", "key.pem", "-out", "cert.pem"]
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make a certificate")
-    subprocess.run(make, check=True, capture_output=True)
-    pem = [str(tmp_path / name) for name in ("cert.pem", "cert.pem", "key.pem")]
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
+def test_tls_files_are_used_and_missing_ones_are_named(finished):
+    command = "run", "grid.yaml", "-o", "there", "--no-table", "--scheduler"
+    refused = cbm(*command, "tls://127.0.0.1:1", "--tls-ca", "gone.pem", code=2)
+    assert problems_of(refused)[0][0] == "--tls-ca gone.pem"
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=x -keyout key.pem -out cert.pem"
+    subprocess.run(make.split(), check=True, capture_output=True)
+    pem = [str(finished / name) for name in ("cert.pem", "cert.pem", "key.pem")]
     options = [*zip(("--tls-ca-file", "--tls-cert", "--tls-key"), pem, strict=True)]
-    secure = LoopbackCluster(tmp_path, "--protocol", "tls", *[word for pair in options for word in pair])
+    secure = LoopbackCluster(finished, "--protocol", "tls", *[word for pair in options for word in pair])
     try:
         secure.add("--nthreads", "1")
         keys = [word.replace("-file", "") for pair in options for word in pair]
-        cbm("run", "grid.yaml", "--scheduler", secure.address, *keys, "--no-table")
+        cbm(*command, secure.address, *keys)
+        assert trials_of("there") == trials_of("out")
         assert secure.address.startswith("tls://")
-        plain = secure.address.replace("tls", "tcp")
-        assert (
-            "need --scheduler tls://" in cbm("run", "grid.yaml", "--scheduler", plain, *keys, code=2).stderr
-        )
+        refused = cbm(*command, secure.address.replace("tls", "tcp"), *keys, code=2)
+        assert "--scheduler tls://" in refused.stderr
     finally:
         secure.end()

@@ -1,21 +1,24 @@
-"""Whatever is killed, stopped, full or taken away: finished trials stay, and the same command ends alike."""
+"""Whatever is killed, stopped, full or taken away: finished trials stay, and the same command ends alike.
+
+Of each kind of fault one stands here for all; the others are those of the nightly run.
+"""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from cbm_cli.results import Store
-from tests.builders import GRID, cbm, files, summary, throw_in
-from tests.faulty_disk import ERRORS, FLUSH, FULL, KILLS, READ_ONLY
-from tests.processes import ROOT, LoopbackCluster, children, end_group, start_cbm, until
+from tests.builders import GRID, cbm, numbers, problems_of, summary, throw_in, trials_of
+from tests.faulty_disk import ERRORS, FLUSH, FULL, KILLS, READ_ONLY, SECOND
+from tests.processes import ROOT, LoopbackCluster, children, end_group, nightly, start_cbm, until
 
 pytestmark = pytest.mark.slow
 SHORT = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "[00, dd]")  # 4 trials
@@ -25,12 +28,6 @@ LONG = SHORT.replace("updates: 100", "updates: 800000").replace("every: 20", "ev
 LONG = LONG.replace("trials: 2", "trials: 1")  # 2 trials of a few seconds
 
 
-def results_in(folder):
-    """The bytes of all that a run keeps of its trials."""
-    found = files(folder, ".csv", ".npz")
-    return {name: content for name, content in found.items() if not name.endswith("summary.csv")}
-
-
 def finished(folder="out"):
     return sorted(Path(folder).rglob("trial-???.csv"))
 
@@ -38,36 +35,35 @@ def finished(folder="out"):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """Return a function that gives the results of a grid without any fault."""
-    known = {}
 
+    @cache
     def results(text):
-        if text not in known:
-            folder = tmp_path_factory.mktemp("undisturbed")
-            (folder / "grid.yaml").write_text(text)
-            cbm("run", folder / "grid.yaml", "-o", folder / "out", "-j", 0, "--no-table")
-            known[text] = results_in(folder / "out")
-        return known[text]
+        folder = tmp_path_factory.mktemp("undisturbed")
+        (folder / "grid.yaml").write_text(text)
+        cbm("run", folder / "grid.yaml", "-o", folder / "out", "-j", 0, "--no-table")
+        return trials_of(folder / "out")
 
     return results
 
 
-@pytest.fixture
-def grid(tmp_path, monkeypatch):
-    """Return a function that writes a grid; the working folder is a new one."""
-    monkeypatch.chdir(tmp_path)
-    return lambda text: Path("grid.yaml").write_text(text)
+def counted(said):
+    """The first two numbers of each line: so many of so many trials."""
+    return [line[:2] for line in numbers(said)]
 
 
 def check_rerun(expected, kept, trials):
     """Run again: nothing that was finished is lost or counted twice, and all bytes are as expected."""
     before = {path: path.read_bytes() for path in kept}
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
-    if kept and len(kept) < trials:
-        assert f"{len(kept)} of {trials} trials are done" in said
+    assert [len(kept), trials] in counted(said) or len(kept) in (0, trials)
     assert {path: path.read_bytes() for path in kept} == before
-    assert results_in("out") == expected
+    assert trials_of("out") == expected
     assert len(summary("out")) == trials
-    assert not list(Path("out").rglob("*.state.npz"))
+    assert not [*Path("out").rglob("*.state.npz"), *Path("out").rglob("*.part")]
+
+
+def started(*options, workers=2):
+    return start_cbm("run", "grid.yaml", "-o", "out", "-j", workers, *options)
 
 
 def workers_of(process):
@@ -75,48 +71,53 @@ def workers_of(process):
     return [pid for child in children(process.pid) for pid in children(child)]
 
 
+def all_gone(pids):
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
 MAIN = {
     "KILL": (lambda main: main.kill(), -signal.SIGKILL),
     "TERM": (lambda main: main.terminate(), 130),
+    "Ctrl-C": (lambda main: main.send_signal(signal.SIGINT), 130),
     "HUP": (lambda main: main.send_signal(signal.SIGHUP), -signal.SIGHUP),
     "QUIT": (lambda main: main.send_signal(signal.SIGQUIT), -signal.SIGQUIT),
-    "Ctrl-C": (lambda main: main.send_signal(signal.SIGINT), 130),
     "Ctrl-C twice": (lambda main: [(main.send_signal(signal.SIGINT), time.sleep(0.05)) for _ in "12"], 130),
     "TERM to the group": (lambda main: end_group(main, signal.SIGTERM), 130),
     "Ctrl-C in a terminal": (lambda main: end_group(main, signal.SIGINT), 130),
 }
 
 
-@pytest.mark.parametrize("how", MAIN)
+@pytest.mark.parametrize("how", ["KILL", "TERM", "Ctrl-C", *nightly(*[*MAIN][3:])])
 def test_a_run_that_is_ended_goes_on_with_the_same_command(grid, undisturbed, how):
     grid(SLOW)
-    main = start_cbm("run", "grid.yaml", "-o", "out", "-j", 2)
+    main = started()
     until(finished)
     pids = children(main.pid)
     end, code = MAIN[how]
     end(main)
     ended = main.wait(10)
     assert ended == code or (how == "Ctrl-C twice" and ended == -signal.SIGINT)  # as it was ending
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 10)
-    kept = finished()
+    until(lambda: all_gone(pids), 10)
+    kept, said = finished(), main.stderr.read()
     assert 1 <= len(kept) < 8
-    said = main.stderr.read()
     assert "Traceback" not in said
     if code == 130 and how != "Ctrl-C twice":
-        assert "To resume:" in said
+        assert "run grid.yaml -o out -j 2" in said
+        assert [len(kept), 8] in counted(said)
+        assert len(summary("out")) == len(kept)
     check_rerun(undisturbed(SLOW), kept, 8)
 
 
 def test_sigterm_to_all_processes_keeps_the_states_of_running_trials(grid, undisturbed):
     grid(LONG)
-    main = start_cbm("run", "grid.yaml", "-o", "out", "-j", 2)
+    main = started()
     until(lambda: len(workers_of(main)) >= 2)
     time.sleep(0.7)
     end_group(main, signal.SIGTERM)
     assert main.wait(10) == 130
     assert len(list(Path("out").rglob("*.state.npz"))) == 2
     said = cbm("run", "grid.yaml", "-o", "out", "--dry-run", "-j", 0).stdout
-    assert "2 of them resume where they were stopped" in said
+    assert numbers(said)[0] == [2, 0, 2, 2]
     check_rerun(undisturbed(LONG), [], 2)
 
 
@@ -129,35 +130,32 @@ def ended(workers, number):
     return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *nightly(signal.SIGTERM)])
 def test_a_worker_that_is_killed_costs_no_trial(grid, undisturbed, number):
     grid(SLOW)
-    main = start_cbm("run", "grid.yaml", "-o", "out", "-j", 2)
+    main = started()
     for _ in range(3):
         seen = len(finished())
         until(lambda seen=seen: len(finished()) > seen and ended(workers_of(main), number))
     assert main.wait(60) == 0, main.stderr.read()
-    assert results_in("out") == undisturbed(SLOW)
+    assert trials_of("out") == undisturbed(SLOW)
     assert len(summary("out")) == 8
 
 
 def test_ctrl_c_ends_a_run_with_a_stopped_worker(grid, undisturbed):
     grid(SLOW)
-    main = start_cbm("run", "grid.yaml", "-o", "out", "-j", 2)
+    main = started()
     until(finished)
     pids = children(main.pid)
     os.kill(workers_of(main)[0], signal.SIGSTOP)
-    time.sleep(0.5)
     main.send_signal(signal.SIGINT)
     assert main.wait(10) == 130
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 5)
+    until(lambda: all_gone(pids), 5)
     check_rerun(undisturbed(SLOW), finished(), 8)
 
 
-OWN = "\n    record: {what: own.py:f, every: 10}\n"
 RECORDERS = {
     "hangs": "while True:\n        pass",
-    "sleeps": "import time; time.sleep(1000)",
     "exits": "import sys; sys.exit(0)",
     "takes the worker along": "import os; os._exit(0)",
     "raises another BaseException": "raise GeneratorExit",
@@ -165,71 +163,88 @@ RECORDERS = {
 
 
 def with_recorder(how):
-    Path("own.py").write_text(f"def f(snapshots, context):\n    {RECORDERS[how]}\n")
-    return SHORT.rstrip() + OWN
+    Path("own.py").write_text(
+        f"def f(snapshots, context):\n    open('began', 'w').close()\n    {RECORDERS[how]}\n"
+    )
+    return SHORT.rstrip() + "\n    record: {what: own.py:f, every: 10}\n"
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("how", ["hangs", "sleeps"])
-def test_ctrl_c_ends_a_run_whose_recorder_does_not_return(grid, how, workers):
-    grid(with_recorder(how))
-    main = start_cbm("run", "grid.yaml", "-o", "out", "-j", workers)
-    until(lambda: Path("out/bars/manifest.json").exists())
-    time.sleep(1.5)
+@pytest.mark.parametrize("workers", [1, *nightly(0)])
+def test_ctrl_c_ends_a_run_whose_recorder_does_not_return(grid, workers):
+    grid(with_recorder("hangs"))
+    main = started(workers=workers)
+    until(Path("began").exists)
     main.send_signal(signal.SIGINT)
     assert main.wait(10) == 130
-    assert "Interrupted; 0 of 4 trials finished" in main.stderr.read()
+    assert [0, 4] in counted(main.stderr.read())
 
 
 @pytest.mark.parametrize(
-    ("how", "workers", "words"),
+    ("how", "workers", "reason"),
     [
-        *[("exits", workers, "SystemExit: 0") for workers in (0, 2)],
-        *[("raises another BaseException", workers, "GeneratorExit") for workers in (0, 2)],
-        ("takes the worker along", 2, "its worker died, 3 times"),
+        ("exits", 0, "SystemExit: 0"),
+        *nightly(
+            ("exits", 2, "SystemExit: 0"),
+            ("raises another BaseException", 0, "GeneratorExit"),
+            ("raises another BaseException", 2, "GeneratorExit"),
+            ("takes the worker along", 2, "3 times"),
+        ),
     ],
 )
-def test_a_recorder_that_ends_its_process_fails_its_trials(grid, how, workers, words):
+def test_a_recorder_that_ends_its_process_fails_its_trials(grid, how, workers, reason):
     grid(with_recorder(how))
-    main = start_cbm("run", "grid.yaml", "-o", "out", "-j", workers)
+    main = started(workers=workers)
     said = main.communicate(timeout=40)[1]
     assert main.returncode == 1, said
-    assert "4 trials failed" in said
-    assert words in said
+    assert 4 in [line[0] for line in numbers(said) if line]
+    assert reason in said
     assert "Traceback" not in said
+    assert len([*Path("out").rglob("*.error.txt")]) == 4
 
 
 def test_a_recorder_that_exits_when_it_is_imported_is_refused(grid):
     grid(with_recorder("exits"))
     Path("own.py").write_text("import sys\nsys.exit(0)\n")
-    assert "record: own.py, line 2: SystemExit: 0" in cbm("run", "grid.yaml", "-j", 0, code=2).stderr
+    refused = cbm("run", "grid.yaml", "-j", 0, code=2)
+    assert [(field, kind) for _, field, kind in problems_of(refused)] == [("bars.record", "failed")]
+    assert "own.py, line 2: SystemExit: 0" in refused.stderr
 
 
 # ---- Disks ----
 
 
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory):
-    """The folders of runs with broken disks; see `faulty_disk`."""
-    folder = tmp_path_factory.mktemp("disks")
-    (folder / "grid.yaml").write_text(SHORT)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.faulty_disk", folder]
-    subprocess.run(command, env=environment, check=True, timeout=120)
+def break_disk(folder, *faults):
+    """Run the grid in a folder with broken disks; see `faulty_disk`."""
+    command = [sys.executable, "-m", "tests.faulty_disk", folder, *faults]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=120)
     return folder
 
 
-@pytest.mark.parametrize("fault", [*KILLS, *ERRORS, FULL, READ_ONLY])
+SOME = ("fsync-2", "replace-3", "fsync-EDQUOT", "replace-EPERM", FULL, READ_ONLY)
+OTHERS = tuple(fault for fault in (*KILLS, *ERRORS) if fault not in SOME)
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """Return a function that gives the folders of runs with these faults."""
+
+    @cache
+    def run(faults):
+        folder = tmp_path_factory.mktemp("disks")
+        (folder / "grid.yaml").write_text(SHORT)
+        return break_disk(folder, *faults)
+
+    return run
+
+
+@pytest.mark.parametrize("fault", [*SOME, *nightly(*OTHERS)])
 def test_a_broken_disk_loses_no_finished_trial(broken, undisturbed, tmp_path, monkeypatch, fault):
-    monkeypatch.chdir(shutil.copytree(broken / fault, tmp_path / "run"))
-    shutil.copy(broken / "grid.yaml", "grid.yaml")
+    folder = broken(SOME if fault in SOME else OTHERS)
+    monkeypatch.chdir(shutil.copytree(folder / fault, tmp_path / "run"))
+    shutil.copy(folder / "grid.yaml", "grid.yaml")
     code, said = int(Path("code").read_text()), Path("said").read_text()
-    if fault in KILLS:
-        assert code == -signal.SIGKILL
-    else:
-        assert code == 2
-        assert "cannot write" in said
-        assert "choose another folder with -o" in said
+    assert code == (-signal.SIGKILL if fault in KILLS else 2)
+    assert fault in KILLS or ("out/bars" in said and "-o" in said)  # where, and what to do
     assert "Traceback" not in said
     check_rerun(undisturbed(SHORT), finished(), 4)
 
@@ -239,71 +254,63 @@ def small_trials(number, updates):
     return SHORT.replace("trials: 2", f"trials: {number // 2}").replace("updates: 100", f"updates: {updates}")
 
 
-def test_a_flush_that_failed_for_two_seconds_costs_the_last_second_before_a_kill(grid):
+def test_a_flush_that_failed_for_a_while_costs_what_waited_before_a_kill_and_no_more(grid):
     grid(small_trials(4000, 2000))
-    command = [sys.executable, "-m", "tests.faulty_disk", ".", FLUSH]
-    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=120)
+    break_disk(".", FLUSH)
     assert int(Path("flush/code").read_text()) == -signal.SIGKILL
     *noted, (_, _, died) = [line.split() for line in Path("flush/finished").read_text().splitlines()]
-    early = {(run_id, int(n)) for run_id, n, when in noted if float(when) < float(died) - 2}
-    late = [when for *_, when in noted if float(died) - 4 < float(when) < float(died) - 2]
-    assert late  # trials that were finished after the failure
+    safe = float(died) - 2 * SECOND
+    early = {(run_id, int(n)) for run_id, n, when in noted if float(when) < safe}
+    assert [when for *_, when in noted if safe - 2 * SECOND < float(when) < safe]  # after the failure
     store = Store(Path("flush/out/bars"))
     assert early <= {(run_id, n) for run_id in store.runs() for n in store.finished(run_id)}
     said = Path("flush/said").read_text()
-    assert said.count("cannot write: Input/output error") == 1
-    assert "The run goes on; finished trials wait in memory until writing works" in said
-    assert "writing works again; no finished trial is lost" in said
+    assert said.count(os.strerror(5)) == 1
+    assert said.count("out/bars/recent: ") == 1  # writing works again
 
 
-def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed_three_times(grid):
-    grid(small_trials(1200, 4000))
+@pytest.mark.parametrize(
+    ("trials", "updates", "kills"), [(1004, 2000, 1), *nightly((1200, 4000, 3))], ids=["one", "three"]
+)
+def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed(grid, trials, updates, kills):
+    grid(small_trials(trials, updates))
     Path("out").mkdir()
-    thrown, kills, code = {*throw_in("out/bars")}, [], None
-    main = start_cbm("run", "grid.yaml", "-o", "out", "-j", 2, "--no-table")
-    store = Store(Path("out/bars"))
-    while code is None:
-        time.sleep(1)
+    thrown, killed = {*throw_in("out/bars")}, []
+    main, store = started("--no-table"), Store(Path("out/bars"))
+    while (code := main.poll()) is None:
+        time.sleep(0.2)
         thrown |= {*throw_in("out/bars")}
         done = sum(map(len, map(store.finished, store.runs())))
-        code = main.poll()
-        if code is None and len(kills) < 3 and done > 250 * (len(kills) + 1):
+        if len(killed) < kills and 250 * (len(killed) + 1) < done < trials:
             end_group(main)
             main.wait()
-            kills.append(done)
-            main = start_cbm("run", "grid.yaml", "-o", "out", "-j", 2, "--no-table")
+            killed.append(done)
+            main = started("--no-table")
     said = main.stderr.read()
     assert code == 0, said
-    assert len(kills) == 3
-    assert int(re.search(r"([\d,]+) of 1,200 trials are done", said)[1].replace(",", "")) >= kills[-1]
+    assert len(killed) == kills
+    assert max(line[0] for line in counted(said) if line[1:] == [trials]) >= killed[-1]
     rows = {(row["run_id"], row["trial"]) for row in summary("out")}
-    assert len(rows) == len(summary("out")) == 1200
+    assert len(rows) == len(summary("out")) == trials
     assert len(thrown) >= 40
     assert all(path.read_bytes() == b"PK\x03\x04 not yours" for path in thrown)
-    assert "All 1,200 trials are done" in cbm("run", "grid.yaml", "-o", "out", "--no-table").stderr
-    assert "0 folders" in cbm("prune", "out", "grid.yaml").stderr
+    assert [trials] in numbers(cbm("run", "grid.yaml", "-o", "out", "--no-table").stderr)
+    assert numbers(cbm("prune", "out", "grid.yaml").stderr)[0][0] == 0
 
 
 def test_folders_that_are_removed_during_a_run_are_made_again(grid, undisturbed):
     grid(SLOW)
-    main = start_cbm("run", "grid.yaml", "-o", "out", "-j", 2)
+    main = started()
     until(finished)
     shutil.rmtree("out", ignore_errors=True)
     said = main.communicate(timeout=60)[1]
     assert main.returncode in (0, 2)
     assert "Traceback" not in said
     cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
-    expected = undisturbed(SLOW)
-    assert results_in("out").items() <= expected.items()
+    found, expected = trials_of("out"), undisturbed(SLOW)
+    assert found.items() <= expected.items()
     # where shorter trainings end is written before the trial: it may be gone
-    assert expected.keys() - results_in("out").keys() <= {name for name in expected if "/ends/" in name}
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_named(grid):
-    grid(SHORT)
-    Path("out").mkdir(mode=0o500)
-    assert "out/bars" in cbm("run", "grid.yaml", "-o", "out", "-j", 0, code=2).stderr
+    assert all("/ends/" in name for name in expected.keys() - found.keys())
 
 
 # ---- Clusters ----
@@ -317,11 +324,16 @@ def dask(tmp_path):
     cluster.end()
 
 
+def on_cluster(dask, *options, out="out"):
+    return start_cbm("run", "grid.yaml", "-o", out, "--scheduler", dask.address, *options)
+
+
+@pytest.mark.nightly
 def test_ctrl_c_ends_a_run_on_a_cluster_with_a_stopped_worker(grid, undisturbed, dask):
     grid(SLOW)
     stopped = dask.add("--nthreads", "1", "--no-nanny")
     dask.add("--nthreads", "1", "--no-nanny")
-    main = start_cbm("run", "grid.yaml", "-o", "out", "--scheduler", dask.address)
+    main = on_cluster(dask)
     until(finished)
     stopped.send_signal(signal.SIGSTOP)
     time.sleep(0.5)
@@ -331,10 +343,11 @@ def test_ctrl_c_ends_a_run_on_a_cluster_with_a_stopped_worker(grid, undisturbed,
     check_rerun(undisturbed(SLOW), finished(), 8)
 
 
-def test_a_scheduler_that_ends_or_stops_costs_no_trial(grid, undisturbed, dask):
+@pytest.mark.nightly
+def test_a_scheduler_that_stops_or_ends_costs_no_trial(grid, undisturbed, dask):
     grid(SLOW)
     dask.add("--nthreads", "1")
-    main = start_cbm("run", "grid.yaml", "-o", "out", "--scheduler", dask.address, "--wait", 6)
+    main = on_cluster(dask, "--wait", 6)
     until(finished)
     dask.scheduler.send_signal(signal.SIGSTOP)
     time.sleep(3)
@@ -344,21 +357,21 @@ def test_a_scheduler_that_ends_or_stops_costs_no_trial(grid, undisturbed, dask):
     dask.scheduler.kill()
     said = main.communicate(timeout=30)[1]
     assert main.returncode == 2, said
-    assert "no Dask scheduler answered in 6 s" in said
-    assert "the same command runs the others" in said
+    assert f"--scheduler {dask.address}: " in said
     assert "Traceback" not in said
     check_rerun(undisturbed(SLOW), finished(), 8)
 
 
+@pytest.mark.nightly
 def test_two_runs_share_a_cluster_of_workers_that_are_killed(grid, undisturbed, dask):
     grid(SLOW)
     victim = dask.add("--nthreads", "1", "--no-nanny")
     dask.add("--nthreads", "2")
-    runs = {name: start_cbm("run", "grid.yaml", "-o", name, "--scheduler", dask.address) for name in "ab"}
+    runs = {name: on_cluster(dask, out=name) for name in "ab"}
     until(lambda: finished("a") and finished("b"))
     end_group(victim)
     for name, main in runs.items():
         said = main.communicate(timeout=60)[1]
         assert main.returncode == 0, said
-        assert results_in(name) == undisturbed(SLOW)
+        assert trials_of(name) == undisturbed(SLOW)
         assert len(summary(name)) == 8

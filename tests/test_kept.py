@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import re
+import shutil
 import sys
 from functools import cache
 from pathlib import Path
@@ -17,8 +18,9 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Results, Store, run_id
 from cbm_cli.statistics import check_findings, compare
-from tests.builders import cbm
+from tests.builders import cbm, problems_of
 
+COURSE = [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs/reproduction"
 sys.path.insert(0, str(PAGES))
@@ -60,9 +62,7 @@ def write(folder, name, updates, curve, recorded=(), trials=6, data="dna", first
 def eight(tmp_path_factory):
     """Results of table 9 for one data set, and what is kept of them."""
     folder = tmp_path_factory.mktemp("eight")
-    made = write(
-        folder / "made", "eight-sets-16", [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
-    )
+    made = write(folder / "made", "eight-sets-16", *COURSE)
     keep.keep(made, ["eight-sets-16"], folder / "kept")
     return made, Results(folder / "kept")
 
@@ -96,19 +96,15 @@ def test_the_same_results_give_the_same_bytes(eight, tmp_path):
 
 
 def test_runs_kept_before_stay_and_those_run_again_are_replaced(eight, tmp_path):
-    course = [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
-    others = write(tmp_path / "others", "eight-sets-16", *course, data="adult")
-    for results in (eight[0], others, others):
-        keep.keep(results, ["eight-sets-16"], tmp_path / "kept")
-    parts = [
-        pd.read_csv(eight[1].folder / "eight-sets-16.csv.gz", dtype=str),
-        others.store("eight-sets-16").summary(),
-    ]
-    whole = pd.read_csv(tmp_path / "kept" / "eight-sets-16.csv.gz", dtype=str)
-    assert list(whole["run_id"]) == [name for part in parts for name in part["run_id"]]
-    pd.testing.assert_frame_equal(whole.iloc[: len(parts[0])], parts[0])
-    keep.keep(eight[0], ["eight-sets-16"], tmp_path / "kept")
-    assert len(pd.read_csv(tmp_path / "kept" / "eight-sets-16.csv.gz")) == len(whole)
+    others, kept = write(tmp_path / "others", "eight-sets-16", *COURSE, data="adult"), tmp_path / "kept"
+    for results in (eight[0], others, others, eight[0]):
+        keep.keep(results, ["eight-sets-16"], kept)
+    first = pd.read_csv(eight[1].folder / "eight-sets-16.csv.gz", dtype=str)
+    whole = pd.read_csv(kept / "eight-sets-16.csv.gz", dtype=str)
+    runs = [*first["run_id"], *others.store("eight-sets-16").summary()["run_id"]]
+    assert sorted(whole["run_id"]) == sorted(runs)
+    of_first = whole[whole["run_id"].isin(first["run_id"])].reset_index(drop=True)
+    pd.testing.assert_frame_equal(of_first, first)
 
 
 @pytest.mark.parametrize("name", ["eight-sets-16", "standard-methods-mnist", "dbm-eight-sets"])
@@ -131,7 +127,7 @@ def test_trials_of_a_run_kept_one_after_another_are_kept_as_together(tmp_path, n
         pd.testing.assert_frame_equal(parts, together, check_exact=False, rtol=0, atol=2e-4)
     if name != "dbm-eight-sets":  # whose curves of single trials can be replaced
         some = write(tmp_path / "2-8", name, *course, trials=8, data=data, first=2)
-        with pytest.raises(SystemExit, match="some trials are kept already"):
+        with pytest.raises(SystemExit):
             keep.keep(some, [name], tmp_path / "parts")
 
 
@@ -143,11 +139,12 @@ def test_a_run_of_fewer_trials_keeps_how_many_were_asked_for_before(tmp_path):
 
 
 def test_the_best_of_a_mean_is_not_guessed_from_mean_curves(eight, tmp_path):
-    course = [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
     keep.keep(eight[0], ["eight-sets-16"], tmp_path / "kept")
-    later = write(tmp_path / "later", "eight-sets-16", *course, trials=8, first=6)
-    with pytest.raises(SystemExit, match="only the mean curve of its kept trials is known"):
+    before = (tmp_path / "kept" / "eight-sets-16.csv.gz").read_bytes()
+    later = write(tmp_path / "later", "eight-sets-16", *COURSE, trials=8, first=6)
+    with pytest.raises(SystemExit):
         keep.keep(later, ["eight-sets-16"], tmp_path / "kept")
+    assert (tmp_path / "kept" / "eight-sets-16.csv.gz").read_bytes() == before
 
 
 def test_findings_on_curves_and_records_are_judged_alike(tmp_path):
@@ -173,10 +170,12 @@ def test_pages_say_which_part_of_an_experiment_was_run(eight):
 
 
 def test_a_number_of_curves_that_was_not_kept_is_not_run(tmp_path):
-    made = write(
-        tmp_path / "made", "natural-gradient", [0, 10000], ("train_log_likelihood",), data="bars-and-stripes"
+    course = [0, 10000], ("train_log_likelihood",)
+    keep.keep(
+        write(tmp_path / "made", "natural-gradient", *course, data="bars-and-stripes"),
+        ["natural-gradient"],
+        tmp_path,
     )
-    keep.keep(made, ["natural-gradient"], tmp_path)
     judged = {one.finding["name"]: one.verdict for one in check_findings(Results(tmp_path))}
     assert judged["closer-to-natural"] == "not run"
     assert judged["centered-reaches-the-bound"] != "not run"
@@ -184,15 +183,11 @@ def test_a_number_of_curves_that_was_not_kept_is_not_run(tmp_path):
 
 @pytest.mark.parametrize(
     ("trials", "counts"),
-    [
-        (1, r"1 in 1 run\b.*\b1: moving-average"),
-        (-1, r"1 in \d+ runs\b.*\b2: moving-average"),
-    ],
+    [(1, r"1 in 1 run\b.*\b1: moving-average"), (-1, r"1 in \d+ runs\b.*\b2: moving-average")],
     ids=["one trial", "all but one"],
 )
 def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path, trials, counts):
-    for path in eight[1].folder.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(eight[1].folder, tmp_path, dirs_exist_ok=True)
     older = tmp_path / "moving-average.csv.gz"
     head, first, rest = gzip.decompress((PAGES / "results" / older.name).read_bytes()).split(b"\n", 2)
     rest = rest.replace(b",2,2.4.6,", b",1,2.4.6,", trials)
@@ -200,7 +195,7 @@ def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path, t
     with (tmp_path / "SHA256SUMS").open("a") as file:
         file.write(f"{hashlib.sha256(older.read_bytes()).hexdigest()}  {older.name}\n")
     said = cbm("compare", tmp_path).stdout
-    assert re.search(f"Kernel versions differ: .*{counts}", said)
+    assert re.search(counts, said)
 
 
 @pytest.mark.parametrize("statistic", ["max", "final", "max-of-mean"])
@@ -218,15 +213,11 @@ EFFECTIVE = ("effective_sample_size",)
 
 
 @pytest.mark.parametrize(
-    ("effective", "said"),
-    [
-        ([(), ()], ["AIS: effective runs not kept"]),
-        ([EFFECTIVE, EFFECTIVE], []),
-        ([(), EFFECTIVE], ["AIS: effective runs of some trials not kept"]),
-    ],
+    ("effective", "told"),
+    [([(), ()], 1), ([EFFECTIVE, EFFECTIVE], 0), ([(), EFFECTIVE], 1)],
     ids=["no", "yes", "half"],
 )
-def test_of_long_experiments_the_curve_of_every_trial_is_kept(tmp_path, effective, said):
+def test_of_long_experiments_the_curve_of_every_trial_is_kept(tmp_path, effective, told):
     made = []
     for number, known in enumerate(effective):
         course = [0, 14, 28], ("train_lower_bound", "test_lower_bound", *known)
@@ -239,34 +230,38 @@ def test_of_long_experiments_the_curve_of_every_trial_is_kept(tmp_path, effectiv
         pd.testing.assert_frame_equal(kept.curve(run, number), whole, rtol=0, atol=5e-5)
     picture = tmp_path / "curves.svg"
     cbm("plot", tmp_path / "kept", "curves", "dbm-eight-sets", "--x", "gradient-steps", "-o", picture)
-    assert [*{*re.findall(r"AIS: effective runs [a-z ]*not kept", picture.read_text())}] == said
+    said = {*re.findall(r"AIS: effective runs ([a-z ]*)not kept", picture.read_text())}
+    assert len(said) == told
+    assert said <= {"of some trials "} if len({*effective}) == 2 else said <= {""}
 
 
 @pytest.mark.parametrize(
-    ("command", "code", "said"),
+    ("command", "code", "kind", "hint"),
     [
-        ("ls RESULTS", 2, "kept summaries, not trials; only cbm compare, table, plot and figure"),
-        ("report RESULTS -o none.html", 2, "kept summaries, not trials; only cbm compare"),
-        ("table RESULTS eight-sets", 2, "did you mean eight-sets-16?"),
-        ("plot RESULTS curves -o none.png", 3, "only means over 6 trials, of eight-sets-16; run it again"),
-        ("plot RESULTS filters -o none.png", 3, "keeps no machines of eight-sets-16; run it again"),
-        ("plot RESULTS norms -o none.png", 3, "keeps no curves of single trials"),
-        ("figure 5 RESULTS -o none.png", 3, "run experiments.yaml divergence -o results/"),
+        ("ls RESULTS", 2, "unsuited", "cbm compare, table, plot"),
+        ("report RESULTS -o none.html", 2, "unsuited", "cbm compare, table, plot"),
+        ("table RESULTS eight-sets", 2, "unknown", "eight-sets-16?"),
+        ("plot RESULTS curves -o none.png", 3, "incomplete", "6 trials"),
+        ("plot RESULTS filters -o none.png", 3, "incomplete", "cbm run experiments.yaml eight-sets-16"),
+        ("plot RESULTS norms -o none.png", 3, "incomplete", ""),
+        ("figure 5 RESULTS -o none.png", 3, "incomplete", "run experiments.yaml divergence -o results/"),
     ],
 )
-def test_what_is_not_kept_is_refused_with_what_gives_it(eight, command, code, said):
+def test_what_is_not_kept_is_refused_with_what_gives_it(eight, command, code, kind, hint):
     words = [eight[1].folder if word == "RESULTS" else word for word in command.split()]
-    assert said in cbm(*words, code=code).stderr
+    refused = cbm(*words, code=code)
+    assert [found for *_, found in problems_of(refused)] == [kind]
+    assert hint in refused.stderr
 
 
 def test_a_kept_description_that_was_edited_or_is_missing_is_refused(eight, tmp_path):
-    for path in eight[1].folder.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(eight[1].folder, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "manifests.json"
     path.write_text(path.read_text().replace("Exact", "Inexact"))
-    assert "SHA256SUMS names; restore it" in cbm("table", tmp_path, code=2).stderr
+    edited = cbm("table", tmp_path, code=2)
     path.unlink()
-    assert "SHA256SUMS names; restore it" in cbm("table", tmp_path, code=2).stderr
+    for refused in (edited, cbm("table", tmp_path, code=2)):
+        assert problems_of(refused) == [(str(path), "", "changed")]
 
 
 def test_the_site_lists_every_page():

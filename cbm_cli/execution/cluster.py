@@ -94,7 +94,8 @@ def _connect(cluster: Cluster, limit: float, stopping: threading.Event) -> Clien
             raise CbmError(
                 f"--scheduler {cluster.address}: no Dask scheduler answered in {duration(limit)} "
                 f"({problem}); check the address and that `dask scheduler` runs there. Finished trials are "
-                "kept: the same command runs the others"
+                "kept: the same command runs the others",
+                "system",
             )
         stopping.wait(0.2)
     return None
@@ -256,7 +257,7 @@ class _Session:
         elif now - self.served > wait:
             message = f"--scheduler {address}: no usable worker in {duration(wait)}; start some with: "
             message += f"dask worker {address}; --wait SECONDS waits longer. Finished trials are kept"
-            raise CbmError("\n".join([message, *self.refused]))
+            raise CbmError("\n".join([message, *self.refused]), "system")
         elif not self.told and now - self.served > 2:
             self.told, limit = True, "" if wait == math.inf else f" up to {duration(wait)} (--wait)"
             self.say(f"{address}: no usable worker; waiting{limit} for one to join")

@@ -87,12 +87,14 @@ def read_slurm(path: Path) -> Slurm:
         for problem in error.errors():
             name = str(problem["loc"][0])
             if problem["type"] == "missing":
-                problems.add(root.mark, "is missing", name)
+                problems.add(root.mark, "is missing", name, kind="missing")
             else:
                 problems.add(fields[name].mark, problem["msg"].removeprefix("Value error, "))
     problems.raise_any()
     if found.minimum > found.maximum:
-        raise CbmError(f"{path}: minimum: {found.minimum} is more than the maximum, {found.maximum}")
+        raise CbmError(
+            f"{path}: minimum: {found.minimum} is more than the maximum, {found.maximum}", "conflict"
+        )
     return found
 
 
@@ -147,12 +149,12 @@ def _certificate() -> Iterator[Any]:
     try:
         made = Security.temporary()
     except ImportError:
-        raise CbmError(_missing("cryptography")) from None
+        raise CbmError(_missing("cryptography"), "missing") from None
     try:
         folder = tempfile.TemporaryDirectory(prefix=".cbm-tls-", dir=os.getcwd())
     except OSError as error:
         words = f"the jobs need a certificate in the working folder: {error.strerror}; change into another"
-        raise CbmError(f"--cluster: {os.getcwd()}: {words}") from None
+        raise CbmError(f"--cluster: {os.getcwd()}: {words}", "system") from None
     with folder as name:
         # dask-jobqueue does not quote: jobs find a folder with blanks by its path from the working folder
         place = Path(name) if shlex.quote(name) == name else Path(Path(name).name)
@@ -176,7 +178,8 @@ def _check_sbatch(script: str) -> None:
     if shutil.which("sbatch") is None:
         raise CbmError(
             "--cluster: there is no sbatch on this computer; run on a login node of SLURM, or start workers "
-            "by hand and use --scheduler"
+            "by hand and use --scheduler",
+            "missing",
         )
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
         file.write(script)
@@ -186,10 +189,11 @@ def _check_sbatch(script: str) -> None:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             reason = error.strerror if isinstance(error, OSError) else f"no answer in {duration(_PATIENCE)}"
-            raise CbmError(f"--cluster: sbatch: {reason}; check with sinfo that SLURM works") from None
+            told = f"--cluster: sbatch: {reason}; check with sinfo that SLURM works"
+            raise CbmError(told, "system") from None
     if answer.returncode:
         said = (answer.stderr.strip().splitlines() or ["without a reason"])[-1]
-        raise CbmError(f"--cluster: SLURM refuses the job: {said}; --dry-run prints the script")
+        raise CbmError(f"--cluster: SLURM refuses the job: {said}; --dry-run prints the script", "system")
 
 
 def _jobqueue() -> Any:
@@ -198,7 +202,7 @@ def _jobqueue() -> Any:
     try:
         from dask_jobqueue import slurm
     except ImportError:
-        raise CbmError(_missing("dask-jobqueue")) from None
+        raise CbmError(_missing("dask-jobqueue"), "missing") from None
     if threading.current_thread() is threading.main_thread():
         for number, handler in handlers.items():  # its import replaces that of Ctrl-C
             signal.signal(number, handler)

@@ -10,7 +10,7 @@ from pathlib import Path
 from cbm_cli.archives import is_file
 from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, Kind
 from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.machines.files import Layered, read_machine
@@ -42,12 +42,14 @@ class Start:
     def machine(self, settings: Settings, data: Dataset) -> Layered:
         """Read the machine; CbmError if it is missing or does not fit the settings."""
         if self.needs and not is_file(self.file):
-            raise CbmError(f"start_from: {self.file}: missing; the trial that writes it has not finished")
+            raise CbmError(
+                f"start_from: {self.file}: missing; the trial that writes it has not finished", "missing"
+            )
         try:
             machine = _machine(self.file, self.digest) if self.digest else read_machine(self.file)
             check_machine(settings, data, machine, self.file)
         except CbmError as error:
-            raise CbmError(f"start_from: {error}") from None
+            raise CbmError(f"start_from: {error}", *error.kinds) from None
         return machine
 
 
@@ -77,7 +79,8 @@ class FileStarts:
             return Start(lambda: file, hashlib.sha256(content_of(file)).hexdigest())
         except OSError as error:
             needs = "" if self.shared else f" (each trial needs one, here trial {number})"
-            raise CbmError(f"start_from: {file}: cannot be read: {error.strerror}{needs}") from None
+            kind: Kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
+            raise CbmError(f"start_from: {file}: cannot be read: {error.strerror}{needs}", kind) from None
 
     def check(self, data: Dataset, trials: int) -> None:
         """Raise CbmError for a machine that is missing or does not fit the cell."""
@@ -113,7 +116,8 @@ class TrialStarts:
         if self.cell.start_from.machine == "best-valid" and (how.method == "none" or not watched):
             raise CbmError(
                 f"start_from: {self.source.name} evaluates no validation part of {data.name}, and so has no "
-                "best-valid machine; write machine: final"
+                "best-valid machine; write machine: final",
+                "missing",
             )
 
     def fact(self) -> str:
@@ -202,7 +206,9 @@ def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Set
     found = [one for one in source.cells if (one.model, one.data) == (cell.model, cell.data)]
     if not found:
         what = f"{cell.model.kind} of {cell.model.size} hidden units on {cell.data.title}"
-        raise CbmError(f"start_from: {source.name} has no {what}; its model and data must be the same")
+        raise CbmError(
+            f"start_from: {source.name} has no {what}; its model and data must be the same", "missing"
+        )
     for name in Settings.model_fields:
         values = dict.fromkeys(getattr(one, name) for one in found)
         if len(values) == 1:
@@ -212,7 +218,8 @@ def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Set
             there = ", ".join(str(value) for value in values)
             raise CbmError(
                 f"start_from: {len(found)} cells of {source.name} would do; they differ in {name} ({there}), "
-                f"and here it is {mine}: give one of theirs, or make that cell an experiment of its own"
+                f"and here it is {mine}: give one of theirs, or make that cell an experiment of its own",
+                "conflict",
             )
         found = [one for one in found if getattr(one, name) == mine]
     return source, found[0]

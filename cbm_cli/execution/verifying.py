@@ -177,9 +177,11 @@ class _Rebuilt:
         """Return the job that runs a trial again; CbmError if what it needs is missing or has changed."""
         experiment, names, cell = self.experiment, self.names, self.cells[run_id]
         if not self.code and any(":" in name for name in cell.record.names):
-            raise CbmError("it has recorders of its own, which --no-code does not run")
+            raise CbmError("it has recorders of its own, which --no-code does not run", "conflict")
         if names.run_id(experiment, cell) != run_id:
-            raise CbmError("its data, its recorders or the machine it starts from have changed since")
+            raise CbmError(
+                "its data, its recorders or the machine it starts from have changed since", "changed"
+            )
         start = names.start(experiment, cell)
         job = Job(
             Trial(experiment.name, cell, number, experiment.seed),
@@ -191,7 +193,7 @@ class _Rebuilt:
             start=start.of(number) if start else None,
         )
         if job.start and job.digest and job.digest != self.store.started_from(run_id, number):
-            raise CbmError(f"{job.start.file}: is another machine than the one it started from")
+            raise CbmError(f"{job.start.file}: is another machine than the one it started from", "changed")
         return job
 
 
@@ -202,17 +204,19 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
     cbm, version = manifest["versions"].get("cbm"), manifest["versions"].get("kernel", 1)
     if version != KERNEL_VERSION:
         other = f"this cbm has kernel version {KERNEL_VERSION}"
-        raise CbmError(f"{place}: written by cbm {cbm} (kernel version {version}); {other}")
+        raise CbmError(f"{place}: written by cbm {cbm} (kernel version {version}); {other}", "unreadable")
     if "settings" not in manifest:
-        raise CbmError(f"{place}: of an older cbm; cbm run completes it, and keeps finished trials")
+        raise CbmError(
+            f"{place}: of an older cbm; cbm run completes it, and keeps finished trials", "unreadable"
+        )
     try:
         cells = tuple(Settings(**given) for given in manifest["settings"])
         table = TableSpec(**manifest["table"])
     except (ValidationError, TypeError) as error:
-        raise CbmError(f"{place}: settings cannot be read: {error}") from None
+        raise CbmError(f"{place}: settings cannot be read: {error}", "unreadable") from None
     needed = dict.fromkeys(cell.start_from.experiment for cell in cells if cell.start_from.experiment)
     if name in users:
-        raise CbmError(f"{place}: starts from an experiment that starts from it")
+        raise CbmError(f"{place}: starts from an experiment that starts from it", "conflict")
     sources = tuple(_experiment(results, source, (*users, name)) for source in needed)
     facts = manifest["description"], manifest["trials"], manifest["seed"]
     return Experiment(name, *facts, cells, table, sources)

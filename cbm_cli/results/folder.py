@@ -22,8 +22,10 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            state = "is a file, not a folder of results" if folder.exists() else "there is no such folder"
-            raise CbmError(f"{folder}: {state}; {_where_results_are(folder)}")
+            is_file = folder.exists()
+            state = "is a file, not a folder of results" if is_file else "there is no such folder"
+            where = _where_results_are(folder)
+            raise CbmError(f"{folder}: {state}; {where}", "unsuited" if is_file else "missing")
         self.folder = folder
 
     def experiments(self) -> list[str]:
@@ -43,17 +45,19 @@ class Results:
             names = sorted([*names, *others])
         if not names:
             if others:
-                raise CbmError(f"{self.folder}: {ONLY_KEPT}")
+                raise CbmError(f"{self.folder}: {ONLY_KEPT}", "unsuited")
             foreign = any(not path.name.startswith(".") for path in self.folder.iterdir())
             error = CbmError if foreign else IncompleteError
-            raise error(f"{self.folder}: holds no results; {_where_results_are(self.folder)}")
+            raise error(f"{self.folder}: holds no results; {_where_results_are(self.folder)}", "incomplete")
         return names
 
     def only(self, experiment: str | None, kept: bool = False) -> str:
         """Return the named experiment, or the only one; CbmError if there are several."""
         names = self.require_experiments(kept)
         if experiment is None and len(names) > 1:
-            raise CbmError(f"{self.folder}: holds several experiments; name one of {', '.join(names)}")
+            raise CbmError(
+                f"{self.folder}: holds several experiments; name one of {', '.join(names)}", "missing"
+            )
         return (self.reader if kept else self.store)(experiment or names[0]).experiment
 
     def store(self, experiment: str) -> Store:
@@ -62,10 +66,10 @@ class Results:
         if experiment not in names:
             kept = self.kept()
             if experiment in kept:
-                raise CbmError(f"{self.folder}: {ONLY_KEPT}")
+                raise CbmError(f"{self.folder}: {ONLY_KEPT}", "unsuited")
             names += kept
             hint = did_you_mean(experiment, names) if names else f"; {_where_results_are(self.folder)}"
-            raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}")
+            raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}", "unknown")
         return Store(self.folder / experiment)
 
     def reader(self, experiment: str) -> Store | Kept:

@@ -140,7 +140,7 @@ def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
         hint = did_you_mean(name, known) if known else ""
         listing = f"cbm ls {shlex.quote(str(results.folder))} EXPERIMENT"
         hint = hint if "did you mean" in hint else f"; list the runs with: {listing}"
-        raise CbmError(f"{results.folder}: no run {name!r}{hint}")
+        raise CbmError(f"{results.folder}: no run {name!r}{hint}", "unknown")
     if len(found) > 1:
         some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
         raise CbmError(
@@ -229,10 +229,11 @@ def _metric_of(
     known = measured(frame)
     ranked = [name for name in known if Metric(name).better]
     if asked and asked not in known:
-        raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}")
+        raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}", "unknown")
     if asked and asked not in ranked:
         raise CbmError(
-            f"--metric {asked}: neither more nor less of it is better; there are {', '.join(ranked)}"
+            f"--metric {asked}: neither more nor less of it is better; there are {', '.join(ranked)}",
+            "unsuited",
         )
     valued = [name for name in measured(frame.dropna(axis=1, how="all")) if name in ranked]
     finals = (name for name in valued if name.startswith("valid_") and f"{name}_final" in frame)

@@ -30,7 +30,7 @@ class Kept:
         path = checked(self.folder / MANIFESTS)
         about = json.loads(path.read_bytes()).get(self.experiment)
         if about is None:
-            raise CbmError(f"{path}: does not describe {self.experiment}; keep its results again")
+            raise CbmError(f"{path}: does not describe {self.experiment}; keep its results again", "missing")
         summary = self.summary()
         columns = [*summary.columns]
         settings = columns[columns.index("seed") + 1 : columns.index("n_train")]
@@ -86,7 +86,9 @@ def checked(path: Path) -> Path:
     """Return a kept file; CbmError if it has changed since it was kept."""
     sums, digest = path.parent / "SHA256SUMS", sha256(path.read_bytes()) if path.exists() else "missing"
     if f"{digest}  {path.name}" not in _sums(path.parent):
-        raise CbmError(f"{path}: is not the file that {sums} names; restore it, or keep the results again")
+        raise CbmError(
+            f"{path}: is not the file that {sums} names; restore it, or keep the results again", "changed"
+        )
     return path
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from cbm_cli.errors import CbmError
-from cbm_cli.results.writing import left_behind, part_beside
+from cbm_cli.results.writing import cannot_write, left_behind, part_beside
 
 
 def _module(name: str) -> Any:
@@ -51,7 +51,7 @@ def locked(folder: Path, command: str = "") -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         stream = path.open("a+", encoding="utf-8")
     except OSError as error:
-        raise CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o") from error
+        raise cannot_write(path, error) from error
     with stream:
         native = _lock(stream, path)
         if native is None:
@@ -139,7 +139,7 @@ def _lock_softly(path: Path, me: str) -> None:
         raise _busy(path.parent, _text_of(path), remedy) from None
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o") from error
+        raise cannot_write(path, error) from error
 
 
 def _is_gone(holder: str) -> bool:
@@ -158,7 +158,7 @@ def _is_gone(holder: str) -> bool:
 
 def _busy(folder: Path, holder: str, more: str = "") -> CbmError:
     remedy = f"wait until it has ended, or choose another folder with -o{more}"
-    return CbmError(f"{folder}: {holder.strip() or 'another cbm'} is writing here; {remedy}")
+    return CbmError(f"{folder}: {holder.strip() or 'another cbm'} is writing here; {remedy}", "system")
 
 
 def _text_of(path: Path) -> str:

@@ -89,7 +89,7 @@ def read_progress(path: Path, start: str = "") -> Progress | None:
             json.loads(str(arrays.get("flaws", "{}"))),
         )
     except (CbmError, ValueError, KeyError, TypeError):
-        raise CbmError(f"{path}: was cut short or damaged; this trial starts afresh") from None
+        raise CbmError(f"{path}: was cut short or damaged; this trial starts afresh", "unreadable") from None
 
 
 def _group(arrays: Machine, prefix: str) -> Machine:

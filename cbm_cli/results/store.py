@@ -339,7 +339,9 @@ class Store:
                 raise TypeError
             return record
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CbmError(f"{self.files.path(name)}: damaged or missing ({type(error).__name__})") from None
+            raise CbmError(
+                f"{self.files.path(name)}: damaged or missing ({type(error).__name__})", "unreadable"
+            ) from None
 
     def _read(self, run_id: str, number: int, suffix: str) -> bytes:
         """A file of a finished trial; CbmError if it has changed since it was written."""
@@ -353,10 +355,10 @@ class Store:
             elif sha256(content) != expected:
                 raise ValueError
         except FileNotFoundError:
-            raise CbmError(f"{self.files.path(name)}: missing") from None
+            raise CbmError(f"{self.files.path(name)}: missing", "missing") from None
         except (*_UNREADABLE, NotImplementedError, RuntimeError):
             raise CbmError(
-                f"{self.files.path(name)}: was cut short or changed after it was written"
+                f"{self.files.path(name)}: was cut short or changed after it was written", "changed"
             ) from None
         return content
 
@@ -364,17 +366,19 @@ class Store:
         """Return the grid that was last run: description, trials, table, cells, upper_bounds, versions."""
         path = self.folder / "manifest.json"
         if not path.exists():
-            raise CbmError(f"{path}: missing; was {self.folder} written by cbm run?")
+            raise CbmError(f"{path}: missing; was {self.folder} written by cbm run?", "missing")
         try:
             manifest = unsealed(path.read_bytes())
             if manifest["format"] > FORMAT:
                 newer = manifest["versions"]["cbm"]
-                raise CbmError(f"{path}: written by a newer cbm ({newer}); update this one")
+                raise CbmError(f"{path}: written by a newer cbm ({newer}); update this one", "unreadable")
             names = [cell["run_id"] for cell in manifest["cells"]]
             if not all(name == Path(name).name and name.strip(".") for name in names):
                 raise ValueError  # a name that leads out of the folder
         except (ValueError, KeyError, TypeError):
-            raise CbmError(f"{path}: damaged; cbm run writes it again and keeps finished trials") from None
+            raise CbmError(
+                f"{path}: damaged; cbm run writes it again and keeps finished trials", "unreadable"
+            ) from None
         return manifest
 
     def summary(self) -> "pd.DataFrame":
@@ -452,7 +456,9 @@ class Store:
         try:
             return pd.read_csv(io.BytesIO(content))
         except ValueError as error:
-            raise CbmError(f"{self.path(run_id, number, suffix)}: is no table of numbers ({error})") from None
+            raise CbmError(
+                f"{self.path(run_id, number, suffix)}: is no table of numbers ({error})", "unreadable"
+            ) from None
 
 
 def _name(run_id: str, number: int, suffix: str) -> str:

@@ -18,6 +18,11 @@ def part_beside(path: Path) -> Path:
     return path.parent / f".cbm-{os.getpid()}-{secrets.token_hex(6)}.part"
 
 
+def cannot_write(path: Path, error: OSError) -> CbmError:
+    """Return the error for a file that the disk refuses."""
+    return CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o", "system")
+
+
 def left_behind(folder: Path) -> Iterator[Path]:
     """Return files of killed writers: in the folders of experiments, and nowhere else."""
     for manifest in folder.glob("*/manifest.json"):
@@ -38,7 +43,7 @@ def replacing(path: Path) -> Iterator[BufferedRandom]:
         os.replace(temporary, path)
         _flush_folder(path.parent)
     except OSError as error:
-        raise CbmError(f"{path}: cannot write: {error.strerror}; choose another folder with -o") from error
+        raise cannot_write(path, error) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 
 from cbm_cli.arrays import content_of
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, Kind
 from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Experiment
 from cbm_cli.kernels.machine import Trail
@@ -27,7 +27,7 @@ def refuse_code(experiments: Iterable[Experiment]) -> None:
             own = [name for name in cell.record.names if name not in RECORDERS]
             if own:
                 told = f"record.what: {own[0]} is code, which --no-code refuses; read the file, then allow it"
-                raise CbmError(experiment.located(cell, CbmError(told)))
+                raise CbmError(experiment.located(cell, CbmError(told)), "conflict")
 
 
 def load_recorder(name: str, folder: Path) -> str:
@@ -40,7 +40,8 @@ def load_recorder(name: str, folder: Path) -> str:
         source = content_of(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise CbmError(f"record: {path}: {reason}; paths are relative to the grid's folder") from None
+        kind: Kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
+        raise CbmError(f"record: {path}: {reason}; paths are relative to the grid's folder", kind) from None
     compile_recorder(name, source)
     return source
 
@@ -64,7 +65,7 @@ def compile_recorder(name: str, source: str) -> Recorder:
     if not callable(found):
         functions = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
         hint = did_you_mean(function, functions) if functions else ""
-        raise CbmError(f"record: {file} has no function {function}{hint}")
+        raise CbmError(f"record: {file} has no function {function}{hint}", "unknown")
 
     def recorder(snapshots: Trail, context: Context) -> Columns:
         with _reported(file, f", in {function}"):
@@ -100,4 +101,4 @@ def _reported(file: str, where: str = "") -> Iterator[None]:
             lines.append(error.lineno)
         line = f", line {lines[-1]}" if lines else ""
         message = f"{type(error).__name__}: {getattr(error, 'msg', error)}".splitlines()[0]
-        raise CbmError(f"record: {file}{line}{where}: {message}") from error
+        raise CbmError(f"record: {file}{line}{where}: {message}", "failed") from error

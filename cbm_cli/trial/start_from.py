@@ -33,13 +33,14 @@ def check_machine(settings: Settings, data: Dataset, machine: Layered, path: Pat
     """Raise CbmError for a machine of another kind, shape or activation than in the settings."""
     model = settings.model
     if machine.kind != model.kind:
-        raise CbmError(f"{path}: is a machine of kind {machine.kind}; the model is of kind {model.kind}")
+        told = f"{path}: is a machine of kind {machine.kind}; the model is of kind {model.kind}"
+        raise CbmError(told, "unsuited")
     layers = (data.width, *model.hidden_layers(data.width))
     if machine.sizes != layers:
         found, expected = ("-".join(map(str, sizes)) for sizes in (machine.sizes, layers))
-        raise CbmError(f"{path}: has layers of {found} units; the model on {data.name} has {expected}")
+        told = f"{path}: has layers of {found} units; the model on {data.name} has {expected}"
+        raise CbmError(told, "unsuited")
     for field in ("encoder", "decoder", "loss") if model.kind == "auto-encoder" else ():
         if getattr(machine, field) != getattr(model, field):
-            raise CbmError(
-                f"{path}: has {field} {getattr(machine, field)}; the model has {getattr(model, field)}"
-            )
+            told = f"{path}: has {field} {getattr(machine, field)}; the model has {getattr(model, field)}"
+            raise CbmError(told, "unsuited")
