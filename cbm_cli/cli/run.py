@@ -100,7 +100,7 @@ def run(
     check_folder("-o", output)
     fields = _parse_changes(changes)
     if trials is not None and "trials" in fields:
-        raise CbmError("--trials and --set trials: give one of them")
+        raise CbmError("--trials and --set trials: give one of them", "conflict")
     read = read_grid(grid, fields, trials, experiments)
     if list_:
         return _list(read)
@@ -145,7 +145,7 @@ def _expect(grid: Path) -> None:
         grid.stat()
     except FileNotFoundError:
         remedy = f"`{command('init')}` writes experiments.yaml, a grid to start from"
-        raise CbmError(f"{grid}: there is no such file; {remedy}") from None
+        raise CbmError(f"{grid}: there is no such file; {remedy}", "missing") from None
     except OSError:
         pass
 
@@ -172,7 +172,7 @@ def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
             raise CbmError(f"--set {change}: write FIELD=VALUE, such as --set learning_rate=0.05")
         if field in found:
             remedy = f"give it once; several values are an axis: --set {field}=[{found[field]},{value}]"
-            raise CbmError(f"--set {field}: is given twice; {remedy}")
+            raise CbmError(f"--set {field}: is given twice; {remedy}", "conflict")
         found[field] = value
     return found
 

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.spec import available
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, Kind
 from cbm_cli.execution.starts import FileStarts, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Trial
 from cbm_cli.results import Progress, Store, read_progress
@@ -181,7 +182,7 @@ def make_agenda(
         All cells that cannot be run, all missing data files, or an unusable results folder.
     """
     if root.exists() and not root.is_dir():
-        raise CbmError(f"{root}: is a file; choose another folder with -o")
+        raise CbmError(f"{root}: is a file; choose another folder with -o", "unsuited")
     _refuse_twins(experiments, root)
     names = make_names(experiments, root, folder)
     stores = {one.name: Store(root / one.name, one.trials * len(one.cells) > MANY) for one in experiments}
@@ -203,7 +204,7 @@ def _refuse_twins(experiments: Sequence[Experiment], root: Path) -> None:
 def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> Names:
     """Load the data sets of experiments and check every cell; parameters and errors as for `make_agenda`."""
     names = Names(_load(experiments, folder), root, folder)
-    problems: dict[str, None] = {}
+    problems: dict[str, tuple[Kind, ...]] = {}
     for experiment in experiments:
         for cell in experiment.cells:
             data = names.datasets[cell.data]
@@ -214,9 +215,9 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
                     start.check(data, experiment.trials)
                 names.run_id(experiment, cell)
             except CbmError as error:
-                problems[experiment.located(cell, error)] = None
+                problems[experiment.located(cell, error)] = error.kinds
     if problems:
-        raise CbmError("\n".join(problems))
+        raise CbmError("\n".join(problems), *chain.from_iterable(problems.values()))
     return names
 
 
@@ -224,6 +225,7 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
     """Load the data sets of all cells; CbmError for all that cannot be loaded, at once."""
     datasets: dict[Data, Dataset | None] = {}
     problems: list[str] = []
+    kinds: list[Kind] = []
     for experiment in experiments:
         for cell in experiment.cells:
             if cell.data in datasets:
@@ -233,12 +235,13 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
             except CbmError as error:
                 datasets[cell.data] = None
                 problems.append(experiment.located(cell, error, "data"))
+                kinds += error.kinds
     missing = sum(bool(available(data, folder)) for data in datasets)
     if missing and missing < len(datasets):
         some = f"{len(datasets) - missing} of {len(datasets)} data sets are here"
         problems.append(f"{some}; add --available to run these without the others")
     if problems:
-        raise CbmError("\n".join(problems))
+        raise CbmError("\n".join(problems), *kinds)
     return {data: found for data, found in datasets.items() if found is not None}
 
 
@@ -300,7 +303,8 @@ def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], fi
             problem = user.located(start.cell, CbmError(start.unfinished(number)))
             problems.setdefault((user.name, start.source.name), problem)
     if problems:
-        raise CbmError("\n".join(problems.values()))
+        kinds: list[Kind] = ["incomplete"] * len(problems)
+        raise CbmError("\n".join(problems.values()), *kinds)
 
 
 def _in_order(jobs: list[Job]) -> list[Job]:
