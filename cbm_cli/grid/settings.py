@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, Kind
 from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
 from cbm_cli.grid.parts import (
     Data,
@@ -111,7 +111,7 @@ class Settings(Frozen):
     def check(self) -> None:
         """Raise Misfit for settings that contradict each other."""
         if (self.updates is None) == (self.epochs is None):
-            kind = "conflict" if self.updates else "missing"
+            kind: Kind = "conflict" if self.updates else "missing"
             raise Misfit("", "give the length of training as either updates or epochs", kind)
         for check in (_check_scheme, _check_sampler, _check_gradient, _check_evaluation):
             check(self)

@@ -46,7 +46,8 @@ class Misfit(ValueError):
 
     def __init__(self, field: str, message: str, *kinds: Kind) -> None:
         super().__init__(message)
-        self.field, self.kinds = field, kinds or ("value",)
+        self.field = field
+        self.kinds: tuple[Kind, ...] = kinds or ("value",)
 
 
 def text_of_form(
