@@ -76,38 +76,25 @@ def test_sampler_reads_as_numbers_and_prints_one_way(text, sampler, canonical, l
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "told"),
+    ("kind", "texts", "named"),
     [
-        (Scheme, "ddbs", "did you mean dd^b_s?"),
-        (Scheme, "ddls", "did you mean dd^l_s?"),
-        (Scheme, "aab", "did you mean aa^b?"),
-        (Scheme, "dds", "did you mean dd^b_s?"),
-        (Scheme, "dx", "unknown letters x"),
-        (Scheme, "DD^b", "unknown letters D"),
-        (Scheme, "dd^b^l", "cannot be read"),
-        (Scheme, "dd^b^b", "cannot be read"),
-        (Scheme, "dd_s_s", "cannot be read"),
-        (Scheme, "dd^x", "one letter per layer"),
-        (Scheme, "dd _s", "cannot be read"),
-        (Scheme, "^b", "cannot be read"),
-        (Scheme, "", "cannot be read"),
-        (Sampler, "PT_1", "2 or more temperatures; PCD-1 has one"),
-        (Sampler, "PT_1-3", "2 or more temperatures; PCD-3 has one"),
-        (Sampler, "PT_0", "2 or more temperatures"),
-        (Sampler, "CD-0", "k must be 1 or more"),
-        (Sampler, "PT_10-0", "k must be 1 or more"),
-        (Sampler, "CD", "write CD-k, PCD-k, FPCD-k, PT_c, PT_c-k or exact"),
-        (Sampler, "CD1", "is unknown"),
-        (Sampler, "PT-10", "is unknown"),
-        (Sampler, "PT10", "is unknown"),
-        (Sampler, "cd-1", "is unknown"),
-        (Sampler, "CD--1", "is unknown"),
-        (Sampler, "CD-1.5", "is unknown"),
-        (Sampler, "", "is unknown"),
+        (Scheme, ["ddbs", "dds"], "dd^b_s"),
+        (Scheme, ["ddls"], "dd^l_s"),
+        (Scheme, ["aab"], "aa^b"),
+        (Scheme, ["dx"], " x;"),
+        (Scheme, ["DD^b"], " D;"),
+        (Scheme, ["dd^b^l", "dd^b^b", "dd_s_s", "dd^x", "dd _s", "^b", ""], "0 none, d data mean"),
+        (Sampler, ["PT_1"], "PCD-1"),
+        (Sampler, ["PT_1-3"], "PCD-3"),
+        (Sampler, ["PT_0", "PT_1"], " 2 "),
+        (Sampler, ["CD-0", "PT_10-0"], " k must be 1 "),
+        (Sampler, ["CD", "CD1", "PT-10", "PT10", "cd-1", "CD--1", "CD-1.5", ""], "FPCD-k, PT_c, PT_c-k"),
     ],
 )
-def test_other_text_is_refused_with_a_remedy(kind, text, told):
-    with pytest.raises(CbmError) as caught:
-        kind.parse(text)
-    assert repr(text) in str(caught.value)
-    assert told in str(caught.value)
+def test_other_text_is_refused_with_what_was_meant(kind, texts, named):
+    for text in texts:
+        with pytest.raises(CbmError) as caught:
+            kind.parse(text)
+        assert caught.value.kinds == ("value",)
+        assert repr(text) in str(caught.value)
+        assert named in str(caught.value)

@@ -9,7 +9,7 @@ import yaml
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.schema import json_schema
-from tests.builders import MACHINES, VALIDATOR, cbm, grid_text
+from tests.builders import MACHINES, VALIDATOR, cbm, grid_text, problems_of
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
 
@@ -26,21 +26,12 @@ def is_valid(text):
     return VALIDATOR.is_valid(yaml.safe_load(text))
 
 
-@pytest.fixture
-def read(tmp_path):
-    """Return a function that reads the text of a grid file."""
-
-    def read(text):
-        (tmp_path / "grid.yaml").write_text(text)
-        return read_grid(tmp_path / "grid.yaml")
-
-    return read
+def read(text):
+    return read_grid("grid.yaml", text=text)
 
 
-def test_command_prints_the_schema_in_less_than_100_kb():
-    printed = cbm("schema").stdout
-    assert json.loads(printed) == json_schema()
-    assert len(printed) < 100_000
+def test_command_prints_the_schema():
+    assert json.loads(cbm("schema").stdout) == json_schema()
     VALIDATOR.check_schema(json_schema())
 
 
@@ -60,7 +51,7 @@ def test_every_field_has_a_description_for_hovering():
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),  # told: what no schema can see, how values fit together
+    ("line", "told"),  # told: field and kind of what no schema can see, how values fit together
     [
         ("offsets: 00", ""),
         ("offsets: [00, d0, dd_s^b]", ""),
@@ -72,10 +63,13 @@ def test_every_field_has_a_description_for_hovering():
         ("swaps: both", ""),
         ("shuffle: [true, off]", ""),
         ("sliding_factor: {visible: 0}", ""),
-        ("when: [{if: {learning_rate: 0.1}, set: {learning_rate.decay: 0.5}}]", "decay needs an interval"),
+        (
+            "when: [{if: {learning_rate: 0.1}, set: {learning_rate.decay: 0.5}}]",
+            "when.set.learning_rate.decay missing",
+        ),
         ("data: mnist", ""),
         ("data: [mnist, {name: bars-and-stripes, size: [2, 3], flip: [off, 'true']}]", ""),
-        ("data: {name: mnist, bar: 3}", "has no option bar"),
+        ("data: {name: mnist, bar: 3}", "data.bar unsuited"),
         ("sliding_factor: [0.01, {visible: 1, hidden: [0.1, 1e-2]}]", ""),
         ("batch: [full, 50, '50', 1_000]", ""),
         ("evaluate: {method: none, every: [50, 1 epoch]}", ""),
@@ -85,17 +79,19 @@ def test_every_field_has_a_description_for_hovering():
         ("zip: [data, learning_rate]", ""),
         ("zip: [[data, learning_rate], [model, offsets]]", ""),
         ("exclude: []", ""),
-        ("exclude: [{data: shifting-bar, sliding_factor: 0.01}]", "has no cell left"),
-        ("exclude: [{data: [bars-and-stripes, mnist]}]", "holds for no cell"),
-        ("exclude: [{data: {bar: [2, 3]}, data.flip: off, offsets: 00}]", "holds for no cell"),
+        ("exclude: [{data: shifting-bar, sliding_factor: 0.01}]", " conflict"),
+        ("exclude: [{data: [bars-and-stripes, mnist]}]", "exclude conflict"),
+        ("exclude: [{data: {bar: [2, 3]}, data.flip: off, offsets: 00}]", "exclude conflict"),
         ("when: [{if: {batch: [100]}, set: {data.flip: on, sliding_factor: 0.5, evaluate: {every: 3}}}]", ""),
     ],
 )
-def test_schema_accepts_what_the_reader_accepts(read, line, told):
+def test_schema_accepts_what_the_reader_accepts(line, told):
     VALIDATOR.validate(yaml.safe_load(toy(line)))
     if told:
-        with pytest.raises(CbmError, match=told):
+        with pytest.raises(CbmError) as caught:
             read(toy(line))
+        field, kind = told.split(" ")
+        assert [one[1:] for one in problems_of(caught.value)] == [(f"toy.{field}".strip("."), kind)]
     else:
         assert read(toy(line)).experiments["toy"].cells
 
@@ -103,37 +99,10 @@ def test_schema_accepts_what_the_reader_accepts(read, line, told):
 @pytest.mark.parametrize(
     "text", ["[a]", "{}", "experiments: {}", "experiments: {a/b: {}}", "experiments: {a: }"]
 )
-def test_schema_refuses_files_of_another_shape(read, text):
+def test_schema_refuses_files_of_another_shape(text):
     with pytest.raises(CbmError):
         read(text)
     assert not is_valid(text)
-
-
-@pytest.mark.parametrize(
-    ("kind", "field", "value"),  # others: wherever a test expects a complaint, see `check_schema`
-    [
-        ("rbm", "ladders", "[[1]]"),
-        ("rbm", "weight_scale", "'-1e-3'"),
-        ("rbm", "zip", "[data.flip, model]"),
-        ("rbm", "exclude", "[{data: [{flip: on}]}]"),
-        ("rbm", "learning_rate", "{decay: 0.9, every: 10 epochs}"),
-        ("rbm", "sampler", "PCD1"),
-        ("rbm", "sampler", "PT-10"),
-        ("rbm", "offsets", "dd^s_b"),
-        ("rbm", "evaluate", "{parts: train+tset}"),
-        ("rbm", "record", "{what: weight_norms, window: 10}"),
-        ("rbm", "gradient_from", "sample"),
-        ("rbm", "offsets_from", "other"),
-        ("dbm", "model", "{kind: dbm, hidden: 500-}"),
-        ("dbm", "mean_field", "{rounds: 0}"),
-        ("auto-encoder", "model", "{kind: auto-encoder, hidden: quarter}"),
-        ("auto-encoder", "model", "{kind: auto-encoder, hidden: 4, encoder: step}"),
-    ],
-)
-def test_schema_refuses_bad_values_of_each_kind_of_machine(read, kind, field, value):
-    with pytest.raises(CbmError):
-        read(grid_text(kind, **{field: value}))
-    assert not is_valid(grid_text(kind, **{field: value}))
 
 
 @pytest.mark.parametrize("kind", MACHINES)
@@ -149,7 +118,7 @@ def test_schema_refuses_bad_values_of_each_kind_of_machine(read, kind, field, va
         },
     ],
 )
-def test_schema_accepts_grids_of_all_kinds(read, kind, fields):
+def test_schema_accepts_grids_of_all_kinds(kind, fields):
     text = grid_text(kind, **fields)
     VALIDATOR.validate(yaml.safe_load(text))
     assert read(text).experiments["toy"].cells

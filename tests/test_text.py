@@ -15,20 +15,15 @@ def _no_constant(name):
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_json_is_valid_whatever_the_numbers(indent):
-    value = {
-        "nan": math.nan,
-        "list": [math.inf, -math.inf, 1.5, (math.nan, 2)],
-        "numpy": {"float": np.float32("nan"), "count": np.int64(3), "flag": np.bool_(True)},
-        "array": np.array([[1.0, np.nan]]),
-        "text": "NaN\x9b\x7f\u202e ±\n",
-    }
-    text = valid_json(value, indent)
+    numbers = {"list": [math.inf, -math.inf, 1.5, (math.nan, 2)], "array": np.array([[1.0, np.nan]])}
+    scalars = {"numpy": {"float": np.float32("nan"), "count": np.int64(3), "flag": np.bool_(True)}}
+    text = valid_json({"nan": math.nan, "text": "NaN\x9b\x7f\u202e ±\n"} | numbers | scalars, indent)
     assert json.loads(text, parse_constant=_no_constant) == {
         "nan": None,
-        "list": [None, None, 1.5, [None, 2]],
-        "numpy": {"float": None, "count": 3, "flag": True},
-        "array": [[1.0, None]],
         "text": "NaN\x9b\x7f\u202e ±\n",
+        "list": [None, None, 1.5, [None, 2]],
+        "array": [[1.0, None]],
+        "numpy": {"float": None, "count": 3, "flag": True},
     }
     assert "±" in text
     assert not {"\x9b", "\x7f", "\u202e"} & {*text}

@@ -7,46 +7,33 @@ import yaml
 from cbm_cli.cli import main
 from cbm_cli.cli.common import Whole
 from cbm_cli.datasets.catalogue import load_source
+from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.text import LARGEST, whole_number
-from tests.builders import GRID, VALIDATOR, cbm, grid_text
+from tests.builders import GRID, VALIDATOR, cbm, grid_text, problems_of
 
 DIGITS = "9" * 5000
 SPELLINGS = ("10", "1_0", "1e1", "1E1", "1.0e1", "10.0", "010", "100e-1")
-FIELDS = [  # kind of machine, field, value with # for the number
-    ("rbm", "trials", "#"),
-    ("rbm", "seed", "#"),
-    ("rbm", "epochs", "#"),
-    ("rbm", "batch", "#"),
-    ("rbm", "chains", "#"),
-    ("rbm", "data", "{name: shifting-bar, size: #, bar: 1}"),
-    ("rbm", "data", "{name: shifting-bar, size: 20, bar: #}"),
-    ("rbm", "data", "{name: shifting-bar, size: 20, bar: 1, hold_out: #}"),
-    ("rbm", "model", "{kind: rbm, hidden: #}"),
-    ("dbm", "model", "{kind: dbm, hidden: [#, 5]}"),
-    ("dbm", "model", "{kind: dbm, hidden: 7-#}"),
-    ("dbm", "model", "{kind: dbm, hidden: [[#, 5], [5, 5]]}"),
-    ("dbm", "mean_field", "{rounds: #}"),
-    ("dbm", "pretraining", "#"),
-    ("dbm", "pretraining", "{epochs: #, batch: 5}"),
-    ("dbm", "pretraining", "{epochs: 3, batch: #}"),
-    ("dbm", "data_phase", "gibbs-#"),
-    ("auto-encoder", "early_stopping", "{look_ahead: #}"),
-    ("rbm", "sampler", "PCD-#"),
-    ("rbm", "sampler", "PT_#"),
-    ("rbm", "sampler", "PT_3-#"),
-    ("rbm", "gradient", "{kind: natural, estimate: samples, iterations: #}"),
-    ("rbm", "learning_rate", "{start: 0.1, decay: 0.5, every: # updates}"),
-    ("rbm", "learning_rate", "{start: 0.1, steps: 0.01 from # updates + 0.001 from 20 updates}"),
-    ("rbm", "evaluate", "{every: #}"),
-    ("rbm", "evaluate", "{every: # epochs}"),
-    ("rbm", "evaluate", "{rows: #}"),
-    ("rbm", "evaluate", "{method: ais, temperatures: #}"),
-    ("rbm", "evaluate", "{method: ais, runs: #}"),
-    ("rbm", "record", "{what: weight_norms, every: #}"),
-    ("rbm", "record", "{what: weight_norms, window: 0-#+20-30}"),
-    ("rbm", "record", "{what: weight_norms, window: # - 20}"),
-    ("rbm", "record", "{what: offset_values, units: 0+#}"),
+FIELDS = """
+rbm trials: # | seed: # | epochs: # | batch: # | chains: # | sampler: PCD-# | sampler: PT_# | sampler: PT_3-#
+rbm data: {name: shifting-bar, size: #, bar: 1} | data: {name: shifting-bar, size: 20, bar: #}
+rbm data: {name: shifting-bar, size: 20, bar: 1, hold_out: #} | model: {kind: rbm, hidden: #}
+dbm model: {kind: dbm, hidden: [#, 5]} | model: {kind: dbm, hidden: 7-#}
+dbm model: {kind: dbm, hidden: [[#, 5], [5, 5]]} | mean_field: {rounds: #} | data_phase: gibbs-#
+dbm pretraining: # | pretraining: {epochs: #, batch: 5} | pretraining: {epochs: 3, batch: #}
+auto-encoder early_stopping: {look_ahead: #}
+rbm gradient: {kind: natural, estimate: samples, iterations: #}
+rbm learning_rate: {start: 0.1, decay: 0.5, every: # updates}
+rbm learning_rate: {start: 0.1, steps: 0.01 from # updates + 0.001 from 20 updates}
+rbm evaluate: {every: #} | evaluate: {every: # epochs} | evaluate: {rows: #}
+rbm evaluate: {method: ais, temperatures: #} | evaluate: {method: ais, runs: #}
+rbm record: {what: weight_norms, every: #} | record: {what: weight_norms, window: 0-#+20-30}
+rbm record: {what: weight_norms, window: # - 20} | record: {what: offset_values, units: 0+#}
+"""
+FIELDS = [
+    (kind, *one.split(": ", 1))  # kind of machine, field, value with # for the number
+    for kind, _, lines in (line.partition(" ") for line in FIELDS.strip().splitlines())
+    for one in lines.split(" | ")
 ]
 IDS = [f"{field} {value}" for _, field, value in FIELDS]
 
@@ -65,19 +52,19 @@ def test_every_field_reads_every_spelling(kind, field, value, tmp_path):
         assert VALIDATOR.is_valid(yaml.safe_load(text)), spelling
 
 
-@pytest.mark.parametrize(
-    "number", ["1.5", "1.55e1", "1e-1", "-10", "x", "1e", "0x10", DIGITS, f"1e{'9' * 50}"]
-)
 @pytest.mark.parametrize(("kind", "field", "value"), FIELDS, ids=IDS)
-def test_other_numbers_are_refused_at_their_place_in_plain_words(kind, field, value, number, tmp_path):
-    if "hold_out" in value and number == "1e-1":
-        pytest.skip("a tenth of the rows is a share that can be held out")
-    (tmp_path / "grid.yaml").write_text(grid_text(kind, **{field: value.replace("#", number)}))
-    told = cbm("run", tmp_path / "grid.yaml", "--dry-run", code=2).stderr
-    assert "grid.yaml:" in told
-    assert f"toy.{field}" in told
-    assert "set_int_max_str_digits" not in told
-    assert len(told) < 500
+def test_other_numbers_are_refused_at_their_place(kind, field, value, tmp_path):
+    for number in ("1.5", "1.55e1", "1e-1", "-10", "x", "1e", "0x10", DIGITS, f"1e{'9' * 50}"):
+        if "hold_out" in value and number == "1e-1":
+            continue  # a tenth of the rows is a share that can be held out
+        given = value.replace("#", number)
+        with pytest.raises(CbmError) as caught:
+            read(tmp_path, kind, field, given)
+        ((place, told, of),) = problems_of(caught.value)
+        lines = grid_text(kind, **{field: given}).splitlines()
+        assert lines[int(place.split(":")[0]) - 1] == f"    {field}: {given}"
+        assert (told.split(".")[:2], of) == (["toy", field], "value")
+        assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize(
@@ -113,42 +100,44 @@ def test_every_option_for_a_whole_number_reads_it_by_that_reader():
         if option.name != "verbose" and not option.is_flag and not option.count:
             assert isinstance(option.type, Whole), (name, option.name)
             assert option.type.convert("1e1", option, None) == 10
-            with pytest.raises(click.BadParameter, match=r"1\.5 is not a whole number"):
-                option.type.convert("1.5", option, None)
-            with pytest.raises(click.BadParameter) as caught:
-                option.type.convert(DIGITS, option, None)
-            assert len(str(caught.value)) < 200
+            for text in ("1.5", DIGITS):
+                with pytest.raises(click.BadParameter) as caught:
+                    option.type.convert(text, option, None)
+                assert text == DIGITS or text in str(caught.value)
+                assert len(str(caught.value)) < 200
 
 
 def test_commands_take_them(tmp_path):
     (tmp_path / "grid.yaml").write_text(GRID)
     told = cbm("run", tmp_path / "grid.yaml", "--trials", "1e1", "--dry-run", "-j", "2.0").stdout
     assert "40 trials" in told
-    assert "on 2 workers" in told
+    assert "2 workers" in told
     assert load_source("shifting-bar:size=1e1,bar=2.0").train.shape == (10, 10)
-    told = cbm("run", tmp_path / "grid.yaml", "--trials", "1.5", code=2).stderr
-    assert "'--trials': 1.5 is not a whole number" in told
+    assert "--trials" in cbm("run", tmp_path / "grid.yaml", "--trials", "1.5", code=2).stderr
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "told"),
+    ("kind", "field", "value", "inner", "number"),
     [
-        ("rbm", {"sampler": "PCD-99999999999999999999"}, "steps k must be 9,007,199,254,740,992 or less"),
-        ("rbm", {"sampler": "PT_99999999999999999999"}, "temperatures c must be 9,007,199,254,740,992 or"),
-        ("rbm", {"sampler": "PT_99999999999"}, "toy.sampler: takes an array of 1,299,999,999,987 numbers"),
-        ("rbm", {"sampler": "CD-99999999999"}, "toy.sampler: takes an array of"),
-        ("rbm", {"sampler": "PT_2-99999999999"}, "toy.sampler: takes an array of"),
-        ("rbm", {"model": "{kind: rbm, hidden: 9007199254740992}"}, "toy.model.hidden: takes an array of"),
-        ("dbm", {"model": "{kind: dbm, hidden: [1e15, 1e15]}"}, "toy.model.hidden: takes an array of"),
-        ("rbm", {"chains": "1e15"}, "toy.chains: takes an array of 13,000,000,000,000,000 numbers"),
-        ("rbm", {"evaluate": "{method: ais, runs: 1e15}"}, "toy.evaluate.runs: takes an array of"),
-        ("rbm", {"evaluate": "{method: ais, temperatures: 1e15}"}, "toy.evaluate.temperatures: takes"),
-        ("dbm", {"pretraining": "{epochs: 1, sampler: CD-1e12}"}, "toy.pretraining.sampler: takes an"),
+        ("rbm", "sampler", "PCD-99999999999999999999", None, "9,007,199,254,740,992"),
+        ("rbm", "sampler", "PT_99999999999999999999", None, "9,007,199,254,740,992"),
+        ("rbm", "sampler", "PT_99999999999", "", "1,299,999,999,987"),
+        ("rbm", "sampler", "CD-99999999999", "", "11,699,999,999,883"),
+        ("rbm", "sampler", "PT_2-99999999999", "", "2,599,999,999,974"),
+        ("rbm", "model", "{kind: rbm, hidden: 9007199254740992}", ".hidden", "81,064,793,292,668,928"),
+        ("dbm", "model", "{kind: dbm, hidden: [1e15, 1e15]}", ".hidden", ""),
+        ("rbm", "chains", "1e15", "", "13,000,000,000,000,000"),
+        ("rbm", "evaluate", "{method: ais, runs: 1e15}", ".runs", "13,000,000,000,000,000"),
+        ("rbm", "evaluate", "{method: ais, temperatures: 1e15}", ".temperatures", "1,000,000,000,000,000"),
+        ("dbm", "pretraining", "{epochs: 1, sampler: CD-1e12}", ".sampler", "180,000,000,000,000"),
     ],
 )
-def test_what_no_memory_holds_is_refused_at_its_place_before_anything_runs(kind, fields, told, tmp_path):
-    (tmp_path / "grid.yaml").write_text(grid_text(kind, batch="9", **fields))
-    found = cbm("run", tmp_path / "grid.yaml", "-j", 0, "-o", tmp_path / "r", code=2).stderr
-    assert "grid.yaml:" in found
-    assert told in found
+def test_what_no_memory_holds_is_refused_at_its_place_before_anything_runs(
+    kind, field, value, inner, number, tmp_path
+):
+    (tmp_path / "grid.yaml").write_text(grid_text(kind, batch="9", **{field: value}))
+    found = cbm("run", tmp_path / "grid.yaml", "-j", 0, "-o", tmp_path / "r", code=2)
+    told = [(one, kind) for _, one, kind in problems_of(found)]
+    assert told == [(f"toy.{field}", "value") if inner is None else (f"toy.{field}{inner}", "limit")]
+    assert number in found.stderr
     assert not list((tmp_path / "r").rglob("trial-*"))

@@ -154,24 +154,24 @@ class DataSpec(BaseModel):
             self._check_files()
         for option in ("rows", "seed"):
             if self._is_given(option) and not self.hold_out:
-                raise DataError(f"{option} has no effect without hold_out, as in hold_out: 0.2", option)
+                told = f"{option} has no effect without hold_out, as in hold_out: 0.2"
+                raise DataError(told, option, "unsuited")
         if self.rows == "last" and self._is_given("seed"):
-            raise DataError("seed has no effect with rows: last; remove one of them", "seed")
+            raise DataError("seed has no effect with rows: last; remove one of them", "seed", "unsuited")
         if self.binarise != "threshold" and self._is_given("threshold"):
-            title, remedy = self.unflipped, "remove one of them"
-            raise DataError(
-                f"{title}: threshold has no effect where binarise is {self.binarise}; {remedy}", "threshold"
-            )
+            told = f"{self.unflipped}: threshold has no effect where binarise is {self.binarise}"
+            raise DataError(f"{told}; remove one of them", "threshold", "unsuited")
         return self
 
     def _check_named(self) -> None:
         name = self.name
         if name is None:
-            raise DataError("needs the name of a data set, or the path of a file, as in {path: rows.csv}")
+            told = "needs the name of a data set, or the path of a file, as in {path: rows.csv}"
+            raise DataError(told, None, "missing")
         if name not in SOURCES:
             hint = did_you_mean(name, SOURCES)
             hint += f"; for a file write {{path: {name}}}" if Path(name).suffix and "mean" not in hint else ""
-            raise DataError(f"data set {name!r} is unknown{hint}", "name")
+            raise DataError(f"data set {name!r} is unknown{hint}", "name", "unknown")
         source = SOURCES[name]
         for option in ("size", "bar", "binarise", "threshold", *OF_FILES):
             if option in source.options:
@@ -179,17 +179,16 @@ class DataSpec(BaseModel):
             elif option not in source.takes and self._is_given(option):
                 own = "; that is for files of your own, beside path" if option in OF_FILES else ""
                 takes = own or f"; it takes {', '.join((*source.takes, 'flip'))}"
-                raise DataError(f"{name} has no option {option}{takes}", option)
+                raise DataError(f"{name} has no option {option}{takes}", option, "unsuited")
         if self.bar and self.size and self.bar >= self.size:
-            raise DataError(f"bar must be less than size {self.size}, not {self.bar}", "bar")
+            raise DataError(f"bar must be less than size {self.size}, not {self.bar}", "bar", "conflict")
         if self.threshold >= 1:
             raise DataError(
                 f"{name}: threshold {self.threshold:g} is out of range; it must be below 1", "threshold"
             )
         if self.binarise == "refuse" and source.grey:
-            raise DataError(
-                f"{name}: binarise refuse is for files; write threshold, sample or none", "binarise"
-            )
+            told = f"{name}: binarise refuse is for files; write threshold, sample or none"
+            raise DataError(told, "binarise", "unsuited")
 
     def _check_range(self, option: str, example: int, least: int, most: int) -> None:
         value = getattr(self, option)
@@ -197,7 +196,7 @@ class DataSpec(BaseModel):
             name, options = self.name, SOURCES[self.name].example
             spelled = ",".join(f"{key}={number}" for key, number in options.items() if key != "name")
             remedy = f"write {written(options)}, on a command line {name}:{spelled}"
-            raise DataError(f"{name} needs a {option}; {remedy}", option)
+            raise DataError(f"{name} needs a {option}; {remedy}", option, "missing")
         if not least <= value <= most:
             raise DataError(f"{self.name}: {option} {value} is out of range; it is {least} to {most}", option)
 
@@ -205,7 +204,8 @@ class DataSpec(BaseModel):
         title = self.unflipped
         if title in SOURCES:
             remedy = "choose another name" if self.name else "add a name of your own, as in name: my-data"
-            raise DataError(f"{title} is the name of a data set that cbm knows; {remedy}", "name")
+            told = f"{title} is the name of a data set that cbm knows; {remedy}"
+            raise DataError(told, "name", "conflict")
         if FORMULA.match(title):
             raise DataError(
                 f"the name {title} begins like a formula of a spreadsheet; add a name, as in name: my-data",
@@ -214,9 +214,8 @@ class DataSpec(BaseModel):
         for option in ("size", "bar"):
             if self._is_given(option):
                 takes = "valid, test, columns, drop, drop_last, binarise, threshold, scale, flip, hold_out"
-                raise DataError(
-                    f"{title} is read from a file and has no option {option}; it takes {takes}", option
-                )
+                told = f"{title} is read from a file and has no option {option}; it takes {takes}"
+                raise DataError(told, option, "unsuited")
 
     def _is_given(self, option: str) -> bool:
         return getattr(self, option) != DataSpec.model_fields[option].default
@@ -243,9 +242,8 @@ def make_spec(**options: Any) -> DataSpec:
             raise cause from None
         field = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
-            raise DataError(
-                f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}", field
-            ) from None
+            told = f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}"
+            raise DataError(told, field, "unknown") from None
         given = shortened(repr(first["input"]))
         raise DataError(f"{field} {given}: {first['msg'].lower()}", field) from None
 

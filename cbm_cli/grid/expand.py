@@ -102,7 +102,7 @@ def report(error: ValidationError, value: Value, problems: Problems) -> None:
             if step in part if isinstance(part, dict) else isinstance(part, list) and isinstance(step, int):
                 part = part[step]
         if item["type"] == "missing":
-            problems.add(part.mark, "is missing", str(item["loc"][-1]))
+            problems.add(part.mark, "is missing", str(item["loc"][-1]), kind="missing")
         elif item["type"] == "value_error":
             blame(item["ctx"]["error"], part, problems)
         else:
@@ -120,7 +120,9 @@ def blame(error: ValueError, value: Value, problems: Problems) -> None:
     field = getattr(error, "field", "")
     if field and isinstance(value, dict) and field in value:
         value, field = value[field], ""
-    problems.add(value.mark, str(error), field if isinstance(value, dict) else "", isinstance(value, dict))
+    whole = isinstance(value, dict)
+    (kind, *_) = getattr(error, "kinds", ("value",))
+    problems.add(value.mark, str(error), field if whole else "", whole, kind)
 
 
 _PHRASES = {
@@ -159,7 +161,8 @@ def singles(value: Value, path: str, problems: Problems) -> Iterator[Value]:
             kind, hidden = value.get("kind"), value.get("hidden")
             if isinstance(kind, list) and isinstance(hidden, Items):
                 remedy = "give model: a list of mappings, one per kind"
-                problems.add(hidden.mark, f"is an axis or layers, depending on the kind; {remedy}")
+                told = f"is an axis or layers, depending on the kind; {remedy}"
+                problems.add(hidden.mark, told, kind="conflict")
                 return
         parts = fields_of(value, NESTED[path].model_fields, problems)
         if parts or value == {}:
@@ -240,7 +243,7 @@ def read_choices(fields: Mapping[str, Value], problems: Problems) -> dict[str, l
     choices = {}
     for field, value in fields.items():
         if _count(value) > MAX_CELLS:
-            problems.add(value.mark, f"has more than {MAX_CELLS:,} values", at_key=True)
+            problems.add(value.mark, f"has more than {MAX_CELLS:,} values", at_key=True, kind="limit")
             continue
         found = [validated(field, single, problems) for single in singles(value, field, problems)]
         choices[field] = [choice for choice in found if choice]
@@ -314,9 +317,10 @@ def _ties(zipped: Value, items: list[Value], problems: Problems) -> list[Tie]:
         for item in items_of(group, problems):
             name = shown(item)
             if name not in FIELDS:
-                problems.add(item.mark, f"ties whole fields; there is no {name}{unknown(name, FIELDS)}")
+                told = f"ties whole fields; there is no {name}{unknown(name, FIELDS)}"
+                problems.add(item.mark, told, kind="unknown")
             elif name in seen:
-                problems.add(zipped.mark, f"names {name} twice")
+                problems.add(zipped.mark, f"names {name} twice", kind="conflict")
             else:
                 fields.append(name)
             seen.add(name)
@@ -331,9 +335,9 @@ def check_ties(ties: list[Tie], choices: Mapping[str, list[Any]], problems: Prob
         lengths = {field: len(choices[field]) for field in tie.fields if field in choices}
         listed = ", ".join(f"{field} has {length}" for field, length in lengths.items())
         if missing:
-            problems.add(tie.group.mark, f"ties {missing[0]}, which is not given here")
+            problems.add(tie.group.mark, f"ties {missing[0]}, which is not given here", kind="missing")
         elif len(set(lengths.values())) > 1:
-            problems.add(tie.group.mark, f"ties axes of different lengths: {listed}")
+            problems.add(tie.group.mark, f"ties axes of different lengths: {listed}", kind="conflict")
 
 
 def _condition(value: Value, problems: Problems) -> Condition:
@@ -342,7 +346,7 @@ def _condition(value: Value, problems: Problems) -> Condition:
         found = [validated(path, one, problems) for one in (child if isinstance(child, list) else [child])]
         tests[path] = [choice.value for choice in found if choice]
     if value == {}:
-        problems.add(value.mark, "names no field; it would hold for all cells")
+        problems.add(value.mark, "names no field; it would hold for all cells", kind="missing")
     return Condition(value.mark, tests)
 
 
@@ -360,7 +364,7 @@ def _change(value: Value, problems: Problems) -> tuple[Condition, dict[str, Valu
     parts = fields_of(value, ("if", "set"), problems)
     for name in {"if", "set"} - parts.keys():
         if isinstance(value, dict):
-            problems.add(value.mark, "is missing", name)
+            problems.add(value.mark, "is missing", name, kind="missing")
     condition = _condition(parts["if"], problems) if "if" in parts else Condition(value.mark, {})
     changes: dict[str, Value] = {}
     for path, child in fields_of(parts["set"], PATHS, problems).items() if "set" in parts else ():
@@ -382,7 +386,8 @@ def check_contradiction(path: str, value: Value, before: Mapping[str, Value], pr
     for other in before:
         undone = other.startswith(f"{path}.") or other == INSTEAD.get(path)
         if undone or (other == field and isinstance(whole, dict) and inner in whole):
-            problems.add(value.mark, f"undoes {other}, which is set before it; set one of them", at_key=True)
+            told = f"undoes {other}, which is set before it; set one of them"
+            problems.add(value.mark, told, at_key=True, kind="conflict")
 
 
 def _is_single(value: Value) -> bool:
@@ -402,7 +407,8 @@ def expand(
     """
     axes = _axes(choices, rules.ties)
     if prod(map(len, axes)) > MAX_CELLS:
-        problems.add(where.mark, f"has more than {MAX_CELLS:,} cells; split it, or drop an axis", at_key=True)
+        told = f"has more than {MAX_CELLS:,} cells; split it, or drop an axis"
+        problems.add(where.mark, told, at_key=True, kind="limit")
         return {}
     cells: dict[Settings, Cell] = {}
     kept = 0
@@ -417,7 +423,7 @@ def expand(
         if changed and settings:
             cells.setdefault(settings, changed)
     if not kept:
-        problems.add(where.mark, "has no cell left; exclude drops them all", at_key=True)
+        problems.add(where.mark, "has no cell left; exclude drops them all", at_key=True, kind="conflict")
     return cells
 
 
@@ -456,7 +462,7 @@ def _settings_of(cell: Cell, where: Value, effects: Effects, problems: Problems)
     """Return the settings of a cell; None after adding a problem."""
     missing = [name for name in FIELDS if name not in cell and name not in _DEFAULTS]
     for name in missing:
-        problems.add(where.mark, "is missing", name)
+        problems.add(where.mark, "is missing", name, kind="missing")
     if missing:
         return None
     values = {name: choice.value for name, choice in cell.items()}
@@ -475,11 +481,9 @@ def _settings_of(cell: Cell, where: Value, effects: Effects, problems: Problems)
     except Misfit as error:
         field, _, inner = error.field.partition(".")
         if field in cell:
-            blame(Misfit(inner, str(error)), cell[field].source, problems)
+            blame(Misfit(inner, str(error), *error.kinds), cell[field].source, problems)
         else:
-            problems.add(where.mark, str(error), error.field)
-    except ValueError as error:
-        problems.add(where.mark, str(error), at_key=True)
+            problems.add(where.mark, str(error), error.field, at_key=True, kind=error.kinds[0])
     else:
         return settings
     return None

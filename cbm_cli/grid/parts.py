@@ -103,17 +103,20 @@ class Model(Frozen):
     @model_validator(mode="after")
     def _check(self) -> "Model":
         if self.hidden == "half" and self.kind != "auto-encoder":
-            raise Misfit("hidden", f"half is for auto encoders; give the {self.kind} a number of units")
+            told = f"half is for auto encoders; give the {self.kind} a number of units"
+            raise Misfit("hidden", told, "unsuited")
         if self.kind == "rbm" and self.layers > 2:
-            raise Misfit("hidden", f"an rbm has one hidden layer, not {self.size}; a dbm has several")
+            told = f"an rbm has one hidden layer, not {self.size}; a dbm has several"
+            raise Misfit("hidden", told, "unsuited")
         if self.kind == "dbm" and self.layers == 2:
             remedy = f"write kind: rbm, or two layers as in [{self.hidden}, {self.hidden}]"
-            raise Misfit("hidden", f"a dbm with one hidden layer is an RBM; {remedy}")
+            raise Misfit("hidden", f"a dbm with one hidden layer is an RBM; {remedy}", "unsuited")
         if self.kind == "auto-encoder" and self.loss == "cross-entropy" and self.decoder != "sigmoid":
             raise Misfit(
                 "decoder",
                 "the cross entropy needs outputs within (0, 1), where the data lie, and so decoder: sigmoid; "
                 f"with {self.decoder} write loss: squared",
+                "conflict",
             )
         return self
 
@@ -191,11 +194,12 @@ class LearningRate(Frozen):
     @model_validator(mode="after")
     def _check(self) -> "LearningRate":
         if self.decay and not self.every:
-            raise Misfit("decay", "decay needs an interval, as in every: 10 epochs")
+            raise Misfit("decay", "decay needs an interval, as in every: 10 epochs", "missing")
         if self.every and not self.decay:
-            raise Misfit("every", "every needs a decay, as in decay: 0.9")
+            raise Misfit("every", "every needs a decay, as in decay: 0.9", "missing")
         if self.steps and self.decay:
-            raise Misfit("steps", "a rate decays or changes in steps; give decay and every, or steps")
+            told = "a rate decays or changes in steps; give decay and every, or steps"
+            raise Misfit("steps", told, "conflict")
         return self
 
     @model_serializer
@@ -336,9 +340,11 @@ class Pretraining(Frozen):
                 "offsets",
                 f"offset scheme {self.offsets} has {count(letters, 'letter')}; "
                 "layers are pre-trained as RBMs, which need 2",
+                "unsuited",
             )
         if self.sampler and self.sampler.startswith("FPCD"):
-            raise Misfit("sampler", "layers are pre-trained without fast weights; write PCD-k or CD-k")
+            told = "layers are pre-trained without fast weights; write PCD-k or CD-k"
+            raise Misfit("sampler", told, "unsuited")
         return self
 
 
@@ -364,7 +370,8 @@ class StartFrom(Frozen):
     @model_validator(mode="after")
     def _check(self) -> "StartFrom":
         if self.path and self.experiment:
-            raise Misfit("path", "trials start from files or from an experiment; give path or experiment")
+            told = "trials start from files or from an experiment; give path or experiment"
+            raise Misfit("path", told, "conflict")
         return self
 
 
@@ -376,9 +383,8 @@ def _recorders(match: re.Match) -> str:
     for name in names:
         if name not in RECORDERS and (CONTROL.search(name) or not re.fullmatch(OWN_RECORDER, name)):
             own = "; a recorder of your own is written file.py:function" if ".py" in name else ""
-            raise ValueError(
-                f"there is no recorder {name[:60] or 'without a name'}{own or did_you_mean(name, RECORDERS)}"
-            )
+            hint = own or did_you_mean(name, RECORDERS)
+            raise Misfit("", f"there is no recorder {name[:60] or 'without a name'}{hint}", "unknown")
     return "+".join(dict.fromkeys(names))
 
 

@@ -83,7 +83,8 @@ class Grid:
                 hint = did_you_mean(name, known)
                 lines = [f"{self.path}: there is no experiment {name!r}{hint if 'mean' in hint else ''}"]
                 lines += [f"experiments: {', '.join(self.experiments)}"]
-                raise CbmError("\n".join(lines + [f"groups: {', '.join(self.groups)}"] * bool(self.groups)))
+                lines += [f"groups: {', '.join(self.groups)}"] * bool(self.groups)
+                raise CbmError("\n".join(lines), "unknown")
         wanted = [one for name in names for one in self.groups.get(name, (name,))] or self.default
         return [self.experiments[name] for name in dict.fromkeys(wanted)]
 
@@ -133,7 +134,7 @@ def read_grid(
     whole = not problems.count  # only then all experiments that use a default or an override are known
     for mark, reason in effects.items():
         if reason and (whole or mark.label.startswith("experiments.")):
-            problems.add(mark, reason)
+            problems.add(mark, reason, kind="unsuited")
     problems.raise_any()
     return Grid(Path(path), experiments, groups, default)
 
@@ -147,7 +148,7 @@ def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Probl
             check_contradiction(field, value, changes, problems)
             changes[field] = value
         else:
-            problems.add(Mark(place, place, ""), f"unknown field{unknown(field, SETTABLE)}")
+            problems.add(Mark(place, place, ""), f"unknown field{unknown(field, SETTABLE)}", kind="unknown")
     if trials is not None:
         changes["trials"] = marked(Text(trials), Mark(Place("--trials"), Place("--trials"), ""))
     return changes
@@ -160,7 +161,8 @@ def _experiments(root: Value, sections: Mapping[str, Value], problems: Problems)
         return {}
     if value is root or not isinstance(value, dict) or not value:
         mark = value.mark._replace(label="experiments")
-        problems.add(mark, "must name at least one, as in experiments: {first: {data: mnist}}", at_key=True)
+        told = "must name at least one, as in experiments: {first: {data: mnist}}"
+        problems.add(mark, told, at_key=True, kind="missing")
         return {}
     twins: dict[str, str] = {}
     for name, child in value.items():
@@ -172,7 +174,7 @@ def _experiments(root: Value, sections: Mapping[str, Value], problems: Problems)
             problems.add(child.mark, "cannot name a folder on Windows; use another name", at_key=True)
         elif twin != name:
             same = f"differs from {twin} in capitals only, which macOS and Windows do not tell apart"
-            problems.add(child.mark, f"{same}; use another name", at_key=True)
+            problems.add(child.mark, f"{same}; use another name", at_key=True, kind="conflict")
     return value
 
 
@@ -237,9 +239,11 @@ def _table(value: Value, problems: Problems) -> Fields:
         table[name] = marked(Items(shown(item).replace(".", "_") for item in items), table[name].mark)
         for item, column in zip(items, table[name], strict=True):
             if column not in COLUMNS:
-                problems.add(item.mark, f"there is no column {shown(item)}{did_you_mean(column, COLUMNS)}")
+                told = f"there is no column {shown(item)}{did_you_mean(column, COLUMNS)}"
+                problems.add(item.mark, told, kind="unknown")
             elif column in taken:
-                problems.add(item.mark, f"{shown(item)} is among the {taken[column]}; name it once")
+                told = f"{shown(item)} is among the {taken[column]}; name it once"
+                problems.add(item.mark, told, kind="conflict")
             taken.setdefault(column, name)
     return table
 
@@ -249,7 +253,7 @@ def _check_matched(rules: Rules, own: Mapping[str, Value], problems: Problems) -
     conditions = {"exclude": rules.exclude, "when": [condition for condition, _ in rules.when]}
     for condition in [one for rule, ones in conditions.items() if rule in own for one in ones]:
         if not condition.matched:
-            problems.add(condition.mark, "holds for no cell of the grid")
+            problems.add(condition.mark, "holds for no cell of the grid", kind="conflict")
 
 
 def _linked(
@@ -271,12 +275,13 @@ def _linked(
         for source in wanted:
             if source not in experiments:
                 hint = did_you_mean(source, experiments)
-                problems.add(mark(name), f"there is no experiment {source[:60]}{hint}")
+                problems.add(mark(name), f"there is no experiment {source[:60]}{hint}", kind="unknown")
     try:
         order = [name for name in TopologicalSorter(sources).static_order() if name in experiments]
     except CycleError as error:
         for source, name in pairwise(error.args[1]):
-            problems.add(mark(name), f"starts from {source}, which starts from {name} in the end")
+            told = f"starts from {source}, which starts from {name} in the end"
+            problems.add(mark(name), told, kind="conflict")
         return experiments
     linked: dict[str, Experiment] = {}
     for name in order:
@@ -291,7 +296,7 @@ def _resolve(
     """Return the experiments that a name, or a list of names, stands for."""
     items = value if isinstance(value, list) else [value]
     if not items:
-        problems.add(value.mark, "names no experiment")
+        problems.add(value.mark, "names no experiment", kind="missing")
     found: dict[str, None] = {}
     for item in items:
         name = shown(item)
@@ -299,7 +304,7 @@ def _resolve(
             found |= dict.fromkeys([name] if name in experiments else groups[name])
         else:
             hint = did_you_mean(name, [*experiments, *groups])
-            problems.add(item.mark, f"there is no experiment or group {name}{hint}")
+            problems.add(item.mark, f"there is no experiment or group {name}{hint}", kind="unknown")
     return tuple(found)
 
 
@@ -313,11 +318,12 @@ def _groups(
         items = value if isinstance(value, list) else [value]
         inner[name] = {shown(item) for item in items} & groups.keys()
         if name in experiments:
-            problems.add(value.mark, "is already the name of an experiment", at_key=True)
+            told = "is already the name of an experiment"
+            problems.add(value.mark, told, at_key=True, kind="conflict")
     try:
         for name in TopologicalSorter(inner).static_order():
             groups[name] = _resolve(values[name], experiments, groups, problems)
     except CycleError as error:
         first = next(name for name in values if name in error.args[1])
-        problems.add(values[first].mark, "contains itself", at_key=True)
+        problems.add(values[first].mark, "contains itself", at_key=True, kind="conflict")
     return groups

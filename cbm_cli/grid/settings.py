@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, Kind
 from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
 from cbm_cli.grid.parts import (
     Data,
@@ -104,14 +104,15 @@ class Settings(Frozen):
     def _check(self) -> "Settings":
         for path, reason in self.unused().items():
             if not path.startswith("sliding_factor"):  # pre-training hands it to layers that do not slide
-                raise Misfit(path, f"{path} {reason}")
+                raise Misfit(path, f"{path} {reason}", "unsuited")
         self.check()
         return self
 
     def check(self) -> None:
-        """Raise Misfit, or ValueError where no field is to blame, for settings that contradict each other."""
+        """Raise Misfit for settings that contradict each other."""
         if (self.updates is None) == (self.epochs is None):
-            raise ValueError("give the length of training as either updates or epochs")
+            kind: Kind = "conflict" if self.updates else "missing"
+            raise Misfit("", "give the length of training as either updates or epochs", kind)
         for check in (_check_scheme, _check_sampler, _check_gradient, _check_evaluation):
             check(self)
 
@@ -319,44 +320,50 @@ def _check_scheme(settings: Settings) -> None:
             "offsets",
             f"offset scheme {settings.offsets} has {count(len(letters), 'letter')}; "
             f"this {model.kind} of {model.layers} layers needs {model.layers}",
+            "unsuited",
         )
     if settings.sliding_factor.visible == 0 and settings.scheme.sliding and letters[0] != "d":
         raise Misfit(
             "sliding_factor.visible",
             f"0 keeps visible offsets of the letter d at the data mean; in {settings.offsets} they have the "
             f"letter {letters[0]}: give more than 0",
+            "conflict",
         )
     if model.kind == "auto-encoder" and set(letters) & set("ma"):
         raise Misfit(
             "offsets",
             f"offset scheme {settings.offsets} uses the model mean (m, a); auto encoders have none: "
             "write 0, d, h or r",
+            "unsuited",
         )
 
 
 def _check_sampler(settings: Settings) -> None:
     kind, start, layers = settings.model.kind, settings.start_from, settings.pretraining
     if kind != "auto-encoder" and settings.sampler is None:
-        raise Misfit("sampler", "is missing")
+        raise Misfit("sampler", "is missing", "missing")
     if kind == "dbm" and settings.parsed_sampler.fast:
-        raise Misfit("sampler", f"{settings.sampler} is for RBMs; for a dbm write PCD-k, CD-k or PT_c")
+        told = f"{settings.sampler} is for RBMs; for a dbm write PCD-k, CD-k or PT_c"
+        raise Misfit("sampler", told, "unsuited")
     for batch in (settings.batch, layers.batch or settings.batch):
         if batch != "full" and batch % settings.ladders:
-            raise Misfit("ladders", f"must divide the batch; {batch} is no multiple of {settings.ladders}")
+            told = f"must divide the batch; {batch} is no multiple of {settings.ladders}"
+            raise Misfit("ladders", told, "conflict")
     if (start.path or start.experiment) and layers.epochs:
-        raise Misfit("pretraining", "the layers are those of start_from; remove pretraining or start_from")
+        told = "the layers are those of start_from; remove pretraining or start_from"
+        raise Misfit("pretraining", told, "conflict")
 
 
 def _check_gradient(settings: Settings) -> None:
     gradient, letters = settings.gradient, set(settings.scheme.letters)
     if settings.model.kind == "dbm" and (gradient.kind == "natural" or gradient.scale_to != "none"):
-        raise Misfit("gradient", "the natural gradient and scale_to are for RBMs; the model is of kind dbm")
+        told = "the natural gradient and scale_to are for RBMs; the model is of kind dbm"
+        raise Misfit("gradient", told, "unsuited")
     for kind, letter, meaning in (("standard", "0", "without offsets"), ("enhanced", "a", "centered by a")):
         if gradient.kind == kind and letters != {letter}:
             remedy = f"write offsets: {letter * settings.model.layers}, or gradient: centered"
-            raise Misfit(
-                "gradient", f"the {kind} gradient is the one {meaning}, not {settings.offsets}; {remedy}"
-            )
+            told = f"the {kind} gradient is the one {meaning}, not {settings.offsets}; {remedy}"
+            raise Misfit("gradient", told, "conflict")
     if gradient.estimate == "samples" and (
         settings.parsed_sampler.exact or settings.gradient_from == "exact"
     ):
@@ -364,12 +371,14 @@ def _check_gradient(settings: Settings) -> None:
             "gradient",
             "estimate: samples takes the Fisher matrix of the model phase's samples, and an exact phase has "
             "none; write estimate: exact",
+            "conflict",
         )
     if gradient.scale_to == "centered" and letters == {"0"}:
         raise Misfit(
             "gradient",
             f"scale_to: centered needs offsets; without any, as in {settings.offsets}, the centered gradient "
             "is the standard one: write scale_to: standard",
+            "conflict",
         )
 
 
@@ -380,9 +389,11 @@ def _check_evaluation(settings: Settings) -> None:
             "evaluate",
             f"method {method} estimates a likelihood, and an auto encoder has no normalised likelihood; "
             "it is judged by its cost: write method: cost",
+            "unsuited",
         )
     if kind != "auto-encoder" and method == "cost":
-        raise Misfit("evaluate", f"method cost is for auto encoders; write exact or ais for the {kind}")
+        told = f"method cost is for auto encoders; write exact or ais for the {kind}"
+        raise Misfit("evaluate", told, "unsuited")
 
 
 @dataclass(frozen=True, slots=True)

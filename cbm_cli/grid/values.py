@@ -14,7 +14,7 @@ from pydantic import (
     model_serializer,
 )
 
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, Kind
 from cbm_cli.grid.names import SAMPLER_PATTERN, SCHEME_PATTERN, Sampler, Scheme
 from cbm_cli.text import LARGEST, WHOLE, whole_number, whole_numbers
 
@@ -42,11 +42,12 @@ class Frozen(BaseModel):
 
 
 class Misfit(ValueError):
-    """A value that contradicts another one; ``field`` is the one to look at first, dotted where nested."""
+    """A value that does not fit; ``field`` is the one to look at first, dotted where nested, or empty."""
 
-    def __init__(self, field: str, message: str) -> None:
+    def __init__(self, field: str, message: str, *kinds: Kind) -> None:
         super().__init__(message)
         self.field = field
+        self.kinds: tuple[Kind, ...] = kinds or ("value",)
 
 
 def text_of_form(
@@ -72,7 +73,7 @@ def _name(kind: type[Scheme] | type[Sampler], pattern: str, **numbers: int) -> A
         try:
             return str(kind.parse(str(given)))
         except CbmError as error:
-            raise ValueError(str(error)) from None
+            raise Misfit("", str(error), *error.kinds) from None
 
     return _text(parse, pattern, numbers)
 

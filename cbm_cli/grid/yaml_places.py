@@ -106,25 +106,26 @@ def load(path: Path, problems: Problems) -> Value:
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise CbmError(f"{path}: there is no such file") from None
+        raise CbmError(f"{path}: there is no such file", "missing") from None
     except IsADirectoryError:
         raise CbmError(f"{path}: is a folder; name a YAML file") from None
     except OSError as error:
-        raise CbmError(f"{path}: cannot be read: {error.strerror}") from None
+        raise CbmError(f"{path}: cannot be read: {error.strerror}", "system") from None
     if len(raw) > MAX_BYTES:
-        raise CbmError(f"{path}: is larger than {MAX_BYTES:,} bytes; this is not a grid file")
+        raise CbmError(f"{path}: is larger than {MAX_BYTES:,} bytes; this is not a grid file", "limit")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode("utf-8", "replace")
-        raise CbmError(f"{_at(str(path), before)}: is not UTF-8; save the file as UTF-8 text") from None
+        place = _at(str(path), before)
+        raise CbmError(f"{place}: is not UTF-8; save the file as UTF-8 text", "unreadable") from None
     return parse(text, str(path), problems)
 
 
 def parse(text: str, source: str, problems: Problems) -> Value:
     """Turn YAML text into values with marks; errors are those of `load`."""
     if _HALF.search(text):  # of an option of the command line
-        raise CbmError(f"{source}: is not UTF-8; write it in UTF-8")
+        raise CbmError(f"{source}: is not UTF-8; write it in UTF-8", "unreadable")
     loaders = (getattr(yaml, "CBaseLoader", None), yaml.BaseLoader)  # the second one has the better messages
     for loader in filter(None, loaders):
         try:
@@ -138,9 +139,9 @@ def parse(text: str, source: str, problems: Problems) -> Value:
             words = ", ".join(filter(None, (error.context, error.problem)))
             complaint = f"{place}: is not YAML: {words}{_REMEDIES.get(error.problem, '')}"
     else:
-        raise CbmError(complaint)
+        raise CbmError(complaint, "unreadable")
     if root is None:
-        raise CbmError(f"{source}: is empty")
+        raise CbmError(f"{source}: is empty", "missing")
     return _Reader(source, problems).value(root, "", None, 0)
 
 
@@ -158,7 +159,7 @@ def _check_depth(text: str, source: str, loader: type) -> None:
     for event in yaml.parse(text, Loader=loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise CbmError(f"{_place(source, event.start_mark)}: {_DEEP}")
+            raise CbmError(f"{_place(source, event.start_mark)}: {_DEEP}", "limit")
 
 
 class _Reader:
@@ -172,11 +173,10 @@ class _Reader:
         place = _place(self.source, node.start_mark)
         self.values += 1
         if depth > MAX_DEPTH:
-            raise CbmError(f"{place}: {_DEEP}")
+            raise CbmError(f"{place}: {_DEEP}", "limit")
         if self.values > MAX_VALUES:
-            raise CbmError(
-                f"{self.source}: has more than {MAX_VALUES:,} values when its aliases are expanded"
-            )
+            many = f"has more than {MAX_VALUES:,} values when its aliases are expanded"
+            raise CbmError(f"{self.source}: {many}", "limit")
         mark = Mark(place, key or place, label)
         if node.tag not in _PLAIN_TAGS:
             self.problems.add(mark, f"the YAML tag {node.tag} means nothing here; remove it")
@@ -199,7 +199,8 @@ class _Reader:
                 self.problems.add(key.mark, "a key must be plain text")
             elif key in children:
                 first = children[key].mark.key.line
-                self.problems.add(value.mark, f"is given twice; line {first} has it already", at_key=True)
+                told = f"is given twice; line {first} has it already"
+                self.problems.add(value.mark, told, at_key=True, kind="conflict")
             else:
                 children[str(key)] = value
         return self.merge(children, children.pop(MERGE)) if MERGE in children else children
@@ -227,7 +228,7 @@ def fields_of(value: Value, known: Collection[str], problems: Problems) -> Field
         if name in known:
             fields[name] = child
         else:
-            problems.add(child.mark, f"unknown field{unknown(name, known)}", at_key=True)
+            problems.add(child.mark, f"unknown field{unknown(name, known)}", at_key=True, kind="unknown")
     return fields
 
 

@@ -20,7 +20,8 @@ def check(settings: Settings, data: Dataset) -> None:
     for field, batch in (("batch", settings.batch), ("pretraining.batch", settings.pretraining.batch)):
         n = len(data.train)
         if isinstance(batch, int) and batch > n:
-            raise CbmError(f"{field}: {batch} rows, but {data.name} has {n}; write a smaller number, or full")
+            told = f"{field}: {batch} rows, but {data.name} has {n}; write a smaller number, or full"
+            raise CbmError(told, "unsuited")
     _check_rates(settings)
     _check_counts(settings, data)
     _check_memory(settings, data)
@@ -28,7 +29,8 @@ def check(settings: Settings, data: Dataset) -> None:
     missing = " or ".join(part for part in asked if part not in data.parts)
     if missing:
         present = "+".join(data.parts)
-        raise CbmError(f"evaluate.parts: {data.name} has no {missing} part; write parts: {present}")
+        told = f"evaluate.parts: {data.name} has no {missing} part; write parts: {present}"
+        raise CbmError(told, "missing")
     if settings.model.kind == "auto-encoder":
         _check_validation(settings, data)
         return
@@ -37,7 +39,8 @@ def check(settings: Settings, data: Dataset) -> None:
     check_recorders(settings, data)
     rows = batch_rows(settings, data)
     if rows % settings.ladders:
-        raise CbmError(f"ladders: {settings.ladders} ladders do not divide the batch of {rows} rows")
+        told = f"ladders: {settings.ladders} ladders do not divide the batch of {rows} rows"
+        raise CbmError(told, "conflict")
 
 
 def _check_counts(settings: Settings, data: Dataset) -> None:
@@ -52,7 +55,8 @@ def _check_counts(settings: Settings, data: Dataset) -> None:
         if count > MOST_STATIONS:
             raise CbmError(
                 f"{field}: comes {count:,} times in {total:,} updates; the limit is {MOST_STATIONS:,}: "
-                "write a longer interval, or fewer updates"
+                "write a longer interval, or fewer updates",
+                "limit",
             )
 
 
@@ -77,7 +81,8 @@ def _check_memory(settings: Settings, data: Dataset) -> None:
         if 4 * count > MOST_BYTES:
             raise CbmError(
                 f"{field}: takes an array of {count:,} numbers with {settings.model.size} hidden units; "
-                f"the limit is {MOST_BYTES // 4:,}: write a smaller number"
+                f"the limit is {MOST_BYTES // 4:,}: write a smaller number",
+                "limit",
             )
 
 
@@ -105,13 +110,13 @@ def _check_validation(settings: Settings, data: Dataset) -> None:
     if "valid" not in data.parts:
         raise CbmError(
             f"early_stopping: {data.name} has no validation part to watch; make one of some training "
-            "rows by hold_out, as in data: {name: mnist, hold_out: 10000}"
+            "rows by hold_out, as in data: {name: mnist, hold_out: 10000}",
+            "missing",
         )
     parts = settings.evaluate.parts
     if parts and "valid" not in parts.split("+"):
-        raise CbmError(
-            f"early_stopping: evaluate.parts: {parts} leaves out the validation part; write {parts}+valid"
-        )
+        told = f"early_stopping: evaluate.parts: {parts} leaves out the validation part; write {parts}+valid"
+        raise CbmError(told, "conflict")
 
 
 def _check_sums(settings: Settings, data: Dataset) -> None:

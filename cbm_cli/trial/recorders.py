@@ -265,9 +265,10 @@ def check_recorders(settings: Settings, data: Dataset) -> None:
     if "offset_values" in names:
         for unit in settings.record.unit_numbers:
             if unit >= m:
-                raise CbmError(f"record: units: there is no hidden unit {unit}; they are 0 to {m - 1}")
+                told = f"record.units: there is no hidden unit {unit}; they are 0 to {m - 1}"
+                raise CbmError(told, "unknown")
     if "free_energy_gap" in names and data.valid is None:
-        raise CbmError("record: free_energy_gap needs a validation part; this data set has none")
+        raise CbmError("record: free_energy_gap needs a validation part; this data set has none", "missing")
     if "gradient_angles" in names:
         limits.check_fisher("record: gradient_angles", *_fisher_of(settings), n, m, "remove it")
     summing = {"log_likelihood", "gradient_norms", "gradient_angles"}
