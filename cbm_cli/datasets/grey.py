@@ -74,11 +74,12 @@ def _read(spec: DataSpec, folder: str | Path) -> _Parts:
             for found, table in found_in_file.items():
                 if found in tables:
                     where = tables[found][0]
-                    raise DataError(f"{path}: the {found} part is in {where} already; remove one of them")
+                    message = f"{path}: the {found} part is in {where} already; remove one of them"
+                    raise DataError(message, None, "conflict")
                 label = f"{path} ({found})" if len(found_in_file) > 1 else str(path)
                 tables[found] = label, table
         except DataError as error:
-            raise DataError(str(error), error.field or option) from None
+            raise DataError(str(error), error.field or option, *error.kinds) from None
     return tables
 
 
@@ -88,7 +89,7 @@ def _parts(path: Path, part: str, columns: Columns) -> dict[str, FileRows]:
     if "" in found:
         return {part: found[""]}
     if part not in found:
-        raise DataError(f"{path}: has no {part} part; it has {', '.join(found)}")
+        raise DataError(f"{path}: has no {part} part; it has {', '.join(found)}", None, "missing")
     return found if part == "train" else {part: found[part]}
 
 
@@ -108,6 +109,7 @@ def _widened(tables: _Parts, width: int) -> _Parts:
                 f"{where}: has {table.values.shape[1]} columns, {first} has {columns}; "
                 "all parts need the same number",
                 part,
+                "conflict",
             )
     return tables
 
@@ -167,6 +169,7 @@ def _scale_of(tables: _Parts) -> float:
         f"add scale: {_exact(top)} (bytes: 255), "
         f"or a threshold in the file's units, such as threshold: {_exact(_between(low, top))}",
         "scale",
+        "missing",
     )
 
 

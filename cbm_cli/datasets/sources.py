@@ -76,7 +76,7 @@ class DataSource:
                 found = {file: find(folder, file.stem) for file in form}
                 if all(found.values()):
                     return found
-        raise DataError(self._missing(), "name")
+        raise DataError(self._missing(), "name", "missing")
 
     def _missing(self) -> str:
         stems = [file.stem for file in self.forms[0]]

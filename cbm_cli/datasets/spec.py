@@ -154,24 +154,26 @@ class DataSpec(BaseModel):
             self._check_files()
         for option in ("rows", "seed"):
             if self._is_given(option) and not self.hold_out:
-                raise DataError(f"{option} has no effect without hold_out, as in hold_out: 0.2", option)
+                message = f"{option} has no effect without hold_out, as in hold_out: 0.2"
+                raise DataError(message, option, "conflict")
         if self.rows == "last" and self._is_given("seed"):
-            raise DataError("seed has no effect with rows: last; remove one of them", "seed")
+            message = "seed has no effect with rows: last; remove one of them"
+            raise DataError(message, "seed", "conflict")
         if self.binarise != "threshold" and self._is_given("threshold"):
             title, remedy = self.name or title_of(self.path), "remove one of them"
-            raise DataError(
-                f"{title}: threshold has no effect where binarise is {self.binarise}; {remedy}", "threshold"
-            )
+            message = f"{title}: threshold has no effect where binarise is {self.binarise}; {remedy}"
+            raise DataError(message, "threshold", "conflict")
         return self
 
     def _check_named(self) -> None:
         name = self.name
         if name is None:
-            raise DataError("needs the name of a data set, or the path of a file, as in {path: rows.csv}")
+            message = "needs the name of a data set, or the path of a file, as in {path: rows.csv}"
+            raise DataError(message, None, "missing")
         if name not in SOURCES:
             hint = did_you_mean(name, SOURCES)
             hint += f"; for a file write {{path: {name}}}" if Path(name).suffix and "mean" not in hint else ""
-            raise DataError(f"data set {name!r} is unknown{hint}", "name")
+            raise DataError(f"data set {name!r} is unknown{hint}", "name", "unknown")
         source = SOURCES[name]
         for option in ("size", "bar", "binarise", "threshold", *OF_FILES):
             if option in source.options:
@@ -179,24 +181,23 @@ class DataSpec(BaseModel):
             elif option not in source.takes and self._is_given(option):
                 own = "; that is for files of your own, beside path" if option in OF_FILES else ""
                 takes = own or f"; it takes {', '.join((*source.takes, 'flip'))}"
-                raise DataError(f"{name} has no option {option}{takes}", option)
+                raise DataError(f"{name} has no option {option}{takes}", option, "unsuited")
         if self.bar and self.bar >= self.size:
-            raise DataError(f"bar must be less than size {self.size}, not {self.bar}", "bar")
+            message = f"bar must be less than size {self.size}, not {self.bar}"
+            raise DataError(message, "bar", "conflict")
         if self.threshold >= 1:
             raise DataError(
                 f"{name}: threshold {self.threshold:g} is out of range; it must be below 1", "threshold"
             )
         if self.binarise == "refuse" and source.grey:
-            raise DataError(
-                f"{name}: binarise refuse is for files; write threshold, sample or none", "binarise"
-            )
+            message = f"{name}: binarise refuse is for files; write threshold, sample or none"
+            raise DataError(message, "binarise", "unsuited")
 
     def _check_range(self, option: str, example: int, least: int, most: int) -> None:
         value = getattr(self, option)
         if value is None:
-            raise DataError(
-                f"{self.name} needs a {option}; write {written(SOURCES[self.name].example)}", option
-            )
+            message = f"{self.name} needs a {option}; write {written(SOURCES[self.name].example)}"
+            raise DataError(message, option, "missing")
         if not least <= value <= most:
             raise DataError(f"{self.name}: {option} {value} is out of range; it is {least} to {most}", option)
 
@@ -204,7 +205,8 @@ class DataSpec(BaseModel):
         title = self.name or title_of(self.path)
         if title in SOURCES:
             remedy = "choose another name" if self.name else "add a name of your own, as in name: my-data"
-            raise DataError(f"{title} is the name of a data set that cbm knows; {remedy}", "name")
+            message = f"{title} is the name of a data set that cbm knows; {remedy}"
+            raise DataError(message, "name", "conflict")
         if FORMULA.match(title):
             raise DataError(
                 f"the name {title} begins like a formula of a spreadsheet; add a name, as in name: my-data",
@@ -213,9 +215,8 @@ class DataSpec(BaseModel):
         for option in ("size", "bar"):
             if self._is_given(option):
                 takes = "valid, test, columns, drop, drop_last, binarise, threshold, scale, flip, hold_out"
-                raise DataError(
-                    f"{title} is read from a file and has no option {option}; it takes {takes}", option
-                )
+                message = f"{title} is read from a file and has no option {option}; it takes {takes}"
+                raise DataError(message, option, "unsuited")
 
     def _is_given(self, option: str) -> bool:
         return getattr(self, option) != DataSpec.model_fields[option].default
@@ -238,9 +239,8 @@ def make_spec(**options: Any) -> DataSpec:
             raise cause from None
         field = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
-            raise DataError(
-                f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}", field
-            ) from None
+            message = f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}"
+            raise DataError(message, field, "unknown") from None
         given = shortened(repr(first["input"]))
         raise DataError(f"{field} {given}: {first['msg'].lower()}", field) from None
 

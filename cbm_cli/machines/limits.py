@@ -64,16 +64,16 @@ def check_fisher(place: str, fisher: str, damping: float, n: int, m: int, remedy
     if fisher == "marginal" and not damping and rank < parameters:
         raise CbmError(
             f"{place}: the marginal Fisher matrix is singular: its rank is at most 2^{n} - 1 = {rank}, with "
-            f"{parameters} parameters; give damping, such as 0.01, or take the joint one"
+            f"{parameters} parameters; give damping, such as 0.01, or take the joint one",
+            "unsuited",
         )
 
 
 def _too_many(
     what: str, units: tuple[int, int], bits: int, limit: int, remedy: str, cost: str = ""
 ) -> CbmError:
-    return CbmError(
-        f"{what} sums 2^{bits} states of {units[0]}x{units[1]} units{cost}; the limit is 2^{limit}: {remedy}"
-    )
+    states = f"2^{bits} states of {units[0]}x{units[1]} units{cost}"
+    return CbmError(f"{what} sums {states}; the limit is 2^{limit}: {remedy}", "limit")
 
 
 def _rough_duration(seconds: float) -> str:
