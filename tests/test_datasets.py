@@ -37,10 +37,18 @@ def folder(monkeypatch, tmp_path):
 @pytest.fixture
 def mnist(folder, monkeypatch):
     """Make MNIST 50 training images (packed) and 7 test images (plain) of 2 x 3 pixels."""
-    small = replace(SOURCES["mnist"], rows={"train": 50, "test": 7}, width=6, image=Image(2, 3))
-    monkeypatch.setitem(SOURCES, "mnist", small)
-    (folder / f"{TRAIN}.gz").write_bytes(gzip.compress(idx(GREY), mtime=0))
-    (folder / TEST).write_bytes(idx(GREY[:7]))
+    contents = {TRAIN: idx(GREY), TEST: idx(GREY[:7])}
+    form = tuple(
+        replace(file, checksums=(sha256(contents[file.stem]),)) for file in SOURCES["mnist"].forms[0]
+    )
+    small = {"rows": {"train": 50, "test": 7}, "width": 6, "image": Image(2, 3), "forms": (form,)}
+    monkeypatch.setitem(SOURCES, "mnist", replace(SOURCES["mnist"], **small))
+    (folder / f"{TRAIN}.gz").write_bytes(gzip.compress(contents[TRAIN], mtime=0))
+    (folder / TEST).write_bytes(contents[TEST])
+
+
+def sha256(content):
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def as_strings(rows: np.ndarray) -> list[str]:
@@ -64,7 +72,7 @@ def test_bars_and_stripes_are_all_squares_of_equal_rows_or_of_equal_columns(size
     assert data.upper_bound == pytest.approx(own, rel=1e-12)
 
 
-@pytest.mark.parametrize(("size", "bar"), [(9, 1), (9, 4), (2, 1)])
+@pytest.mark.parametrize(("size", "bar"), [(9, 4), (2, 1)])
 def test_shifting_bar_is_a_line_with_every_rotation_of_one_bar_once(size, bar):
     line = "1" * bar + "0" * (size - bar)
     data = load("shifting-bar", size=size, bar=bar)
@@ -72,11 +80,14 @@ def test_shifting_bar_is_a_line_with_every_rotation_of_one_bar_once(size, bar):
     assert (data.upper_bound, data.image) == (pytest.approx(math.log(1 / size)), Image(1, size))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"name": "shifting-bar", "size": 9, "bar": 2}, {"name": "mnist"}, {"name": "mnist", "binarise": "none"}],
-    ids=str,
-)
+FLIPS = [
+    {"name": "shifting-bar", "size": 9, "bar": 2},
+    {"name": "mnist"},
+    {"name": "mnist", "binarise": "none"},
+]
+
+
+@pytest.mark.parametrize("options", FLIPS, ids=str)
 def test_a_flip_exchanges_on_and_off_row_by_row_in_every_part(options, mnist):
     plain, flip = load(Data(**options)), load(Data(**options, flip=True))
     assert flip.parts.keys() == plain.parts.keys()
@@ -99,14 +110,6 @@ def test_mnist_is_read_packed_or_plain_and_a_pixel_is_on_above_the_threshold(thr
     assert data.train.tolist() == expected
 
 
-def test_the_folder_of_the_environment_comes_before_the_cache(folder, mnist):
-    cache = folder / "cache/cbm/data"
-    cache.mkdir(parents=True)
-    for stem in (TRAIN, TEST):
-        (cache / stem).write_bytes(idx(GREY[:3]))
-    assert len(load("mnist").train) == 50
-
-
 def test_missing_files_name_every_folder_and_what_to_put_there(folder, mnist):
     assert available(Data(name="mnist")) == ""
     (folder / TEST).unlink()  # part of the files is as good as none
@@ -126,10 +129,9 @@ def test_missing_files_name_every_folder_and_what_to_put_there(folder, mnist):
     [
         (idx(GREY)[:-1], "unreadable", "299|300"),
         (idx(GREY[:, :1]), "changed", "50|3|6|verify mnist"),
-        (idx(GREY[:49]), "changed", "49|50|6|verify mnist"),
         (gzip.compress(idx(GREY), mtime=0)[:-20], "unreadable", "fetch mnist"),
     ],
-    ids=range(4),
+    ids=range(3),
 )
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_bad_files_are_named_with_what_is_wrong(ending, content, kind, told, folder, mnist):
@@ -154,24 +156,18 @@ def test_real_files_have_the_sizes_and_the_ones_that_are_listed(name, real_data_
 
 
 SIZES = {  # rows and columns of the publications, as the benchmark's table has them
-    "mnist": ((60000, 10000), 784),
-    "caltech101-silhouettes": ((4100, 2264, 2307), 784),
-    "adult": ((5000, 1414, 26147), 123),
-    "connect4": ((16000, 4000, 47557), 126),
-    "dna": ((1400, 600, 1186), 180),
-    "mushrooms": ((2000, 500, 5624), 112),
-    "nips": ((400, 100, 1240), 500),
-    "ocr-letters": ((32152, 10000, 10000), 128),
-    "rcv1": ((40000, 10000, 150000), 150),
-    "web": ((14000, 3188, 32561), 300),
-    "rcv1-valid": ((8000, 1000, 1000), 150),
-    "web-reshuffled": ((14000, 3188, 32561), 300),
-}
+    "mnist": (60000, 10000, 784), "caltech101-silhouettes": (4100, 2264, 2307, 784),
+    "adult": (5000, 1414, 26147, 123), "connect4": (16000, 4000, 47557, 126), "dna": (1400, 600, 1186, 180),
+    "mushrooms": (2000, 500, 5624, 112), "nips": (400, 100, 1240, 500),
+    "ocr-letters": (32152, 10000, 10000, 128), "rcv1": (40000, 10000, 150000, 150),
+    "web": (14000, 3188, 32561, 300), "rcv1-valid": (8000, 1000, 1000, 150),
+    "web-reshuffled": (14000, 3188, 32561, 300),
+}  # fmt: skip
 
 
 def test_every_published_set_is_listed_with_its_sizes_and_pictures_in_the_published_order():
     found = {name: SOURCES[name] for name in PUBLISHED}
-    assert {name: (tuple(one.rows.values()), one.width) for name, one in found.items()} == SIZES
+    assert {name: (*one.rows.values(), one.width) for name, one in found.items()} == SIZES
     assert {name: source.image for name, source in found.items() if source.image} == {
         "mnist": Image(28, 28),
         "caltech101-silhouettes": Image(28, 28, "F"),  # down the columns
@@ -207,9 +203,11 @@ def shrunk(monkeypatch):
 @pytest.mark.parametrize("root", ["root", "cache/cbm/data"])
 @pytest.mark.parametrize("inside", ["dna", "binary/dna", ""])
 def test_text_files_are_read_from_every_folder_they_may_be_in(root, inside, folder, monkeypatch, shrunk):
+    """The folder of the environment comes before the cache."""
     rows = shrunk("dna")
     monkeypatch.setenv("CBM_DATA_DIR", str(folder / "root"))
     for part, values in rows.items():
+        write_text(folder / "cache/cbm/data", "dna", part, 1 - values)
         write_text(folder / root / inside, "dna", part, values)
     for part, values in load("dna").parts.items():
         np.testing.assert_array_equal(values, rows[part])
@@ -262,7 +260,6 @@ def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder, shrun
     ("options", "field", "kind", "told"),
     [
         ({"name": "shifting_bar"}, "name", "unknown", "shifting_bar|shifting-bar"),
-        ({"name": "cifar"}, "name", "unknown", "bars-and-stripes|shifting-bar|mnist"),
         ({"name": "my.csv"}, "name", "unknown", "path: my.csv"),
         ({}, None, "missing", "path: rows.csv"),
         ({"name": "mnist", "test": "t.csv"}, "test", "unsuited", "mnist|path"),
@@ -270,13 +267,10 @@ def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder, shrun
         ({"path": "a.csv", "name": "dna"}, "name", "conflict", "dna"),
         ({"path": "a.csv", "size": 3}, "size", "unsuited", "a|valid|test|scale|flip"),
         ({"name": "bars-and-stripes"}, "size", "missing", "name: bars-and-stripes, size: 3"),
-        ({"name": "shifting-bar", "size": 9}, "bar", "missing", "size: 9, bar: 1"),
-        ({"name": "bars-and-stripes", "size": 3, "threshold": 0.3}, "threshold", "unsuited", "size, flip"),
         ({"name": "mnist", "binarise": "none", "threshold": 0.3}, "threshold", "conflict", "none"),
         ({"name": "mnist", "threshold": 1}, "threshold", "value", "mnist|1"),
         ({"name": "mnist", "binarise": "refuse"}, "binarise", "unsuited", "threshold|sample|none"),
         ({"name": "bars-and-stripes", "size": 11}, "size", "value", "11|1|10"),
-        ({"name": "shifting-bar", "size": 1, "bar": 1}, "size", "value", "1|2"),
         ({"name": "shifting-bar", "size": 4097, "bar": 1}, "size", "value", "2|4096"),
         ({"name": "shifting-bar", "size": 9, "bar": 9}, "bar", "conflict", "9"),
         ({"name": "mnist", "threshold": -0.1}, "threshold", "value", "-0.1|0"),
@@ -380,12 +374,13 @@ def states_of(name):
     )
 
 
-@pytest.mark.parametrize("content", [idx(GREY[:8]), b"not images"])
-def test_a_set_with_a_wrong_file_is_damaged_everywhere(content, folder, mnist):
-    (folder / TEST).write_bytes(content)
+def test_a_set_with_a_wrong_file_is_damaged_everywhere(folder, mnist):
+    assert cbm("data", "verify", "mnist").stdout.startswith("mnist: ok\n")
+    (folder / TEST).write_bytes(b"not images")
     states, listed, _ = states_of("mnist")
     assert states == {"damaged"}
-    assert TRAIN in listed  # the first of the wrong files
+    assert holds(listed, f"{folder / TEST}|{sha256(b'not images')}")
+    assert TRAIN not in listed
 
 
 def test_a_set_of_which_a_part_is_here_is_missing_everywhere(folder):

@@ -53,24 +53,17 @@ def libsvm(rows: np.ndarray, label: str = "+1 ") -> bytes:
 
 
 FORMS = {
-    "csv": lines(ROWS),
     "csv without a last line end": lines(ROWS)[:-1],
     "csv of Windows": lines(ROWS, end="\r\n"),
-    "csv with blanks": lines(ROWS, ", "),
     "csv of floats": lines(ROWS.astype(float)),
-    "semicolons": lines(ROWS, ";"),
-    "tabs": lines(ROWS, "\t"),
-    "blanks": lines(ROWS, " "),
+    **{f"separated by {mark!r}": lines(ROWS, mark) for mark in (",", ", ", ";", "\t", " ")},
     "ragged blanks": lines(ROWS, "  ", " \n"),
     "comments and empty lines": b"# a, b: c\n\n" + lines(ROWS) + b"\n",
     "column names": b"a,pixel 2,c3,d,e,f\n" + lines(ROWS),
     "column names in quotes": b'# R\n"a";"b";"c";"d";"e";"f"\n' + lines(ROWS, ";"),
     "column names and blanks": b"a b c d e f\n" + lines(ROWS, " "),
     "byte order mark": b"\xef\xbb\xbf" + lines(ROWS),
-    "npy": npy(ROWS),
-    "npy of bool": npy(ROWS.astype(bool)),
-    "npy of int64": npy(ROWS.astype(np.int64)),
-    "npy of float32": npy(ROWS.astype(np.float32)),
+    **{f"npy of {kind}": npy(ROWS.astype(kind)) for kind in ("uint8", "bool", "int64", "float32")},
     "npy, Fortran order": npy(np.asfortranarray(ROWS)),
     "npz of one array": npz(anything=ROWS, labels=np.arange(20)),
     "npz": npz(train=ROWS),
@@ -81,8 +74,7 @@ FORMS = {
     "idx of images": idx(ROWS.reshape(20, 2, 3)),
     "libsvm": libsvm(ROWS),
     "libsvm without labels": libsvm(STARTED, ""),
-    "libsvm of floats": libsvm(ROWS.astype(float)),
-    "libsvm with comments": libsvm(ROWS).replace(b"\n", b" # 3:1\n"),
+    "libsvm of floats, with comments": libsvm(ROWS.astype(float)).replace(b"\n", b" # 3:1\n"),
 }
 
 
@@ -95,14 +87,11 @@ def test_the_same_rows_come_out_of_every_format_packed_or_not(form):
         assert dataset.image == (Image(2, 3) if form == "idx of images" else None)
 
 
-@pytest.mark.parametrize(
-    ("name", "title"),
-    [("my.csv", "my"), ("my.train.csv.gz", "my.train"), ("a/b/rows", "rows"), ("x.NPZ", "x")],
-)
-def test_a_data_set_is_called_as_its_file_without_folder_and_endings(name, title, tmp_path):
+@pytest.mark.parametrize("name", ["my.csv", "a/my.csv.gz", "my", "my.NPZ"])
+def test_a_data_set_is_called_as_its_file_without_folder_and_endings(name, tmp_path):
     (tmp_path / "in" / name).parent.mkdir(parents=True)
     put(npy(ROWS), tmp_path / "in" / name)
-    assert load(path=name, folder=tmp_path / "in").name == Data(path=name).title == title
+    assert load(path=name, folder=tmp_path / "in").name == Data(path=name).title == "my"
     assert Data(path=name, name="mine", flip=True).title == "flipped-mine"
 
 
@@ -180,10 +169,9 @@ def test_sampled_units_are_on_as_often_as_their_share_says(kind, scale):
     assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
 
 
-@pytest.mark.parametrize("binarise", ["threshold", "sample", "none"])
-def test_zeros_and_ones_stay_what_they_are_however_grey_values_are_treated(binarise):
-    put(idx(ROWS))
-    assert load(path="rows", binarise=binarise).digest == load(path="rows").digest
+def test_zeros_and_ones_stay_what_they_are_however_grey_values_are_treated():
+    digests = {load(path=put(idx(ROWS)), binarise=one).digest for one in ("threshold", "sample", "none")}
+    assert digests == {load(path="rows").digest}
 
 
 # What is wrong
@@ -202,23 +190,18 @@ BAD = {  # content, kind, and what is told of the file
     "empty, packed": (gzip.compress(b"", mtime=0), "missing", ""),
     "comments alone": (b"# nothing\n", "missing", ""),
     "half a gzip file": (gzip.compress(lines(ROWS), mtime=0)[:-9], "unreadable", "gzip"),
-    "start of a gzip file": (gzip.compress(idx(ROWS), mtime=0)[:5], "unreadable", "gzip"),
     "another gzip checksum": (gzip.compress(idx(ROWS), mtime=0)[:-6] + bytes(6), "unreadable", "gzip"),
-    "picture": (b"P5 28 28 255\n\xff" + bytes(784), "unreadable", "NPY"),
     "bytes": (bytes(range(128, 256)), "unreadable", "NPY|NPZ|MAT|IDX"),
     "words": (b"hello world\n", "value", "line 1, column 1|hello"),
     "names of columns alone": (b"a,b\n", "value", "line 1, column 1|a"),
-    "one name": (b"a,1\n0,1\n", "value", "line 1, column 1|a"),
     "names in the midst": (b"0,1\na,b\n", "value", "line 2, column 1|a"),
     "missing value": (b"0,1\n0,\n", "value", "line 2, column 2"),
-    "missing value in the midst": (b"0,,1\n0,,1\n", "value", "line 1, column 2"),
     "cut short": (b"0,1,0\n1,1,0\n1,1", "value", "line 3|2|3"),
     "infinite": (npy(with_value(np.inf)), "value", "row 2, column 3|inf"),
     "nan": (npz(train=with_value(np.nan)), "value", "row 2, column 3|nan"),
     "two": (lines(with_value(2).astype(int)), "value", "row 2, column 3|2|threshold: 1|scale: 2"),
     "half": (npy(with_value(0.5)), "value", "row 2, column 3|0.5|binarise: threshold"),
     "no rows": (npy(np.zeros((0, 4))), "missing", ""),
-    "no columns": (npy(np.zeros((4, 0))), "missing", ""),
     "a row": (npy(np.zeros(4)), "value", "(4,)"),
     "half an npy file": (npy(ROWS)[:-9], "unreadable", "NPY|111|120"),
     "pickled": (npy(np.array([[{}]], dtype=object)), "unreadable", ""),
@@ -226,24 +209,17 @@ BAD = {  # content, kind, and what is told of the file
     "half an npz file": (npz(train=ROWS)[:-40], "unreadable", "NPZ"),
     "npz of several": (npz(a=ROWS, b=ROWS), "missing", "a 20 x 6|b 20 x 6|train, valid, test"),
     "npz without train": (npz(test=ROWS), "missing", "train|test"),
-    "npz of nothing": (npz(), "missing", "train, valid, test"),
     "half a mat file": (mat(X=ROWS)[:-20], "unreadable", "MAT"),
-    "mat of another shape": (mat(X=np.zeros((3, 2, 2))), "missing", "X 3 x 2 x 2"),
     "mat of labels": (mat(y=np.ones((4, 1))), "missing", "y 4 x 1"),
     "mat of text": (mat(train=np.array(["abc"])), "value", "(1,)"),
     "half an idx file": (idx(ROWS)[:-1], "unreadable", "IDX|119|120"),
-    "start of an idx file": (idx(ROWS)[:10], "unreadable", "IDX"),
-    "idx of large sizes": (idx(ROWS)[:4] + b"\xff" * 12, "unreadable", "IDX"),
     "idx too long": (gzip.compress(idx(ROWS) + b"\0", mtime=0), "unreadable", "IDX|121|120"),
     "idx of one dimension": (idx(ROWS.ravel()), "value", "(120,)"),
-    "idx of no rows": (idx(np.zeros((0, 28, 28), np.uint8)), "missing", ""),
     "idx of floats": (bytes((0, 0, 13, 2)) + bytes(99), "unreadable", "IDX"),
     "libsvm of another shape": (b"1 1:1 a:1\n", "value", "line 1|a:1"),
-    "libsvm without a value": (b"1 1:1\n1 2:\n", "value", "line 2|2:"),
     "libsvm from 0": (b"1 0:1 1:1\n", "value", "line 1|0|1"),
     "libsvm with an index twice": (b"1 2:1 2:1\n", "conflict", "line 1|2"),
     "libsvm too wide": (b"1 99999999:1\n", "value", "line 1|99999999"),
-    "libsvm of no values": (b"+1\n-1\n# 1:1\n+1 1:\n", "value", "line 4|1:"),
 }
 
 
@@ -275,27 +251,14 @@ def test_values_beyond_the_scale_are_refused(value, options, kind, told):
 # Scales and thresholds
 
 
-@pytest.mark.parametrize(
-    ("options", "on"),
-    [
-        ({"threshold": 8}, GREY_16 > 8),
-        ({"threshold": 0}, GREY_16 > 0),
-        ({"threshold": 15}, GREY_16 > 15),
-        ({"threshold": 1}, GREY_16 > 1),
-        ({"binarise": "threshold", "scale": 16}, GREY_16 > 8),
-        ({"threshold": 0.25, "scale": 16}, GREY_16 > 4),
-        ({"threshold": 3, "scale": 16}, GREY_16 > 3),
-        ({"binarise": "threshold", "scale": 32}, GREY_16 > 16),
-    ],
-    ids=str,
-)
-def test_a_threshold_is_in_the_files_units_or_a_share_of_the_scale(options, on):
+def test_a_threshold_is_in_the_files_units_or_a_share_of_the_scale():
+    ways = [({"threshold": value}, value) for value in (8, 0, 15, 1)] + [({"threshold": 3, "scale": 16}, 3)]
+    ways += [({"binarise": "threshold", "scale": 16}, 8), ({"threshold": 0.25, "scale": 16}, 4)]
     for kind in (np.uint8, np.float64):
-        data = {"path": put(lines(GREY_16.astype(kind))), **options}
-        if on.any():
-            np.testing.assert_array_equal(load(**data).train, on)
-            continue
-        error = refusal(load, **data)
+        put(lines(GREY_16.astype(kind)))
+        for options, level in ways:
+            np.testing.assert_array_equal(load(path="rows", **options).train, level < GREY_16)
+        error = refusal(load, path="rows", binarise="threshold", scale=32)  # nothing is on
         assert (error.field, error.kinds) == ("threshold", ("value",))
         assert holds(error, "rows|0.5|0|16")
 
@@ -329,12 +292,12 @@ def test_a_first_line_that_numbers_the_columns_is_no_row():
     assert len(load(path=put(lines(np.arange(7)[None]) + lines(rows[:, :7])), threshold=3).train) == 21
 
 
-@pytest.mark.parametrize("value", [0, 1])
-def test_constant_data_are_nothing_to_train_on_but_may_be_evaluated(value):
-    error = refusal(load, path=put(lines(np.full((3, 4), value))))
-    assert (error.field, error.kinds) == ("path", ("unsuited",))
-    assert holds(error, f"rows|{value}")
-    assert (load_rows("rows")[0] == value).all()
+def test_constant_data_are_nothing_to_train_on_but_may_be_evaluated():
+    for value in (0, 1):
+        error = refusal(load, path=put(lines(np.full((3, 4), value))))
+        assert (error.field, error.kinds) == ("path", ("unsuited",))
+        assert holds(error, f"rows|{value}")
+        assert (load_rows("rows")[0] == value).all()
 
 
 def test_data_are_available_where_all_their_files_exist(tmp_path):
@@ -483,19 +446,10 @@ def test_options_that_do_not_fit_a_file_are_told_with_their_place(data, place, f
     assert holds(error, told)
 
 
-@pytest.mark.parametrize(
-    ("data", "fits"),
-    [
-        ("{path: [a.csv, b.csv], binarise: sample, flip: [on, off]}", True),
-        ("{path: t.npz, valid: v.csv, test: t.csv, name: digits, drop_last: yes}", True),
-        ("[mnist, {path: rows.csv}]", True),
-        ("{valid: v.csv}", False),
-        ("{name: mnist, valid: v.csv}", False),
-        ("{name: digits}", False),
-        ("{path: {a: b}}", False),
-    ],
-)
-def test_the_schema_for_editors_knows_files(data, fits):
-    text = GRID.replace("{path: rows.csv, test: parts/t.npz}", data)
+def test_the_schema_for_editors_knows_files():
+    fit = ["{path: [a.csv, b.csv], binarise: sample, flip: [on, off]}", "[mnist, {path: rows.csv}]"]
+    fit += ["{path: t.npz, valid: v.csv, test: t.csv, name: digits, drop_last: yes}"]
+    wrong = ["{valid: v.csv}", "{name: mnist, valid: v.csv}", "{name: digits}", "{path: {a: b}}"]
     validator = jsonschema.Draft202012Validator(json_schema())
-    assert validator.is_valid(yaml.safe_load(text)) is fits
+    texts = [GRID.replace("{path: rows.csv, test: parts/t.npz}", data) for data in (*fit, *wrong)]
+    assert [validator.is_valid(yaml.safe_load(text)) for text in texts] == [True] * 3 + [False] * 4

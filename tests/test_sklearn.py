@@ -60,9 +60,11 @@ def test_scores_are_log_probabilities_exact_where_they_can_be(digits):
 
 def test_training_is_that_of_the_seed_and_of_epochs_in_a_row(digits):
     X = digits[0]
-    one, same, other = (small(random_state=seed).fit(X[:100]) for seed in (1, 1, 2))
+    one, same, *others = (
+        small(**changes).fit(X[:100]) for changes in ({}, {}, {"random_state": 2}, {"offsets": "00"})
+    )
     np.testing.assert_array_equal(one.components_, same.components_)
-    assert np.abs(one.components_ - other.components_).max() > 0.01
+    assert all(np.abs(one.components_ - other.components_).max() > 0.01 for other in others)
     pieces = small()
     for _ in range(3):
         pieces.partial_fit(X[:100])
@@ -82,23 +84,6 @@ def test_gibbs_draws_states_with_the_probabilities_of_the_machine():
     drawn = found.gibbs(X)
     assert drawn.dtype == bool
     assert (np.abs(drawn.mean(axis=0) - mean) < 4.5 * 0.5 / np.sqrt(len(X))).all()
-
-
-def test_centering_learns_digits_and_their_negatives_alike_and_better(digits):
-    scores = {
-        offsets: np.array(
-            [
-                [
-                    small(n_components=16, offsets=offsets, n_iter=5, random_state=k).fit(x).score(x)
-                    for k in range(3)
-                ]
-                for x in (digits[0], 1 - digits[0])
-            ]
-        ).mean(axis=1)
-        for offsets in ("00", "dd^b_s")
-    }
-    assert abs(np.diff(scores["dd^b_s"])) < 0.2  # nats per row
-    assert (scores["dd^b_s"] > scores["00"] + 0.2).all()
 
 
 def test_a_pipeline_on_digits_classifies_by_hidden_units(digits):
