@@ -38,7 +38,14 @@ def test_diverged_trials_are_named_and_the_others_evaluated():
     assert evaluated() == ([True] * 4, [False] * 4)
     for number in range(2):
         assert result.stderr.count(f"trial {number} of bars-and-stripes_rbm-3") == 2
-    assert len(result.stdout.splitlines()) == 2 + 2  # cells
+    _, head, *cells = map(str.split, result.stdout.splitlines())
+    found: dict[str, list[float]] = {}
+    for row in summary("out"):
+        if row["diverged"] == "":
+            found.setdefault(row["offsets"], []).append(float(row["train_log_likelihood_exact"]))
+    means = {offsets: f"{sum(values) / 2:.4f}" for offsets, values in found.items()}
+    assert {cell[head.index("offsets")]: cell[-1] for cell in cells} == means
+    assert [cell[head.index("trials")] for cell in cells] == ["2", "2"]
     lines = cbm("evaluate", "out", "--exact", "--json").stdout.splitlines()
     assert len([json.loads(line) for line in lines]) == 4
 

@@ -407,7 +407,7 @@ def test_a_file_that_holds_no_labels_is_refused(content, kind, told):
     [
         ("--classify", "missing", "--classify|--data"),
         ("--test rows.npy", "missing", "--test|--data"),
-        ("--data rows.npy --labels rows.npy", "conflict", "--labels|--classify|--representations npz"),
+        ("--data rows.npy --labels rows.npy", "unsuited", "--labels|--classify|--representations npz"),
         ("--data rows.npy --classify", "missing", "rows.npy|mnist|--labels"),
         ("--data rows.npy --classify --labels none.csv", "missing", "none.csv"),
         ("--data rows.npy --classify --labels a,b,c", "value", "a,b,c|3"),

@@ -121,7 +121,7 @@ def test_parameters_that_are_wrong_are_named(changes, told):
 
 def test_values_out_of_range_are_cut_with_a_warning():
     X = states(4)
-    with pytest.warns(UserWarning, match=r"0 to 16 .*\[0, 1\].*MinMaxScaler"):
+    with pytest.warns(UserWarning, match=r"\b16\b.*\[0, 1\].*MinMaxScaler"):
         found = small().fit(16 * X)
     np.testing.assert_array_equal(found.components_, small().fit(X).components_)
 

@@ -140,7 +140,7 @@ def _check_options(source: str | None, options: dict[str, Any]) -> None:
     labels = options["--labels"] or options["--test-labels"]
     if labels and not options["--classify"] and "npz" not in options["--representations"]:
         message = "--labels are for --classify, or to be written with --representations npz"
-        raise CbmError(message, "conflict")
+        raise CbmError(message, "unsuited")
 
 
 def _folder(model: Path, output: Path | None) -> Path:

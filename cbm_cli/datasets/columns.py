@@ -50,13 +50,16 @@ class Columns:
         for nothing left, and for names of labels that were neither chosen nor dropped.
         """
         if self.without_last and width < 2:
-            raise DataError(f"{where}: has a single column; drop_last leaves nothing", "drop_last")
+            raise DataError(
+                f"{where}: has a single column; drop_last leaves nothing", "drop_last", "unsuited"
+            )
         chosen = _found(where, "columns", self.chosen, names, width) if self.chosen else range(width)
         out = set(_found(where, "drop", self.dropped, names, width)) if self.dropped else set()
         out |= {width - 1} if self.without_last else set()
         kept = [place for place in chosen if place not in out]
         if not kept:
-            raise DataError(f"{where}: no column is left", "drop" if self.dropped else "columns")
+            field = "drop" if self.dropped else "columns"
+            raise DataError(f"{where}: no column is left", field, "unsuited")
         if not self.chosen:
             _ask(where, names, kept, width)
         return kept if self else None
@@ -73,6 +76,7 @@ def _ask(where: object, names: Sequence[str], kept: Sequence[int], width: int) -
         raise DataError(
             f"{where}: {which}; write drop: [{listed}] to leave out, or columns: 1-{width} to train on all",
             "path",
+            "missing",
         )
 
 
@@ -86,17 +90,18 @@ def _found(where: object, field: str, text: str, names: Sequence[str], width: in
         elif match:
             first, last = int(match[1]), int(match[2] or match[1])
             if not 1 <= first <= last <= width:
-                raise DataError(f"{where}: has no column {item}; they are 1 to {width:,}", field)
+                told = f"{where}: has no column {item}; they are 1 to {width:,}"
+                raise DataError(told, field, "unknown")
             places += range(first - 1, last)
         elif names:
-            raise DataError(
-                f"{where}: has no column {shortened(item)}{did_you_mean(item, names[:20])}", field
-            )
+            told = f"{where}: has no column {shortened(item)}{did_you_mean(item, names[:20])}"
+            raise DataError(told, field, "unknown")
         else:
             raise DataError(
                 f"{where}: its columns have no names, so that {shortened(item)} is unknown; "
                 f"write a number from 1 to {width:,}",
                 field,
+                "unknown",
             )
     return list(dict.fromkeys(places))
 

@@ -22,9 +22,6 @@ class DataError(CbmError, ValueError):
         super().__init__(message, *kinds)
         self.field = field
 
-    def __reduce__(self) -> tuple:
-        return DataError, (str(self), self.field, *self.kinds)
-
 
 class Image(NamedTuple):
     """How a row is a picture."""

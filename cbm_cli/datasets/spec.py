@@ -154,22 +154,21 @@ class DataSpec(BaseModel):
             self._check_files()
         for option in ("rows", "seed"):
             if self._is_given(option) and not self.hold_out:
-                message = f"{option} has no effect without hold_out, as in hold_out: 0.2"
-                raise DataError(message, option, "conflict")
+                told = f"{option} has no effect without hold_out, as in hold_out: 0.2"
+                raise DataError(told, option, "unsuited")
         if self.rows == "last" and self._is_given("seed"):
-            message = "seed has no effect with rows: last; remove one of them"
-            raise DataError(message, "seed", "conflict")
+            raise DataError("seed has no effect with rows: last; remove one of them", "seed", "unsuited")
         if self.binarise != "threshold" and self._is_given("threshold"):
             title, remedy = self.name or title_of(self.path), "remove one of them"
-            message = f"{title}: threshold has no effect where binarise is {self.binarise}; {remedy}"
-            raise DataError(message, "threshold", "conflict")
+            told = f"{title}: threshold has no effect where binarise is {self.binarise}; {remedy}"
+            raise DataError(told, "threshold", "unsuited")
         return self
 
     def _check_named(self) -> None:
         name = self.name
         if name is None:
-            message = "needs the name of a data set, or the path of a file, as in {path: rows.csv}"
-            raise DataError(message, None, "missing")
+            told = "needs the name of a data set, or the path of a file, as in {path: rows.csv}"
+            raise DataError(told, None, "missing")
         if name not in SOURCES:
             hint = did_you_mean(name, SOURCES)
             hint += f"; for a file write {{path: {name}}}" if Path(name).suffix and "mean" not in hint else ""
@@ -183,21 +182,20 @@ class DataSpec(BaseModel):
                 takes = own or f"; it takes {', '.join((*source.takes, 'flip'))}"
                 raise DataError(f"{name} has no option {option}{takes}", option, "unsuited")
         if self.bar and self.bar >= self.size:
-            message = f"bar must be less than size {self.size}, not {self.bar}"
-            raise DataError(message, "bar", "conflict")
+            raise DataError(f"bar must be less than size {self.size}, not {self.bar}", "bar", "conflict")
         if self.threshold >= 1:
             raise DataError(
                 f"{name}: threshold {self.threshold:g} is out of range; it must be below 1", "threshold"
             )
         if self.binarise == "refuse" and source.grey:
-            message = f"{name}: binarise refuse is for files; write threshold, sample or none"
-            raise DataError(message, "binarise", "unsuited")
+            told = f"{name}: binarise refuse is for files; write threshold, sample or none"
+            raise DataError(told, "binarise", "unsuited")
 
     def _check_range(self, option: str, example: int, least: int, most: int) -> None:
         value = getattr(self, option)
         if value is None:
-            message = f"{self.name} needs a {option}; write {written(SOURCES[self.name].example)}"
-            raise DataError(message, option, "missing")
+            told = f"{self.name} needs a {option}; write {written(SOURCES[self.name].example)}"
+            raise DataError(told, option, "missing")
         if not least <= value <= most:
             raise DataError(f"{self.name}: {option} {value} is out of range; it is {least} to {most}", option)
 
@@ -205,8 +203,8 @@ class DataSpec(BaseModel):
         title = self.name or title_of(self.path)
         if title in SOURCES:
             remedy = "choose another name" if self.name else "add a name of your own, as in name: my-data"
-            message = f"{title} is the name of a data set that cbm knows; {remedy}"
-            raise DataError(message, "name", "conflict")
+            told = f"{title} is the name of a data set that cbm knows; {remedy}"
+            raise DataError(told, "name", "conflict")
         if FORMULA.match(title):
             raise DataError(
                 f"the name {title} begins like a formula of a spreadsheet; add a name, as in name: my-data",
@@ -215,8 +213,8 @@ class DataSpec(BaseModel):
         for option in ("size", "bar"):
             if self._is_given(option):
                 takes = "valid, test, columns, drop, drop_last, binarise, threshold, scale, flip, hold_out"
-                message = f"{title} is read from a file and has no option {option}; it takes {takes}"
-                raise DataError(message, option, "unsuited")
+                told = f"{title} is read from a file and has no option {option}; it takes {takes}"
+                raise DataError(told, option, "unsuited")
 
     def _is_given(self, option: str) -> bool:
         return getattr(self, option) != DataSpec.model_fields[option].default
@@ -239,8 +237,8 @@ def make_spec(**options: Any) -> DataSpec:
             raise cause from None
         field = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
-            message = f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}"
-            raise DataError(message, field, "unknown") from None
+            told = f"unknown option {field}{did_you_mean(field, DataSpec.model_fields)}"
+            raise DataError(told, field, "unknown") from None
         given = shortened(repr(first["input"]))
         raise DataError(f"{field} {given}: {first['msg'].lower()}", field) from None
 

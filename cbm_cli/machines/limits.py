@@ -72,8 +72,10 @@ def check_fisher(place: str, fisher: str, damping: float, n: int, m: int, remedy
 def _too_many(
     what: str, units: tuple[int, int], bits: int, limit: int, remedy: str, cost: str = ""
 ) -> CbmError:
-    states = f"2^{bits} states of {units[0]}x{units[1]} units{cost}"
-    return CbmError(f"{what} sums {states}; the limit is 2^{limit}: {remedy}", "limit")
+    told = (
+        f"{what} sums 2^{bits} states of {units[0]}x{units[1]} units{cost}; the limit is 2^{limit}: {remedy}"
+    )
+    return CbmError(told, "limit")
 
 
 def _rough_duration(seconds: float) -> str:
