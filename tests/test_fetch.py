@@ -71,7 +71,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content[: sent.get(mood)])
         self.wfile.flush()
         if mood == "stalled":
-            time.sleep(1)  # longer than the timeout of these tests
+            time.sleep(0.6)  # longer than the timeout
         self.close_connection = True
         return None
 
@@ -95,7 +95,6 @@ def _away_from_this_machine(monkeypatch, tmp_path):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(fetching, "TIMEOUT", 0.3)
 
 
 @pytest.fixture
@@ -214,7 +213,7 @@ def test_the_next_mirror_is_tried_after_one_that_fails(mood, fetch, server, othe
 def test_an_interrupted_download_starts_again_and_then_goes_to_the_next_mirror(
     mood, toy, fetch, server, other, place, monkeypatch
 ):
-    monkeypatch.setattr(fetching, "TIMEOUT", 0.1)
+    monkeypatch.setattr(fetching, "TIMEOUT", 0.3)
     toy(mirrors=(server,))
     server.moods[URL] = [mood] * fetching.TRIES
     refused = fetch(code=2)
