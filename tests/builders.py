@@ -202,13 +202,14 @@ def machine_file(machine, kind="dbm", **changes):
     return {name: array for name, array in arrays.items() if array is not None}
 
 
-def file_of(layers, kind, seed=1, **changes):
-    """Arrays of a machine file of any kind with random parameters, all with offsets."""
+def file_of(layers, kind, /, seed=1, **changes):
+    """Arrays of a machine file of any kind with random parameters, all with offsets; changes as above."""
     rng = np.random.default_rng(seed + 100)
     inner = [*enumerate(layers)][1:-1] if kind == "auto-encoder" else []
     decoder = {f"decoder_biases_{layer}": rng.standard_normal(n) for layer, n in inner}
     decoder |= {f"decoder_offsets_{layer}": rng.random(n) for layer, n in inner}
-    return machine_file(layered(layers, seed), kind, **decoder | changes)
+    arrays = machine_file(layered(layers, seed), kind, **decoder) | changes
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def visible_rows(layers):

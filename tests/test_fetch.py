@@ -272,7 +272,7 @@ def test_a_wrong_file_is_named_with_both_checksums_and_changes_nothing(toy, fetc
         for name, content in (before | first).items():
             (place / name).write_bytes(content)
         told = fetch(code=2).stderr
-        assert holds(told, f"{URL}|{sha256(TEXTS['train'])}|{sha256(TEXTS['train'][::-1])}")
+        assert holds(told, f"{server.address}{URL}|{sha256(TEXTS['train'])}|{sha256(TEXTS['train'][::-1])}")
         assert {path.name: path.read_bytes() for path in place.iterdir()} == before | first
     fetch()
     assert_whole(place)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import cbm_cli as api
+from cbm_cli import notebook
 from cbm_cli.reference import sigmoid
 from tests.builders import (
     GRID,
@@ -270,6 +271,13 @@ def test_frames_hold_what_the_files_hold(done):
     best = found.best().log_likelihood(api.data("bars-and-stripes", size=2)["train"]).mean()
     finals = [float(row["train_log_likelihood_final"]) for row in rows]
     assert best == pytest.approx(max(finals), abs=1e-5)
+    rivals = [{"data": name, "path": f"{name}.npz"} for name in ("a", "b")]
+    machine()[0].save("b.npz")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(notebook, "best_machines", lambda store, metric: rivals)
+        assert found.best(data="b").sizes == RBM
+        assert refusal(found.best).kinds == ("missing",)
+        assert holds(refusal(found.best), "bars|a, b")
     assert holds(refusal(found.curves, "bar"), "bar|bars")
     assert holds(refusal(api.results, "nowhere"), "nowhere")
 
