@@ -244,7 +244,7 @@ class TrainedMachine:
 
     def _needs_likelihood(self) -> None:
         if self.kind == "auto-encoder":
-            raise CbmError(_NO_LIKELIHOOD)
+            raise CbmError(_NO_LIKELIHOOD, "unsuited")
 
 
 def _by_blocks(function: Callable[[NDArray], NDArray], x: NDArray) -> NDArray[np.float64]:
@@ -361,9 +361,8 @@ class ResultFrames:
         found = [one for one in every if data in (None, one["data"])]
         if len(found) != 1:
             names = ", ".join(dict.fromkeys(one["data"] for one in every))
-            raise CbmError(
-                f"{store.experiment}: each data set has a best machine; name one by data=: {names}"
-            )
+            message = f"{store.experiment}: each data set has a best machine; name one by data=: {names}"
+            raise CbmError(message, "missing")
         return load(found[0]["path"])
 
     def _long(self, experiment: str | None, kind: str) -> pd.DataFrame:
@@ -441,9 +440,8 @@ def run(
         warnings.warn(f"{kept}; first in {flaw}", stacklevel=2)
     if ending.failed:
         lines = [f"{job.title}: {failure.message}" for job, failure in ending.failed[:10]]
-        raise CbmError(
-            "\n".join([f"{count(len(ending.failed), 'trial')} failed; finished ones are kept", *lines])
-        )
+        head = f"{count(len(ending.failed), 'trial')} failed; finished ones are kept"
+        raise CbmError("\n".join([head, *lines]), "failed")
     return ResultFrames(output)
 
 

@@ -8,13 +8,14 @@ import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import yaml
 
 import cbm_cli
 from cbm_cli.cli import main
+from cbm_cli.errors import Kind
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.paper import FIGURES
 
@@ -100,6 +101,7 @@ def figures() -> Iterator[str]:
 SAY = {
     "CbmError": 0,
     "IncompleteError": 0,
+    "DataError": 0,
     "Misfit": 1,
     "ValueError": 0,
     "add": 1,
@@ -122,15 +124,18 @@ def messages_of(path: Path) -> Iterator[tuple[str, str, str]]:
     for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(function, ast.FunctionDef):
             continue
+        given = [one for one in ast.walk(function) if isinstance(one, ast.Assign)]  # message = f"..."
+        texts = {(ast.unparse(one.targets[0]), one.end_lineno + 1): one.value for one in given}
         for call in ast.walk(function):
             name = (
                 getattr(call.func, "id", getattr(call.func, "attr", "")) if isinstance(call, ast.Call) else ""
             )
             if name in SAY and len(call.args) > SAY[name]:
-                text = text_of(call.args[SAY[name]])
+                node = call.args[SAY[name]]
+                text = text_of(texts.get((ast.unparse(node), call.lineno), node))
                 named = [one.value for one in call.keywords if one.arg == "kind"]
                 kinds = [*named, *call.args[SAY[name] + 1 :]]
-                kind = ", ".join(one.value for one in kinds if isinstance(one, ast.Constant) and one.value)
+                kind = ", ".join(one.value for one in kinds if getattr(one, "value", "") in get_args(Kind))
                 default = {"note": "note", "IncompleteError": "incomplete"}.get(name, "value")
                 if re.search("[a-z] [a-z]", text):
                     yield f"`{path.stem}.{function.name}`", str(kind or default), text

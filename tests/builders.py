@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from cbm_cli.cli import main
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.errors import CbmError
 from cbm_cli.execution import Job
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import Settings
@@ -147,6 +148,19 @@ def check_mistake(error, text, told, named):
         assert VALIDATOR.is_valid(yaml.safe_load(text)) == (kind not in FORM)
 
 
+def refusal(function, *arguments, **options):
+    """Return the error that a call of the package raises for what it is given."""
+    with pytest.raises(CbmError) as raised:
+        function(*arguments, **options)
+    return raised.value
+
+
+def holds(text, values):
+    """Whether a text has all of these values, separated by |, whatever is said around them."""
+    wanted = map(re.escape, filter(None, values.split("|")))
+    return all(re.search(rf"(?<!\w){value}(?!\w)", str(text)) for value in wanted)
+
+
 def files(folder, *suffixes):
     """Content of all files with these endings, by path."""
     return {
@@ -227,6 +241,16 @@ def machine_file(machine, kind="dbm", **changes):
     named = zip(("weights", "biases", "offsets"), machine, strict=True)
     arrays = {f"{name}_{layer}": array for name, of in named for layer, array in enumerate(of)}
     arrays = {"kind": np.array(kind)} | arrays | changes
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def file_of(layers, kind, /, seed=1, **changes):
+    """Arrays of a machine file of any kind with random parameters, all with offsets; changes as above."""
+    rng = np.random.default_rng(seed + 100)
+    inner = [*enumerate(layers)][1:-1] if kind == "auto-encoder" else []
+    decoder = {f"decoder_biases_{layer}": rng.standard_normal(n) for layer, n in inner}
+    decoder |= {f"decoder_offsets_{layer}": rng.random(n) for layer, n in inner}
+    arrays = machine_file(layered(layers, seed), kind, **decoder) | changes
     return {name: array for name, array in arrays.items() if array is not None}
 
 

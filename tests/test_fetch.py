@@ -16,7 +16,7 @@ import pytest
 from cbm_cli.datasets import fetching
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.sources import SOURCES, File
-from tests.builders import cbm, lines
+from tests.builders import cbm, holds, lines, problems_of
 
 PARTS = ("train", "valid", "test")
 ROWS = {
@@ -41,14 +41,11 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.files: dict[str, bytes] = {}
+        self.files = {f"/binary/toy/toy.{part}.data": text for part, text in TEXTS.items()}
         self.moods: dict[str, list[str]] = {}
         self.requests: list[str] = []
+        self.address = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request, client_address) -> None:
         """Say nothing of connections that tests break off."""
@@ -58,12 +55,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.requests.append(self.path)
         content = self.server.files.get(self.path)
-        if content is None:
-            return self.send_error(404)
         moods = self.server.moods.get(self.path, [])
         mood = moods.pop(0) if moods else "right"
-        if mood == "broken":
-            return self.send_error(500)
+        if content is None or mood == "broken":
+            return self.send_error(404 if content is None else 500)
         if mood == "wrong":
             content = bytes(reversed(content))
         self.send_response(200)
@@ -76,7 +71,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content[: sent.get(mood)])
         self.wfile.flush()
         if mood == "stalled":
-            time.sleep(1)  # longer than the timeout of these tests
+            time.sleep(0.6)  # longer than the timeout
         self.close_connection = True
         return None
 
@@ -86,7 +81,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 def serving():
     with Server() as running:
-        running.files |= {f"/binary/toy/toy.{part}.data": text for part, text in TEXTS.items()}
         yield running
         running.shutdown()
 
@@ -101,7 +95,6 @@ def _away_from_this_machine(monkeypatch, tmp_path):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(fetching, "TIMEOUT", 0.3)
 
 
 @pytest.fixture
@@ -151,45 +144,51 @@ def test_fetched_files_are_loaded_from_where_they_were_put(checksum, toy, fetch,
     result = fetch()
     assert result.stdout == ""
     assert len(result.stderr.splitlines()) == 2  # no progress bar where there is no terminal
-    assert f"CBM_DATA_DIR={tmp_path}" in result.stderr
+    assert holds(result.stderr, f"{tmp_path / 'binary' / 'toy'}|export CBM_DATA_DIR={tmp_path}")
     assert_whole(tmp_path / "binary" / "toy")
     monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
     for part, rows in load("dna").parts.items():
         np.testing.assert_array_equal(rows, ROWS[part])
 
 
-def test_files_go_to_the_cache_or_to_the_folder_of_the_environment(toy, tmp_path, monkeypatch):
+def test_files_go_to_the_cache_or_to_the_folder_of_the_environment(toy, tmp_path, monkeypatch, server):
     cbm("data", "fetch", "dna")
     assert len(load("dna").train) == 3000
     (cached,) = tmp_path.rglob("toy.train.data")
     monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path / "mine"))
-    assert "is here already" in cbm("data", "fetch", "dna").stderr  # in the cache, which is looked in too
+    asked = len(server.requests)
+    assert str(cached.parent) in cbm("data", "fetch", "dna").stderr  # the cache is looked in, too
+    assert len(server.requests) == asked
     cached.unlink()
-    assert "fetched into" in cbm("data", "fetch", "dna").stderr
+    assert str(tmp_path / "mine") in cbm("data", "fetch", "dna").stderr
     assert_whole(tmp_path / "mine" / "binary" / "toy")
     cbm("data", "fetch", "dna", "--to", tmp_path / "asked")  # although they are here
     assert_whole(tmp_path / "asked" / "binary" / "toy")
-
-
-def test_what_is_here_and_right_is_not_asked_for_again(fetch, server, place):
-    fetch()
-    (place / "toy.valid.data").unlink()
+    (tmp_path / "asked" / "binary" / "toy" / "toy.valid.data").unlink()
     server.requests.clear()
-    fetch()
+    cbm("data", "fetch", "dna", "--to", tmp_path / "asked")  # what is here and right is not asked for again
     assert server.requests == ["/binary/toy/toy.valid.data"]
 
 
-def test_a_mirror_of_ones_own_replaces_the_published_addresses(fetch, server, other, tmp_path, monkeypatch):
-    for part, text in TEXTS.items():
-        del server.files[f"/binary/toy/toy.{part}.data"]
-        server.files[f"/own/binary/toy/toy.{part}.data.gz"] = gzip.compress(text, compresslevel=1)
+def packed_at(server, folder=""):
+    """Let a server have packed files instead of plain ones."""
+    plain = {path: server.files.pop(path) for path in [*server.files]}
+    server.files |= {f"{folder}{path}.gz": gzip.compress(text, 1) for path, text in plain.items()}
+
+
+def test_a_mirror_of_ones_own_replaces_the_published_addresses(
+    fetch, server, other, place, tmp_path, monkeypatch
+):
+    packed_at(server, "/own")
+    (place / FILE).write_bytes(b"0,1\n")  # a wrong one, packed otherwise, does not hide the right one
     monkeypatch.setenv(fetching.MIRROR, f"{server.address}/own/")
     fetch()
     monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
-    np.testing.assert_array_equal(load("dna").test, ROWS["test"])
+    for part, rows in load("dna").parts.items():
+        np.testing.assert_array_equal(rows, ROWS[part])
     assert other.requests == []
     refused = cbm("data", "fetch", "web-reshuffled", code=2).stderr  # asked for there, too
-    assert "/own/binary/web/web.trainvalid.data.gz answers 404" in refused
+    assert holds(refused, f"{server.address}/own/binary/web/web.trainvalid.data.gz|404")
 
 
 def test_a_mirror_may_serve_plain_files_too(fetch, server, place, monkeypatch):
@@ -212,11 +211,14 @@ def test_the_next_mirror_is_tried_after_one_that_fails(mood, fetch, server, othe
 
 @pytest.mark.parametrize("mood", ["truncated", "stalled"])
 def test_an_interrupted_download_starts_again_and_then_goes_to_the_next_mirror(
-    mood, toy, fetch, server, other, place
+    mood, toy, fetch, server, other, place, monkeypatch
 ):
+    monkeypatch.setattr(fetching, "TIMEOUT", 0.3)
     toy(mirrors=(server,))
     server.moods[URL] = [mood] * fetching.TRIES
-    assert f"{URL} broke off {fetching.TRIES} times" in fetch(code=2).stderr
+    refused = fetch(code=2)
+    assert problems_of(refused) == [("dna", "", "system")]
+    assert holds(refused.stderr, f"{server.address}{URL}|{fetching.TRIES}")
     assert FILE not in (path.name.removesuffix(".part") for path in place.iterdir())
     toy()
     server.moods[URL] = [mood] * (fetching.TRIES - 1)
@@ -227,20 +229,20 @@ def test_an_interrupted_download_starts_again_and_then_goes_to_the_next_mirror(
 
 def test_two_fetches_at_once_from_a_slow_server_both_succeed(toy, server, place, tmp_path):
     toy(mirrors=(server,))  # no other one helps out
-    for part in PARTS:
-        server.moods[f"/binary/toy/toy.{part}.data"] = ["slow"] * 2
+    server.moods[URL] = ["slow"] * 2
     with ThreadPoolExecutor() as pool:
         both = [pool.submit(fetching.fetch, "dna", tmp_path)]
-        while URL not in server.requests:
+        while not [*place.glob("*.part")]:
             time.sleep(0.01)
-        time.sleep(0.4)  # in the second half of the first file
         both.append(pool.submit(fetching.fetch, "dna", tmp_path))
         assert [one.result()[0] for one in both] == [place, place]
     assert server.requests.count(URL) == 2
     assert_whole(place)
 
 
-def test_what_another_process_has_fetched_meanwhile_is_no_failure(toy, server, other, place, tmp_path):
+def test_what_another_process_has_fetched_meanwhile_is_no_failure(
+    toy, server, other, place, tmp_path, monkeypatch
+):
     for mirror in (server, other):
         mirror.moods[f"/binary/toy/toy.{PARTS[-1]}.data"] = ["broken"]
     fetch_file = fetching._fetch_file
@@ -251,92 +253,71 @@ def test_what_another_process_has_fetched_meanwhile_is_no_failure(toy, server, o
         finally:
             (place / file.stem).write_bytes(TEXTS[file.part])
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fetching, "_fetch_file", and_then_it_is_there)
-        assert fetching.fetch("dna", tmp_path) == (place, False)
+    monkeypatch.setattr(fetching, "_fetch_file", and_then_it_is_there)
+    assert fetching.fetch("dna", tmp_path) == (place, False)
 
 
 def test_a_home_of_nobody_is_named(monkeypatch):
-    told = cbm("data", "fetch", "dna", "--to", "~nosuch/x", code=2).stderr
-    assert "--to ~nosuch/x: there is no home folder of this user; write the whole path" in told
+    assert holds(cbm("data", "fetch", "dna", "--to", "~nosuch/x", code=2).stderr, "--to ~nosuch/x")
     monkeypatch.setenv("CBM_DATA_DIR", "~nosuch/x")
     for command in (("list",), ("info", "dna"), ("verify",), ("fetch", "dna")):
-        told = cbm("data", *command, code=2).stderr
-        assert "CBM_DATA_DIR ~nosuch/x: there is no home folder of this user" in told
+        assert holds(cbm("data", *command, code=2).stderr, "CBM_DATA_DIR ~nosuch/x")
 
 
-def test_a_wrong_file_is_named_with_both_checksums_and_leaves_no_trace(toy, fetch, server, place):
+def test_a_wrong_file_is_named_with_both_checksums_and_changes_nothing(toy, fetch, server, place):
     toy(mirrors=(server,))
-    server.moods[URL] = ["wrong"]
-    told = fetch(code=2).stderr
-    for words in (URL, "wrong checksum", sha256(TEXTS["train"]), sha256(TEXTS["train"][::-1])):
-        assert words in told
-    assert [*place.iterdir()] == []
-
-
-def test_what_was_there_before_stays_until_better_has_come(toy, fetch, server, place):
-    toy(mirrors=(server,))
-    (place / FILE).write_bytes(b"0,1\n")
-    (place / "toy.valid.data").write_bytes(TEXTS["valid"])
-    server.moods[URL] = ["wrong"]
-    fetch(code=2)
-    assert (place / FILE).read_bytes() == b"0,1\n"
-    assert (place / "toy.valid.data").read_bytes() == TEXTS["valid"]
+    before = {"toy.valid.data": TEXTS["valid"]}
+    for first in ({}, {FILE: b"0,1\n"}):  # what was there stays until better has come
+        server.moods[URL] = ["wrong"]
+        for name, content in (before | first).items():
+            (place / name).write_bytes(content)
+        told = fetch(code=2).stderr
+        assert holds(told, f"{server.address}{URL}|{sha256(TEXTS['train'])}|{sha256(TEXTS['train'][::-1])}")
+        assert {path.name: path.read_bytes() for path in place.iterdir()} == before | first
     fetch()
     assert_whole(place)
-
-
-def test_a_wrong_file_packed_otherwise_does_not_hide_the_right_one(
-    fetch, server, place, tmp_path, monkeypatch
-):
-    (place / FILE).write_bytes(b"0,1\n")
-    for part, text in TEXTS.items():
-        server.files[f"/binary/toy/toy.{part}.data.gz"] = gzip.compress(text, compresslevel=1)
-    monkeypatch.setenv(fetching.MIRROR, server.address)
-    fetch()
-    monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
-    assert len(load("dna").train) == 3000
 
 
 def test_without_a_network_one_line_says_what_to_put_where(fetch, server, other, place):
     for one in (server, other):
         one.shutdown()
         one.server_close()
-    (line,) = fetch(code=2).stderr.splitlines()
-    assert "cannot be reached" in line
-    for part in PARTS:
-        assert f"{server.address}/binary/toy/toy.{part}.data" in line
-    assert line.endswith(f"put into {place}")
+    refused = fetch(code=2)
+    assert problems_of(refused) == [("dna", "", "system")]
+    (line,) = refused.stderr.splitlines()
+    assert holds(line, "|".join(f"{server.address}/binary/toy/toy.{part}.data" for part in PARTS))
+    assert line.endswith(str(place))
 
 
 def test_a_set_that_fails_does_not_keep_the_others_from_coming(toy, server, place, tmp_path, monkeypatch):
-    monkeypatch.setattr(fetching, "fetchable", lambda: ["web", "dna"])
+    monkeypatch.setattr(fetching, "fetchable", lambda: ["web", "dna", "rcv1"])
     monkeypatch.setenv(fetching.MIRROR, server.address)
-    assert "web.npz answers 404" in cbm("data", "fetch", "all", "--to", tmp_path, code=2).stderr
+    refused = cbm("data", "fetch", "all", "--to", tmp_path, code=2)
+    assert problems_of(refused) == [("web", "", "system"), ("rcv1", "", "system")]
+    assert holds(refused.stderr, "web.npz|rcv1.train.data|404")
     assert_whole(place)
 
 
 def test_a_folder_that_cannot_be_written_is_named(toy, tmp_path):
     (tmp_path / "file").write_text("")
-    told = cbm("data", "fetch", "dna", "--to", tmp_path / "file", code=2).stderr
-    assert f"{tmp_path / 'file' / 'binary' / 'toy'}: cannot write" in told
+    refused = cbm("data", "fetch", "dna", "--to", tmp_path / "file", code=2)
+    assert problems_of(refused) == [(str(tmp_path / "file" / "binary" / "toy"), "", "system")]
+    assert "--to" in refused.stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("command", "name", "kind", "told"),
     [
-        ("dan", "did you mean dna?"),
-        ("shifting-bar", "shifting-bar is generated; it has no files"),
-        ("web-reshuffled", "has no published address; put web.trainvalid.data.gz and web.test.data.gz into"),
+        ("fetch", "dan", "unknown", "dan|dna"),
+        ("fetch", "shifting-bar", "unsuited", "shifting-bar"),
+        ("verify", "shifting-bar", "unsuited", "shifting-bar"),
+        ("fetch", "web-reshuffled", "missing", "web.trainvalid.data.gz|web.test.data.gz|CBM_DATA_MIRROR"),
     ],
 )
-def test_what_cannot_be_fetched_is_said(name, words):
-    assert words in cbm("data", "fetch", name, code=2).stderr
-
-
-def test_all_is_everything_that_has_an_address():
-    published = [name for name, source in SOURCES.items() if source.forms]
-    assert fetching.fetchable() == [name for name in published if name != "web-reshuffled"]
+def test_what_cannot_be_fetched_is_said(command, name, kind, told):
+    refused = cbm("data", command, name, code=2)
+    assert refused.error.kinds == (kind,)
+    assert holds(refused.stderr, told)
 
 
 def test_addresses_and_checksums_are_well_formed():
@@ -344,6 +325,8 @@ def test_addresses_and_checksums_are_well_formed():
         assert all(re.fullmatch("sha256:[0-9a-f]{64}|git:[0-9a-f]{40}", one) for one in file.checksums)
         assert all(re.match("https?://", url) for url in file.urls)
         assert all(url.rpartition("/")[2].removesuffix(".gz") == file.stem for url in file.urls)
+    published = [name for name, source in SOURCES.items() if source.forms]
+    assert fetching.fetchable() == [name for name in published if name != "web-reshuffled"]
 
 
 def test_progress_is_told_in_bytes(toy, tmp_path):
@@ -351,23 +334,23 @@ def test_progress_is_told_in_bytes(toy, tmp_path):
 
     class Bar:
         def __init__(self, name):
-            self.done, self.most, bars[name] = 0, 0, self
+            self.done, bars[name] = [0], self
 
         def update(self, size):
-            self.done += size
-            self.most = max(self.done, self.most)
+            self.done[-1] += size
 
         def reset(self):
-            assert 0 < self.total <= self.done < self.total + (1 << 14)
-            self.done = 0
+            self.done.append(0)
 
         def close(self):
-            assert self.done == self.total
+            assert self.done[-1] == self.total
 
     fetching.fetch("dna", tmp_path, Bar)
     assert {name: bar.total for name, bar in bars.items()} == {
         f"toy.{part}.data": len(text) for part, text in TEXTS.items()
     }
+    for bar in bars.values():
+        assert all(0 < bar.total <= done < bar.total + (1 << 14) for done in bar.done)
 
 
 # Verification
@@ -379,20 +362,17 @@ def test_verify_names_wrong_files_and_exits_with_1(fetch, place, tmp_path, monke
     state, *verdicts = cbm("data", "verify", "dna").stdout.splitlines()
     assert state == "dna: ok"
     assert [line.rpartition(": ")[2] for line in verdicts] == ["ok"] * 3
-    (place / FILE).write_bytes(gzip.compress(b"0,1\n")[:-3])
-    told = cbm("data", "verify", code=1).stdout
-    assert "dna: damaged" in told
-    assert f"{place / FILE}: wrong: expected {sha256(TEXTS['train'])}" in told
-    assert "damaged gzip file" in told
-    (place / FILE).write_bytes(b"0,1\n")
-    told = cbm("data", "verify", code=1).stdout
-    assert f"wrong: expected {sha256(TEXTS['train'])}, found {sha256(b'0,1' + bytes([10]))}" in told
+    for content, found in ((gzip.compress(b"0,1\n")[:-3], "gzip"), (b"0,1\n", sha256(b"0,1\n"))):
+        (place / FILE).write_bytes(content)
+        lines_of = cbm("data", "verify", code=1).stdout.splitlines()
+        assert lines_of.count("dna: damaged") == 1
+        (line,) = (line for line in lines_of if str(place / FILE) in line)
+        assert holds(line, f"{sha256(TEXTS['train'])}|{found}")
 
 
 def test_a_set_that_is_missing_is_no_failure_unless_it_is_named():
     assert "dna: missing" in cbm("data", "verify").stdout.splitlines()
     assert "dna.test.data: missing" in cbm("data", "verify", "dna", code=1).stdout
-    assert "is generated" in cbm("data", "verify", "shifting-bar", code=2).stderr
 
 
 @pytest.mark.parametrize(("content", "state"), [(b"0\n1\n", "ok"), (b"1\n0\n", "ok"), (b"1\n1\n", "damaged")])
@@ -406,6 +386,4 @@ def test_either_published_order_of_connect4_is_right(content, state, tmp_path, m
 
 def test_real_files_have_their_published_checksums(real_data_dir, monkeypatch):
     monkeypatch.setenv("CBM_DATA_DIR", str(real_data_dir))
-    told = cbm("data", "verify").stdout
-    assert "mnist: ok" in told
-    assert "rcv1-valid: ok" in told
+    assert {"mnist: ok", "rcv1-valid: ok"} <= {*cbm("data", "verify").stdout.splitlines()}

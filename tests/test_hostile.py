@@ -5,9 +5,7 @@ import io
 import itertools
 import json
 import os
-import random
 import re
-import shutil
 import tracemalloc
 import zipfile
 from contextlib import suppress
@@ -15,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -36,7 +33,22 @@ from cbm_cli.machines.files import read_machine
 from cbm_cli.results import read_progress
 from cbm_cli.sheets import Document, Group, Label, Sheet, Value
 from cbm_cli.text import CONTROL, FORMATS
-from tests.builders import GRID, MACHINES, arrays, cbm, grid_text, idx, layered, lines, machine_file, summary
+from cbm_cli.trial.own_recorders import compile_recorder
+from tests.builders import (
+    GRID,
+    MACHINES,
+    arrays,
+    cbm,
+    grid_text,
+    holds,
+    idx,
+    layered,
+    lines,
+    machine_file,
+    problems_of,
+    refusal,
+    summary,
+)
 
 ROWS = np.random.default_rng(1).integers(0, 2, (6, 5)).astype(np.uint8)
 CORPUS = Path(__file__).parent / "corpus"
@@ -75,10 +87,7 @@ MATS = [mat_file(False), mat_file(True), mat_file(False, "4")]
 READERS = {
     "text": (formats.read_tables, [lines(ROWS), lines(ROWS, "; "), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1\n"]),
     "labels": (formats.read_labels, [b"y\n1\n2\n", b"cat\ndog\n", arrays(train_labels=ROWS[:, 0]), MATS[0]]),
-    "npy": (
-        formats.read_tables,
-        [arrays(ROWS), arrays(ROWS.astype(">f4")), gzip.compress(arrays(ROWS), mtime=0)],
-    ),
+    "npy": (formats.read_tables, [arrays(ROWS), arrays(ROWS.astype(">f4")), gzip.compress(arrays(ROWS))]),
     "npz": (formats.read_tables, [arrays(train=ROWS, test=ROWS), arrays(x=ROWS, y=ROWS[0])]),
     "idx": (formats.read_tables, [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
     "mat": (formats.read_tables, MATS),
@@ -112,26 +121,22 @@ def complaint_of(reader, *arguments):
 
 
 def check_read(reader, content):
-    path = Path("input")
-    path.write_bytes(content)
-    complaint = complaint_of(reader, path)
-    assert complaint is None or complaint.startswith("input")
-    assert complaint is None or (len(complaint.splitlines()) == 1 and "BytesIO" not in complaint)
+    Path("input").write_bytes(content)
+    complaint = complaint_of(reader, Path("input"))
+    assert complaint is None or re.fullmatch("input((?!BytesIO).)*", complaint)  # one line
 
 
-@pytest.mark.parametrize(("name", "which"), [(n, i) for n, (_, s) in READERS.items() for i in range(len(s))])
+@pytest.mark.parametrize("name", [name for name, (_, contents) in READERS.items() if contents])
 @QUICK
-@given(edits=EDITS)
+@given(which=st.integers(0, 3), edits=EDITS)
 def test_a_damaged_file_is_read_or_refused_in_one_line(name, which, edits, monkeypatch):
     limited(monkeypatch, 2**20)
     reader, contents = READERS[name]
-    check_read(reader, contents[which])
-    check_read(reader, changed(contents[which], edits))
+    check_read(reader, contents[which % len(contents)])
+    check_read(reader, changed(contents[which % len(contents)], edits))
 
 
-@pytest.mark.parametrize(
-    "path", sorted(CORPUS.glob("*/*")), ids=lambda path: f"{path.parent.name}-{path.name}"
-)
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("*/*")), ids=lambda path: "-".join(path.parts[-2:]))
 def test_inputs_that_once_failed_are_refused(path, monkeypatch):
     limited(monkeypatch, 2**24)
     content = path.read_bytes()
@@ -168,13 +173,13 @@ def test_mat_files_are_read_as_scipy_reads_them(version, compressed):
 def test_a_sparse_array_that_points_outside_of_itself_is_refused():
     """SciPy's toarray writes to memory that is not its own."""
     content = bytearray(mat_file(False, train=csr_matrix(np.eye(3)), s=0, y=0))
-    rows = np.arange(3, dtype="<i4").tobytes()
-    at = content.index(rows)
+    at = content.index(np.arange(3, dtype="<i4").tobytes())
     for value in (3, -1, 2**31 - 1):
         content[at : at + 4] = np.array(value, "<i4").tobytes()
         Path("bad.mat").write_bytes(content)
-        with pytest.raises(CbmError, match=r"bad\.mat: cannot be read as MAT: sparse array"):
-            formats.read_tables(Path("bad.mat"))
+        error = refusal(formats.read_tables, Path("bad.mat"))
+        assert problems_of(error) == [("bad.mat", "", "unreadable")]
+        assert holds(error, "MAT")
 
 
 # Bombs
@@ -204,38 +209,39 @@ def understated():
 
 SHAPE = b"\6\0\0\0\5\0\0\0"  # of ROWS in a MAT file
 ZEROS = bytes(30_000_000)
-BOMBS = {
-    "gzip": (gzip.compress(b"0,1\n" * 7_500_000, mtime=0), "30,000,000|unpacks to"),
-    "gzip of zeros": (gzip.compress(ZEROS, mtime=0), "unpacks to"),
-    "npy header": (claimed((2**40,)), "10 bytes of the 8,796,093,022,208 in its header"),
-    "npy overflow": (claimed((2**62, 2**62)), "10 bytes of the"),
-    "npy of impossible texts": (claimed((1,), "<U3")[:-10] + b"\xff" * 12, "characters that do not exist"),
-    "npy negative": (claimed((-1,)), "bytes of the"),
-    "npy of wide texts": (claimed((1,), "<U500000000"), "10 bytes of the 2,000,000,000"),
-    "npz member": (zipped(train=arrays(np.zeros(30_000_000, np.uint8))), "30,000,128 bytes; the limit"),
-    "npz header": (zipped(train=claimed((2**40,))), "train.npy: .*10 bytes of the"),
-    "npz understated": (understated(), "bytes of the 30,000,000|CRC"),
-    "mat compressed": (mat_file(True, train=np.zeros((3000, 10_000), np.uint8)), "unpacks to"),
-    "mat shape": (mat_file(False).replace(SHAPE, b"\xff\xff\xff\x7f\5\0\0\0"), "unpacks to 85,899"),
-    "libsvm": (b"1 1000000:1\n" * 40, "unpacks to 40,000,000 bytes; the limit"),
-    "libsvm items": (b"1 1:1\n" * 500_000, "unpacks to 12,000,000"),
-    "lines": (b"0.5,1\n" + b"\n" * 1_000_000, "unpacks to 16,000,0"),
-    "idx": (b"\0\0\x08\3" + b"\xff" * 12, "truncated"),
+BOMBS = {  # content, kind, and what it claims
+    "gzip": (gzip.compress(b"0,1\n" * 7_500_000, mtime=0), "limit", ""),
+    "gzip of zeros": (gzip.compress(ZEROS, mtime=0), "limit", ""),
+    "npy header": (claimed((2**40,)), "unreadable", "8,796,093,022,208"),
+    "npy overflow": (claimed((2**62, 2**62)), "unreadable", "10"),
+    "npy of impossible texts": (claimed((1,), "<U3")[:-10] + b"\xff" * 12, "unreadable", ""),
+    "npy negative": (claimed((-1,)), "unreadable", "10"),
+    "npy of wide texts": (claimed((1,), "<U500000000"), "unreadable", "2,000,000,000"),
+    "npz member": (zipped(train=arrays(np.zeros(30_000_000, np.uint8))), "limit", "30,000,128"),
+    "npz header": (zipped(train=claimed((2**40,))), "unreadable", "8,796,093,022,208"),
+    "npz understated": (understated(), "unreadable", ""),
+    "mat compressed": (mat_file(True, train=np.zeros((3000, 10_000), np.uint8)), "limit", ""),
+    "mat shape": (mat_file(False).replace(SHAPE, b"\xff\xff\xff\x7f\5\0\0\0"), "limit", "85,899,345,880"),
+    "libsvm": (b"1 1000000:1\n" * 40, "limit", "40,000,000"),
+    "libsvm items": (b"1 1:1\n" * 500_000, "limit", "12,000,000"),
+    "lines": (b"0.5,1\n" + b"\n" * 1_000_000, "limit", "16,000,016"),
+    "idx": (b"\0\0\x08\3" + b"\xff" * 12, "unreadable", ""),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", BOMBS)
 def test_a_bomb_is_refused_before_it_takes_memory(what, monkeypatch):
-    content, words = BOMBS[what]
+    content, kind, told = BOMBS[what]
     limited(monkeypatch, 10_000_000)
     Path("bomb").write_bytes(content)
     tracemalloc.start()
     try:
-        with pytest.raises(CbmError, match=f"^bomb: [^<]*({words})"):
-            formats.read_tables(Path("bomb"))
+        error = refusal(formats.read_tables, Path("bomb"))
         assert tracemalloc.get_traced_memory()[1] < 30_000_000
     finally:
         tracemalloc.stop()
+    assert [(problem[0], problem[2]) for problem in problems_of(error)] == [("bomb", kind)]
+    assert holds(error, told)
 
 
 def test_members_that_are_not_needed_are_not_unpacked(monkeypatch):
@@ -248,11 +254,8 @@ def test_members_that_are_not_needed_are_not_unpacked(monkeypatch):
         small = {name: arrays(np.asarray(array)) for name, array in member.items()}
         Path("input").write_bytes(zipped(bomb=bomb, pickled=arrays(np.array([{}])), **small))
         reader(Path("input"))
-    with pytest.raises(CbmError, match="input: unpacks to 30,00"):
-        npz.read_npz(Path("input"))
-
-
-def test_real_limits_leave_room_for_real_data():
+    assert problems_of(refusal(npz.read_npz, Path("input"))) == [("input", "", "limit")]
+    monkeypatch.undo()
     assert npz.MOST_BYTES >= 2 * 70_000 * 784 * 8  # MNIST in float64
 
 
@@ -260,25 +263,23 @@ def test_real_limits_leave_room_for_real_data():
 def test_what_has_no_end_is_no_file(place):
     os.mkfifo("pipe")
     for reader in (formats.read_tables, read_machine):
-        with pytest.raises(CbmError, match=f"^{place}: cannot be read: Is not a plain file"):
-            reader(Path(place))
+        assert problems_of(refusal(reader, Path(place))) == [(place, "", "system")]
 
 
 # Schemes, samplers, learning rates
 
 
+NAMES = r"[0dmahr]{1,6}(\^[bl])?(_s)?(\^[bl])?|(F?P?CD-|PT_)\d{1,3}(-\d)?|exact| .*"
+
+
 @QUICK
-@given(
-    st.from_regex(
-        r"[0dmahr]{1,6}(\^[bl])?(_s)?(\^[bl])?|(F?P?CD-|PT_)\d{1,3}(-\d)?|exact| .*", fullmatch=True
-    )
-)
+@given(st.from_regex(NAMES, fullmatch=True))
 def test_a_name_is_refused_or_written_as_it_is_read_again(text):
     for kind in (Scheme, Sampler):
         with suppress(CbmError):
             found = kind.parse(text)
-            assert kind.parse(str(found)) == found
-            assert str(kind.parse(str(found))) == str(found)
+            again = kind.parse(str(found))
+            assert (again, str(again)) == (found, str(found))
 
 
 NUMBERS = st.one_of(
@@ -340,25 +341,7 @@ def test_any_grid_gives_experiments_or_complaints(fields, kind):
 
 
 @QUICK
-@given(VALUES)
-def test_any_document_gives_experiments_or_complaints(value):
-    check_grid(yaml.safe_dump(value))
-
-
-@QUICK
-@given(st.integers(0, 10**6), EDITS)
-def test_a_changed_grid_gives_experiments_or_complaints(seed, edits):
-    content = random.Random(seed).choice([GRID, *map(grid_text, MACHINES)]).encode()
-    Path("grid.yaml").write_bytes(changed(content, edits))
-    with suppress(CbmError):
-        read_grid(Path("grid.yaml"))
-
-
-@QUICK
-@given(
-    st.sampled_from([*FIELDS, "data.flip", "trials", "nothing"]),
-    st.text() | VALUES.map(yaml.safe_dump),
-)
+@given(st.sampled_from([*FIELDS, "data.flip", "trials", "nothing"]), st.text() | VALUES.map(yaml.safe_dump))
 def test_any_text_of_set_is_read_or_refused(field, text):
     check_grid(GRID, {field: text})
 
@@ -369,68 +352,63 @@ LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "place", "told"),
     [
-        (LAUGHS, "more than 100,000 values when its aliases are expanded"),
-        ("[" * 5000, "nested more than 20 levels"),
-        ("{a: " * 5000, "nested more than 20 levels"),
-        ("a: &a [*a]", "alias of itself"),
-        ("a: 1\na: 2", "grid.yaml:2:1: a: is given twice; line 1 has it"),
-        ("a" * 2_000_000, "larger than 1,000,000 bytes"),
-        ('a: "\\ud800"', "half a character"),
-        ('"\\ud800": 1', "half a character"),
-        ("a: !!python/object/apply:os.system [ls]", "tag"),
-        (GRID.replace("updates: 100", "updates: " + "9" * 5000), "updates: must be .* or less"),
-        (GRID.replace("updates: 100", "updates: 1e30"), "updates: must be .* or less"),
-        (GRID.replace("hidden: 3", f"hidden: {10**30}"), "model.hidden: must be whole numbers"),
-        (GRID.replace("every: 20", f"every: {10**30}"), "evaluate.every: intervals must be .* or less"),
+        (LAUGHS, "grid.yaml", "100,000"),
+        ("[" * 5000, "1:22", "20"),
+        ("{a: " * 5000, "1:85", "20"),
+        ("a: &a [*a]", "1:4", "20"),
+        ("a: 1\na: 2", "2:1", "a|line 1"),
+        ("a" * 2_000_000, "grid.yaml", "1,000,000"),
+        ('a: "\\ud800"', "1:4", ""),
+        ('"\\ud800": 1', "1:1", ""),
+        ("a: !!python/object/apply:os.system [ls]", "1:4", ""),
+        (GRID.replace("updates: 100", "updates: " + "9" * 5000), "10:14", ""),
+        (GRID.replace("updates: 100", "updates: 1e30"), "10:14", "1e30"),
+        (GRID.replace("hidden: 3", f"hidden: {10**30}"), "6:32", ""),
+        (GRID.replace("every: 20", f"every: {10**30}"), "12:38", ""),
     ],
 )  # fmt: skip
-def test_bombs_and_huge_numbers_of_yaml_are_refused(text, words):
+def test_bombs_and_huge_numbers_of_yaml_are_refused(text, place, told):
     Path("grid.yaml").write_text(text)
-    message = cbm("run", "grid.yaml", code=2).stderr
-    assert re.search(words, message)
-    assert len(message) < 3000
+    error = refusal(read_grid, Path("grid.yaml"))
+    assert place in [problem[0] for problem in problems_of(error)]
+    assert holds(error, told)
+    assert len(str(error)) < 3000
 
 
 # Names and links: nothing leads out of a folder
 
 
-def refused(*arguments):
-    return cbm(*arguments, code=2).stderr
+def test_what_cannot_be_a_folder_cannot_name_an_experiment():
+    names = ["..", "../x", ".hidden", "a/b", "a b", "a\\u001b[31m", "a\\0", "-rf", "=1", "x" * 101, "", "é"]
+    for name in names:
+        Path("grid.yaml").write_text(GRID.replace("  bars:", f'  "{name}":'))
+        assert [problem[0] for problem in problems_of(refusal(read_grid, Path("grid.yaml")))] == ["4:3"]
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["..", "../x", ".hidden", "a/b", "a b", "a\\u001b[31m", "a\\0", "a\\n", "-rf", "=1", "x" * 101, "", "é"],
-)
-def test_what_cannot_be_a_folder_cannot_name_an_experiment(name):
-    Path("grid.yaml").write_text(GRID.replace("  bars:", f'  "{name}":'))
-    assert "cannot name an experiment, or a folder; use up to 100 of A-Z" in refused("run", "grid.yaml")
-    assert sorted(os.listdir()) == ["grid.yaml"]
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "field", "told"),
     [
-        ('path: "rows\\0.csv"', "data.path: cannot be the name of a file"),
-        ('path: "rows\\ud800.csv"', "data.path: has half a character"),
-        (f"path: {'x' * 300}", "data.path: cannot be the name of a file; it has too many letters"),
-        ("path: ~nouser/rows.csv", "data.path: has no home folder of this user; write the whole path"),
-        ("path: =rows.csv", "data.path: begins with =, as formulas of spreadsheets do; write ./ before it"),
-        ("path: ./=rows.csv", "data.name: the name =rows begins like a formula of a spreadsheet; add a name"),
-        ("path: /dev/zero", "data.path: /dev/zero: cannot be read: Is not a plain file"),
-        ('path: rows.csv, name: "\\e[31mred"', "data.name: cannot be a name; use up to 100 characters"),
-        (f"path: rows.csv, name: {'x' * 101}", "data.name: cannot be a name; use up to 100 characters"),
-        ("path: rows.csv, name: '@x'", "data.name: the name @x begins like a formula"),
+        ('path: "rows\\0.csv"', "data.path", ""),
+        ('path: "rows\\ud800.csv"', "data.path", ""),
+        (f"path: {'x' * 300}", "data.path", ""),
+        ("path: ~nouser/rows.csv", "data.path", ""),
+        ("path: =rows.csv", "data.path", "=|./"),
+        ("path: ./=rows.csv", "data.name", "=rows"),
+        ("path: /dev/zero", "data.path", "/dev/zero"),
+        ('path: rows.csv, name: "\\e[31mred"', "data.name", "100"),
+        (f"path: rows.csv, name: {'x' * 101}", "data.name", "100"),
+        ("path: rows.csv, name: '@x'", "data.name", "@x"),
     ],
 )
-def test_names_of_data_and_files_that_cannot_be_are_refused_at_their_place(data, words):
+def test_names_of_data_and_files_that_cannot_be_are_refused_at_their_place(data, field, told):
     Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", f"{{{data}}}"))
-    message = refused("run", "grid.yaml", "-j", 0)
-    assert "grid.yaml:5:" in message
-    assert words in message
-    assert not CONTROL.search(message.replace("\n", ""))
+    refused = cbm("run", "grid.yaml", "-j", 0, code=2)
+    ((place, found, _),) = problems_of(refused)
+    assert (place.partition(":")[0], found) == ("5", f"bars.{field}")
+    assert holds(refused.stderr, told)
+    assert not CONTROL.search(refused.stderr.replace("\n", ""))
 
 
 @pytest.mark.parametrize(
@@ -439,28 +417,19 @@ def test_names_of_data_and_files_that_cannot_be_are_refused_at_their_place(data,
 def test_a_source_of_data_that_cannot_be_is_refused(source):
     Path("rows.csv").write_bytes(lines(ROWS))
     Path("m.npz").write_bytes(MACHINE_FILES[0])
-    message = refused("evaluate", "m.npz", "--data", source)
-    assert "--data" in message or "cannot be a name" in message
-    assert not CONTROL.search(message.replace("\n", ""))
+    refused = cbm("evaluate", "m.npz", "--data", source, code=2)
+    assert refused.error.kinds == ("value" if "csv:" in source else "unknown",)
+    assert "--data" in refused.stderr
+    assert not CONTROL.search(refused.stderr.replace("\n", ""))
 
 
 def test_long_names_make_folders_that_a_disk_takes():
     Path(f"{'x' * 200}.csv").write_bytes(lines(ROWS))
     text = GRID.replace("{name: bars-and-stripes, size: 2}", f"{{path: {'x' * 200}.csv}}")
     Path("grid.yaml").write_text(text.replace("trials: 2", "trials: 1"))
-    cbm(
-        "run",
-        "grid.yaml",
-        "-j",
-        0,
-        "--no-table",
-        "--set",
-        f"learning_rate={{start: 0.1, steps: {LONG_STEPS}}}",
-    )
+    steps = " + ".join(f"0.01 from {first} updates" for first in range(10, 60))
+    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--set", f"learning_rate={{start: 0.1, steps: {steps}}}")
     assert len(summary("results")) == 4
-
-
-LONG_STEPS = " + ".join(f"0.01 from {first} updates" for first in range(10, 60))
 
 
 def test_pruning_follows_no_links():
@@ -479,46 +448,33 @@ def test_pruning_follows_no_links():
 # Code
 
 
-RECORDED = GRID.replace("    table:", "    record: {what: weight_norms+mine.py:f, every: 50}\n    table:")
-
-
-def write_recorder(columns):
-    Path("mine.py").write_text(f"def f(snapshots, context):\n    return {columns}\n")
-    Path("grid.yaml").write_text(RECORDED)
-
-
 def test_no_code_refuses_recorders_of_files_and_runs_none():
     Path("mine.py").write_text("open('ran', 'w')\ndef f(snapshots, context): return {}\n")
-    Path("grid.yaml").write_text(RECORDED)
-    message = refused("run", "grid.yaml", "--no-code", "--dry-run")
-    assert "grid.yaml:13:" in message
-    assert "mine.py:f is code, which --no-code refuses" in message
+    record = "    record: {what: weight_norms+mine.py:f, every: 50}\n    table:"
+    Path("grid.yaml").write_text(GRID.replace("    table:", record))
+    refused = cbm("run", "grid.yaml", "--no-code", "--dry-run", code=2)
+    assert [problem[0] for problem in problems_of(refused)] == ["13:20"]
+    assert holds(refused.stderr, "mine.py:f|--no-code")
     assert not Path("ran").exists()
     Path("grid.yaml").write_text(GRID)
     cbm("run", "grid.yaml", "--no-code", "--dry-run")
 
 
-BAD_COLUMNS = ["a,b", '"q', "a\\nb", "", " a", "a ", "x" * 101, "=1+1", "\\x1b[31m", "'", "-1"]
+def test_a_column_that_would_break_a_file_is_refused_by_name():
+    def recorded(*columns):
+        text = ", ".join(f"{column!r}: snapshots.update + 0.5" for column in columns)
+        recorder = compile_recorder("mine.py:f", f"def f(snapshots, context): return {{{text}}}\n")
+        return recorder(SimpleNamespace(update=np.arange(3)), None)
 
-
-@pytest.mark.parametrize("column", BAD_COLUMNS)
-def test_a_column_that_would_break_a_file_is_refused_by_name(column):
-    write_recorder(f"{{{column!r}: snapshots.update}}".replace("\\\\", "\\"))
-    message = cbm("run", "grid.yaml", "-j", 0, "--no-table").stderr
-    assert "record: mine.py, f: " in message
-    assert "mine.py:f failed in 8 trials, kept without its columns" in message
-    assert "cannot be the name of a column; use up to 100 letters" in message
-    assert not CONTROL.search(message.replace("\n", ""))
-
-
-def test_a_column_that_appears_twice_is_refused_and_sound_ones_come_back():
-    write_recorder("{1: snapshots.update, '1': snapshots.update}")
-    assert "'1' appears twice" in cbm("run", "grid.yaml", "-j", 0, "--no-table").stderr
-    shutil.rmtree("results")  # trials without the recorder's columns are kept
-    write_recorder("{'é (mean) a_1:2/3+4-5.6': snapshots.update + 0.5}")
-    cbm("run", "grid.yaml", "-j", 0, "--no-table")
-    for path in Path("results").rglob("*.records.csv"):
-        assert pd.read_csv(path)["é (mean) a_1:2/3+4-5.6"].tolist() == [0.5, 50.5, 100.5]
+    bad = ["a,b", '"q', "a\nb", "", " a", "a ", "x" * 101, "=1+1", "\x1b[31m", "'", "-1"]
+    for columns in (*([name] for name in bad), [1, "1"]):
+        error = refusal(recorded, *columns)
+        assert problems_of(error)[0][0] == "record"
+        assert holds(error, "mine.py, f")
+        assert repr(str(columns[-1])[:40]) in str(error)
+        assert not CONTROL.search(str(error))
+    (values,) = recorded("é (mean) a_1:2/3+4-5.6").values()
+    assert values.tolist() == [0.5, 1.5, 2.5]
 
 
 # What reaches a terminal, a spreadsheet, a page
@@ -543,27 +499,19 @@ def test_a_description_and_a_folder_do_nothing_to_a_terminal():
 @pytest.mark.parametrize("width", [None, 80])
 def test_no_format_of_a_sheet_lets_control_characters_through(format_, width):
     words = Label.of(HOSTILE)
-    sheet = Sheet(
-        [words, words],
-        [Group(words, [[words, Value("1", "2", flags=HOSTILE, mark="bold")]])],
-        HOSTILE,
-        HOSTILE,
-    )
+    group = Group(words, [[words, Value("1", "2", flags=HOSTILE, mark="bold")]])
+    sheet = Sheet([words, words], [group], HOSTILE, HOSTILE)
     document = Document([sheet], [HOSTILE], [HOSTILE], [{HOSTILE: HOSTILE}], {"about": HOSTILE})
     text = document.render(format_, width)
     plain = re.sub(r"\x1b\[(0|1|3|4|33|1;31)m", "", text).replace("\n", "")
     assert not CONTROL.search(plain)
-    if format_ == "html":
-        assert "<script>" not in text
-    if format_ == "json":
-        assert json.loads(text)["about"] == HOSTILE
+    assert format_ != "html" or "<script>" not in text
+    assert format_ != "json" or json.loads(text)["about"] == HOSTILE
 
 
 def test_a_formula_becomes_text_in_csv_and_numbers_stay_numbers():
-    records = [
-        {"a": "=1+1", "b": "+cmd|x", "c": "@x", "d": "-x", "e": "-1.5", "f": -1.5, "g": "+2e-3", "h": "a=b"}
-    ]
-    _, row = Document([], records=records).render("csv").splitlines()
+    cells = ["=1+1", "+cmd|x", "@x", "-x", "-1.5", -1.5, "+2e-3", "a=b"]
+    _, row = Document([], records=[dict(enumerate(cells))]).render("csv").splitlines()
     assert row == "'=1+1,'+cmd|x,'@x,'-x,-1.5,-1.5,+2e-3,a=b"
 
 
@@ -572,38 +520,27 @@ def test_markup_of_rich_is_text():
     assert display.console.render_str("[red]x :smile:").plain == "[red]x :smile:"
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "cp1252", "utf-8"])
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "utf-8"])
 def test_no_encoding_of_a_terminal_is_an_error(encoding):
-    Path("grid.yaml").write_text(
-        GRID.replace("  bars:", "  bars:\n    description: 日本 ± η"), encoding="utf-8"
-    )
-    for arguments in (
-        ["run", "grid.yaml", "-j", "0"],
-        ["table"],
-        ["run", "grid.yaml", "--list"],
-        ["table", "-f", "html"],
-    ):
-        result = CliRunner(charset=encoding).invoke(main, arguments)
+    text = GRID.replace("  bars:", "  bars:\n    description: 日本 ± η")
+    Path("grid.yaml").write_text(text, encoding="utf-8")
+    run = "run grid.yaml -j 0 --trials 1 --set updates=20"
+    for command in (run, "table", "run grid.yaml --list", "table -f html"):
+        result = CliRunner(charset=encoding).invoke(main, command.split())
         assert result.exit_code == 0, result.exception
-        if encoding == "iso-8859-1" and arguments == "table":
-            assert "eta 0.1" in result.output
-            assert "-----" in result.output
+        if command == "table":
+            assert ("日本" in result.output) == (encoding == "utf-8")
+            assert holds(result.output, "sampler CD-1")
 
 
 def test_a_name_with_dollars_is_no_formula_of_a_picture():
     Path("rows.csv").write_bytes(lines(ROWS))
     data = "[{path: rows.csv, name: 'a$\\x$b'}, {name: bars-and-stripes, size: 2}]"
     Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", data))
-    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--set", "updates=20")
-    commands = [
-        "plot results curves bars -o curves.png",
-        "ls results bars",
-        "table",
-        "best",
-        "evaluate results",
-    ]
-    for command in (*commands, "table --rows data_path,sampler"):  # cells of files have more columns
-        cbm(*command.split())
+    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--trials", 1, "--set", "updates=20")
+    cbm("plot", "results", "curves", "bars", "-o", "curves.png")
+    for command in ("ls results bars", "table", "best", "evaluate results", "table --rows data_path,sampler"):
+        assert "a$\\x$b" in cbm(*command.split()).stdout or "data_path" in command
 
 
 # Trainings without end
@@ -614,9 +551,9 @@ def test_a_training_without_end_is_begun_and_one_of_endless_rows_is_refused():
     Path("grid.yaml").write_text(GRID)
     tracemalloc.start()
     try:
-        message = refused("run", "grid.yaml", "--set", long)
-        assert "bars.evaluate.every: comes 50,000,000,000 times in 1,000,000,000,000 updates" in message
-        assert "write a longer interval, or fewer updates" in message
+        refused = cbm("run", "grid.yaml", "--set", long, code=2)
+        assert [problem[:2] for problem in problems_of(refused)] == [("12:38", "bars.evaluate.every")]
+        assert holds(refused.stderr, "50,000,000,000|1,000,000,000,000")
         cbm("run", "grid.yaml", "--dry-run", "--set", long, "--set", "evaluate.every=1000000000")
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
@@ -631,4 +568,4 @@ def test_a_training_without_end_is_begun_and_one_of_endless_rows_is_refused():
 def test_endless_records_and_rates_are_refused(field, value):
     Path("grid.yaml").write_text(GRID)
     changes = ["--set", "updates=100000000", "--set", "evaluate.every=100000000", "--set", f"{field}={value}"]
-    assert "times in 100,000,000 updates" in refused("run", "grid.yaml", *changes)
+    assert holds(cbm("run", "grid.yaml", *changes, code=2).stderr, "100,000,000")

@@ -1,16 +1,19 @@
 """``import cbm_cli as cbm``: the numbers of the commands and of sums over all states; helpful errors."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
 import cbm_cli as api
-from cbm_cli.errors import CbmError
+from cbm_cli import notebook
 from cbm_cli.reference import sigmoid
 from tests.builders import (
     GRID,
@@ -21,9 +24,12 @@ from tests.builders import (
     cbm,
     files,
     grid_text,
+    holds,
     layered,
     layered_energy,
     machine_file,
+    problems_of,
+    refusal,
     split,
     summary,
     visible_rows,
@@ -44,11 +50,9 @@ def machine(layers=RBM, seed=1, kind=None):
 
 
 def test_the_import_is_light():
-    code = (
-        "import sys, cbm_cli; print([name for name in ('numpy', 'numba', 'pandas') if name in sys.modules])"
-    )
+    code = "import sys, cbm_cli; print({'numpy', 'numba', 'pandas'} & {*sys.modules})"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "[]"
+    assert answer.stdout.strip() == "set()"
     assert {"load", "results", "run", "data", "from_sklearn"} <= {*dir(api)}
     with pytest.raises(AttributeError, match="nothing"):
         api.nothing  # noqa: B018
@@ -75,11 +79,10 @@ def test_evaluate_returns_what_the_command_prints(layers, method):
     found, _ = machine(layers)
     X = visible_rows(layers)[:7]
     np.save("rows.npy", X)
-    options = ["--temperatures", 50, "--runs", 20] if method == "ais" else []
-    printed = json.loads(
-        cbm("evaluate", "m.npz", "--data", "rows.npy", f"--{method}", *options, "--json").stdout
-    )
     options = {"temperatures": 50, "runs": 20} if method == "ais" else {}
+    typed = [word for name, value in options.items() for word in (f"--{name}", value)]
+    command = ("evaluate", "m.npz", "--data", "rows.npy", f"--{method}", *typed, "--json")
+    printed = json.loads(cbm(*command).stdout)
     assert found.evaluate(X, method, **options) == printed
     quantity = "lower_bound" if method == "ais" and len(layers) > 2 else "log_likelihood"
     mean = found.log_likelihood(X, method, **options).mean()
@@ -95,7 +98,7 @@ def test_grey_values_are_taken_as_they_are():
     x = np.random.default_rng(1).random((3, RBM[0]))
     joint = [np.exp(x @ biases[0] + (x @ weights[0] + biases[1]) @ h) for h in states(RBM[1])]
     np.testing.assert_allclose(found.free_energy(x), -np.log(np.sum(joint, axis=0)), atol=1e-10)
-    with pytest.warns(UserWarning, match="effective runs"):
+    with pytest.warns(UserWarning, match="temperatures"):
         found.log_partition("ais", temperatures=3, runs=2)
 
 
@@ -120,7 +123,7 @@ def test_layers_of_deep_machines_are_named_by_number():
     assert [found.transform(X, layer).shape[1] for layer in (1, 2, 3)] == [*THREE[1:]]
     np.testing.assert_array_equal(found.transform(X), found.transform(X, 3))
     assert found.filters(2).shape == (THREE[2], THREE[0])
-    with pytest.raises(ValueError, match=r"no hidden layer 4; .* 1 to 3"):
+    with pytest.raises(ValueError, match=r"\b4\b.*\b1\b.*\b3\b"):
         found.filters(4)
 
 
@@ -135,10 +138,10 @@ def test_an_auto_encoder_reconstructs_and_has_no_likelihood():
     np.testing.assert_allclose(found.transform(X), y, atol=1e-6)
     decoded = sigmoid(sigmoid(y @ V.T + d1) @ W.T + b0)
     np.testing.assert_allclose(found.reconstruct(X), decoded, atol=1e-6)
-    assert found.evaluate(X)["method"] == "cost"
+    loss = -(X * np.log(decoded) + (1 - X) * np.log(1 - decoded)).sum(axis=1)
+    assert found.evaluate(X)["cost"]["mean"] == pytest.approx(loss.mean(), rel=1e-5)
     for ask in (found.log_partition, lambda: found.free_energy(X), lambda: found.sample(1)):
-        with pytest.raises(CbmError, match="auto encoder has no likelihood"):
-            ask()
+        assert refusal(ask).kinds == ("unsuited",)
     with pytest.raises(ValueError, match="auto-encoder of 4-3-2"):
         found.to_sklearn()
 
@@ -154,36 +157,34 @@ def test_a_saved_machine_is_the_same_with_its_offsets(layers):
 
 
 @pytest.mark.parametrize(
-    ("X", "words"),
+    ("X", "told"),
     [
-        (np.zeros((2, 3)), [r"\(2, 3\)", r"\(n, 4\)"]),
-        (np.zeros(4), [r"\(4,\)", r"\(n, 4\)"]),
-        (np.full((2, 4), "1"), ["<U1", r"\(2, 4\)", r"\(n, 4\)"]),
-        (np.zeros((0, 4)), ["no row"]),
-        (np.full((1, 4), 255), ["255", "0 to 1"]),
-        (np.full((1, 4), np.nan), ["nan", "0 to 1"]),
+        (np.zeros((2, 3)), "(2, 3)|(n, 4)"),
+        (np.zeros(4), "(4,)|(n, 4)"),
+        (np.full((2, 4), "1"), "U1|(2, 4)|(n, 4)"),
+        (np.zeros((0, 4)), "0|1"),
+        (np.full((1, 4), 255), "255|0|1"),
+        (np.full((1, 4), np.nan), "nan|0|1"),
     ],
 )
-def test_wrong_arrays_are_refused_with_both_shapes(X, words):
+def test_wrong_arrays_are_refused_with_both_shapes(X, told):
     found, _ = machine()
     for ask in (found.free_energy, found.transform, found.evaluate, found.reconstruct):
-        for word in words:
-            with pytest.raises(ValueError, match=word):
-                ask(X)
+        with pytest.raises(ValueError) as raised:  # noqa: PT011
+            ask(X)
+        assert holds(raised.value, told)
 
 
 # Data sets, results and runs
 
 
-def test_data_have_their_parts_as_arrays(real_data_dir):
+def test_data_have_their_parts_as_arrays():
     toy = api.data("shifting-bar", size=9, bar=1, flip=True)
-    assert toy["train"].shape == (9, 9)
-    assert toy["train"].sum() == 72
+    np.testing.assert_array_equal(toy["train"], 1 - np.eye(9))
     np.save("grey.npy", np.array([[0, 51], [255, 102]], np.uint8))
     grey = api.data(path="grey.npy", scale=255, binarise="none")["train"]
     np.testing.assert_allclose(grey, [[0, 0.2], [1, 0.4]], rtol=1e-6)
-    with pytest.raises(CbmError, match="bars-and-stripes"):
-        api.data("bars")
+    assert holds(refusal(api.data, "bars"), "bars|bars-and-stripes")
 
 
 @pytest.fixture(scope="module")
@@ -203,18 +204,16 @@ def test_runs_of_a_file_and_of_a_mapping_write_what_the_command_writes(done):
         assert found.experiments() == ["bars"]
         same = {path: text for path, text in files(name, ".csv").items() if "summary" not in path}
         assert same == {p: t for p, t in files(done / "results", ".csv").items() if "summary" not in p}
-    more = api.run(
-        grids["file"], output="more", jobs=0, trials=1, changes={"updates": 20, "offsets": ["dd^b"]}
-    )
+    changes = {"updates": 20, "offsets": ["dd^b"]}
+    more = api.run(grids["file"], output="more", jobs=0, trials=1, changes=changes)
     assert [*more.summaries()["updates"]] == [20, 20]
 
 
 @pytest.mark.slow
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers():
     text = "import cbm_cli\nprint('begun')\ncbm_cli.run('grid.yaml', jobs=1, trials=1, progress=False)\n"
-    with open("script.py", "w") as script, open("grid.yaml", "w") as grid:
-        script.write(text)
-        grid.write(grid_text("rbm", batch="full"))
+    Path("script.py").write_text(text)
+    Path("grid.yaml").write_text(grid_text("rbm", batch="full"))
     answer = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.split() == ["begun"]
@@ -224,30 +223,28 @@ def test_a_script_without_a_guard_is_not_run_again_by_its_workers():
 def test_faults_of_a_mapping_name_their_field():
     grid = yaml.safe_load(grid_text("rbm")) | {}
     grid["experiments"]["toy"] |= {"sampler": "CD", "batch": np.int64(0), "offsets": ["dx"]}
-    with pytest.raises(CbmError) as error:
-        api.run(grid)
-    for field in ("toy.sampler", "toy.batch", "toy.offsets"):
-        assert field in str(error.value)
-    with pytest.raises(CbmError, match="no experiment 'tpy'; did you mean toy"):
-        api.run(yaml.safe_load(grid_text("rbm")), "tpy")
+    problems = problems_of(refusal(api.run, grid))
+    assert {field for _, field, _ in problems} == {"toy.sampler", "toy.batch", "toy.offsets"}
+    error = refusal(api.run, yaml.safe_load(grid_text("rbm")), "tpy")
+    assert holds(error, "tpy|toy")
 
 
-def test_failed_trials_raise_after_the_others_are_finished(done):
-    with open("own.py", "w") as own:
-        own.write("def fail(snapshots, context):\n    raise SystemExit(3)\n")
-    with open("grid.yaml", "w") as grid:
-        grid.write(grid_text("rbm", batch="full", record="{what: own.py:fail}"))
-    with pytest.raises(CbmError, match=r"1 trial failed(.|\n)*SystemExit: 3"):
-        api.run("grid.yaml", jobs=0, trials=1, progress=False)
+def failing_grid(statement):
+    """Write a grid whose recorder ends in a statement."""
+    Path("own.py").write_text(f"def fail(snapshots, context):\n    {statement}\n")
+    Path("grid.yaml").write_text(grid_text("rbm", batch="full", record="{what: own.py:fail}"))
 
 
-def test_a_recorder_that_fails_is_a_warning_with_the_trial_and_the_line(done):
-    with open("own.py", "w") as own:
-        own.write("def fail(snapshots, context):\n    raise ZeroDivisionError\n")
-    with open("grid.yaml", "w") as grid:
-        grid.write(grid_text("rbm", batch="full", record="{what: own.py:fail}"))
-    words = r"own.py:fail failed in 2 trials, kept .* trial 0: record: own.py, line 2, in fail: ZeroDivision"
-    with pytest.warns(UserWarning, match=words):
+def test_failed_trials_raise_after_the_others_are_finished():
+    failing_grid("raise SystemExit(3)")
+    error = refusal(api.run, "grid.yaml", jobs=0, trials=1, progress=False)
+    assert error.kinds == ("failed",)
+    assert holds(error, "1|own.py|SystemExit: 3")
+
+
+def test_a_recorder_that_fails_is_a_warning_with_the_trial_and_the_line():
+    failing_grid("raise ZeroDivisionError")
+    with pytest.warns(UserWarning, match=r"own.py:fail .*\b2\b.* trial 0: .*own.py, line 2, .*ZeroDivision"):
         found = api.run("grid.yaml", jobs=0, trials=2, progress=False)
     assert len(found.summaries("toy")) == 2
 
@@ -268,46 +265,41 @@ def test_frames_hold_what_the_files_hold(done):
         assert last[row["run_id"], int(row["trial"])] == final
     assert found.records("bars").empty
     table = found.table(columns=["sampler"], rows=["offsets"], statistic="final")
-    printed = cbm(
-        "table",
-        done / "results",
-        "--columns",
-        "sampler",
-        "--rows",
-        "offsets",
-        "--statistic",
-        "final",
-        "-f",
-        "csv",
-    )
-    assert table.shape == (4, len(printed.stdout.splitlines()[0].split(",")))
-    assert found.best().log_likelihood(api.data("bars-and-stripes", size=2)["train"]).mean() == pytest.approx(
-        max(float(row["train_log_likelihood_final"]) for row in rows), abs=1e-5
-    )
-    with pytest.raises(CbmError, match="no results of 'bar'; did you mean bars"):
-        found.curves("bar")
-    with pytest.raises(CbmError, match="there is no such folder"):
-        api.results("nowhere")
+    how = "--columns sampler --rows offsets --statistic final -f csv"
+    printed = cbm("table", done / "results", *how.split()).stdout
+    pd.testing.assert_frame_equal(table, pd.read_csv(io.StringIO(printed), dtype={"offsets": str}))
+    best = found.best().log_likelihood(api.data("bars-and-stripes", size=2)["train"]).mean()
+    finals = [float(row["train_log_likelihood_final"]) for row in rows]
+    assert best == pytest.approx(max(finals), abs=1e-5)
+    rivals = [{"data": name, "path": f"{name}.npz"} for name in ("a", "b")]
+    machine()[0].save("b.npz")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(notebook, "best_machines", lambda store, metric: rivals)
+        assert found.best(data="b").sizes == RBM
+        assert refusal(found.best).kinds == ("missing",)
+        assert holds(refusal(found.best), "bars|a, b")
+    assert holds(refusal(found.curves, "bar"), "bar|bars")
+    assert holds(refusal(api.results, "nowhere"), "nowhere")
 
 
-def test_a_run_leaves_the_environment_of_its_caller_as_it_was(tmp_path):
+def test_a_run_leaves_the_environment_of_its_caller_as_it_was():
     """Programs that the caller starts later import modules beside them."""
-    (tmp_path / "helper.py").write_text("ok = 1")
-    (tmp_path / "child.py").write_text("import helper; print('child', helper.ok)")
-    (tmp_path / "grid.yaml").write_text(GRID)
+    Path("helper.py").write_text("ok = 1")
+    Path("child.py").write_text("import helper; print('child', helper.ok)")
+    Path("grid.yaml").write_text(GRID)
     code = """
 import os, subprocess, sys
 import cbm_cli as cbm
 if __name__ == "__main__":
     before = dict(os.environ)
-    cbm.run("grid.yaml", output="out", jobs=1)
+    cbm.run("grid.yaml", output="out", jobs=1, trials=1, changes={"updates": 20})
     assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
     subprocess.run([sys.executable, "child.py"], check=True)
 """
-    (tmp_path / "caller.py").write_text(code)
+    Path("caller.py").write_text(code)
     for own in ({}, {"PYTHONSAFEPATH": ""}):
         environment = os.environ | {"PYTHONPATH": str(ROOT)} | own
         command = [sys.executable, "caller.py"]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "child 1" in done.stdout

@@ -12,7 +12,6 @@ import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.errors import CbmError
 from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import Trail, empty_trail
@@ -23,7 +22,18 @@ from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder, load_recorder
 from cbm_cli.trial.recorders import Context, Recording, check_recorders, record
-from tests.builders import GRID, cbm, coins, files, finish_in_pieces, rbm_settings, summary
+from tests.builders import (
+    GRID,
+    cbm,
+    coins,
+    files,
+    finish_in_pieces,
+    holds,
+    problems_of,
+    rbm_settings,
+    refusal,
+    summary,
+)
 from tests.oracles import (
     advance,
     copied,
@@ -232,24 +242,23 @@ def check(names, width=4, hidden=3, parts=("train",), units="0", **settings):
 
 
 @pytest.mark.parametrize(
-    ("names", "settings", "message"),
+    ("names", "settings", "told"),
     [
-        (["log_likelihood"], {"hidden": 500, "width": 784}, r"log_likelihood sums 2\^500 states of 784x500"),
-        (["gradient_norms"], {"hidden": 21, "width": 784}, r"2\^21"),
-        (["offset_error"], {"offsets": "dm^b", "hidden": 500, "width": 784}, r"offset_error .* 2\^500"),
-        (["gradient_angles"], {"hidden": 8, "width": 9}, r"sums 2\^17 states"),
-        (["free_energy_gap"], {}, "validation part"),
-        (["offset_values"], {"units": "0+3"}, "no hidden unit 3; they are 0 to 2"),
+        (["log_likelihood"], {"hidden": 500, "width": 784}, "log_likelihood|2^500|784x500"),
+        (["gradient_norms"], {"hidden": 21, "width": 784}, "gradient_norms|2^21"),
+        (["offset_error"], {"offsets": "dm^b", "hidden": 500, "width": 784}, "offset_error|2^500"),
+        (["gradient_angles"], {"hidden": 8, "width": 9}, "2^17"),
+        (["free_energy_gap"], {}, "free_energy_gap|validation"),
+        (["offset_values"], {"units": "0+3"}, "3|0|2"),
         (
             ["gradient_angles"],
             {"hidden": 4, "gradient": {"kind": "natural", "fisher": "marginal"}},
-            "marginal Fisher matrix is singular.*15, with 24 parameters",
+            "15|24|damping",
         ),
     ],
 )
-def test_recorders_that_do_not_fit_are_refused(names, settings, message):
-    with pytest.raises(CbmError, match=message):
-        check(names, **settings)
+def test_recorders_that_do_not_fit_are_refused(names, settings, told):
+    assert holds(refusal(check, names, **settings), told)
 
 
 def test_recorders_that_fit_pass():
@@ -281,23 +290,23 @@ def test_the_example_of_the_docs_is_short_and_measures_cosines(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("body", "told"),
     [
-        ("return {'a': 1 / 0}", "mine.py, line 2, in f: ZeroDivisionError: division by zero"),
-        ("return g()\n\ndef g():\n    return 1 / 0", "mine.py, line 5, in f: ZeroDivisionError"),
-        ("return {'a': snapshots.update[1:]}", r"mine.py, f: a has the shape \(4,\); .* \(5,\)"),
-        ("return [1]", "mine.py, in f: AttributeError"),
-        ("return {'a': ['x'] * 5}", "mine.py, in f: ValueError: could not convert"),
-        ("return {'update': snapshots.update}", "mine.py:f .* column update.*rename"),
-        ("return {'weight_norm': snapshots.update}", "mine.py:f .* column weight_norm.*rename"),
+        ("return {'a': 1 / 0}", "mine.py, line 2|f|ZeroDivisionError: division by zero"),
+        ("return g()\n\ndef g():\n    return 1 / 0", "mine.py, line 5|ZeroDivisionError"),
+        ("return {'a': snapshots.update[1:]}", "mine.py, f|a|(4,)|(5,)"),
+        ("return [1]", "mine.py|f|AttributeError"),
+        ("return {'a': ['x'] * 5}", "mine.py|f|ValueError: could not convert"),
+        ("return {'update': snapshots.update}", "mine.py:f|update"),
+        ("return {'weight_norm': snapshots.update}", "mine.py:f|weight_norm"),
     ],
 )
-def test_a_function_that_fails_is_named_with_file_and_line(body, message):
+def test_a_function_that_fails_is_named_with_file_and_line(body, told):
     own = {"mine.py:f": compile_recorder("mine.py:f", f"def f(snapshots, context):\n    {body}\n")}
     snapshots, flaws = stack(), {}
     names = ["weight_norms", "mine.py:f", "bias_norms"]
     found = record(names, snapshots, context_of(snapshots), own, flaws)
-    assert re.search(message, flaws.pop("mine.py:f"))
+    assert holds(flaws.pop("mine.py:f"), told)
     assert not flaws
     without = record(["weight_norms", "bias_norms"], snapshots, context_of(snapshots))
     assert [*found] == [*without]
@@ -313,9 +322,12 @@ def f(snapshots, context):
 """
 
 
-@pytest.mark.parametrize("body", ["raise ValueError('late')", "return {'other': snapshots.update + 0.5}"])
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [("raise ValueError('late')", "line 4|ValueError: late"), ("return {'other': snapshots.update}", "mine")],
+)
 def test_what_a_recorder_gave_before_it_failed_stays_wherever_the_trial_is_stopped(
-    tmp_path, monkeypatch, body
+    tmp_path, monkeypatch, body, told
 ):
     monkeypatch.setattr("cbm_cli.trial.recorders.GROUP_BYTES", 4 * 5 * 5 * 3)  # groups of 3 snapshots
     settings = rbm_settings(
@@ -331,7 +343,7 @@ def test_what_a_recorder_gave_before_it_failed_stays_wherever_the_trial_is_stopp
     assert rows["update"].tolist() == [*range(0, 101, 10)]
     np.testing.assert_array_equal(rows["mine"], [0.5, 10.5, 20.5, 30.5, 40.5, 50.5] + 5 * [np.nan])
     assert np.isfinite(rows["weight_norm"]).all()
-    assert re.search("mine.py, line 4, in f: ValueError: late|which it did not return", *whole.flaws.values())
+    assert holds(*whole.flaws.values(), f"mine.py|{told}")
 
     def stretch(since, stop):
         return run_trial(trial, data, since, should_pause=stop, recorders=own)
@@ -530,7 +542,9 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(folder):
         assert float(rows[-1]["filter_cosine"]) == pytest.approx(cosines.mean(), rel=1e-6)
         assert float(rows[-1]["weight_norm"]) == pytest.approx(np.linalg.norm(W), rel=1e-6)
     assert all(float(row["filter_cosine_final"]) > 0 for row in summary("here"))
-    assert "All 8 trials are done" in cbm("run", "grid.yaml", "-o", "here", "-j", 0).stderr
+    before = files("here", ".json")
+    cbm("run", "grid.yaml", "-o", "here", "-j", 0, "--no-table")
+    assert files("here", ".json") == before  # which has the seconds of the trials
 
 
 def test_a_copied_trial_brings_its_records_and_another_recorder_is_run_afresh(folder):
@@ -538,32 +552,35 @@ def test_a_copied_trial_brings_its_records_and_another_recorder_is_run_afresh(fo
     cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
     grid = Path("grid.yaml").read_text()
     Path("again.yaml").write_text(grid.replace("bars:", "bars-again:"))
-    assert "All 8 trials are done" in cbm("run", "again.yaml", "-o", "out", "-j", 0, "--no-table").stderr
+    cbm("run", "again.yaml", "-o", "out", "-j", 0, "--no-table")
     one, other = files("out/bars/trials", ".csv"), files("out/bars-again/trials", ".csv")
     assert one == other
+    assert summary("out") == summary("out", "bars-again")  # the seconds, too
     assert sum(name.endswith(".records.csv") for name in other) == 8
     text = Path("mine.py").read_text()
     Path("mine.py").write_text(text.replace('{"filter_cosine": (', '{"filter_cosine": 1 + ('))
-    assert "nothing to run" not in cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
     assert all(float(row["filter_cosine_final"]) > 1 for row in summary("out"))
 
 
 @pytest.mark.parametrize(
-    ("what", "source", "words"),
+    ("what", "source", "told"),
     [
-        ("mine.py:cosine", None, "mine.py has no function cosine; did you mean filter_cosine"),
+        ("mine.py:cosine", None, "mine.py|cosine|filter_cosine"),
         ("mine.py:f", "import no_such_module", "mine.py, line 1: ModuleNotFoundError"),
-        ("other.py:f", None, "other.py: No such file or directory; paths are relative to the grid's folder"),
+        ("other.py:f", None, "other.py"),
         ("mine.py:f", "def f(s, c:\n", "mine.py, line 1: SyntaxError"),
-        ("weight_norm", None, "did you mean weight_norms"),
+        ("weight_norm", None, "weight_norm|weight_norms"),
         ("mine.py", None, "file.py:function"),
     ],
 )
-def test_a_recorder_that_cannot_be_is_refused_before_anything_runs(folder, what, source, words):
+def test_a_recorder_that_cannot_be_is_refused_before_anything_runs(folder, what, source, told):
     write_grid(what)
     if source:
         Path("mine.py").write_text(source)
-    assert words in cbm("run", "grid.yaml", "-o", "out", "-j", 0, code=2).stderr
+    refused = cbm("run", "grid.yaml", "-o", "out", "-j", 0, code=2)
+    assert {problem[0] for problem in problems_of(refused)} <= {"13:20", "13:21"}
+    assert holds(refused.stderr, told)
     assert not Path("out").exists()
 
 
@@ -572,9 +589,10 @@ def test_a_recorder_that_fails_costs_its_columns_only_and_is_told_once_and_count
     write_grid("mine.py:f+weight_norms")
     Path("mine.py").write_text("def f(snapshots, context):\n    return {'mine': 1 / 0}\n")
     said = cbm("run", "grid.yaml", "-o", "out", "-j", jobs, "--no-table").stderr
-    assert said.count("record: mine.py, line 2, in f: ZeroDivisionError: division by zero") == 1
+    assert said.count("ZeroDivisionError: division by zero") == 1
     assert re.search(r"bars-and-stripes.* trial \d: record: mine.py, line 2", said)
-    assert "mine.py:f failed in 8 trials, kept without its columns" in said
+    (line,) = (line for line in said.splitlines() if "mine.py:f" in line)
+    assert holds(line, "8")
     assert all(float(row["weight_norm_final"]) > 0 for row in summary("out"))
     paths = sorted(Path("out").rglob("*.records.csv"))
     heads = {path.read_text().partition("\n")[0] for path in paths}

@@ -134,12 +134,12 @@ def fetch(names: tuple[str, ...], to: Path | None) -> None:
         _published(name)
     problems = _fetch_all(wanted, to)
     if problems:
-        raise CbmError("\n".join(problems))
+        raise CbmError("\n".join(map(str, problems)), *(kind for one in problems for kind in one.kinds))
     if to:
         note(f"To use them: export CBM_DATA_DIR={to}")
 
 
-def _fetch_all(names: Sequence[str], to: Path | None) -> list[str]:
+def _fetch_all(names: Sequence[str], to: Path | None) -> list[CbmError]:
     """Download data sets and return what went wrong; one that fails does not stop the others."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -155,7 +155,7 @@ def _fetch_all(names: Sequence[str], to: Path | None) -> list[str]:
                 text = f"{name}: {'fetched into' if fetched else 'is here already:'} {folder}"
                 progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
             except CbmError as error:
-                problems.append(str(error))
+                problems.append(error)
     return problems
 
 
@@ -182,13 +182,13 @@ def _source(name: str) -> DataSource:
     from cbm_cli.text import did_you_mean
 
     if name not in SOURCES:
-        raise CbmError(f"data set {name!r} is unknown{did_you_mean(name, SOURCES)}")
+        raise CbmError(f"data set {name!r} is unknown{did_you_mean(name, SOURCES)}", "unknown")
     return SOURCES[name]
 
 
 def _published(name: str) -> None:
     if not _source(name).forms:
-        raise CbmError(f"{name} is generated; it has no files")
+        raise CbmError(f"{name} is generated; it has no files", "unsuited")
 
 
 def _record(entry: Entry) -> dict:

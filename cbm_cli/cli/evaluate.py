@@ -75,7 +75,8 @@ def evaluate(
     if target.suffix == ".npz" or target.is_file():
         _evaluate_files([target, *map(Path, experiments)], source, part, how, as_json)
     elif source:
-        raise CbmError("--data is for machine files; trials are evaluated on their own data; remove --data")
+        message = "--data is for machine files; trials are evaluated on their own data; remove --data"
+        raise CbmError(message, "unsuited")
     else:
         results = Results(target)
         names = experiments or results.require_experiments()
@@ -105,7 +106,8 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> di
 
     machine = read_machine(path)
     if source is None:
-        raise CbmError(f"{path}: name the rows to evaluate it on with --data NAME or --data FILE")
+        message = f"{path}: name the rows to evaluate it on with --data NAME or --data FILE"
+        raise CbmError(message, "missing")
     rows, unit = load_rows(source, part, machine.sizes[0])
     parts = parts_of(Dataset("rows", rows, levels=round(1 / unit)), how)
     with one_thread():

@@ -136,10 +136,11 @@ def _check_options(source: str | None, options: dict[str, Any]) -> None:
     """Raise CbmError for options without the ones that they need."""
     for option, given in options.items():
         if given and not source:
-            raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE")
+            raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE", "missing")
     labels = options["--labels"] or options["--test-labels"]
     if labels and not options["--classify"] and "npz" not in options["--representations"]:
-        raise CbmError("--labels are for --classify, or to be written with --representations npz")
+        message = "--labels are for --classify, or to be written with --representations npz"
+        raise CbmError(message, "unsuited")
 
 
 def _folder(model: Path, output: Path | None) -> Path:
@@ -147,7 +148,8 @@ def _folder(model: Path, output: Path | None) -> Path:
     folder = output or Path(f"{model.stem}-features")
     check_folder("-o", folder)
     if model.resolve().parent == folder.resolve() and re.fullmatch(r"filters|layer-\d+", model.stem):
-        raise CbmError(f"-o {folder}: {model.name} there is the machine itself; choose another folder")
+        message = f"-o {folder}: {model.name} there is the machine itself; choose another folder"
+        raise CbmError(message, "conflict")
     return folder
 
 

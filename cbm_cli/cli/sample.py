@@ -77,7 +77,8 @@ def sample(
 
     machine, parsed = read_machine(model), parse_sampler(sampler)
     if machine.kind == "auto-encoder":
-        raise CbmError(f"{model}: an auto encoder has no distribution to draw from; see cbm features")
+        message = f"{model}: an auto encoder has no distribution to draw from; see cbm features"
+        raise CbmError(message, "unsuited")
     n_visible = machine.sizes[0]
     size = parse_shape(shape, n_visible)
     start = load_rows(source, width=n_visible) if source else None
@@ -95,6 +96,6 @@ def sample(
 def _check_files(inputs: Sequence[Path], output: Path | None, png: Path | None) -> None:
     """Raise CbmError if there is nothing to write, or if what is read would be overwritten."""
     if not output and not png:
-        raise CbmError("nothing to write; name a file: -o FILE.npz, --png FILE.png, or both")
+        raise CbmError("nothing to write; name a file: -o FILE.npz, --png FILE.png, or both", "missing")
     check_file("-o", output, [".npz"], inputs)
     check_file("--png", png, [".png"], inputs)

@@ -33,6 +33,7 @@ def load(data: DataSpec | str | None = None, /, *, folder: str | Path = "", **op
             f"{spec.path or dataset.name}: all values of the training part are {dataset.train.max()}; "
             "there is nothing to learn from constant data",
             "path" if spec.path else "name",
+            "unsuited",
         )
     return dataset
 
@@ -51,17 +52,18 @@ def load_source(source: str, width: int | None = None, test: str | None = None) 
         name, _, text = source.partition(":")
         given = {"name": name}
         if name not in SOURCES:
-            raise DataError(f"--data {source}: no such file or data set; data sets are {', '.join(SOURCES)}")
+            message = f"--data {source}: no such file or data set; data sets are {', '.join(SOURCES)}"
+            raise DataError(message, None, "unknown")
     for item in filter(None, re.split(r",(?=[a-z_]+=)", text)):  # drop=id,class,flip=true has two
         field, equals, value = item.partition("=")
         if not equals or field in given:
             twice = "is given twice" if equals else "cannot be read; write it as in shifting-bar:size=9,bar=1"
-            raise DataError(f"--data {source}: {field} {twice}")
+            raise DataError(f"--data {source}: {field} {twice}", None, "conflict" if equals else "value")
         given[field] = value
     try:
         spec = make_spec(**given | ({"test": test} if test else {}))
     except DataError as error:
-        raise DataError(f"--data {source}: {error}", error.field) from None
+        raise DataError(f"--data {source}: {error}", error.field, *error.kinds) from None
     return _load(spec, "", width)
 
 
@@ -74,7 +76,8 @@ def load_rows(source: str, part: str = "train", width: int | None = None) -> tup
     if source.partition(":")[0] not in SOURCES and len(data.parts) == 1:
         part = "train"
     if part not in data.parts:
-        raise DataError(f"--data {source}: has no part {part}; it has {', '.join(data.parts)}")
+        message = f"--data {source}: has no part {part}; it has {', '.join(data.parts)}"
+        raise DataError(message, None, "missing")
     return data.parts[part], 1 / data.levels
 
 
@@ -112,12 +115,13 @@ def _published(spec: DataSpec) -> Dataset:
             for part in [file.part] if file.part else source.rows:
                 table = tables.get(part) or tables.get("")
                 if table is None:
-                    raise DataError(f"{path}: has no {part} part")
+                    raise DataError(f"{path}: has no {part} part", None, "missing")
                 if not source.grey and (table.values.max() > 1 or table.values.dtype != np.uint8):
                     raise DataError(f"{path}: holds more than zeros and ones")
                 rows[part] = table.values
         except DataError as error:
-            raise DataError(f"{error}; `cbm data fetch {spec.name}` gets it again", "name") from None
+            message = f"{error}; `cbm data fetch {spec.name}` gets it again"
+            raise DataError(message, "name", *error.kinds) from None
     rows = _divided(source, rows)
     if source.grey:
         rows = binarised(rows, spec.binarise, spec.threshold, 255)
@@ -142,6 +146,7 @@ def _divided(source: DataSource, rows: dict[str, np.ndarray]) -> dict[str, np.nd
                 f"{source.name}: {part} has {found:,} rows of {columns} here, but {number:,} rows of "
                 f"{source.width} as published; `cbm data verify {source.name}` names the file that is wrong",
                 "name",
+                "changed",
             )
     return {part: rows[part] for part in PARTS if part in rows}
 
@@ -149,7 +154,8 @@ def _divided(source: DataSource, rows: dict[str, np.ndarray]) -> dict[str, np.nd
 def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
     """Return the data set with some training rows, drawn or the last ones, as validation part."""
     if dataset.valid is not None:
-        raise DataError(f"{dataset.name}: already has a validation part; remove hold_out", "hold_out")
+        message = f"{dataset.name}: already has a validation part; remove hold_out"
+        raise DataError(message, "hold_out", "conflict")
     n, asked = len(dataset.train), spec.hold_out or 0
     rows = asked if isinstance(asked, int) else max(1, round(asked * n))
     if rows >= n:

@@ -80,7 +80,8 @@ def fetch(name: str, to: str | Path | None = None, show: Show | None = None) -> 
     forms = _forms(source)
     if not forms:
         stems = " and ".join(f"{file.stem}.gz" for form in source.forms for file in form)
-        raise DataError(f"{name}: has no published address; put {stems} into {folder}, or set {MIRROR}")
+        message = f"{name}: has no published address; put {stems} into {folder}, or set {MIRROR}"
+        raise DataError(message, None, "missing")
     problems = []
     for form in forms:
         try:
@@ -89,12 +90,13 @@ def fetch(name: str, to: str | Path | None = None, show: Show | None = None) -> 
         except _Unfetched as problem:
             problems.append(str(problem))
         except OSError as error:
-            raise DataError(f"{folder}: cannot write: {error.strerror}; choose another with --to") from None
+            message = f"{folder}: cannot write: {error.strerror}; choose another with --to"
+            raise DataError(message, None, "system") from None
     wanted = [_urls(file, source)[0] for file in forms[0] if not _check_in(file, folder).good]
     if not wanted:  # another process has fetched them in the meantime
         return folder, False
     by_hand = f"By hand: get {' and '.join(wanted)} and put into {folder}"
-    raise DataError(f"{name}: {'; '.join(problems)}. {by_hand}")
+    raise DataError(f"{name}: {'; '.join(problems)}. {by_hand}", None, "system")
 
 
 def _forms(source: DataSource) -> list[tuple[File, ...]]:

@@ -64,7 +64,7 @@ def refuse_foreign(path: Path, content: bytes) -> None:
         words = (
             known[0] if isinstance(known[0], str) else f"{known[0][0]}; {converted(known[0][1], *options)}"
         )
-        raise DataError(f"{path}: is {filled(words, path)}")
+        raise DataError(f"{path}: is {filled(words, path)}", None, "unreadable")
 
 
 def refuse_encoding(path: Path, content: bytes) -> None:
@@ -73,11 +73,12 @@ def refuse_encoding(path: Path, content: bytes) -> None:
     wide = head.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(head) > 3 and not any(head[1::2]))
     encoding = "utf-16" if wide else "latin-1"
     if not wide and (any(byte < 9 for byte in head) or sum(byte > 127 for byte in head) > len(head) / 3):
-        raise DataError(f"{path}: is neither text nor NPY, NPZ, MAT or IDX")
+        raise DataError(f"{path}: is neither text nor NPY, NPZ, MAT or IDX", None, "unreadable")
     kind = "text in UTF-16" if wide else "no text in UTF-8, perhaps in Latin-1 (Windows-1252)"
     code = "from pathlib import Path; p = Path({file!r}); "
     code += f"p.write_text(p.read_text({encoding!r}), 'utf-8')"
-    raise DataError(f'{path}: is {kind}; save it as UTF-8: python -c "{filled(code, path)}"')
+    message = f'{path}: is {kind}; save it as UTF-8: python -c "{filled(code, path)}"'
+    raise DataError(message, None, "unreadable")
 
 
 def converted(reader: str, *options: str) -> str:

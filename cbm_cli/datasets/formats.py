@@ -80,7 +80,7 @@ def reading(path: Path | str, kind: str) -> Iterator[None]:
         with located(path, kind):
             yield
     except CbmError as error:
-        raise DataError(str(error)) from None
+        raise DataError(str(error), None, *error.kinds) from None
 
 
 def unpacked(path: Path) -> bytes:
@@ -93,7 +93,8 @@ def unpacked(path: Path) -> bytes:
             with gzip.open(io.BytesIO(content)) as stream:
                 content = stream.read(MOST_BYTES + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CbmError(f"cannot be read: damaged gzip file ({error}); get the file again") from None
+            message = f"cannot be read: damaged gzip file ({error}); get the file again"
+            raise CbmError(message, "unreadable") from None
         check_size(len(content))
         return content
 
@@ -102,7 +103,7 @@ def read_tables(path: Path, columns: Columns = ALL) -> dict[str, FileRows]:
     """Return the tables of a file with some of its columns, one under the name ``""`` or one per part."""
     content = unpacked(path)
     if not content:
-        raise DataError(f"{path}: is empty")
+        raise DataError(f"{path}: is empty", None, "missing")
     arrays = _arrays(path, content, _parts)
     if arrays is None:
         return {"": _text(path, content, columns)}
@@ -142,7 +143,7 @@ def table_of(
 ) -> FileRows:
     """Return a table of an array; DataError, naming ``where``, unless it holds rows of finite numbers."""
     if not values.size:
-        raise DataError(f"{where}: holds no rows")
+        raise DataError(f"{where}: holds no rows", None, "missing")
     if values.ndim != 2:
         raise DataError(f"{where}: holds an array of shape {values.shape}; expected rows and columns")
     if values.dtype.kind not in "buif":
@@ -217,7 +218,8 @@ def _parts(arrays: Mapping[str, np.ndarray | Header]) -> dict[str, str]:
     there = [f"{name} {' x '.join(map(str, a.shape)) or 'scalar'}" for name, a in arrays.items()]
     raise CbmError(
         f"holds {', '.join(there[:10]) or 'no array'}; expected train, valid, test (or train_data, val_data, "
-        "test_data), or one array of rows"
+        "test_data), or one array of rows",
+        "missing",
     )
 
 
@@ -229,7 +231,8 @@ def _check_unused(names: Mapping[str, str], arrays: Mapping[str, np.ndarray | He
             size = " x ".join(map(str, array.shape))
             raise CbmError(
                 f"holds {', '.join(names.values())}, and {name} ({size}), which is no part by its name; "
-                "rename it to train, valid or test, or remove it"
+                "rename it to train, valid or test, or remove it",
+                "unknown",
             )
 
 
@@ -254,7 +257,8 @@ def _text(path: Path, content: bytes, columns: Columns) -> FileRows:
         return _columns(path, content, columns)
     if columns:
         field = "drop_last" if columns.without_last else "drop" if columns.dropped else "columns"
-        raise DataError(f"{path}: LIBSVM keeps labels apart from the columns; remove {field}", field)
+        message = f"{path}: LIBSVM keeps labels apart from the columns; remove {field}"
+        raise DataError(message, field, "unsuited")
     return _libsvm(path, content)
 
 
@@ -276,7 +280,8 @@ def _lines(path: Path, content: bytes) -> Iterator[tuple[int, str]]:
     """Yield the lines that hold something, numbered from 1 and without comments."""
     for number, line in enumerate(_stream(content), 1):
         if len(line) > _LONGEST_LINE:
-            raise DataError(f"{path}: line {number} has more than {_LONGEST_LINE:,} characters; break it")
+            message = f"{path}: line {number} has more than {_LONGEST_LINE:,} characters; break it"
+            raise DataError(message, None, "limit")
         if line := line.partition("#")[0].strip():
             yield number, line
 
@@ -308,7 +313,7 @@ def _columns(path: Path, content: bytes, columns: Columns) -> FileRows:
     """Return the numbers of text in columns, without the column names that a first line may have."""
     first, line = next(_lines(path, content), (0, ""))
     if not line:
-        raise DataError(f"{path}: holds no rows")
+        raise DataError(f"{path}: holds no rows", None, "missing")
     delimiter = next((mark for mark in ",;|" if mark in line), None)
     fields = _fields(line, delimiter)
     named = _are_names(fields)
@@ -325,7 +330,7 @@ def _columns(path: Path, content: bytes, columns: Columns) -> FileRows:
             flaw = _flaw(path, content, delimiter, skipped, names, places)
             raise DataError(f"{path}: {flaw}") from None
     if skipped and not values.size:
-        raise DataError(f"{path}: holds no rows of numbers, only words: {shortened(line)}")
+        raise DataError(f"{path}: holds no rows of numbers, only words: {shortened(line)}", None, "missing")
     if places is not None and delimiter:
         _check_widths(path, content, delimiter, len(fields))
     return table_of(path, values)
@@ -431,7 +436,7 @@ def _indexed(where: str, items: list[str]) -> dict[int, float]:
             raise DataError(f"{where}: cannot read {item[:40]!r} as index:value (LIBSVM)") from None
         if not 1 <= index <= _WIDEST or index in found:
             flaw = "appears twice" if index in found else f"is out of range; indices are 1 to {_WIDEST:,}"
-            raise DataError(f"{where}: index {index} {flaw}")
+            raise DataError(f"{where}: index {index} {flaw}", None, "conflict" if index in found else "value")
         found[index] = value
     return found
 

@@ -34,16 +34,21 @@ def load_labels(
     found = _own(files, test) if files or test else _published(source)
     missing = [part for part in ("train", "test") if part in rows and part not in found]
     if missing:
-        raise DataError(f"{named}: has no labels of the {' and '.join(missing)} part; {_OWN}")
+        message = f"{named}: has no labels of the {' and '.join(missing)} part; {_OWN}"
+        raise DataError(message, None, "missing")
     if "test" in found and "test" not in rows and (files or test):
         raise DataError(
             f"{named}: has labels of a test part, and the data have none; add its rows with --test FILE, "
-            "or remove its labels"
+            "or remove its labels",
+            None,
+            "conflict",
         )
     for part, (where, labels) in found.items():
         if part in rows and len(labels) != rows[part]:
             raise DataError(
-                f"{where}: has {len(labels):,} labels, the {part} part {rows[part]:,} rows; each needs one"
+                f"{where}: has {len(labels):,} labels, the {part} part {rows[part]:,} rows; each needs one",
+                None,
+                "conflict",
             )
     return {part: found[part][1] for part in rows if part in found}
 
@@ -61,7 +66,9 @@ def _own(files: str | None, test: str | None) -> _Labels:
         found = {part: (path, _only(path)) for part, path in zip(("train", "test"), paths, strict=True)}
     if test and "test" in found:
         raise DataError(
-            f"--test-labels {test}: {files} has labels of the test part already; remove one of them"
+            f"--test-labels {test}: {files} has labels of the test part already; remove one of them",
+            None,
+            "conflict",
         )
     return found | ({"test": (test, _only(test))} if test else {})
 
@@ -77,12 +84,14 @@ def _published(source: str) -> _Labels:
     known = SOURCES.get(source.partition(":")[0])
     if known is None or not known.labels:
         having = " and ".join(name for name, one in SOURCES.items() if one.labels)
-        raise DataError(f"{source}: comes without labels ({having} have them); {_OWN}")
+        message = f"{source}: comes without labels ({having} have them); {_OWN}"
+        raise DataError(message, None, "missing")
     folder = next(iter(known.locate().values())).parent
     found: _Labels = {}
     for part, stem in known.labels.items():
         path = find(folder, stem)
         if path is None:
-            raise DataError(f"{known.name}: {folder} has no {stem}[.gz]; put it beside the others, or {_OWN}")
+            message = f"{known.name}: {folder} has no {stem}[.gz]; put it beside the others, or {_OWN}"
+            raise DataError(message, None, "missing")
         found |= {inner or part: (str(path), labels) for inner, labels in read_labels(path).items()}
     return found

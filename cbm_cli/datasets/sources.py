@@ -77,7 +77,7 @@ class DataSource:
                 found = {file: path for file in form if (path := find(folder, file.stem))}
                 if len(found) == len(form):
                     return found
-        raise DataError(self._missing(), "name")
+        raise DataError(self._missing(), "name", "missing")
 
     def _missing(self) -> str:
         stems = [file.stem for file in self.forms[0]]

@@ -26,12 +26,14 @@ class Accuracy(NamedTuple):
 def check_classifier(labels: Mapping[str, NDArray]) -> None:
     """Raise CbmError where scikit-learn is missing, or the labels of the training part are not classes."""
     if importlib.util.find_spec("sklearn") is None:
-        raise CbmError("--classify needs scikit-learn; install it with: pip install 'cbm-cli[classify]'")
+        message = "--classify needs scikit-learn; install it with: pip install 'cbm-cli[classify]'"
+        raise CbmError(message, "missing")
     classes = len(np.unique(labels["train"]))
     if not 1 < classes <= _MOST_CLASSES:
         raise CbmError(
             f"--classify: the labels of the train part have {classes:,} class{'es' * (classes != 1)}; "
-            f"expected 2 to {_MOST_CLASSES:,}"
+            f"expected 2 to {_MOST_CLASSES:,}",
+            "unsuited",
         )
 
 

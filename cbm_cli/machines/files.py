@@ -122,7 +122,8 @@ def check_size(parameters: Sequence[NDArray], dtype: type, place: str) -> None:
             users, remedy = "AIS, samples, mean field and costs", "an exact likelihood computes in float64"
         raise CbmError(
             f"{place}: has weights or biases of up to {largest:.3g}; {users} would exceed the range of "
-            f"{np.dtype(dtype).name}: {remedy}"
+            f"{np.dtype(dtype).name}: {remedy}",
+            "limit",
         )
 
 
@@ -193,7 +194,8 @@ def read_machine(path: Path) -> Layered:
         for bias, key in zip(biases[layers.start : layers.stop], _names(name, layers), strict=True):
             found.append(_numbers(path, key, arrays.get(key, np.zeros_like(bias))))
             if found[-1].shape != bias.shape:
-                raise CbmError(f"{path}: {key} has shape {found[-1].shape}; expected {bias.shape}")
+                message = f"{path}: {key} has shape {found[-1].shape}; expected {bias.shape}"
+                raise CbmError(message, "conflict")
         return tuple(found)
 
     inner = range(1, depth) if encoder else range(0)
@@ -218,9 +220,11 @@ def _depth(path: Path, kind: str, arrays: Arrays) -> int:
     missing = [name for name in needed if name not in arrays]
     if missing:
         names = ", ".join([*needed, *_names("offsets", range(depth + 1))][:12])
-        raise CbmError(f"{path}: lacks {', '.join(missing[:12])}; a machine file holds {names} and kind")
+        message = f"{path}: lacks {', '.join(missing[:12])}; a machine file holds {names} and kind"
+        raise CbmError(message, "missing")
     if kind == "rbm" and depth > 1:
-        raise CbmError(f"{path}: is of kind rbm, but holds {depth} arrays of weights; is its kind dbm?")
+        message = f"{path}: is of kind rbm, but holds {depth} arrays of weights; is its kind dbm?"
+        raise CbmError(message, "conflict")
     return depth
 
 
@@ -248,7 +252,7 @@ def _check_shapes(path: Path, weights: Vectors, biases: Vectors) -> None:
     )
     units = ["N", "M"] if len(weights) == 1 else _names("n", range(len(biases)))
     expected = [f"({n}, {m})" for n, m in pairwise(units)] + [f"({n},)" for n in units]
-    raise CbmError(f"{path}: shapes do not fit: {shapes}; expected {', '.join(expected)}")
+    raise CbmError(f"{path}: shapes do not fit: {shapes}; expected {', '.join(expected)}", "conflict")
 
 
 def _text(path: Path, arrays: Arrays, name: str, known: Sequence[str]) -> str:
@@ -256,5 +260,6 @@ def _text(path: Path, arrays: Arrays, name: str, known: Sequence[str]) -> str:
     array = arrays.get(name, np.array(known[0]))
     text = str(array.item()) if array.size == 1 else f"of shape {array.shape}"
     if text not in known:
-        raise CbmError(f"{path}: {name} {text[:40]} is unknown; cbm knows {', '.join(known)}")
+        message = f"{path}: {name} {text[:40]} is unknown; cbm knows {', '.join(known)}"
+        raise CbmError(message, "unknown")
     return text

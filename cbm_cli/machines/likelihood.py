@@ -115,7 +115,7 @@ def evaluate(
     """
     n, width = machine.sizes[0], len(parts.base)
     if n != width:
-        raise CbmError(f"{place}: has {n} visible units; the data has {width} columns")
+        raise CbmError(f"{place}: has {n} visible units; the data has {width} columns", "conflict")
     if isinstance(machine, Layered):
         if machine.kind == "auto-encoder":
             return _costs_of(machine, parts, method, place)
@@ -218,7 +218,8 @@ def _raised(
     if machine.is_deep:
         raise CbmError(
             f"{place}: --raise anneals from rows of data, and would need the states of all even layers of a "
-            "deep machine; use --ais, which bounds the likelihood by mean field"
+            "deep machine; use --ais, which bounds the likelihood by mean field",
+            "unsuited",
         )
     by_part, base, steps = {}, _base_of(machine, parts), method.steps(machine.sizes)
     for number, (part, rows) in enumerate(parts.rows.items()):
@@ -324,10 +325,12 @@ def _costs_of(machine: Layered, parts: Parts, method: Method, place: str) -> tup
     if method.name:
         raise CbmError(
             f"{place}: an auto encoder has no normalised likelihood for --{method.name}, only a cost; "
-            f"remove --{method.name}"
+            f"remove --{method.name}",
+            "unsuited",
         )
     if machine.loss == "cross-entropy" and machine.decoder != "sigmoid":
-        raise CbmError(f"{place}: the cross entropy needs a sigmoid decoder, not {machine.decoder}")
+        message = f"{place}: the cross entropy needs a sigmoid decoder, not {machine.decoder}"
+        raise CbmError(message, "unsuited")
     wide = kernel_arrays(machine)
     check_size(wide[:3], np.float32, place)
     arrays = [np.ascontiguousarray(array, np.float32) for array in wide]

@@ -68,7 +68,8 @@ def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Arr
     for rows of another width.
     """
     if rows.shape[1] != machine.sizes[0]:
-        raise CbmError(f"the data has {rows.shape[1]} columns, the machine {machine.sizes[0]} visible units")
+        message = f"the data has {rows.shape[1]} columns, the machine {machine.sizes[0]} visible units"
+        raise CbmError(message, "conflict")
     if machine.kind == "auto-encoder":
         machine = machine._replace(
             weights=tuple(W.astype(np.float32) for W in machine.weights),

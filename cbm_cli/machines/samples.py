@@ -50,7 +50,7 @@ def parse_sampler(text: str) -> Sampler:
     if text == "gibbs":
         return Sampler()
     if not re.fullmatch(r"PT_\d{1,6}(-\d{1,6})?", text):
-        raise CbmError(f"--sampler {text}: unknown; write gibbs, PT_c or PT_c-k, as in PT_10")
+        raise CbmError(f"--sampler {text}: unknown; write gibbs, PT_c or PT_c-k, as in PT_10", "unknown")
     return Sampler.parse(text)
 
 
@@ -88,9 +88,8 @@ def draw(
             found = Samples(np.empty(shape, np.uint8), np.empty(shape, np.float32), hidden)
             return _collect(plain, h.reshape(-1, len(c)), plan, found, steps, random)
     except MemoryError:
-        raise CbmError(
-            f"{count} samples of {chains} chains do not fit into memory; lower --count or --chains"
-        ) from None
+        message = f"{count} samples of {chains} chains do not fit into memory; lower --count or --chains"
+        raise CbmError(message, "limit") from None
 
 
 def write_samples(path: Path, samples: Samples) -> None:
@@ -109,7 +108,8 @@ def _first_states(
     if start is not None:
         rows, unit = start
         if rows.shape[1] != n_visible:
-            raise CbmError(f"the data have {rows.shape[1]} columns, the machine {n_visible} visible units")
+            message = f"the data have {rows.shape[1]} columns, the machine {n_visible} visible units"
+            raise CbmError(message, "conflict")
         grey = np.full((chains, len(W)), 0.5)
         grey[:, :n_visible] = unit * rows[np.resize(random.permutation(len(rows)), chains)]
         p = expit((random.random(grey.shape) < grey).astype(np.float32) @ W + c)
