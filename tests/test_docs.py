@@ -195,7 +195,14 @@ def test_commands_of_the_site_are_all_commands(hooks):
 
 
 @pytest.mark.parametrize(
-    "words", ["table --split 0", "table --metric a --metric b", "init", "run no.yaml", "best"]
+    "words",
+    [
+        "table --split 0",
+        "table --metric a --metric b",
+        "init",
+        "run no.yaml",
+        "compare --findings --scoreboard",
+    ],
 )
 def test_a_message_stands_on_its_page_with_its_function_and_kind(hooks, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
