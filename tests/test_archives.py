@@ -338,11 +338,11 @@ def test_folders_with_the_names_of_files_are_left_alone_and_taken_for_none(packe
     for folder in others:
         folder.mkdir(parents=True)
         (folder / "notes.txt").write_text("mine")
-    (others[0].parent / "trial-000.error.txt").write_text("failed")
-    assert json.loads(cbm("ls", "out", "--json").stdout)[0]["other_runs"] == 0  # no trial is finished there
     assert numbers(cbm("prune", "out", "grid.yaml", "--yes").stderr)[0][0] == 0
     run("out")
     assert [(folder / "notes.txt").read_text() for folder in others] == ["mine", "mine"]
+    (others[0].parent / "trial-000.error.txt").write_text("failed")
+    assert json.loads(cbm("ls", "out", "--json").stdout)[0]["other_runs"] == 0  # no trial is finished there
     path = next(Path("out/bars/trials").glob("*.zip"))
     path.unlink()
     path.mkdir()
