@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from cbm_cli.datasets.columns import as_line
+from cbm_cli.errors import Kind
 from cbm_cli.grid.settings import NESTED, Settings
 from cbm_cli.grid.values import Frozen, Misfit
 from cbm_cli.grid.yaml_places import (
@@ -121,8 +122,8 @@ def blame(error: ValueError, value: Value, problems: Problems) -> None:
     if field and isinstance(value, dict) and field in value:
         value, field = value[field], ""
     whole = isinstance(value, dict)
-    (kind, *_) = getattr(error, "kinds", ("value",))
-    problems.add(value.mark, str(error), field if whole else "", whole, kind)
+    kinds: tuple[Kind, ...] = getattr(error, "kinds", ("value",))
+    problems.add(value.mark, str(error), field if whole else "", whole, kinds[0])
 
 
 _PHRASES = {
