@@ -117,9 +117,8 @@ FOUR = [f"{sampler}, {rate}" for sampler in SAMPLERS for rate in RATES]
 BOTH, SETS = [CENTERED, NORMAL], ["bars", "flipped-shifting"]
 EACH = [f"{sampler}, {scheme}" for sampler in SAMPLERS for scheme in BOTH]
 CD, BY_SCHEME = grid(samplers=["CD-1"]), {"rows": ["offsets"], "columns": ["sampler", "learning_rate"]}
-TOLD = [
-    cell(o, data=d, learning_rate=r) for d, r in zip(SETS, (0.05, 0.1), strict=True) for o in ("aa^b", "00")
-]
+OF_SETS = [*zip(SETS, (0.05, 0.1), strict=True)]
+TOLD = [cell(o, data=d, learning_rate=r) for d, r in OF_SETS for o in ("aa^b", "00")]
 APART = [it | {"data_flip": it["data"] == SETS[1], "init": it["offsets"]} for it in TOLD]
 KINDS = [cell(learning_rate=r, gradient=g) for g in ("natural", "standard") for r in (0.1, 0.05)]
 BY_KIND = {"rows": ["gradient", "learning_rate"], "columns": ["sampler"]}
@@ -156,23 +155,23 @@ def test_settings_make_panels_and_lines(cells, made, options, titles, names):
         assert [*curves_of(axes, legend_of(figure))] == [*legend_of(figure)] == [*names]
 
 
-@pytest.mark.parametrize(
-    ("made", "options", "names"),
-    [
-        ({}, {}, ["train log-likelihood (of all rows)"]),
-        ({"scale": "per-sample"}, {}, ["train log-likelihood (per row)"]),
-        ({"scale": "per-sample", "metric": None, "column": "test_cost"}, {}, ["test cost (per row)"]),
-        ({"records": NORMS}, {"metric": ["train_log_likelihood"]}, ["train log-likelihood (of all rows)"]),
-        ({"records": NORMS}, NORM, ["weight norm", "hidden bias norm"]),
-        ({"records": NORMS}, NORM | OVER, ["norm"]),
-        ({"records": ANGLES}, ANGLE | OVER, ["angle to natural gradient (degrees)"]),
-        (
-            {"records": ANGLES},
-            ANGLE,
-            [f"{it}: angle to natural gradient (degrees)" for it in ("standard", "centered")],
-        ),
-    ],
-)
+OF_ANGLES = [f"{it}: angle to natural gradient (degrees)" for it in ("standard", "centered")]
+NAMES = {
+    "total": ({}, {}, ["train log-likelihood (of all rows)"]),
+    "per row": ({"scale": "per-sample"}, {}, ["train log-likelihood (per row)"]),
+    "cost": ({"scale": "per-sample", "metric": None, "column": "test_cost"}, {}, ["test cost (per row)"]),
+    "named": (
+        {"records": NORMS},
+        {"metric": ["train_log_likelihood"]},
+        ["train log-likelihood (of all rows)"],
+    ),
+    "norms": ({"records": NORMS}, NORM, ["weight norm", "hidden bias norm"]),
+    "one": ({"records": NORMS}, NORM | OVER, ["norm"]),
+    "angles": ({"records": ANGLES}, ANGLE, OF_ANGLES),
+}
+
+
+@pytest.mark.parametrize(("made", "options", "names"), NAMES.values(), ids=NAMES)
 def test_the_y_axis_names_metric_and_unit(made, options, names):
     seen = [axes for axes in drawn(options=options, **made)[0].axes if axes.get_visible()]
     assert [axes.get_ylabel().replace("\n", " ") for axes in seen] == names
@@ -274,9 +273,8 @@ def test_the_y_axis_ends_at_tukeys_fence_of_all_lines():
     first, third = np.quantile(lines, [0.25, 0.75])
     assert axes.get_ylim() == ends(first - 1.5 * (third - first), rising(1000, 0) + 0.325)
     assert numbers_in(caption_of(figure)) == ["4", "1.5"]
-    figure, axes, _ = drawn(
-        [cell(values=falling)], scale="per-sample", metric="test_cost", column="test_cost"
-    )
+    costs = {"metric": "test_cost", "column": "test_cost"}
+    figure, axes, _ = drawn([cell(values=falling)], scale="per-sample", **costs)
     first, third = np.quantile(falling(UPDATES, 1.5), [0.25, 0.75])
     assert axes.get_ylim() == ends(falling(1000, 0.75), third + 1.5 * (third - first))  # of costs the upper
     assert numbers_in(caption_of(figure)) == ["4", "1.5"]
