@@ -189,7 +189,7 @@ def test_workers_with_other_versions_are_refused_by_name_and_the_others_go_on(da
     same_curves(run.finish(), jobs)
     late.join()
     said = "\n".join(run.said)
-    assert said.count("tcp://127.0.0.1:") == 3
+    assert said.count("worker tcp://127.0.0.1:") == 3
     assert f"kernel version {worker.KERNEL_VERSION}, " in said
     assert "ModuleNotFoundError: no cbm" in said
     assert worker.environment() in said

@@ -206,7 +206,7 @@ def test_a_run_removes_damaged_machine_code_and_says_so(finished):
     said = run.communicate(timeout=120)[1]
     assert run.returncode == 0, said
     (line,) = [line for line in said.splitlines() if str(place) in line]
-    assert numbers(line)[0][0] == len(victims)
+    assert len(victims) in numbers(line)[0]
     assert (folder / "compiled-rbm").exists()
     assert not compiling.damaged_files(place)
     assert trials_of("there") == trials_of("out")

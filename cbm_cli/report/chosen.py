@@ -147,7 +147,7 @@ def _nothing(
             else f"what is selected has the number {options.trial}"
         )
         return f"{names}: no finished trial of {what}; run more with `cbm run`"
-    own = [store for store in stores.values() if isinstance(store, Store)]
+    own = [store for store in stores.values() if not isinstance(store, Kept)]
     states = [store.unfinished(run) for store in own for run in sorted(store.runs())]
     interrupted, failed = (sum(map(len, those)) for those in zip(*states, strict=True)) if states else (0, 0)
     parts = [f"{count(interrupted, 'trial')} unfinished, running or interrupted"] * bool(interrupted)
