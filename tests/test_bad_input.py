@@ -107,9 +107,11 @@ def test_what_a_machine_cannot_have_is_refused_once_with_the_way_out(text, line,
     assert not Path("results").exists()
 
 
-@pytest.mark.parametrize("fields", [SAMPLES, f"{SAMPLES}, fisher: marginal", "fisher: diagonal"])
-def test_the_way_out_for_large_machines_is_one(fields):
-    text = with_line(LARGE, f"gradient: {{kind: natural, {fields}}}")
+NATURALS = [f"gradient: {{kind: natural, {one}}}" for one in (SAMPLES, "fisher: diagonal")]
+
+
+@pytest.mark.parametrize("text", [GRID.replace("full", "8"), *(with_line(LARGE, one) for one in NATURALS)])
+def test_a_batch_of_all_rows_and_the_way_out_for_large_machines_are_allowed(text):
     cells = read_grid("grid.yaml", text=text).experiments["bars"].cells
     assert [check(cell, load(cell.data)) for cell in cells] == [None] * 4
 

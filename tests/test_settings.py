@@ -200,6 +200,7 @@ SLID = "sliding_factor: 0.1; offsets"
         ("rbm", "shuffle: true; batch: full", "shuffle", [True]),
         ("rbm", "sampler: FPCD-1; fast_decay: 0.9", "fast_decay", [0.9]),
         ("rbm", f"sampler: FPCD-1; learning_rate: {DECAYING}", "fast_rate", [0.1]),
+        ("rbm", "offsets: dd^b_s; sliding_factor: 1", SIDES, [(1, 1)]),
         ("rbm", "record: " + "+".join(RECORDERS), "record.names", [RECORDERS]),
         # Constant offsets have no sliding factor
         ("rbm", f"{SLID}: hd^b_s", SIDES, [(0.01, 0.1)]),
