@@ -564,22 +564,23 @@ def test_a_copied_trial_brings_its_records_and_another_recorder_is_run_afresh(fo
 
 
 @pytest.mark.parametrize(
-    ("what", "source", "told"),
+    ("what", "source", "kind", "told"),
     [
-        ("mine.py:cosine", None, "mine.py|cosine|filter_cosine"),
-        ("mine.py:f", "import no_such_module", "mine.py, line 1: ModuleNotFoundError"),
-        ("other.py:f", None, "other.py"),
-        ("mine.py:f", "def f(s, c:\n", "mine.py, line 1: SyntaxError"),
-        ("weight_norm", None, "weight_norm|weight_norms"),
-        ("mine.py", None, "file.py:function"),
+        ("mine.py:cosine", None, "unknown", "mine.py|cosine|filter_cosine"),
+        ("mine.py:f", "import no_such_module", "failed", "mine.py, line 1: ModuleNotFoundError"),
+        ("other.py:f", None, "missing", "other.py"),
+        ("mine.py:f", "def f(s, c:\n", "failed", "mine.py, line 1: SyntaxError"),
+        ("weight_norm", None, "unknown", "weight_norm|weight_norms"),
+        ("mine.py", None, "unknown", "file.py:function"),
     ],
 )
-def test_a_recorder_that_cannot_be_is_refused_before_anything_runs(folder, what, source, told):
+def test_a_recorder_that_cannot_be_is_refused_before_anything_runs(folder, what, source, kind, told):
     write_grid(what)
     if source:
         Path("mine.py").write_text(source)
     refused = cbm("run", "grid.yaml", "-o", "out", "-j", 0, code=2)
-    assert {problem[0] for problem in problems_of(refused)} <= {"13:20", "13:21"}
+    place = ("13:13", "bars.record") if ":" in what else ("13:20", "bars.record.what")
+    assert problems_of(refused) == [(*place, kind)]
     assert holds(refused.stderr, told)
     assert not Path("out").exists()
 
