@@ -266,12 +266,7 @@ def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder, shrun
         ({"path": "a/mnist.csv.gz"}, "name", "conflict", "mnist|name: my-data"),
         ({"path": "a.csv", "name": "dna"}, "name", "conflict", "dna"),
         ({"path": "a.csv", "size": 3}, "size", "unsuited", "a|valid|test|scale|flip"),
-        (
-            {"name": "bars-and-stripes"},
-            "size",
-            "missing",
-            "name: bars-and-stripes, size: 3|bars-and-stripes:size=3",
-        ),
+        ({"name": "bars-and-stripes"}, "size", "missing", "size: 3|bars-and-stripes:size=3"),
         ({"name": "mnist", "binarise": "none", "threshold": 0.3}, "threshold", "unsuited", "none"),
         ({"name": "mnist", "threshold": 1}, "threshold", "value", "mnist|1"),
         ({"name": "mnist", "binarise": "refuse"}, "binarise", "unsuited", "threshold|sample|none"),

@@ -44,10 +44,8 @@ def test_diverged_trials_are_named_and_the_others_evaluated():
         if row["diverged"] == "":
             found.setdefault(row["offsets"], []).append(float(row["train_log_likelihood_exact"]))
     means = {offsets: f"{sum(values) / 2:.4f}" for offsets, values in found.items()}
-    assert {
-        cell[head.index("offsets")]: cell[head.index("train_log_likelihood_exact")] for cell in cells
-    } == means
-    assert [cell[head.index("trials")] for cell in cells] == ["2", "2"]
+    places = [head.index(name) for name in ("offsets", "train_log_likelihood_exact", "trials")]
+    assert {tuple(cell[place] for place in places) for cell in cells} == {(*it, "2") for it in means.items()}
     lines = cbm("evaluate", "out", "--exact", "--json").stdout.splitlines()
     assert len([json.loads(line) for line in lines]) == 4
 

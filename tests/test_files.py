@@ -194,6 +194,7 @@ BAD = {  # content, kind, and what is told of the file
     "bytes": (bytes(range(128, 256)), "unreadable", "NPY|NPZ|MAT|IDX"),
     "words": (b"hello world\n", "missing", "hello world"),
     "names of columns alone": (b"a,b\n", "missing", "a,b"),
+    "one name": (b"a,1\n0,1\n", "value", "line 1, column 1|a"),
     "names in the midst": (b"0,1\na,b\n", "value", "line 2, column 1|a"),
     "missing value": (b"0,1\n0,\n", "value", "line 2, column 2"),
     "cut short": (b"0,1,0\n1,1,0\n1,1", "value", "line 3|2|3"),

@@ -53,7 +53,7 @@ FOREIGN = {  # content, and the format or what converts it
     "rows.feather": (b"ARROW1\0\0" + bytes(99), "Feather|pandas.read_feather"),
     "rows.json": (json.dumps(ROWS.tolist()).encode(), "JSON|numpy.save"),
     "records.json": (json.dumps([{"a": 0, "b": 1}]).encode(), "JSON|pandas.read_json"),
-    "lines.json": (b'{"a": 0, "b": 1}\n{"a": 1, "b": 0}\n', "JSON|pandas.read_json"),
+    "lines.json": (b'{"a": 0, "b": 1}\n{"a": 1, "b": 0}\n', "JSON|pandas.read_json|lines=True"),
     "rows.pkl": (pickle.dumps(ROWS), "pickle|numpy.save"),
     "rows.db": (b"SQLite format 3\0" + bytes(99), "SQLite|CSV"),
     "rows.rds": (b"X\n\0\0\0\3" + bytes(99), "R|write.csv"),
@@ -94,9 +94,11 @@ def test_what_a_file_is_is_told_by_its_content_with_the_way_to_convert_it(name):
         assert holds(refusal(read_labels, Path(name)), told)
 
 
-@pytest.mark.parametrize(
-    "name", ["wide.csv", "accents.csv", "commas.csv", "tabs.csv", "rows.json", "lines.json"]
-)
+PAIRS = [[0, 1], [1, 0]]
+CONVERTED = {"wide.csv": ROWS, "rows.json": ROWS, "accents.csv": PAIRS, "lines.json": PAIRS}
+
+
+@pytest.mark.parametrize("name", [*CONVERTED, "commas.csv", "tabs.csv"])
 def test_the_remedy_converts_the_file(name):
     Path(name).write_bytes((FOREIGN | TEXTS)[name][0])
     told = str(refusal(load, path=name, binarise="threshold"))
@@ -104,15 +106,8 @@ def test_the_remedy_converts_the_file(name):
     subprocess.run([sys.executable, *shlex.split(line)], check=True)
     made = {path.name for path in Path().iterdir()} - {name}
     data = load(path=made.pop() if made else name, binarise="threshold")
-    expected = {
-        "wide.csv": ROWS,
-        "accents.csv": [[0, 1], [1, 0]],
-        "rows.json": ROWS,
-        "lines.json": [[0, 1], [1, 0]],
-    }
-    if name not in expected:
-        expected[name] = np.round(GREY[-len(data.train) :], 3) > 0.5
-    np.testing.assert_array_equal(data.train, expected[name])
+    shares = np.round(GREY[-len(data.train) :], 3) > 0.5
+    np.testing.assert_array_equal(data.train, CONVERTED.get(name, shares))
 
 
 @pytest.mark.parametrize("words", ["true false", "True False", '"TRUE" "FALSE"'])
