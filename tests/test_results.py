@@ -154,8 +154,9 @@ def test_ls_counts_trials_by_what_has_become_of_them(grid):
     store.path(first, 0, ".csv").unlink()
     store.path(first, 0, ".state.npz").touch()
     store.path(second, 1, ".csv").rename(store.path(second, 1, ".error.txt"))
-    Path("out/bars/trials/bars_rbm-3_left-over_0123456789").mkdir()
-    Path("out/bars/trials/@eaDir").mkdir()
+    for name in ("bars_rbm-3_left-over_0123456789", "bars_rbm-3_empty_0123456789", "@eaDir"):
+        Path("out/bars/trials", name).mkdir()
+    Path("out/bars/trials/bars_rbm-3_left-over_0123456789/trial-000.csv").touch()
     (found,) = json.loads(cbm("ls", "out", "--json").stdout)
     counts = {"cells": 4, "finished": 6, "planned": 8, "interrupted": 1, "failed": 1, "other_runs": 1}
     assert found.items() >= (counts | {"experiment": "bars", "data": ["bars-and-stripes"]}).items()
