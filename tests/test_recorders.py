@@ -555,7 +555,8 @@ def test_a_copied_trial_brings_its_records_and_another_recorder_is_run_afresh(fo
     cbm("run", "again.yaml", "-o", "out", "-j", 0, "--no-table")
     one, other = files("out/bars/trials", ".csv"), files("out/bars-again/trials", ".csv")
     assert one == other
-    assert summary("out") == summary("out", "bars-again")  # the seconds, too
+    seconds = [[row["seconds"] for row in summary("out", name)] for name in ("bars", "bars-again")]
+    assert seconds[0] == seconds[1]
     assert sum(name.endswith(".records.csv") for name in other) == 8
     text = Path("mine.py").read_text()
     Path("mine.py").write_text(text.replace('{"filter_cosine": (', '{"filter_cosine": 1 + ('))

@@ -145,17 +145,18 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     store.path(first, 0, ".csv").unlink()
     store.path(first, 0, ".state.npz").touch()
     store.path(second, 1, ".csv").rename(store.path(second, 1, ".error.txt"))
-    for name in ("bars_rbm-3_left-over_0123456789", "@eaDir"):
+    for name in ("bars_rbm-3_left-over_0123456789", "bars_rbm-3_empty_0123456789", "@eaDir"):
         (BARS / "trials" / name).mkdir()
+    (BARS / "trials" / "bars_rbm-3_left-over_0123456789" / "trial-000.csv").touch()
     (listed,) = found("ls", "out")
-    counts = {"cells": 4, "finished": 6, "planned": 8, "interrupted": 1, "failed": 1, "other_runs": 0}
+    counts = {"cells": 4, "finished": 6, "planned": 8, "interrupted": 1, "failed": 1, "other_runs": 1}
     assert listed | counts | {"experiment": "bars", "data": ["bars-and-stripes"]} == listed
     line = cbm("ls", "out").stdout.splitlines()[1]
     when = datetime.fromisoformat(listed["when"])
     assert when.utcoffset() == timedelta(0)
     assert abs(when.timestamp() - max(path.stat().st_mtime for path in records())) < 2
     assert f"{when.astimezone():%Y-%m-%d %H:%M}" in line
-    assert [int(number) for number in re.findall(r"(?<= )\d+(?= )", line)] == [4, 6, 8, 1, 1]
+    assert [int(number) for number in re.findall(r"(?<= )\d+(?= )", line)] == [4, 6, 8, 1, 1, 1]
     shown = [[one["status"] for one in found("show", "out", run)["trials"]] for run in (first, second)]
     assert shown == [["interrupted", "finished"], ["finished", "failed"]]
     runs = found("ls", "out", "bars")
