@@ -238,7 +238,7 @@ def test_rows_of_data_sets_are_drawn_in_order():
         ("finals toys --metric weight_norm --metric b", "--metric", "conflict", "2"),
         ("filters toys --layer 2", "--layer 2", "unsuited", "1"),
         ("filters toys --shape 3x3", "--shape 3x3", "unsuited", "4"),
-        ("critical-difference divergence", "critical-difference", "unsuited", "5 methods on 1 data set"),
+        ("critical-difference divergence", "critical-difference", "unsuited", "5 methods"),
         ("critical-difference toys --metric weight_norm", "--metric weight_norm", "unsuited", ""),
         ("heatmap other-offsets-short", "heatmap", "unsuited", "--rows learning_rate"),
         ("data", "data", "missing", "cbm plot data"),
@@ -434,7 +434,7 @@ def test_a_figure_that_cannot_be_drawn_says_why(results, words, code, problem, c
 
 
 LACKS = {  # panels that are drawn; those that are missing, by their places; what the message has
-    6: ([], "2", "no results of divergence-causes"),
+    6: ([], "2", "divergence-causes"),
     14: ([], "2", "pretraining_epochs=200"),
     15: ([r"(a) 000", "(b) $ddd^b_s$"], "3 4", "pretraining_epochs=200"),
     16: (["second layer, without pre-training"], "2", "pretraining_epochs=200"),
@@ -448,7 +448,7 @@ def test_a_figure_has_the_panels_that_there_are_and_says_what_it_lacks(results, 
     figure, said = figure_of("figure", number, results)
     assert len(panels_of(figure)) == max(1, len(titles))
     assert not titles or [title for title, _ in panels_of(figure)] == titles
-    assert re.findall(r"(\d) \(", " ".join(re.findall("missing panel (.*)", said))) == missing.split()
+    assert re.findall(r"(\d) \(", said) == missing.split()
     assert reason in said
     assert re.search(r"run experiments.yaml (divergence-causes|dbm-mnist|dbm-caltech) -o", said)
 
@@ -458,8 +458,8 @@ def test_a_panel_is_drawn_without_the_experiments_that_were_not_run(results, cap
     (drawn,) = _drawings("11", calls, results)
     assert [panel.title for panel in drawn.panels] == [("Both",)]
     said = capsys.readouterr().err
-    assert re.findall(r"panel (\d) \((\w+)\)", said) == [("1", "Both"), ("2", "One")]
-    assert said.count(f"{results} has no results of big-divergence\n") == 2
+    panels = re.findall(rf"(\d) \((\w+)\).*{results}.* big-divergence\n", said)
+    assert panels == [("1", "Both"), ("2", "One")]
     assert f"run experiments.yaml big-divergence -o {results}" in said
 
 
