@@ -48,11 +48,11 @@ SLOW = GRID.replace("updates: 100", "updates: 2e5").replace("every: 20", "every:
 
 
 class Telling(Trial):
-    """A trial that fails after a quarter of a second and tells where it ran."""
+    """A trial that fails after half a second and tells where it ran."""
 
     @property
     def seed(self):
-        time.sleep(0.25)
+        time.sleep(0.5)
         raise CbmError(str(os.getpid()))
 
 
@@ -115,7 +115,8 @@ class Run:
 
     def __init__(self, address, jobs, hear=lambda *news: None, **options):
         self.said, self.results = [], {}
-        self.stream = on_cluster(jobs, hear, Event(), Cluster(address, **options), self.said.append)
+        place = Cluster(address, **{"wait": 180.0} | options)
+        self.stream = on_cluster(jobs, hear, Event(), place, self.said.append)
 
     def finish(self):
         for job, result in self.stream:
@@ -152,11 +153,11 @@ def test_a_trial_that_kills_its_workers_fails_alone(shared):
 
 def test_all_threads_and_workers_that_join_late_are_used(dask):
     dask.add("--nthreads", "2")
-    run, began = Run(dask.address, toy_jobs(*[Telling] * 32)), time.monotonic()
+    run, began = Run(dask.address, toy_jobs(*[Telling] * 24)), time.monotonic()
     Timer(0.5, dask.add, ("--nthreads", "2")).start()
     places = Counter(failure.message for failure in run.finish().values())
     assert len(places) == 2
-    assert min(places.values()) >= 4  # of 32
+    assert min(places.values()) >= 4  # of 24
     assert time.monotonic() - began < 22
 
 

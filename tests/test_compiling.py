@@ -203,7 +203,7 @@ def test_a_run_removes_damaged_machine_code_and_says_so(finished):
         path.write_bytes(content[: (0, len(content) // 2)[number % 2]])
     environment = {"CBM_KERNEL_CACHE": str(finished / "cache")}
     run = start_cbm("run", "grid.yaml", "-o", "there", "-j", 2, "--no-table", cwd=finished, env=environment)
-    said = run.communicate(timeout=120)[1]
+    said = run.communicate(timeout=600)[1]
     assert run.returncode == 0, said
     (line,) = [line for line in said.splitlines() if str(place) in line]
     assert len(victims) in numbers(line)[0]
