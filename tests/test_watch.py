@@ -41,6 +41,8 @@ def running(folder, request):
     """
     for path in (folder / "bars" / "trials").glob("*_dd-b-s_PT-4_*/trial-001.*"):
         path.unlink()
+    for path in (folder / "bars").rglob("trial-*"):
+        os.utime(path)  # of this run
     experiments = read_grid(folder.parent / "grid.yaml").select()
     (job,) = make_agenda(experiments, folder, adopt=False).jobs
     progress = None
