@@ -6,6 +6,7 @@ import hashlib
 import os
 import pickle
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,6 +74,10 @@ CACHE = Path(os.environ.get(_PLACE) or user_cache_path("cbm")) / f"kernels-{sour
 if not _is_used(CACHE):
     CACHE = _private_folder()
 
+_HERE = Path(__file__).parent
+_TARGET = numba.__version__, sys.implementation.cache_tag, cpu_target.target_context.codegen().magic_tuple()
+_COMPUTER = f"kernels-{hashlib.sha256(repr(_TARGET).encode()).hexdigest()[:12]}"
+
 unsaved: list[str] = []  # why machine code could not be kept
 
 
@@ -128,6 +133,9 @@ class _CheckedCache(FunctionCache):
     def __init__(self, function: Callable) -> None:
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp()
+        if CACHE and Path(function.__code__.co_filename).parent == _HERE:  # CACHE is of these very sources:
+            stamp, self._cache_path = (), str(CACHE / _COMPUTER)  # copies of them elsewhere need not compile
+            os.makedirs(self._cache_path, exist_ok=True)
         self._cache_file = _CheckedFiles(self.cache_path, self._impl.filename_base, stamp)
 
     @contextlib.contextmanager
