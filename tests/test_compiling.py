@@ -212,6 +212,27 @@ def test_a_run_removes_damaged_machine_code_and_says_so(finished):
     assert trials_of("there") == trials_of("out")
 
 
+@pytest.mark.parametrize("same", [True, False], ids=["the same sources", "others"])
+def test_a_copy_of_the_package_compiles_only_what_its_own_sources_change(tmp_path, same):
+    package = Path(compiling.__file__).parents[1]
+    shutil.copytree(package, tmp_path / "cbm_cli", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "cbm_cli" / "kernels" / "random.py").open("a") as file:
+        file.write("" if same else "# changed\n")
+    script = (
+        "import numpy as np; from cbm_cli.kernels import random, compiling\n"
+        "random.fill_uniform(np.empty(8, np.float32), np.uint64(1), 1, 1, 0)\n"
+        "print(random.__file__, compiling.CACHE.name, sum(random.fill_uniform.stats.cache_hits.values()))"
+    )
+    found = []
+    for place in (package.parent, tmp_path):
+        environment = os.environ | {"PYTHONPATH": str(place), "CBM_KERNEL_CACHE": str(tmp_path / "cache")}
+        command = [sys.executable, "-P", "-c", script]
+        found.append(subprocess.check_output(command, env=environment, text=True).split())
+    (here, one, compiled), (there, other, hits) = found
+    assert [Path(file).parents[2] for file in (here, there)] == [package.parent, tmp_path]
+    assert (one == other, compiled, hits) == (same, "0", "1" if same else "0")
+
+
 @pytest.mark.parametrize("widest", [False, True], ids=["this processor", "one with AVX-512"])
 def test_numba_is_left_as_the_user_has_configured_it(tmp_path, widest):
     """A cached function of the user goes where it went before the kernels were imported."""

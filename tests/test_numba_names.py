@@ -17,7 +17,8 @@ KERNELS = Path(__file__).parents[1] / "cbm_cli" / "kernels"
 NAMES = {
     "compiling.py": """
         numba.core.caching numba.core.caching:FunctionCache cache:_impl cache:_impl.locator.get_source_stamp
-        cache:_impl.filename_base cache:cache_path cache:_cache_file cache:_guard_against_spurious_io_errors
+        cache:_impl.filename_base cache:cache_path cache:_cache_path cache:_cache_file
+        cache:_guard_against_spurious_io_errors
         dispatcher:_cache dispatcher:stats.cache_path numba.core.serialize numba.core.serialize:dumps
         numba.core.registry numba.core.registry:cpu_target.target_context.codegen
         numba.core.cpu:CPUTargetOptions._nrt numba:config.CPU_NAME numba:config.CPU_FEATURES
