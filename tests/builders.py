@@ -189,8 +189,9 @@ def throw_in(experiment):
         with suppress(OSError):  # recent/ comes and goes
             (folder / "@eaDir").mkdir(parents=True, exist_ok=True)
             for path in (*(folder / name for name in OTHERS), folder / "@eaDir" / "trial-001.csv"):
-                path.write_bytes(b"PK\x03\x04 not yours")
                 thrown.append(path)
+                if not path.exists():
+                    path.write_bytes(b"PK\x03\x04 not yours")
     return thrown
 
 

@@ -251,7 +251,8 @@ def test_a_broken_disk_loses_no_finished_trial(broken, undisturbed, tmp_path, mo
 
 def small_trials(number, updates):
     """A grid of trials that go into archives."""
-    return SHORT.replace("trials: 2", f"trials: {number // 2}").replace("updates: 100", f"updates: {updates}")
+    text = SHORT.replace("trials: 2", f"trials: {number // 2}").replace("every: 20", f"every: {updates}")
+    return text.replace("updates: 100", f"updates: {updates}")
 
 
 def test_a_flush_that_failed_for_a_while_costs_what_waited_before_a_kill_and_no_more(grid):
@@ -270,7 +271,7 @@ def test_a_flush_that_failed_for_a_while_costs_what_waited_before_a_kill_and_no_
 
 
 @pytest.mark.parametrize(
-    ("trials", "updates", "kills"), [(1004, 2000, 1), *nightly((1200, 4000, 3))], ids=["one", "three"]
+    ("trials", "updates", "kills"), [(1004, 5000, 1), *nightly((1200, 4000, 3))], ids=["one", "three"]
 )
 def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed(grid, trials, updates, kills):
     grid(small_trials(trials, updates))
@@ -278,7 +279,7 @@ def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed(g
     thrown, killed = {*throw_in("out/bars")}, []
     main, store = started("--no-table"), Store(Path("out/bars"))
     while (code := main.poll()) is None:
-        time.sleep(0.2)
+        time.sleep(0.1)
         thrown |= {*throw_in("out/bars")}
         done = sum(map(len, map(store.finished, store.runs())))
         if len(killed) < kills and 250 * (len(killed) + 1) < done < trials:

@@ -76,6 +76,7 @@ def test_other_numbers_are_refused_at_their_place(kind, field, value, tmp_path):
         ("9007199254740993", LARGEST + 1),
         ("1e400", 10**20),
         (DIGITS, 10**20),
+        (DIGITS * 40 + "x", DIGITS * 40 + "x"),  # without end if each digit were read twice
         *((text, text) for text in ("1.5", "1__0", "_1", "", "inf", "nan", "1e1.0", "ten")),
         (10.0, 10.0),
     ],

@@ -160,6 +160,8 @@ def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, results: Results)
         yield Evidence(0, "", "", difference, 0.0, 0, math.nan, 1 if agree else -1, agree)
         return
     frame = known[known["experiment"].isin(finding["experiments"])]
+    if frame.empty:
+        return
     for i, statement in enumerate(finding["checks"]):
         own = {"scale": finding.get("scale"), "metric": finding.get("metric")} | statement
         metrics = [
