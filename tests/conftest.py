@@ -2,11 +2,16 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.builders import GRID, cbm
+
+# Else every process that a test starts compiles the package anew, a third of its start
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session")

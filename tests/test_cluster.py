@@ -176,23 +176,26 @@ def foreign(tmp_path):
     return make
 
 
-def test_workers_with_other_versions_are_refused_by_name_and_the_others_go_on(dask, foreign):
-    kinds = {
-        "kernels": ("kernels/step.py", "\ndef ", "\n# other\ndef "),
-        "older": ("execution/worker.py", "def environment", "def not_there"),
-        "absent": ("__init__.py", '"""', 'raise ModuleNotFoundError(\'no cbm\')\n"""'),
-    }
-    for name, change in kinds.items():
-        dask.add("--nthreads", "1", "--no-nanny", path=foreign(name, *change))
+FOREIGN = {
+    "kernels": ("kernels/step.py", "\ndef ", "\n# other\ndef "),
+    "older": ("execution/worker.py", "def environment", "def not_there"),
+    "absent": ("__init__.py", '"""', 'raise ModuleNotFoundError(\'no cbm\')\n"""'),
+}
+
+
+@pytest.mark.parametrize("names", [["kernels"], *nightly([*FOREIGN])], ids=len)
+def test_workers_with_other_versions_are_refused_by_name_and_the_others_go_on(dask, foreign, names):
+    for name in names:
+        dask.add("--nthreads", "1", "--no-nanny", path=foreign(name, *FOREIGN[name]))
     jobs = toy_jobs(*[Trial] * 30)
     run = Run(dask.address, jobs)
-    late = later(lambda: len(run.said) >= 3, lambda: dask.add("--nthreads", "1"))
+    late = later(lambda: len(run.said) >= len(names), lambda: dask.add("--nthreads", "1"))
     same_curves(run.finish(), jobs)
     late.join()
     said = "\n".join(run.said)
-    assert said.count("worker tcp://127.0.0.1:") == 3
+    assert said.count("worker tcp://127.0.0.1:") == len(names)
     assert f"kernel version {worker.KERNEL_VERSION}, " in said
-    assert "ModuleNotFoundError: no cbm" in said
+    assert ("ModuleNotFoundError: no cbm" in said) == ("absent" in names)
     assert worker.environment() in said
 
 
@@ -241,6 +244,7 @@ def test_a_worker_that_gets_sigterm_gives_its_trials_back_at_once(dask, nanny, t
     assert time.monotonic() - began < 20  # not the 30 s of a stretch
 
 
+@pytest.mark.nightly
 def test_a_worker_that_does_not_answer_is_named_and_its_trials_go_elsewhere(dask):
     silent = dask.add("--nthreads", "1", "--no-nanny", env={"SILENT": "1"})
     jobs = toy_jobs(Silent, Silent)
@@ -256,11 +260,17 @@ def test_a_worker_that_does_not_answer_is_named_and_its_trials_go_elsewhere(dask
     same_curves(results, jobs)
 
 
-def test_a_scheduler_that_is_lost_ends_the_run_and_one_that_comes_back_does_not(dask):
-    dask.add("--nthreads", "1")
+@pytest.fixture
+def hasty():
+    """Jobs of which the first one ends soon."""
     jobs = toy_jobs(*[Trial] * 3, updates=150_000)
-    jobs = [replace(one, trial=Hasty("test", one.trial.settings, n, 1)) for n, one in enumerate(jobs)]
-    run = Run(dask.address, jobs, wait=20)
+    return [replace(one, trial=Hasty("test", one.trial.settings, n, 1)) for n, one in enumerate(jobs)]
+
+
+@pytest.mark.nightly
+def test_a_scheduler_that_comes_back_does_not_end_the_run(dask, hasty):
+    dask.add("--nthreads", "1")
+    run = Run(dask.address, hasty, wait=20)
 
     def again():
         dask.scheduler.kill()
@@ -270,16 +280,22 @@ def test_a_scheduler_that_is_lost_ends_the_run_and_one_that_comes_back_does_not(
         dask.add("--nthreads", "1")
 
     back = later(lambda: run.results, again)
-    same_curves(run.finish(), jobs)
+    same_curves(run.finish(), hasty)
     back.join()
     assert any("20 s" in said for said in run.said)
-    end = Run(dask.address, jobs, wait=1)
+
+
+def test_a_scheduler_that_is_lost_ends_the_run(dask, hasty):
+    dask.add("--nthreads", "1")
+    Run(dask.address, hasty[:1]).finish()  # the worker has come
+    end = Run(dask.address, hasty, wait=1)
     later(lambda: end.results, lambda: dask.scheduler.kill())
     with pytest.raises(CbmError, match="1 s") as caught:
         end.finish()
     assert problems_of(caught.value) == [(f"--scheduler {dask.address}", "", "system")]
 
 
+@pytest.mark.nightly
 def test_the_documented_batch_script_gives_the_same_bytes(slurm):
     script = (ROOT / "docs" / "clusters.md").read_text().partition("```sh\n")[2].partition("```")[0]
     for old, new in (("HOST=$(hostname)", "HOST=127.0.0.1"), ("--ntasks=64", "--ntasks=2")):
@@ -357,13 +373,16 @@ def test_a_run_on_slurm_lets_nobody_in_without_its_certificate(slurm):
     assert not [*Path().glob(".cbm-tls-*")]
 
 
-@pytest.mark.parametrize("where", ["on a cluster", *nightly("here", "on local workers")])
-def test_other_runs_listen_nowhere(slurm, dask, where):
-    dask.add("--nthreads", "1")
-    options = {"here": ("-j", 0), "on local workers": ("-j", 2)}
-    options["on a cluster"] = "--scheduler", dask.address
+@pytest.mark.parametrize("where", ["on local workers", *nightly("here", "on a cluster")])
+def test_other_runs_listen_nowhere(finished, request, where):
+    if where == "on a cluster":
+        dask = request.getfixturevalue("dask")
+        dask.add("--nthreads", "1")
+        options = "--scheduler", dask.address
+    else:
+        options = "-j", 0 if where == "here" else 2
     Path("slow.yaml").write_text(SLOW)
-    main, found = start_cbm("run", "slow.yaml", *options[where], "-o", "there", cwd=Path.cwd()), set()
+    main, found = start_cbm("run", "slow.yaml", *options, "-o", "there", cwd=Path.cwd()), set()
 
     def look():
         found.update(listening([main.pid, *children(main.pid)]))
@@ -427,6 +446,7 @@ def test_what_is_missing_for_slurm_is_named_with_its_remedy(slurm, monkeypatch):
     assert "--scheduler" in said
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
 def test_tls_files_are_used_and_missing_ones_are_named(finished):
     command = "run", "grid.yaml", "-o", "there", "--no-table", "--scheduler"

@@ -19,6 +19,7 @@ from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Results, Store, run_id
 from cbm_cli.statistics import check_findings, compare
 from tests.builders import cbm, problems_of
+from tests.processes import nightly
 
 COURSE = [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
 ROOT = Path(__file__).parents[1]
@@ -107,7 +108,7 @@ def test_runs_kept_before_stay_and_those_run_again_are_replaced(eight, tmp_path)
     pd.testing.assert_frame_equal(of_first, first)
 
 
-@pytest.mark.parametrize("name", ["eight-sets-16", "standard-methods-mnist", "dbm-eight-sets"])
+@pytest.mark.parametrize("name", ["eight-sets-16", *nightly("standard-methods-mnist", "dbm-eight-sets")])
 def test_trials_of_a_run_kept_one_after_another_are_kept_as_together(tmp_path, name):
     measured = "lower_bound" if name == "dbm-eight-sets" else "log_likelihood"
     course = [0, 50, 100, 150], (f"train_{measured}", f"test_{measured}")
