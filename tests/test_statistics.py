@@ -90,6 +90,8 @@ def test_zero_differences_are_no_evidence():
     assert found.n_pairs == 25
     same = signed_rank(sample(*[-28.28] * 25), sample(*[-28.28] * 25))
     assert (same.p_value, same.effect_size, same.n_pairs) == (1.0, 0.0, 25)
+    lost = signed_rank(sample(*[-inf] * 7), sample(*[nan] * 7))  # they allow no difference
+    assert (lost.p_value, lost.smallest_p, lost.n_pairs) == (1.0, 1.0, 7)
 
 
 def test_pairs_are_matched_by_trial_number_not_by_position():
