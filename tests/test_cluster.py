@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -53,7 +54,7 @@ class Telling(Trial):
     @property
     def seed(self):
         time.sleep(0.5)
-        raise CbmError(str(os.getpid()))
+        raise CbmError(f"{os.getpid()} {threading.get_ident()}")
 
 
 class Silent(Trial):
@@ -153,12 +154,12 @@ def test_a_trial_that_kills_its_workers_fails_alone(shared):
 
 def test_all_threads_and_workers_that_join_late_are_used(dask):
     dask.add("--nthreads", "2")
-    run, began = Run(dask.address, toy_jobs(*[Telling] * 24)), time.monotonic()
+    run = Run(dask.address, toy_jobs(*[Telling] * 24))
     Timer(0.5, dask.add, ("--nthreads", "2")).start()
     places = Counter(failure.message for failure in run.finish().values())
-    assert len(places) == 2
-    assert min(places.values()) >= 4  # of 24
-    assert time.monotonic() - began < 22
+    assert len({place.split()[0] for place in places}) == 2
+    assert len(places) == 4
+    assert min(places.values()) >= 2  # of 24
 
 
 @pytest.fixture
@@ -233,7 +234,7 @@ def test_a_worker_that_gets_sigterm_gives_its_trials_back_at_once(dask, nanny, t
             end_group(process, signal.SIGTERM) if to_group else process.terminate()
         news.append(one)
 
-    run, began = Run(dask.address, toy_jobs(Trial, Trial, updates=10**9), hear), time.monotonic()
+    run = Run(dask.address, toy_jobs(Trial, Trial, updates=10**9), hear)
     for job, result in run.stream:
         back[job.trial.number] = result
         if len(back) == 2:
@@ -241,7 +242,7 @@ def test_a_worker_that_gets_sigterm_gives_its_trials_back_at_once(dask, nanny, t
     run.stream.close()
     assert [type(result) for result in back.values()] == [Progress, Progress]
     assert all(result.update > 0 for result in back.values())
-    assert time.monotonic() - began < 20  # not the 30 s of a stretch
+    assert all(result.seconds < 20 for result in back.values())  # of training; a stretch has 30
 
 
 @pytest.mark.nightly

@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
@@ -37,6 +38,10 @@ def assert_alike(committed, drawn):
     one, other = (Image.open(path) for path in (committed, drawn))
     remedy = f"{committed.name} is not what the code draws; draw it again (docs/make_images.sh, keep.py)"
     assert (one.info["Description"], one.size) == (other.info["Description"], other.size), remedy
+    if matplotlib.__version_info__ < (3, 10):
+        pytest.skip(
+            "the texts are alike; lines are not compared, since Matplotlib before 3.10 places them otherwise"
+        )
     assert np.abs(blocks(committed) - blocks(drawn)).max() < 0.15, remedy
 
 

@@ -17,6 +17,8 @@ from cbm_cli.errors import CbmError
 from cbm_cli.text import LARGEST, harmless, shortened, whole_number
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
     from cbm_cli.sheets import Document
 
 results_argument: Callable = click.argument(
@@ -62,6 +64,17 @@ def cores() -> int:
 def note(message: str) -> None:
     """Print something that is not data, to stderr."""
     click.echo(harmless(message), err=True)
+
+
+def bars(*columns: ProgressColumn, transient: bool = False) -> Progress:
+    """Return progress bars for stderr, which show nothing where it is no terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    # Rich before 15 would end bars that are not shown with an empty line
+    console.is_interactive |= not console.is_terminal
+    return Progress(*columns, console=console, transient=transient, disable=not console.is_terminal)
 
 
 def spell_what_a_stream_lacks() -> None:

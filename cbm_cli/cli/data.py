@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import json_option, note, print_list, say
+from cbm_cli.cli.common import bars, json_option, note, print_list, say
 from cbm_cli.errors import CbmError
 from cbm_cli.text import valid_json
 
@@ -141,14 +140,13 @@ def fetch(names: tuple[str, ...], to: Path | None) -> None:
 
 def _fetch_all(names: Sequence[str], to: Path | None) -> list[CbmError]:
     """Download data sets and return what went wrong; one that fails does not stop the others."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
     from cbm_cli.datasets.fetching import fetch
 
     problems = []
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+    with bars(*columns) as progress:
         for name in names:
             try:
                 folder, fetched = fetch(name, to, lambda file: _Bar(progress, file))

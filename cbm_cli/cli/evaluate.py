@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, json_option, note, print_list, say
+from cbm_cli.cli.common import Whole, bars, json_option, note, print_list, say
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, harmless, text_of, valid_json
 
@@ -163,14 +163,12 @@ def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
 @contextmanager
 def _counter(store: Store, as_json: bool) -> Iterator[Callable[[], None]]:
     """Count the evaluated trials on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
     title = TextColumn("{task.description}", markup=False)
     columns = (title, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     trials = sum(len(store.finished(name)) for name in {c["run_id"] for c in store.manifest()["cells"]})
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with bars(*columns, transient=True) as progress:
         task = progress.add_task(harmless(store.experiment), total=trials)
         yield lambda: progress.advance(task)
 
