@@ -89,6 +89,15 @@ def test_what_reads_takes_the_records_where_the_summary_is_not_theirs(harm):
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before  # up to date: not written again
 
 
+@pytest.mark.parametrize("content", [b"experiment\n1,2\n3,4,5\n", b"\xe9\n", b"a\n\xe9\n"])
+def test_a_summary_that_is_no_table_is_not_read_though_its_checksum_is_right(monkeypatch, content):
+    expected = cbm("table", "out").stdout
+    monkeypatch.setattr("cbm_cli.results.store._summary_seal", lambda digest, keys: b"")
+    (BARS / "summary.csv").write_bytes(content)
+    (BARS / "summary.sha256").write_bytes(b"")
+    assert cbm("table", "out").stdout == expected
+
+
 def test_a_reader_shuts_no_writer_out(monkeypatch):
     """A run begins while a table is made from the records."""
     (BARS / "summary.csv").unlink()
