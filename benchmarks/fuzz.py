@@ -143,7 +143,6 @@ READERS = {
     "set": (settings, [b"learning_rate={start: 1, steps: 0.1 from 3 epochs}", b"data.flip=yes", b"batch=4"]),
     "names": (names, [b"dd^b_s", b"aa_s^l", b"PT_10-2", b"FPCD-3", b"exact", b"00"]),
     "text": (from_file(formats.read_tables), [*TEXT, gzip.compress(TEXT[0])]),
-    "labels": (from_file(formats.read_labels), [b"y\n1\n2\n", b"cat\ndog\n", packed(ROWS[:, 0]), *MATS]),
     "npy": (from_file(formats.read_tables), [packed(ROWS), packed(ROWS.astype(">f4")), packed(ROWS.T)]),
     "npz": (from_file(formats.read_tables), [packed(train=ROWS, test=ROWS), packed(x=ROWS, y=ROWS[0])]),
     "idx": (from_file(formats.read_tables), [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),

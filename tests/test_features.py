@@ -1,24 +1,19 @@
 """``cbm features``: filters, activities and representations against formulas written out unit by unit."""
 
-import gzip
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from scipy.io import savemat
 
 from cbm_cli.cli.features import _picture
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset, Image
-from cbm_cli.datasets.labels import load_labels
-from cbm_cli.machines import classify
-from cbm_cli.machines.classify import accuracy
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
 from cbm_cli.report.pictures import normalised, write_filter_tile
-from tests.builders import arrays, cbm, file_of, holds, idx, problems_of, refusal
+from tests.builders import cbm, file_of, holds
 from tests.oracles import joint, sigmoid, states
 
 RBM, DEEP, DEEPER = (4, 3), (4, 3, 2), (4, 3, 3, 2)
@@ -153,9 +148,7 @@ def test_a_unit_is_unbalanced_outside_the_range_and_not_at_its_ends():
 def test_all_that_is_asked_for_is_written_and_right(sizes, kind):
     save(sizes, kind)
     np.savez("rows.npz", train=ROWS, test=ROWS[::3])
-    np.save("of-train.npy", np.arange(16))
-    Path("of-test.csv").write_text("a\n" * 6)
-    formats = ("--representations", "npz", "--representations", "csv", "--labels", "of-train.npy,of-test.csv")
+    formats = ("--representations", "npz", "--representations", "csv")
     answer = known("--data", "rows.npz", "-o", "out", "--filters", 2, *formats)
 
     its = read_machine(Path("m.npz"))
@@ -187,11 +180,9 @@ def test_all_that_is_asked_for_is_written_and_right(sizes, kind):
         assert answer["layers"][i - 1] == pytest.approx(expected)
 
         with np.load(f"out/layer-{i}.npz") as file:
-            assert sorted(file.files) == ["test", "test_labels", "train", "train_labels"]
+            assert sorted(file.files) == ["test", "train"]
             np.testing.assert_array_equal(file["train"], hidden)
             np.testing.assert_array_equal(file["test"], test[i - 1])
-            assert file["train_labels"].tolist() == list(range(16))
-            assert file["test_labels"].tolist() == ["a"] * 6
         for part, rows in (("train", hidden), ("test", test[i - 1])):
             read = np.loadtxt(f"out/layer-{i}-{part}.csv", delimiter=",", ndmin=2)
             np.testing.assert_allclose(read, rows, rtol=1e-5)
@@ -251,167 +242,14 @@ def test_same_seed_same_bytes():
         assert (a != c) == file.name.startswith("filters")
 
 
-# Labels and the classifier
-
-FOUR = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.uint8)
-
-
-def save_detectors():
-    """Four hidden units, each on for one state of two visible ones: exclusive or becomes linear."""
-    signs = 2.0 * FOUR.T - 1  # (2, 4)
-    np.savez("m.npz", weights_0=20 * signs, biases_0=np.zeros(2), biases_1=10 - 20.0 * FOUR.sum(axis=1))
-    rows = np.tile(FOUR, (25, 1))
-    np.savez("rows.npz", train=rows, test=rows[:40])
-    exclusive_or = rows[:, 0] ^ rows[:, 1]
-    np.savez("labels.npz", train_labels=exclusive_or, test_labels=exclusive_or[:40])
-    return rows, exclusive_or
-
-
-def test_a_linear_classifier_tells_by_the_hidden_units_what_it_cannot_by_the_visible_ones():
-    pytest.importorskip("sklearn")
-    save_detectors()
-    options = ("--data", "rows.npz", "--classify", "--labels", "labels.npz")
-    visible, hidden = known(*options)["layers"]
-    assert (visible["layer"], visible["units"], hidden["layer"], hidden["units"]) == (0, 2, 1, 4)
-    assert visible["train_accuracy"] <= 0.75  # no line parts more than three of the four states
-    assert visible["test_accuracy"] <= 0.75
-    assert hidden["train_accuracy"] == hidden["test_accuracy"] == 1
-    assert features(*options)[0].splitlines()[2].split()[-2:] == ["1.0000"] * 2
-
-
-def test_without_a_test_part_a_fifth_of_the_training_rows_is_held_out_and_called_so():
-    pytest.importorskip("sklearn")
-    rows, labels = save_detectors()
-    np.save("rows.npy", rows)
-    np.savetxt("labels.csv", labels, fmt="%d")
-    options = ("--data", "rows.npy", "--classify", "--labels", "labels.csv")
-    found = known(*options)
-    assert found["layers"][1]["held_out_accuracy"] == 1
-    assert "test_accuracy" not in found["layers"][1]
-    assert "held" in features(*options)[0].splitlines()[0]
-    # Rows that only their number distinguishes: the held-out ones cannot be known.
-    rows, labels = np.eye(100), np.arange(100) // 50
-    found = accuracy({"train": rows}, {"train": labels}, seed=1)
-    assert found.train == 1
-    assert found.test < 0.95
-    assert found == accuracy({"train": rows}, {"train": labels}, seed=1)
-    (learned, _), (held_out, _) = classify._divided({"train": rows}, {"train": labels}, seed=1)
-    assert (len(learned), len(held_out)) == (80, 20)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--data train.csv --test test.csv --labels of-train.csv,of-test.csv",
-        "--data train.csv:test=test.csv --labels of-train.csv --test-labels of-test.csv",
-    ],
-)
-def test_rows_and_labels_of_both_parts_may_be_text(options):
-    pytest.importorskip("sklearn")
-    rows, labels = save_detectors()
-    wrong = 1 - labels[:40]  # of the test part: so that its labels decide the accuracy
-    for name, array in [("train", rows), ("test", rows[:40]), ("of-train", labels), ("of-test", wrong)]:
-        np.savetxt(f"{name}.csv", array, fmt="%d", delimiter=",", header="x", comments="#")
-    layer = known(*options.split(), "--classify")["layers"][1]
-    assert (layer["train_accuracy"], layer["test_accuracy"]) == (1, 0)
-
-
-def test_labels_of_any_type_are_classes():
-    pytest.importorskip("sklearn")
-    rows = np.tile(np.eye(3), (4, 1))
-    for labels in (["bee", "ant", "cow"], [0.5, -1.5, 1e9]):
-        parts = {part: np.array(labels * 4) for part in ("train", "test")}
-        assert accuracy({"train": rows, "test": rows}, parts, seed=1)[:2] == (1, 1)
-
-
-def test_a_fit_that_does_not_converge_is_reported(monkeypatch):
-    pytest.importorskip("sklearn")
-    monkeypatch.setattr(classify, "ITERATIONS", 1)
-    rows = np.random.default_rng(1).standard_normal((50, 5))
-    labels = {"train": np.arange(50) % 3}
-    assert not accuracy({"train": rows}, labels, seed=1).settled
-
-
-def test_labels_are_read_from_every_form():
-    labels = np.array([3, 1, 4, 1, 5], np.uint8)
-    forms = {"column": arrays(labels[:, None]), "packed": gzip.compress(idx(labels)), "npy": arrays(labels)}
-    forms |= {"csv": b"3\n1\n4\n\n1\n5", "named": b"digit\n3\n1\n4\n1\n5\n"}
-    for name, content in forms.items():
-        Path(name).write_bytes(content)
-        found = load_labels("rows.csv", {"train": 5}, name)
-        assert {part: its.tolist() for part, its in found.items()} == {"train": labels.tolist()}
-    savemat("f.mat", {"train_labels": labels[:, None], "val_labels": labels[:2, None], "test_labels": labels})
-    found = load_labels("rows.csv", {"train": 5, "valid": 2, "test": 5}, "f.mat")
-    whole = labels.tolist()
-    found = {part: array.tolist() for part, array in found.items()}
-    assert found == {"train": whole, "valid": whole[:2], "test": whole}
-
-
-def test_mnists_labels_lie_beside_its_images(monkeypatch):
-    monkeypatch.setenv("CBM_DATA_DIR", str(Path().resolve()))
-    for stem, start in (("train", 0), ("t10k", 5)):
-        Path(f"{stem}-images-idx3-ubyte").write_bytes(idx(np.zeros((3, 28, 28), np.uint8)))
-        labels = np.arange(start, start + 3, dtype=np.uint8)
-        Path(f"{stem}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
-    found = load_labels("mnist:flip=true", {"train": 3, "test": 3})
-    assert {part: its.tolist() for part, its in found.items()} == {"train": [0, 1, 2], "test": [5, 6, 7]}
-    Path("t10k-labels-idx1-ubyte.gz").unlink()
-    error = refusal(load_labels, "mnist", {"train": 3, "test": 3})
-    assert error.kinds == ("missing",)
-    assert holds(error, f"{Path().resolve()}|t10k-labels-idx1-ubyte")
-
-
-def test_the_labels_of_the_published_files_are_one_a_row(real_data_dir, monkeypatch):
-    monkeypatch.setenv("CBM_DATA_DIR", str(real_data_dir))
-    found = load_labels("mnist", {"train": 60_000, "test": 10_000})
-    assert np.bincount(found["test"]).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-    found = load_labels("caltech101-silhouettes", {"train": 4100, "valid": 2264, "test": 2307})
-    assert [len(np.unique(labels)) for labels in found.values()] == [101, 101, 101]
-
-
-@pytest.mark.parametrize(
-    ("content", "kind", "told"),
-    [
-        (b"1\n2\n", "conflict", "2|train|3"),
-        (b"1,2\n1,2\n1,2\n", "value", "1|1,2"),
-        (b"1\nnan\n2\n", "value", "NaN"),
-        (b"\x93NUMPY", "unreadable", "NPY"),
-        (b"PK", "unreadable", "NPZ"),
-        (b"MATLAB 5", "unreadable", "MAT"),
-        (idx(np.zeros(3, np.uint8))[:-1], "unreadable", "IDX|2|3"),
-    ],
-)
-def test_a_file_that_holds_no_labels_is_refused(content, kind, told):
-    Path("labels").write_bytes(content)
-    error = refusal(load_labels, "rows.csv", {"train": 3}, "labels")
-    assert problems_of(error) == [("labels", "", kind)]
-    assert holds(error, told)
-
-
 # What cannot be done
 
 
 @pytest.mark.parametrize(
     ("arguments", "kind", "told"),
     [
-        ("--classify", "missing", "--classify|--data"),
         ("--test rows.npy", "missing", "--test|--data"),
-        ("--data rows.npy --labels rows.npy", "unsuited", "--labels|--classify|--representations npz"),
-        ("--data rows.npy --classify", "missing", "rows.npy|mnist|--labels"),
-        ("--data rows.npy --classify --labels none.csv", "missing", "none.csv"),
-        ("--data rows.npy --classify --labels a,b,c", "value", "a,b,c|3"),
-        ("--data rows.npy --classify --labels rows.npy", "value", "rows.npy|(16, 4)"),
-        ("--data rows.npy --classify --labels ones.npy", "unsuited", "train|1|2"),
-        ("--data two.npz --classify --labels ones.npy", "missing", "ones.npy|test"),
-        ("--data two.npz --classify --labels two.npz,ones.npy", "value", "two.npz"),
-        ("--data rows.npy --classify --labels ones.npy,ones.npy", "conflict", "test|--test FILE"),
-        ("--data rows.npy --classify --labels both.npz", "conflict", "both.npz|--test FILE"),
-        ("--data rows.npy --classify --test-labels ones.npy", "missing", "ones.npy|train"),
-        (
-            "--data two.npz --classify --labels both.npz --test-labels ones.npy",
-            "conflict",
-            "both.npz|ones.npy",
-        ),
+        ("--representations npz", "missing", "--representations|--data"),
         ("--data two.npz --test rows.npy", "conflict", "rows.npy|two.npz (test)"),
         ("--data rows.npy:treshold=0.1", "unknown", "treshold|threshold"),
         ("--data rows.npy:threshold", "value", "threshold|shifting-bar:size=9,bar=1"),
@@ -427,22 +265,12 @@ def test_a_file_that_holds_no_labels_is_refused(content, kind, told):
 def test_impossible_requests_are_refused_and_nothing_is_written(arguments, kind, told):
     save()
     np.save("rows.npy", ROWS)
-    np.save("ones.npy", np.ones(16))
     np.savez("two.npz", train=ROWS, test=ROWS)
-    np.savez("both.npz", train_labels=np.arange(16), test_labels=np.arange(16))
     before = {path.name: path.read_bytes() for path in Path().iterdir()}
     refused = cbm("features", "m.npz", *arguments.split(), code=2)
     assert kind is None or refused.error.kinds == (kind,)
     assert holds(refused.stderr, told)
     assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
-
-
-def test_a_missing_scikit_learn_is_named_with_its_remedy(monkeypatch):
-    save_detectors()
-    monkeypatch.setattr(classify.importlib.util, "find_spec", lambda name: None)
-    stderr = features("--data", "rows.npz", "--classify", "--labels", "labels.npz", code=2)[1]
-    assert holds(stderr, "--classify|pip install 'cbm-cli[classify]'")
-    assert not Path("m-features").exists()
 
 
 def test_the_machine_is_not_written_over():

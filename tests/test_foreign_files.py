@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from cbm_cli.datasets.catalogue import load
-from cbm_cli.datasets.formats import read_labels
 from cbm_cli.datasets.sources import find
 from tests.builders import arrays, holds, idx, lines, refusal
 
@@ -90,8 +89,6 @@ def test_what_a_file_is_is_told_by_its_content_with_the_way_to_convert_it(name):
         assert str(error).startswith(f"{path}: ")
         assert len(str(error).splitlines()) == 1
         assert holds(error, told)
-    if name in FOREIGN:
-        assert holds(refusal(read_labels, Path(name)), told)
 
 
 PAIRS = [[0, 1], [1, 0]]

@@ -86,7 +86,6 @@ MACHINE_FILES = [arrays(**machine_file(layered(sizes, 1), kind)) for kind, sizes
 MATS = [mat_file(False), mat_file(True), mat_file(False, "4")]
 READERS = {
     "text": (formats.read_tables, [lines(ROWS), lines(ROWS, "; "), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1\n"]),
-    "labels": (formats.read_labels, [b"y\n1\n2\n", b"cat\ndog\n", arrays(train_labels=ROWS[:, 0]), MATS[0]]),
     "npy": (formats.read_tables, [arrays(ROWS), arrays(ROWS.astype(">f4")), gzip.compress(arrays(ROWS))]),
     "npz": (formats.read_tables, [arrays(train=ROWS, test=ROWS), arrays(x=ROWS, y=ROWS[0])]),
     "idx": (formats.read_tables, [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),

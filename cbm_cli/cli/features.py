@@ -13,8 +13,6 @@ from cbm_cli.errors import CbmError
 from cbm_cli.text import valid_json
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from cbm_cli.datasets.dataset import Dataset
     from cbm_cli.machines.files import Layered
     from cbm_cli.machines.representations import Features
@@ -24,9 +22,6 @@ _COLUMNS = {  # facts of a layer: heading and format in the table
     "units": ("units", "{}"),
     "mean_activity": ("mean activity", "{:.4f}"),
     "unbalanced": ("outside [0.05, 0.95]", "{:.1%}"),
-    "train_accuracy": ("train accuracy", "{:.4f}"),
-    "test_accuracy": ("test accuracy", "{:.4f}"),
-    "held_out_accuracy": ("held-out accuracy", "{:.4f}"),
 }
 
 
@@ -56,7 +51,7 @@ class _Count(click.ParamType):
     type=Whole(0, 2**63 - 1),
     default=1,
     show_default=True,
-    help="Random seed of the filters drawn and the rows held out.",
+    help="Random seed of the filters drawn.",
 )
 @click.option(
     "--shape", metavar="HxW", help="Size of a filter; default: the data's, else a square or a line."
@@ -69,13 +64,6 @@ class _Count(click.ParamType):
     multiple=True,
     help="Write the hidden activities given every row; may be given twice.",
 )
-@click.option("--classify", is_flag=True, help="Test a linear classifier on pixels and on each layer.")
-@click.option(
-    "--labels",
-    metavar="FILE[,FILE]",
-    help="Labels of train (and test), one per row; default: the data set's own.",
-)
-@click.option("--test-labels", metavar="FILE", help="Labels of the test part.")
 @json_option
 def features(
     model: Path,
@@ -87,9 +75,6 @@ def features(
     shape: str | None,
     by_columns: bool,
     formats: tuple[str, ...],
-    classify: bool,
-    labels: str | None,
-    test_labels: str | None,
     as_json: bool,
 ) -> None:
     """Write filters and hidden activities of a machine.
@@ -98,49 +83,28 @@ def features(
     visible units, to filters-LAYER.png. With --data, activity.csv and activity.png have the mean activity of
     every hidden unit given the training part, in decreasing order. docs/features.md describes all files.
     """
-    given = {"--test": test, "--representations": formats, "--classify": classify}
-    _check_options(source, given | {"--labels": labels, "--test-labels": test_labels})
+    for option, given in {"--test": test, "--representations": formats}.items():
+        if given and not source:
+            raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE", "missing")
     folder = _folder(model, output)
 
     from cbm_cli.datasets.catalogue import load_source
-    from cbm_cli.datasets.labels import load_labels
-    from cbm_cli.machines.classify import check_classifier
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.representations import features_of, write_csv, write_npz
 
     machine = read_machine(model)
     data = load_source(source, machine.sizes[0], test) if source else None
     size, by_columns = _picture(shape, by_columns, machine, data)
-    known: dict[str, NDArray] = {}
-    if source and data and (classify or labels or test_labels):
-        known = load_labels(
-            source, {name: len(rows) for name, rows in data.parts.items()}, labels, test_labels
-        )
-    if classify:
-        check_classifier(known)
-    layers = [{"layer": layer, "units": n} for layer, n in enumerate(machine.sizes)]
-    answer: Any = {"model": str(model), "kind": machine.kind, "layers": layers if classify else layers[1:]}
+    layers = [{"layer": layer, "units": n} for layer, n in enumerate(machine.sizes[1:], 1)]
+    answer: Any = {"model": str(model), "kind": machine.kind, "layers": layers}
     found = features_of(machine, data) if data else None
-    if classify and data and found:
-        answer["tested_on"] = _classify(layers, data, found, known, seed)
     files = _write_filters(folder, machine, count, seed, size, by_columns)
     if found:
         files += _write_activity(folder, machine, found, layers)
-        files += write_npz(folder, found, known) if "npz" in formats else []
+        files += write_npz(folder, found) if "npz" in formats else []
         files += write_csv(folder, found) if "csv" in formats else []
         answer["unsettled"] = found.unsettled
     _show(answer | {"files": [str(file) for file in files]}, as_json)
-
-
-def _check_options(source: str | None, options: dict[str, Any]) -> None:
-    """Raise CbmError for options without the ones that they need."""
-    for option, given in options.items():
-        if given and not source:
-            raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE", "missing")
-    labels = options["--labels"] or options["--test-labels"]
-    if labels and not options["--classify"] and "npz" not in options["--representations"]:
-        message = "--labels are for --classify, or to be written with --representations npz"
-        raise CbmError(message, "unsuited")
 
 
 def _folder(model: Path, output: Path | None) -> Path:
@@ -162,28 +126,6 @@ def _picture(
     if shape is None and data is not None and data.image:
         return (data.image.height, data.image.width), by_columns or data.image.order == "F"
     return parse_shape(shape, machine.sizes[0]), by_columns
-
-
-def _classify(
-    layers: list[dict[str, Any]], data: Dataset, found: Features, labels: dict[str, NDArray], seed: int
-) -> str:
-    """Add accuracies to the facts of the layers, and return on which rows the classifier was tested."""
-    from cbm_cli.machines.classify import ITERATIONS, accuracy
-
-    held_out = "test" not in labels
-    tested_on = (
-        "a random fifth of the training rows, held out from the classifier" if held_out else "the test part"
-    )
-    note(f"the classifier is tested on {tested_on}")
-    for layer in layers:
-        at = layer["layer"]
-        rows = {part: hidden[at - 1] for part, hidden in found.parts.items()} if at else data.parts
-        scores = accuracy(rows, labels, seed)
-        layer["train_accuracy"] = scores.train
-        layer["held_out_accuracy" if held_out else "test_accuracy"] = scores.test
-        if not scores.settled:
-            note(f"warning: layer {at}: the classifier did not converge within {ITERATIONS} iterations")
-    return tested_on
 
 
 def _write_filters(
@@ -219,7 +161,7 @@ def _write_activity(
     from cbm_cli.report.pictures import write_activity_curves
 
     means, probable = mean_activity(found.parts["train"]), has_probabilities(machine)
-    for layer, values in zip(layers[1:], means, strict=True):
+    for layer, values in zip(layers, means, strict=True):
         layer["mean_activity"] = float(values.mean())
         layer |= {"unbalanced": unbalanced(values)} if probable else {}
     if found.unsettled:

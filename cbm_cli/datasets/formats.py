@@ -1,4 +1,4 @@
-"""Files of rows and of labels in the formats that people keep data in, recognised by their content.
+"""Files of rows in the formats that people keep data in, recognised by their content.
 
 Text (CSV, AMAT), LIBSVM, NPY, NPZ, MAT and IDX, each gzipped or not.
 """
@@ -11,7 +11,7 @@ import struct
 import warnings
 import zlib
 from array import array as numbers
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -41,14 +41,8 @@ _ROWS = {
     "valid": ("valid", "validation", "val", "valid_data", "validation_data", "val_data"),
     "test": ("test", "test_data"),
 }
-_LABELS = {
-    "train": ("train_labels", "train"),
-    "valid": ("valid_labels", "val_labels", "valid"),
-    "test": ("test_labels", "test"),
-}
 _WIDEST = 1_000_000  # columns of a LIBSVM file; a larger index is a damaged file, and would not fit in memory
 _LONGEST_LINE = 10_000_000  # characters of text
-_LONGEST_LABEL = 100
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf(inity)?|nan)", re.IGNORECASE)
 NOISE = 1e-6  # share of the scale that a value may be beyond its ends, by errors of rounding
 _LIBSVM = re.compile(rb"^[^#\n,;]*?(?<!\S)\d+:[^\s,;]*(?=\s|$)", re.MULTILINE)  # an index with its value
@@ -62,7 +56,6 @@ _UNEVEN = "line {} has {} columns, the lines before it {}; is it cut short?"
 _FEWEST_NUMBERED = 8  # columns from which on a first line 0, 1, 2, ... is taken as column names
 
 _Arrays = dict[str, np.ndarray]
-_Choose = Callable[[Mapping[str, np.ndarray | Header]], dict[str, str]]  # from arrays to names by part
 
 
 class FileRows(NamedTuple):
@@ -104,7 +97,7 @@ def read_tables(path: Path, columns: Columns = ALL) -> dict[str, FileRows]:
     content = unpacked(path)
     if not content:
         raise DataError(f"{path}: is empty", None, "missing")
-    arrays = _arrays(path, content, _parts)
+    arrays = _arrays(path, content)
     if arrays is None:
         return {"": _text(path, content, columns)}
     array = arrays.get("", np.empty(0))
@@ -119,23 +112,6 @@ def _some(path: Path, array: np.ndarray, columns: Columns) -> np.ndarray:
     """Return the columns of a table that are units."""
     places = columns.places(path, (), array.shape[1]) if array.ndim == 2 and array.size else None
     return array if places is None else array[:, places]
-
-
-def read_labels(path: Path) -> _Arrays:
-    """Return the labels (n,) of a file, of any type: under the name ``""``, or by part."""
-    content = unpacked(path)
-    arrays = _arrays(path, content, _parts_of_labels)
-    if arrays is None:
-        arrays = {"": _lines_of_labels(path, content)}
-    for part, array in arrays.items():
-        if array.size != max(array.shape, default=0) or array.dtype.kind not in "biufUS":
-            where = f"{path} {part}".strip()
-            raise DataError(
-                f"{where}: holds {array.dtype} of shape {array.shape}; expected one label per row"
-            )
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise DataError(f"{path}: holds NaN or infinite values; expected one label per row")
-    return {part: array.ravel() for part, array in arrays.items()}
 
 
 def table_of(
@@ -172,7 +148,7 @@ def _close(values: np.ndarray, whole: np.ndarray) -> bool:
 # Arrays
 
 
-def _arrays(path: Path, content: bytes, choose: _Choose) -> _Arrays | None:
+def _arrays(path: Path, content: bytes) -> _Arrays | None:
     """Return the arrays of a binary file by part, ``""`` for the only one; None for text."""
     refuse_foreign(path, content)
     starts = {b"\x93NUMPY": "NPY", b"PK": "NPZ", b"MATLAB": "MAT", b"\0\0\0\0": "MAT", b"\0\0": "IDX"}
@@ -184,8 +160,8 @@ def _arrays(path: Path, content: bytes, choose: _Choose) -> _Arrays | None:
             return {"": read_npy(content) if kind == "NPY" else _idx(content)}
         if kind == "MAT":
             found = read_mat(content)
-            return {part: found[name] for part, name in choose(found).items()}
-        names = choose(npz_headers(io.BytesIO(content)))
+            return {part: found[name] for part, name in _parts(found).items()}
+        names = _parts(npz_headers(io.BytesIO(content)))
         found = read_npz(io.BytesIO(content), names.values())
         return {part: found[name] for part, name in names.items()}
 
@@ -205,7 +181,8 @@ def _idx(content: bytes) -> np.ndarray:
 
 def _parts(arrays: Mapping[str, np.ndarray | Header]) -> dict[str, str]:
     """Return the names of the parts among the arrays of a file, or of its only array of several columns."""
-    names = _names_of_parts(_ROWS, arrays)
+    found = {part: [name for name in names if name in arrays] for part, names in _ROWS.items()}
+    names = {part: present[0] for part, present in found.items() if present}
     if names:
         _check_unused(names, arrays)
         return names
@@ -234,15 +211,6 @@ def _check_unused(names: Mapping[str, str], arrays: Mapping[str, np.ndarray | He
                 "rename it to train, valid or test, or remove it",
                 "unknown",
             )
-
-
-def _parts_of_labels(arrays: Mapping[str, np.ndarray | Header]) -> dict[str, str]:
-    return _names_of_parts(_LABELS, arrays)
-
-
-def _names_of_parts(known: Mapping[str, tuple[str, ...]], arrays: Mapping) -> dict[str, str]:
-    found = {part: [name for name in names if name in arrays] for part, names in known.items()}
-    return {part: names[0] for part, names in found.items() if names}
 
 
 # Text
@@ -439,17 +407,3 @@ def _indexed(where: str, items: list[str]) -> dict[int, float]:
             raise DataError(f"{where}: index {index} {flaw}", None, "conflict" if index in found else "value")
         found[index] = value
     return found
-
-
-def _lines_of_labels(path: Path, content: bytes) -> np.ndarray:
-    """Return one label per line, as numbers where all are; a name above numbers is skipped."""
-    _check_text(path, content)
-    _check_lines(path, content, 4 * _LONGEST_LABEL)
-    lines = [line.strip() for line in _stream(content) if line.strip()]
-    for number, line in enumerate(lines, 1):
-        if "," in line or ";" in line or len(line) > _LONGEST_LABEL:
-            raise DataError(f"{path}: label {number} is {line[:40]!r}; expected one label per row")
-    are_numbers = [bool(_NUMBER.fullmatch(line)) for line in lines]
-    if len(lines) > 1 and not are_numbers[0] and all(are_numbers[1:]):
-        lines, are_numbers = lines[1:], are_numbers[1:]
-    return np.array(lines, dtype=np.float64 if all(are_numbers) else None)

@@ -40,7 +40,6 @@ class DataSource:
     image: Image | None = None
     folder: str = ""
     forms: tuple[tuple[File, ...], ...] = ()
-    labels: dict[str, str] = field(default_factory=dict)  # files of labels beside the others, by part
     divide: str = ""
     shuffle: int | None = None
     stand_in: str = ""  # the set that is its substitute

@@ -143,15 +143,15 @@ def write_activity(path: Path, means: Sequence[NDArray]) -> None:
     write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
 
-def write_npz(folder: Path, features: Features, labels: Mapping[str, NDArray]) -> list[Path]:
-    """Write a file for each layer, with an array for each part and its labels; return their paths.
+def write_npz(folder: Path, features: Features) -> list[Path]:
+    """Write a file for each layer, with an array for each part; return their paths.
 
-    The arrays are called ``train`` and ``train_labels`` and so on: `cbm` reads such files as data.
+    The arrays are called ``train`` and so on: `cbm` reads such files as data.
     """
-    named, paths = {f"{part}_labels": array for part, array in labels.items()}, []
+    paths = []
     for layer, of_parts in enumerate(zip(*features.parts.values(), strict=True), 1):
         paths.append(folder / f"layer-{layer}.npz")
-        write_arrays(paths[-1], dict(zip(features.parts, of_parts, strict=True)) | named)
+        write_arrays(paths[-1], dict(zip(features.parts, of_parts, strict=True)))
     return paths
 
 

@@ -14,7 +14,6 @@ SUBSAMPLE = 5  # rows that are evaluated
 SAMPLES = 6  # of cbm sample
 BOUNDS = 7  # samples of the tighter bound
 UNITS = 8  # units that are drawn
-HELD_OUT = 9  # rows that a classifier is tested on
 LAYERS = 10  # seeds of the layers of a pre-training
 EVALUATIONS = 11  # seeds of the evaluations during a training
 REVERSE = 12  # seed of reverse AIS
