@@ -1,4 +1,4 @@
-"""``cbm watch``, ``cbm run --plot`` and ``cbm completion``: what a user sees while trials run, and types."""
+"""``cbm watch`` and ``cbm completion``: what a user sees while trials run, and types."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import pytest
 from click.shell_completion import get_completion_class
 
 import cbm_cli
-from cbm_cli.cli import main, redraw
+from cbm_cli.cli import main
 from cbm_cli.cli.completion import SCHEMES
 from cbm_cli.cli.watch import WIDTH, sparkline
 from cbm_cli.datasets.sources import SOURCES
@@ -182,44 +182,6 @@ def test_a_frame_fits_the_terminal_and_keeps_the_values(running, folder, monkeyp
 )
 def test_a_sparkline_spans_from_the_lowest_to_the_highest_value(values, line):
     assert sparkline(values) == line
-
-
-# cbm run --plot
-
-
-def test_a_run_draws_its_curves_and_one_picture_for_each_experiment(tmp_path):
-    text = GRID + GRID.partition("experiments:")[2].replace("  bars:", "  others:")
-    (tmp_path / "two.yaml").write_text(text)
-    said = cbm("run", "two.yaml", "-j", 0, "--no-table", "--plot", "c.svg").stderr
-    for name in ("bars", "others"):
-        assert f"c-{name}.svg" in said
-        cbm("plot", "results", "curves", name, "-o", "x.svg")
-        assert Path(f"c-{name}.svg").read_text() == Path("x.svg").read_text()
-    cbm("run", "two.yaml", "bars", "-j", 0, "--no-table", "--plot", "c.png")
-    assert Path("c.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert not [name for name in os.listdir() if "part" in name]
-
-
-def test_a_run_is_redrawn_and_never_fails_for_a_drawing(monkeypatch):
-    drawn = []
-
-    def draw(results, experiment, path):
-        drawn.append(path.name)
-        raise ZeroDivisionError("no ink")
-
-    monkeypatch.setattr("cbm_cli.report.plot_curves", draw)
-    monkeypatch.setattr(redraw, "EVERY", 0.01)
-    found = cbm("run", "grid.yaml", "-j", 0, "-o", "other", "--no-table", "--plot", "c.png")
-    assert len(drawn) > 1
-    assert "--plot c.png: ZeroDivisionError: no ink" in found.stderr
-
-
-@pytest.mark.parametrize(("path", "hint"), [("c.gif", ".png"), ("no/c.png", "/no")])
-def test_a_picture_that_cannot_be_written_is_refused_before_the_run(path, hint):
-    refused = cbm("run", "grid.yaml", "-o", "new", "--plot", path, code=2)
-    assert problems_of(refused)[0][0].startswith("--plot")
-    assert hint in refused.stderr
-    assert not Path("new").exists()
 
 
 # Completion

@@ -68,7 +68,6 @@ PLACES = {
     "sample m.npz -o": ".npz",
     "sample m.npz --png": ".png",
     "features m.npz -o": "",
-    "run grid.yaml --plot": ".png",
 }
 
 

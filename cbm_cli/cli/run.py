@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import Whole, check_folder, command, cores, note, note_activation, say
-from cbm_cli.cli.redraw import check_plot, redrawn
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
 
@@ -61,13 +60,6 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.option("--list", "list_", is_flag=True, help="List the experiments of the grid.")
 @click.option("--yes", is_flag=True, help=f"Run grids of more than {MANY_TRIALS:,} trials.")
 @click.option("--no-code", is_flag=True, help="Refuse recorders of the form file.py:function.")
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path),
-    metavar="FILE.png",
-    callback=check_plot,
-    help="Draw learning curves during the run and at its end; with several experiments, FILE-EXPERIMENT.png.",
-)
 @click.option("--no-table", is_flag=True, help="Do not print the tables at the end.")
 def run(
     grid: Path,
@@ -82,7 +74,6 @@ def run(
     yes: bool,
     no_code: bool,
     no_table: bool,
-    plot: Path | None,
     **where: Any,
 ) -> None:
     """Run experiments of a YAML grid.
@@ -133,7 +124,7 @@ def run(
         if dry_run:
             _describe(agenda, workers, cluster)
         else:
-            with _explained(where["debug"]), redrawn(plot, output, [one.name for one in selected]):
+            with _explained(where["debug"]):
                 _run_and_show(agenda, workers, cluster, where["stall"], output, table=not no_table)
     if missing:
         raise SystemExit(IncompleteError.exit_code)
