@@ -22,7 +22,7 @@ from cbm_cli.cli.figure import _drawings, _part
 from cbm_cli.grid.read import read_grid
 from cbm_cli.paper import FIGURES
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.finals import Ranks, critical_drawing, groups_of, heatmap_drawing
+from cbm_cli.report.finals import Ranks, critical_drawing, groups_of
 from cbm_cli.report.kinds import KINDS, draw
 from cbm_cli.report.panels import Page, compose, joined
 from cbm_cli.results import Results, Store
@@ -151,21 +151,6 @@ def test_finals_are_the_best_and_the_last_value_of_each_trial(results, values):
             assert np.mean(median.get_xdata()) == pytest.approx(side) == spread.get_xdata()[0]
 
 
-@pytest.mark.parametrize(("statistic", "end"), [("max", "max"), ("final", "last")])
-def test_a_heat_map_has_every_mean_in_its_row_and_column(results, values, statistic, end):
-    words = ["--columns", "offsets", "--rows", "learning_rate", "--statistic", statistic]
-    figure, _ = figure_of("plot", results, "heatmap", "toys", *words)
-    means = values[end].groupby(["data", "learning_rate", "offsets"]).mean()
-    for (title, axes), data in zip(panels_of(figure), SETS, strict=True):
-        assert title == data
-        expected = means[data].unstack().loc[[*RATES], [*NAMES]].to_numpy()
-        np.testing.assert_allclose(axes.images[0].get_array(), expected)
-        assert axes.images[0].origin == "upper"
-        assert ticks_of(axes.xaxis) == dict(enumerate(NAMES.values()))
-        assert ticks_of(axes.yaxis) == dict(enumerate(RATES.values()))
-        assert texts_of(axes) == {(j, i): f"{value:.4g}" for (i, j), value in np.ndenumerate(expected)}
-
-
 def shown(axes, height, width):
     """The small pictures of axes, which show 0 as black and 1 as white."""
     (image,) = axes.images
@@ -240,7 +225,6 @@ def test_rows_of_data_sets_are_drawn_in_order():
         ("filters toys --shape 3x3", "--shape 3x3", "unsuited", "4"),
         ("critical-difference divergence", "critical-difference", "unsuited", "5 methods"),
         ("critical-difference toys --metric weight_norm", "--metric weight_norm", "unsuited", ""),
-        ("heatmap other-offsets-short", "heatmap", "unsuited", "--rows learning_rate"),
         ("data", "data", "missing", "cbm plot data"),
         ("cruves toys", "", "missing", "curves"),
     ],
@@ -254,23 +238,25 @@ def test_what_cannot_be_drawn_is_said(results, tmp_path, words, place, kind, con
     assert not (tmp_path / "p.png").exists()
 
 
-# Critical differences and heat maps of hand-made scores
+# Critical differences of hand-made scores
 
 LADDER = [-4.0, -3.0, -2.0, -1.0]
 METHODS = {"00": r"$\mathit{00}$", "d0": r"$\mathit{d0}$"}
 METHODS |= {scheme: f"${scheme[:2]}^{{b}}$" for scheme in ("dd^b", "aa^b", "mm^b")}
 
 
-def store_of(scores, flips=(), sizes=()):
-    """Results of methods with these scores, a row for each data set."""
+def store_of(scores, flips=(), sizes=(), finals=None):
+    """Results of methods with these best and final scores, a row for each data set."""
     cells, rows = [], []
-    for i, its in enumerate(scores):
+    for i, its in enumerate(zip(scores, finals or scores, strict=True)):
         name = f"set{i - (i in flips)}"
         data = {"data": f"{'flipped-' * (i in flips)}{name}", "data_name": name, "data_flip": i in flips}
         data |= {"data": "set", "data_name": "set", "data_size": sizes[i]} if sizes else {}
-        for scheme, score in zip(METHODS, its, strict=False):
+        for scheme, *of_trial in zip(METHODS, *its, strict=False):
             cells.append({"run_id": f"{i}/{scheme}", "offsets": scheme, **data})
-            ends = {f"train_log_likelihood_{end}": score for end in ("max", "final")}
+            ends = dict(
+                zip(("train_log_likelihood_max", "train_log_likelihood_final"), of_trial, strict=True)
+            )
             rows.append({"run_id": f"{i}/{scheme}", "trial": 0, "n_train": 1, "diverged": None} | ends)
     layout = {"rows": ["sampler"], "columns": ["offsets"], "groups": ["data"]}
     table = layout | {"scale": "total", "metric": None}
@@ -283,9 +269,22 @@ def drawn_ranks(scores, flips=(), sizes=()):
     """The numbers of the caption, the written ranks, the axes and the ends of the bars."""
     drawing = critical_drawing(store_of(scores, flips, sizes), ["e"], Options())
     (axes,) = compose(drawing, Page()).axes
-    written = dict(text.split("  ") for text in texts_of(axes).values() if "$" in text)
     bars = [line.get_xdata() for line in axes.lines if line.get_linewidth() == 2.5]
-    return numbers_in("; ".join(drawing.notes)), {n: float(rank) for n, rank in written.items()}, axes, bars
+    return numbers_in("; ".join(drawing.notes)), ranks_in(axes), axes, bars
+
+
+def ranks_in(axes):
+    """The mean ranks that are written beside the methods."""
+    written = (text.split("  ") for text in texts_of(axes).values() if "$" in text)
+    return {name: float(rank) for name, rank in written}
+
+
+def test_methods_are_ranked_by_the_value_that_is_asked_for():
+    scores, finals = [LADDER, LADDER], [LADDER[::-1], LADDER[::-1]]
+    for statistic, ranks in (("max", [4, 3, 2, 1]), ("final", [1, 2, 3, 4])):
+        drawing = critical_drawing(store_of(scores, finals=finals), ["e"], Options(statistic=statistic))
+        (axes,) = compose(drawing, Page()).axes
+        assert ranks_in(axes) == dict(zip(METHODS.values(), ranks, strict=False))
 
 
 def test_ranks_and_critical_difference_are_those_of_demsar():
@@ -360,16 +359,9 @@ def test_methods_of_equal_rank_do_not_hide_each_other():
     assert len({*marks}) == len(marks) == 5
 
 
-def test_one_bad_cell_does_not_take_the_colours_of_others_and_a_missing_score_ranks_last():
+def test_a_missing_score_ranks_last():
     scores = [LADDER, [-100.0, np.nan, -2.0, -1.0]]
     assert drawn_ranks(scores)[1] == dict(zip(METHODS.values(), [3.5, 3.5, 2.0, 1.0], strict=False))
-    (axes,) = compose(heatmap_drawing(store_of(scores), ["e"], Options(rows=["data"])), Page()).axes
-    first, third = np.nanquantile(scores, [0.25, 0.75])
-    assert axes.images[0].get_clim() == (first - 1.5 * (third - first), -1.0)
-    assert [texts_of(axes)[place] for place in ((0, 0), (1, 1), (3, 1))] == ["-4", "–", "-1"]
-    colours = {text.get_position(): text.get_color() for text in axes.texts}
-    assert (colours[0, 1], colours[3, 1]) == ("white", "black")
-    assert ticks_of(axes.yaxis) == {0: "set0", 1: "set1"}
 
 
 # The paper's figures

@@ -98,7 +98,6 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 @click.option("--overlay", is_flag=True, help="Draw several metrics as lines of one panel.")
 @click.option("--panels", metavar="SETTINGS", callback=_names, help="Settings that make the panels.")
 @click.option("--columns", metavar="SETTINGS", callback=_names, help="Settings that make the lines.")
-@click.option("--rows", metavar="SETTINGS", callback=_names, help="Settings down a heat map.")
 @_choice(
     "--x",
     ["updates", "epochs", "seconds", "gradient-steps"],
@@ -116,7 +115,7 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 )
 @click.option("--trial", type=Whole(0), help="Draw this trial alone.")
 @click.option("--smooth", type=Whole(1), default=1, metavar="N", help="Running mean over N updates.")
-@_choice("--statistic", ["max", "final"], "Value of a trial in heatmap and critical-difference.", "max")
+@_choice("--statistic", ["max", "final"], "Value of a trial in critical-difference.", "max")
 @click.option("--layer", type=Whole(1), help="Hidden layer of filters and activity.")
 @click.option(
     "--number",
@@ -136,7 +135,6 @@ def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
       norms offsets angles what was recorded
       filters activity samples   what machines have learned
       data                 rows of data sets; name them after KIND
-      heatmap              a metric over two settings
       critical-difference  ranks of methods over data sets
 
     Each data set, each sampler and any other setting that varies has its own panel. RESULTS defaults to

@@ -26,8 +26,7 @@ class Options:
     metric: Sequence[str] = ()  # columns of curves or records
     overlay: bool = False  # several metrics are lines of one panel
     panels: Sequence[str] | None = None  # settings that make the panels
-    columns: Sequence[str] | None = None  # settings that make the lines, or across a heat map
-    rows: Sequence[str] | None = None  # settings down a heat map
+    columns: Sequence[str] | None = None  # settings that make the lines
     x: str | None = None  # updates, epochs, seconds, gradient-steps; default: as the grid counts
     xlog: bool = False
     xlim: Limits = (None, None)

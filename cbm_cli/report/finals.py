@@ -1,4 +1,4 @@
-"""Pictures of one value of each trial: finals, heat maps, and critical differences between methods."""
+"""Pictures of one value of each trial: finals, and critical differences between methods."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from cbm_cli.report.chosen import Chosen, Options, choose
 from cbm_cli.report.panels import Drawing, Panel
 from cbm_cli.report.style import Look, in_words, looks_of, named, plain_axes
 from cbm_cli.results import Metric, Results, default_metric, measured
-from cbm_cli.statistics.layout import CellSettings, Key, columns_named, key_of
+from cbm_cli.statistics.layout import CellSettings, Key, key_of
 from cbm_cli.statistics.wilcoxon import signed_rank
 from cbm_cli.text import count, did_you_mean
 
@@ -66,15 +66,9 @@ def read_values(chosen: Chosen, options: Options) -> tuple[list[CellValues], Met
     return found, metric
 
 
-def _axis(chosen: Chosen, metric: Metric, what: str = "") -> str:
+def _axis(chosen: Chosen, metric: Metric) -> str:
     unit = metric.unit(chosen.table["scale"])
-    return f"{what} {in_words(metric.column)}".strip() + f" ({unit})" * bool(unit)
-
-
-def _statistic(options: Options, metric: Metric) -> str:
-    if options.statistic == "final":
-        return "final"
-    return "minimum of" if metric.better < 0 else "maximum of"
+    return in_words(metric.column) + f" ({unit})" * bool(unit)
 
 
 # Finals
@@ -128,80 +122,6 @@ def _draw_finals(
     plain_axes(axes)
 
 
-# Heat map
-
-
-def heatmap_drawing(results: Results, experiments: Sequence[str], options: Options) -> Drawing:
-    """Draw the mean of a metric over two settings: those of --columns across, those of --rows down."""
-    chosen = choose(results, experiments, options)
-    values, metric = read_values(chosen, options)
-    across = [*chosen.lines]
-    down = [c for name in options.rows or () for c in columns_named(name, chosen.cells, "--rows")]
-    down = down or [column for column in chosen.panels if column != "data"][-1:]
-    across = [column for column in across if column not in down]
-    if not down or not across:
-        raise CbmError(
-            "heatmap: needs two settings that vary; name them: --columns offsets --rows learning_rate",
-            "unsuited",
-        )
-    others = [column for column in (*chosen.panels, *chosen.lines) if column not in (*down, *across)]
-    frame = pd.DataFrame(
-        [
-            (key_of(cell, others), key_of(cell, down), key_of(cell, across), _mean(value, options))
-            for cell, value in zip(chosen.cells, values, strict=True)
-        ],
-        columns=["panel", "down", "across", "mean"],
-    )
-    panels = []
-    for key in frame["panel"].unique():
-        its = frame[frame["panel"] == key]
-        columns = list(dict.fromkeys(its["across"]))
-        table = its.pivot_table("mean", "down", "across", sort=False, dropna=False).reindex(columns=columns)
-        draw = partial(
-            _draw_heatmap,
-            table,
-            [*map(partial(_names, down), table.index)],
-            [*map(partial(_names, across), columns)],
-        )
-        title = (options.title,) if options.title else tuple(map(named, others, key))
-        panels.append(Panel(draw, key, title))
-    said = f"mean over trials of the {_axis(chosen, metric, _statistic(options, metric))}"
-    return Drawing(panels, {}, [said, "each panel has its own colours"] if len(panels) > 1 else [said])
-
-
-def _names(columns: Sequence[str], key: Key) -> str:
-    return ", ".join(filter(None, map(named, columns, key)))
-
-
-def _mean(value: CellValues, options: Options) -> float:
-    trials = value.final if options.statistic == "final" else value.best
-    finite = trials[np.isfinite(trials)]
-    return float(finite.mean()) if finite.size else math.nan
-
-
-def _draw_heatmap(table: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], axes: Axes) -> None:
-    values = table.to_numpy()
-    finite = values[np.isfinite(values)]
-    first, third = np.quantile(finite, [0.25, 0.75]) if finite.size else (0.0, 1.0)
-    reach = 1.5 * (third - first)  # one bad cell does not take the colours of the others
-    low, high = (
-        max(finite.min(initial=np.inf), first - reach),
-        min(finite.max(initial=-np.inf), third + reach),
-    )
-    axes.imshow(values, cmap="cividis", vmin=low, vmax=high if high > low else low + 1, aspect="auto")
-    for (i, j), value in np.ndenumerate(values):
-        dark = value < (low + high) / 2
-        text = f"{value:.4g}" if np.isfinite(value) else "–"
-        axes.text(j, i, text, ha="center", va="center", color="white" if dark else "black", fontsize="small")
-    turned = sum(map(len, columns)) > 60
-    axes.set_xticks(
-        range(len(columns)), columns, rotation=45 if turned else 0, ha="right" if turned else "center"
-    )
-    axes.set_yticks(range(len(rows)), rows)
-    axes.tick_params(length=0, labelsize="small")
-    axes.spines[:].set_visible(False)
-
-
 # Critical differences
 
 
@@ -245,6 +165,22 @@ def ranks_of(scores: NDArray[np.float64], methods: Sequence[Key]) -> Ranks:
         p = signed_rank(*(dict(enumerate(column)) for column in scores.T)).p_value
     critical = studentized_range.ppf(1 - ALPHA, k, np.inf) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
     return Ranks([*methods], ranks.mean(axis=0), n, p, float(critical))
+
+
+def _names(columns: Sequence[str], key: Key) -> str:
+    return ", ".join(filter(None, map(named, columns, key)))
+
+
+def _mean(value: CellValues, options: Options) -> float:
+    trials = value.final if options.statistic == "final" else value.best
+    finite = trials[np.isfinite(trials)]
+    return float(finite.mean()) if finite.size else math.nan
+
+
+def _statistic(options: Options, metric: Metric) -> str:
+    if options.statistic == "final":
+        return "final"
+    return "minimum of" if metric.better < 0 else "maximum of"
 
 
 def critical_drawing(results: Results, experiments: Sequence[str], options: Options) -> Drawing:

@@ -22,7 +22,6 @@ _KINDS = {
     "activity": ("learned", "activity_drawing"),
     "samples": ("learned", "samples_drawing"),
     "data": ("learned", "data_drawing"),
-    "heatmap": ("finals", "heatmap_drawing"),
     "critical-difference": ("finals", "critical_drawing"),
 }
 KINDS = tuple(_KINDS)
