@@ -1,4 +1,4 @@
-"""Sheets: headers, groups of rows and notes, printed as text, Markdown, LaTeX, HTML, CSV or JSON."""
+"""Sheets: headers, groups of rows and notes, printed as text, Markdown, LaTeX, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ _LATEX_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
 }
 _LATEX_MARKS = {"": "{}", "bold": r"\mathbf{{{}}}", "underline": r"\underline{{{}}}"}
 _MARKDOWN_MARKS = {"": "{}", "bold": "**{}**", "underline": "<u>{}</u>"}
-_HTML_MARKS = {"": "{}", "bold": "<strong>{}</strong>", "underline": "<u>{}</u>"}
 _TEXT_MARKS = {"": " ", "bold": "*", "underline": "_"}
 _NUMBER = r"[+-]?[\d.]+(e[+-]?\d+)?|-inf"
 _ANSI = {"bold": "1", "underline": "4", "italic": "3", "alert": "1;31", "warning": "33"}
@@ -95,11 +94,17 @@ class Sheet:
     stub: int = 1  # leading columns that every part repeats when the sheet is split
 
     def split(self, by: int | str | None) -> list[Sheet]:
-        """Return parts of at most so many columns behind the stub, or one for each group (``groups``)."""
+        """Return parts of at most so many columns behind the stub, or one for each group (``groups``).
+
+        The first part alone has the name, so that a label of LaTeX stands once.
+        """
+        parts = []
         if isinstance(by, str):
-            return self._numbered([replace(self, groups=[group]) for group in self.groups])
-        behind = len(self.header) - self.stub
-        return self._numbered([self._columns(i, i + by) for i in range(0, behind, by)]) if by else [self]
+            parts = [replace(self, groups=[group]) for group in self.groups]
+        elif by:
+            parts = [self._columns(i, i + by) for i in range(0, len(self.header) - self.stub, by)]
+        first, *others = parts or [self]
+        return [first, *(replace(part, name="") for part in others)]
 
     def _columns(self, first: int, last: int) -> Sheet:
         def cut(entries: Sequence[Any]) -> list[Any]:
@@ -107,13 +112,6 @@ class Sheet:
 
         groups = [Group(group.heading, [*map(cut, group.rows)]) for group in self.groups]
         return replace(self, header=cut(self.header), groups=groups)
-
-    def _numbered(self, parts: list[Sheet]) -> list[Sheet]:
-        if len(parts) < 2:
-            return [self]
-        titles = (f"{self.title} (part {i} of {len(parts)})".strip() for i in range(1, len(parts) + 1))
-        names = (f"{self.name}-{i}" if self.name else "" for i in range(1, len(parts) + 1))
-        return [replace(part, title=t, name=n) for part, t, n in zip(parts, titles, names, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class Document:
         """
         if format == "text":
             return _text(self, width)
-        writers = {"markdown": _markdown, "latex": _latex, "html": _html, "csv": _csv, "json": _json}
+        writers = {"markdown": _markdown, "latex": _latex, "csv": _csv, "json": _json}
         return harmless(writers[format](self))
 
     def too_wide(self) -> list[str]:
@@ -311,35 +309,6 @@ def _too_wide(sheets: Sequence[Sheet]) -> str:
         f"about {max(map(_points, wide))} pt wide, an article's page {TEXT_WIDTH} pt: "
         f"--split {next(fits, 1)} makes parts that fit"
     )
-
-
-def _html(document: Document) -> str:
-    from html import escape
-
-    def cell(entry: Item) -> str:
-        if isinstance(entry, Label):
-            return escape(entry.unicode)
-        number, _, tail = entry.around("\0").partition("\0")
-        return number + _HTML_MARKS[entry.mark].format(escape(entry.number)) + escape(tail)
-
-    def line(entries: Sequence[Item], tag: str) -> str:
-        first, *rest = map(cell, entries)
-        return f"<tr><th>{first}</th>{''.join(f'<{tag}>{text}</{tag}>' for text in rest)}</tr>"
-
-    parts = []
-    for sheet in document.sheets:
-        whole = f'colspan="{len(sheet.header)}"'
-        parts += ["<table>", *([f"<caption>{escape(sheet.title)}</caption>"] if sheet.title else [])]
-        parts.append(f"<thead>\n{line(sheet.header, 'th')}\n</thead>")
-        for group in sheet.groups:
-            rows = [f"<tr><th {whole}>{cell(group.heading)}</th></tr>"] if group.heading else []
-            rows += [line(row, "td") for row in group.rows]
-            parts.append("<tbody>\n" + "\n".join(rows) + "\n</tbody>")
-        if sheet is document.sheets[-1] and (document.notes or document.summary):
-            notes = "<br>".join(escape(note) for note in [*document.notes, *document.summary])
-            parts.append(f"<tfoot>\n<tr><td {whole}>{notes}</td></tr>\n</tfoot>")
-        parts.append("</table>")
-    return "\n".join(parts) + "\n"
 
 
 def _csv(document: Document) -> str:

@@ -16,7 +16,7 @@ _ENDLESS = 10**20  # stands for all whole numbers from it on, so that none takes
 _TENS = r"[eE]\+?0*\d{1,3}"
 # 1e4, 10, 1_000, 10.0; digits are read by one branch only: two would take seconds to refuse long ones
 WHOLE = rf"(?:\d(?:_?\d)*(?:(?:\.\d*)?{_TENS}|(?:\.0*)?)|\.\d+{_TENS})"
-FORMATS = ("text", "markdown", "latex", "csv", "html", "json")  # of tables
+FORMATS = ("text", "markdown", "latex", "csv", "json")  # of tables
 
 
 def harmless(text: str, kept: str = "\n\t") -> str:

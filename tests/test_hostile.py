@@ -504,7 +504,6 @@ def test_no_format_of_a_sheet_lets_control_characters_through(format_, width):
     text = document.render(format_, width)
     plain = re.sub(r"\x1b\[(0|1|3|4|33|1;31)m", "", text).replace("\n", "")
     assert not CONTROL.search(plain)
-    assert format_ != "html" or "<script>" not in text
     assert format_ != "json" or json.loads(text)["about"] == HOSTILE
 
 
@@ -524,7 +523,7 @@ def test_no_encoding_of_a_terminal_is_an_error(encoding):
     text = GRID.replace("  bars:", "  bars:\n    description: 日本 ± η")
     Path("grid.yaml").write_text(text, encoding="utf-8")
     run = "run grid.yaml -j 0 --trials 1 --set updates=20"
-    for command in (run, "table", "run grid.yaml --list", "table -f html"):
+    for command in (run, "table", "run grid.yaml --list", "table -f markdown"):
         result = CliRunner(charset=encoding).invoke(main, command.split())
         assert result.exit_code == 0, result.exception
         if command == "table":

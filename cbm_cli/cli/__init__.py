@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 import cbm_cli
-from cbm_cli.cli.common import spell_what_a_stream_lacks
+from cbm_cli.cli.common import replace_what_a_stream_lacks
 from cbm_cli.errors import CbmError
 from cbm_cli.text import harmless
 
@@ -60,7 +60,7 @@ class _Group(click.Group):
             before = signal.signal(signal.SIGTERM, _end)
         except ValueError:  # not in the main thread
             before = None
-        spell_what_a_stream_lacks()
+        replace_what_a_stream_lacks()
         try:
             return super().invoke(ctx)
         except (CbmError, MemoryError, OSError) as error:

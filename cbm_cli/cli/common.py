@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from codecs import register_error
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,17 +25,6 @@ results_argument: Callable = click.argument(
 )
 json_option: Callable = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PICTURES = (".png", ".pdf", ".svg")  # suffixes
-_SPELLINGS = {
-    "─": "-",
-    "–": "-",
-    "±": "+-",
-    "≤": "<=",
-    "α": "alpha",
-    "η": "eta",
-    "ᵇ": "^b",
-    "ˡ": "^l",
-    "ₛ": "_s",
-}
 
 
 class Whole(click.IntRange):
@@ -77,17 +65,11 @@ def bars(*columns: ProgressColumn, transient: bool = False) -> Progress:
     return Progress(*columns, console=console, transient=transient, disable=not console.is_terminal)
 
 
-def spell_what_a_stream_lacks() -> None:
-    """Let stdout and stderr replace characters that their encodings cannot represent."""
-    register_error("spelled", _spelled)
+def replace_what_a_stream_lacks() -> None:
+    """Let stdout and stderr print ``?`` for characters that their encodings cannot represent."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # there may be no stream, or one of another type
-            stream.reconfigure(errors="spelled")  # type: ignore[union-attr]
-
-
-def _spelled(error: Any) -> tuple[str, int]:
-    text = error.object[error.start : error.end]
-    return "".join(_SPELLINGS.get(letter, ascii(letter)[1:-1]) for letter in text), error.end
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
 def print_document(document: Document, format_: str) -> None:
