@@ -1,6 +1,5 @@
 """The command line: each command reads its arguments, calls other packages and prints what they return."""
 
-import os
 import signal
 import warnings
 from collections.abc import Callable
@@ -37,9 +36,6 @@ _COMMANDS = {
     "schema": "schema",
     "completion": "completion",
 }
-_COMPLETION, _ASKED = "cbm_cli.cli.completion", "_CBM_COMPLETE"
-if _ASKED in os.environ:  # by a shell: Click has to know how words are completed in bash
-    import_module(_COMPLETION)
 
 
 class _Group(click.Group):
@@ -53,7 +49,7 @@ class _Group(click.Group):
             return None
         command = getattr(import_module(f"cbm_cli.cli.{_COMMANDS[name]}"), name)
         _refuse_repeats(command)
-        return import_module(_COMPLETION).with_completions(command) if _ASKED in os.environ else command
+        return command
 
     def invoke(self, ctx: click.Context) -> object:
         try:

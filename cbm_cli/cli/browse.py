@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import command, json_option, note, print_list, results_argument, say
+from cbm_cli.cli.common import (
+    command,
+    experiments_argument,
+    json_option,
+    note,
+    print_list,
+    results_argument,
+    say,
+)
+from cbm_cli.cli.completion import metrics, of_results
 from cbm_cli.errors import CbmError
 from cbm_cli.text import count, decimal, text_of, valid_json
 
@@ -23,7 +32,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @results_argument
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@experiments_argument
 @json_option
 def ls(results: Path, experiments: tuple[str, ...], as_json: bool) -> None:
     """List experiments, or the runs of EXPERIMENT.
@@ -160,8 +169,12 @@ def _known(values: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[RESULTS] EXPERIMENT")
-@click.option("--metric", help="Compare final machines by this metric, such as test_log_likelihood.")
+@click.argument("words", nargs=-1, metavar="[RESULTS] EXPERIMENT", shell_complete=of_results)
+@click.option(
+    "--metric",
+    shell_complete=metrics,
+    help="Compare final machines by this metric, such as test_log_likelihood.",
+)
 @json_option
 def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
     """Print the best machine file of each data set.

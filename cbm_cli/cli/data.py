@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cbm_cli.cli.common import bars, json_option, note, print_list, say
+from cbm_cli.cli.completion import data_sets
 from cbm_cli.errors import CbmError
 from cbm_cli.text import valid_json
 
@@ -59,7 +60,7 @@ def list_(as_json: bool) -> None:
 
 
 @data.command()
-@click.argument("name")
+@click.argument("name", shell_complete=data_sets)
 @json_option
 def info(name: str, as_json: bool) -> None:
     """Describe a data set: size, source, files."""
@@ -91,7 +92,7 @@ def info(name: str, as_json: bool) -> None:
 
 
 @data.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=data_sets)
 def verify(name: str | None) -> None:
     """Check the files of data sets by their checksums.
 
@@ -115,7 +116,7 @@ def verify(name: str | None) -> None:
 
 
 @data.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME|all...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME|all...", shell_complete=data_sets)
 @click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Folder of data to put it into.")
 def fetch(names: tuple[str, ...], to: Path | None) -> None:
     """Download published data sets.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, bars, json_option, note, print_list, say
+from cbm_cli.cli.common import Whole, bars, data_option, json_option, note, print_list, say
+from cbm_cli.cli.completion import of_results
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, harmless, text_of, valid_json
 
@@ -29,11 +30,11 @@ _QUANTITIES = {
 
 @click.command()
 @click.argument("target", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS|MODEL.npz]")
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT|MODEL.npz]...")
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT|MODEL.npz]...", shell_complete=of_results)
 @click.option("--exact", "method", flag_value="exact", help="Sum over all states (default).")
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
 @click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
-@click.option("--data", "source", metavar="NAME|FILE", help="Rows: a data set's name, or a file.")
+@data_option
 @click.option(
     "--part", type=click.Choice(["train", "valid", "test"]), default="train", help="Part of a named data set."
 )

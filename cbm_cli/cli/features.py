@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, check_folder, json_option, note, print_list
+from cbm_cli.cli.common import Whole, check_folder, data_option, json_option, note, print_list
 from cbm_cli.errors import CbmError
 from cbm_cli.text import valid_json
 
@@ -34,7 +34,7 @@ class _Count(click.ParamType):
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.npz")
-@click.option("--data", "source", metavar="NAME|FILE", help="Rows: a data set's name, or a file.")
+@data_option
 @click.option("--test", metavar="FILE", help="With --data FILE: a file with the rows of the test part.")
 @click.option(
     "-o",

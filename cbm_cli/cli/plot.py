@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import PICTURES, Whole, check_file, note
+from cbm_cli.cli.completion import metrics, plotted, selected
 from cbm_cli.errors import CbmError
 
 if TYPE_CHECKING:
@@ -81,18 +82,20 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...")
+@click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...", shell_complete=plotted)
 @page_options
 @click.option(
     "--select",
     multiple=True,
     callback=_selects,
+    shell_complete=selected,
     metavar="SETTING=VALUE[,VALUE]",
     help="Draw only cells with one of these values; repeat it for several settings.",
 )
 @click.option(
     "--metric",
     multiple=True,
+    shell_complete=metrics,
     help="Column of curves or records, such as weight_norm; default: the table's; repeated: a panel each.",
 )
 @click.option("--overlay", is_flag=True, help="Draw several metrics as lines of one panel.")

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import check_file, note, results_argument
+from cbm_cli.cli.common import check_file, experiments_argument, note, results_argument
 
 
 @click.command()
 @results_argument
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@experiments_argument
 @click.option(
     "-o",
     "--output",

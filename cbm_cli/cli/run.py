@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import Whole, check_folder, command, cores, note, note_activation, say
+from cbm_cli.cli.completion import changes, of_grid
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
 
@@ -30,7 +31,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 
 @click.command()
 @click.argument("grid", type=click.Path(path_type=Path), default="experiments.yaml", metavar="[GRID.yaml]")
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=of_grid)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="results/", help="Results folder.")
 @click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, such as tcp://host:8786.")
@@ -49,7 +50,12 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.option("--debug", is_flag=True, help="Show tracebacks, and what Dask logs.")
 @click.option("--trials", type=Whole(1), help="Trials of each cell, instead of the grid's number.")
 @click.option(
-    "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Set a field in every experiment."
+    "--set",
+    "changes",
+    multiple=True,
+    shell_complete=changes,
+    metavar="FIELD=VALUE",
+    help="Set a field in every experiment.",
 )
 @click.option(
     "--available", is_flag=True, help="Leave out data sets whose files are missing, and exit with 3."

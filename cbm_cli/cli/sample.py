@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from cbm_cli.cli.common import Whole, check_file, note
+from cbm_cli.cli.completion import data_sets
 from cbm_cli.errors import CbmError
 
 
@@ -37,6 +38,7 @@ from cbm_cli.errors import CbmError
 @click.option(
     "--data",
     "source",
+    shell_complete=data_sets,
     metavar="NAME|FILE",
     help="Start the chains at rows of data; default: random states.",
 )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, note, print_document, results_argument
+from cbm_cli.cli.common import Whole, experiments_argument, note, print_document, results_argument
+from cbm_cli.cli.completion import metrics
 from cbm_cli.errors import CbmError
 from cbm_cli.text import FORMATS, whole_number
 
@@ -44,7 +45,7 @@ def _axis(name: str, help: str) -> Callable:
 
 @click.command()
 @results_argument
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@experiments_argument
 @click.option("-f", "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)
 @_axis("rows", "Settings shown as rows, comma-separated, such as sampler,learning_rate or hidden.")
 @_axis("columns", "Settings shown as columns.")
@@ -53,6 +54,7 @@ def _axis(name: str, help: str) -> Callable:
     "--metric",
     multiple=True,
     callback=only_one,
+    shell_complete=metrics,
     help="What the cells show, such as test_log_likelihood, test_cost or weight_norm.",
 )
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import Whole, cores, json_option, note
+from cbm_cli.cli.common import Whole, cores, experiments_argument, json_option, note
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, valid_json
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("results", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]")
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@experiments_argument
 @click.option("--sample", type=Whole(1), help="Run so many trials again (default: 10).")
 @click.option("--share", type=click.FloatRange(0, 1, min_open=True), help="Run a share of the trials again.")
 @click.option("--all", "all_", is_flag=True, help="Run all trials again.")

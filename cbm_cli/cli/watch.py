@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import results_argument, say
+from cbm_cli.cli.common import experiments_argument, results_argument, say
 from cbm_cli.text import count, decimal, duration, harmless
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _PLAIN = (60, 1000)  # lines and characters, where there is no terminal
 
 @click.command()
 @results_argument
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@experiments_argument
 @click.option("--every", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds.")
 @click.option("--once", is_flag=True, help="Print the state once and exit.")
 def watch(results: Path, experiments: tuple[str, ...], every: float, once: bool) -> None:
