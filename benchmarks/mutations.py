@@ -5,7 +5,7 @@
 Changes of operators, constants, arguments, order and branches are drawn from the sources of each room. The
 room's tests run once under coverage; each error then runs the tests that reach its line, quickest first, in
 a copy of the repository. FOLDER/ROOM.csv keeps the outcomes: an interrupted run goes on where it stopped.
-Errors that survive for a reason stand in survivors.txt beside this file, as "path: before -> after | reason".
+Errors that survive for a reason stand in survivors.txt beside this file: "path: line: before -> after | reason".
 """
 
 import argparse
@@ -48,10 +48,11 @@ RENAMED = {one: two for pair in map(str.split, NAMES) for one, two in (pair, pai
 
 
 class Mutation(NamedTuple):
-    """One error: where it stands, and the text before and after."""
+    """One error: where it stands, its line, and the text before and after."""
 
     path: str
     line: int
+    whole: str
     start: int
     end: int
     before: str
@@ -60,7 +61,8 @@ class Mutation(NamedTuple):
     @property
     def name(self) -> str:
         """How survivors.txt names it."""
-        return f"{self.path}: {' '.join(self.before.split())} -> {' '.join(self.after.split())}"
+        change = f"{' '.join(self.before.split())} -> {' '.join(self.after.split())}"
+        return f"{self.path}: {self.whole}: {change}"
 
 
 def changed(node: ast.AST) -> Iterator[ast.AST | str]:
@@ -90,13 +92,15 @@ def changed(node: ast.AST) -> Iterator[ast.AST | str]:
             pass  # the order changes nothing
         case ast.Call(func, [first, second, *more], keywords) if not isinstance(second, ast.Starred):
             yield ast.Call(func, [second, first, *more], keywords)
-        case ast.Call(func, args, [*keywords, ast.keyword(str())]):
+        case ast.Call(func, args, [*keywords, ast.keyword(str(name))]) if name != "strict":
             yield ast.Call(func, args, keywords)
 
 
 def nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a file without types, messages and texts."""
+    """Yield the nodes of a file without types, messages, texts, and guards such as ``strict=True``."""
     yield node
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return
     skipped = {"annotation", "returns"} | (
         {"decorator_list"} if not isinstance(node, ast.ClassDef) else set()
     )
@@ -126,7 +130,10 @@ def mutations(room: str) -> list[Mutation]:
                 )
                 before = text.encode()[start:end].decode()
                 after = new if isinstance(new, str) else f"({ast.unparse(new)})"
-                found.append(Mutation(str(path.relative_to(ROOT)), node.lineno, start, end, before, after))
+                whole = text.splitlines()[node.lineno - 1].strip()
+                found.append(
+                    Mutation(str(path.relative_to(ROOT)), node.lineno, whole, start, end, before, after)
+                )
     return found
 
 

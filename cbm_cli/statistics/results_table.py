@@ -174,9 +174,8 @@ class ResultsTable:
                 "a diverged trial comes after all others."
             )
         if missing := sum(not cell.complete for cell in self.cells):
-            lack = "lacks" if missing == 1 else "lack"
             cells = count(len(self.cells), "cell")
-            notes.append(f"INCOMPLETE: {missing} of {cells} {lack} trials, shown as [n=done/planned].")
+            notes.append(f"INCOMPLETE: {missing} of {cells} without all trials, shown as [n=done/planned].")
         if diverged := sum(cell.diverged for cell in self.cells):
             notes.append(
                 f"{count(diverged, 'trial')} diverged: counted in the cell, left out of its means where not "
