@@ -5,7 +5,7 @@
 Changes of operators, constants, arguments, order and branches are drawn from the sources of each room. The
 room's tests run once under coverage; each error then runs the tests that reach its line, quickest first, in
 a copy of the repository. FOLDER/ROOM.csv keeps the outcomes: an interrupted run goes on where it stopped.
-Errors that survive for a reason stand in survivors.txt beside this file: "path: line: before -> after | reason".
+Errors that survive for a reason stand in survivors.txt beside this file: "path: line: change | reason".
 """
 
 import argparse
