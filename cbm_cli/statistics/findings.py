@@ -1,4 +1,4 @@
-"""What the paper states in prose and figures, checked on results, and what it proves, by its equations."""
+"""What the paper states in prose and figures, checked on results."""
 
 import math
 from collections import Counter
@@ -21,7 +21,7 @@ from cbm_cli.text import count, text_of
 
 ALPHA = 0.05
 LARGEST = 1e9  # stands for infinity, which a diverged trial has
-VERDICTS = ("reproduced", "confirmed", "contradicted", "undecided", "not run")
+VERDICTS = ("reproduced", "contradicted", "undecided", "not run")
 RELATIONS = ("above", "below", "like")
 NAMELESS = ("offsets", "sampler", "data", "metric")  # settings whose values say what they are
 OF_COURSE = {"at": "value at update {}", "mean": "mean from update {} to {}", "reach": "updates to {}"}
@@ -63,7 +63,7 @@ class Judged:
         if not self.evidence:
             return "not run"
         if outcomes[1] >= max(self.needed, len(self.evidence) - misses):
-            return "confirmed" if "claim" in self.finding else "reproduced"
+            return "reproduced"
         return "contradicted" if outcomes[-1] > misses else "undecided"
 
     @property
@@ -74,8 +74,8 @@ class Judged:
 
     def numbers(self) -> str:
         """Return the numbers that the verdict rests on, statement by statement."""
-        lines = [f"largest difference {one.value:.1e}" for one in self.evidence if "claim" in self.finding]
-        for i, statement in enumerate(self.finding.get("checks", ())):
+        lines = []
+        for i, statement in enumerate(self.finding["checks"]):
             own = [one for one in self.evidence if one.statement == i]
             held = sum(one.outcome == 1 for one in own)
             number = not isinstance(_sides(statement)[1][1], dict)
@@ -152,13 +152,6 @@ def check_findings(results: Results) -> list[Judged]:
 
 
 def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, results: Results) -> Iterator[Evidence]:
-    if "claim" in finding:  # of equations, not of runs
-        from cbm_cli.statistics.claims import NEAR, largest_difference  # SciPy takes time to import
-
-        difference = largest_difference(finding["claim"])
-        agree = difference < NEAR
-        yield Evidence(0, "", "", difference, 0.0, 0, math.nan, 1 if agree else -1, agree)
-        return
     frame = known[known["experiment"].isin(finding["experiments"])]
     if frame.empty:
         return
@@ -281,9 +274,7 @@ def add_courses(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
     added: dict[str, pd.Series] = {}
     for finding in findings():
         rows = frame[frame["experiment"].isin(finding["experiments"])]
-        for own in (
-            finding | check for check in finding.get("checks", ()) if isinstance(check.get("of"), dict)
-        ):
+        for own in (finding | check for check in finding["checks"] if isinstance(check.get("of"), dict)):
             for side in (side for side in _sides(own)[1] if isinstance(side, dict) and len(rows)):
                 chosen = rows[_selected(rows, finding["where"] | side)]
                 metric, of = side.get("metric", own.get("metric")), own["of"]
@@ -338,8 +329,7 @@ def findings_document(judged: Sequence[Judged]) -> Document:
         "as stated: how many comparisons are significantly as the paper states (signed-rank test, "
         f"α = {ALPHA:g}, {FEWEST_PAIRS} trials or more); by means: how many have means as the paper states, "
         "significantly or not. contradicted: too many are significantly opposite. "
-        "undecided: neither, or too few trials or comparisons were run. confirmed: proved in the paper, and "
-        "its equations agree on a random machine.",
+        "undecided: neither, or too few trials or comparisons were run.",
         *(f"{one['name']}: {one['says']} {one['numbers']}." for one in records if one["compared"]),
         *([f"Not run, of experiments.yaml: {', '.join(left)}."] if left else []),
     ]
