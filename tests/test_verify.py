@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from cbm_cli.kernels.computer import combined, computer
 from cbm_cli.results import Outcome, Results, Store
 from cbm_cli.trial.loop import run_trial
 from tests.builders import cbm, grid_text, numbers, problems_of
-from tests.golden.cases import _BASE, CASES, DATA
+from tests.golden.cases import _BASE, CASES
 from tests.golden.outputs import unpack
 from tests.processes import start_cbm
 
@@ -174,60 +173,65 @@ def test_on_the_same_computer_only_the_same_bytes_will_do(bars, monkeypatch):
         moved(wrong, 1e-6)
         bars()
     found = verify("--all", code=1)
-    assert {one["verdict"] for one in found.values()} == {"different"}
+    assert {(one["verdict"], one["made"]) for one in found.values()} == {("differs", "")}
+    assert "this computer" in cbm("verify", "out", "--sample", 1, "-j", 0, code=1).stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("relative", "verdict"), [(0, "same bytes"), (1e-7, "equal within rounding"), (1e-3, "different")]
-)
-def test_another_computer_may_round_differently_and_has_no_other_numbers(
-    bars, monkeypatch, relative, verdict
-):
+@pytest.mark.parametrize(("relative", "verdict"), [(0, "same bytes"), (1e-7, "differs"), (1e-3, "differs")])
+def test_a_difference_on_another_computer_names_both(bars, monkeypatch, relative, verdict):
     with monkeypatch.context() as other:
         moved(other, relative)
         elsewhere(other)
         bars()
-    found = verify("--all", code=int(verdict == "different"))
+    found = verify("--all", code=int(verdict == "differs"))
     assert {one["verdict"] for one in found.values()} == {verdict}
-    for one in found.values() if verdict == "equal within rounding" else ():
-        assert "cpu: Another, here" in one["reason"]
-        assert "blas: its own, here" in one["reason"]
+    made = f"cpu: Another, here {computer()['cpu']}; blas: its own, here {computer()['blas']}"
+    assert {one["made"] for one in found.values()} == {made if verdict == "differs" else ""}
+    said = cbm("verify", "out", "--sample", 3, "-j", 0, code=int(verdict == "differs"))
+    last = said.stderr.splitlines()[-1]
+    assert (numbers(last)[0][0], last.endswith(made)) == (3, verdict == "differs")
+
+
+CURVE = {"update": [0, 20, 40], "train_cost": [3, 2, 1.5], "valid_cost": [4, 3, 2]}
+NORM = {"update": [0, 10, 20], "norm": [np.nan, 1, 2]}
+
+
+def values_of(curve=CURVE, norm=NORM, weights=(0.5, -1)):
+    """Values as `verify` compares them: a column by rows, an array of a machine as one row."""
+    columns = {(".csv", name): column for name, column in curve.items()}
+    columns |= {(".records.csv", name): column for name, column in norm.items()}
+    machine = {(".npz", "weights_0"): np.array([weights], np.float32)}
+    return {key: np.array(column, float).reshape(-1, 1) for key, column in columns.items()} | machine
 
 
 @pytest.mark.parametrize(
-    "name", ["PCD-1-dd-later", "dbm-ddd", "dbm-pretraining", "encoder", "ais", "recorders"]
+    ("other", "said"),
+    [
+        ({}, ""),
+        ({"weights": (0.5, -0.75)}, "weights_0 of the machine differs by 0.25"),
+        ({"curve": CURVE | {"valid_cost": [4, 3, 2.5]}}, "valid_cost differs by 0.5 at update 40"),
+        (
+            {"curve": CURVE | {"train_cost": [3, 2.5, 9], "valid_cost": [4, 2, 9]}, "weights": (9, 9)},
+            "valid_cost differs by 1 at update 20",  # the largest of the earliest
+        ),
+        (
+            {"curve": CURVE | {"train_cost": [3, 2.5, 1]}, "norm": NORM | {"norm": [np.nan, 1.25, 2]}},
+            "norm differs by 0.25 at update 10",  # of rows in two files
+        ),
+        ({"norm": NORM | {"norm": [0, 1, 2]}}, "norm differs by inf at update 0"),
+        (
+            {"curve": {name: column[:2] for name, column in CURVE.items()}},
+            "only one of the two goes on at update 40",
+        ),
+        ({"norm": {}}, "update is only in what was kept"),
+        ({"weights": (0.5,)}, "weights_0 of the machine has another size or type"),
+    ],
 )
-def test_courses_that_part_by_rounding_are_equal_and_those_of_another_rate_are_not(tmp_path, name):
-    """In 400 updates at large rates, sampled units turn over; yet the first evaluations tell rates apart."""
-    data, changes = CASES[name]
-    fields = {**_BASE, **changes, "updates": 400, "learning_rate": 0.3}
-    trial = Trial("test", Settings(**fields), 0, 1)
-
-    def values(title, its=trial, relative=0.0):
-        now = run_trial(its, DATA[data], should_pause=lambda: True)
-        W = now.state.W
-        W *= 1 + relative * np.random.default_rng(0).uniform(-1, 1, W.shape).astype(np.float32)
-        store = Store(tmp_path / title)
-        store.write("run", its, run_trial(its, DATA[data], now))
-        return verifying._values(store, ("run", 0))
-
-    here = values("here")
-    faster = replace(trial, settings=Settings(**fields | {"learning_rate": 0.3006}))
-    others = {"rounding": values("rounding", relative=2**-23), "rate": values("rate", faster)}
-    doubts = {
-        title: verifying._Doubt(None, None, "", verifying._distances(found, here))
-        for title, found in others.items()
-    }
-    for move in verifying.MOVES:
-        far = verifying._distances(values(f"moved-{move}", relative=move), here)
-        for doubt in doubts.values():
-            for array, distance in far.items():
-                doubt.moved[array] = verifying._farther(distance, doubt.moved.get(array, distance))
-    assert doubts["rounding"].is_settled(), doubts["rounding"].farthest()
-    assert not doubts["rate"].is_settled()
+def test_the_first_difference_is_named(other, said):
+    assert verifying._first_difference(values_of(), values_of(**other)) == said
 
 
-def test_a_real_other_blas_is_named_and_equal_within_rounding(bars):
+def test_a_real_other_blas_is_named_where_trials_differ(bars):
     text = grid_text(
         "rbm", model="{kind: rbm, hidden: 40}", data="{name: bars-and-stripes, size: 4}", epochs="20"
     )
@@ -240,9 +244,10 @@ def test_a_real_other_blas_is_named_and_equal_within_rounding(bars):
     kept = json.loads(next(Path("out").rglob("trial-000.json")).read_bytes())["computer"]["blas"]
     if kept == computer()["blas"]:
         pytest.skip(f"this BLAS has one kernel: {kept}")
-    found = verify("--all")
-    assert {one["verdict"] for one in found.values()} <= {"same bytes", "equal within rounding"}
-    assert all(kept in one["reason"] for one in found.values() if one["reason"])
+    told = []
+    verifying.verify_trials(Results(Path("out")), ["toy"], lambda n: n, told.append, workers=0)
+    assert {one.verdict for one in told} <= {"same bytes", "differs"}
+    assert all(kept in one.made for one in told if one.verdict == "differs")
 
 
 def test_results_name_the_computer(finished):

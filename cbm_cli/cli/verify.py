@@ -41,24 +41,27 @@ def verify(
 ) -> None:
     """Run a sample of trials again, and compare.
 
-    Verdicts: same bytes; equal within rounding (another computer); different; cannot be rerun, as without its
-    data; damaged files. See docs/verify.md. The exit code is 1 if a trial is different or damaged, and 3 if
-    none could be rerun.
+    Verdicts: same bytes; differs (where first, and by how much); cannot be rerun, as without its data;
+    damaged files. See docs/verify.md. The exit code is 1 if a trial differs or is damaged, and 3 if none
+    could be rerun.
     """
     from cbm_cli.execution import verify_trials
-    from cbm_cli.execution.verifying import DAMAGED, DIFFERENT, NOT_RERUN
+    from cbm_cli.execution.verifying import DAMAGED, DIFFERS, NOT_RERUN
     from cbm_cli.results import Results
 
     if sum((sample is not None, share is not None, all_)) > 1:
         raise CbmError("--sample, --share and --all: give only one of them", "conflict")
     folder = Results(results)
     found: Counter[str] = Counter()
+    made: Counter[str] = Counter()
 
     def choose(trials: int) -> int:
         return trials if all_ else math.ceil(share * trials) if share else min(sample or 10, trials)
 
     def tell(verdict: Verdict) -> None:
         found[verdict.verdict] += 1
+        if verdict.verdict == DIFFERS:
+            made[verdict.made] += 1
         click.echo(valid_json(asdict(verdict)) if as_json else _line(verdict))
 
     names, workers = experiments or folder.require_experiments(), cores() if jobs is None else jobs
@@ -66,7 +69,9 @@ def verify(
     if not found:
         raise IncompleteError(f"{', '.join(names)}: no trial is finished yet; start with: cbm run")
     note(f"{count(found.total(), 'trial')}: " + ", ".join(f"{n:,} {what}" for what, n in found.items()))
-    if found[DIFFERENT] or found[DAMAGED]:
+    for how, n in made.items():
+        note(f"{n:,} of those that differ: made with {how or 'this computer and these versions'}")
+    if found[DIFFERS] or found[DAMAGED]:
         raise SystemExit(1)
     if found.total() == found[NOT_RERUN]:
         raise SystemExit(IncompleteError.exit_code)

@@ -1,18 +1,11 @@
-"""Running finished trials again, and comparing what comes out with what was kept.
-
-A trial that another computer has run differs in last bits, until one of them turns a sampled unit over; then
-it takes another course. How far apart such courses are depends on the trial, and is measured: the trial also
-runs from weights that are moved a little. What was kept is equal within rounding if it is about as close to
-the rerun as these are. On a computer of the same kind only the same bytes will do.
-"""
+"""Running finished trials again, and comparing what comes out with what was kept."""
 
 import io
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,21 +20,13 @@ from cbm_cli.execution.jobs import Agenda, Job, Key
 from cbm_cli.execution.starts import Names
 from cbm_cli.grid.settings import Data, Experiment, Settings, TableSpec, Trial
 from cbm_cli.kernels import KERNEL_VERSION
-from cbm_cli.results import Progress, Results, Store
-from cbm_cli.trial.loop import run_trial
-from cbm_cli.trial.own_recorders import compiled
+from cbm_cli.results import Results, Store
 
-SAME, ROUNDING, DIFFERENT = "same bytes", "equal within rounding", "different"
-DAMAGED, NOT_RERUN = "damaged", "cannot be rerun"
-MOVES = (2.0**-20, 2.0**-18, 2.0**-16, 2.0**-14)  # of weights, relative; float32 rounds by 2^-24
-TOLERANCE = 1e-5  # of a difference, relative to 1 + |value|, that needs no such measurement
-FACTOR = 10.0  # by which a kept trial may be farther away than the farthest of the moved ones
-_SUFFIXES = {".csv": "", ".records.csv": "", ".npz": " of the machine", ".best.npz": " of the best machine"}
+SAME, DIFFERS, DAMAGED, NOT_RERUN = "same bytes", "differs", "damaged", "cannot be rerun"
+_FILES = {".csv": "", ".records.csv": "", ".npz": " of the machine", ".best.npz": " of the best machine"}
 
-Values = dict[
-    str, NDArray
-]  # columns of curve and records, machines as single rows; by their names in messages
-Distances = dict[str, NDArray]  # largest differences of each row, relative to 1 + |value|
+# Columns of curve and records by rows, arrays of machines as single rows; by the file's suffix and the name.
+Values = dict[tuple[str, str], NDArray]
 
 
 @dataclass(frozen=True)
@@ -53,6 +38,7 @@ class Verdict:
     number: int
     verdict: str
     reason: str = ""
+    made: str = ""  # how computer and versions of a trial that differs were others than here
 
 
 Tell = Callable[[Verdict], None]
@@ -81,18 +67,11 @@ def verify_trials(
     sound = [trial for name in names for trial in _sound(results.store(name), tell)]
     chosen = sorted(random.Random(seed).sample(range(len(sound)), choose(len(sound))))
     with tempfile.TemporaryDirectory(prefix="cbm-verify-") as folder:
-        stores = [Store(Path(folder, name)) for name in ("rerun", *map(str, MOVES))]
-        jobs, keepers = _jobs(results, [sound[index] for index in chosen], stores[0], code, tell)
+        into = Store(Path(folder, "rerun"))
+        jobs, keepers = _jobs(results, [sound[index] for index in chosen], into, code, tell)
         compile_kernels(_agenda(jobs), announce)
         announce(f"Running {len(jobs)} of {len(sound)} finished trials again ...")
-        doubts = _rerun(jobs, keepers, tell, workers)
-        for move, store in zip(MOVES, stores[1:], strict=True):
-            if doubts:
-                announce(f"Running {len(doubts)} trials from moved weights, to see what rounding may do ...")
-                doubts = _settled(doubts, move, store, tell, workers)
-    for doubt in doubts:
-        reason = f"{doubt.farthest()}; {doubt.computers}"
-        tell(Verdict(doubt.kept.experiment, *doubt.job.key, DIFFERENT, reason))
+        _rerun(jobs, keepers, tell, workers)
 
 
 def _agenda(jobs: Iterable[Job]) -> Agenda:
@@ -119,18 +98,17 @@ def _jobs(
     return [*jobs.values()], keepers
 
 
-def _rerun(jobs: list[Job], keepers: dict[Key, list[Store]], tell: Tell, workers: int) -> list["_Doubt"]:
-    """Run trials again; return those that another computer has kept and that are not the same."""
-    doubts: list[_Doubt] = []
-
+def _rerun(jobs: list[Job], keepers: dict[Key, list[Store]], tell: Tell, workers: int) -> None:
     def compare(job: Job, outcome: object) -> None:
         values = _values(job.stores[0], job.key)
-        doubts.extend(filter(None, (_judged(job, store, values, tell) for store in keepers[job.key])))
+        for store in keepers[job.key]:
+            where = _first_difference(_values(store, job.key), values)
+            verdict = (DIFFERS, where, _made(store, job)) if where else (SAME,)
+            tell(Verdict(store.experiment, *job.key, *verdict))
 
     for job, failure in run_agenda(_agenda(jobs), workers=workers, on_finished=compare).failed:
         for store in keepers[job.key]:
             tell(Verdict(store.experiment, *job.key, NOT_RERUN, f"its rerun failed: {failure.message}"))
-    return doubts
 
 
 def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:
@@ -225,100 +203,13 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
 # Comparing
 
 
-@dataclass
-class _Doubt:
-    """A trial that another computer has kept, and that its rerun differs from."""
-
-    job: Job
-    kept: Store
-    computers: str  # how they differ
-    distances: Distances
-    moved: Distances = field(default_factory=dict)  # from the rerun to the farthest run from moved weights
-
-    def excess(self, name: str) -> NDArray:
-        """Return the differences row by row, in units of what rounding explains.
-
-        Courses part by chance: here perhaps a row earlier than in the runs from moved weights.
-        """
-        far = self.moved.get(name, np.zeros(1))
-        far = np.maximum.accumulate(np.maximum(far, np.append(far[1:], far[-1])))
-        return self.distances[name] / (TOLERANCE + FACTOR * _stretched(far, len(self.distances[name])))
-
-    def is_settled(self) -> bool:
-        """Whether rounding explains all differences."""
-        return all((self.excess(name) <= 1).all() for name in self.distances)
-
-    def farthest(self) -> str:
-        """Return a few words on the difference that rounding explains least."""
-        name = max(self.distances, key=lambda name: self.excess(name).max())
-        row = int(self.excess(name).argmax())
-        where = f" in row {row + 1}" if len(self.distances[name]) > 1 else ""
-        far, most = self.distances[name][row], self.distances[name][row] / self.excess(name)[row]
-        return f"{name} differs by {far:.2g}{where}; rounding explains {most:.2g}"
-
-
-def _judged(job: Job, store: Store, values: Values, tell: Tell) -> _Doubt | None:
-    """Tell what the rerun says about a kept trial, unless that takes a closer look."""
-    kept, computers = _values(store, job.key), _differences(store, job)
-    doubt = _Doubt(job, store, computers, _distances(kept, values))
-    if _same(kept, values):
-        verdict = SAME, ""
-    elif not computers:
-        verdict = DIFFERENT, f"{doubt.farthest()}; the computers are of one kind"
-    elif doubt.is_settled():
-        verdict = ROUNDING, computers
-    else:
-        return doubt
-    tell(Verdict(store.experiment, *job.key, *verdict))
-    return None
-
-
-def _settled(doubts: list[_Doubt], move: float, into: Store, tell: Tell, workers: int) -> list[_Doubt]:
-    """Run doubtful trials from moved weights; return those that rounding still does not explain."""
-    jobs = {one.job.key: replace(one.job, stores=(into,), start=_Moved(one.job, move)) for one in doubts}  # type: ignore[arg-type]
-
-    def compare(job: Job, outcome: object) -> None:
-        for doubt in doubts:
-            if doubt.job.key == job.key:
-                found = _distances(_values(into, job.key), _values(doubt.job.stores[0], job.key))
-                for name, far in found.items():
-                    doubt.moved[name] = _farther(far, doubt.moved.get(name, far))
-
-    run_agenda(_agenda(jobs.values()), workers=workers, on_finished=compare)
-    for doubt in doubts:
-        if doubt.is_settled():
-            reason = f"as close as runs from weights moved by {move:.1g}; {doubt.computers}"
-            tell(Verdict(doubt.kept.experiment, *doubt.job.key, ROUNDING, reason))
-    return [doubt for doubt in doubts if not doubt.is_settled()]
-
-
-@dataclass(frozen=True)
-class _Moved:
-    """The start of a trial with moved weights, in place of a `Start`."""
-
-    job: Job
-    move: float
-    digest = ""
-    needs = None
-
-    def progress(self, trial: Trial, data: Dataset) -> Progress:
-        """Return the trial before its first update."""
-        since = self.job.start.progress(trial, data) if self.job.start else None
-        now: Any = run_trial(
-            trial, data, since, should_pause=lambda: True, recorders=compiled(self.job.sources)
-        )
-        W = now.state.W
-        W *= 1 + self.move * np.random.default_rng(trial.seed).uniform(-1, 1, W.shape).astype(W.dtype)
-        return now
-
-
-def _differences(store: Store, job: Job) -> str:
+def _made(store: Store, job: Job) -> str:
     """How computer and versions of a kept trial differ from those of its rerun; empty if not at all."""
     there, here = ({**one.computer(*job.key), **_versions(one, job.key)} for one in (store, job.stores[0]))
-    if "cpu" not in there:
-        return "the computer that kept it is not known"
     return "; ".join(
-        f"{name}: {there.get(name)}, here {here[name]}" for name in here if there.get(name) != here[name]
+        f"{name}: {there.get(name, 'not known')}, here {here[name]}"
+        for name in here
+        if there.get(name) != here[name]
     )
 
 
@@ -328,48 +219,59 @@ def _versions(store: Store, key: Key) -> dict[str, str]:
 
 
 def _values(store: Store, key: Key) -> Values:
-    """What a trial has come to; the evaluation before the first update apart from the others."""
+    """What a trial has come to."""
     values: Values = {}
     for suffix, content in store.contents(*key).items():
         if suffix.endswith(".csv"):
             header, *lines = content.decode().splitlines()
             rows = np.array([[*map(float, line.split(","))] for line in lines])
-            for name, column in zip(header.split(","), rows.T, strict=True):
-                values |= {f"{name} at the start": column[:1], name: column[1:]}
+            values |= {(suffix, name): rows[:, [i]] for i, name in enumerate(header.split(","))}
         else:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                values |= {f"{name}{_SUFFIXES[suffix]}": file[name].reshape(1, -1) for name in file.files}
+                values |= {(suffix, name): file[name].reshape(1, -1) for name in file.files}
     return values
 
 
-def _same(one: Values, other: Values) -> bool:
-    facts = ({name: (a.dtype, a.shape, a.tobytes()) for name, a in of.items()} for of in (one, other))
-    return next(facts) == next(facts)
+def _first_difference(kept: Values, rerun: Values) -> str:
+    """Say where a rerun first differs from what was kept, and by how much; empty if nowhere.
+
+    Machines are of the end of a trial, after all rows of curve and records. Of several values that differ at
+    the same update, the one that differs most is named.
+    """
+    found: list[tuple[float, float, str]] = []  # update, largest difference, and what is said of them
+    for suffix, name in kept | rerun:
+        one, other, what = kept.get((suffix, name)), rerun.get((suffix, name)), name + _FILES[suffix]
+        if one is None or other is None:
+            found.append((-1, np.inf, f"{what} is only in what was {'rerun' if one is None else 'kept'}"))
+        elif (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
+            found.append((-1, np.inf, f"{what} has another size or type"))
+        elif (row := _first_row(one, other)) is not None:
+            longer = max(kept, rerun, key=lambda of: len(of[suffix, name]))
+            update = float(longer[suffix, "update"][row, 0]) if suffix.endswith(".csv") else np.inf
+            place = f" at update {update:.0f}" if update < np.inf else ""
+            if row < min(len(one), len(other)):
+                far = _distance(one[row], other[row])
+                found.append((update, far, f"{what} differs by {far:.2g}{place}"))
+            else:
+                found.append((update, 0, f"only one of the two goes on{place}"))
+    return min(found, key=lambda one: (one[0], -one[1]), default=(0, 0, ""))[2]
 
 
-def _distances(one: Values, other: Values) -> Distances:
-    return {name: _distance(one.get(name), other.get(name)) for name in one | other}
-
-
-def _distance(one: NDArray | None, other: NDArray | None) -> NDArray:
-    """Largest differences of rows, as far as both go: training may stop early."""
-    if one is None or other is None or one.shape[1:] != other.shape[1:] or one.dtype.kind != other.dtype.kind:
-        return np.array([np.inf])
-    if one.dtype.kind != "f":
-        return np.array([0.0 if np.array_equal(one, other) else np.inf])
+def _first_row(one: NDArray, other: NDArray) -> int | None:
+    """Return the first row whose bytes differ, or that only one has."""
     rows = min(len(one), len(other))
-    one, other = (array[:rows].astype(np.float64).reshape(rows, -1) for array in (one, other))
+    a, b = (np.frombuffer(of[:rows].tobytes(), np.uint8).reshape(rows, -1) for of in (one, other))
+    differs = (a != b).any(axis=1)
+    if differs.any():
+        return int(differs.argmax())
+    return None if len(one) == len(other) else rows
+
+
+def _distance(one: NDArray, other: NDArray) -> float:
+    """Return the largest difference of two rows; infinity of what is no finite number in one of them."""
+    if one.dtype.kind != "f":
+        return np.inf
     with np.errstate(invalid="ignore"):
-        far = np.abs(one - other) / (1 + np.abs(other))
+        far = np.abs(one.astype(np.float64) - other)
     far[(one == other) | (np.isnan(one) & np.isnan(other))] = 0
-    return np.nan_to_num(far, nan=np.inf).max(axis=1, initial=0.0)
-
-
-def _farther(one: NDArray, other: NDArray) -> NDArray:
-    rows = max(len(one), len(other))
-    return np.maximum(_stretched(one, rows), _stretched(other, rows))
-
-
-def _stretched(rows: NDArray, length: int) -> NDArray:
-    """Rows with the last one repeated up to a length."""
-    return rows[np.minimum(np.arange(length), len(rows) - 1)]
+    return float(np.nan_to_num(far, nan=np.inf).max())
