@@ -29,7 +29,7 @@ from cbm_cli.datasets.catalogue import load
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import Job
 from cbm_cli.execution.engines import on_local_workers
-from cbm_cli.execution.forecast import TINY, compile_kernels, spans_of
+from cbm_cli.execution.forecast import TINY, compile_kernels, seconds_of
 from cbm_cli.execution.jobs import make_agenda, only_available
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Trial
@@ -131,24 +131,22 @@ def measure() -> None:
     with tempfile.TemporaryDirectory() as folder:
         agenda = make_agenda(asked, Path(folder, "results"), adopt=False, folder=GRID.parent)
         compile_kernels(agenda, print)
-        spans = spans_of(agenda)
-    found = Counter(
-        (job.trial.experiment, float(f"{span.low:.3g}"), float(f"{span.high:.3g}"))
-        for job, span in zip(agenda.jobs, spans, strict=True)
-    )
+        found = Counter(
+            (job.trial.experiment, float(f"{seconds:.3g}"))
+            for job, seconds in zip(agenda.jobs, seconds_of(agenda), strict=True)
+        )
     with COSTS.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["experiment", "trials", "seconds_low", "seconds_high"])
-        writer.writerows((name, n, low, high) for (name, low, high), n in found.items())
+        writer.writerow(["experiment", "trials", "seconds"])
+        writer.writerows((name, n, seconds) for (name, seconds), n in found.items())
 
 
-def costs() -> dict[str, list[tuple[float, float]]]:
-    """Seconds of every trial, at least and at most, by experiment."""
-    found: dict[str, list[tuple[float, float]]] = {}
+def costs() -> dict[str, list[float]]:
+    """Seconds of every trial, by experiment."""
+    found: dict[str, list[float]] = {}
     with COSTS.open(newline="") as file:
         for row in csv.DictReader(file):
-            span = float(row["seconds_low"]), float(row["seconds_high"])
-            found.setdefault(row["experiment"], []).extend([span] * int(row["trials"]))
+            found.setdefault(row["experiment"], []).extend([float(row["seconds"])] * int(row["trials"]))
     return found
 
 
@@ -156,17 +154,14 @@ def paper() -> None:
     """Print the hours of every experiment, and of all of them on several numbers of cores."""
     experiments = costs()
     print("| experiment | trials | a trial | core hours |\n|---|---|---|---|")
-    for name, spans in sorted(experiments.items(), key=lambda item: -sum(low for low, _ in item[1])):
-        shortest, longest = min(low for low, _ in spans), max(low for low, _ in spans)
-        hours = [sum(span[end] for span in spans) / 3600 for end in (0, 1)]
-        lengths = " to ".join(dict.fromkeys((duration(shortest), duration(longest))))
-        print(f"| {name} | {len(spans):,} | {lengths} | {hours[0]:,.1f} to {hours[1]:,.1f} |")
+    for name, seconds in sorted(experiments.items(), key=lambda item: -sum(item[1])):
+        lengths = " to ".join(dict.fromkeys((duration(min(seconds)), duration(max(seconds)))))
+        print(f"| {name} | {len(seconds):,} | {lengths} | {sum(seconds) / 3600:,.1f} |")
     print("\n| cores | time, longest trials first |\n|---|---|")
-    spans = [span for of in experiments.values() for span in of]
+    trials = [seconds for of in experiments.values() for seconds in of]
     for cores in CORES:
-        low, high = (longest_first((span[end] for span in spans), cores) for end in (0, 1))
-        print(f"| {cores:,} | {duration(low)} to {duration(high)} |")
-    print(f"\n{len(spans):,} trials, the longest {' to '.join(map(duration, max(spans)))}")
+        print(f"| {cores:,} | {duration(longest_first(trials, cores))} |")
+    print(f"\n{len(trials):,} trials, the longest {duration(max(trials))}")
 
 
 def main() -> None:
@@ -184,7 +179,7 @@ def main() -> None:
         return measure()
     if asked.paper:
         return paper()
-    lengths = [low for spans in costs().values() for low, _ in spans]
+    lengths = [seconds for of in costs().values() for seconds in of]
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
     heads = "workers | trials | mean | longest first | this order | took | share of the first | of the second"
     heads += " | coordinator, a trial | memory | slept | failed | workers killed | trials lost"

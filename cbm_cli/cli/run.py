@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from cbm_cli.execution import Agenda, Cluster, Ending, Forecast
-    from cbm_cli.execution.forecast import Span
     from cbm_cli.grid.read import Grid
 
 MANY_TRIALS = 100_000
@@ -238,24 +237,19 @@ def _describe(agenda: Agenda, workers: int, cluster: Cluster | None) -> None:
     if agenda.jobs:
         forecast = forecast_run(agenda, workers, note)
         times = "by the times of finished trials" if forecast.known else "by timing updates and evaluations"
-        say(f"about {_span(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
+        say(f"about {duration(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
         _warn_of_long_trials(forecast)
 
 
-def _span(span: Span) -> str:
-    low, high = map(duration, span)
-    return high if low == high else f"{low} to {high}"
-
-
 def _warn_of_long_trials(forecast: Forecast) -> None:
-    if forecast.trial.high < LONG:
+    if forecast.trial < LONG:
         return
     job, rows = forecast.longest, len(forecast.longest.data.train)
     remedy = "fewer updates or epochs, or fewer evaluations, take less"
     if job.trial.settings.batch == "full" and rows > 1000:
         remedy = f"batch: full uses all {rows:,} rows in every update; "
         remedy += f"batch: 100 takes 1/{rows // 100:,} of it"
-    note(f"warning: a trial such as {job.title} takes about {_span(forecast.trial)}; {remedy}")
+    note(f"warning: a trial such as {job.title} takes about {duration(forecast.trial)}; {remedy}")
 
 
 def _run_and_show(

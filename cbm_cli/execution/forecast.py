@@ -36,9 +36,6 @@ _NO_MATTER = ("offsets", "learning_rate", "sliding_factor", "init", "weight_scal
 _TIMED = 0.05  # seconds of training that are enough to time an update
 _LADDER = 400  # temperatures of AIS that are enough to time it
 _START = 2.0  # seconds until the workers are ready
-_WRITING = 0.03  # seconds in which the files of a trial are written
-_BUSY = 1.6  # how much slower a computer with all cores at work may be than the timed one
-_LATER_WEIGHTS = 0.3  # standard deviation of weights for which mean field takes as long as late in training
 
 
 def compile_kernels(agenda: Agenda, announce: Callable[[str], None] = lambda message: None) -> None:
@@ -98,19 +95,12 @@ def _remove_damaged() -> int:
     return len(damaged)
 
 
-class Span(NamedTuple):
-    """Seconds that something takes at least and at most, as far as can be told."""
-
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class Forecast:
-    """How long a run will take."""
+    """How long a run will take, in seconds."""
 
-    run: Span
-    trial: Span  # the longest trial
+    run: float
+    trial: float  # the longest trial
     longest: Job
     known: int  # trials that are forecast from the times of finished trials of the same cell
 
@@ -120,25 +110,23 @@ def forecast_run(
 ) -> Forecast:
     """Forecast the seconds of a run with this many workers; ``announce`` gets what takes long itself.
 
-    Trials of a cell with finished trials take what those took. Others are timed: an update and an evaluation
-    of every kind of cell, now and, for mean field, with weights as they are late in training. Early stopping,
-    recorders, and what an earlier run has done of a trial are not considered.
+    Trials of a cell with finished trials take the mean of what those took. Others are timed: an update and an
+    evaluation of every kind of cell, with its first weights. Early stopping, recorders, other work on the
+    computer, and what an earlier run has done of a trial are not considered.
     """
     compile_kernels(agenda, announce)
     past = {job.run_id: job.stores[0].seconds(job.run_id) for job in agenda.jobs if job.stores}
-    spans, share = spans_of(agenda, past), max(workers, 1)
-    low = _START + sum(span.low for span in spans) / share
-    high = _START + sum(span.high for span in spans) / share + _WRITING * len(spans)
-    trial, longest = max(zip(spans, agenda.jobs, strict=True), key=lambda pair: pair[0].high)
+    seconds = seconds_of(agenda, past)
+    trial, longest = max(zip(seconds, agenda.jobs, strict=True), key=lambda pair: pair[0])
     known = sum(bool(past.get(job.run_id)) for job in agenda.jobs)
-    return Forecast(Span(max(low, trial.low), max(high, trial.high)), trial, longest, known)
+    return Forecast(max(_START + sum(seconds) / max(workers, 1), trial), trial, longest, known)
 
 
-def spans_of(agenda: Agenda, past: Mapping[str, list[float]] = MappingProxyType({})) -> list[Span]:
+def seconds_of(agenda: Agenda, past: Mapping[str, list[float]] = MappingProxyType({})) -> list[float]:
     """Return how long each job takes; ``past`` are the seconds of finished trials by run-id."""
     costs: dict[tuple, _Cost] = {}
     with one_thread():  # as in a worker
-        return [_span(job, past.get(job.run_id), costs) for job in agenda.jobs]
+        return [_seconds(job, past.get(job.run_id), costs) for job in agenda.jobs]
 
 
 def slow_jobs(agenda: Agenda, operations: float = 1e13) -> list[Job]:
@@ -160,13 +148,12 @@ class _Cost(NamedTuple):
 
     beginning: float
     update: float
-    later_update: float
     evaluation: float
 
 
-def _span(job: Job, past: list[float] | None, costs: dict[tuple, _Cost]) -> Span:
+def _seconds(job: Job, past: list[float] | None, costs: dict[tuple, _Cost]) -> float:
     if past:
-        return Span(min(past), max(past))
+        return sum(past) / len(past)
     settings, data = job.trial.settings, job.data
     deep = settings.model.kind == "dbm"  # mean field converges at other speeds with other offsets
     kind = tuple(value for name, value in settings if name not in _NO_MATTER[0 if not deep else 1 :])
@@ -176,9 +163,7 @@ def _span(job: Job, past: list[float] | None, costs: dict[tuple, _Cost]) -> Span
     # An update of every layer in pre-training takes about as long as one of the whole machine.
     before = updates_of(f"{settings.pretraining.epochs} epochs", settings, data)
     evaluations = 1 + job.updates // updates_of(settings.every, settings, data)
-    fixed = cost.beginning + cost.evaluation * evaluations
-    low = fixed + cost.update * (before + job.updates)
-    return Span(low, _BUSY * (fixed + cost.update * before + cost.later_update * job.updates))
+    return cost.beginning + cost.evaluation * evaluations + cost.update * (before + job.updates)
 
 
 def _cost(job: Job) -> _Cost:
@@ -187,13 +172,7 @@ def _cost(job: Job) -> _Cost:
     state = learner.start()
     learner.advance(state, empty_trail(0, 0), 0, 1)
     beginning = min(time.perf_counter() - began, 0.2)  # the first one also loads the machine code
-    update = _update_seconds(learner, state)
-    later = update
-    if learner.counted:
-        weights = state.W.std()
-        state.W[:] *= max(1.0, _LATER_WEIGHTS / weights) if weights else 1.0
-        later = max(update, _update_seconds(learner, state))
-    return _Cost(beginning, update, later, _evaluation_seconds(job))
+    return _Cost(beginning, _update_seconds(learner, state), _evaluation_seconds(job))
 
 
 def _update_seconds(learner: Learner, state: State) -> float:
