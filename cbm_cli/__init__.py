@@ -1,23 +1,21 @@
 """Train and compare centered binary Boltzmann machines from YAML experiment grids.
 
 The command line is ``cbm``. In Python, ``import cbm_cli as cbm`` gives ``cbm.load``, ``cbm.from_sklearn``,
-``cbm.results``, ``cbm.run`` and ``cbm.data``; see docs/python.md.
+``cbm.open_results``, ``cbm.run`` and ``cbm.data``; see docs/python.md.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cbm_cli.notebook import TrainedMachine, data, from_sklearn, load, run
+    from cbm_cli.notebook import TrainedMachine, data, from_sklearn, load, open_results, run
 
 __version__ = "0.2.0"
-__all__ = ["TrainedMachine", "__version__", "data", "from_sklearn", "load", "results", "run"]
+__all__ = ["TrainedMachine", "__version__", "data", "from_sklearn", "load", "open_results", "run"]
 
 
 def __getattr__(name: str) -> object:
     """Import the Python interface when it is first used."""
-    if name == "results":  # the room of this name, which can be called
-        return import_module("cbm_cli.results")
     if name in __all__:
         return getattr(import_module("cbm_cli.notebook"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -380,6 +380,11 @@ class ResultFrames:
         return cells.merge(frames.reset_index(["run_id", "trial"]), on="run_id")
 
 
+def open_results(folder: str | PathLike = "results/") -> ResultFrames:
+    """Return the finished trials of a results folder as data frames; CbmError if it is not there."""
+    return ResultFrames(folder)
+
+
 # Runs
 
 

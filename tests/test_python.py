@@ -53,7 +53,7 @@ def test_the_import_is_light():
     code = "import sys, cbm_cli; print({'numpy', 'numba', 'pandas'} & {*sys.modules})"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
-    assert {"load", "results", "run", "data", "from_sklearn"} <= {*dir(api)}
+    assert {"load", "open_results", "run", "data", "from_sklearn"} <= {*dir(api)}
     with pytest.raises(AttributeError, match="nothing"):
         api.nothing  # noqa: B018
 
@@ -250,7 +250,7 @@ def test_a_recorder_that_fails_is_a_warning_with_the_trial_and_the_line():
 
 
 def test_frames_hold_what_the_files_hold(done):
-    found, rows = api.results(done / "results"), summary(done / "results")
+    found, rows = api.open_results(done / "results"), summary(done / "results")
     assert found.experiments() == ["bars"]
     for frame in (found.summaries(), found.summaries("bars")):
         assert [*frame["run_id"]] == [row["run_id"] for row in rows]
@@ -279,7 +279,7 @@ def test_frames_hold_what_the_files_hold(done):
         assert refusal(found.best).kinds == ("missing",)
         assert holds(refusal(found.best), "bars|a, b")
     assert holds(refusal(found.curves, "bar"), "bar|bars")
-    assert holds(refusal(api.results, "nowhere"), "nowhere")
+    assert holds(refusal(api.open_results, "nowhere"), "nowhere")
 
 
 def test_a_run_leaves_the_environment_of_its_caller_as_it_was():

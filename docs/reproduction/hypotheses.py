@@ -445,7 +445,7 @@ def all_of_mnist(parts, shown=()):
 def kept_of_mnist():
     """Kept trials of MNIST with 16 hidden units."""
     where = {"data_name": "mnist", "data_flip": False, "model_hidden": "16", "batch": "100"}
-    kept = cbm.results(Path(__file__).parent / "results").summaries()
+    kept = cbm.open_results(Path(__file__).parent / "results").summaries()
     kept = kept[(kept[list(where)].astype(str) == pd.Series(where).astype(str)).all(axis=1)]
     return kept[kept["n_train"] == 60000].drop_duplicates(["run_id", "trial"])
 
@@ -565,7 +565,7 @@ EXPERIMENTS = {
 
 
 def main() -> None:
-    results = cbm.results(sys.argv[1])
+    results = cbm.open_results(sys.argv[1])
     for name in sys.argv[2:] or [name for name in EXPERIMENTS if name in results.experiments()]:
         print(f"\n{name}: {EXPERIMENTS[name].__doc__}\n")
         print(pd.DataFrame(EXPERIMENTS[name](results)).to_string(index=False, float_format="{:.3f}".format))
