@@ -277,25 +277,6 @@ def test_damage_that_is_read_is_named(packed):
     assert problems_of(caught.value) == [(path, "", "changed")]
 
 
-def test_results_of_an_older_version_are_read_and_their_machines_checked(finished):
-    """Records of cbm 0.1.0 have a checksum of the curve only."""
-    whole, table = content("out"), cbm("table", "out").stdout
-    for path in Path("out").rglob("trial-*.json"):
-        record = json.loads(path.read_text())
-        old = {"format": 1, "csv_sha256": record["sha256"][".csv"], "row": record["row"]}
-        path.write_text(json.dumps(old, indent=1))
-    path = Path("out/bars/manifest.json")
-    manifest = json.loads(path.read_text()) | {"format": 1}
-    del manifest["checksum"]
-    path.write_text(json.dumps(manifest, indent=1))
-    assert cbm("table", "out").stdout == table
-    assert [8] in numbers(run("out"))
-    victim = next(Path("out").rglob("trial-001.npz"))
-    victim.write_bytes(victim.read_bytes().replace(np.float32(0.5).tobytes(), b"abcd", 1)[:-30])
-    assert [7, 8, 1] in numbers(run("out"))
-    assert content("out") == whole
-
-
 @pytest.mark.parametrize("harm", ["value", "cut", "list", "no cells", "path", "newer"])
 def test_a_manifest_that_cannot_be_read_is_named(packed, harm):
     path = Path("out/bars/manifest.json")

@@ -97,7 +97,7 @@ def results(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", outputs.COMMANDS)
-def test_results_of_0_1_0_are_shown_as_they_were(results, name):
+def test_results_are_shown_as_they_were(results, name):
     printed = outputs.output_of(name, results), (outputs.OUTPUTS / name).read_text(encoding="utf-8")
     found, expected = map(outputs.parted, printed)
     assert found[0] == expected[0], f"an output changed; if this is meant, {REMEDY}"
@@ -109,7 +109,7 @@ def test_results_of_0_1_0_are_shown_as_they_were(results, name):
 @pytest.mark.parametrize(
     ("experiment", "axis"), [("bars", "log-likelihood"), ("deep", "log-likelihood"), ("encoder", "cost")]
 )
-def test_results_of_0_1_0_are_drawn(results, tmp_path, experiment, axis):
+def test_results_are_drawn(results, tmp_path, experiment, axis):
     picture = tmp_path / "curves.svg"
     cbm("plot", results, "curves", experiment, "-o", picture)
     drawn = picture.read_text("utf-8")

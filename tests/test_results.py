@@ -200,6 +200,17 @@ def test_every_reader_refuses_what_is_no_results_folder(command):
     assert not [*Path("empty").iterdir()]
 
 
+@pytest.mark.parametrize("command", [one for one in READERS if one != "watch"])
+def test_results_of_0_1_0_are_refused(command):
+    path = Path("out/bars/manifest.json")
+    manifest = json.loads(path.read_text()) | {"format": 1}
+    del manifest["checksum"]
+    path.write_text(json.dumps(manifest, indent=1))
+    problems, said = refused(command, "out", *(("curves",) if command == "plot" else ()))
+    assert problems == [(str(path), "", "unreadable")]
+    assert "0.1.0" in said
+
+
 def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is():
     Path("out").rename("results")
     Path("foreign").mkdir()

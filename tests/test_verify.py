@@ -16,7 +16,6 @@ from cbm_cli.results import Outcome, Results, Store
 from cbm_cli.trial.loop import run_trial
 from tests.builders import cbm, grid_text, numbers, problems_of
 from tests.golden.cases import _BASE, CASES
-from tests.golden.outputs import unpack
 from tests.processes import start_cbm
 
 # Experiments of every kind of machine and of start, with data and a recorder of one's own.
@@ -116,16 +115,6 @@ def test_own_recorders_run_only_with_their_own_text_and_by_leave(everything):
     assert (left_out["verdict"], "--no-code" in left_out["reason"]) == ("cannot be rerun", True)
     Path("own.py").write_text(RECORDER.replace("abs", "2 * abs"))
     assert verdicts("own", code=3)["own", 0] == "cannot be rerun"
-
-
-def test_results_of_an_older_cbm_are_completed_by_another_run(finished, monkeypatch):
-    whole = Store.manifest
-    with monkeypatch.context() as older:
-        less = lambda self: {key: value for key, value in whole(self).items() if key != "settings"}  # noqa: E731
-        older.setattr(Store, "manifest", less)
-        assert "cbm run" in verify("--sample", 1, code=3)["bars", 0]["reason"]
-    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
-    assert {*verdicts("--all").values()} == {"same bytes"}
 
 
 def test_a_sample_is_random_and_repeatable(finished):
@@ -302,10 +291,3 @@ def test_results_without_a_finished_trial_are_incomplete(finished, command):
     shutil.rmtree("out/bars/trials")
     Path("out/bars/summary.csv").unlink()
     assert "bars: " in cbm(command, "out", code=3).stderr
-
-
-def test_results_of_0_1_0_cannot_be_rerun(tmp_path):
-    folder = unpack(tmp_path / "old")
-    said = cbm("verify", folder, "bars", "--sample", 3, code=3)
-    assert said.stdout.count("bars/manifest.json: ") == said.stdout.count("cbm 0.1.0") == 3
-    assert numbers(said.stderr)[-1] == [3, 3]

@@ -179,14 +179,10 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
     """An experiment and those that its trials start from; CbmError if the manifests do not tell."""
     store = results.store(name)
     manifest, place = store.manifest(), store.folder / "manifest.json"
-    cbm, version = manifest["versions"].get("cbm"), manifest["versions"].get("kernel", 1)
+    cbm, version = manifest["versions"]["cbm"], manifest["versions"]["kernel"]
     if version != KERNEL_VERSION:
         other = f"this cbm has kernel version {KERNEL_VERSION}"
         raise CbmError(f"{place}: written by cbm {cbm} (kernel version {version}); {other}", "unreadable")
-    if "settings" not in manifest:
-        raise CbmError(
-            f"{place}: of an older cbm; cbm run completes it, and keeps finished trials", "unreadable"
-        )
     try:
         cells = tuple(Settings(**given) for given in manifest["settings"])
         table = TableSpec(**manifest["table"])

@@ -38,11 +38,9 @@ def sealed(record: Mapping[str, Any], indent: int | None = None) -> bytes:
 
 
 def unsealed(content: bytes) -> dict[str, Any]:
-    """Return the record in sealed JSON; ValueError if it has changed. Format 1 has no seals."""
-    record, before = json.loads(content), content.rpartition(_SEAL)[0]
-    if not isinstance(record, dict) or record.get("checksum") != (sha256(before) if before else None):
-        raise ValueError
-    if record.pop("checksum", None) is None and record.get("format") != 1:
+    """Return the record in sealed JSON; ValueError if it has changed."""
+    record = json.loads(content)
+    if not isinstance(record, dict) or record.pop("checksum", None) != sha256(content.rpartition(_SEAL)[0]):
         raise ValueError
     return record
 

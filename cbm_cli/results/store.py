@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from cbm_cli.grid.settings import Experiment, Settings, Trial
 
-FORMAT = 2  # of the files below; newer ones are refused; 1, of cbm 0.1.0, has fewer checksums
+FORMAT = 2  # of the files below; others are refused; 1 is of cbm 0.1.0
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
 # The files of a finished trial; the CSV comes last, because it marks a trial finished.
 _OF_A_TRIAL = (".npz", ".best.npz", ".records.csv", ".json", ".csv")
@@ -331,10 +331,6 @@ class Store:
         name = _name(run_id, number, ".json")
         try:
             record = unsealed(self.files.read(name))
-            if "sha256" not in record:  # of format 1
-                others = (".npz", ".best.npz", ".records.csv")
-                there = [end for end in others if (self.folder / _name(run_id, number, end)).exists()]
-                record["sha256"] = {".csv": record.pop("csv_sha256")} | dict.fromkeys(there or others[:1], "")
             if not all(isinstance(record[part], dict) for part in ("row", "sha256")):
                 raise TypeError
             return record
@@ -349,10 +345,7 @@ class Store:
         expected = self._record(run_id, number)["sha256"].get(suffix)
         try:
             content = self.files.read(name)
-            if expected == "":  # no checksum in format 1, but an NPZ file has its own
-                if suffix.endswith(".npz") and zipfile.ZipFile(io.BytesIO(content)).testzip():
-                    raise ValueError
-            elif sha256(content) != expected:
+            if sha256(content) != expected:
                 raise ValueError
         except FileNotFoundError:
             raise CbmError(f"{self.files.path(name)}: missing", "missing") from None
@@ -368,7 +361,10 @@ class Store:
         if not path.exists():
             raise CbmError(f"{path}: missing; was {self.folder} written by cbm run?", "missing")
         try:
-            manifest = unsealed(path.read_bytes())
+            content = path.read_bytes()
+            if json.loads(content)["format"] == 1:
+                raise CbmError(f"{path}: written by cbm 0.1.0; run again, into another folder", "unreadable")
+            manifest = unsealed(content)
             if manifest["format"] > FORMAT:
                 newer = manifest["versions"]["cbm"]
                 raise CbmError(f"{path}: written by a newer cbm ({newer}); update this one", "unreadable")

@@ -359,7 +359,7 @@ def compare(frame: pd.DataFrame, curve: CurveOf | None = None) -> Comparison:
     chances = pd.DataFrame([chances for _, chances in lines])
     used = frame.reindex(columns=["run_id", "kernel_version", "experiment"])
     used = used[used["run_id"].isin(cells["run_id"])].drop_duplicates(["run_id", "kernel_version"])
-    versions = used["kernel_version"].map(text_of).replace("", "of 0.1.0")
+    versions = used["kernel_version"].map(text_of)
     kernels = used.groupby(versions)["experiment"].agg(list)
     kernels = dict(sorted(kernels.items(), key=lambda it: -len(it[1])))
     return Comparison(cells, chances, left, counts, len(unlike), kernels, curve is not None)

@@ -1,6 +1,7 @@
-"""What commands print of a results folder that cbm 0.1.0 wrote, and how to compare it.
+"""What commands print of a results folder that is kept, and how to compare it.
 
-The folder, ``results-0.1.0.zip``, holds RBMs, deep machines, auto encoders and a row of the paper's table 2.
+The folder, ``results.zip``, is of ``grid.yaml``, with RBMs, deep machines, auto encoders and a row of the
+paper's table 2.
 """
 
 import re
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from cbm_cli.cli import main
 
 HERE = Path(__file__).parent
-RESULTS, OUTPUTS = HERE / "results-0.1.0.zip", HERE / "outputs"
+RESULTS, OUTPUTS = HERE / "results.zip", HERE / "outputs"
 _RBM = "bars/trials/*_aa-b_PCD-1_0.1_*/trial-000.npz --data bars-and-stripes:size=3 --runs 10"
 _DEEP = "deep/trials/*_ddd-b-s_PCD-1_0.1_*/trial-000.npz --data bars-and-stripes:size=3 --runs 10"
 _ENCODER = "encoder/trials/*_dd-b-s_*/trial-001.best.npz --data bars-and-stripes:size=3"
@@ -37,7 +38,7 @@ COMMANDS = {
 
 
 def unpack(folder: Path) -> Path:
-    """Unpack the results folder of 0.1.0; ValueError with a plain message where the file is damaged."""
+    """Unpack the results folder; ValueError with a plain message where the file is damaged."""
     try:
         with zipfile.ZipFile(RESULTS) as file:
             file.extractall(folder)
