@@ -16,7 +16,8 @@ import pytest
 
 from cbm_cli.results import Results, Store
 from cbm_cli.results.inventory import axes_of
-from tests.builders import GRID, cbm, files, numbers, problems_of, summary, throw_in
+from cbm_cli.results.writing import KINDS
+from tests.builders import GRID, cbm, files, numbers, problems_of, summary, throw_in, trials_of
 from tests.processes import start_cbm
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
@@ -87,6 +88,15 @@ def test_what_reads_takes_the_records_where_the_summary_is_not_theirs(harm):
     before = path.stat().st_mtime_ns, path.stat().st_ino
     run()
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before  # up to date: not written again
+
+
+@pytest.mark.parametrize("name", [*KINDS, "recent"])
+def test_a_file_in_the_place_of_a_folder_is_named_before_anything_is_trained(name):
+    (place := Path("there", "bars", name)).parent.mkdir(parents=True)
+    place.write_text("notes")
+    refused = cbm("run", "grid.yaml", "-o", "there", "-j", 0, code=2)
+    assert problems_of(refused) == [(str(place), "", "conflict")]
+    assert (place.read_text(), trials_of("there")) == ("notes", {})
 
 
 @pytest.mark.parametrize("content", [b"experiment\n1,2\n3,4,5\n", b"\xe9\n", b"a\n\xe9\n"])

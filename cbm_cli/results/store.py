@@ -29,7 +29,7 @@ from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.contents import csv_of, packed, read_csv, sealed, sha256, text_columns, unsealed
 from cbm_cli.results.filing import SMALL, Filing
 from cbm_cli.results.outcome import Machine, Outcome, Progress, read_progress
-from cbm_cli.results.writing import replacing, write_atomically, write_if_changed
+from cbm_cli.results.writing import KINDS, replacing, write_atomically, write_if_changed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,6 +182,9 @@ class Store:
         """Write what was asked for: the resolved grid and its folder, the versions and the computer."""
         from cbm_cli.kernels.computer import computer
 
+        for place in (self.folder / name for name in (*KINDS, "recent")):
+            if place.exists() and not place.is_dir():
+                raise CbmError(f"{place}: is a file where results need a folder; move it away", "conflict")
         manifest = {
             "format": FORMAT,
             "experiment": experiment.name,
