@@ -34,7 +34,7 @@ TESTS = {  # what runs for each room: the files named test_*.py
     "grid": "bad_input grid names schema settings whole_numbers",
     "machines": "deep evaluate gradients likelihood machines products sample",
     "report": "figure pictures plot report",
-    "results": "archives files hostile python resume results",
+    "results": "archives files hostile python resume results statistics",
     "statistics": "compare features findings python statistics table",
     "trial": "auto_encoder deep pretraining recorders resume start_from training",
 }

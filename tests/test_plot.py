@@ -10,7 +10,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.report import plot_curves
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.curves import curves_drawing, curves_figure, places_of_marks
-from cbm_cli.report.panels import Page, compose
+from cbm_cli.report.panels import Drawing, Page, Panel, compose
 from cbm_cli.report.series import _running_mean
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
 from tests.builders import problems_of
@@ -143,6 +143,18 @@ PANELS = {
     "overlay": (CD[:2], {"records": NORMS}, NORM | OVER, [""], OF_NORMS),
     "angles": ([cell()], {"records": ANGLES}, ANGLE | OVER, [""], ["standard", "centered"]),
 }
+
+
+@pytest.mark.parametrize("name", ["xlabel", "ylabel"])
+def test_a_long_name_of_an_axis_takes_two_lines_before_it_gets_smaller(name):
+    words = "mean activity of every hidden unit given all rows of the training part"
+    labels = []
+    for text in (words, "short"):
+        (axes,) = compose(Drawing([Panel(lambda axes: None, **{name: text})]), Page(size="column")).axes
+        labels.append(axes.xaxis.label if name == "xlabel" else axes.yaxis.label)
+    long, short = labels
+    assert (long.get_text().count("\n"), long.get_text().replace("\n", " ")) == (1, words)
+    assert long.get_fontsize() == pytest.approx(short.get_fontsize(), rel=0.1)
 
 
 @pytest.mark.parametrize(("cells", "made", "options", "titles", "names"), PANELS.values(), ids=PANELS)
