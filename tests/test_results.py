@@ -90,6 +90,14 @@ def test_what_reads_takes_the_records_where_the_summary_is_not_theirs(harm):
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before  # up to date: not written again
 
 
+def test_an_experiment_without_a_trial_leaves_the_numbers_of_the_others_whole():
+    empty = Path("out/empty")
+    empty.mkdir()
+    shutil.copy(BARS / "manifest.json", empty)
+    assert Results(Path("out")).all_summaries()["trial"].tolist() == 4 * [0, 1]
+    assert Results(Path("out")).all_summaries()["trial"].dtype.kind == "i"
+
+
 @pytest.mark.parametrize("name", [*KINDS, "recent"])
 def test_a_file_in_the_place_of_a_folder_is_named_before_anything_is_trained(name):
     (place := Path("there", "bars", name)).parent.mkdir(parents=True)
