@@ -204,6 +204,18 @@ def test_one_side_and_both(tmp_path, final, verdict):
     assert judged(made(tmp_path, "other-offsets", course))["both-layers-above-one"].verdict == verdict
 
 
+@pytest.mark.parametrize(("early", "verdict"), [(-40, "reproduced"), (-50, "contradicted")])
+def test_a_value_at_an_update_is_the_first_from_there_on(tmp_path, early, verdict):
+    def course(cell, trial):
+        ahead = cell["offsets_from"] == "same" and cell["offsets"] != "dd^b"
+        values = np.array([-90, -80, early if ahead else -45, -30]) - trial / 10
+        return {"update": [0, 9000, 11000, 50000], "train_log_likelihood": values / 8}
+
+    one = judged(made(tmp_path, "divergence-causes", course))["faster-at-first"]
+    assert one.verdict == verdict
+    assert {round(e.value + 0.25) for e in one.evidence} == {early, -45}
+
+
 @pytest.mark.parametrize(("near", "far"), [(20, 60), (60, 20)])
 def test_angles_are_means_of_the_records(tmp_path, near, far):
     def course(cell, trial):

@@ -149,6 +149,8 @@ def test_records_and_caption_have_the_numbers_of_the_cells(small):
     test, weak = ["0.05", "6", "0.031", "6"], ["3", "0.25", "0.05"]
     assert numbers(small) == [["10", "3", "6"], [*test, *weak], ["2", "7"], ["1"]]
     assert all(note in shown(small, "markdown") for note in small.notes())
+    for alpha, all_agree in (("0.0625", ["6"]), ("0.07", [])):  # one pair of six against gives p = 0.0625
+        assert numbers(of_offsets(UP, DOWN, alpha=float(alpha)))[1] == [alpha, "6", "0.031", *all_agree]
     more = of_offsets(UP, DOWN, test="rank-sum", correction="holm").notes()[1]
     assert all(word in more for word in ("rank-sum", "Holm", "0.05", "6 trials: 0.0022"))
 

@@ -106,9 +106,9 @@ class Ends(NamedTuple):
 
     low: float
     high: float
-    cut: str = ""  # where values beyond Tukey's fence are not shown: below or above, if any
-    bounded: bool = False  # the upper bound is within
-    bound: float | None = None
+    cut: str  # where values beyond Tukey's fence are not shown: below or above, if any
+    bounded: bool  # the upper bound is within
+    bound: float | None
 
 
 def y_ends(curves: Sequence[Curve], options: Options) -> Ends:

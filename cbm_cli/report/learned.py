@@ -181,8 +181,9 @@ def _trial(chosen: Chosen, cell: CellSettings) -> int:
     rows = chosen.trials(cell)
     alive = rows[rows["diverged"].isna()]["trial"]
     if alive.empty:
-        trials = "every trial" if len(rows) > 1 else f"trial {rows['trial'].iloc[0]}"
-        raise IncompleteError(f"{cell['run_id']}: {trials} has diverged; leave it out with --select")
+        raise IncompleteError(
+            f"{cell['run_id']}: every trial asked for diverged; leave it out with --select"
+        )
     return int(alive.min())
 
 
