@@ -326,7 +326,7 @@ def compare(frame: pd.DataFrame, curve: CurveOf | None = None) -> Comparison:
     if frame.empty:
         raise IncompleteError("there are no finished trials to compare; start with `cbm run`")
     frame = frame.drop_duplicates(["run_id", "trial"]).reset_index(drop=True)
-    trials = frame.groupby("run_id", sort=False).indices
+    trials = frame.groupby("run_id").indices
     firsts = frame.drop_duplicates("run_id").set_index("run_id", drop=False).rename_axis(None)
     runs = firsts.map(text_of).assign(finished={name: len(rows) for name, rows in trials.items()})
     published = published_cells()
