@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 
 from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Trial
+from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Outcome, Results, Store, run_id
 from cbm_cli.statistics import machine_measures
 from cbm_cli.statistics.comparison import match, published_cells
@@ -331,3 +333,18 @@ def test_filters_and_activity_of_deep_machines_are_compared(tmp_path, monkeypatc
     monkeypatch.setattr(machine_measures, "_load", load)  # of files that are not there
     monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path / "empty"))
     assert judged(tmp_path)["deep-activity"].verdict == "not run"
+
+
+def test_the_spread_of_activity_is_over_units_of_means_over_rows(tmp_path, monkeypatch):
+    machine = layered((5, 3), seed=1)
+    np.savez(tmp_path / "m.npz", **machine_file(machine, "rbm"))
+    (W,), (_, c), (mu, _) = machine
+    for levels in (1, 255):
+        data = Dataset("grey", levels * coins(5).train, None, levels=levels)
+        monkeypatch.setattr(machine_measures, "_load", lambda spec, folder, data=data: data)
+        monkeypatch.setattr(machine_measures, "spec_of", lambda cell: None)
+        found = machine_measures.activity_spread(
+            read_machine(tmp_path / "m.npz"), SimpleNamespace(manifest=dict), {}
+        )
+        means = (1 / (1 + np.exp(-((coins(5).train - mu) @ W + c)))).mean(axis=0)
+        assert found == pytest.approx(means.std(), rel=1e-5)
