@@ -181,9 +181,7 @@ def _trial(chosen: Chosen, cell: CellSettings) -> int:
     rows = chosen.trials(cell)
     alive = rows[rows["diverged"].isna()]["trial"]
     if alive.empty:
-        raise IncompleteError(
-            f"{cell['run_id']}: every trial asked for diverged; leave it out with --select"
-        )
+        raise IncompleteError(f"{cell['run_id']}: every trial asked for diverged; leave it out with --select")
     return int(alive.min())
 
 
