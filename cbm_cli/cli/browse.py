@@ -13,14 +13,13 @@ import click
 
 from cbm_cli.cli.common import (
     command,
-    experiments_argument,
     json_option,
     note,
     print_list,
     results_argument,
     say,
 )
-from cbm_cli.cli.completion import metrics, of_results
+from cbm_cli.cli.completion import experiments_argument, metrics, of_results
 from cbm_cli.errors import CbmError
 from cbm_cli.text import count, decimal, text_of, valid_json
 

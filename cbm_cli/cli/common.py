@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.completion import data_sets, of_results
 from cbm_cli.errors import CbmError
 from cbm_cli.text import LARGEST, harmless, shortened, whole_number
 
@@ -23,16 +22,6 @@ if TYPE_CHECKING:
 
 results_argument: Callable = click.argument(
     "results", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]"
-)
-experiments_argument: Callable = click.argument(
-    "experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=of_results
-)
-data_option: Callable = click.option(
-    "--data",
-    "source",
-    shell_complete=data_sets,
-    metavar="NAME|FILE",
-    help="Rows: a data set's name, or a file.",
 )
 json_option: Callable = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PICTURES = (".png", ".pdf", ".svg")  # suffixes

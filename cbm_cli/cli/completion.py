@@ -16,7 +16,8 @@ SAMPLERS = ("CD-1", "CD-10", "PCD-1", "PCD-10", "PT_10", "PT_20", "FPCD-1", "exa
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that makes a shell complete cbm's words.
 
     \b
@@ -24,8 +25,7 @@ def completion(shell: str) -> None:
     zsh:  add to ~/.zshrc     eval "$(cbm completion zsh)"
     fish: run once            cbm completion fish > ~/.config/fish/completions/cbm.fish
     """
-    from cbm_cli.cli import main
-
+    main = ctx.find_root().command
     click.echo(get_completion_class(shell)(main, {}, "cbm", "_CBM_COMPLETE").source())  # type: ignore[misc]
 
 
@@ -120,3 +120,17 @@ def _sets(ctx: click.Context, begun: str) -> list[str]:
 
 
 data_sets = _completing(_sets)
+
+
+# Parameters that several commands complete alike
+
+experiments_argument: Callable = click.argument(
+    "experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=of_results
+)
+data_option: Callable = click.option(
+    "--data",
+    "source",
+    shell_complete=data_sets,
+    metavar="NAME|FILE",
+    help="Rows: a data set's name, or a file.",
+)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, bars, data_option, json_option, note, print_list, say
-from cbm_cli.cli.completion import of_results
+from cbm_cli.cli.common import Whole, bars, json_option, note, print_list, say
+from cbm_cli.cli.completion import data_option, of_results
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, harmless, text_of, valid_json
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, check_folder, data_option, json_option, note, print_list
+from cbm_cli.cli.common import Whole, check_folder, json_option, note, print_list
+from cbm_cli.cli.completion import data_option
 from cbm_cli.errors import CbmError
 from cbm_cli.text import valid_json
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import check_file, experiments_argument, note, results_argument
+from cbm_cli.cli.common import check_file, note, results_argument
+from cbm_cli.cli.completion import experiments_argument
 
 
 @click.command()

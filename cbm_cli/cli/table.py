@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, experiments_argument, note, print_document, results_argument
-from cbm_cli.cli.completion import metrics
+from cbm_cli.cli.common import Whole, note, print_document, results_argument
+from cbm_cli.cli.completion import experiments_argument, metrics
 from cbm_cli.errors import CbmError
 from cbm_cli.text import FORMATS, whole_number
 

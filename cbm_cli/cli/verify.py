@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import Whole, cores, experiments_argument, json_option, note
+from cbm_cli.cli.common import Whole, cores, json_option, note
+from cbm_cli.cli.completion import experiments_argument
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, valid_json
 

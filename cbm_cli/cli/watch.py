@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import experiments_argument, results_argument, say
+from cbm_cli.cli.common import results_argument, say
+from cbm_cli.cli.completion import experiments_argument
 from cbm_cli.text import count, decimal, duration, harmless
 
 if TYPE_CHECKING:
