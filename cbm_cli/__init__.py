@@ -7,10 +7,11 @@ The command line is ``cbm``. In Python, ``import cbm_cli as cbm`` gives ``cbm.lo
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from cbm_cli.version import __version__
+
 if TYPE_CHECKING:
     from cbm_cli.notebook import TrainedMachine, data, from_sklearn, load, open_results, run
 
-__version__ = "0.2.0"
 __all__ = ["TrainedMachine", "__version__", "data", "from_sklearn", "load", "open_results", "run"]
 
 

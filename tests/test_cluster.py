@@ -347,23 +347,27 @@ def test_a_run_on_slurm_lets_nobody_in_without_its_certificate(slurm):
         folder = key.parent
         files = [folder, *folder.iterdir()]
         assert [oct(path.stat().st_mode & 0o777) for path in files] == ["0o700", "0o600", "0o600"]
-        # 2 jobs of a nanny and a worker, which has told its port when it gets a trial
         jobs = lambda: [pid for job in Path("jobs").glob("*") for pid in session_of(int(job.name))]  # noqa: E731
-        until(lambda: len(listening(jobs())) == 4, 120)
+        until(lambda: len(listening(jobs())) == 4, 120)  # 2 jobs of a nanny and a worker
         (scheduler,) = listening([main.pid, *children(main.pid)])
         own = {"tls_ca_file": "cert.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
         own = {name: str(folder / file) for name, file in own.items()}
         stranger = Security.temporary()
         others = {name: getattr(stranger, name) for name in own}
-        kinds = Counter()
-        for _, port in (scheduler, *listening(jobs())):
-            kinds[asked(f"tls://127.0.0.1:{port}", **own)] += 1
+
+        def kinds_by_port():
+            with contextlib.suppress(OSError, TimeoutError):  # a worker that just starts
+                ports = [port for _, port in (scheduler, *listening(jobs()))]
+                return {port: asked(f"tls://127.0.0.1:{port}", **own) for port in ports}
+
+        kinds = ["Nanny", "Nanny", "SilentScheduler", "SilentWorker", "SilentWorker"]
+        servers = until(lambda: (found := kinds_by_port()) and sorted(found.values()) == kinds and found, 120)
+        for port in servers:
             for address, files in (("tls", others), ("tls", own | {"tls_client_cert": None}), ("tcp", {})):
                 with pytest.raises((OSError, TimeoutError, TypeError)):
                     asked(f"{address}://127.0.0.1:{port}", **files)
             with pytest.raises((OSError, http.client.HTTPException)):
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
-        assert kinds == {"SilentScheduler": 1, "Nanny": 2, "SilentWorker": 2}
         with pytest.raises(OSError, match=r"(?i)tls|tim|fail"):
             Client(f"tls://127.0.0.1:{scheduler[1]}", security=stranger, timeout=5)
     finally:

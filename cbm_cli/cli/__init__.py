@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 
 import click
 
-import cbm_cli
 from cbm_cli.cli.common import replace_what_a_stream_lacks
 from cbm_cli.errors import CbmError
 from cbm_cli.text import harmless
+from cbm_cli.version import __version__
 
 # Modules of the commands, imported on use; each command has the name of its function.
 _COMMANDS = {
@@ -104,7 +104,7 @@ def _end(number: int, frame: object) -> NoReturn:
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(cbm_cli.__version__, message="cbm %(version)s (cbm-cli)")
+@click.version_option(__version__, message="cbm %(version)s (cbm-cli)")
 def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
     warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)

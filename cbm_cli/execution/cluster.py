@@ -3,14 +3,12 @@
 import asyncio
 import contextlib
 import itertools
-import logging
 import math
 import pickle
 import queue
 import threading
 import time
 import uuid
-import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -26,6 +24,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution import dask_worker, worker
 from cbm_cli.execution.engines import PATIENCE, Backlog, Cluster, Listener, Packet, Say
 from cbm_cli.execution.jobs import Job
+from cbm_cli.execution.silent import silence_dask
 from cbm_cli.execution.worker import Result, failure_of
 from cbm_cli.text import duration
 
@@ -67,14 +66,6 @@ def on_cluster(
             backlog.waiting.extendleft(job for packet in session.open for job in packet.open.values())
         finally:
             session.end()
-
-
-def silence_dask() -> None:
-    """Keep Dask's own messages from the terminal; what matters to the user is said in other words."""
-    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
-    for name in (*names, "distributed", "tornado", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    warnings.filterwarnings("ignore", module="distributed")
 
 
 def _connect(cluster: Cluster, limit: float, stopping: threading.Event) -> Client | None:

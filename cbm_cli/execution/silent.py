@@ -1,5 +1,7 @@
 """A scheduler and workers of Dask that listen at their TLS ports only, and serve no web pages."""
 
+import logging
+import warnings
 from typing import Any
 
 from distributed import Scheduler, Worker
@@ -22,3 +24,11 @@ class SilentScheduler(_Silent, Scheduler):
 
 class SilentWorker(_Silent, Worker):
     """A worker in a job of a run on SLURM."""
+
+
+def silence_dask() -> None:
+    """Keep Dask's own messages from the terminal; what matters to the user is said in other words."""
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
+    for name in (*names, "distributed", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module="distributed")

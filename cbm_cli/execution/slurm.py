@@ -113,8 +113,7 @@ def slurm_workers(options: Slurm, left: Callable[[], int]) -> Iterator[tuple[str
     are replaced. Nobody without the certificate of this run is let in. Raises CbmError if SLURM is not there
     or does not take the job.
     """
-    from cbm_cli.execution.cluster import silence_dask
-    from cbm_cli.execution.silent import SilentScheduler
+    from cbm_cli.execution.silent import SilentScheduler, silence_dask
 
     _check_sbatch(job_script(options))
     silence_dask()

@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import cbm_cli
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
@@ -20,6 +19,7 @@ from cbm_cli.kernels import KERNEL_VERSION, source_hash
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compiled
+from cbm_cli.version import __version__
 
 STRETCH = 30.0  # seconds after which a trial comes back to be saved
 GROUP = 0.5  # seconds after which a worker begins no further trial of a packet
@@ -133,8 +133,8 @@ def serve(connection: Connection) -> None:
 @cache
 def version() -> str:
     """Return what a worker and the coordinator must share: versions, and a hash of all sources."""
-    sources = source_hash(Path(cbm_cli.__file__).parent)
-    return f"cbm {cbm_cli.__version__}, kernel version {KERNEL_VERSION}, sources {sources}"
+    sources = source_hash(Path(__file__).parents[1])
+    return f"cbm {__version__}, kernel version {KERNEL_VERSION}, sources {sources}"
 
 
 def environment() -> str:

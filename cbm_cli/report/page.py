@@ -15,7 +15,6 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 import pandas as pd
 
-import cbm_cli
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Options, choose
 from cbm_cli.report.finals import read_values
@@ -28,6 +27,7 @@ from cbm_cli.statistics import ResultsTable, build_table, check_findings, compar
 from cbm_cli.statistics.layout import CellSettings, key_of, spelled
 from cbm_cli.statistics.marked_cells import Cell
 from cbm_cli.text import count, harmless, text_of
+from cbm_cli.version import __version__
 
 VERSIONS = ("cbm_version", "kernel_version", "numpy_version", "numba_version")
 _POINTS = 200  # of a curve
@@ -63,7 +63,7 @@ def write_report(results: Results, experiments: Sequence[str], path: Path) -> li
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     html = environment.from_string(page).render(
         folder=results.folder.resolve().name,
-        version=cbm_cli.__version__,
+        version=__version__,
         style=style,
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

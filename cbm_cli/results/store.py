@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import cbm_cli
 from cbm_cli.archives import numbers_of
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
@@ -30,6 +29,7 @@ from cbm_cli.results.contents import csv_of, packed, read_csv, sealed, sha256, t
 from cbm_cli.results.filing import SMALL, Filing
 from cbm_cli.results.outcome import Machine, Outcome, Progress, read_progress
 from cbm_cli.results.writing import KINDS, replacing, write_atomically, write_if_changed
+from cbm_cli.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +124,7 @@ class Store:
             "diverged": outcome.diverged,
             "epochs_to_convergence": outcome.converged,
             "seconds": round(outcome.seconds, 3),
-            "cbm_version": cbm_cli.__version__,
+            "cbm_version": __version__,
             "kernel_version": KERNEL_VERSION,
             "numpy_version": _version("numpy"),
             "numba_version": _version("numba"),
@@ -199,7 +199,7 @@ class Store:
             "settings": [cell.model_dump(mode="json", exclude_defaults=True) for cell in experiment.cells],
             "upper_bounds": upper_bounds,
             "versions": {name: _version(name) for name in ("numpy", "numba", "scipy")}
-            | {"cbm": cbm_cli.__version__, "kernel": KERNEL_VERSION},
+            | {"cbm": __version__, "kernel": KERNEL_VERSION},
             "grid_folder": str(folder.resolve()),
             "grid_commit": commit,  # of the repository that the grid is in
             "machine": {"system": platform.platform(), "python": platform.python_version()} | computer(),
