@@ -10,7 +10,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -428,18 +428,17 @@ def run(
     from cbm_cli.cli.common import cores
     from cbm_cli.cli.progress import Display
     from cbm_cli.execution import compile_kernels, make_agenda, run_agenda
+    from cbm_cli.execution.observe import RunProgress
 
     names = [experiments] if isinstance(experiments, str) else experiments
     selected, folder = _selected(grid, names, trials, changes or {})
     with locked(Path(output)):
         agenda = make_agenda(selected, Path(output), folder=folder)
-        display = Display(agenda)
-        hooks: Any = {"listen": display.listen, "say": display.say, "on_finished": display.finished}
-        if agenda.jobs:
-            compile_kernels(agenda, display.say)
-        with _hidden_script(), display if progress else nullcontext():
+        with _hidden_script(), Display(agenda) if progress else RunProgress(agenda) as observer:
+            if agenda.jobs:
+                compile_kernels(agenda, observer.message)
             workers = cores() if jobs is None else jobs
-            ending = run_agenda(agenda, workers=workers, **hooks if progress else {})
+            ending = run_agenda(agenda, workers=workers, observer=observer)
     for name, flaw in ending.flaws.items():
         kept = f"{name} failed in {count(ending.flawed[name], 'trial')}, kept without its columns"
         warnings.warn(f"{kept}; first in {flaw}", stacklevel=2)

@@ -104,7 +104,8 @@ def end_group(process, number=signal.SIGKILL):
 class LoopbackCluster:
     """A Dask scheduler and workers as processes."""
 
-    def __init__(self, folder, *options):
+    def __init__(self, folder, *options, **keywords):
+        self.keywords = keywords
         self.place, self.options, self.workers = Path(folder) / "scheduler.json", options, []
         self.scheduler = self.start_scheduler(0)
         self.address = until(lambda: self.place.exists() and self.place.read_text())
@@ -113,7 +114,7 @@ class LoopbackCluster:
     def start_scheduler(self, port):
         """Start the scheduler, again if it has ended."""
         host = "--host", "127.0.0.1", "--port", port
-        return self._start("scheduler", *host, "--scheduler-file", self.place)
+        return self._start("scheduler", *host, "--scheduler-file", self.place, **self.keywords)
 
     def add(self, *options, **keywords):
         """Start a worker; the options are those of ``dask worker``."""

@@ -26,22 +26,22 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution import Failure, cluster, worker
 from cbm_cli.execution.cluster import on_cluster
 from cbm_cli.execution.engines import Cluster, in_process
+from cbm_cli.execution.observe import Observer
 from cbm_cli.execution.slurm import read_slurm
 from cbm_cli.grid.settings import Trial
-from cbm_cli.results import Outcome, Progress
+from cbm_cli.results import Outcome
 from tests.builders import GRID, cbm, problems_of, toy_jobs, trials_of
 from tests.processes import (
     ROOT,
     LoopbackCluster,
     children,
-    end_group,
     listening,
     nightly,
     session_of,
     start_cbm,
     until,
 )
-from tests.test_execution import Deadly, Hasty, Raising
+from tests.test_execution import Deadly, Hasty, Hearing, Raising
 
 pytestmark = pytest.mark.slow
 ENDLESS = GRID.replace("updates: 100", "updates: 1e9").replace("every: 20", "every: 1e8")
@@ -115,9 +115,10 @@ class Run:
     """A run on a cluster: the results by trial, and what was said."""
 
     def __init__(self, address, jobs, hear=lambda *news: None, **options):
-        self.said, self.results = [], {}
+        self.observer, self.results = Hearing(hear), {}
+        self.said = self.observer.said
         place = Cluster(address, **{"wait": 180.0} | options)
-        self.stream = on_cluster(jobs, hear, Event(), place, self.said.append)
+        self.stream = on_cluster(jobs, self.observer, Event(), place)
 
     def finish(self):
         for job, result in self.stream:
@@ -133,7 +134,7 @@ def later(condition, *acts):
 
 
 def same_curves(results, jobs):
-    expected = {job.trial.number: one for job, one in in_process(jobs, lambda *_: None, Event())}
+    expected = {job.trial.number: one for job, one in in_process(jobs, Observer(), Event())}
     assert {n: one.curve.tobytes() for n, one in results.items()} == {
         n: one.curve.tobytes() for n, one in expected.items()
     }
@@ -148,7 +149,7 @@ def test_a_trial_that_kills_its_workers_fails_alone(shared):
     results = Run(shared.address, toy_jobs(Trial, Deadly, Raising, *[Trial] * 20)).finish()
     kinds = [type(result) for _, result in sorted(results.items())]
     assert kinds == [Outcome, Failure, Failure] + [Outcome] * 20
-    assert "3 times" in results[1].message
+    assert "4 workers died, 2 times" in results[1].message
     assert results[2].message == "RuntimeError: no seed today"
 
 
@@ -223,42 +224,19 @@ def test_a_scheduler_that_is_not_there_is_told_in_one_line(finished, monkeypatch
     assert "Traceback" in cbm(*command, "nonsense://x", "--debug", code=2).stderr
 
 
-@pytest.mark.parametrize(
-    ("nanny", "to_group"), [((), True), *nightly((("--no-nanny",), False))], ids=["nanny", "alone"]
-)
-def test_a_worker_that_gets_sigterm_gives_its_trials_back_at_once(dask, nanny, to_group):
-    process, news, back = dask.add("--nthreads", "2", *nanny), [], {}
-
-    def hear(*one):
-        if not news:
-            end_group(process, signal.SIGTERM) if to_group else process.terminate()
-        news.append(one)
-
-    run = Run(dask.address, toy_jobs(Trial, Trial, updates=10**9), hear)
-    for job, result in run.stream:
-        back[job.trial.number] = result
-        if len(back) == 2:
-            break
-    run.stream.close()
-    assert [type(result) for result in back.values()] == [Progress, Progress]
-    assert all(result.update > 0 for result in back.values())
-    assert all(result.seconds < 20 for result in back.values())  # of training; a stretch has 30
-
-
 @pytest.mark.nightly
-def test_a_worker_that_does_not_answer_is_named_and_its_trials_go_elsewhere(dask):
-    silent = dask.add("--nthreads", "1", "--no-nanny", env={"SILENT": "1"})
-    jobs = toy_jobs(Silent, Silent)
-    run = Run(dask.address, jobs, stall=2.0)
-
-    def stopped():
-        return Path(f"/proc/{silent.pid}/stat").read_text().rpartition(") ")[2].startswith("T")
-
-    other = later(stopped, lambda: dask.add("--nthreads", "1"))
-    results = run.finish()
-    other.join()
-    assert any("tcp://" in said and "2 s" in said for said in run.said)
-    same_curves(results, jobs)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSTOP], ids=["ends", "answers no more"])
+def test_the_trials_of_a_worker_that_leaves_go_elsewhere(tmp_path, hasty, number):
+    """The scheduler gives a worker up that does not answer for its ``worker-ttl``."""
+    dask = LoopbackCluster(tmp_path, env={"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "2s"})
+    try:
+        first = dask.add("--nthreads", "1", "--no-nanny")
+        run = Run(dask.address, hasty)
+        other = later(lambda: run.results, lambda: (first.send_signal(number), dask.add("--nthreads", "1")))
+        same_curves(run.finish(), hasty)
+        other.join()
+    finally:
+        dask.end()
 
 
 @pytest.fixture
@@ -318,8 +296,7 @@ COMMAND = "run", "grid.yaml", "--cluster", "slurm.yaml", "-o", "there"
 
 def test_jobs_of_slurm_are_submitted_and_end_with_the_run(slurm):
     dry = cbm(*COMMAND, "--dry-run").stdout
-    keys = "--protocol tls:// --tls-ca-file FOLDER/cert.pem --tls-cert FOLDER/cert.pem"
-    assert [text in dry for text in ("#SBATCH -p cpu", "#SBATCH -t 00:10:00", keys)] == [True] * 3
+    assert [text in dry for text in ("#SBATCH -p cpu", "#SBATCH -t 00:10:00")] == [True] * 2
     cbm(*COMMAND)
     assert trials_of("there") == trials_of("out")
     jobs = [*Path("jobs").glob("*")]
@@ -343,15 +320,13 @@ def test_a_run_on_slurm_lets_nobody_in_without_its_certificate(slurm):
     Path("grid.yaml").write_text(ENDLESS)
     main = start_cbm(*COMMAND, cwd=Path.cwd())
     try:
-        (key,) = until(lambda: [*Path().glob(".cbm-tls-*/key.pem")], 60)[:1]
-        folder = key.parent
-        files = [folder, *folder.iterdir()]
-        assert [oct(path.stat().st_mode & 0o777) for path in files] == ["0o700", "0o600", "0o600"]
+        secrets = until(lambda: len(found := [*Path().glob(".dask-jobqueue.worker.*")]) == 3 and found, 60)
+        assert [oct(path.stat().st_mode & 0o777) for path in secrets] == ["0o600"] * 3
         jobs = lambda: [pid for job in Path("jobs").glob("*") for pid in session_of(int(job.name))]  # noqa: E731
         until(lambda: len(listening(jobs())) == 4, 120)  # 2 jobs of a nanny and a worker
         (scheduler,) = listening([main.pid, *children(main.pid)])
-        own = {"tls_ca_file": "cert.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}
-        own = {name: str(folder / file) for name, file in own.items()}
+        names = {"ca_file": "tls_ca_file", "cert": "tls_client_cert", "key": "tls_client_key"}
+        own = {names[path.name.split(".")[3]]: str(path) for path in secrets}
         stranger = Security.temporary()
         others = {name: getattr(stranger, name) for name in own}
 
@@ -375,7 +350,7 @@ def test_a_run_on_slurm_lets_nobody_in_without_its_certificate(slurm):
         code, said = main.wait(20), main.stderr.read()
     assert code == 130, said
     assert " ".join(COMMAND[:2]) in said  # how to go on
-    assert not [*Path().glob(".cbm-tls-*")]
+    assert not [*Path().glob(".dask-jobqueue*")]
 
 
 @pytest.mark.parametrize("where", ["on local workers", *nightly("here", "on a cluster")])
@@ -436,7 +411,12 @@ def test_what_is_missing_for_slurm_is_named_with_its_remedy(slurm, monkeypatch):
     for package in ("cryptography", "dask_jobqueue"):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, package, None)
-            refused("missing", "--cluster", package.replace("_", "-"), "pip install 'cbm-cli[slurm]'")
+            refused("missing", "--cluster", package.replace("_", "-"), "pip install 'cbm-cli[cluster]'")
+    with monkeypatch.context() as without:
+        without.setattr("cbm_cli.cli.run.find_spec", {"distributed": None}.get)
+        refused("missing", "--cluster", "Dask", "pip install 'cbm-cli[cluster]'")
+        told = cbm(*COMMAND[:2], "--scheduler", "tcp://localhost:1", code=2)
+        assert problems_of(told) == [("--scheduler", "", "missing")]
     text = Path("slurm.yaml").read_text()
     Path("slurm.yaml").write_text(text.replace("partition: cpu", "partition: nowhere"))
     refused("system", "--cluster", "invalid partition specified: nowhere", "--dry-run")

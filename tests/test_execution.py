@@ -7,6 +7,7 @@ from threading import Event, Timer
 
 from cbm_cli.execution import Failure, engines, worker
 from cbm_cli.execution.engines import Backlog, in_process, on_local_workers
+from cbm_cli.execution.observe import Observer
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
@@ -47,16 +48,19 @@ class Waiting(Trial):
         return 1
 
 
-def listen(*news):
-    pass
+class Hearing(Observer):
+    """Gives reports to a function, and keeps messages."""
+
+    def __init__(self, hear=lambda *news: None):
+        self.said, self.progress, self.message = [], hear, lambda text: self.said.append(text)
 
 
 def here(jobs):
-    return [*in_process(jobs, listen, Event())]
+    return [*in_process(jobs, Observer(), Event())]
 
 
-def on_workers(jobs, workers, **options):
-    return on_local_workers(jobs, listen, Event(), workers, **options)
+def on_workers(jobs, workers, observer=None, **options):
+    return on_local_workers(jobs, observer or Observer(), Event(), workers, **options)
 
 
 def kinds(results):
@@ -156,7 +160,7 @@ def test_stopped_workers_return_their_progress_or_are_ended(monkeypatch):
         news.append(one)
         stopping.set()
 
-    results = list(on_local_workers(jobs, hear, stopping, 2))
+    results = list(on_local_workers(jobs, Hearing(hear), stopping, 2))
     timer.cancel()
     assert [(one.trial.number, type(result)) for one, result in results] == [(0, Progress)]
     assert news[0][:2] == ("run", 0)
@@ -187,11 +191,11 @@ def test_the_version_covers_every_source_of_a_package(tmp_path):
 
 def test_a_local_worker_that_does_not_answer_is_ended_and_named(monkeypatch):
     monkeypatch.setattr(engines, "TRIES", 1)
-    said = []
-    results = [*on_workers(toy_jobs(Waiting, Trial), 2, stall=5.0, say=said.append)]
+    observer = Hearing()
+    results = [*on_workers(toy_jobs(Waiting, Trial), 2, observer, stall=5.0)]
     assert kinds(results) == [Failure, Outcome]
     assert "5 s" in message(results, 0)
-    assert len(said) == 1
+    assert len(observer.said) == 1
 
 
 def test_silence_while_the_run_was_paused_is_not_that_of_its_workers(monkeypatch):

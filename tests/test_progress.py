@@ -70,11 +70,11 @@ def job(kind, method, parts=None, scale="per-sample", begun=0, **changes):
 )
 def test_the_latest_value_has_its_name(kind, method, value):
     one, display = job(kind, method)
-    display.listen(*one.key, 4, -7.25)
+    display.progress(*one.key, 4, -7.25)
     update, words = display.running[one.key]
     assert update == 4
     assert (value in words, "-7.25" in words) == (True, bool(value))
-    display.listen(*one.key, 8, np.nan)  # pre-training has no value
+    display.progress(*one.key, 8, np.nan)  # pre-training has no value
     assert display.running[one.key][0] == 8
     assert numbers(display.running[one.key][1]) == [[8]]
     display.finished(one, SimpleNamespace(curve=np.array([[20, 1, -7.25]]), diverged=None))
@@ -96,7 +96,7 @@ def test_the_latest_value_has_its_name(kind, method, value):
 )
 def test_progress_has_the_scale_of_the_table_and_calls_a_trial_diverged(scale, parts, value):
     one, display = job("rbm", None, parts, scale)
-    display.listen(*one.key, 4, -2.0)
+    display.progress(*one.key, 4, -2.0)
     words = display.running[one.key][1]
     assert (*re.search(r"(train|test) .*?(-[\d.]+)", words).groups(), numbers(words)[0]) == value
     display.finished(one, SimpleNamespace(curve=np.array([[20, 1, np.nan]]), diverged=1234))
@@ -118,10 +118,10 @@ def test_pretraining_is_named_and_counts_as_work(monkeypatch):
     assert {before // 2, before} <= {*made}  # each layer ends with a report
     assert made[-1] > before
     monkeypatch.setattr(display, "started", time.monotonic() - 60)
-    display.listen(*one.key, (before + 20) // 2, np.nan)
+    display.progress(*one.key, (before + 20) // 2, np.nan)
     assert "pre-training" in display._status()
     assert left(display) == pytest.approx(60, abs=1)
-    display.listen(*one.key, before + 3, np.nan)
+    display.progress(*one.key, before + 3, np.nan)
     assert 3 in numbers(display._status())[0]
     assert "pre-training" not in display._status()
 
@@ -130,14 +130,14 @@ def test_the_time_left_is_that_of_the_latest_rate_without_work_of_earlier_runs(m
     one, display = job("rbm", None, begun=10)
     monkeypatch.setattr(display, "started", time.monotonic() - 60)
     assert left(display) is None
-    display.listen(*one.key, 15, np.nan)
+    display.progress(*one.key, 15, np.nan)
     assert left(display) == pytest.approx(60, abs=1)
     one, display = job("rbm", None)
     display.started, now = 0, 0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     for update in range(21):  # at half the speed after update 5
         now = 10 * update if update <= 5 else 50 + 20 * (update - 5)
-        display.listen(*one.key, update, np.nan)
+        display.progress(*one.key, update, np.nan)
         said = left(display)
         assert said == 20 * (20 - update) or not 8 < update < 18
 

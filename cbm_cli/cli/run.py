@@ -8,6 +8,7 @@ import sys
 import traceback
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,10 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
     help="Seconds to wait for a scheduler and workers. Default: 60, with --cluster any time.",
 )
 @click.option(
-    "--stall", type=click.FloatRange(60), default=600, help="Seconds without an answer to give a worker up."
+    "--stall",
+    type=click.FloatRange(60),
+    default=600,
+    help="Seconds without an answer to give a local worker up.",
 )
 @click.option("--tls-ca", metavar="FILE", help="Certificate authority of a scheduler at tls://HOST:PORT.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate of this client.")
@@ -79,6 +83,7 @@ def run(
     yes: bool,
     no_code: bool,
     no_table: bool,
+    stall: float,
     **where: Any,
 ) -> None:
     """Run experiments of a YAML grid.
@@ -130,7 +135,7 @@ def run(
             _describe(agenda, workers, cluster)
         else:
             with _explained(where["debug"]):
-                _run_and_show(agenda, workers, cluster, where["stall"], output, table=not no_table)
+                _run_and_show(agenda, workers, cluster, stall, output, table=not no_table)
     if missing:
         raise SystemExit(IncompleteError.exit_code)
     return None
@@ -303,9 +308,7 @@ def _run(agenda: Agenda, workers: int, cluster: Cluster | None, stall: float) ->
                 workers=workers,
                 cluster=cluster,
                 stall=stall,
-                listen=display.listen,
-                say=display.say,
-                on_finished=display.finished,
+                observer=display,
             )
     except KeyboardInterrupt:
         finished = f"{display.done:,} of {count(display.total, 'trial')} finished in this run"
@@ -318,7 +321,6 @@ def _cluster(
     scheduler: str | None,
     cluster: Path | None,
     wait: float | None,
-    stall: float,
     debug: bool,
     **tls: str | None,
 ) -> Cluster | None:
@@ -338,9 +340,14 @@ def _cluster(
         raise CbmError("--cluster starts a scheduler of its own; leave --scheduler out", "conflict")
     names = {"tls_ca": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
     files = {names[name]: file for name, file in files.items()}
+    if (cluster or scheduler) and find_spec("distributed") is None:
+        option = "--cluster" if cluster else "--scheduler"
+        raise CbmError(
+            f"{option}: Dask is missing; install it with: pip install 'cbm-cli[cluster]'", "missing"
+        )
     if cluster:
-        return Cluster("", math.inf if wait is None else wait, stall, {}, debug, read_slurm(cluster))
-    return Cluster(scheduler, 60.0 if wait is None else wait, stall, files, debug) if scheduler else None
+        return Cluster("", math.inf if wait is None else wait, {}, debug, read_slurm(cluster))
+    return Cluster(scheduler, 60.0 if wait is None else wait, files, debug) if scheduler else None
 
 
 def _print_tables(agenda: Agenda) -> None:

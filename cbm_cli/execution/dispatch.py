@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.engines import STALL, Cluster, Listener, Say, in_process, on_local_workers
+from cbm_cli.execution.engines import STALL, Cluster, in_process, on_local_workers
 from cbm_cli.execution.jobs import Agenda, Job
+from cbm_cli.execution.observe import Observer
 from cbm_cli.execution.slurm import slurm_workers
 from cbm_cli.execution.worker import Failure, Result
 from cbm_cli.results import Outcome, Progress, Store
@@ -38,20 +39,19 @@ def run_agenda(
     workers: int,
     cluster: Cluster | None = None,
     stall: float = STALL,
-    listen: Listener = lambda *news: None,
-    say: Say = lambda message: None,
-    on_finished: Callable[[Job, Outcome], None] = lambda job, outcome: None,
+    observer: Observer | None = None,
 ) -> Ending:
     """Run every job of the agenda and write its outcome.
 
     Trials run on ``workers`` processes (0: in this one), which may be silent for ``stall`` seconds, or on a
     Dask cluster. Ctrl-C raises KeyboardInterrupt once all finished trials and the progress of the others are
-    written. ``listen`` gets reports of trials, ``say`` messages for the user.
+    written.
     """
+    observer = observer or Observer()
     ending, stopping, due = Ending(), threading.Event(), time.monotonic() + SUMMARY_EVERY
     commit = _git_commit(agenda.folder)
     for experiment in agenda.experiments:
-        agenda.stores[experiment.name].files.say = say
+        agenda.stores[experiment.name].files.say = observer.message
         run_ids, bounds = agenda.run_ids[experiment.name], agenda.upper_bounds(experiment)
         agenda.stores[experiment.name].write_manifest(experiment, run_ids, bounds, commit, agenda.folder)
 
@@ -68,19 +68,16 @@ def run_agenda(
         if reached:
             from cbm_cli.execution.cluster import on_cluster
 
-            return on_cluster(jobs, listen, stopping, reached, say)
+            return on_cluster(jobs, observer, stopping, reached)
         if workers:
-            return on_local_workers(jobs, listen, stopping, min(workers, len(jobs)), stall, say)
-        return in_process(jobs, listen, stopping)
+            return on_local_workers(jobs, observer, stopping, min(workers, len(jobs)), stall)
+        return in_process(jobs, observer, stopping)
 
     try:
         with _stopped_by_signals(stopping) as extend, _reached(cluster, left) as reached:
             for job, result in _dispatch(agenda, engine, stopping):
                 extend()
-                _keep(job, result, ending)
-                if isinstance(result, Outcome):
-                    _tell_flaws(job, result, ending, say)
-                    on_finished(job, result)
+                _keep(job, result, ending, observer)
                 if time.monotonic() > due:
                     due += SUMMARY_EVERY
                     with contextlib.suppress(CbmError):  # at the end of the run it is not
@@ -135,8 +132,8 @@ def _with_all(act: Callable[[Store], object], agenda: Agenda) -> None:
         raise errors[0]
 
 
-def _keep(job: Job, result: Result, ending: Ending) -> None:
-    """Write what a trial returned."""
+def _keep(job: Job, result: Result, ending: Ending, observer: Observer) -> None:
+    """Write what a trial returned, and tell it."""
     if job.pretraining and not isinstance(result, Failure):
         layers = result.pretrained if isinstance(result, Outcome) or result.stage == job.stages else {}
         for store in job.stores:
@@ -148,18 +145,21 @@ def _keep(job: Job, result: Result, ending: Ending) -> None:
         ending.failed.append((job, result))
         for store in job.stores:
             store.write_failure(*job.key, result.details or result.message)
+        observer.failed(job, result)
     else:
         ending.finished += 1
         for store in job.stores:
             store.write(job.run_id, job.trial, result, job.course, job.digest)
+        _tell_flaws(job, result, ending, observer)
+        observer.finished(job, result)
 
 
-def _tell_flaws(job: Job, outcome: Outcome, ending: Ending, say: Say) -> None:
+def _tell_flaws(job: Job, outcome: Outcome, ending: Ending, observer: Observer) -> None:
     """Say the first error of each of the user's recorders, and count the others."""
     for name, flaw in outcome.flaws.items():
         if name not in ending.flaws:
             ending.flaws[name] = f"{job.title}: {flaw}"
-            say(f"{ending.flaws[name]}; the trial is kept without what this recorder returns")
+            observer.message(f"{ending.flaws[name]}; the trial is kept without what this recorder returns")
         ending.flawed[name] += 1
 
 

@@ -13,19 +13,18 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from cbm_cli.execution.jobs import Job, Key
+from cbm_cli.execution.observe import Observer
 from cbm_cli.execution.slurm import Slurm
 from cbm_cli.execution.worker import GROUP, Failure, Result, Task, serve, stretch
 from cbm_cli.results import Progress
 from cbm_cli.text import duration
 
-Listener = Callable[[str, int, int, float], None]  # run-id, trial number, updates made, latest value
-Say = Callable[[str], None]  # gets messages for the user
 PATIENCE = 4.0  # seconds that stopped trials have to return
 STALL = 600.0  # seconds without an answer after which a worker is given up
 MOST = 200  # trials of a packet
@@ -39,7 +38,6 @@ class Cluster:
 
     address: str  # of the scheduler, such as tcp://host:8786
     wait: float = 60.0  # seconds without scheduler or workers after which a run ends
-    stall: float = STALL
     tls: dict[str, str] = field(default_factory=dict)  # files, by the names that `Security` has for them
     debug: bool = False  # let Dask log
     slurm: Slurm | None = None  # its scheduler and workers are started for the run
@@ -47,13 +45,13 @@ class Cluster:
 
 
 def in_process(
-    jobs: Sequence[Job], listen: Listener, stopping: threading.Event
+    jobs: Sequence[Job], observer: Observer, stopping: threading.Event
 ) -> Iterator[tuple[Job, Result]]:
     """Run the trials one after the other in this process: for debugging, and on computers with one core."""
     for job in jobs:
         since = job.since()
         while not stopping.is_set():
-            report = lambda *news, job=job: listen(*job.key, *news)  # noqa: E731
+            report = lambda *news, job=job: observer.progress(*job.key, *news)  # noqa: E731
             result = stretch(job.trial, job.data, since, job.sources, report, stopping.is_set)
             yield job, result
             if not isinstance(result, Progress):
@@ -87,8 +85,8 @@ class Backlog:
     where it runs alone: then it is known which trial is to blame if that one is lost, too.
     """
 
-    def __init__(self, jobs: Iterable[Job]) -> None:
-        self.waiting = deque(jobs)
+    def __init__(self, jobs: Iterable[Job], tries: int = TRIES) -> None:
+        self.waiting, self.tries = deque(jobs), tries
         self.suspects: deque[Job] = deque()
         self.losses: Counter[Key] = Counter()
         self.progress: dict[Key, Progress] = {}  # of waiting trials that came back
@@ -133,15 +131,11 @@ class Backlog:
             self.losses[job.key] += place < running
             if place >= running:
                 self.waiting.appendleft(job)
-            elif self.losses[job.key] < TRIES:
+            elif self.losses[job.key] < self.tries:
                 self.suspects.append(job)
             else:
-                yield (
-                    job,
-                    Failure(
-                        f"{why}, {TRIES} times on different workers (out of memory? give each worker more)"
-                    ),
-                )
+                told = f"{why}, {self.tries} times (out of memory? give each worker more)"
+                yield job, Failure(told)
 
     def silent(self, packets: Iterable[Packet], stall: float) -> Iterator[Packet]:
         """Find packets without an answer for ``stall`` seconds; pauses of this process do not count."""
@@ -156,17 +150,16 @@ class Backlog:
 
 def on_local_workers(
     jobs: Sequence[Job],
-    listen: Listener,
+    observer: Observer,
     stopping: threading.Event,
     workers: int,
     stall: float = STALL,
-    say: Say = lambda message: None,
 ) -> Iterator[tuple[Job, Result]]:
     """Run the trials on worker processes of this computer, one thread each.
 
-    A worker that does not answer for ``stall`` seconds is ended; ``say`` gets messages for the user.
+    A worker that does not answer for ``stall`` seconds is ended.
     """
-    crew, deadline = _Crew(Backlog(jobs), listen, workers), math.inf
+    crew, deadline = _Crew(Backlog(jobs, TRIES), observer, workers), math.inf
     try:
         while time.monotonic() < deadline:
             if not stopping.is_set():
@@ -179,7 +172,7 @@ def on_local_workers(
             for connection in wait([*crew.busy], timeout=0.1):
                 yield from crew.hear(connection)  # type: ignore[arg-type]  # one of those given
                 deadline = max(deadline, time.monotonic() + PATIENCE) if deadline < math.inf else deadline
-            yield from crew.give_up(stall, say)
+            yield from crew.give_up(stall)
     finally:
         crew.end()
 
@@ -187,8 +180,8 @@ def on_local_workers(
 class _Crew:
     """The worker processes of a run."""
 
-    def __init__(self, backlog: Backlog, listen: Listener, size: int) -> None:
-        self.backlog, self.listen, self.size = backlog, listen, size
+    def __init__(self, backlog: Backlog, observer: Observer, size: int) -> None:
+        self.backlog, self.observer, self.size = backlog, observer, size
         self.idle: list[_Worker] = []
         self.busy: dict[Connection, _Worker] = {}
 
@@ -219,17 +212,18 @@ class _Crew:
             for answer in message:
                 yield self.backlog.answer(packet, *answer)
         elif message:
-            self.listen(*message)
+            self.observer.progress(*message)
 
-    def give_up(self, stall: float, say: Say) -> Iterator[tuple[Job, Result]]:
+    def give_up(self, stall: float) -> Iterator[tuple[Job, Result]]:
         """End workers that do not answer; their trials go elsewhere."""
         by_packet = {worker.packet: worker for worker in self.busy.values()}
         for packet in self.backlog.silent(by_packet, stall):
             worker = by_packet[packet]
             del self.busy[worker.connection]
             worker.kill()
-            say(f"worker process {worker.process.pid}: no answer for {duration(stall)}; it was ended")
-            yield from self.backlog.lose(packet, 1, f"no answer for {duration(stall)}")
+            silence = f"no answer for {duration(stall)}"
+            self.observer.message(f"worker process {worker.process.pid}: {silence}; it was ended")
+            yield from self.backlog.lose(packet, 1, silence)
 
     def tell_to_stop(self) -> None:
         """Ask all running trials to return."""

@@ -4,7 +4,6 @@ import contextlib
 import math
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -57,11 +56,10 @@ class Slurm(Frozen):
     extra: tuple[str, ...] = ()  # further options of sbatch, such as --qos=low
     setup: tuple[str, ...] = ()  # lines of shell that run before the workers
 
-    def keywords(self, security: Any) -> dict[str, Any]:
-        """Return the arguments for dask-jobqueue; ``security`` has the certificate of the run."""
+    def keywords(self) -> dict[str, Any]:
+        """Return the arguments for dask-jobqueue."""
         return {
             "protocol": "tls://",
-            "security": security,
             "queue": self.partition,
             "account": self.account,
             "walltime": self.walltime,
@@ -101,8 +99,7 @@ def read_slurm(path: Path) -> Slurm:
 def job_script(options: Slurm) -> str:
     """Return the script of a job, as it is submitted; CbmError without dask-jobqueue."""
     job = _jobqueue().SLURMJob
-    keywords = options.keywords(_security(Path("FOLDER")))
-    return job("tls://SCHEDULER:PORT", name="cbm-worker", **keywords).job_script()
+    return job("tls://SCHEDULER:PORT", name="cbm-worker", **options.keywords()).job_script()
 
 
 @contextlib.contextmanager
@@ -113,16 +110,23 @@ def slurm_workers(options: Slurm, left: Callable[[], int]) -> Iterator[tuple[str
     are replaced. Nobody without the certificate of this run is let in. Raises CbmError if SLURM is not there
     or does not take the job.
     """
+    from distributed import Security
+
     from cbm_cli.execution.silent import SilentScheduler, silence_dask
 
     _check_sbatch(job_script(options))
     silence_dask()
     ended = threading.Event()
     silent = {"scheduler_cls": SilentScheduler, "scheduler_options": {"dashboard": False}}
-    with (
-        _certificate() as security,
-        _jobqueue().SLURMCluster(**options.keywords(security), **silent) as cluster,
-    ):
+    try:
+        secret = {"security": Security.temporary(), "shared_temp_directory": "."}  # where jobs start, too
+        made = _jobqueue().SLURMCluster(**options.keywords(), **secret, **silent)
+    except ImportError:
+        raise CbmError(_missing("cryptography"), "missing") from None
+    except OSError as error:
+        words = f"the jobs need a certificate in the working folder: {error.__cause__ or error}"
+        raise CbmError(f"--cluster: {os.getcwd()}: {words}; change into another", "system") from None
+    with made as cluster:
 
         def keep_up() -> None:
             while not ended.is_set():
@@ -132,44 +136,9 @@ def slurm_workers(options: Slurm, left: Callable[[], int]) -> Iterator[tuple[str
 
         threading.Thread(target=keep_up, daemon=True).start()
         try:
-            yield cluster.scheduler_address, security
+            yield cluster.scheduler_address, secret["security"]
         finally:
             ended.set()
-
-
-@contextlib.contextmanager
-def _certificate() -> Iterator[Any]:
-    """Make a certificate and a key for this run, in a folder of its own in the working folder.
-
-    Jobs start in the working folder, too, and read them there; nobody but the user may.
-    """
-    from distributed import Security
-
-    try:
-        made = Security.temporary()
-    except ImportError:
-        raise CbmError(_missing("cryptography"), "missing") from None
-    try:
-        folder = tempfile.TemporaryDirectory(prefix=".cbm-tls-", dir=os.getcwd())
-    except OSError as error:
-        words = f"the jobs need a certificate in the working folder: {error.strerror}; change into another"
-        raise CbmError(f"--cluster: {os.getcwd()}: {words}", "system") from None
-    with folder as name:
-        # dask-jobqueue does not quote: jobs find a folder with blanks by its path from the working folder
-        place = Path(name) if shlex.quote(name) == name else Path(Path(name).name)
-        for file, text in (("cert.pem", made.tls_ca_file), ("key.pem", made.tls_worker_key)):
-            (place / file).touch(mode=0o600)
-            (place / file).write_text(text, "utf-8")
-        yield _security(place)
-
-
-def _security(folder: Path) -> Any:
-    """The security of a run whose certificate and key are in a folder."""
-    from distributed import Security
-
-    roles = ("scheduler", "worker", "client")
-    files = {f"tls_{role}_{what}": str(folder / f"{what}.pem") for role in roles for what in ("cert", "key")}
-    return Security(require_encryption=True, tls_ca_file=str(folder / "cert.pem"), **files)
 
 
 def _check_sbatch(script: str) -> None:
@@ -209,4 +178,4 @@ def _jobqueue() -> Any:
 
 
 def _missing(package: str) -> str:
-    return f"--cluster: {package} is missing; install it with: pip install 'cbm-cli[slurm]'"
+    return f"--cluster: {package} is missing; install it with: pip install 'cbm-cli[cluster]'"

@@ -17,10 +17,12 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution.dispatch import run_agenda
 from cbm_cli.execution.forecast import compile_kernels
 from cbm_cli.execution.jobs import Agenda, Job, Key
+from cbm_cli.execution.observe import Observer
 from cbm_cli.execution.starts import Names
+from cbm_cli.execution.worker import Failure
 from cbm_cli.grid.settings import Data, Experiment, Settings, TableSpec, Trial
 from cbm_cli.kernels import KERNEL_VERSION
-from cbm_cli.results import Results, Store
+from cbm_cli.results import Outcome, Results, Store
 
 SAME, DIFFERS, DAMAGED, NOT_RERUN = "same bytes", "differs", "damaged", "cannot be rerun"
 _FILES = {".csv": "", ".records.csv": "", ".npz": " of the machine", ".best.npz": " of the best machine"}
@@ -71,7 +73,7 @@ def verify_trials(
         jobs, keepers = _jobs(results, [sound[index] for index in chosen], into, code, tell)
         compile_kernels(_agenda(jobs), announce)
         announce(f"Running {len(jobs)} of {len(sound)} finished trials again ...")
-        _rerun(jobs, keepers, tell, workers)
+        run_agenda(_agenda(jobs), workers=workers, observer=_Reruns(keepers, tell))
 
 
 def _agenda(jobs: Iterable[Job]) -> Agenda:
@@ -98,17 +100,24 @@ def _jobs(
     return [*jobs.values()], keepers
 
 
-def _rerun(jobs: list[Job], keepers: dict[Key, list[Store]], tell: Tell, workers: int) -> None:
-    def compare(job: Job, outcome: object) -> None:
+@dataclass
+class _Reruns(Observer):
+    """Compares each rerun with the trial that it repeats."""
+
+    keepers: dict[Key, list[Store]]
+    tell: Tell
+
+    def finished(self, job: Job, outcome: Outcome) -> None:
         values = _values(job.stores[0], job.key)
-        for store in keepers[job.key]:
+        for store in self.keepers[job.key]:
             where = _first_difference(_values(store, job.key), values)
             verdict = (DIFFERS, where, _made(store, job)) if where else (SAME,)
-            tell(Verdict(store.experiment, *job.key, *verdict))
+            self.tell(Verdict(store.experiment, *job.key, *verdict))
 
-    for job, failure in run_agenda(_agenda(jobs), workers=workers, on_finished=compare).failed:
-        for store in keepers[job.key]:
-            tell(Verdict(store.experiment, *job.key, NOT_RERUN, f"its rerun failed: {failure.message}"))
+    def failed(self, job: Job, failure: Failure) -> None:
+        for store in self.keepers[job.key]:
+            words = f"its rerun failed: {failure.message}"
+            self.tell(Verdict(store.experiment, *job.key, NOT_RERUN, words))
 
 
 def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:

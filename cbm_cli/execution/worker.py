@@ -1,6 +1,5 @@
 """What runs beside the data of a trial: its stretches, in this process or on a worker."""
 
-import pickle
 import signal
 import sys
 import time
@@ -141,8 +140,3 @@ def environment() -> str:
     """Return `version`, and what else decides how objects travel and numbers are kept."""
     python = ".".join(map(str, sys.version_info[:2]))
     return f"{version()}, Python {python}, {sys.byteorder}-endian"
-
-
-def packed(tasks: Sequence[Task], new: Mapping[str, bytes]) -> bytes:
-    """Return trials, and data sets that a worker does not have, as bytes."""
-    return pickle.dumps((tasks, new), protocol=pickle.HIGHEST_PROTOCOL)

@@ -1,0 +1,159 @@
+"""What a run tells while it goes on: to a terminal, and in a file for others who watch it."""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from cbm_cli.errors import CbmError
+from cbm_cli.execution.jobs import Agenda, Job
+from cbm_cli.execution.worker import Failure
+from cbm_cli.results import Metric, Outcome
+from cbm_cli.results.writing import write_atomically
+from cbm_cli.text import decimal, valid_json
+
+FILE = "progress.json"  # in the results folder, while a run writes into it
+_WRITE_EVERY = 2.0  # seconds
+
+
+class Observer:
+    """Is told what happens in a run; this one takes no notice."""
+
+    def progress(self, run_id: str, number: int, made: int, value: float) -> None:
+        """A running trial has made so many updates; the first value of its latest evaluation, or NaN."""
+
+    def message(self, text: str) -> None:
+        """The user should know this."""
+
+    def finished(self, job: Job, outcome: Outcome) -> None:
+        """A trial is finished, and written."""
+
+    def failed(self, job: Job, failure: Failure) -> None:
+        """A trial has failed."""
+
+
+class RunProgress(Observer):
+    """How far a run is, and how long it may take; also written to ``progress.json`` every few seconds.
+
+    The file is there as long as the run is entered as a context.
+    """
+
+    def __init__(self, agenda: Agenda) -> None:
+        self.jobs = {job.key: job for job in agenda.jobs}
+        self.scales = {experiment.name: experiment.table.scale for experiment in agenda.experiments}
+        self.total, self.done, self.failures = len(agenda.jobs), 0, 0
+        self.before = sum(_share(job, job.begun) for job in agenda.jobs)  # of earlier runs, in trials
+        self.gained = 0.0  # of finished trials, in this run
+        self.marks = [(0.0, 0.0)]  # seconds and work of this run, now and then
+        self.running: dict[tuple[str, int], tuple[int, str]] = {}  # updates made, and a description
+        self.latest = ""
+        self.started, self.written = time.monotonic(), -math.inf
+        self.files = {store.folder.parent / FILE for store in agenda.stores.values()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for path in self.files:
+            with suppress(OSError):
+                path.unlink()
+
+    def progress(self, run_id: str, number: int, made: int, value: float) -> None:
+        """Note the updates of a running trial, and the first value of its latest evaluation."""
+        job = self.jobs[run_id, number]
+        before, words = job.pretraining_updates, self._value(job, value)
+        where = f"update {made - before:,}" if made >= before else f"pre-training, update {made:,}"
+        self.running[run_id, number] = made, where + (f", {words}" if words else "")
+        self.changed()
+
+    def finished(self, job: Job, outcome: Outcome) -> None:
+        """Note a finished trial."""
+        self.done += 1
+        self.gained += 1 - _share(job, job.begun)
+        self.running.pop(job.key, None)
+        words = self._value(job, outcome.curve[-1, 2] if outcome.curve.shape[1] > 2 else math.nan)
+        if outcome.diverged is not None:
+            words = f"diverged at update {outcome.diverged:,}"
+        self.latest = f"{job.title}: {words}" if words else job.title
+        self.changed()
+
+    def failed(self, job: Job, failure: Failure) -> None:
+        """Note a failed trial."""
+        self.failures += 1
+        self.running.pop(job.key, None)
+        self.changed()
+
+    def changed(self) -> None:
+        """Write the file, now and then."""
+        if time.monotonic() - self.written > _WRITE_EVERY:
+            self.written = time.monotonic()
+            for path in self.files:
+                with suppress(CbmError):  # what cannot be written here is told where results are written
+                    write_atomically(path, valid_json(self.facts(), indent=1).encode())
+
+    def facts(self) -> dict[str, Any]:
+        """Return what ``progress.json`` says: counts, seconds, the latest trial and those that run."""
+        seconds = time.monotonic() - self.started
+        return {
+            "written": datetime.now(UTC).isoformat(timespec="seconds"),
+            "trials": self.total,
+            "finished": self.done,
+            "failed": self.failures,
+            "seconds": round(seconds, 1),
+            "seconds_left": self.seconds_left(seconds),
+            "latest": self.latest,
+            "running": [self.of_running(key) for key in list(self.running)],
+        }
+
+    def of_running(self, key: tuple[str, int]) -> str:
+        """Return a line about a running trial."""
+        return f"{self.jobs[key].title}: {self.running[key][1]}"
+
+    def work(self) -> tuple[float, float]:
+        """Return the work of this run, and what is left, in trials; running ones count by their updates."""
+        running = [(self.jobs[key], made) for key, (made, _) in list(self.running.items())]
+        gained = self.gained + sum(_share(job, made) - _share(job, job.begun) for job, made in running)
+        return gained, self.total - self.failures - self.before - gained
+
+    def seconds_left(self, elapsed: float) -> float | None:
+        """Return the time left at the rate of the second half of the time, as later work may be slower."""
+        gained, left = self.work()
+        if elapsed > 1.01 * self.marks[-1][0]:
+            self.marks.append((elapsed, gained))
+        while self.marks[1:] and self.marks[1][0] <= elapsed / 2:
+            del self.marks[0]
+        then, before = self.marks[0]
+        known = gained > max(before, 0.005 * (gained + left))
+        return (elapsed - then) / (gained - before) * left if known else None
+
+    def _value(self, job: Job, value: float) -> str:
+        """The first value of an evaluation, such as ``train cost 54.32``, in the scale of the table."""
+        how = job.trial.settings
+        if how.evaluation == "none" or math.isnan(value):
+            return ""
+        bounded = how.evaluation == "ais" and how.model.kind == "dbm"
+        metric = "lower_bound" if bounded else "cost" if how.evaluation == "cost" else "log_likelihood"
+        chosen, rows = (how.evaluate.parts or "train").split("+"), job.data.parts
+        part = next(part for part in ("train", "valid", "test") if part in chosen and part in rows)
+        total = job.stores and self.scales.get(job.stores[0].experiment) == "total"
+        value *= len(rows[part]) if total else 1
+        unit = Metric(f"{part}_{metric}").unit("total" if total else "per-sample", [len(rows[part])])
+        return f"{part} {Metric(metric).name} {decimal(value, '.2f')} {unit}"
+
+
+def _share(job: Job, made: int) -> float:
+    """Share of a trial's updates, those of pre-training included, that are made."""
+    return min(made / (job.pretraining_updates + job.updates), 1)
+
+
+def read_progress_file(folder: Path) -> Mapping[str, Any] | None:
+    """Return what a run says of its progress in a results folder, or None without a readable file."""
+    with suppress(OSError, ValueError):
+        facts = json.loads((folder / FILE).read_bytes())
+        return facts if isinstance(facts, dict) else None
+    return None
