@@ -292,9 +292,7 @@ def test_a_manifest_that_cannot_be_read_is_named(packed, harm):
         assert packed.manifest()["trials"] == 2  # written again
 
 
-@pytest.mark.parametrize(
-    "command", ["ls out", "table out", "best out bars", "run grid.yaml -o out -j 0", "watch out --once"]
-)
+@pytest.mark.parametrize("command", ["ls out", "table out", "best out bars", "run grid.yaml -o out -j 0"])
 @pytest.mark.parametrize("place", ["bars/manifest.json", "bars/trials/RUN"])
 def test_what_may_not_be_read_is_named_and_not_taken_for_missing(packed, monkeypatch, place, command):
     path = Path("out", place.replace("RUN", sorted(packed.runs())[0]))

@@ -26,6 +26,7 @@ from cbm_cli.cli import main
 from cbm_cli.cli.progress import Display
 from cbm_cli.datasets import formats, mat
 from cbm_cli.errors import CbmError
+from cbm_cli.execution import Agenda
 from cbm_cli.grid.names import Sampler, Scheme
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Experiment
@@ -514,7 +515,7 @@ def test_a_formula_becomes_text_in_csv_and_numbers_stay_numbers():
 
 
 def test_markup_of_rich_is_text():
-    display = Display(SimpleNamespace(jobs=[], experiments=[]))
+    display = Display(Agenda([], {}, {}, {}))
     assert display.console.render_str("[red]x :smile:").plain == "[red]x :smile:"
 
 

@@ -1,5 +1,6 @@
 """What `cbm run` says: about running trials, data, times, and what to do next."""
 
+import json
 import re
 import shutil
 import sys
@@ -14,7 +15,7 @@ import pytest
 from cbm_cli.cli import common
 from cbm_cli.cli.progress import Display
 from cbm_cli.datasets.catalogue import load
-from cbm_cli.execution import Agenda, Ending, Job, forecast, forecast_run, make_agenda, slow_jobs
+from cbm_cli.execution import Agenda, Ending, Failure, Job, forecast, forecast_run, make_agenda, slow_jobs
 from cbm_cli.execution.forecast import _Cost
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, TableSpec, Trial
@@ -140,6 +141,30 @@ def test_the_time_left_is_that_of_the_latest_rate_without_work_of_earlier_runs(m
         display.progress(*one.key, update, np.nan)
         said = left(display)
         assert said == 20 * (20 - update) or not 8 < update < 18
+
+
+def test_the_progress_of_a_run_is_in_a_file_as_it_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one, display = job("rbm", None)
+    display.files = {Path("progress.json")}
+    display.started -= 60
+    display.progress(*one.key, 10, -7.25)
+    facts = json.loads(Path("progress.json").read_text())
+    assert {name: facts[name] for name in ("trials", "finished", "failed", "latest")} == {
+        "trials": 1,
+        "finished": 0,
+        "failed": 0,
+        "latest": "",
+    }
+    assert (facts["seconds"], facts["seconds_left"]) == (pytest.approx(60, abs=1), pytest.approx(60, abs=2))
+    assert facts["running"] == [
+        "bars-and-stripes dd^b CD-1 0.1 trial 0: update 10, train log-likelihood -7.25 per row"
+    ]
+    display.failed(one, Failure("it failed"))
+    assert [display.facts()[name] for name in ("finished", "failed", "running")] == [0, 1, []]
+    with display:
+        pass
+    assert not Path("progress.json").exists()
 
 
 def test_half_of_an_odd_width_is_said_to_round_down_once(grid):

@@ -203,7 +203,7 @@ def refused(*words, code=2):
     return problems_of(result), result.stderr
 
 
-READERS = ["ls", "table", "report", "watch", "verify", "evaluate", "compare", "plot"]
+READERS = ["ls", "table", "report", "verify", "evaluate", "compare", "plot"]
 
 
 @pytest.mark.parametrize("command", READERS)
@@ -218,7 +218,7 @@ def test_every_reader_refuses_what_is_no_results_folder(command):
     assert not [*Path("empty").iterdir()]
 
 
-@pytest.mark.parametrize("command", [one for one in READERS if one != "watch"])
+@pytest.mark.parametrize("command", READERS)
 def test_results_of_0_1_0_are_refused(command):
     path = Path("out/bars/manifest.json")
     manifest = json.loads(path.read_text()) | {"format": 1}
@@ -432,7 +432,6 @@ def test_files_of_others_change_no_command_and_stay():
         "best": ("out",),
         "show": ("out", run_ids()[0]),
         "verify": ("out", "--sample", 2, "-j", 0),
-        "watch": ("out", "--once"),
         "prune": ("out", "grid.yaml", "--yes"),
     }
     answers = lambda: {  # noqa: E731  # without the time of the last result

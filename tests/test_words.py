@@ -231,7 +231,7 @@ def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_fi
         words = ("--data", "bars-and-stripes:size=2", method, "--temperatures", 5, "--json")
         assert strict(cbm("evaluate", "m.npz", *words).stdout)["log_likelihood"]["n"] == 8
     run("--no-table", "--set", "learning_rate=[1e30,2e30]", "--set", "updates=20")
-    for words in (("table",), ("ls", "results", "bars"), ("best",), ("watch", "--once")):
+    for words in (("table",), ("ls", "results", "bars"), ("best",), ("ls", "--watch")):
         result = cbm(*words)
         assert "00000000" not in result.stdout + result.stderr
     assert "CD-1-1e30" in cbm("table").stdout

@@ -18,7 +18,6 @@ from cbm_cli.version import __version__
 _COMMANDS = {
     "init": "init",
     "run": "run",
-    "watch": "watch",
     "ls": "browse",
     "show": "browse",
     "best": "browse",

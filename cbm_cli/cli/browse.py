@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 @click.command()
 @results_argument
 @experiments_argument
+@click.option("--watch", "watched", is_flag=True, help="First show the progress of a run until it ends.")
 @json_option
-def ls(results: Path, experiments: tuple[str, ...], as_json: bool) -> None:
+def ls(results: Path, experiments: tuple[str, ...], watched: bool, as_json: bool) -> None:
     """List experiments, or the runs of EXPERIMENT.
 
     A run holds the trials of one cell. Trials: how many of the planned ones are finished. The runs of
@@ -43,6 +44,10 @@ def ls(results: Path, experiments: tuple[str, ...], as_json: bool) -> None:
     from cbm_cli.results.inventory import list_experiments, list_runs
 
     folder = Results(results)
+    if watched:
+        from cbm_cli.cli.watch import watch
+
+        watch(results)
     found = list_experiments(folder)
     if experiments:
         stores = [folder.store(name) for name in experiments]
