@@ -47,6 +47,7 @@ from cbm_cli.text import count
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cbm_cli.execution import Ending
     from cbm_cli.grid.settings import Experiment
 
 _BLOCK = 10_000  # rows that are widened to float64 at a time
@@ -400,8 +401,8 @@ def run(
 ) -> ResultFrames:
     """Run experiments as ``cbm run`` does, and return the results.
 
-    Finished trials are kept and never run again. An interrupted run resumes when it is called again; a second
-    interrupt ends the process.
+    Finished trials are kept; an interrupted run resumes when it is called again. CbmError says what is wrong
+    with the grid or the data, or which trials failed; the others are finished then.
 
     Parameters
     ----------
@@ -409,55 +410,49 @@ def run(
         A grid file, or its content as a mapping with ``experiments``.
     experiments : str or sequence of str
         Experiments and groups to run; default: the grid's default.
-    output : path
-        The results folder.
-    jobs : int, optional
-        Worker processes; 0: only this one. Default: all cores.
-    trials : int, optional
-        Trials of each cell, instead of the grid's number.
+    output, jobs, trials, progress
+        The results folder, worker processes (0: only this one) and trials of each cell, as for ``cbm run``;
+        ``progress`` shows progress on stderr.
     changes : mapping, optional
         New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip": True}``.
-    progress : bool
-        Show progress on stderr.
-
-    Raises
-    ------
-    CbmError
-        What is wrong with the grid or the data, or which trials failed; the others are finished then.
     """
     from cbm_cli.cli.common import cores
     from cbm_cli.cli.progress import Display
     from cbm_cli.execution import compile_kernels, make_agenda, run_agenda
     from cbm_cli.execution.observe import RunProgress
 
-    names = [experiments] if isinstance(experiments, str) else experiments
-    selected, folder = _selected(grid, names, trials, changes or {})
+    selected, folder = _selected(grid, experiments, trials, changes or {})
     with locked(Path(output)):
         agenda = make_agenda(selected, Path(output), folder=folder)
         with _hidden_script(), Display(agenda) if progress else RunProgress(agenda) as observer:
             if agenda.jobs:
                 compile_kernels(agenda, observer.message)
-            workers = cores() if jobs is None else jobs
-            ending = run_agenda(agenda, workers=workers, observer=observer)
+            ending = run_agenda(agenda, workers=cores() if jobs is None else jobs, observer=observer)
+    _raise_failures(ending)
+    return ResultFrames(output)
+
+
+def _raise_failures(ending: Ending) -> None:
+    """Warn of recorders that failed; raise CbmError if trials did."""
     for name, flaw in ending.flaws.items():
         kept = f"{name} failed in {count(ending.flawed[name], 'trial')}, kept without its columns"
-        warnings.warn(f"{kept}; first in {flaw}", stacklevel=2)
+        warnings.warn(f"{kept}; first in {flaw}", stacklevel=3)
     if ending.failed:
         lines = [f"{job.title}: {failure.message}" for job, failure in ending.failed[:10]]
         head = f"{count(len(ending.failed), 'trial')} failed; finished ones are kept"
         raise CbmError("\n".join([head, *lines]), "failed")
-    return ResultFrames(output)
 
 
 def _selected(
     grid: str | PathLike | Mapping[str, Any],
-    names: Sequence[str],
+    experiments: str | Sequence[str],
     trials: int | None,
     changes: Mapping[str, Any],
 ) -> tuple[list[Experiment], Path]:
     """Return the experiments to run, and the folder that paths are relative to."""
     from cbm_cli.grid.read import read_grid
 
+    names = [experiments] if isinstance(experiments, str) else experiments
     text, path = (_yaml(grid), Path("grid")) if isinstance(grid, Mapping) else (None, Path(grid))
     texts = {field: value if isinstance(value, str) else _yaml(value) for field, value in changes.items()}
     return read_grid(path, texts, trials, names, text=text).select(names), path.parent

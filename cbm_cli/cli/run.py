@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from cbm_cli.execution import Agenda, Cluster, Ending, Forecast
     from cbm_cli.grid.read import Grid
+    from cbm_cli.grid.settings import Experiment
 
 MANY_TRIALS = 100_000
 LONG = 3600.0  # seconds of a trial that are worth a warning
@@ -71,20 +72,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.option("--no-code", is_flag=True, help="Refuse recorders of the form file.py:function.")
 @click.option("--no-table", is_flag=True, help="Do not print the tables at the end.")
 def run(
-    grid: Path,
-    experiments: tuple[str, ...],
-    output: Path,
-    jobs: int | None,
-    trials: int | None,
-    changes: tuple[str, ...],
-    available: bool,
-    dry_run: bool,
-    list_: bool,
-    yes: bool,
-    no_code: bool,
-    no_table: bool,
-    stall: float,
-    **where: Any,
+    grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, list_: bool, **options: Any
 ) -> None:
     """Run experiments of a YAML grid.
 
@@ -95,50 +83,64 @@ def run(
     A grid can name recorders as file.py:function. They are code, which runs with your rights, even with
     --dry-run: read a grid of others first, or give --no-code.
     """
-    from cbm_cli.grid.read import read_grid
-
-    _expect(grid)
     check_folder("-o", output)
-    fields = _parse_changes(changes)
-    if trials is not None and "trials" in fields:
-        raise CbmError("--trials and --set trials: give one of them", "conflict")
-    read = read_grid(grid, fields, trials, experiments)
+    read = _read(grid, experiments, options["trials"], _parse_changes(options["changes"]))
     if list_:
-        return _list(read)
-    selected = read.select(experiments)
-    missing: dict[str, list[str]] = {}
-    if no_code:
-        from cbm_cli.trial.own_recorders import refuse_code
+        _list(read)
+        return
 
-        refuse_code(selected)
-    planned = sum(experiment.trials * len(experiment.cells) for experiment in selected)
-    if planned > MANY_TRIALS and not yes:
-        raise CbmError(
-            f"{grid}: {planned:,} trials; name some of its experiments, give fewer --trials, or add --yes to "
-            f"run more than {MANY_TRIALS:,}",
-            "limit",
-        )
-
-    from cbm_cli.execution import make_agenda, only_available
+    from cbm_cli.execution import make_agenda
     from cbm_cli.results.lock import locked
 
-    if available:
-        selected, missing = only_available(selected, grid.parent)
-        _say_missing(missing)
-        if not selected:
-            raise IncompleteError("no data set of these experiments is here; nothing was run")
-    workers, cluster = cores() if jobs is None else jobs, _cluster(**where)
+    selected, missing = _select(read, experiments, options)
+    jobs = options["jobs"]
+    workers, cluster = cores() if jobs is None else jobs, _cluster(options)
     with nullcontext() if dry_run else locked(output, command(*sys.argv[1:])):
         agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
         _say_what_is_read(agenda)
         if dry_run:
             _describe(agenda, workers, cluster)
         else:
-            with _explained(where["debug"]):
-                _run_and_show(agenda, workers, cluster, stall, output, table=not no_table)
+            with _explained(options["debug"]):
+                _run_and_show(agenda, workers, cluster, output, options)
     if missing:
         raise SystemExit(IncompleteError.exit_code)
-    return None
+
+
+def _read(grid: Path, experiments: tuple[str, ...], trials: int | None, changes: Mapping[str, str]) -> Grid:
+    """Read the grid, with other values of fields."""
+    from cbm_cli.grid.read import read_grid
+
+    _expect(grid)
+    if trials is not None and "trials" in changes:
+        raise CbmError("--trials and --set trials: give one of them", "conflict")
+    return read_grid(grid, changes, trials, experiments)
+
+
+def _select(
+    grid: Grid, names: tuple[str, ...], options: Mapping[str, Any]
+) -> tuple[list[Experiment], Mapping[str, list[str]]]:
+    """Return the experiments to run, and titles of data sets that --available leaves out, by experiment."""
+    from cbm_cli.execution import only_available
+
+    selected, missing = grid.select(names), dict[str, list[str]]()
+    if options["no_code"]:
+        from cbm_cli.trial.own_recorders import refuse_code
+
+        refuse_code(selected)
+    planned = sum(experiment.trials * len(experiment.cells) for experiment in selected)
+    if planned > MANY_TRIALS and not options["yes"]:
+        raise CbmError(
+            f"{grid.path}: {planned:,} trials; name some of its experiments, give fewer --trials, or add "
+            f"--yes to run more than {MANY_TRIALS:,}",
+            "limit",
+        )
+    if options["available"]:
+        selected, missing = only_available(selected, grid.path.parent)
+        _say_missing(missing)
+        if not selected:
+            raise IncompleteError("no data set of these experiments is here; nothing was run")
+    return selected, missing
 
 
 def _expect(grid: Path) -> None:
@@ -258,10 +260,10 @@ def _warn_of_long_trials(forecast: Forecast) -> None:
 
 
 def _run_and_show(
-    agenda: Agenda, workers: int, cluster: Cluster | None, stall: float, output: Path, table: bool
+    agenda: Agenda, workers: int, cluster: Cluster | None, output: Path, options: Mapping[str, Any]
 ) -> None:
-    ending = _run(agenda, workers, cluster, stall)
-    if table:
+    ending = _run(agenda, workers, cluster, options["stall"])
+    if not options["no_table"]:
         _print_tables(agenda)
     for job, failure in ending.failed[:10]:
         note(f"failed: {job.title}: {failure.message}")
@@ -317,18 +319,13 @@ def _run(agenda: Agenda, workers: int, cluster: Cluster | None, stall: float) ->
         raise
 
 
-def _cluster(
-    scheduler: str | None,
-    cluster: Path | None,
-    wait: float | None,
-    debug: bool,
-    **tls: str | None,
-) -> Cluster | None:
+def _cluster(options: Mapping[str, Any]) -> Cluster | None:
     """The cluster that options ask for; CbmError for files that are missing or wrong."""
     from cbm_cli.execution import Cluster
     from cbm_cli.execution.slurm import read_slurm
 
-    files = {name: file for name, file in tls.items() if file is not None}
+    scheduler, cluster, debug = (options[name] for name in ("scheduler", "cluster", "debug"))
+    files = {name: options[name] for name in ("tls_ca", "tls_cert", "tls_key") if options[name] is not None}
     for name, file in files.items():
         if not os.access(file, os.R_OK):
             raise CbmError(
@@ -345,6 +342,7 @@ def _cluster(
         raise CbmError(
             f"{option}: Dask is missing; install it with: pip install 'cbm-cli[cluster]'", "missing"
         )
+    wait = options["wait"]
     if cluster:
         return Cluster("", math.inf if wait is None else wait, {}, debug, read_slurm(cluster))
     return Cluster(scheduler, 60.0 if wait is None else wait, files, debug) if scheduler else None
