@@ -89,7 +89,7 @@ def test_gibbs_draws_states_with_the_probabilities_of_the_machine():
 def test_a_pipeline_on_digits_classifies_by_hidden_units(digits):
     train, test, y, truth = digits
     rbm = CenteredRBM(64, n_iter=5, random_state=0)
-    pipeline = make_pipeline(MinMaxScaler(clip=True), rbm, LogisticRegression(max_iter=500))
+    pipeline = make_pipeline(MinMaxScaler(clip=True), rbm, LogisticRegression(tol=0.003, max_iter=300))
     share, error = pipeline.fit(train, y).score(test, truth), np.sqrt(0.25 / len(test))
     assert share > 0.7 - 4.5 * error  # by chance 0.1
     assert [*pipeline[:-1].get_feature_names_out()[:2]] == ["centeredrbm0", "centeredrbm1"]
