@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the readers; a development tool that needs the extra ``fuzz`` (atheris).
 
-    python benchmarks/fuzz.py mat --minutes 10 --folder fuzz/
+    python benchmarks/fuzz.py npz --minutes 10 --folder fuzz/
 
 tries changed inputs for some minutes, keeps those that reach new code in FOLDER/READER/corpus, and one input
 of each kind of finding, an exception that is no CbmError, in FOLDER/READER/found.
@@ -10,7 +10,6 @@ import argparse
 import atexit
 import gzip
 import hashlib
-import io
 import os
 import re
 import shutil
@@ -30,7 +29,7 @@ import atheris
 sys.path.insert(0, str(Path(__file__).parents[1]))
 with atheris.instrument_imports(include=["cbm_cli"]):
     from cbm_cli import arrays
-    from cbm_cli.datasets import formats, mat
+    from cbm_cli.datasets import formats
     from cbm_cli.errors import CbmError
     from cbm_cli.grid.names import Sampler, Scheme
     from cbm_cli.grid.read import read_grid
@@ -39,8 +38,6 @@ with atheris.instrument_imports(include=["cbm_cli"]):
     from cbm_cli.results import contents as sealing
 
 import numpy as np
-from scipy.io import savemat
-from scipy.sparse import csr_matrix
 
 from tests.builders import GRID, MACHINES, grid_text, idx, layered, lines, machine_file
 from tests.builders import arrays as packed
@@ -76,14 +73,6 @@ def settings(content: bytes) -> None:
     read_grid(PLACE, {field: text})
 
 
-def mat_file(compressed: bool, version: str = "5") -> bytes:
-    """Return a MAT file of rows, a sparse array and texts."""
-    stream, found = io.BytesIO(), {"train": ROWS.astype(float), "s": csr_matrix(ROWS.astype(float))}
-    found |= {"test_labels": np.array(["one", "two"])} if version == "5" else {}
-    savemat(stream, found, format=version, do_compression=compressed)
-    return stream.getvalue()
-
-
 def state() -> bytes:
     """Return the state of a trial."""
     vectors = {f"state_{name}": np.zeros((2, 2), np.float32) for name in ("W", "b", "c", "mu", "lam")}
@@ -92,7 +81,6 @@ def state() -> bytes:
 
 KINDS = {"rbm": (4, 3), "dbm": (4, 3, 2)}
 FILES = [packed(**machine_file(layered(sizes, 1), kind)) for kind, sizes in KINDS.items()]
-MATS = [mat_file(False), mat_file(True), mat_file(False, "4")]
 TEXT = [lines(ROWS), lines(ROWS, " "), lines(ROWS, ";", "\r\n"), b"a,b\n0,1\n", b"1 1:1 3:0.5\n-1 2:1 # x\n"]
 ROOM = 2**24  # bytes of an unpacked file, instead of a gigabyte: faster
 
@@ -146,7 +134,6 @@ READERS = {
     "npy": (from_file(formats.read_tables), [packed(ROWS), packed(ROWS.astype(">f4")), packed(ROWS.T)]),
     "npz": (from_file(formats.read_tables), [packed(train=ROWS, test=ROWS), packed(x=ROWS, y=ROWS[0])]),
     "idx": (from_file(formats.read_tables), [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
-    "mat": (from_file(formats.read_tables), MATS),
     "machine": (from_file(read_machine), FILES),
     "state": (from_file(read_progress), [state()]),
 }  # fmt: skip
@@ -191,7 +178,7 @@ def main() -> None:
         return
     atexit.register(lambda: os._exit(bool(findings.kinds)))  # libFuzzer would exit with 0
     warnings.simplefilter("ignore")
-    for module in (arrays, formats, mat):
+    for module in (arrays, formats):
         module.MOST_BYTES = ROOM
     zipfile.ZipExtFile._update_crc = lambda self, data: None  # else few inputs get behind the checksums
     reader, seeds = results() if asked.reader == "results" else READERS[asked.reader]
