@@ -411,8 +411,7 @@ def run(
     experiments : str or sequence of str
         Experiments and groups to run; default: the grid's default.
     output, jobs, trials, progress
-        The results folder, worker processes (0: only this one) and trials of each cell, as for ``cbm run``;
-        ``progress`` shows progress on stderr.
+        As ``-o``, ``-j`` and ``--trials`` of ``cbm run``, and whether to show progress on stderr.
     changes : mapping, optional
         New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip": True}``.
     """

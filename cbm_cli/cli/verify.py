@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,8 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, valid_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cbm_cli.execution.verifying import Verdict
 
 
@@ -32,13 +34,11 @@ if TYPE_CHECKING:
 def verify(
     results: Path,
     experiments: tuple[str, ...],
-    sample: int | None,
-    share: float | None,
-    all_: bool,
     seed: int,
     jobs: int | None,
     no_code: bool,
     as_json: bool,
+    **how_many: Any,
 ) -> None:
     """Run a sample of trials again, and compare.
 
@@ -50,14 +50,9 @@ def verify(
     from cbm_cli.execution.verifying import DAMAGED, DIFFERS, NOT_RERUN
     from cbm_cli.results import Results
 
-    if sum((sample is not None, share is not None, all_)) > 1:
-        raise CbmError("--sample, --share and --all: give only one of them", "conflict")
-    folder = Results(results)
+    choose, folder = _choice(**how_many), Results(results)
     found: Counter[str] = Counter()
     made: Counter[str] = Counter()
-
-    def choose(trials: int) -> int:
-        return trials if all_ else math.ceil(share * trials) if share else min(sample or 10, trials)
 
     def tell(verdict: Verdict) -> None:
         found[verdict.verdict] += 1
@@ -76,6 +71,15 @@ def verify(
         raise SystemExit(1)
     if found.total() == found[NOT_RERUN]:
         raise SystemExit(IncompleteError.exit_code)
+
+
+def _choice(sample: int | None, share: float | None, all_: bool) -> Callable[[int], int]:
+    """Return a function from how many trials there are to how many run again."""
+    if sum((sample is not None, share is not None, all_)) > 1:
+        raise CbmError("--sample, --share and --all: give only one of them", "conflict")
+    return lambda trials: (
+        trials if all_ else math.ceil(share * trials) if share else min(sample or 10, trials)
+    )
 
 
 def _line(verdict: Verdict) -> str:
