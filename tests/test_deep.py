@@ -10,13 +10,16 @@ import pytest
 from scipy.special import logsumexp
 
 from cbm_cli import reference as ref
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import Layout
 from cbm_cli.machines.bounds import lower_bounds, posterior_of, tightening
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.machines.files import Flat
 from cbm_cli.machines.likelihood import Method, Parts, bounds_of, columns, evaluate, values
 from cbm_cli.machines.limits import check_likelihood
+from cbm_cli.trial.checks import check
 from tests.builders import (
     FOUR,
     RBM,
@@ -307,6 +310,27 @@ def test_the_largest_sums_are_not_refused():
     check_likelihood((784, 30), 60_000, "evaluate", "")
     check_likelihood((784, 30, 30), 1, "evaluate", "")
     check_likelihood((784, 20, 10), 1 << 20, "evaluate", "")
+
+
+@pytest.mark.parametrize(("train", "test", "evaluated"), [(9, 2**16, None), (2**16, 9, None), (2**16, 9, 99)])
+def test_the_sums_of_a_trial_are_those_of_its_largest_part(train, test, evaluated):
+    how = Settings(
+        data={"name": "shifting-bar", "size": 9, "bar": 1},
+        model={"kind": "dbm", "hidden": [16, 16]},
+        offsets="ddd^b",
+        sampler="PCD-1",
+        learning_rate=0.1,
+        updates=9,
+        batch=9,
+        evaluate={"rows": evaluated},
+    )
+    bars = np.eye(9, dtype=np.uint8)
+    data = Dataset("bars", bars[np.arange(train) % 9], None, bars[np.arange(test) % 9])
+    if evaluated:
+        check(how, data)
+    else:
+        with pytest.raises(CbmError, match="2.16 states .* each of 65,536 rows"):
+            check(how, data)
 
 
 # The command

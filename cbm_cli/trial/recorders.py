@@ -99,7 +99,7 @@ def log_likelihood(snapshots: Trail, context: Context) -> Columns:
     rows, unit = context.data.train, np.float32(context.unit)
     machines = zip(*snapshots[1:4], strict=True)
     values = [mean_log_likelihood(*machine, rows, unit, log_partition(*machine)) for machine in machines]
-    return {"log_likelihood": np.array(values, dtype=np.float64)}
+    return {"log_likelihood": np.array(values)}
 
 
 def weight_norms(snapshots: Trail, context: Context) -> Columns:
