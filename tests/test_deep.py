@@ -329,7 +329,7 @@ def test_the_sums_of_a_trial_are_those_of_its_largest_part(train, test, evaluate
     if evaluated:
         check(how, data)
     else:
-        with pytest.raises(CbmError, match="2.16 states .* each of 65,536 rows"):
+        with pytest.raises(CbmError, match=r"2\^16 states .* each of 65,536 rows"):
             check(how, data)
 
 
