@@ -32,7 +32,7 @@ def folder(finished):
         ("best b", ["bars"]),
         ("ls results b", ["bars"]),
         ("evaluate m.npz --data mni", ["mnist"]),
-        ("data info mn", ["mnist"]),
+        ("data list mn", ["mnist"]),
         ("data fetch ", [*SOURCES]),
         ("run missing.yaml b", []),
         ("table nowhere --metric x", []),

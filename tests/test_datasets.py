@@ -128,7 +128,7 @@ def test_missing_files_name_every_folder_and_what_to_put_there(folder, mnist):
     ("content", "kind", "told"),
     [
         (idx(GREY)[:-1], "unreadable", "299|300"),
-        (idx(GREY[:, :1]), "changed", "50|3|6|verify mnist"),
+        (idx(GREY[:, :1]), "changed", "50|3|6|list mnist --check"),
         (gzip.compress(idx(GREY), mtime=0)[:-20], "unreadable", "fetch mnist"),
     ],
     ids=range(3),
@@ -363,10 +363,10 @@ def test_data_list_prints_one_line_per_data_set_and_what_is_missing():
 
 
 def states_of(name):
-    """What the commands say of a set, and what `cbm data list` and `cbm data verify` say beside it."""
-    listed, verified = cbm("data", "list"), cbm("data", "verify", name, code=1).stdout
+    """What the commands say of a set, and what `cbm data list` and `cbm data list --check` say beside it."""
+    listed, verified = cbm("data", "list"), cbm("data", "list", name, "--check", code=1).stdout
     (line,) = (line for line in listed.stdout.splitlines() if line.startswith(f"{name} "))
-    info = json.loads(cbm("data", "info", name, "--json").stdout)["state"]
+    info = json.loads(cbm("data", "list", name, "--json").stdout)[0]["state"]
     return (
         {columns(line)[3], info, verified.partition("\n")[0].removeprefix(f"{name}: ")},
         listed.stderr,
@@ -375,7 +375,7 @@ def states_of(name):
 
 
 def test_a_set_with_a_wrong_file_is_damaged_everywhere(folder, mnist):
-    assert cbm("data", "verify", "mnist").stdout.startswith("mnist: ok\n")
+    assert cbm("data", "list", "mnist", "--check").stdout.startswith("mnist: ok\n")
     (folder / TEST).write_bytes(b"not images")
     states, listed, _ = states_of("mnist")
     assert states == {"damaged"}
@@ -404,16 +404,16 @@ def test_data_list_json_is_json_alone_and_its_examples_load():
 
 
 def test_data_info_has_sizes_whom_to_cite_and_where_the_files_belong(folder):
-    shown = cbm("data", "info", "dna").stdout
+    shown = cbm("data", "list", "dna").stdout
     lines = [columns(line) for line in shown.splitlines()]
     for line in ("train", "1,400 rows of 180"), ("ones", "25.27%"), ("in a grid", "data: dna"):
         assert [*line] in lines
     assert holds(shown, f"Larochelle|{folder / 'dna'}")
     assert ["file", "dna.test.data: missing"] in lines
-    record = json.loads(cbm("data", "info", "dna", "--json").stdout)
+    (record,) = json.loads(cbm("data", "list", "dna", "--json").stdout)
     assert record["rows"] == {"train": 1400, "valid": 600, "test": 1186}
     assert "CC BY 4.0" in record["licence"]
-    assert "data: {name: shifting-bar, size: 9, bar: 1}" in cbm("data", "info", "shifting-bar").stdout
-    refused = cbm("data", "info", "mushroom", code=2)
+    assert "data: {name: shifting-bar, size: 9, bar: 1}" in cbm("data", "list", "shifting-bar").stdout
+    refused = cbm("data", "list", "mushroom", code=2)
     assert refused.error.kinds == ("unknown",)
     assert holds(refused.stderr, "mushrooms")

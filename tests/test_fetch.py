@@ -260,7 +260,7 @@ def test_what_another_process_has_fetched_meanwhile_is_no_failure(
 def test_a_home_of_nobody_is_named(monkeypatch):
     assert holds(cbm("data", "fetch", "dna", "--to", "~nosuch/x", code=2).stderr, "--to ~nosuch/x")
     monkeypatch.setenv("CBM_DATA_DIR", "~nosuch/x")
-    for command in (("list",), ("info", "dna"), ("verify",), ("fetch", "dna")):
+    for command in (("list",), ("list", "dna"), ("list", "--check"), ("fetch", "dna")):
         assert holds(cbm("data", *command, code=2).stderr, "CBM_DATA_DIR ~nosuch/x")
 
 
@@ -310,12 +310,12 @@ def test_a_folder_that_cannot_be_written_is_named(toy, tmp_path):
     [
         ("fetch", "dan", "unknown", "dan|dna"),
         ("fetch", "shifting-bar", "unsuited", "shifting-bar"),
-        ("verify", "shifting-bar", "unsuited", "shifting-bar"),
+        ("list --check", "shifting-bar", "unsuited", "shifting-bar"),
         ("fetch", "web-reshuffled", "missing", "web.trainvalid.data.gz|web.test.data.gz|CBM_DATA_MIRROR"),
     ],
 )
 def test_what_cannot_be_fetched_is_said(command, name, kind, told):
-    refused = cbm("data", command, name, code=2)
+    refused = cbm("data", *command.split(), name, code=2)
     assert refused.error.kinds == (kind,)
     assert holds(refused.stderr, told)
 
@@ -359,20 +359,20 @@ def test_progress_is_told_in_bytes(toy, tmp_path):
 def test_verify_names_wrong_files_and_exits_with_1(fetch, place, tmp_path, monkeypatch):
     fetch()
     monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
-    state, *verdicts = cbm("data", "verify", "dna").stdout.splitlines()
+    state, *verdicts = cbm("data", "list", "dna", "--check").stdout.splitlines()
     assert state == "dna: ok"
     assert [line.rpartition(": ")[2] for line in verdicts] == ["ok"] * 3
     for content, found in ((gzip.compress(b"0,1\n")[:-3], "gzip"), (b"0,1\n", sha256(b"0,1\n"))):
         (place / FILE).write_bytes(content)
-        lines_of = cbm("data", "verify", code=1).stdout.splitlines()
+        lines_of = cbm("data", "list", "--check", code=1).stdout.splitlines()
         assert lines_of.count("dna: damaged") == 1
         (line,) = (line for line in lines_of if str(place / FILE) in line)
         assert holds(line, f"{sha256(TEXTS['train'])}|{found}")
 
 
 def test_a_set_that_is_missing_is_no_failure_unless_it_is_named():
-    assert "dna: missing" in cbm("data", "verify").stdout.splitlines()
-    assert "dna.test.data: missing" in cbm("data", "verify", "dna", code=1).stdout
+    assert "dna: missing" in cbm("data", "list", "--check").stdout.splitlines()
+    assert "dna.test.data: missing" in cbm("data", "list", "dna", "--check", code=1).stdout
 
 
 @pytest.mark.parametrize(("content", "state"), [(b"0\n1\n", "ok"), (b"1\n0\n", "ok"), (b"1\n1\n", "damaged")])
@@ -381,9 +381,11 @@ def test_either_published_order_of_connect4_is_right(content, state, tmp_path, m
     monkeypatch.setitem(SOURCES, "connect4", replace(SOURCES["connect4"], forms=((file,),)))
     monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
     (tmp_path / "toy.data").write_bytes(content)
-    assert cbm("data", "verify", "connect4", code=state != "ok").stdout.startswith(f"connect4: {state}\n")
+    assert cbm("data", "list", "connect4", "--check", code=state != "ok").stdout.startswith(
+        f"connect4: {state}\n"
+    )
 
 
 def test_real_files_have_their_published_checksums(real_data_dir, monkeypatch):
     monkeypatch.setenv("CBM_DATA_DIR", str(real_data_dir))
-    assert {"mnist: ok", "rcv1-valid: ok"} <= {*cbm("data", "verify").stdout.splitlines()}
+    assert {"mnist: ok", "rcv1-valid: ok"} <= {*cbm("data", "list", "--check").stdout.splitlines()}

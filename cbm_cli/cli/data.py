@@ -1,4 +1,4 @@
-"""``cbm data``: which data sets there are, fetching them, and whether their files are right."""
+"""``cbm data``: which data sets there are, whether their files are right, and fetching them."""
 
 from __future__ import annotations
 
@@ -22,25 +22,43 @@ if TYPE_CHECKING:
 
 @click.group()
 def data() -> None:
-    """List, download and verify data sets."""
+    """List, check and download data sets."""
 
 
 @data.command("list")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=data_sets)
+@click.option("--check", is_flag=True, help="Say which files are right; exit with 1 if one is wrong.")
 @json_option
-def list_(as_json: bool) -> None:
-    """List the data sets: size, share of ones, state.
+def list_(names: tuple[str, ...], check: bool, as_json: bool) -> None:
+    """List the data sets, or describe those that are named.
 
     The state says whether they are here. Toy data sets are generated, and shown with the sizes of the paper.
     `flip: true` exchanges the zeros and ones of any of them. Files are looked for in the folder named by the
-    environment variable CBM_DATA_DIR, then in the user's cache.
+    environment variable CBM_DATA_DIR, then in the user's cache, and compared with their checksums. With
+    --check the exit code is 1 if a file is wrong, or if a data set that is named is not complete.
     """
     from cbm_cli.datasets.catalogue import catalogue
-    from cbm_cli.datasets.spec import written
 
-    entries = catalogue()
+    for name in names:
+        _published(name) if check else _source(name)
+    entries = catalogue(*names)
     if as_json:
         click.echo(valid_json([_record(entry) for entry in entries], indent=2))
-        return
+    elif check:
+        _print_checks([entry for entry in entries if entry.source.forms], bool(names))
+    elif names:
+        for entry in entries:
+            _describe(entry)
+    else:
+        _print_all(entries)
+    wrong = any(entry.state == "damaged" or (names and entry.state == "missing") for entry in entries)
+    if check and wrong:
+        raise SystemExit(1)
+
+
+def _print_all(entries: Sequence[Entry]) -> None:
+    from cbm_cli.datasets.spec import written
+
     rows = []
     for entry in entries:
         sizes = " + ".join(f"{count:,}" for count in entry.rows.values())
@@ -54,32 +72,22 @@ def list_(as_json: bool) -> None:
             note(f"\n{entry.problem}")
     missing = [entry.source.name for entry in entries if entry.state == "missing"]
     if missing:
-        note(
-            f"\nMissing: {' '.join(missing)}. `cbm data fetch NAME` gets one, `cbm data info NAME` says more."
-        )
+        more = "`cbm data fetch NAME` gets one, `cbm data list NAME` says more."
+        note(f"\nMissing: {' '.join(missing)}. {more}")
 
 
-@data.command()
-@click.argument("name", shell_complete=data_sets)
-@json_option
-def info(name: str, as_json: bool) -> None:
-    """Describe a data set: size, source, files."""
-    from cbm_cli.datasets.catalogue import catalogue
+def _print_checks(entries: Sequence[Entry], all_files: bool) -> None:
+    for entry in entries:
+        say(f"{entry.source.name}: {entry.state}")
+        if all_files or any(file.path for file in entry.files):
+            for file in entry.files:
+                say(f"  {file.path or file.stem}: {file.verdict}")
+
+
+def _describe(entry: Entry) -> None:
     from cbm_cli.datasets.spec import written
 
-    source = _source(name)
-    (entry,) = catalogue(name)
-    record = _record(entry)
-    if source.forms:
-        record |= {field: getattr(source, field) for field in ("home", "cite", "licence", "remark")}
-    record["files"] = [
-        {"name": file.stem, "path": file.path and str(file.path)}
-        | {"expected": file.expected, "verdict": file.verdict}
-        for file in entry.files
-    ]
-    if as_json:
-        click.echo(valid_json(record, indent=2))
-        return
+    source, record = entry.source, _record(entry)
     lines = [("about", source.description), ("in a grid", f"data: {written(source.example)}")]
     lines += [(part, f"{rows:,} rows of {entry.width}") for part, rows in entry.rows.items()]
     lines.append(("ones", "not known without the files" if entry.ones is None else f"{entry.ones:.2%}"))
@@ -88,31 +96,7 @@ def info(name: str, as_json: bool) -> None:
     lines += [("file", f"{file.path or file.stem}: {file.verdict}") for file in entry.files]
     if entry.state == "missing":
         lines.append(("looked in", ", ".join(record["looked_in"])))
-    print_list(("name", name), lines)
-
-
-@data.command()
-@click.argument("name", required=False, shell_complete=data_sets)
-def verify(name: str | None) -> None:
-    """Check the files of data sets by their checksums.
-
-    Data sets are ok, missing or damaged. Exits with 1 if a file is wrong, or if the data set that is named is
-    not complete.
-    """
-    from cbm_cli.datasets.catalogue import catalogue
-    from cbm_cli.datasets.sources import SOURCES
-
-    if name:
-        _published(name)
-    bad = False
-    for entry in catalogue(*([name] if name else [one for one, source in SOURCES.items() if source.forms])):
-        say(f"{entry.source.name}: {entry.state}")
-        if name or any(file.path for file in entry.files):
-            for file in entry.files:
-                say(f"  {file.path or file.stem}: {file.verdict}")
-        bad |= any(file.path and not file.good for file in entry.files) or bool(name and entry.state != "ok")
-    if bad:
-        raise SystemExit(1)
+    print_list(("name", source.name), lines)
 
 
 @data.command()
@@ -192,6 +176,7 @@ def _published(name: str) -> None:
 
 def _record(entry: Entry) -> dict:
     source = entry.source
+    published = ("home", "cite", "licence", "remark") if source.forms else ()
     return {
         "name": source.name,
         "description": source.description,
@@ -206,4 +191,10 @@ def _record(entry: Entry) -> dict:
         "folder": entry.folder and str(entry.folder),
         "looked_in": [str(folder) for folder in source.folders],
         "problem": entry.problem,
+        **{field: getattr(source, field) for field in published},
+        "files": [
+            {"name": file.stem, "path": file.path and str(file.path)}
+            | {"expected": file.expected, "verdict": file.verdict}
+            for file in entry.files
+        ],
     }
