@@ -30,9 +30,9 @@ ROOT = Path(__file__).parents[1]
 REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each room: the files named test_*.py
     "cli": "bad_input compare evaluate hostile results run sample table text verify words",
-    "execution": "execution progress resume run verify watch",  # what processes run is not seen here
+    "execution": "cluster execution progress resume run start_from verify watch",  # not what processes run
     "grid": "bad_input grid names schema settings whole_numbers",
-    "machines": "deep evaluate gradients likelihood machines products sample",
+    "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products sample",
     "report": "figure pictures plot report",
     "results": "archives files kept python resume results statistics watch",
     "statistics": "compare features findings python statistics table",

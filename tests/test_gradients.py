@@ -17,6 +17,7 @@ from cbm_cli.machines.gradients import (
     natural_gradient,
     standard_gradient,
 )
+from cbm_cli.machines.limits import check_fisher
 from cbm_cli.trial.learner import Learner
 from tests.builders import rbm_settings
 from tests.oracles import (
@@ -143,8 +144,18 @@ def test_a_badly_scaled_but_regular_fisher_matrix_is_inverted():
 
 def test_a_fisher_matrix_of_too_many_states_is_refused_with_their_number():
     for fisher in ("joint", "marginal"):
-        with pytest.raises(CbmError, match=r"2\^17 states of 10x7 units.*estimate: samples"):
+        with pytest.raises(CbmError, match=r"^gradient: .*2\^17 states of 10x7 units.*estimate: samples"):
             fisher_matrix(fisher, *machine(10, 7))
+
+
+@pytest.mark.parametrize(("n", "m", "singular"), [(4, 2, False), (4, 3, True), (3, 2, True)])
+def test_a_marginal_fisher_matrix_of_fewer_states_than_parameters_is_refused(n, m, singular):
+    if not singular:
+        check_fisher("gradient", "marginal", 0.0, n, m, "")
+        return
+    with pytest.raises(CbmError, match=f"{2**n - 1}, with {n * m + n + m} parameters"):
+        check_fisher("gradient", "marginal", 0.0, n, m, "")
+    check_fisher("gradient", "marginal", 0.01, n, m, "")
 
 
 N, M = 4, 3

@@ -8,6 +8,7 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.machines.estimates import (
     Stopped,
@@ -21,7 +22,7 @@ from cbm_cli.machines.estimates import (
     walk,
 )
 from cbm_cli.machines.files import Layered, flatten
-from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores, highest_likelihood
+from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores, highest_likelihood, parts_of
 from cbm_cli.machines.samples import exact_samples
 from tests.builders import GRID, cbm, layered, visible_rows
 from tests.oracles import (
@@ -282,6 +283,18 @@ def test_evaluate_gives_the_same_by_every_method(model):
     bound = json.loads(cbm("evaluate", "m.npz", "--raise", "--temperatures", 2000, *options).stdout)
     below = exact["log_likelihood"]["mean"] - bound["log_likelihood"]["mean"]
     assert -4 * bound["log_likelihood"]["standard_error_over_rows"] < below < 0.5
+
+
+def test_of_two_rows_and_not_of_one_raise_knows_a_standard_error(model):
+    x = states(9)[:2].astype(np.uint8)
+    machine = Layered("rbm", (model[0],), model[1:], (np.zeros(9), np.zeros(4)))
+    how = Method("raise", temperatures=10)
+    errors = [
+        evaluate(machine, parts_of(Dataset("two", x[:n]), how), how)[1]["train"]["log_likelihood"]
+        for n in (1, 2)
+    ]
+    assert np.isnan(errors[0]["standard_error_over_rows"])
+    assert errors[1]["standard_error_over_rows"] > 0
 
 
 def test_a_doubtful_estimate_is_warned_about(tmp_path, monkeypatch):
