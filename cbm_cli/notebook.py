@@ -5,7 +5,6 @@ Everything here calls what the commands call, and returns arrays and data frames
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 import warnings
@@ -39,8 +38,8 @@ from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
 from cbm_cli.results import Results
-from cbm_cli.results.contents import read_csv
-from cbm_cli.results.inventory import axes_of, best_machines
+from cbm_cli.results.cells import best_machines
+from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.lock import locked
 from cbm_cli.text import count
 
@@ -309,13 +308,13 @@ class ResultFrames:
         return f"<results in {self._results.folder}: {', '.join(self.experiments()) or 'none'}>"
 
     def experiments(self) -> list[str]:
-        """Return the names of the experiments."""
-        return self._results.experiments()
+        """Return the names of the experiments, also of those of which summaries alone are kept."""
+        return sorted({*self._results.experiments(), *self._results.kept()})
 
     def summaries(self, experiment: str | None = None) -> pd.DataFrame:
         """Return one row per finished trial, of one experiment or of all, as in summary.csv."""
         results = self._results
-        return results.store(experiment).summary() if experiment else results.all_summaries()
+        return results.reader(experiment).summary() if experiment else results.all_summaries()
 
     def curves(self, experiment: str | None = None) -> pd.DataFrame:
         """Return one row per evaluation of each finished trial.
@@ -336,41 +335,46 @@ class ResultFrames:
         rows: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
         groups: Sequence[str] | None = None,
+        metric: str | None = None,
+        statistic: str | None = None,
         **choices: Any,
     ) -> pd.DataFrame:
-        """Return one row per cell of ``cbm table``, as ``--format csv`` prints them.
+        """Return one row per cell of ``cbm table``, with what ``--format csv`` prints.
 
-        ``choices`` are those of the command: ``metric``, ``statistic``, ``best``, ``test``, ``alpha``,
-        ``correction``.
+        ``choices`` are others of the command: ``best``, ``test``, ``alpha``, ``correction``.
         """
+        import pandas as pd
 
+        from cbm_cli.results.cells import read_cells
         from cbm_cli.statistics import build_table
 
-        store = self._results.store(self._results.only(experiment))
+        store = self._results.reader(self._results.only(experiment, kept=True))
         asked = {"rows": rows, "columns": columns, "groups": groups}
         axes = {name: names for name, names in asked.items() if names is not None}
-        table = build_table(store.summary(), store.manifest(), axes=axes, **choices)
-        text = table.document().render("csv")
-        return read_csv(io.StringIO(text))
+        cells = read_cells(store, metric, statistic)
+        return pd.DataFrame(build_table(cells, axes=axes, **choices).records())
 
     def best(
         self, experiment: str | None = None, metric: str | None = None, data: str | None = None
     ) -> TrainedMachine:
-        """Return the machine whose path ``cbm best`` prints; with several data sets, name one."""
+        """Return the machine whose path ``cbm best`` prints first; with several data sets, name one."""
         store = self._results.store(self._results.only(experiment))
-        every = [one for one in best_machines(store, metric) if one["path"]]
-        found = [one for one in every if data in (None, one["data"])]
+        every: dict[str, str] = {}
+        for one in best_machines(store, metric):
+            if one["path"]:
+                every.setdefault(one["data"], one["path"])
+        found = [path for name, path in every.items() if data in (None, name)]
         if len(found) != 1:
-            names = ", ".join(dict.fromkeys(one["data"] for one in every))
+            names = ", ".join(every)
             message = f"{store.experiment}: each data set has a best machine; name one by data=: {names}"
             raise CbmError(message, "missing")
-        return load(found[0]["path"])
+        return load(found[0])
 
     def _long(self, experiment: str | None, kind: str) -> pd.DataFrame:
         """Return the curves or the records of all trials below each other."""
         import pandas as pd
 
-        store = self._results.store(self._results.only(experiment))
+        store = self._results.reader(self._results.only(experiment, kept=True))
         summary = store.summary()
         if summary.empty:
             return summary

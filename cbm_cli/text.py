@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal, get_args
 
 # Characters that change a terminal, its lines or the order of letters, and half characters
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -17,6 +17,10 @@ _TENS = r"[eE]\+?0*\d{1,3}"
 # 1e4, 10, 1_000, 10.0; digits are read by one branch only: two would take seconds to refuse long ones
 WHOLE = rf"(?:\d(?:_?\d)*(?:(?:\.\d*)?{_TENS}|(?:\.0*)?)|\.\d+{_TENS})"
 FORMATS = ("text", "markdown", "latex", "csv", "json")  # of tables
+# What a table shows of each trial: its best value, the last one, the one at the best validation value, or the
+# one where the mean over the trials of the cell is best
+Statistic = Literal["max", "final", "best-valid", "max-of-mean"]
+STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 
 
 def harmless(text: str, kept: str = "\n\t") -> str:

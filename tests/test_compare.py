@@ -8,6 +8,7 @@ import re
 import shutil
 from math import nan, sqrt
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,11 +19,11 @@ from scipy import stats
 from cbm_cli.errors import IncompleteError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.paper import MISMATCHES
-from cbm_cli.statistics import compare, score, scoreboard
-from cbm_cli.statistics import comparison as module
-from cbm_cli.statistics.comparison import IDENTITY, SWAPPED, match, paper_settings, published_cells
-from cbm_cli.statistics.marked_cells import Cell
-from cbm_cli.statistics.mismatches import known_reason
+from cbm_cli.paper import comparison as module
+from cbm_cli.paper.comparison import SWAPPED, compare
+from cbm_cli.paper.mismatches import known_reason
+from cbm_cli.paper.published import IDENTITY, match, paper_settings, published_cells
+from cbm_cli.paper.scoreboard import score, scoreboard
 from cbm_cli.text import text_of
 from tests.builders import cbm
 from tests.golden import outputs
@@ -183,7 +184,7 @@ def test_chance_leaves_as_many_values_within_two_standard_errors_as_in_a_simulat
     chances = []
     for k in range(4000):
         published = {"mean": f"{paper[k].mean():.9f}", "std": f"{paper[k].std(ddof=1):.9f}", "trials": "25"}
-        z, chance = module._best_z(published, Cell({}, 0, dict(enumerate(own[k].tolist()))))
+        z, chance = module._best_z(published, own[k])
         assert (abs(z) <= 2) == within[k]
         chances.append(chance)
     # Of the simulated share one standard error is 0.004; the formula takes the drawn spreads for true ones.
@@ -310,13 +311,16 @@ def test_tables_9_to_12_are_compared_with_the_maximum_of_the_mean(read, mean):
     """The trials' own maxima are at other evaluations, and higher."""
     courses = [-99, -88, -91], [-99, -93, -89], [-99, -95, -90]  # of the mean: -92, -90
 
-    def curve(experiment, run_id, trial):
+    def source(experiment):
         assert experiment == "deep"
+        return SimpleNamespace(curves=lambda run_id, trials: [*map(curve, trials)])
+
+    def curve(trial):
         columns = {f"{part}_lower_bound": courses[trial] for part in ("train", "test")}
         return pd.DataFrame({"update": [0, 50, 100]} | columns)
 
     frame = pd.concat([deep([-88.0] * 3).assign(experiment="deep"), run([-61.0])])
-    found = compare(frame, curve if read else None)
+    found = compare(frame, source if read else None)
     test = line(found, table="dbm-test")
     assert (test["obtained_mean"], test["obtained_std"]) == (mean, pytest.approx(1 if read else 0))
     if read:
@@ -566,7 +570,7 @@ KEPT = Path(__file__).parents[1] / "docs/reproduction/results"
 
 def test_kept_summaries_give_the_scoreboard_of_the_page(monkeypatch):
     """A known misreading shows in the counts as read; findings are judged where the pages are made."""
-    monkeypatch.setattr("cbm_cli.statistics.check_findings", lambda results: [])
+    monkeypatch.setattr("cbm_cli.paper.findings.check_findings", lambda results: [])
     text = cbm("compare", KEPT, "--scoreboard", "-f", "markdown").stdout
     rows = re.findall(r"^\| (?:\d+|sum) \|.*$", text, re.M)
     page = re.sub(r"\[(\d+)\]\(.*?\)", r"\1", (KEPT.parent / "index.md").read_text("utf-8"))

@@ -14,10 +14,10 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Trial
 from cbm_cli.machines.files import read_machine
+from cbm_cli.paper import machine_measures
+from cbm_cli.paper.findings import VERDICTS, Evidence, Judged, check_findings, findings, pairs_of
+from cbm_cli.paper.published import match, published_cells
 from cbm_cli.results import Outcome, Results, Store, run_id
-from cbm_cli.statistics import machine_measures
-from cbm_cli.statistics.comparison import match, published_cells
-from cbm_cli.statistics.findings import VERDICTS, Evidence, Judged, check_findings, findings, pairs_of
 from cbm_cli.text import text_of
 from tests.builders import TWO, cbm, coins, layered, machine_file
 

@@ -13,7 +13,7 @@ import json
 import numpy as np
 import pytest
 
-from cbm_cli.results import label
+from cbm_cli.grid.words import value_of
 from cbm_cli.trial import learner
 from tests.builders import cbm
 from tests.golden import outputs
@@ -115,4 +115,4 @@ def test_results_are_drawn(results, tmp_path, experiment, axis):
     drawn = picture.read_text("utf-8")
     assert f"train {axis} (" in drawn
     cells = json.loads((results / experiment / "manifest.json").read_text("utf-8"))["cells"]
-    assert all(f"${label('offsets', cell['offsets'], 'latex')}$" in drawn for cell in cells)
+    assert all(value_of("offsets", cell["offsets"]).latex in drawn for cell in cells)

@@ -16,8 +16,9 @@ import pytest
 
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Trial
+from cbm_cli.paper.comparison import compare
+from cbm_cli.paper.findings import check_findings
 from cbm_cli.results import Outcome, Results, Store, run_id
-from cbm_cli.statistics import check_findings, compare
 from tests.builders import cbm, problems_of
 from tests.processes import nightly
 
@@ -69,7 +70,7 @@ def eight(tmp_path_factory):
 
 
 def cells(results):
-    return compare(results.all_summaries(), results.curve).cells
+    return compare(results.all_summaries(), results.reader).cells
 
 
 def test_tables_9_and_10_are_compared_alike_with_results_and_with_what_is_kept(eight):

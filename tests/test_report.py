@@ -13,9 +13,9 @@ import pytest
 from matplotlib.image import imread
 from scipy.stats import wilcoxon
 
+from cbm_cli.paper.findings import Evidence, Judged
 from cbm_cli.results import Results
 from cbm_cli.results.contents import sealed
-from cbm_cli.statistics.findings import Evidence, Judged
 from tests.builders import cbm, problems_of
 from tests.pictures import grey, numbers_in, page_of, points_of, tiles_of, trials_of, weights_of
 
@@ -214,7 +214,7 @@ def test_findings_on_the_experiments_of_the_page_are_listed_and_others_counted(m
         return Judged(finding | {"experiments": [experiment], "comparisons": 1, "checks": checks}, evidence)
 
     found = [judged("bars", 1), judged("bars"), judged("wild", -1), judged("divergence")]
-    monkeypatch.setattr("cbm_cli.report.page.check_findings", lambda results: found)
+    monkeypatch.setattr("cbm_cli.paper.page.check_findings", lambda results: found)
     page = read(made)
     items = page.all("ul", "findings")[0].all("li")
     assert [it.all("strong")[0].text for it in items] == ["reproduced", "not run", "contradicted"]

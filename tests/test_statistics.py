@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from cbm_cli.results import Metric, default_metric
-from cbm_cli.statistics.marked_cells import Cell, Marking, Measured, mark_row
+from cbm_cli.results.cells import Cell, Measure, Trials
+from cbm_cli.statistics import Marking, mark_row
 from cbm_cli.statistics.wilcoxon import EXACT, finite_ranks, holm, rank_sum, signed_rank
 
 
@@ -17,14 +18,10 @@ def sample(*values):
     return dict(enumerate(map(float, values)))
 
 
-def cell(*values):
-    return Cell({}, 0, sample(*values))
-
-
 def marks_of(row):
-    """best, bold and underlined of each cell, as initials."""
+    """best, bold and underlined of each mark, as initials."""
     letters = {"best": "B", "bold": "b", "underlined": "u"}
-    return ["".join(letters[name] for name in letters if getattr(one, name)) if one else None for one in row]
+    return ["".join(letters[name] for name in letters if getattr(one, name)) for one in row]
 
 
 def marked(cells, **marking):
@@ -138,7 +135,7 @@ def test_two_diverged_trials_are_no_pair_that_could_differ():
     assert signed_rank(sample(-inf, nan), sample(nan, -inf)).p_value == 1.0
     found = signed_rank(sample(1, 2, 3, 4, 5, 6, nan), sample(0, 0, 0, 0, 0, 0, -inf))
     assert found.p_value == found.smallest_p == 2 / 2**6
-    best, other = mark_row([cell(*range(5), nan), cell(*range(5, 10), nan)], Marking())
+    best, other = mark_row([sample(*range(5), nan), sample(*range(5, 10), nan)], Marking())
     assert other.underlined  # six pairs, of which only five could have found a difference
     assert not best.claimed
 
@@ -157,27 +154,27 @@ WORSE = [v - 1 - i / 10 for i, v in enumerate(BASE)]
 
 def ahead(n, *leads):
     """A cell of n trials, and one for each lead that is below it in every pair."""
-    return [cell(*range(n)), *(cell(*(i - 1 - i * k / 10 for i in range(n))) for k in leads)]
+    return [sample(*range(n)), *(sample(*(i - 1 - i * k / 10 for i in range(n))) for k in leads)]
 
 
 @pytest.mark.parametrize(
     ("cells", "marking", "marks"),
     [
-        ([cell(*WORSE), None, cell(*BASE), cell(*EQUAL)], {}, ["", None, "Bb", "b"]),
+        ([sample(*WORSE), None, sample(*BASE), sample(*EQUAL)], {}, ["", "", "Bb", "b"]),
         (ahead(8, 1, 2), {"correction": "holm"}, ["Bb", "", ""]),  # 2 / 256 each, doubled: 0.016
-        ([cell(*BASE), cell(*EQUAL), cell(*WORSE)], {"alpha": 1e-3}, ["Bu", "", ""]),  # 2 / 256 > alpha
+        ([sample(*BASE), sample(*EQUAL), sample(*WORSE)], {"alpha": 1e-3}, ["Bu", "", ""]),  # 2 / 256 > alpha
         (ahead(6, 1), {}, ["Bb", ""]),  # 2 / 64 = 0.031
         (ahead(6, 1), {"alpha": 0.03}, ["Bu", ""]),  # no difference could have been found
         (ahead(6, 1, 2), {"correction": "holm"}, ["Bu", "", ""]),  # doubled: 0.0625
         (ahead(6, 1, 2), {"test": "rank-sum", "correction": "holm"}, ["Bb", "b", "b"]),
-        ([cell(*BASE), cell(*WORSE), cell(-70, -71, -72)], {}, ["Bu", "", ""]),  # one has too few
-        ([cell(1, 2, 3, 4, 5), cell(2, 3, 4, 5, 6)], {}, ["", "Bu"]),  # fewer than six pairs
-        ([cell(1, 2, 3, 4, 5), cell(12, 13, 14, 15, 16)], {"test": "rank-sum"}, ["", "Bu"]),
-        ([cell(10, -inf, 10, 10, 10, 10), cell(1, 2, 3, 4, 5, 6)], {}, ["b", "Bb"]),  # lucky, steady
-        ([cell(*range(8)), cell(*[nan] * 8)], {}, ["Bb", ""]),  # one always diverges
-        ([cell(*range(6)), None, cell()], {}, ["", None, ""]),  # one cell with trials
-        ([cell(*range(8)), cell(*range(10, 18))], {"better": 0}, ["", ""]),
-        ([cell(*range(8)), cell(*range(10, 18))], {"better": -1}, ["Bb", ""]),
+        ([sample(*BASE), sample(*WORSE), sample(-70, -71, -72)], {}, ["Bu", "", ""]),  # one has too few
+        ([sample(1, 2, 3, 4, 5), sample(2, 3, 4, 5, 6)], {}, ["", "Bu"]),  # fewer than six pairs
+        ([sample(1, 2, 3, 4, 5), sample(12, 13, 14, 15, 16)], {"test": "rank-sum"}, ["", "Bu"]),
+        ([sample(10, -inf, 10, 10, 10, 10), sample(1, 2, 3, 4, 5, 6)], {}, ["b", "Bb"]),  # lucky, steady
+        ([sample(*range(8)), sample(*[nan] * 8)], {}, ["Bb", ""]),  # one always diverges
+        ([sample(*range(6)), None, sample()], {}, ["", "", ""]),  # one cell with trials
+        ([sample(*range(8)), sample(*range(10, 18))], {"better": 0}, ["", ""]),
+        ([sample(*range(8)), sample(*range(10, 18))], {"better": -1}, ["Bb", ""]),
     ],
 )
 def test_marks_of_hand_made_rows(cells, marking, marks):
@@ -185,7 +182,9 @@ def test_marks_of_hand_made_rows(cells, marking, marks):
 
 
 def test_holm_can_make_a_cell_bold_again():
-    close = cell(*(i - 1 if i else 0.5 for i in range(8)))  # ahead of the best in the pair that differs least
+    close = sample(
+        *(i - 1 if i else 0.5 for i in range(8))
+    )  # ahead of the best in the pair that differs least
     plain, held = (
         mark_row([*ahead(8), close, close], Marking(alpha=0.02, correction=c)) for c in (None, "holm")
     )
@@ -202,7 +201,7 @@ def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(te
     lucky = steady + 1
     lucky[7] = -1000
     far = steady - 50
-    cells = [cell(*better * values) for values in (lucky, steady, far)]
+    cells = [sample(*better * values) for values in (lucky, steady, far)]
     row = mark_row(cells, Marking(better, test))
     assert marks_of(row) == ["b", "Bb", ""]
     assert [one.disputed for one in row] == [False, True, False]
@@ -211,7 +210,7 @@ def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(te
     assert p < 1e-4
     at, above = (mark_row(cells, Marking(better, test, alpha))[0] for alpha in (p, 1.01 * p))
     assert (at.better_by_test, above.better_by_test, at.bold) == (False, True, True)  # below alpha, not at it
-    few = mark_row([cell(*lucky[5:10]), cell(*steady[5:10])], Marking())
+    few = mark_row([sample(*lucky[5:10]), sample(*steady[5:10])], Marking())
     assert not any(one.disputed or one.better_by_test for one in few)  # five pairs show nothing
 
 
@@ -221,8 +220,8 @@ def test_marks_of_costs_are_those_of_the_same_values_turned_around():
         gains = [rng.normal(k * shift, 1, 9) for k in range(4)]
         gains[1][0] = -inf  # diverged
         for test, correction in product(("signed-rank", "rank-sum"), (None, "holm")):
-            marks = marked([cell(*g) for g in gains], test=test, correction=correction)
-            assert marks == marked([cell(*-g) for g in gains], better=-1, test=test, correction=correction)
+            marks = marked([sample(*g) for g in gains], test=test, correction=correction)
+            assert marks == marked([sample(*-g) for g in gains], better=-1, test=test, correction=correction)
             assert "Bb" in marks
 
 
@@ -249,8 +248,9 @@ COSTS = {
 
 
 def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0):
-    measured = Measured.of(pd.DataFrame(columns), metric, scale, statistic)
-    return measured.cell(np.arange(len(measured.trial)), {}, planned)
+    trials = Trials(pd.DataFrame(columns))
+    rows = np.arange(len(trials.frame))
+    return Cell({}, trials, rows, Measure(Metric(metric), scale, statistic), planned)
 
 
 def test_cell_sums_up_a_hand_made_run():
@@ -258,10 +258,11 @@ def test_cell_sums_up_a_hand_made_run():
     assert (total.n, total.planned, total.complete, total.diverged) == (4, 25, False, 1)
     assert total.mean == pytest.approx(-7 / 3 * 16)
     assert total.std == pytest.approx(16 * sqrt(sum((v + 7 / 3) ** 2 for v in (-1, -2, -4)) / 2))
-    assert np.nanmean(total.finals) == pytest.approx(-4 * 16)
+    assert np.nanmean(total.final) == pytest.approx(-4 * 16)
     assert total.best_update == 100
     assert cell_of(FRAME, "train_log_likelihood").mean == pytest.approx(-7 / 3)
-    assert np.isnan(cell(-3.0).std)
+    alone = {"trial": [0], "train_log_likelihood_max": -3.0, "train_log_likelihood_final": -3.0}
+    assert np.isnan(cell_of(alone, "train_log_likelihood").std)
     unknown = FRAME | {"train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]}  # diverged before an evaluation
     assert cell_of(unknown, "train_log_likelihood").n == 4
     # a value that is not finite, parameters that are not, or both

@@ -5,6 +5,7 @@ import json
 import re
 from itertools import product
 from math import inf, nan
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from cbm_cli.cli import common
 from cbm_cli.cli.table import table as command
 from cbm_cli.errors import CbmError
 from cbm_cli.results import Results
+from cbm_cli.results.cells import read_cells
 from cbm_cli.sheets import Document, Group, Label, Sheet, Value
 from cbm_cli.statistics import build_table
 from cbm_cli.statistics.wilcoxon import TESTS
@@ -47,7 +49,14 @@ def build(runs, trials=6, frame=None, scale="total", table_metric="train_log_lik
     table = TABLE | {"scale": scale, "metric": table_metric}
     made = {"experiment": "small", "description": "A small table: 50 % of a_b^2.", "trials": trials}
     manifest = made | {"table": table, "cells": [cell for cell, _ in runs]}
-    return build_table(pd.DataFrame(rows) if frame is None else frame, manifest, **choices)
+    return table_of(pd.DataFrame(rows) if frame is None else frame, manifest, **choices)
+
+
+def table_of(frame, manifest, metric=None, statistic=None, curves=None, **choices):
+    """A table of a store that holds such a summary, and curves: a function of run-id and trial."""
+    store = SimpleNamespace(summary=lambda: frame, manifest=lambda: manifest)
+    store.curves = lambda run_id, trials: [curves(run_id, trial) for trial in trials]
+    return build_table(read_cells(store, metric, statistic), **choices)
 
 
 def of_offsets(*maxima, **choices):
@@ -77,12 +86,21 @@ def rows_of(table):
 
 def marks_of(table):
     letters = {"best": "B", "bold": "b", "underlined": "u"}
-    return ["".join(letter for name, letter in letters.items() if getattr(c, name)) for c in table.cells]
+    verdicts = [entry.verdict for entry in table.entries]
+    return ["".join(letter for name, letter in letters.items() if getattr(v, name)) for v in verdicts]
+
+
+def cells_of(table):
+    return [entry.cell for entry in table.entries]
+
+
+def notes_of(table):
+    return table.document().notes
 
 
 def numbers(table):
     """The numbers in each line of the caption."""
-    return [re.findall(r"\d[\d.]*\d|\d", note) for note in table.notes()]
+    return [re.findall(r"\d[\d.]*\d|\d", note) for note in notes_of(table)]
 
 
 def plain(text):
@@ -135,7 +153,7 @@ def test_cells_have_marks_and_flags_in_every_format(small):
 
 def test_records_and_caption_have_the_numbers_of_the_cells(small):
     names = ["data", "n", "n_planned", "mean", "max_update", "p_value", "effect_size", "n_pairs", "diverged"]
-    records = pd.DataFrame(map(small.record, small.cells))[names].astype(object)
+    records = pd.DataFrame(small.records())[names].astype(object)
     assert [tuple(row) for row in records.where(records.notna(), None).to_numpy()] == [
         ("shifting-bar", 6, 6, pytest.approx(-52.5), 175, None, None, None, 0),
         ("shifting-bar", 6, 6, pytest.approx(-57), 175, 0.03125, 1, 6, 0),
@@ -148,10 +166,10 @@ def test_records_and_caption_have_the_numbers_of_the_cells(small):
     assert marks_of(small) == ["Bb", "", "Bb", "b", "", "Bu", ""]
     test, weak = ["0.05", "6", "0.031", "6"], ["3", "0.25", "0.05"]
     assert numbers(small) == [["10", "3", "6"], [*test, *weak], ["2", "7"], ["1"]]
-    assert all(note in shown(small, "markdown") for note in small.notes())
+    assert all(note in shown(small, "markdown") for note in notes_of(small))
     for alpha, all_agree in (("0.0625", ["6"]), ("0.07", [])):  # one pair of six against gives p = 0.0625
         assert numbers(of_offsets(UP, DOWN, alpha=float(alpha)))[1] == [alpha, "6", "0.031", *all_agree]
-    more = of_offsets(UP, DOWN, test="rank-sum", correction="holm").notes()[1]
+    more = notes_of(of_offsets(UP, DOWN, test="rank-sum", correction="holm"))[1]
     assert all(word in more for word in ("rank-sum", "Holm", "0.05", "6 trials: 0.0022"))
 
 
@@ -239,11 +257,11 @@ def test_rows_and_columns_follow_the_grid_and_25_trials_are_tested():
     frame = pd.DataFrame([row for run in reversed(runs) for row in finished(*run)])
     table = build(runs, trials=25, frame=frame)
     assert [column["offsets"] for column in table.columns] == schemes
-    assert [row[0].where["learning_rate"] for row in table.groups[0]] == rates * 3
-    assert [cell.n for cell in table.cells] == [25] * 36
+    assert [row[0].cell.settings["learning_rate"] for row in table.groups[0]] == rates * 3
+    assert [cell.n for cell in cells_of(table)] == [25] * 36
     assert marks_of(table) == ["Bb", "", "", ""] * 9
-    assert max(table.record(cell)["p_value"] or 0 for cell in table.cells) < 0.001
-    assert len(table.notes()) == 2  # nothing incomplete or diverged
+    assert max(one["p_value"] for one in table.records() if not one["best"]) < 0.001
+    assert len(notes_of(table)) == 2  # nothing incomplete or diverged
     assert numbers(table)[1][:2] == ["0.05", "25"]
 
 
@@ -267,7 +285,7 @@ def test_settings_that_vary_within_a_cell():
     assert table.layout.rows == ("sampler", "learning_rate", "model_hidden", "pretraining_epochs")
     stubs = [f"PT_10-0.1-{rest}" for rest in ("4-0", "8-0", "4-200", "8-200")]
     assert [row[0] for row in rows_of(table)[1:]] == stubs
-    assert [cell.n for cell in table.cells] == [6] * 8
+    assert [cell.n for cell in cells_of(table)] == [6] * 8
 
 
 def sliding(visible, hidden, units=4):
@@ -323,7 +341,7 @@ def test_the_lowest_cost_is_the_best_and_its_epoch_stands_beside_it():
         ["back-propagation-0.5", "*0.52000 ± 0.0158 (200) [1 diverged]", "*0.65000 ± 0.0374 (200)"],
     ]
     assert r"$\mathbf{0}$ & $\mathbf{.52500}$ & $\pm 0.0187\;(217)$" in shown(table, "latex")
-    long = pd.DataFrame(map(table.record, table.cells))
+    long = pd.DataFrame(table.records())
     assert long["p_value"].tolist()[1] == pytest.approx(2 / 2**6)
     assert long["epochs_to_convergence"].tolist() == pytest.approx([1300 / 6, 200, 200, 200])
     assert long["min_update"].tolist() == pytest.approx([13000 / 6, 2000, 2000, 2000])
@@ -335,8 +353,8 @@ STATISTICS = {"max": "inimum", "final": "inal", "best-valid": "valid", "max-of-m
 @pytest.mark.parametrize(("statistic", "value"), [("max", 0.525), ("final", 1.525), ("best-valid", 1.025)])
 def test_statistics_of_a_cost(statistic, value):
     table = auto_encoders(statistic=statistic)
-    assert table.cells[0].mean == pytest.approx(value)
-    said = table.notes()[0].partition(":")[0]
+    assert cells_of(table)[0].mean == pytest.approx(value)
+    said = notes_of(table)[0].partition(":")[0]
     assert "est cost" in said
     assert [name for name, words in STATISTICS.items() if words in said] == [statistic]
 
@@ -359,18 +377,18 @@ def test_the_maximum_of_the_mean_is_one_evaluation_for_all_trials(curves, values
     for row, curve in zip(rows, curves, strict=True):
         row["diverged"] = 60 if curve[-1] != curve[-1] else None
 
-    def curve(experiment, run_id, trial):
-        assert (experiment, run_id) == ("small", cell["run_id"])
+    def curve(run_id, trial):
+        assert run_id == cell["run_id"]
         updates = range(0, 50 * len(curves[trial]), 50)
         return pd.DataFrame({"update": updates, "train_log_likelihood": curves[trial]})
 
-    choices = {"statistic": "max-of-mean", "curve": curve, "scale": "per-sample"}
+    choices = {"statistic": "max-of-mean", "curves": curve, "scale": "per-sample"}
     table = build([(cell, [])], frame=pd.DataFrame(rows), **choices)
-    found = table.cells[0]
+    found = cells_of(table)[0]
     assert [value for value in found.values.values() if value == value] == values
     assert (found.mean, found.best_update) == (sum(values) / len(values), update)
     assert found.n == len(curves)
-    assert STATISTICS["max-of-mean"] in table.notes()[0]
+    assert STATISTICS["max-of-mean"] in notes_of(table)[0]
 
 
 def with_column(**columns):
@@ -388,14 +406,14 @@ def test_records_have_a_final_value_and_a_test_where_their_best_is_named():
     frame, runs = with_column(weight_norm_final=lambda cell, trial: 10 + 10 * cell + trial)
     table = build(runs, frame=frame, metric="weight_norm")
     assert rows_of(table)[1][1:] == ["12.5 ± 1.9", "22.5 ± 1.9"]
-    assert "weight norm" in table.notes()[0]
+    assert "weight norm" in notes_of(table)[0]
     assert numbers(table)[0] == ["6"]
-    assert "--best lowest" in table.notes()[1]
+    assert "--best lowest" in notes_of(table)[1]
     for best, marks in (("lowest", ["Bb", ""]), ("highest", ["", "Bb"])):
         tested = build(runs, frame=frame, metric="weight_norm", best=best)
         assert marks_of(tested) == marks
         assert numbers(tested)[1] == ["0.05", "6", "0.031", "6"]
-        assert [tested.record(c)["p_value"] for c in tested.cells].count(2 / 2**6) == 1
+        assert [one["p_value"] for one in tested.records()].count(2 / 2**6) == 1
     said = refused(runs, frame=frame, metric="weight_norm", statistic="max")
     assert said[:2] == ("--statistic max", "unsuited")
     _, kind, words = refused(runs, frame=frame.filter(regex="^(?!train_)"), table_metric=None)
@@ -408,12 +426,12 @@ def test_trials_whose_estimate_is_doubtful_or_impossible_are_counted():
         evaluate_runs=lambda cell, trial: 100,
         weight_norm_final=lambda cell, trial: 1.0 + trial,
     )
-    plain, doubtful = (build(runs, frame=frame, metric=name).notes() for name in ("weight_norm", None))
+    plain, doubtful = (notes_of(build(runs, frame=frame, metric=name)) for name in ("weight_norm", None))
     assert [re.findall(r"\d+", note) for note in doubtful if "AIS" in note] == [["2"]]
     assert not any("AIS" in note for note in plain)
     above = of_offsets([*UP[:5], 0.5], [2.0, *UP[1:]])
     assert numbers(above)[-1] == ["2", "0"]  # trials above 0
-    assert len(above.notes()) == len(of_offsets(UP, DOWN).notes()) + 1
+    assert len(notes_of(above)) == len(notes_of(of_offsets(UP, DOWN))) + 1
 
 
 def test_only_estimates_get_advice_on_temperatures():
@@ -426,7 +444,7 @@ def test_only_estimates_get_advice_on_temperatures():
     ):
         frame, runs = with_column(evaluate_method=lambda cell, _, methods=methods: methods[cell], **columns)
         frame["train_log_likelihood_max"] = 0.5
-        (said,) = (it for it in build(runs, frame=frame, metric=metric).notes() if re.search(r"\b12\b", it))
+        (said,) = (it for it in notes_of(build(runs, frame=frame, metric=metric)) if re.search(r"\b12\b", it))
         assert ("evaluate.temperatures" in said) == advice
 
 
@@ -447,15 +465,18 @@ def test_a_row_says_where_mean_and_test_disagree():
     assert records["best"].tolist() == [False, True]
     assert records["p_value"][0] < 1e-4
     gone = of_offsets([value if value > -999 else -inf for value in LUCKY], STEADY, trials=25)
-    assert "diverged" in gone.notes()[2]  # it comes last, though its mean is higher
+    assert "diverged" in notes_of(gone)[2]  # it comes last, though its mean is higher
     agreed = of_offsets(UP, DOWN)
-    assert (len(agreed.notes()), any(cell.better_by_test for cell in agreed.cells)) == (2, False)
+    assert (len(notes_of(agreed)), any(entry.verdict.better_by_test for entry in agreed.entries)) == (
+        2,
+        False,
+    )
 
 
 def test_results_of_cbm_evaluate_are_of_the_final_machine():
     frame, runs = with_column(train_log_likelihood_ais=lambda cell, trial: -5 - trial / 10)
     table = build(runs, frame=frame, metric="train_log_likelihood_ais")
-    assert "rain log-likelihood (AIS)" in table.notes()[0]
+    assert "rain log-likelihood (AIS)" in notes_of(table)[0]
     assert rows_of(table)[1][1:] == ["*-52.50 ± 1.87"] * 2
     said = refused(runs, frame=frame, metric="train_log_likelihood_ais", statistic="max")
     assert said[:2] == ("--statistic max", "unsuited")
@@ -465,8 +486,11 @@ def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
     cells = [planned(model_kind=kind) for kind in ("rbm", "auto-encoder")]
     frame = pd.DataFrame(finished(cells[0], UP) + trained(cells[1], LOW))
     table = build([(cell, []) for cell in cells], frame=frame, table_metric=None)
-    assert (table.metric, table.layout.rows[-1]) == ("train_log_likelihood", "model_kind")
-    assert [cell.n for cell in table.cells] == [6, 0]
+    assert (table.cells.measure.metric.column, table.layout.rows[-1]) == (
+        "train_log_likelihood",
+        "model_kind",
+    )
+    assert [cell.n for cell in cells_of(table)] == [6, 0]
     assert rows_of(table)[2] == ["PT_10-0.1-auto-encoder", "–"]
     assert numbers(table) == [["6"]]  # nothing incomplete or diverged
 
@@ -497,7 +521,7 @@ def test_trials_of_runs_no_longer_asked_for_are_left_out_and_counted():
     for number in (6, 1):
         frame = pd.DataFrame(finished(planned(), UP) + finished(gone, DOWN[:number]))
         table = build([(planned(), UP)], frame=frame, scale="per-sample")
-        assert (table.cells[0].n, table.cells[0].mean) == (6, pytest.approx(-5.25))
+        assert (cells_of(table)[0].n, cells_of(table)[0].mean) == (6, pytest.approx(-5.25))
         assert numbers(table) == [["6"], [str(number)]]
 
 

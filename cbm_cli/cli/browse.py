@@ -181,13 +181,14 @@ def _known(values: dict[str, Any]) -> list[tuple[str, str]]:
 )
 @json_option
 def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
-    """Print the best machine file of each data set.
+    """Print the best machine file of each data set and part.
 
     The likelihoods of different data cannot be compared, so that every data set of an experiment has its own
-    best machine, and line. With a validation part, the best validation value of all trials decides, and the
-    file holds the machine that reached it. Otherwise the final value of the table's metric decides.
+    best machine, and line, for each part of it that was evaluated. On the validation part, which comes first,
+    the best value of all trials decides, and the file holds the machine that reached it. On others the final
+    value decides; the part that the table shows comes before the rest.
     """
-    from cbm_cli.results.inventory import best_machines
+    from cbm_cli.results.cells import best_machines
 
     results, experiment = _results_and(words, "best [RESULTS] EXPERIMENT", least=0)
     for one in best_machines(results.store(results.only(experiment)), metric):

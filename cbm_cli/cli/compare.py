@@ -16,7 +16,9 @@ from cbm_cli.text import FORMATS
 @click.option("--findings", is_flag=True, help="Check what the paper states in prose and figures.")
 def compare(results: Path, format_: str, scoreboard: bool, findings: bool) -> None:
     """Compare results with what the paper published."""
-    from cbm_cli import statistics
+    from cbm_cli.paper.comparison import compare
+    from cbm_cli.paper.findings import check_findings, count_findings, findings_document
+    from cbm_cli.paper.scoreboard import scoreboard as count_values
     from cbm_cli.results import Results
 
     if scoreboard and findings:
@@ -24,10 +26,10 @@ def compare(results: Path, format_: str, scoreboard: bool, findings: bool) -> No
             "--scoreboard and --findings: give one of them; the scoreboard counts findings, too", "conflict"
         )
     folder = Results(results)
-    judged = statistics.check_findings(folder) if scoreboard or findings else []
+    judged = check_findings(folder) if scoreboard or findings else []
     if findings:
-        print_document(statistics.findings_document(judged), format_)
+        print_document(findings_document(judged), format_)
         return
-    comparison = statistics.compare(folder.all_summaries(), folder.curve)
-    counted = statistics.scoreboard(comparison, statistics.count_findings(judged)) if scoreboard else None
+    comparison = compare(folder.all_summaries(), folder.reader)
+    counted = count_values(comparison, count_findings(judged)) if scoreboard else None
     print_document(counted or comparison.document(), format_)

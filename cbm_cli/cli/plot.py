@@ -12,6 +12,7 @@ import click
 from cbm_cli.cli.common import PICTURES, Whole, check_file, note
 from cbm_cli.cli.completion import metrics, plotted, selected
 from cbm_cli.errors import CbmError
+from cbm_cli.text import STATISTICS
 
 if TYPE_CHECKING:
     from cbm_cli.report.kinds import Part
@@ -118,7 +119,11 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 )
 @click.option("--trial", type=Whole(0), help="Draw this trial alone.")
 @click.option("--smooth", type=Whole(1), default=1, metavar="N", help="Running mean over N updates.")
-@_choice("--statistic", ["max", "final"], "Value of a trial in critical-difference.", "max")
+@_choice(
+    "--statistic",
+    [*STATISTICS],
+    "Value of a trial in finals and critical-difference; default: the table's.",
+)
 @click.option("--layer", type=Whole(1), help="Hidden layer of filters and activity.")
 @click.option(
     "--number",
@@ -134,7 +139,7 @@ def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
     \b
     KIND is one of:
       curves               learning curves: median or mean over trials, with a band
-      finals               maximum and final value of each trial
+      finals               best and final value of each trial
       norms offsets angles what was recorded
       filters activity samples   what machines have learned
       data                 rows of data sets; name them after KIND

@@ -27,9 +27,10 @@ def report(results: Path, experiments: tuple[str, ...], output: Path) -> None:
     unfinished, what has diverged or failed and why, and which versions computed it.
     """
     check_file("-o", output, [".html", ".htm"])
+    from cbm_cli.paper.page import beside_the_paper
     from cbm_cli.report.page import write_report
     from cbm_cli.results import Results
 
-    for warning in write_report(Results(results), experiments, output):
+    for warning in write_report(Results(results), experiments, output, beside_the_paper):
         note(f"warning: {warning}")
     note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

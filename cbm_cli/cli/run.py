@@ -361,8 +361,8 @@ def _print_tables(agenda: Agenda) -> None:
 
 
 def _say_what_next(agenda: Agenda, output: Path) -> None:
+    from cbm_cli.paper.published import comparable
     from cbm_cli.results.inventory import in_words, other_runs
-    from cbm_cli.statistics import comparable
 
     for name, store in agenda.stores.items():
         if store.runs() and (others := other_runs(store)):

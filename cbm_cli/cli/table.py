@@ -11,7 +11,7 @@ import click
 from cbm_cli.cli.common import Whole, note, print_document, results_argument
 from cbm_cli.cli.completion import experiments_argument, metrics
 from cbm_cli.errors import CbmError
-from cbm_cli.text import FORMATS, whole_number
+from cbm_cli.text import FORMATS, STATISTICS, whole_number
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
@@ -59,7 +59,7 @@ def _axis(name: str, help: str) -> Callable:
 )
 @click.option(
     "--statistic",
-    type=click.Choice(["max", "final", "best-valid", "max-of-mean"]),
+    type=click.Choice(STATISTICS),
     help="Best value over training (max, the default), last value, value at the best validation, or value "
     "where the mean over trials is best (max-of-mean, as tables 9 to 12 of the paper).",
 )
@@ -121,18 +121,17 @@ def print_table(
     format_: str,
     split: int | str | None = None,
     all_runs: bool = False,
+    metric: str | None = None,
+    statistic: str | None = None,
     **choices: Any,
 ) -> None:
     """Print the table of one experiment to stdout."""
-    from cbm_cli.results.inventory import with_other_runs
+    from cbm_cli.results.cells import read_cells
     from cbm_cli.statistics import build_table
 
-    store = results.reader(experiment)
-    frame, manifest = store.summary(), store.manifest()
-    if all_runs:
-        frame, manifest = with_other_runs(results.store(experiment))
-    table = build_table(frame, manifest, curve=lambda _, *trial: store.curve(*trial), **choices)
-    document = table.document(split)
+    store = results.store(experiment) if all_runs else results.reader(experiment)
+    cells = read_cells(store, metric, statistic, others=all_runs)
+    document = build_table(cells, **choices).document(split)
     print_document(document, format_)
     for advice in document.too_wide() if format_ == "latex" else ():
         note(f"{experiment}: {advice}")

@@ -37,7 +37,7 @@ from cbm_cli.grid.values import (
     text_of_form,
 )
 from cbm_cli.grid.yaml_places import Place
-from cbm_cli.text import WHOLE, count, whole_numbers
+from cbm_cli.text import WHOLE, Statistic, count, whole_numbers
 
 DataPhase: Any = text_of_form(
     rf"mean-field|gibbs-(?!0+$)({WHOLE})",
@@ -435,8 +435,10 @@ class TableSpec(Frozen):
         None,
         description="What is shown; default: log-likelihood, cost or lower bound, of test rows if there are",
     )
-    statistic: Literal["max", "final", "best-valid"] = Field(
-        "max", description="Best value over training, last value, or value at the best validation"
+    statistic: Statistic = Field(
+        "max",
+        description="Best value over training, last value, value at the best validation, or value where the "
+        "mean over trials is best",
     )
 
     @model_validator(mode="before")

@@ -2,14 +2,16 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results import Kept, Results, Store
-from cbm_cli.statistics.layout import CellSettings, columns_named, key_of, select, telling_apart
+from cbm_cli.results import Kept, Metric, Results, Store
+from cbm_cli.results.cells import Cell, Measure, Trials, make_cells
+from cbm_cli.results.inventory import CellSettings
+from cbm_cli.statistics.layout import columns_named, key_of, select, telling_apart
 from cbm_cli.text import count, text_of
 
 MOST_PANELS = 24
@@ -34,7 +36,7 @@ class Options:
     band: str | None = None  # quartiles, std, sem, trials, none
     trial: int | None = None
     smooth: int = 1  # updates in a running mean
-    statistic: str = "max"  # or final: of a trial, where a picture shows one value of each
+    statistic: str | None = None  # of a trial, where a picture shows one value of each; default: the table's
     title: str = ""  # of a single panel
     layer: int | None = None  # hidden layer, from 1; default: the last
     number: int = 100  # rows, samples or filters in a panel
@@ -43,23 +45,27 @@ class Options:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The cells of one or several experiments, with what is finished of them."""
+    """The cells of one or several experiments that have finished trials."""
 
-    cells: Sequence[CellSettings]  # each with its "experiment"
+    cells: Sequence[Cell]  # each with "experiment" among its settings, without a metric
     table: Mapping[str, Any]  # of the first experiment
     stores: Mapping[str, Store | Kept]
-    rows: Mapping[tuple[str, str], pd.DataFrame]  # finished trials by experiment and run-id
     bounds: Mapping[tuple[str, str], float]  # upper bounds by experiment and data set, in nats per sample
-    lines: Sequence[str] = field(default=())
-    panels: Sequence[str] = field(default=())
+    lines: Sequence[str] = ()
+    panels: Sequence[str] = ()
 
-    def trials(self, cell: CellSettings) -> pd.DataFrame:
-        """Return the summary rows of the finished trials of a cell."""
-        return self.rows[cell["experiment"], cell["run_id"]]
+    @property
+    def settings(self) -> list[CellSettings]:
+        """The settings of the cells."""
+        return [cell.settings for cell in self.cells]
 
-    def store(self, cell: CellSettings) -> Store | Kept:
+    def rows(self) -> pd.DataFrame:
+        """Return the summaries of the finished trials of all cells."""
+        return pd.concat([cell.trials.frame.iloc[cell.rows] for cell in self.cells])
+
+    def store(self, cell: Cell) -> Store | Kept:
         """Return the store that holds a cell."""
-        return self.stores[cell["experiment"]]
+        return self.stores[cell.settings["experiment"]]
 
 
 def choose(results: Results, experiments: Sequence[str], options: Options) -> Chosen:
@@ -74,12 +80,48 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
     """
     stores = {name: results.reader(name) for name in experiments}
     manifests = {name: store.manifest() for name, store in stores.items()}
+    summaries = {name: store.summary() for name, store in stores.items()}
     every = [
-        {**cell, "experiment": name} for name, manifest in manifests.items() for cell in manifest["cells"]
+        cell
+        for name, manifest in manifests.items()
+        for cell in _cells(
+            manifest, Trials(_of_trial(summaries[name], options.trial), stores.__getitem__), name
+        )
     ]
     table = manifests[experiments[0]]["table"]
-    cells = select(every, options.select)
-    lines, panels = _axes(cells, table, options)
+    wanted = select([cell.settings for cell in every], options.select)
+    lines, panels = _axes(wanted, table, options)
+    _check_panels(wanted, panels)
+    kept = {_name(settings) for settings in wanted}
+    done = [cell for cell in every if _name(cell.settings) in kept and len(cell.rows)]
+    if not done:
+        raise IncompleteError(_nothing(stores, summaries, options))
+    bounds = {
+        (name, data): bound
+        for name, manifest in manifests.items()
+        for data, bound in (manifest.get("upper_bounds") or {}).items()
+    }
+    chosen = Chosen(done, table, stores, bounds, lines, panels)
+    _warn_of_versions(chosen.rows())
+    return chosen
+
+
+def _cells(manifest: Mapping[str, Any], trials: Trials, experiment: str) -> list[Cell]:
+    """Return the cells of an experiment, with its name among their settings."""
+    named = [{**cell, "experiment": experiment} for cell in manifest["cells"]]
+    return [*make_cells(trials, {**manifest, "cells": named}, Measure(Metric("")))]
+
+
+def _name(settings: CellSettings) -> tuple[str, str]:
+    return settings["experiment"], settings["run_id"]
+
+
+def _of_trial(summary: pd.DataFrame, number: int | None) -> pd.DataFrame:
+    return summary if number is None or summary.empty else summary[summary["trial"] == number]
+
+
+def _check_panels(cells: Sequence[CellSettings], panels: Sequence[str]) -> None:
+    """Raise CbmError for more panels than can be read."""
     number = len({key_of(cell, panels) for cell in cells})
     if number > MOST_PANELS:
         raise CbmError(
@@ -88,23 +130,6 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
             f"--select {panels[0]}={text_of(cells[0][panels[0]])}",
             "limit",
         )
-    rows: dict[tuple[str, str], pd.DataFrame] = {}
-    summaries = {name: store.summary() for name, store in stores.items()}
-    for name, summary in summaries.items():
-        if options.trial is not None and not summary.empty:
-            summary = summary[summary["trial"] == options.trial]
-        if not summary.empty:
-            rows |= {(name, run_id): group for run_id, group in summary.groupby("run_id")}
-    done = [cell for cell in cells if (cell["experiment"], cell["run_id"]) in rows]
-    if not done:
-        raise IncompleteError(_nothing(stores, summaries, options))
-    _warn_of_versions(pd.concat([rows[cell["experiment"], cell["run_id"]] for cell in done]))
-    bounds = {
-        (name, data): bound
-        for name, manifest in manifests.items()
-        for data, bound in (manifest.get("upper_bounds") or {}).items()
-    }
-    return Chosen(done, table, stores, rows, bounds, lines, panels)
 
 
 def _axes(

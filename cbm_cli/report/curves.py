@@ -59,7 +59,7 @@ def curves_drawing(
     chosen = choose(results, experiments, options)
     drawn = read_curves(chosen, options, preset)
     band = band_of(options, [curve.metric for curve in drawn.curves])
-    options = replace(options, band=band, x=x_of(options, chosen.cells))
+    options = replace(options, band=band, x=x_of(options, chosen.settings))
     groups: dict[Key, list[Curve]] = {}
     for curve in drawn.curves:
         groups.setdefault(_group(drawn, curve), []).append(curve)
@@ -76,7 +76,7 @@ def curves_drawing(
                 partial(_draw, curves, looks, its, options),
                 key,
                 title,
-                x_of(options, chosen.cells).replace("-", " "),
+                x_of(options, chosen.settings).replace("-", " "),
                 measure_of(drawn, [curve.metric for curve in curves]),
                 its[:2],
             )

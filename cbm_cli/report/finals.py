@@ -3,115 +3,79 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Chosen, Options, choose
 from cbm_cli.report.panels import Drawing, Panel
 from cbm_cli.report.style import Look, in_words, looks_of, named, plain_axes
-from cbm_cli.results import Metric, Results, default_metric, measured
-from cbm_cli.statistics.layout import CellSettings, Key, key_of
+from cbm_cli.results import Results
+from cbm_cli.results.cells import Cell, Floats, Measure, Trials, finite, measure_of
+from cbm_cli.results.inventory import CellSettings
+from cbm_cli.statistics.layout import Key, key_of
 from cbm_cli.statistics.wilcoxon import signed_rank
-from cbm_cli.text import count, did_you_mean
+from cbm_cli.text import count
 
 ALPHA = 0.05
 
 
-class CellValues(NamedTuple):
-    """The values of the trials of a cell, in the table's scale."""
-
-    line: Key
-    panel: Key
-    data: str
-    best: NDArray[np.float64]  # maximum over training, for costs the minimum
-    final: NDArray[np.float64]
-
-
-def read_values(chosen: Chosen, options: Options) -> tuple[list[CellValues], Metric]:
-    """Return the values of a metric, and the metric.
-
-    Raises CbmError for an unknown metric or more than one, IncompleteError if nothing was evaluated.
-    """
+def measured_cells(chosen: Chosen, options: Options) -> list[Cell]:
+    """Return the cells in a metric and statistic, by default the table's; with the errors of `measure_of`."""
     if len(options.metric) > 1:
         raise CbmError(f"--metric: given {len(options.metric)} times; this picture shows one", "conflict")
-    rows = pd.concat([chosen.trials(cell) for cell in chosen.cells])
-    known = measured(rows)
-    metric = Metric(next(iter(options.metric), chosen.table["metric"] or default_metric(rows) or ""))
-    if metric.column not in known:
-        hint = did_you_mean(metric.column, known) if known else "; nothing was evaluated or recorded"
-        said = f"--metric {metric.column or '(default)'}: not in the results{hint}"
-        raise CbmError(said, "unknown") if options.metric else IncompleteError(said)
-    found = []
-    for cell in chosen.cells:
-        its = chosen.trials(cell)
-        scale = (
-            float(its[f"n_{metric.part}"].iloc[0])
-            if chosen.table["scale"] == "total" and metric.better
-            else 1.0
-        )
-        ends = ("_min" if metric.better < 0 else "_max", "_final")
-        best, final = (
-            its.get(f"{metric.column}{end}", its.get(f"{metric.column}_final", its.get(metric.column)))
-            for end in ends
-        )
-        values = (np.asarray(column, dtype=float) * scale for column in (best, final))
-        found.append(
-            CellValues(key_of(cell, chosen.lines), key_of(cell, chosen.panels), cell["data"], *values)
-        )
-    return found, metric
-
-
-def _axis(chosen: Chosen, metric: Metric) -> str:
-    unit = metric.unit(chosen.table["scale"])
-    return in_words(metric.column) + f" ({unit})" * bool(unit)
+    trials, metric = Trials(chosen.rows(), chosen.stores.__getitem__), next(iter(options.metric), None)
+    measure = measure_of(trials, chosen.table, metric, options.statistic)
+    return [cell.measured(measure) for cell in chosen.cells]
 
 
 # Finals
 
 
 def finals_drawing(results: Results, experiments: Sequence[str], options: Options) -> Drawing:
-    """Draw the best and the final value of every trial, with median and quartiles of each method."""
+    """Draw the value that the table shows and the final value of every trial, with median and quartiles."""
     chosen = choose(results, experiments, options)
-    values, metric = read_values(chosen, options)
-    looks = looks_of(list(dict.fromkeys(value.line for value in values)), chosen.lines)
+    cells = measured_cells(chosen, options)
+    measure = cells[0].measure
+    looks = looks_of(list(dict.fromkeys(key_of(cell.settings, chosen.lines) for cell in cells)), chosen.lines)
+    unit = measure.metric.unit(measure.scale)
+    axis = in_words(measure.metric.column) + f" ({unit})" * bool(unit)
     panels = []
-    for key in dict.fromkeys(value.panel for value in values):
-        its = [value for value in values if value.panel == key]
-        names = [", ".join(filter(None, map(named, chosen.lines, value.line))) for value in its]
+    for key in dict.fromkeys(key_of(cell.settings, chosen.panels) for cell in cells):
+        its = [cell for cell in cells if key_of(cell.settings, chosen.panels) == key]
+        lines = [key_of(cell.settings, chosen.lines) for cell in its]
+        names = [names_of(chosen.lines, line) for line in lines]
         title = (options.title,) if options.title else tuple(map(named, chosen.panels, key))
-        draw = partial(_draw_finals, its, names, looks, options)
-        panels.append(Panel(draw, key, title, "", _axis(chosen, metric)))
-    lost = sum(int((~np.isfinite(value.final)).sum()) for value in values)
-    word = "minimum" if metric.better < 0 else "maximum"
-    notes = [f"left, hollow: {word} of each trial; right, filled: final value", "bars: median and quartiles"]
-    return Drawing(panels, {}, [*notes, *([f"{count(lost, 'diverged trial')} left out"] if lost else [])])
+        draw = partial(_draw_finals, its, names, [looks[line] for line in lines], options)
+        panels.append(Panel(draw, key, title, "", axis))
+    lost = sum(int((~np.isfinite(cell.final)).sum()) for cell in cells)
+    notes = ["final value of each trial"]
+    if measure.statistic != "final":
+        notes = [f"left, hollow: {said_of(measure)} of each trial; right, filled: final value"]
+    notes += ["bars: median and quartiles", *([f"{count(lost, 'diverged trial')} left out"] if lost else [])]
+    return Drawing(panels, {}, notes)
+
+
+def said_of(measure: Measure) -> str:
+    """Return the statistic of a trial in words."""
+    best = "minimum" if measure.metric.better < 0 else "maximum"
+    at = {"best-valid": "value at the best validation value", "max-of-mean": "value where the mean is best"}
+    return {"max": best, "final": "final value", **at}[measure.statistic]
 
 
 def _draw_finals(
-    values: Sequence[CellValues],
-    names: Sequence[str],
-    looks: Mapping[Key, Look],
-    options: Options,
-    axes: Axes,
+    cells: Sequence[Cell], names: Sequence[str], looks: Sequence[Look], options: Options, axes: Axes
 ) -> None:
-    for place, value in enumerate(values):
-        look = looks[value.line]
-        for side, trials in ((-0.19, value.best), (0.19, value.final)):
-            trials = trials[np.isfinite(trials)]
-            if not trials.size:
-                continue
-            face = look["color"] if side > 0 else "white"
-            spread = place + side + 0.1 * np.linspace(-1, 1, trials.size) * (trials.size > 1)
-            style = {"s": 14, "marker": look["marker"], "linewidths": 0.7, "alpha": 0.8}
-            axes.scatter(spread, trials, facecolor=face, edgecolor=look["color"], **style)
-            first, median, third = np.quantile(trials, [0.25, 0.5, 0.75])
-            axes.plot([place + side] * 2, [first, third], color="black", linewidth=1.0, zorder=3)
-            axes.plot([place + side - 0.12, place + side + 0.12], [median] * 2, color="black", zorder=3)
+    for place, (cell, look) in enumerate(zip(cells, looks, strict=True)):
+        if cell.measure.statistic == "final":
+            _draw_trials(axes, cell.final, place, look, look["color"])
+        else:
+            _draw_trials(axes, cell.value, place - 0.19, look, "white")
+            _draw_trials(axes, cell.final, place + 0.19, look, look["color"])
     turned = sum(map(len, names)) > 60
     axes.set_xticks(
         range(len(names)), names, rotation=45 if turned else 0, ha="right" if turned else "center"
@@ -120,6 +84,19 @@ def _draw_finals(
     if options.ylim:
         axes.set_ylim(*options.ylim)
     plain_axes(axes)
+
+
+def _draw_trials(axes: Axes, values: Floats, place: float, look: Look, face: str) -> None:
+    """Draw the finite values of trials around a place, and bars for median and quartiles."""
+    trials = finite(values)
+    if not trials.size:
+        return
+    spread = place + 0.1 * np.linspace(-1, 1, trials.size) * (trials.size > 1)
+    style = {"s": 14, "marker": look["marker"], "linewidths": 0.7, "alpha": 0.8}
+    axes.scatter(spread, trials, facecolor=face, edgecolor=look["color"], **style)
+    first, median, third = np.quantile(trials, [0.25, 0.5, 0.75])
+    axes.plot([place] * 2, [first, third], color="black", linewidth=1.0, zorder=3)
+    axes.plot([place - 0.12, place + 0.12], [median] * 2, color="black", zorder=3)
 
 
 # Critical differences
@@ -167,20 +144,9 @@ def ranks_of(scores: NDArray[np.float64], methods: Sequence[Key]) -> Ranks:
     return Ranks([*methods], ranks.mean(axis=0), n, p, float(critical))
 
 
-def _names(columns: Sequence[str], key: Key) -> str:
+def names_of(columns: Sequence[str], key: Key) -> str:
+    """Return the values of some settings as a picture names a method."""
     return ", ".join(filter(None, map(named, columns, key)))
-
-
-def _mean(value: CellValues, options: Options) -> float:
-    trials = value.final if options.statistic == "final" else value.best
-    finite = trials[np.isfinite(trials)]
-    return float(finite.mean()) if finite.size else math.nan
-
-
-def _statistic(options: Options, metric: Metric) -> str:
-    if options.statistic == "final":
-        return "final"
-    return "minimum of" if metric.better < 0 else "maximum of"
 
 
 def critical_drawing(results: Results, experiments: Sequence[str], options: Options) -> Drawing:
@@ -189,44 +155,58 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
     As Demsar demands, there are bars only where the Friedman test finds any difference.
     """
     chosen = choose(results, experiments, options)
-    values, metric = read_values(chosen, options)
-    if not metric.better:
+    cells = measured_cells(chosen, options)
+    measure = cells[0].measure
+    if not measure.metric.better:
         raise CbmError(
-            f"--metric {metric.column}: neither more nor less of it is better; methods cannot be ranked",
+            f"--metric {measure.metric.column}: neither more nor less of it is better; "
+            "methods cannot be ranked",
             "unsuited",
         )
-    of_data = {column for column in chosen.panels if column.startswith("data")} - {"data_phase"}
-    others = [column for column in chosen.panels if column not in of_data]
-    place = [chosen.panels.index(column) for column in others]
-    own = [chosen.panels.index(column) for column in of_data - {"data", "data_flip"}]
-    panels, notes, barred, sets = [], [], False, _sets(chosen.cells)
-    for key in dict.fromkeys(tuple(value.panel[i] for i in place) for value in values):
-        its = [value for value in values if tuple(value.panel[i] for i in place) == key]
-        scores = [(value.line, metric.better * _mean(value, options)) for value in its]
-        frame = pd.DataFrame(scores, columns=["line", "score"])
-        frame["data"] = [(*sets[value.data], *(value.panel[i] for i in own)) for value in its]
-        methods = list(dict.fromkeys(frame["line"]))
-        # A set and its flip are one: what is left of the mean of both without a missing score
-        scores = frame.groupby(["data", "line"], sort=False)["score"].agg(lambda its: its.mean(skipna=False))
-        table = scores.unstack().reindex(columns=methods)
-        if min(table.shape) < 2:
-            raise CbmError(
-                f"critical-difference: {count(len(methods), 'method')} on {count(len(table), 'data set')}; "
-                "it ranks two or more methods (--columns) over two or more data sets, of several experiments",
-                "unsuited",
-            )
+    others = [c for c in chosen.panels if not c.startswith("data") or c == "data_phase"]
+    panels, notes, barred = [], [], False
+    for key in dict.fromkeys(key_of(cell.settings, others) for cell in cells):
+        its = [cell for cell in cells if key_of(cell.settings, others) == key]
+        methods, table = _scores(its, chosen)
         ranks = ranks_of(table.to_numpy(), methods)
-        names = [_names(chosen.lines, line) for line in methods]
+        names = [names_of(chosen.lines, line) for line in methods]
         title = (options.title,) if options.title else tuple(map(named, others, key))
         panels.append(Panel(partial(_draw_ranks, ranks, names, looks_of(methods, chosen.lines)), key, title))
-        flips = len(table) < len({value.panel for value in its})
+        flips = len(table) < len({key_of(cell.settings, chosen.panels) for cell in its})
         both = " (a set and its flip count as one, by their mean)" * flips
-        where = f"{', '.join(map(named, others, key))}: ".removeprefix(": ")
+        where = f"{names_of(others, key)}: ".removeprefix(": ")
         notes.append(f"{where}{ranks.blocks} data sets{both}, {ranks.test}")
         barred |= ranks.barred
-    said = f"mean rank (1 is best) by the {_statistic(options, metric)} {in_words(metric.column)}"
+    said = f"mean rank (1 is best) by the {said_of(measure)} of {in_words(measure.metric.column)}"
     bars = [f"bars: differences below the Nemenyi critical difference at {ALPHA:g}"] * barred
     return Drawing(panels, {}, [said, *notes, *bars])
+
+
+def _scores(cells: Sequence[Cell], chosen: Chosen) -> tuple[list[Key], pd.DataFrame]:
+    """Return methods, and their means (data sets, methods) where more is better.
+
+    A set and its flip are one: their mean, if none of the two is missing.
+    """
+    sets = _sets(chosen.settings)
+    own = [c for c in chosen.panels if c.startswith("data_") and c not in ("data_phase", "data_flip")]
+    frame = pd.DataFrame(
+        {
+            "line": key_of(cell.settings, chosen.lines),
+            "data": (*sets[cell.settings["data"]], *key_of(cell.settings, own)),
+            "score": cell.measure.metric.better * cell.mean,
+        }
+        for cell in cells
+    )
+    methods = list(dict.fromkeys(frame["line"]))
+    scores = frame.groupby(["data", "line"], sort=False)["score"].agg(lambda its: its.mean(skipna=False))
+    table = scores.unstack().reindex(columns=methods)
+    if min(table.shape) < 2:
+        raise CbmError(
+            f"critical-difference: {count(len(methods), 'method')} on {count(len(table), 'data set')}; "
+            "it ranks two or more methods (--columns) over two or more data sets, of several experiments",
+            "unsuited",
+        )
+    return methods, table
 
 
 def _sets(cells: Sequence[CellSettings]) -> dict[str, Key]:
@@ -246,25 +226,18 @@ def groups_of(ranks: Ranks) -> list[tuple[float, float]]:
 
 
 def _draw_ranks(ranks: Ranks, names: Sequence[str], looks: Mapping[Key, Look], axes: Axes) -> None:
-    k, order, bars = len(names), np.argsort(ranks.mean, kind="stable"), groups_of(ranks)
+    k, bars = len(names), groups_of(ranks)
     half = -(-k // 2)
     base = 0.6 + 0.45 * len(bars)
-    for place, method in enumerate(order):
+    for place, method in enumerate(np.argsort(ranks.mean, kind="stable")):
         left, rank = place < half, ranks.mean[method]
         depth = base + 0.7 * (place if left else k - 1 - place) + 0.4
-        edge = 0.7 if left else k + 0.3
+        edge, side = (0.7, -0.1) if left else (k + 0.3, 0.1)
         look = looks[ranks.methods[method]]
         axes.plot([rank, rank, edge], [0, depth, depth], color=look["color"], linewidth=1.0)
         axes.plot(edge, depth, **look, markersize=5, clip_on=False, zorder=3)  # where no tie hides it
-        text = f"{names[method]}  {rank:.2f}"
-        axes.text(
-            edge + (-0.1 if left else 0.1),
-            depth,
-            text,
-            ha="right" if left else "left",
-            va="center",
-            fontsize="small",
-        )
+        place_of_text: Any = {"ha": "right" if left else "left", "va": "center", "fontsize": "small"}
+        axes.text(edge + side, depth, f"{names[method]}  {rank:.2f}", **place_of_text)
     for i, (first, last) in enumerate(bars):
         y = 0.5 + 0.45 * i
         axes.plot([first - 0.04, last + 0.04], [y, y], color="black", linewidth=2.5, solid_capstyle="butt")

@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
+from cbm_cli.grid.words import with_name
 from cbm_cli.report.chosen import Chosen, Options
 from cbm_cli.report.curves import Ends, measure_of, places_of_marks, y_ends
-from cbm_cli.report.finals import CellValues
 from cbm_cli.report.learned import data_if_here, shape_of
 from cbm_cli.report.pictures import normalised, tile
 from cbm_cli.report.series import Curve, band_of, read_curves, x_of
 from cbm_cli.report.style import METADATA, Look, looks_of
-from cbm_cli.statistics.layout import CellSettings, in_words, key_of, spelled
+from cbm_cli.results.cells import Cell, finite
+from cbm_cli.results.inventory import CellSettings
+from cbm_cli.statistics.layout import Key, key_of
 from cbm_cli.text import text_of
 
 FILTERED = ("offsets", "sampler", "data", "learning_rate")  # settings that the page is filtered by
@@ -41,12 +43,8 @@ def tags(cell: CellSettings) -> dict[str, str]:
 
 
 def words(settings: Mapping[str, Any], columns: Sequence[str]) -> str:
-    """Return settings as a title: methods and data by their label, others with their name."""
-    names = dict.fromkeys(("offsets", "sampler", "data"), "") | {"learning_rate": "η = "}
-    return ", ".join(
-        names.get(column, f"{in_words(column)} ") + spelled(column, settings.get(column)).unicode
-        for column in columns
-    )
+    """Return settings as a title."""
+    return ", ".join(with_name(column, settings.get(column)).unicode for column in columns)
 
 
 class Stroke(NamedTuple):
@@ -72,7 +70,7 @@ class Line(NamedTuple):
     title: str
 
 
-def picture(chosen: Chosen, values: Sequence[CellValues], points: int) -> dict[str, Any]:
+def picture(chosen: Chosen, cells: Sequence[Cell], points: int) -> dict[str, Any]:
     """Return the panels of a data set: curves of at most so many points, and beside them the final values."""
     drawn = read_curves(chosen, Options())
     curves = [_thinned(curve, points) for curve in drawn.curves]
@@ -80,33 +78,40 @@ def picture(chosen: Chosen, values: Sequence[CellValues], points: int) -> dict[s
     ends, last = y_ends(curves, Options()), max(curve.trials.index[-1] for curve in curves)
     keys = list(dict.fromkeys(curve.key for curve in curves))
     looks = {key: _strokes(look) for key, look in looks_of(keys, drawn.lines).items()}
-    cells = {(key_of(c, drawn.lines), key_of(c, drawn.panels)): c for c in chosen.cells}
-    finals = {(value.line, value.panel): value.final for value in values}
+    places = {
+        tuple(key_of(cell.settings, axes) for axes in (drawn.lines, drawn.panels)): cell for cell in cells
+    }
     panels: dict[str, list[Line]] = {}
     for curve in curves:
-        cell = cells[curve.key, curve.panel]
+        cell = places[curve.key, curve.panel]
         slot, look = keys.index(curve.key), looks[curve.key]
         marks = _marks(curve.line(band), look.marker, (slot + 0.5) / len(keys), ends, last)
-        paths = _paths(curve, band, finals[curve.key, curve.panel], slot, ends, last)
-        line = Line(words(cell, drawn.lines), tags(cell), look, marks, *paths)
-        panels.setdefault(words(cell, drawn.panels), []).append(line)
-    ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values
-    x_ticks = [x for x in ticks(0, last) if 0 <= x <= last]
-    y_ticks = [(_down(y, ends), f"{y:.6g}") for y in ticks(ends.low, ends.high) if ends.low <= y <= ends.high]
-    return {
+        paths = _paths(curve, band, finite(cell.final), slot, ends, last)
+        line = Line(words(cell.settings, drawn.lines), tags(cell.settings), look, marks, *paths)
+        panels.setdefault(words(cell.settings, drawn.panels), []).append(line)
+    legend = {words(dict(zip(drawn.lines, key, strict=True)), drawn.lines): looks[key] for key in keys}
+    return _axes(ends, last) | {
         "panels": panels,
-        "legend": {words(dict(zip(drawn.lines, key, strict=True)), drawn.lines): looks[key] for key in keys},
+        "legend": legend,
         "measure": measure_of(drawn, [curves[0].metric]),
-        "x_ticks": [(_across(x, last), EngFormatter(sep="")(x)) for x in x_ticks],
-        "y_ticks": y_ticks,
-        "margin": _LETTER * max(len(text) + 1 for _, text in y_ticks),
-        "bound": _down(ends.bound, ends) if ends.bounded else None,
-        "cut": ends.cut,
         "beyond": any(line.beyond for lines in panels.values() for line in lines),
         "slots": len(keys),
         "line": "median" if band == "quartiles" else "mean",
         "band": "quartiles" if band == "quartiles" else "standard deviation",
-        "x": x_of(Options(), chosen.cells),
+        "x": x_of(Options(), chosen.settings),
+    }
+
+
+def _axes(ends: Ends, last: float) -> dict[str, Any]:
+    """Return the numbers along the axes, and what lies at their ends."""
+    ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values
+    y_ticks = [(_down(y, ends), f"{y:.6g}") for y in ticks(ends.low, ends.high) if ends.low <= y <= ends.high]
+    return {
+        "x_ticks": [(_across(x, last), EngFormatter(sep="")(x)) for x in ticks(0, last) if 0 <= x <= last],
+        "y_ticks": y_ticks,
+        "margin": _LETTER * max(len(text) + 1 for _, text in y_ticks),
+        "bound": _down(ends.bound, ends) if ends.bounded else None,
+        "cut": ends.cut,
     }
 
 
@@ -153,12 +158,12 @@ def _down(y: Any, ends: Ends) -> Any:
     return np.rint(share.clip(-4, 4) * HEIGHT).astype(int)
 
 
-def _paths(curve: Curve, kind: str, finals: NDArray, slot: int, ends: Ends, last: float) -> tuple[str, ...]:
+def _paths(curve: Curve, kind: str, known: NDArray, slot: int, ends: Ends, last: float) -> tuple[str, ...]:
     """Return band, line, dots, marks beyond the ends, and a title."""
     x = _across(curve.trials.index, last)
     low, high = (_down(edge, ends) for edge in curve.band(kind))
     band = _path(np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]])) + "z"
-    known, dots, beyond = finals[np.isfinite(finals)], "", ""
+    dots, beyond = "", ""
     spread = np.linspace(-1, 1, len(known)) if len(known) > 1 else np.zeros(1)
     places = np.rint(WIDTH + SLOT * (slot + 0.5 + 0.28 * spread)).astype(int)
     for place, value in zip(places.tolist(), known, strict=False):
@@ -179,33 +184,38 @@ def _path(x: NDArray, y: NDArray) -> str:
     return f"M{x[0]} {y[0]}" + f"l{steps}" * bool(steps)
 
 
-def machines(chosen: Chosen, values: Sequence[CellValues], better: int) -> list[dict[str, Any]]:
+def machines(chosen: Chosen, cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """Return filters of the first layer of each method's machine with the best final value, as pictures."""
-    best: dict[Any, tuple[float, CellSettings, int]] = {}
-    for cell, value in zip(chosen.cells, values, strict=True):
-        scores = np.where(np.isfinite(value.final), value.final * (better or 1), -np.inf)
-        place = int(scores.argmax())
-        if scores[place] > best.get(value.line, (-np.inf,))[0]:
-            best[value.line] = float(scores[place]), cell, int(chosen.trials(cell)["trial"].iloc[place])
-    found = []
-    for _, cell, trial in [*best.values()][:_MACHINES]:
-        try:
-            weights = read_npz(chosen.store(cell).path(cell["run_id"], trial, ".npz"))["weights_0"]
-        except (CbmError, KeyError):
-            continue
-        image = shape_of(Options(), data_if_here(chosen, cell), len(weights))
-        rows = normalised(weights.T[:_UNITS])
-        filters = tile(np.array([row.reshape(image[:2], order=image.order) for row in rows]))
-        stream = io.BytesIO()
-        imsave(stream, filters, format="png", cmap="gray", vmin=0, vmax=1, metadata=METADATA[".png"])
-        found.append(
-            {
-                "name": f"{words(cell, ['data', *chosen.lines, *chosen.panels])}, trial {trial}",
-                "tags": tags(cell),
-                "address": f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}",
-                "width": filters.shape[1],
-                "shown": len(rows),
-                "units": weights.shape[1],
-            }
-        )
-    return found
+    best: dict[Key, tuple[float, Cell, int]] = {}
+    for cell in cells:
+        scores = np.where(np.isfinite(cell.final), cell.final * (cell.measure.metric.better or 1), -np.inf)
+        line = key_of(cell.settings, chosen.lines)
+        if scores.max(initial=-np.inf) > best.get(line, (-np.inf,))[0]:
+            best[line] = float(scores.max()), cell, int(cell.numbers[scores.argmax()])
+    return [
+        found
+        for _, cell, trial in [*best.values()][:_MACHINES]
+        if (found := _machine(chosen, cell, trial)) is not None
+    ]
+
+
+def _machine(chosen: Chosen, cell: Cell, trial: int) -> dict[str, Any] | None:
+    """Return the filters of a machine; None where it cannot be read."""
+    try:
+        path = chosen.store(cell).path(cell.settings["run_id"], trial, ".npz")
+        weights = read_npz(path)["weights_0"]
+    except (CbmError, KeyError):
+        return None
+    image = shape_of(Options(), data_if_here(chosen, cell), len(weights))
+    rows = normalised(weights.T[:_UNITS])
+    filters = tile(np.array([row.reshape(image[:2], order=image.order) for row in rows]))
+    stream = io.BytesIO()
+    imsave(stream, filters, format="png", cmap="gray", vmin=0, vmax=1, metadata=METADATA[".png"])
+    return {
+        "name": f"{words(cell.settings, ['data', *chosen.lines, *chosen.panels])}, trial {trial}",
+        "tags": tags(cell.settings),
+        "address": f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}",
+        "width": filters.shape[1],
+        "shown": len(rows),
+        "units": weights.shape[1],
+    }

@@ -24,7 +24,8 @@ from cbm_cli.report.panels import Drawing, Panel
 from cbm_cli.report.pictures import normalised, parse_shape, tile
 from cbm_cli.report.style import BOUND, looks_of, named, plain, plain_axes
 from cbm_cli.results import Results
-from cbm_cli.statistics.layout import CellSettings, key_of
+from cbm_cli.results.cells import Cell
+from cbm_cli.statistics.layout import key_of
 from cbm_cli.text import count
 
 _SWEEPS = 1000  # of a chain before its sample
@@ -87,9 +88,9 @@ def activity_drawing(results: Results, experiments: Sequence[str], options: Opti
         balanced = representations.BALANCED if representations.has_probabilities(machine) else None
         for layer, values in enumerate(representations.mean_activity(found), 1):
             if options.layer in (None, layer):
-                key = (*key_of(cell, chosen.panels), str(layer))
+                key = (*key_of(cell.settings, chosen.panels), str(layer))
                 lines.setdefault(key, []).append(
-                    (key_of(cell, chosen.lines), np.sort(values)[::-1], balanced)
+                    (key_of(cell.settings, chosen.lines), np.sort(values)[::-1], balanced)
                 )
         _layer(machine, options)
     looks = looks_of(list(dict.fromkeys(line for its in lines.values() for line, *_ in its)), chosen.lines)
@@ -142,7 +143,7 @@ def _tiles(
     for cell in chosen.cells:
         machine, data = _machine(chosen, cell), data_if_here(chosen, cell)
         shape = shape_of(options, data, machine.sizes[0])
-        key = key_of(cell, columns)
+        key = key_of(cell.settings, columns)
         title = (options.title,) if options.title else tuple(map(named, columns, key))
         panels.append(Panel(partial(_draw_rows, rows_of(machine, data), shape), key, title))
     return Drawing(panels, {}, [said, _which(chosen)])
@@ -176,25 +177,25 @@ def _layer(machine: Layered, options: Options) -> int:
     return options.layer or layers
 
 
-def _trial(chosen: Chosen, cell: CellSettings) -> int:
+def _trial(cell: Cell) -> int:
     """Return the trial of a cell whose machine is shown: the first that did not diverge."""
-    rows = chosen.trials(cell)
-    alive = rows[rows["diverged"].isna()]["trial"]
-    if alive.empty:
-        raise IncompleteError(f"{cell['run_id']}: every trial asked for diverged; leave it out with --select")
+    alive = cell.trials.numbers("trial")[cell.rows[~cell.trials.diverged[cell.rows]]]
+    if not len(alive):
+        run_id = cell.settings["run_id"]
+        raise IncompleteError(f"{run_id}: every trial asked for diverged; leave it out with --select")
     return int(alive.min())
 
 
-def _machine(chosen: Chosen, cell: CellSettings) -> Layered:
-    return read_machine(chosen.store(cell).path(cell["run_id"], _trial(chosen, cell), ".npz"))
+def _machine(chosen: Chosen, cell: Cell) -> Layered:
+    return read_machine(chosen.store(cell).path(cell.settings["run_id"], _trial(cell), ".npz"))
 
 
-def data_of(chosen: Chosen, cell: CellSettings) -> Dataset:
+def data_of(chosen: Chosen, cell: Cell) -> Dataset:
     """Return the data set of a cell; DataError without its files."""
-    return _load(spec_of(cell), folder=chosen.store(cell).manifest().get("grid_folder", ""))
+    return _load(spec_of(cell.settings), folder=chosen.store(cell).manifest().get("grid_folder", ""))
 
 
-def data_if_here(chosen: Chosen, cell: CellSettings) -> Dataset | None:
+def data_if_here(chosen: Chosen, cell: Cell) -> Dataset | None:
     """Return the data set of a cell, or None without its files."""
     with suppress(DataError):
         return data_of(chosen, cell)
@@ -204,7 +205,7 @@ def data_if_here(chosen: Chosen, cell: CellSettings) -> Dataset | None:
 def _which(chosen: Chosen) -> str:
     """Return which trials are shown: the usual one, and the cells of which it is another."""
     columns = [*chosen.panels, *chosen.lines]
-    shown = [(_trial(chosen, cell), key_of(cell, columns)) for cell in chosen.cells]
+    shown = [(_trial(cell), key_of(cell.settings, columns)) for cell in chosen.cells]
     (usual, _), *_ = Counter(trial for trial, _ in shown).most_common()
     others = [
         f"trial {trial} of {', '.join(filter(None, map(named, columns, key)))}"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Options
 from cbm_cli.results import Metric, default_metric, fewest_effective
-from cbm_cli.statistics.layout import CellSettings, Key, key_of
+from cbm_cli.results.cells import Cell, Measure, mean
+from cbm_cli.results.inventory import CellSettings
+from cbm_cli.statistics.layout import Key, key_of
 from cbm_cli.text import text_of
 
 NORMS = r"(weight|visible_bias|hidden_bias)(_row|_column)?_norm"
@@ -40,9 +42,9 @@ class Curve:
     diverged: int  # trials that diverged
     stopped: int  # trials that stopped before others
     gaps: int  # other trials without a finite value at some updates
-    estimates: int  # values that rest on an estimate of log Z by AIS
-    doubtful: int  # those of too few effective runs
-    unjudged: bool  # whether there are other estimates by AIS, whose effective runs are not known
+    estimates: int = 0  # values that rest on an estimate of log Z by AIS
+    doubtful: int = 0  # those of too few effective runs
+    unjudged: bool = False  # whether there are other estimates by AIS, whose effective runs are not known
 
     @property
     def mean(self) -> pd.Series:
@@ -89,7 +91,7 @@ def read_curves(chosen: Chosen, options: Options, preset: str | None = None) -> 
     metrics = metrics_of(chosen, options, preset)
     lines, panels = [*chosen.lines], [*chosen.panels]
     if len(metrics) > 1:
-        constant = [column for column in lines if len({key_of(cell, [column]) for cell in chosen.cells}) == 1]
+        constant = [c for c in lines if len({key_of(settings, [c]) for settings in chosen.settings}) == 1]
         lines = [column for column in lines if column not in constant] if options.overlay else lines
         (lines if options.overlay else panels).append("metric")
     found = [
@@ -104,10 +106,8 @@ def read_curves(chosen: Chosen, options: Options, preset: str | None = None) -> 
 
 def metrics_of(chosen: Chosen, options: Options, preset: str | None = None) -> list[str]:
     """Return the metrics to draw; an error lists the columns that there are."""
-    firsts = [
-        (chosen.store(cell), cell["run_id"], chosen.trials(cell)["trial"].iloc[0]) for cell in chosen.cells
-    ]
-    frames = (read(run_id, trial) for s, run_id, trial in firsts for read in (s.curve, s.records))
+    firsts = [replace(cell, rows=cell.rows[:1]) for cell in chosen.cells]
+    frames = (frame for first in firsts for kind in ("curves", "records") for frame in first.frames(kind))
     known = dict.fromkeys(c for frame in frames for c in frame if c not in _TIMES)
     there = f"there are {', '.join(known)}" if known else "nothing was evaluated or recorded"
     for name in options.metric:
@@ -120,8 +120,7 @@ def metrics_of(chosen: Chosen, options: Options, preset: str | None = None) -> l
             remedy = f"run with `record: {_RECORDERS[preset]}`, or name a column by --metric"
             raise IncompleteError(f"{names}: no {preset} were recorded; {remedy}; {there}")
         return metrics
-    rows = pd.concat([chosen.trials(cell) for cell in chosen.cells])
-    usual = chosen.table["metric"] or default_metric(rows)
+    usual = chosen.table["metric"] or default_metric(chosen.rows())
     if options.metric or usual in known:
         return [*(options.metric or (usual,))]
     remedy = f"; --metric: {there}" if known else ""
@@ -129,52 +128,52 @@ def metrics_of(chosen: Chosen, options: Options, preset: str | None = None) -> l
 
 
 def _curves(
-    chosen: Chosen, cell: CellSettings, metrics: Sequence[Metric], axes: tuple[Any, Any], options: Options
+    chosen: Chosen, cell: Cell, metrics: Sequence[Metric], axes: tuple[Any, Any], options: Options
 ) -> list[Curve]:
     """Return the curves of a cell, but those without a finite value."""
-    store, rows, run_id = chosen.store(cell), chosen.trials(cell), cell["run_id"]
-    frames = [[curve] for curve in store.curves(run_id, rows["trial"])]
-    if any(metric.column not in frames[0][0] for metric in metrics):
-        for pair, trial in zip(frames, rows["trial"], strict=True):
-            pair.append(store.records(run_id, trial))
-    place = _place(cell, rows, [curve for curve, *_ in frames], x_of(options, chosen.cells))
-    effective = [curve["effective_sample_size"] for curve, *_ in frames if "effective_sample_size" in curve]
-    unjudged = len(effective) < len(frames) and rows["evaluate_method"].iloc[0] == "ais"
-    few = [one < fewest_effective(rows["evaluate_runs"].iloc[0]) for one in effective]
-    lost, found = rows["diverged"].notna(), []
+    place, settings = _place(cell, x_of(options, chosen.settings)), cell.settings
+    found = []
     for metric in metrics:
+        own = cell.measured(Measure(metric, chosen.table["scale"]))
+        lost = own.trials.diverged[own.rows]
+        curves = zip(own.curves(), lost, strict=True)
         known = [
-            _Known(frame["update"].to_numpy(float), frame[metric.column].to_numpy(float), gone)
-            for pair, gone in zip(frames, lost, strict=True)
-            if (frame := next((f for f in pair if metric.column in f and len(f)), None)) is not None
+            _Known(one.index.to_numpy(float), one.to_numpy(float), gone) for one, gone in curves if len(one)
         ]
-        total = chosen.table["scale"] == "total" and metric.better
-        scale = float(rows[f"n_{metric.part}"].iloc[0]) if total else 1.0
-        trials = _held(known, options) * scale if known else pd.DataFrame()
+        trials = _held(known, options) if known else pd.DataFrame()
         if trials.empty:
             continue
         trials.index = place(trials.index)
-        low, high = options.xlim
-        trials = trials.loc[slice(low, high)]
-        bound = chosen.bounds.get((cell["experiment"], cell["data"])) if metric.better > 0 else None
-        line, panel = (key_of({**cell, "metric": metric.column}, columns) for columns in axes)
+        trials = trials.loc[slice(*options.xlim)]
+        bound = chosen.bounds.get((settings["experiment"], settings["data"])) if metric.better > 0 else None
+        line, panel = (key_of({**settings, "metric": metric.column}, columns) for columns in axes)
         found.append(
             Curve(
                 line,
                 panel,
-                cell["data"],
+                settings["data"],
                 metric,
                 trials,
-                None if bound is None else bound * scale,
+                None if bound is None else bound * float(own.scale[0]),
                 diverged=sum(one.diverged for one in known),
                 stopped=sum(one.updates[-1] < trials.attrs["last"] for one in known if not one.diverged),
                 gaps=trials.attrs["gaps"],
-                estimates=sum(one.count() for one in effective) if metric.better > 0 else 0,
-                doubtful=sum(map(sum, few)) if metric.better > 0 else 0,
-                unjudged=unjudged and metric.better > 0,
+                **(_doubts(cell) if metric.better > 0 else {}),
             )
         )
     return [curve for curve in found if not curve.trials.empty]
+
+
+def _doubts(cell: Cell) -> dict[str, Any]:
+    """Return how many values of a cell rest on estimates by AIS, and on how many of too few runs."""
+    frames, runs = cell.frames(), cell.trials.frame["evaluate_runs"].iloc[cell.rows[0]]
+    effective = [curve["effective_sample_size"] for curve in frames if "effective_sample_size" in curve]
+    by_ais = cell.trials.frame["evaluate_method"].iloc[cell.rows[0]] == "ais"
+    return {
+        "estimates": sum(one.count() for one in effective),
+        "doubtful": sum(int((one < fewest_effective(runs)).sum()) for one in effective),
+        "unjudged": len(effective) < len(frames) and by_ais,
+    }
 
 
 class _Known(NamedTuple):
@@ -236,17 +235,17 @@ def x_of(options: Options, cells: Sequence[CellSettings]) -> str:
     return options.x or ("epochs" if all(text_of(cell.get("epochs")) for cell in cells) else "updates")
 
 
-def _place(
-    cell: CellSettings, rows: pd.DataFrame, curves: Sequence[pd.DataFrame], x: str
-) -> Callable[[pd.Index], pd.Index]:
+def _place(cell: Cell, x: str) -> Callable[[pd.Index], pd.Index]:
     """Return where updates stand on the x axis."""
-    ends = [curve["update"].iloc[-1] for curve in curves if len(curve)] or [1]
-    epochs = sum(curve["epoch"].iloc[-1] for curve in curves if len(curve)) / max(sum(ends), 1)  # an update
+    curves = [curve for curve in cell.frames() if len(curve)]
+    ends = [curve["update"].iloc[-1] for curve in curves] or [1]
+    epochs = sum(curve["epoch"].iloc[-1] for curve in curves) / max(sum(ends), 1)  # an update
     if x == "epochs":
         return lambda updates: updates * epochs
     if x == "seconds":
-        return lambda updates: updates * (rows["seconds"].mean() / max(np.mean(ends), 1))
+        seconds = mean(cell.trials.numbers("seconds")[cell.rows])
+        return lambda updates: updates * (seconds / max(np.mean(ends), 1))
     if x == "gradient-steps":
-        first = float(cell.get("pretraining_epochs") or 0) / epochs if epochs else 0.0
+        first = float(cell.settings.get("pretraining_epochs") or 0) / epochs if epochs else 0.0
         return lambda updates: updates + first
     return lambda updates: updates

@@ -17,9 +17,8 @@ from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
 
 from cbm_cli.errors import CbmError
-from cbm_cli.results import label
+from cbm_cli.grid.words import with_name
 from cbm_cli.statistics.layout import Key
-from cbm_cli.statistics.layout import in_words as setting_in_words
 from cbm_cli.text import harmless
 
 # Okabe & Ito's colours and four of Paul Tol's, told apart with every common colour blindness, and markers for
@@ -52,8 +51,7 @@ METADATA: dict[str, dict[str, Any]] = {
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     ".svg": {"Date": None},
 }
-_NAMES = {"learning_rate": r"$\eta$ =", "gradient_fisher": "Fisher"}
-_NAMES |= dict.fromkeys(("data", "experiment", "gradient_kind"), "")
+_FORMULAS = ("offsets", "sampler", "learning_rate")  # settings that are set as formulas
 WIDTHS = {"column": 3.4, "page": 7.0}  # inches: one column, and both columns, of a journal
 
 Look = dict[str, Any]  # colour, dashes and marker of a line, as Matplotlib names them
@@ -89,16 +87,11 @@ def looks_of(keys: Sequence[Key], columns: Sequence[str]) -> dict[Key, Look]:
 
 
 def named(column: str, value: str) -> str:
-    """Return a setting in a title or the legend: methods and data by their label, numbers with their name."""
-    if column == "offsets":
-        return f"${label(column, value, 'latex')}$"
-    if column == "sampler":
-        return label(column, value, "latex")
+    """Return a setting, or the name of a metric, in a title or the legend."""
     if column == "metric":
         return in_words(value)
-    if column == "gradient_scale_to":
-        return "" if value in ("", "none") else f"norm of the {value}"
-    return f"{_NAMES.get(column, plain(setting_in_words(column)))} {plain(value)}".strip()
+    label = with_name(column, value)
+    return label.latex if column in _FORMULAS else plain(label.text)
 
 
 def plain(text: str) -> str:

@@ -1,6 +1,6 @@
 """The only room that opens results files."""
 
-from cbm_cli.results.folder import Results, label
+from cbm_cli.results.folder import Results
 from cbm_cli.results.identity import pretraining_id, run_id
 from cbm_cli.results.kept import Kept
 from cbm_cli.results.metrics import Metric, default_metric, fewest_effective, measured
@@ -16,7 +16,6 @@ __all__ = [
     "Store",
     "default_metric",
     "fewest_effective",
-    "label",
     "measured",
     "pretraining_id",
     "read_progress",

@@ -9,7 +9,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.kept import CURVES, KEPT, Kept, checked, is_kept
 from cbm_cli.results.store import Store
 from cbm_cli.results.writing import KINDS
-from cbm_cli.text import did_you_mean, text_of
+from cbm_cli.text import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,14 +132,3 @@ def _where_results_are(folder: Path) -> str:
         return f"{holds}; leave the folder out to read them"
     into = "" if folder.is_file() else f" -o {shlex.quote(str(folder))}"
     return f"make some with: cbm run experiments.yaml{into}"
-
-
-def label(column: str, value: object, style: str = "text") -> str:
-    """Return the value of a setting as a table shows it; ``style`` is text, latex or unicode."""
-    from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
-
-    kinds: dict[str, type[Scheme] | type[Sampler]] = {"offsets": Scheme, "sampler": Sampler}
-    if column not in kinds or value == BACK_PROPAGATION:
-        return text_of(value)
-    parsed = kinds[column].parse(str(value))
-    return str(parsed) if style == "text" else parsed.latex() if style == "latex" else parsed.unicode()

@@ -1,4 +1,4 @@
-"""What is in a results folder: experiments, runs, the best machine, and results that no grid asks for."""
+"""What is in a results folder: experiments, runs, and results that no grid asks for."""
 
 import shlex
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
@@ -7,11 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cbm_cli.archives import is_file
-from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.errors import CbmError
 from cbm_cli.results.folder import Results
 from cbm_cli.results.lock import locked
-from cbm_cli.results.metrics import Metric, default_metric, measured
 from cbm_cli.results.store import Store
 from cbm_cli.results.writing import KINDS
 from cbm_cli.text import count, did_you_mean, text_of
@@ -176,73 +174,6 @@ def _settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in a trial's row: they stand between the seed and the number of rows."""
     names = [*row, "seed", "n_train"]
     return {name: row[name] for name in names[names.index("seed") + 1 : names.index("n_train")]}
-
-
-def best_machines(store: Store, metric: str | None = None) -> list[dict[str, Any]]:
-    """Return the file of the best machine of each data set of an experiment, and why it is the best.
-
-    With a validation part, the machines at the best validation value of each trial are compared by it.
-    Otherwise, or for a ``metric``, the machines at the end of training are compared by its final value.
-    The path is None where every trial on a data set has diverged.
-    """
-    frame, manifest = store.summary(), store.manifest()
-    if frame.empty:
-        raise IncompleteError(f"{store.folder}: no trial is finished yet; start with: cbm run")
-    of_data = [name for name in frame if name.split("_")[0] == "data" and name != "data_phase"]
-    sets = [rows for _, rows in frame.groupby(of_data, dropna=False, sort=False)]
-    found = [_best_of(store, rows, manifest, metric) for rows in sets]
-    if not any(one["path"] for one in found):
-        raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
-    return found
-
-
-def _best_of(
-    store: Store, frame: "pd.DataFrame", manifest: Mapping[str, Any], metric: str | None
-) -> dict[str, Any]:
-    """Return the best machine of the trials on one data set."""
-    chosen, watched = _metric_of(frame, manifest, metric)
-    sign, at_best = Metric(chosen).better, chosen == watched
-    end = "_final" if not at_best else "_max" if sign > 0 else "_min"
-    column = next(name for name in (chosen + end, chosen) if name in frame)
-    values = (frame[column].astype(float) * sign).replace([float("inf"), float("-inf")], float("nan"))
-    row = frame.loc[values.idxmax() if values.notna().any() else frame.index[0]]
-    about = {"data": row["data"], "path": None, "metric": chosen}
-    if values.isna().all():
-        return about
-    trial = row["run_id"], int(row["trial"])
-    best_file = store.path(*trial, ".best.npz")
-    path = best_file if at_best and is_file(best_file) else store.path(*trial, ".npz")
-    return about | {
-        "path": str(path),
-        "run_id": trial[0],
-        "trial": trial[1],
-        "value": float(row[column]),
-        "when": "best validation" if path == best_file else "end of training",
-        "settings": {axis: text_of(row[axis]) for axis in axes_of(manifest) if axis in row},
-    }
-
-
-def _metric_of(
-    frame: "pd.DataFrame", manifest: Mapping[str, Any], asked: str | None
-) -> tuple[str, str | None]:
-    """The metric that decides which machine is the best, and the one that was watched in training, if any."""
-    known = measured(frame)
-    ranked = [name for name in known if Metric(name).better]
-    if asked and asked not in known:
-        raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}", "unknown")
-    if asked and asked not in ranked:
-        raise CbmError(
-            f"--metric {asked}: neither more nor less of it is better; there are {', '.join(ranked)}",
-            "unsuited",
-        )
-    valued = [name for name in measured(frame.dropna(axis=1, how="all")) if name in ranked]
-    finals = (name for name in valued if name.startswith("valid_") and f"{name}_final" in frame)
-    watched = next(finals, None)
-    usual = [name for name in (watched, manifest["table"]["metric"], default_metric(frame)) if name]
-    chosen = asked or next((name for name in usual if name in valued), next(iter(usual), None))
-    if chosen not in ranked:
-        raise IncompleteError("nothing was evaluated of which more or less is better")
-    return chosen, watched
 
 
 def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> list[Path]:

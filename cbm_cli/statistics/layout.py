@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cbm_cli.errors import CbmError
-from cbm_cli.results import label
 from cbm_cli.results.inventory import CellSettings, telling_apart
-from cbm_cli.sheets import Label
 from cbm_cli.text import did_you_mean, text_of
 
 Key = tuple[str, ...]
@@ -30,19 +27,6 @@ class TableLayout:
 def key_of(cell: CellSettings, columns: Iterable[str]) -> Key:
     """Return the values of some columns as text."""
     return tuple(text_of(cell.get(column)) for column in columns)
-
-
-def in_words(column: str) -> str:
-    """Return the name of a setting as a text has it: ``hidden units``, ``pretraining epochs``."""
-    return "hidden units" if column == "model_hidden" else column.replace("_", " ")
-
-
-def spelled(axis: str, value: Any) -> Label:
-    """Return a setting as a label of a table."""
-    if axis not in ("offsets", "sampler"):
-        return Label.of(text_of(value) or "–")
-    text, unicode, latex = (label(axis, value, style) for style in ("text", "unicode", "latex"))
-    return Label(text, unicode, f"${latex}$" if axis == "offsets" else latex)
 
 
 def columns_named(name: str, cells: Sequence[CellSettings], option: str) -> tuple[str, ...]:

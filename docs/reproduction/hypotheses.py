@@ -14,7 +14,8 @@ from lengths import length, length_moved
 
 import cbm_cli as cbm
 from cbm_cli.machines.gradients import centered, free_energy, hidden_mean, log_partition, standard_gradient
-from cbm_cli.statistics.comparison import published_cells, rounding_variance
+from cbm_cli.paper.comparison import rounding_variance
+from cbm_cli.paper.published import published_cells
 
 BOUNDS = {"bars-and-stripes": -8 * np.log(8) + 4 * np.log(2), "shifting-bar": -4 * np.log(4)}  # 2x2; N = 4
 PUBLISHED = published_cells().query("sampler == reading")

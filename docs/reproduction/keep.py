@@ -25,9 +25,9 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,10 +35,10 @@ import yaml
 
 from cbm_cli.errors import IncompleteError
 from cbm_cli.paper import FIGURES
-from cbm_cli.results import Kept, Results
+from cbm_cli.paper.findings import add_courses
+from cbm_cli.results import Kept, Metric, Results, Store
+from cbm_cli.results.cells import MAX_OF_MEAN, Cell, Measure, Trials, best_of_mean_columns
 from cbm_cli.results.kept import CURVES, MANIFESTS
-from cbm_cli.statistics import add_best_of_mean, add_courses
-from cbm_cli.statistics.mean_curves import best_of_mean_columns
 
 HERE = Path(__file__).parent
 OF_MEANS = ("eight-sets", "dbm-eight-sets")  # how the names of the experiments of tables 9 to 12 begin
@@ -137,19 +137,32 @@ def with_best_of_mean(
     whole: pd.DataFrame, metrics: list[str], results: Results, before: Kept
 ) -> pd.DataFrame:
     """Add the values where the mean over new trials and those kept before is best."""
-    frame = pd.read_csv(io.StringIO(whole.to_csv(index=False)))
+    columns = [column for name in metrics for column in best_of_mean_columns(name)]
+    frame = pd.read_csv(io.StringIO(whole.to_csv(index=False))).drop(columns=columns, errors="ignore")
+    trials = Trials(frame, lambda experiment: Both(results.store(experiment), before))
+    added = pd.DataFrame(np.nan, index=frame.index, columns=columns)
+    for run, rows in trials.of_runs.items():
+        for name in metrics:
+            cell = Cell({"run_id": run}, trials, rows, Measure(Metric(name), statistic=MAX_OF_MEAN))
+            values = cell.values
+            for column, value in zip(best_of_mean_columns(name), (values, cell.best_update), strict=True):
+                added.loc[rows, column] = frame["trial"][rows].map(values) if value is values else value
+    return whole.assign(**added.set_axis(whole.index))
 
-    def curve(experiment: str, run_id: str, trial: int) -> pd.DataFrame:
-        if trial in results.store(experiment).finished(run_id):
-            return results.curve(experiment, run_id, trial)
+
+class Both(NamedTuple):
+    """New trials of an experiment, and those kept before, as one store."""
+
+    new: Store
+    before: Kept
+
+    def curves(self, run_id: str, numbers: Iterable[int]) -> list[pd.DataFrame]:
+        """Return the curves of trials of a run."""
+        finished = self.new.finished(run_id)
         try:
-            return before.curve(run_id, trial)
+            return [(self.new if n in finished else self.before).curve(run_id, n) for n in numbers]
         except IncompleteError:
             sys.exit(f"{run_id}: only the mean curve of its kept trials is known; run them again, too")
-
-    columns = [column for name in metrics for column in best_of_mean_columns(name)]
-    frame = add_best_of_mean(frame.drop(columns=columns, errors="ignore"), metrics, curve)
-    return whole.assign(**frame[columns].set_axis(whole.index))
 
 
 def pooled(before: pd.DataFrame, now: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:

@@ -20,12 +20,14 @@ from PIL import Image
 
 from cbm_cli.datasets.sources import SOURCES
 from cbm_cli.grid.read import read_grid
+from cbm_cli.grid.words import value_of
 from cbm_cli.paper import FIGURES, PAPER_TABLES
-from cbm_cli.results import Results, label
+from cbm_cli.paper.comparison import compare
+from cbm_cli.paper.findings import VERDICTS, Judged, check_findings, count_findings
+from cbm_cli.paper.published import published_cells
+from cbm_cli.paper.scoreboard import score, scoreboard
+from cbm_cli.results import Results
 from cbm_cli.sheets import Document, Group
-from cbm_cli.statistics import check_findings, compare, count_findings, score, scoreboard
-from cbm_cli.statistics.comparison import published_cells
-from cbm_cli.statistics.findings import VERDICTS, Judged
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent
@@ -45,9 +47,9 @@ class Reproduction:
         results = Results(kept)
         self.trials = dict([*results.all_summaries().groupby("experiment")])
         everything = pd.concat(self.trials.values(), ignore_index=True)
-        self.comparison = compare(everything, results.curve)
+        self.comparison = compare(everything, results.reader)
         beside = everything[everything["data"].isin(SUBSTITUTES)].replace({"data": SUBSTITUTES})
-        self.substituted = beside if beside.empty else compare(beside, results.curve).cells
+        self.substituted = beside if beside.empty else compare(beside, results.reader).cells
         self.judged = check_findings(results)
         self.texts = _yaml(HERE / "pages.yaml")
         grid = DOCS.parent / "experiments.yaml"
@@ -145,7 +147,7 @@ class Reproduction:
                 names[cell["dataset"]],
                 cell["hidden"],
                 f"{cell['obtained_sampler']}-{cell['learning_rate']}",
-                label("offsets", cell["offsets"], "unicode"),
+                value_of("offsets", cell["offsets"]).unicode,
                 f"{cell['published_mean']} ± {cell['published_std']} ({cell['published_final']})",
                 "{obtained_mean:.2f} ± {obtained_std:.2f} ({obtained_final:.2f})".format_map(cell),
                 str(cell["obtained_n"]),
@@ -366,7 +368,7 @@ def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _spelled(axis: str, value: Any) -> str:
-    return "–" if pd.isna(value) else label(axis, value, "unicode")
+    return "–" if pd.isna(value) else value_of(axis, value).unicode
 
 
 def _heading(column: str) -> str:

@@ -7,44 +7,34 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from cbm_cli.errors import IncompleteError
-from cbm_cli.paper import PAPER_TABLES, PUBLISHED_RESULTS, SETTINGS
-from cbm_cli.results import Metric, label
-from cbm_cli.sheets import Document, Group, Item, Label, Sheet
-from cbm_cli.statistics.layout import CellSettings, spelled
-from cbm_cli.statistics.marked_cells import (
+from cbm_cli.grid.words import value_of
+from cbm_cli.paper import PAPER_TABLES
+from cbm_cli.paper.mismatches import LIMIT, reasons
+from cbm_cli.paper.published import match, published_cells
+from cbm_cli.results import Metric
+from cbm_cli.results.cells import (
     MAX_OF_MEAN,
     Cell,
-    Marking,
-    Measured,
+    Floats,
+    Measure,
+    Source,
+    Trials,
+    best_of_mean_columns,
     finite,
-    mark_row,
     mean,
-    statistic_column,
 )
-from cbm_cli.statistics.mean_curves import CurveOf, add_best_of_mean, best_of_mean_columns
-from cbm_cli.statistics.mismatches import LIMIT, reasons
+from cbm_cli.sheets import Document, Group, Item, Label, Sheet
+from cbm_cli.statistics.marks import Marking, mark_row
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS
 from cbm_cli.text import count, text_of
 
 KINDS = {"rbm": "RBM", "dbm": "DBM", "auto-encoder": "auto encoder"}
 METRICS = {"rbm": "log_likelihood", "dbm": "lower_bound", "auto-encoder": "cost"}  # behind the part's name
 ROW = ["table", "split", "dataset", "hidden", "sampler", "learning_rate", "pretraining_epochs"]
-# Columns of summary.csv and of the published table that a run and a published value have to share.
 ONE_SWEEP = "mnist"  # of all data run with PCD-1 and PCD-2, that whose published PCD-1 fits PCD-1
-IDENTITY = {
-    "data": "dataset",
-    "model_kind": "model",
-    "model_hidden": "hidden",
-    "sampler": "reading",
-    "learning_rate": "learning_rate",
-    "offsets": "offsets",
-    "init": "init",
-    "pretraining_epochs": "pretraining_epochs",
-}
 UNDERLINED = "10"  # trials; too few for the paper's test: only the best of a row is marked
 SWAPPED = "caltech101-silhouettes"  # the paper's validation rows of it are the test rows of everyone else
 SMOOTHED = "d0^b_s"  # what the paper prints as d0 where it trains with mini-batches
@@ -219,9 +209,7 @@ def _sheet(section: pd.DataFrame) -> Sheet:
     number = PAPER_TABLES.get(first["table"], first["table"])
     metric = Metric(f"{first['split']}_{METRICS[first['model']]}")
     measure = f"{metric.part} {metric.name} {metric.unit(first['scale'])}"
-    title = (
-        f"Table {number}: {label('data', first['dataset'], 'unicode')}, {first['hidden']} hidden, {measure}"
-    )
+    title = f"Table {number}: {first['dataset']}, {first['hidden']} hidden, {measure}"
     if first["pretraining_epochs"] != "0" and aside == "final":
         title += f", {first['pretraining_epochs']} epochs of pre-training"
     if first["obtained_sampler"] == "PCD-2":
@@ -232,7 +220,7 @@ def _sheet(section: pd.DataFrame) -> Sheet:
 
 
 def _line(cell: dict[str, Any], aside: str) -> list[Item]:
-    sampler, offsets = (spelled(name, cell[name]) for name in ("sampler", "offsets"))
+    sampler, offsets = (value_of(name, cell[name]) for name in ("sampler", "offsets"))
     init = [Label.of(cell["init"])] if cell["table"].startswith("init-") else []
     decimals = (max(2, _decimals(cell[f"published_{name}"])) for name in ("mean", "std"))
     digits, spread = (f".{d}f" for d in decimals)
@@ -264,59 +252,14 @@ def _z(z: float) -> str:
     return _number(z, "+z.1f") + ALERT * (abs(z) > LIMIT)
 
 
-def published_cells() -> pd.DataFrame:
-    """Return the published cells as text, once for each reading of the sampler: PCD-1 is also PCD-2."""
-    with PUBLISHED_RESULTS.open(encoding="utf-8") as file:
-        table = pd.read_csv(file, dtype=str, keep_default_na=False)
-    table = table.assign(line=table.index, reading=table["sampler"])
-    both = pd.concat([table, table[table["sampler"] == "PCD-1"].assign(reading="PCD-2")])
-    return both.sort_values("line", kind="stable", ignore_index=True)
-
-
-@cache
-def paper_settings() -> dict[str, dict[str, list[str]]]:
-    """Return the values that are allowed for the settings of each kind of published run."""
-    with SETTINGS.open(encoding="utf-8") as file:
-        table = pd.read_csv(file, dtype=str, keep_default_na=False, index_col="setting")
-    return {
-        kind: {name: text.split("|") for name, text in column.items() if text != "*"}
-        for kind, column in table.items()
-    }
-
-
-def match(published: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Merge published cells with runs that have their machine, data, sampler, offsets and so on.
-
-    The column ``departures`` names the settings of a run that are not the paper's. ``runs`` has the columns
-    of ``summary.csv`` as text; those that are missing were written by a version that had one choice only.
-    """
-    identity = pd.DataFrame(
-        {ours: runs.get(name, "") for name, ours in IDENTITY.items()}, index=runs.index
-    ).replace("", "0")  # older results do not tell of pre-training: there was none
-    merged = published.merge(identity.assign(run=runs.index), on=[*identity])
-    settings = runs.to_dict("index")
-
-    def unlike(kind: str, run: str) -> list[str]:
-        own = settings[run]
-        return [name for name, allowed in paper_settings()[kind].items() if own.get(name, "") not in allowed]
-
-    return merged.assign(departures=[*map(unlike, merged["settings"], merged["run"])])
-
-
-def comparable(cells: Sequence[CellSettings]) -> bool:
-    """Return whether runs with one of these settings can be compared with a published value."""
-    runs = pd.DataFrame([*cells]).map(text_of)
-    return not all(match(published_cells(), runs)["departures"])
-
-
-def compare(frame: pd.DataFrame, curve: CurveOf | None = None) -> Comparison:
+def compare(frame: pd.DataFrame, source: Source | None = None) -> Comparison:
     """Match the trials of any number of experiments, their ``summary.csv``, with the paper's tables.
 
     A published cell is compared with the run that has its machine, data, sampler, learning rate, offsets,
     initial biases and epochs of pre-training, and the paper's other settings (length, batch, evaluation
     interval, one ladder, default weight scale and sliding factors, ...): among several, the one with the
-    most trials. A run that is part of several experiments counts once. ``curve`` is needed for the statistic
-    of tables 9 to 12.
+    most trials. A run that is part of several experiments counts once. ``source`` returns the curves of an
+    experiment, for the statistic of tables 9 to 12.
 
     Raises
     ------
@@ -325,105 +268,105 @@ def compare(frame: pd.DataFrame, curve: CurveOf | None = None) -> Comparison:
     """
     if frame.empty:
         raise IncompleteError("there are no finished trials to compare; start with `cbm run`")
-    frame = frame.drop_duplicates(["run_id", "trial"]).reset_index(drop=True)
-    trials = frame.groupby("run_id").indices
-    firsts = frame.drop_duplicates("run_id").set_index("run_id", drop=False).rename_axis(None)
-    runs = firsts.map(text_of).assign(finished={name: len(rows) for name, rows in trials.items()})
+    trials = Trials(frame.drop_duplicates(["run_id", "trial"]), source)
     published = published_cells()
-    published = published[published["model"].isin(frame["model_kind"])]
-    pairs = match(published, runs)
+    published = published[published["model"].isin(trials.frame["model_kind"])]
+    pairs = _with_departures(published, trials)
     unlike = {run: names.iloc[0] for run, names in pairs.groupby("run")["departures"] if all(names)}
     counts = dict(Counter(name for names in unlike.values() for name in names).most_common())
-    whole = pairs[~pairs["departures"].astype(bool)].assign(n=lambda it: it["run"].map(runs["finished"]))
-    whole = whole.sort_values("n", ascending=False, kind="stable").drop_duplicates(["line", "reading"])
-    if curve:
-        frame = _with_mean_curves(frame, whole.loc[whole["table"].isin(OF_MEAN), "run"], curve)
-    rows = published.merge(whole[["line", "reading", "run"]], how="left").groupby(
-        [*ROW, "reading"], sort=False
-    )
-    found = (row for _, row in rows if row["run"].notna().any())
-    measured: dict[tuple[str, str, str], Measured] = {}
-    lines = [line for row in found for line in _compare_row(row, frame, trials, measured)]
+    whole = pairs[~pairs["departures"].astype(bool)].sort_values("n", ascending=False, kind="stable")
+    whole = whole.drop_duplicates(["line", "reading"])[["line", "reading", "run"]]
+    rows = published.merge(whole, how="left").groupby([*ROW, "reading"], sort=False)
+    compared = (_compare_row(row, trials) for _, row in rows if row["run"].notna().any())
+    lines = [line for row in compared for line in row]
     if not lines:
-        why = f" ({', '.join(counts)}: not the paper's)" if counts else ""
-        unknown = frame[~frame["data"].isin(published["dataset"])].drop_duplicates(["model_kind", "data"])
-        if not counts and len(unknown):
-            sets = ", ".join(f"{row.model_kind} on {row.data}" for row in unknown.itertuples())
-            why = f" (the paper's tables have no {sets})"
-        raise IncompleteError(f"no trial can be compared with a published value{why}; run a paper experiment")
+        raise IncompleteError(_nothing(trials.frame, published, counts))
     cells = pd.DataFrame([line for line, _ in lines])
+    return Comparison(
+        cells,
+        chances=pd.DataFrame([chances for _, chances in lines]),
+        missing=_missing(published, cells),
+        departures=counts,
+        not_comparable=len(unlike),
+        versions=_versions(trials.frame, cells),
+        has_curves=source is not None,
+    )
+
+
+def _with_departures(published: pd.DataFrame, trials: Trials) -> pd.DataFrame:
+    """Return published cells with the runs that match them, and the number of their trials."""
+    firsts = trials.frame.drop_duplicates("run_id").set_index("run_id", drop=False).rename_axis(None)
+    numbers = {run: len(rows) for run, rows in trials.of_runs.items()}
+    pairs = match(published, firsts.map(text_of))
+    return pairs.assign(n=pairs["run"].map(numbers))
+
+
+def _nothing(frame: pd.DataFrame, published: pd.DataFrame, departures: Mapping[str, int]) -> str:
+    """Say why no trial can be compared."""
+    why = f" ({', '.join(departures)}: not the paper's)" if departures else ""
+    unknown = frame[~frame["data"].isin(published["dataset"])].drop_duplicates(["model_kind", "data"])
+    if not departures and len(unknown):
+        sets = ", ".join(f"{row.model_kind} on {row.data}" for row in unknown.itertuples())
+        why = f" (the paper's tables have no {sets})"
+    return f"no trial can be compared with a published value{why}; run a paper experiment"
+
+
+def _missing(published: pd.DataFrame, cells: pd.DataFrame) -> dict[str, int]:
+    """Return the number of published values that were not run, by kind of machine."""
     kinds = published.drop_duplicates("line")["model"].value_counts()
     compared = cells.drop_duplicates([*ROW, "offsets", "init"])["model"].value_counts()
     missing = kinds.sub(compared, fill_value=0).astype(int)
-    left = {kind: int(missing[kind]) for kind in KINDS if kind in missing}
-    chances = pd.DataFrame([chances for _, chances in lines])
+    return {kind: int(missing[kind]) for kind in KINDS if kind in missing}
+
+
+def _versions(frame: pd.DataFrame, cells: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the experiments of compared runs by the version of the kernels, the usual one first."""
     used = frame.reindex(columns=["run_id", "kernel_version", "experiment"])
     used = used[used["run_id"].isin(cells["run_id"])].drop_duplicates(["run_id", "kernel_version"])
-    versions = used["kernel_version"].map(text_of)
-    kernels = used.groupby(versions)["experiment"].agg(list)
-    kernels = dict(sorted(kernels.items(), key=lambda it: -len(it[1])))
-    return Comparison(cells, chances, left, counts, len(unlike), kernels, curve is not None)
+    experiments = used.groupby(used["kernel_version"].map(text_of))["experiment"].agg(list)
+    return dict(sorted(experiments.items(), key=lambda it: -len(it[1])))
 
 
-def _with_mean_curves(frame: pd.DataFrame, runs: pd.Series, curve: CurveOf) -> pd.DataFrame:
-    """Add the statistic of tables 9 to 12 where it is not kept with the summaries."""
-    columns = (f"{part}_{METRICS[kind]}" for part in ("train", "test") for kind in ("rbm", "dbm"))
-    known = [column for column in columns if f"{column}_max" in frame]
-    kept = [name for column in known for name in best_of_mean_columns(column) if name in frame]
-    chosen = frame["run_id"].isin(runs) & frame[kept].isna().all(axis=1)
-    found = add_best_of_mean(frame[chosen].drop(columns=kept), known, curve)
-    names = [name for column in known for name in best_of_mean_columns(column)]
-    whole = {name: found[name].reindex(frame.index).fillna(frame.get(name, np.nan)) for name in names}
-    return frame.assign(**whole)
-
-
-def _compare_row(
-    row: pd.DataFrame,
-    frame: pd.DataFrame,
-    trials: Mapping[str, Any],
-    known: dict[tuple[str, str, str], Measured],
-) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
-    """Compare one row of a published table, in one reading of its sampler, with the runs beside it.
-
-    ``known`` keeps what was measured, for other rows.
-    """
+def _compare_row(row: pd.DataFrame, trials: Trials) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
+    """Compare one row of a published table, in one reading of its sampler, with the runs beside it."""
     first = row.iloc[0]
     part = first["split"]
     if first["model"] == "auto-encoder" and part == "test" and first["dataset"] != SWAPPED:
         part = "valid"
-    metric = f"{part}_{METRICS[first['model']]}"
-    if f"{metric}_final" not in frame:
+    metric = Metric(f"{part}_{METRICS[first['model']]}")
+    if f"{metric.column}_final" not in trials.frame:
         return
-    statistic = "max"
-    if first["table"] in OF_MEAN and statistic_column(frame, Metric(metric), MAX_OF_MEAN) in frame:
-        statistic = MAX_OF_MEAN
-    what = metric, first["log_likelihood_scale"], statistic
-    measured = known[what] if what in known else known.setdefault(what, Measured.of(frame, *what))
-    made = [measured.cell(trials[run], {"run_id": run}) if run in trials else None for run in row["run"]]
-    cells = [cell if cell and not math.isnan(cell.mean) else None for cell in made]
-    whole = all(cell is not None for cell in cells)
-    if whole:
-        cells = mark_row(cells, Marking(Metric(metric).better))
-    tested = whole and any(cell and cell.best and cell.claimed for cell in cells)
-    for published, cell in zip(row.to_dict("records"), cells, strict=True):
+    known = trials.source is not None or best_of_mean_columns(metric.column)[0] in trials.frame
+    statistic = MAX_OF_MEAN if first["table"] in OF_MEAN and known else "max"
+    measure = Measure(metric, first["log_likelihood_scale"], statistic)
+    cells = [
+        Cell({"run_id": run}, trials, trials.of_runs[run], measure) if run in trials.of_runs else None
+        for run in row["run"]
+    ]
+    cells = [cell if cell and not math.isnan(cell.mean) else None for cell in cells]
+    whole = all(cells)
+    marks = mark_row([cell.values if cell and whole else None for cell in cells], Marking(metric.better))
+    tested = whole and any(mark.best and mark.claimed for mark in marks)
+    for published, cell, mark in zip(row.to_dict("records"), cells, marks, strict=True):
         if cell is not None:
-            yield _compared(published, cell, whole if published["trials"] == UNDERLINED else tested)
+            underlined = published["trials"] == UNDERLINED
+            obtained = mark.best if underlined else mark.bold
+            yield _compared(published, cell, obtained if (whole if underlined else tested) else None)
 
 
 def _compared(
-    published: Mapping[str, str], cell: Cell, known: bool
+    published: Mapping[str, str], cell: Cell, obtained_bold: bool | None
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return one line of a comparison, and its chances; ``known``: whether the marks of its row are."""
+    """Return one line of a comparison, and its chances; ``obtained_bold`` is None where it is not known."""
     bold = published["best_in_row"] == "yes"
-    obtained_bold = cell.best if published["trials"] == UNDERLINED else cell.bold
-    z, chance = _best_z(published, cell)
-    final, final_chance = _aside("final", published["final_mean"], cell.finals, published)
+    z, chance = _best_z(published, cell.value)
+    final, final_chance = _aside("final", published["final_mean"], cell.final, published)
     epochs, epochs_chance = _aside("epochs", published["epochs_to_convergence"], cell.epochs, published)
     line = {
         **{name: published[name] for name in ("model", *ROW, "offsets", "init")},
         "scale": published["log_likelihood_scale"],
         "obtained_sampler": published["reading"],
-        "run_id": cell.where["run_id"],
+        "run_id": cell.settings["run_id"],
         "published_mean": published["mean"],
         "published_std": published["std"],
         "published_n": int(published["trials"]),
@@ -436,25 +379,25 @@ def _compared(
         **final,
         **epochs,
         "published_bold": bold,
-        "obtained_bold": obtained_bold if known else None,
-        "marks_agree": obtained_bold == bold if known else None,
+        "obtained_bold": obtained_bold,
+        "marks_agree": None if obtained_bold is None else obtained_bold == bold,
     }
     return line, {"z": chance, "final_z": final_chance, "epochs_z": epochs_chance}
 
 
-def _best_z(published: Mapping[str, str], cell: Cell) -> tuple[float, float]:
+def _best_z(published: Mapping[str, str], values: Floats) -> tuple[float, float]:
     """Compare best values in standard errors; a single trial borrows the published spread."""
-    n, n_published = int(np.isfinite([*cell.values.values()]).sum()), int(published["trials"])
-    spread = float(published["std"])
-    parts = [(cell.std if n > 1 else spread) ** 2 / n, spread**2 / n_published]
+    values, n_published, spread = finite(values), int(published["trials"]), float(published["std"])
+    n = len(values)
+    parts = [(values.std(ddof=1) if n > 1 else spread) ** 2 / n, spread**2 / n_published]
     # Welch's degrees of freedom; a borrowed spread has the published trials' ones.
     weights = [parts[0] ** 2 / (n - 1), parts[1] ** 2 / (n_published - 1)] if n > 1 else []
     freedom = (sum(parts) ** 2 / sum(weights) if sum(weights) else math.inf) if weights else n_published - 1
-    return _in_errors(published["mean"], cell.mean, sum(parts)), within_by_chance(freedom)
+    return _in_errors(published["mean"], mean(values), sum(parts)), within_by_chance(freedom)
 
 
 def _aside(
-    name: str, text: str, values: np.ndarray, published: Mapping[str, str]
+    name: str, text: str, values: Floats, published: Mapping[str, str]
 ) -> tuple[dict[str, Any], float]:
     """Compare what the paper has in parentheses, without a spread: the obtained one is used on both sides."""
     values, mean_of = finite(values), mean(values)

@@ -12,10 +12,12 @@ import pandas as pd
 import yaml
 
 from cbm_cli.errors import IncompleteError
+from cbm_cli.grid.words import value_of, with_name
 from cbm_cli.paper import FINDINGS
-from cbm_cli.results import Metric, Results, label
+from cbm_cli.paper.machine_measures import machine_measure
+from cbm_cli.results import Metric, Results, Store
+from cbm_cli.results.cells import Cell, Floats, Measure, Trials
 from cbm_cli.sheets import Document, Group, Label, Sheet
-from cbm_cli.statistics.marked_cells import statistic_column
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Sample, signed_rank
 from cbm_cli.text import count, text_of
 
@@ -23,7 +25,6 @@ ALPHA = 0.05
 LARGEST = 1e9  # stands for infinity, which a diverged trial has
 VERDICTS = ("reproduced", "contradicted", "undecided", "not run")
 RELATIONS = ("above", "below", "like")
-NAMELESS = ("offsets", "sampler", "data", "metric")  # settings whose values say what they are
 OF_COURSE = {"at": "value at update {}", "mean": "mean from update {} to {}", "reach": "updates to {}"}
 OF_COURSE |= {"machine": "{} in the last hidden layer"}
 
@@ -103,8 +104,9 @@ def _words(statement: Mapping[str, Any], metric: str | None) -> str:
     """Spell a statement, such as ``maximum of dd^b_s above 00``."""
 
     def spelled(name: str, value: Any) -> str:
-        texts = ", ".join(label(name, one) for one in (value if isinstance(value, list) else [value]))
-        return texts if name in NAMELESS else f"{name.replace('_', ' ')} {texts}"
+        first, *others = value if isinstance(value, list) else [value]
+        named = first if name == "metric" else with_name(name, first).text
+        return ", ".join([named, *(value_of(name, one).text for one in others)])
 
     relation, sides = _sides(statement)
     cell, other = (
@@ -155,17 +157,19 @@ def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, results: Results)
     frame = known[known["experiment"].isin(finding["experiments"])]
     if frame.empty:
         return
+    trials = Trials(frame, results.reader)
     for i, statement in enumerate(finding["checks"]):
         own = {"scale": finding.get("scale"), "metric": finding.get("metric")} | statement
         metrics = [
             side.get("metric", own["metric"]) if isinstance(side, dict) else "" for side in _sides(own)[1]
         ]
-        for run, other in pairs_of(finding, statement, frame.drop_duplicates("run_id")):
-            a = _quantity(frame[frame["run_id"] == run], own, metrics[0], results)
-            if metrics[1]:
-                b = _quantity(frame[frame["run_id"] == other], own, metrics[1], results)
-            else:
-                b = dict.fromkeys(a, float(other))
+        for run, other in pairs_of(finding, statement, trials.frame.drop_duplicates("run_id")):
+            a = _quantity(run, trials, own, metrics[0])
+            b = (
+                _quantity(str(other), trials, own, metrics[1])
+                if metrics[1]
+                else dict.fromkeys(a, float(other))
+            )
             if a.keys() & b.keys():
                 yield _tested(i, (run, str(other)), a, b, own)
 
@@ -198,69 +202,73 @@ def _selected(runs: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
     return chosen
 
 
-def _quantity(rows: pd.DataFrame, statement: Mapping[str, Any], metric: str, results: Results) -> Sample:
+def _quantity(run: str, trials: Trials, statement: Mapping[str, Any], metric: str) -> Sample:
     """Return what a statement is about, by trial; without trials in which it was not measured."""
-    of, measure = statement.get("of", "max"), Metric(metric)
-    scale = rows[f"n_{measure.part}"] if statement["scale"] == "total" and measure.better else 1.0
+    of, scale = statement.get("of", "max"), statement["scale"] or "per-sample"
+    statistic = "final" if of == "final" else "max"
+    cell = Cell({"run_id": run}, trials, trials.of_runs[run], Measure(Metric(metric), scale, statistic))
     if isinstance(of, dict):
-        kept = rows.get(course_column(metric, of), pd.Series(np.nan, rows.index)).to_numpy(float)
-        found = (_of_course(place, metric, of, results) for place in _places(rows))
-        values = np.array([*found]) if np.isnan(kept).all() else kept
+        kept = trials.numbers(course_column(metric, of))[cell.rows]
+        scaled = 1.0 if "reach" in of else cell.scale
+        values = np.array(_of_course(cell, of)) if np.isnan(kept).all() else kept * scaled
+        numbers = trials.numbers("trial")[cell.rows].astype(int)
     else:
-        best, final = (_column(rows, statistic_column(rows, measure, name)) for name in ("max", "final"))
+        values, numbers = _of_summary(cell, of), cell.numbers
+    known = zip(numbers.tolist(), values.tolist(), strict=True)
+    return {trial: float(np.clip(value, -LARGEST, LARGEST)) for trial, value in known if value == value}
+
+
+def _of_summary(cell: Cell, of: str) -> Floats:
+    """Return a number of each trial of a cell; of a diverged trial without a value it is the worst."""
+    worst = math.inf if "_cost" in cell.measure.metric.column else -math.inf
+    best, final = (
+        np.where(np.isnan(values) & cell.stopped, worst, values) for values in (cell.best, cell.final)
+    )
+    if of == "fall":
         with np.errstate(invalid="ignore"):  # a trial that never had a finite value has no fall
-            values = {
-                "max": best,
-                "final": final,
-                "fall": measure.better * (best - final),
-                "spread": np.abs(best - np.median(best)) if len(best) > 1 else np.full_like(best, np.nan),
-            }[of]
-    values = values * scale if not (isinstance(of, dict) and "reach" in of) else values
-    known = {int(t): float(v) for t, v in zip(rows["trial"], values, strict=True) if not np.isnan(v)}
-    return {trial: float(np.clip(value, -LARGEST, LARGEST)) for trial, value in known.items()}
+            return cell.measure.metric.better * (best - final)
+    if of == "spread":
+        with np.errstate(invalid="ignore"):
+            return np.abs(best - np.median(best)) if len(best) > 1 else np.full_like(best, np.nan)
+    return {"max": best, "final": final}[of]
 
 
-def _column(rows: pd.DataFrame, name: str) -> np.ndarray:
-    """A column of summary.csv; a diverged trial without a value has the worst."""
-    if name not in rows:
-        return np.full(len(rows), np.nan)
-    values, worst = rows[name].to_numpy(float), np.inf if "_cost" in name else -np.inf
-    return np.where(np.isnan(values) & rows["diverged"].notna().to_numpy(), worst, values)
-
-
-def _places(rows: pd.DataFrame) -> Iterator[tuple[str, str, int]]:
-    return zip(rows["experiment"], rows["run_id"], rows["trial"], strict=True)
-
-
-def _of_course(place: tuple[str, str, int], metric: str, of: Mapping[str, Any], results: Results) -> float:
-    """Return a number of a trial's curve or records; NaN where they lack the metric.
+def _of_course(cell: Cell, of: Mapping[str, Any]) -> list[float]:
+    """Return a number of the curve, the records or the machine of each trial; NaN where they are not kept.
 
     ``at``: the value at an update. ``mean``: the mean over all updates between two, also where windows of a
-    recorder make rows dense; linear between rows. ``reach``: the first update at which the metric is so high;
-    infinity if it never is. ``machine``: a number of the machine at the end.
+    recorder make rows dense; linear between rows. ``reach``: the first update at which the metric is so high,
+    in nats per row; infinity if it never is. ``machine``: a number of the machine at the end.
     """
-    if not (results.folder / place[0]).is_dir():
-        return np.nan  # a kept summary, which has no curves
-    store = results.store(place[0])
+    rows = cell.trials.frame.iloc[cell.rows]
+    stores = {name: cell.trials.store(name) for name in rows["experiment"].unique()}
+    kept = [name for name, store in stores.items() if not isinstance(store, Store)]
+    if kept:
+        return [math.nan] * len(rows)
     if "machine" in of:
-        from cbm_cli.statistics.machine_measures import machine_measure
+        places = zip(rows["experiment"], rows["run_id"], rows["trial"], strict=True)
+        return [machine_measure(of["machine"], stores[name], *trial) for name, *trial in places]
+    if "reach" in of:
+        return [_reached(c / s, of["reach"]) for c, s in zip(cell.curves(), cell.scale, strict=True)]
+    return [_at(curve, of["at"]) if "at" in of else _mean(curve, *of["mean"]) for curve in cell.curves()]
 
-        return machine_measure(of["machine"], store, *place[1:])
-    frames = (read(*place[1:]) for read in (store.records, store.curve))
-    course = next((frame for frame in frames if metric in frame), None)
-    if course is None:
-        return np.nan
-    if "at" in of:
-        later = course.loc[course["update"] >= of["at"], metric]
-        return float(later.iloc[0]) if len(later) else np.nan
-    if "mean" in of:
-        rows = course.loc[course["update"].between(*of["mean"]), ["update", metric]].dropna()
-        if rows.empty:
-            return np.nan
-        updates = np.arange(rows["update"].iloc[0], rows["update"].iloc[-1] + 1)
-        return float(np.interp(updates, rows["update"], rows[metric]).mean())
-    reached = course.loc[course[metric] >= of["reach"], "update"]
-    return float(reached.iloc[0]) if len(reached) else np.inf
+
+def _reached(curve: pd.Series, value: float) -> float:
+    reached = curve.index[curve >= value]
+    return float(reached[0]) if len(reached) else math.nan if curve.empty else math.inf
+
+
+def _at(curve: pd.Series, update: int) -> float:
+    later = curve[curve.index >= update]
+    return float(later.iloc[0]) if len(later) else math.nan
+
+
+def _mean(curve: pd.Series, first: int, last: int) -> float:
+    known = curve[(curve.index >= first) & (curve.index <= last)].dropna()
+    if known.empty:
+        return math.nan
+    updates = np.arange(known.index[0], known.index[-1] + 1)
+    return float(np.interp(updates, known.index, known).mean())
 
 
 def course_column(metric: str, of: Mapping[str, Any]) -> str:
@@ -272,15 +280,19 @@ def course_column(metric: str, of: Mapping[str, Any]) -> str:
 def add_courses(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
     """Return summaries with the numbers of curves and records that findings rest on, as columns."""
     added: dict[str, pd.Series] = {}
+    trials = Trials(frame, results.reader)
     for finding in findings():
-        rows = frame[frame["experiment"].isin(finding["experiments"])]
+        rows = trials.frame[trials.frame["experiment"].isin(finding["experiments"])]
         for own in (finding | check for check in finding["checks"] if isinstance(check.get("of"), dict)):
             for side in (side for side in _sides(own)[1] if isinstance(side, dict) and len(rows)):
                 chosen = rows[_selected(rows, finding["where"] | side)]
                 metric, of = side.get("metric", own.get("metric")), own["of"]
-                column = added.setdefault(course_column(metric, of), pd.Series(np.nan, frame.index))
-                column[chosen.index] = [_of_course(it, metric, of, results) for it in _places(chosen)]
-    return frame.assign(**added)
+                name = course_column(metric, of)
+                column = added.setdefault(name, pd.Series(np.nan, trials.frame.index))
+                for run, places in chosen.groupby("run_id").groups.items():
+                    cell = Cell({"run_id": run}, trials, places.to_numpy(), Measure(Metric(metric)))
+                    column[places] = _of_course(cell, of)
+    return trials.frame.assign(**added)
 
 
 def _tested(

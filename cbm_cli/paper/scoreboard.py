@@ -5,9 +5,10 @@ from typing import Any
 import pandas as pd
 
 from cbm_cli.paper import PAPER_TABLES
+from cbm_cli.paper.comparison import ROW, Comparison
+from cbm_cli.paper.mismatches import LIMIT, reasons, without_reason
+from cbm_cli.paper.published import published_cells
 from cbm_cli.sheets import Document, Group, Label, Sheet
-from cbm_cli.statistics.comparison import ROW, Comparison, published_cells
-from cbm_cli.statistics.mismatches import LIMIT, reasons, without_reason
 
 VALUE = [*ROW, "offsets", "init"]  # columns that tell published values apart
 HEADER = ["Table", "published", "run", "not run", "trials", "as named", "as read", "marks agree"]

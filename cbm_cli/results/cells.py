@@ -1,0 +1,496 @@
+"""Cells: the trials of one method at one setting, and every number that is told of them.
+
+Tables, marks, pictures, pages, comparisons with the paper, ``cbm best`` and Python read cells and nothing
+else, so that a value is the same wherever it is shown.
+"""
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbm_cli.archives import is_file
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.results.inventory import CellSettings, axes_of, with_other_runs
+from cbm_cli.results.kept import Kept
+from cbm_cli.results.metrics import Metric, default_metric, fewest_effective, measured
+from cbm_cli.results.store import Store
+from cbm_cli.text import did_you_mean, text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+Source = Callable[[str], Store | Kept]  # returns what holds the curves of an experiment
+MAX_OF_MEAN = "max-of-mean"  # the statistic that rests on curves
+
+
+class Measure(NamedTuple):
+    """What is told of trials."""
+
+    metric: Metric
+    scale: str = "per-sample"  # or total: nats per row times the rows of the metric's part
+    statistic: str = "max"  # one of `STATISTICS`; of costs the best is the minimum
+
+
+class Trials:
+    """Finished trials, the rows of ``summary.csv``, and the stores that hold their curves, by experiment."""
+
+    def __init__(self, frame: "pd.DataFrame", source: Source | None = None) -> None:
+        self.frame, self.source = frame.reset_index(drop=True), source
+        self._columns: dict[str, Floats] = {}
+        self._stores: dict[str, Store | Kept] = {}
+        self._last: dict[str, tuple[Any, list[pd.DataFrame]]] = {}
+
+    def numbers(self, column: str) -> Floats:
+        """Return a column; NaN where it is missing."""
+        if column not in self._columns:
+            known = column in self.frame
+            values = self.frame[column].to_numpy(float) if known else np.full(len(self.frame), np.nan)
+            self._columns[column] = values
+        return self._columns[column]
+
+    @cached_property
+    def diverged(self) -> NDArray[np.bool_]:
+        """Whether parameters were not finite any more."""
+        if "diverged" not in self.frame:
+            return np.zeros(len(self.frame), bool)
+        return (self.frame["diverged"].notna() & (self.frame["diverged"].astype(str) != "")).to_numpy()
+
+    @cached_property
+    def updates_of_an_epoch(self) -> Floats:
+        """Return the updates of an epoch: the mini-batches of the training rows."""
+        import pandas as pd
+
+        batch = pd.to_numeric(self.frame.get("batch", pd.Series(index=self.frame.index)), errors="coerce")
+        rows = self.numbers("n_train")
+        return rows // np.fmin(batch.to_numpy(), rows)  # one if the batch is full
+
+    @cached_property
+    def of_runs(self) -> Mapping[str, NDArray[np.intp]]:
+        """Return the rows of each run-id."""
+        return self.frame.groupby("run_id").indices if len(self.frame) else {}
+
+    def store(self, experiment: str) -> Store | Kept:
+        """Return what holds the curves of an experiment."""
+        if self.source is None:
+            raise CbmError(f"{experiment}: there are no curves beside its summary", "missing")
+        if experiment not in self._stores:
+            self._stores[experiment] = self.source(experiment)
+        return self._stores[experiment]
+
+    def read(self, kind: str, rows: NDArray[np.intp]) -> "list[pd.DataFrame]":
+        """Return the ``curves`` or ``records`` of some trials of a run; those read last are held."""
+        wanted = tuple(rows.tolist())
+        if self._last.get(kind, (None,))[0] != wanted:
+            found: list[pd.DataFrame] = []
+            for experiment, trials in self.frame.iloc[rows].groupby("experiment", sort=False):
+                store, run_id = self.store(str(experiment)), trials["run_id"].iloc[0]
+                if kind == "curves":
+                    found += store.curves(run_id, trials["trial"])
+                else:
+                    found += [store.records(run_id, trial) for trial in trials["trial"]]
+            self._last[kind] = wanted, found
+        return self._last[kind][1]
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """The finished trials of one run, and what is told of them, in the scale and statistic of a table.
+
+    Trials in which the metric was not measured are left out, unless they diverged; where it was measured in
+    none, none is planned.
+    """
+
+    settings: CellSettings  # by column of summary.csv, and the run-id
+    trials: Trials
+    rows: NDArray[np.intp]  # of the finished trials among all
+    measure: Measure
+    asked: int = 0  # trials that the experiment asks for
+
+    def measured(self, measure: Measure) -> "Cell":
+        """Return the same trials by another measure."""
+        return replace(self, measure=measure)
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the metric is of the final machine, by ``cbm evaluate``."""
+        return is_evaluated(self.trials.frame, self.measure.metric)
+
+    # One number for each trial
+
+    @cached_property
+    def _known(self) -> NDArray[np.intp]:
+        value = self._of_all(self.measure.statistic)
+        return np.flatnonzero(~np.isnan(value) | self.trials.diverged[self.rows])
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The numbers of the trials."""
+        return self.trials.numbers("trial")[self.rows[self._known]].astype(int)
+
+    @property
+    def stopped(self) -> NDArray[np.bool_]:
+        """Whether the parameters of each trial were not finite any more."""
+        return self.trials.diverged[self.rows[self._known]]
+
+    @property
+    def best(self) -> Floats:
+        """The best value over training: the maximum, of costs the minimum."""
+        return self._of_all("max")[self._known]
+
+    @property
+    def final(self) -> Floats:
+        """The last value."""
+        return self._of_all("final")[self._known]
+
+    @property
+    def best_valid(self) -> Floats:
+        """The value at the best validation value."""
+        return self._of_all("best-valid")[self._known]
+
+    @property
+    def best_of_mean(self) -> Floats:
+        """The value at the evaluation where the mean over the trials is best."""
+        return self._of_all(MAX_OF_MEAN)[self._known]
+
+    @property
+    def value(self) -> Floats:
+        """The value that the table shows."""
+        return self._of_all(self.measure.statistic)[self._known]
+
+    @property
+    def values(self) -> dict[int, float]:
+        """The value that the table shows, by trial."""
+        return dict(zip(self.numbers.tolist(), self.value.tolist(), strict=True))
+
+    @property
+    def epochs(self) -> Floats:
+        """The epoch of the lowest cost, or validation cost, of the trials that did not diverge."""
+        valid = self.measure.statistic == "best-valid"
+        lowest = "valid_cost_min" if valid else f"{self.measure.metric.column}_min"
+        rows = self.rows[self._known[~self.stopped]]
+        return self.trials.numbers(f"{lowest}_update")[rows] / self.trials.updates_of_an_epoch[rows]
+
+    # One number for the cell
+
+    @property
+    def n(self) -> int:
+        """Finished trials, diverged ones included."""
+        return len(self._known)
+
+    @property
+    def planned(self) -> int:
+        """Trials that the experiment asks for."""
+        return self.asked if self.n or not len(self.rows) else 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned trial is there."""
+        return self.n >= self.planned
+
+    @cached_property
+    def mean(self) -> float:
+        """Mean of the finite values; NaN if there is none."""
+        return mean(self.value)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation (n - 1 in the denominator) of the finite values; NaN for fewer than two."""
+        values = finite(self.value)
+        return float(values.std(ddof=1)) if len(values) > 1 else np.nan
+
+    @property
+    def best_update(self) -> float:
+        """Mean update of the best value."""
+        if self.measure.statistic == MAX_OF_MEAN:
+            return self._at_best_mean[1]
+        column = statistic_column(self.trials.frame, self.measure.metric, "max")
+        return mean(self.trials.numbers(f"{column}_update")[self.rows[self._known]])
+
+    @property
+    def diverged(self) -> int:
+        """Trials with non-finite parameters or a non-finite value."""
+        return int((self.stopped | ~np.isfinite(self.value)).sum())
+
+    @property
+    def first_divergence(self) -> float:
+        """The first update at which parameters were not finite; NaN where they always were."""
+        updates = finite(self.trials.numbers("diverged")[self.rows])
+        return float(updates.min()) if len(updates) else np.nan
+
+    @property
+    def doubtful(self) -> int:
+        """Trials whose last estimate of log Z rests on few runs of AIS."""
+        effective = self.trials.numbers("effective_sample_size_final")[self.rows]
+        runs = self.trials.numbers("evaluate_runs")[self.rows]
+        return sum(a < fewest_effective(b) for a, b in zip(effective, runs, strict=True))
+
+    # Curves
+
+    @cached_property
+    def scale(self) -> Floats:
+        """What nats per row are multiplied by, for each finished trial."""
+        if self.measure.scale != "total" or not self.measure.metric.better:
+            return np.ones(len(self.rows))
+        return self.trials.numbers(f"n_{self.measure.metric.part}")[self.rows]
+
+    def frames(self, kind: str = "curves") -> "list[pd.DataFrame]":
+        """Return the curves or the ``records`` of the finished trials as written, in nats per row."""
+        return self.trials.read(kind, self.rows)
+
+    def curves(self) -> "list[pd.Series]":
+        """Return the metric of each finished trial by update, from its curve or else its records."""
+        column = self.measure.metric.column
+        found = self.frames()
+        if not all(column in one and len(one) for one in found):
+            others = self.frames("records")
+            pairs = zip(found, others, strict=True)
+            found = [one if column in one and len(one) else other for one, other in pairs]
+        return [
+            frame.set_index("update").get(column, frame["update"].iloc[:0].astype(float)) * scale
+            for frame, scale in zip(found, self.scale, strict=True)
+        ]
+
+    def _of_all(self, statistic: str) -> Floats:
+        """Return a statistic of all finished trials."""
+        if statistic == MAX_OF_MEAN:
+            return self._at_best_mean[0]
+        column = statistic_column(self.trials.frame, self.measure.metric, statistic)
+        return self.trials.numbers(column)[self.rows] * self.scale
+
+    @cached_property
+    def _at_best_mean(self) -> tuple[Floats, float]:
+        """Each trial's value where their mean is best, and the update; from kept summaries or from curves."""
+        columns = best_of_mean_columns(self.measure.metric.column)
+        values, updates = (self.trials.numbers(column)[self.rows] for column in columns)
+        if not np.isnan(values).all() or self.trials.source is None or not len(self.rows):
+            return values * self.scale, mean(updates)
+        curves = [curve.iloc[1:] for curve in self.curves()]  # the untrained machine does not count
+        if any(curve.empty for curve in curves):
+            return values, np.nan
+        return _at_best_mean(curves, self.trials.diverged[self.rows], self.measure.metric.better)
+
+
+def _at_best_mean(
+    curves: "Sequence[pd.Series]", diverged: NDArray[np.bool_], better: int
+) -> tuple[Floats, float]:
+    """Return each trial's value where the mean is best, and the update.
+
+    A trial that stopped early keeps its last value. Evaluations from a trial's divergence on do not count,
+    unless it never had a finite value.
+    """
+    import pandas as pd
+
+    together = pd.concat(curves, axis=1).sort_index().replace([np.inf, -np.inf], np.nan)
+    held = np.where(diverged, together, together.ffill())
+    means = held[:, np.isfinite(held).any(axis=0)].mean(axis=1)
+    if not np.isfinite(means).any():
+        return np.full(len(curves), np.nan), np.nan
+    best = int(np.nanargmax(better * means))
+    return held[best], float(together.index[best])
+
+
+def finite(values: Floats) -> Floats:
+    """Return the finite values."""
+    return values[np.isfinite(values)]
+
+
+def mean(values: Floats) -> float:
+    """Return the mean of the finite values; NaN if there is none."""
+    values = finite(values)
+    return float(values.mean()) if len(values) else np.nan
+
+
+def best_of_mean_columns(metric: str) -> tuple[str, str]:
+    """Return the columns of kept summaries with the value and the update where the mean is best."""
+    return f"{metric}_max_of_mean", f"{metric}_max_of_mean_update"
+
+
+def statistic_column(columns: Container[str], metric: Metric, statistic: str) -> str:
+    """Return the column of ``summary.csv`` with a statistic; the best of a cost is its minimum."""
+    if f"{metric.column}_final" not in columns:
+        return metric.column
+    if statistic == "max" and metric.better < 0:
+        return f"{metric.column}_min"
+    return f"{metric.column}_{statistic.replace('-', '_')}"
+
+
+# The cells of an experiment
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells that an experiment asks for, in the order of its grid."""
+
+    manifest: Mapping[str, Any]
+    trials: Trials
+    measure: Measure
+    cells: Sequence[Cell]
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self.cells)
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the metric rests on AIS or RAISE."""
+        if is_evaluated(self.trials.frame, self.measure.metric):
+            return not self.measure.metric.column.endswith("_exact")
+        return {*self.trials.frame.get("evaluate_method", [])} != {"exact"}
+
+    @property
+    def left_out(self) -> int:
+        """Trials of runs that the experiment no longer asks for."""
+        return len(self.trials.frame) - sum(len(cell.rows) for cell in self.cells)
+
+
+def is_evaluated(columns: Container[str], metric: Metric) -> bool:
+    """Whether a metric is of the final machine, by ``cbm evaluate``."""
+    return f"{metric.column}_final" not in columns and metric.column in columns
+
+
+def make_cells(trials: Trials, manifest: Mapping[str, Any], measure: Measure) -> Cells:
+    """Return the cells of a manifest, each with its finished trials."""
+    none = np.empty(0, dtype=np.intp)
+    settings = {cell["run_id"]: cell for cell in manifest["cells"]}
+    cells = [
+        Cell(cell, trials, trials.of_runs.get(run_id, none), measure, manifest["trials"])
+        for run_id, cell in settings.items()
+    ]
+    return Cells(manifest, trials, measure, cells)
+
+
+def read_cells(
+    store: Store | Kept, metric: str | None = None, statistic: str | None = None, others: bool = False
+) -> Cells:
+    """Return the cells of an experiment, by default in the metric and statistic of its table.
+
+    ``others``: with runs that are kept but that the grid no longer asks for.
+
+    Raises
+    ------
+    CbmError
+        Unknown metric, or one without the statistic.
+    IncompleteError
+        No trial is finished.
+    """
+    frame, manifest = with_other_runs(store) if others else (store.summary(), store.manifest())  # type: ignore[arg-type]
+    trials = Trials(frame, lambda _: store)
+    if frame.empty or not manifest["cells"]:
+        raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
+    return make_cells(trials, manifest, measure_of(trials, manifest["table"], metric, statistic))
+
+
+def measure_of(
+    trials: Trials, table: Mapping[str, Any], metric: str | None = None, statistic: str | None = None
+) -> Measure:
+    """Return the metric and statistic that are asked for, else the table's, else the usual ones."""
+    frame, known = trials.frame, measured(trials.frame)
+    name = metric or table["metric"] or default_metric(frame)
+    if name is None or not known:
+        remedy = f"; choose --metric: there are {', '.join(known)}" if known else ""
+        raise CbmError(f"nothing was evaluated (evaluate: method: none){remedy}", "missing")
+    if name not in known:
+        raise CbmError(f"the results hold no metric {name}{did_you_mean(name, known)}", "unknown")
+    chosen = Metric(name)
+    evaluated, recorded = is_evaluated(frame, chosen), not chosen.better
+    shown = statistic or ("final" if evaluated or recorded else table.get("statistic", "max"))
+    if evaluated and shown != "final":
+        raise CbmError(
+            f"--statistic {shown}: {name} is known of the final machine only; leave it out", "unsuited"
+        )
+    # The best of a mean is found in curves, which hold what has a best value.
+    on_curves = shown == MAX_OF_MEAN and trials.source is not None
+    if statistic_column(frame, chosen, "max" if on_curves else shown) not in frame:
+        if shown == "best-valid":
+            raise CbmError(
+                "--statistic best-valid: the data sets have no validation part that was evaluated", "missing"
+            )
+        raise CbmError(
+            f"--statistic {shown}: of {name} there is the final value only; leave it out", "unsuited"
+        )
+    return Measure(chosen, table["scale"], shown)
+
+
+# The best machines
+
+
+def best_machines(store: Store, metric: str | None = None) -> list[dict[str, Any]]:
+    """Return the file of the best machine for each data set and each part of it that was evaluated.
+
+    On the validation part, the machines at the best validation value of each trial are compared by it; on
+    other parts, or for another ``metric``, the machines at the end of training by its final value. The part
+    that is usually shown comes first, a validation part before it. The path is None where every trial on a
+    data set has diverged.
+    """
+    frame, manifest = store.summary(), store.manifest()
+    if frame.empty:
+        raise IncompleteError(f"{store.folder}: no trial is finished yet; start with: cbm run")
+    trials = Trials(frame)
+    sets: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in make_cells(trials, manifest, Measure(Metric(""))):
+        of_data = (name for name in cell.settings if name.split("_")[0] == "data" and name != "data_phase")
+        sets.setdefault(tuple(text_of(cell.settings[name]) for name in of_data), []).append(cell)
+    axes = axes_of(manifest)
+    found = [
+        _best_of(store, [cell.measured(measure) for cell in cells], axes)
+        for cells in sets.values()
+        if (rows := np.concatenate([cell.rows for cell in cells])).size
+        for measure in _deciding(frame.iloc[rows], manifest, metric)
+    ]
+    if not any(one["path"] for one in found):
+        raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
+    return found
+
+
+def _best_of(store: Store, cells: Sequence[Cell], axes: Sequence[str]) -> dict[str, Any]:
+    """Return the best machine of some cells by the values that they show."""
+    metric, _, statistic = cells[0].measure
+    about = {"data": cells[0].settings["data"], "part": metric.part, "path": None, "metric": metric.column}
+    values = [
+        (metric.better * value, cell, trial)
+        for cell in cells
+        for trial, value in cell.values.items()
+        if np.isfinite(value)
+    ]
+    if not values:
+        return about
+    value, cell, trial = max(values, key=lambda one: one[0])
+    run_id = cell.settings["run_id"]
+    best_file = store.path(run_id, trial, ".best.npz")
+    at_best = statistic == "max" and is_file(best_file)
+    return about | {
+        "path": str(best_file if at_best else store.path(run_id, trial, ".npz")),
+        "run_id": run_id,
+        "trial": trial,
+        "value": metric.better * value,
+        "when": "best validation" if at_best else "end of training",
+        "settings": {axis: text_of(cell.settings[axis]) for axis in axes if axis in cell.settings},
+    }
+
+
+def _deciding(frame: "pd.DataFrame", manifest: Mapping[str, Any], asked: str | None) -> list[Measure]:
+    """Return what decides which machine is the best: one measure for each part that was evaluated."""
+    known = measured(frame)
+    ranked = [name for name in known if Metric(name).better]
+    if asked and asked not in known:
+        raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}", "unknown")
+    if asked and asked not in ranked:
+        raise CbmError(
+            f"--metric {asked}: neither more nor less of it is better; there are {', '.join(ranked)}",
+            "unsuited",
+        )
+    valued = [name for name in measured(frame.dropna(axis=1, how="all")) if name in ranked]
+    curves = [name for name in valued if f"{name}_final" in frame]
+    watched = next((name for name in curves if Metric(name).part == "valid"), None)
+    usual = [name for name in (asked, watched, manifest["table"]["metric"], default_metric(frame)) if name]
+    first = next((name for name in usual if name in valued), next(iter(usual), None))
+    if first not in ranked:
+        raise IncompleteError("nothing was evaluated of which more or less is better")
+    base = first.removeprefix(Metric(first).part)
+    others = [f"{part}{base}" for part in ("test", "train", "valid")]
+    names = [first] if asked else dict.fromkeys([first, *(name for name in others if name in curves)])
+    return [Measure(Metric(name), statistic="max" if name == watched else "final") for name in names]

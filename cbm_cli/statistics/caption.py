@@ -1,0 +1,117 @@
+"""The notes below a table: what it shows, the test, and what is incomplete, diverged or doubtful."""
+
+from collections.abc import Iterator, Sequence
+
+from cbm_cli.results import Metric
+from cbm_cli.results.cells import MAX_OF_MEAN, Cells
+from cbm_cli.statistics.marks import Mark, Marking
+from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
+from cbm_cli.text import count
+
+_METHODS = {"exact": "exact", "ais": "AIS", "raise": "RAISE"}  # endings of what cbm evaluate adds
+
+
+def caption(cells: Cells, marks: Sequence[Mark], marking: Marking) -> list[str]:
+    """Return the notes of a table of some cells with these marks."""
+    tested = " ".join(_tested(marks, marking, cells.measure.metric))
+    return [note for note in (_what(cells), tested, *_troubles(cells, marks), *_estimates(cells)) if note]
+
+
+def _what(cells: Cells) -> str:
+    """Say what the numbers of a cell are."""
+    metric, scale, statistic = cells.measure
+    evaluated = any(cell.evaluated for cell in cells)
+    name = f"{metric.part} {metric.name}".strip()
+    if evaluated:
+        base, _, method = metric.column.rpartition("_")
+        what = f"{metric.part} {Metric(base).name} ({_METHODS[method]}) of the final machine"
+    else:
+        best = "minimum" if metric.better < 0 else "maximum"
+        what = {
+            "max": f"{best} {name} during training",
+            "final": f"final {name}",
+            "best-valid": f"{name} at the best validation value",
+            MAX_OF_MEAN: f"{best} during training of the {name}'s mean over trials",
+        }[statistic]
+    rows = cells.trials.numbers(f"n_{metric.part}")
+    unit = metric.unit(scale, sorted({int(n) for n in rows if n == n}))
+    lowest = "validation cost" if statistic == "best-valid" else "cost"
+    asides = {1: " (mean of the final values)", -1: f" (mean epoch of the lowest {lowest})", 0: ""}
+    aside = "" if evaluated else asides[metric.better]
+    numbers = sorted({cell.n for cell in cells if cell.n}) or [0]
+    few = f"{numbers[0]} to " if len(numbers) > 1 else ""
+    return (
+        f"{what[0].upper()}{what[1:]}{f', {unit}' if unit else ''}: "
+        f"mean ± standard deviation{aside} over {few}{count(numbers[-1], 'trial')}."
+    )
+
+
+def _tested(marks: Sequence[Mark], marking: Marking, metric: Metric) -> Iterator[str]:
+    """Say what bold and underlined cells are."""
+    better, test, alpha, correction = marking
+    pairs = "pair" if test == "signed-rank" else "trial"
+    tests = [(mark.claimed, mark.against_best) for mark in marks if mark.against_best]
+
+    def smallest(one: Significance) -> str:
+        return f"smallest possible p with {count(one.n_pairs, pairs)}: {one.smallest_p:.2g}"
+
+    if claims := [one for claimed, one in tests if claimed]:
+        least = max(claims, key=lambda one: one.smallest_p)
+        held = f"{correction.capitalize()} correction within a row" if correction else "no correction"
+        yield (
+            "Bold: best of the row, or not significantly different from it (two-sided Wilcoxon "
+            f"{test} test, α = {alpha:g}, {held}; {smallest(least)})."
+        )
+        if test == "signed-rank" and 2 * least.smallest_p >= alpha:
+            yield (
+                f"With {count(least.n_pairs, pairs)} a difference is significant only where all pairs "
+                "agree in direction."
+            )
+    if weak := [one for claimed, one in tests if not claimed and not one.powered(alpha)]:
+        least = max(weak, key=lambda one: one.smallest_p)
+        few = f"fewer than {count(FEWEST_PAIRS, pairs)}"
+        yield (
+            f"Underlined: best of a row with too few {pairs}s for the test to find any difference "
+            f"({few if least.smallest_p < alpha else smallest(least)}, α = {alpha:g}); "
+            "no significance is claimed."
+        )
+    if not better:
+        yield (
+            f"No test: neither more nor less {metric.name} is better; "
+            "--best lowest or --best highest marks and tests the best of a row."
+        )
+
+
+def _troubles(cells: Cells, marks: Sequence[Mark]) -> Iterator[str]:
+    """Say in how many rows mean and test disagree, and what is missing or has diverged."""
+    if disputed := sum(mark.disputed for mark in marks):
+        yield (
+            f"In {count(disputed, 'row')} mean and test disagree: [better by test] marks cells that are "
+            "significantly better than the best by mean. A few far trials decide means, and a cell with "
+            "a diverged trial comes after all others."
+        )
+    if missing := sum(not cell.complete for cell in cells):
+        number = count(len(cells.cells), "cell")
+        yield f"INCOMPLETE: {missing} of {number} without all trials, shown as [n=done/planned]."
+    if diverged := sum(cell.diverged for cell in cells):
+        yield (
+            f"{count(diverged, 'trial')} diverged: counted in the cell, left out of its means where not "
+            "finite, last in the test."
+        )
+
+
+def _estimates(cells: Cells) -> Iterator[str]:
+    """Say which estimates are impossible or doubtful, and what is left out."""
+    if cells.measure.metric.better > 0:
+        if above := sum(int((cell.value > 0).sum()) for cell in cells):
+            remedy = "more evaluate.temperatures and evaluate.runs estimate it better"
+            remedy = f": log Z is underestimated; {remedy}" if cells.estimated else ""
+            yield f"{count(above, 'trial')} above 0, which no log-likelihood is{remedy}."
+        doubtful = sum(cell.doubtful for cell in cells if not cell.evaluated)
+        if doubtful:
+            yield (
+                f"The last log Z of {count(doubtful, 'trial')} rests on fewer than a tenth of the runs of "
+                "AIS: it may be off by more than its error."
+            )
+    if cells.left_out:
+        yield f"Left out: {count(cells.left_out, 'trial')} of runs that the experiment no longer asks for."

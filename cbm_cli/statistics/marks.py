@@ -1,0 +1,91 @@
+"""Marks of a row of a table: its best, and what is not significantly different from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from cbm_cli.statistics.wilcoxon import TESTS, Sample, Significance, holm
+
+
+class Marking(NamedTuple):
+    """How the best of a row is found, and what it is tested with."""
+
+    better: int = 1  # 1: the highest mean, -1: the lowest, 0: no best is marked
+    test: str = "signed-rank"
+    alpha: float = 0.05
+    correction: str | None = None  # or holm, over the comparisons within a row
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What the test says of one cell of a row."""
+
+    best: bool = False
+    bold: bool = False  # best of the row, or not significantly different from it
+    underlined: bool = False  # best of a row that claims no significance
+    better_by_test: bool = False  # significantly better than the best of the row, which has the better mean
+    disputed: bool = False  # best of a row that has such a cell
+    claimed: bool = True  # whether the row has enough pairs to claim significance
+    against_best: Significance | None = None  # None for the best itself and in rows without one
+
+    @property
+    def name(self) -> str:
+        """``bold``, ``underline`` or nothing."""
+        return "bold" if self.bold else "underline" if self.underlined else ""
+
+
+def mark_row(samples: Sequence[Sample | None], marking: Marking) -> list[Mark]:
+    """Mark the best of a row of samples, values by trial, and all that do not differ significantly from it.
+
+    A sample with a trial that has no finite value ranks below all others. Bold says of every cell in the row
+    whether it is as good as the best: so if one comparison has too few pairs to find any difference, no
+    significance is claimed in the row, and its best is underlined. A row of fewer than two cells with trials
+    has no best.
+
+    A few far trials can make a mean worse whose cell is better in nearly all pairs. A cell that is so by the
+    test is bold, too, and `better_by_test`; the best by the mean is `disputed`.
+    """
+    marks = [Mark() for _ in samples]
+    goodness = {
+        i: {trial: marking.better * value for trial, value in sample.items()}
+        for i, sample in enumerate(samples)
+        if sample
+    }
+    best = _best_of(goodness) if marking.better and len(goodness) > 1 else None
+    if best is None:
+        return marks
+    found = _tested(goodness, best, marking)
+    alpha = marking.alpha
+    claimed = all(one.powered(alpha) for one in found.values())
+    for i, one in found.items():
+        ahead = one.powered(alpha) and one.p_value < alpha and one.effect_size < 0
+        bold = claimed and (one.p_value >= alpha or ahead)
+        marks[i] = Mark(bold=bold, better_by_test=ahead, claimed=claimed, against_best=one)
+    disputed = any(mark.better_by_test for mark in marks)
+    marks[best] = Mark(best=True, bold=claimed, underlined=not claimed, disputed=disputed, claimed=claimed)
+    return marks
+
+
+def _tested(goodness: Mapping[int, Sample], best: int, marking: Marking) -> dict[int, Significance]:
+    """Test the best sample against each other one, and correct for their number if asked to."""
+    found = {i: TESTS[marking.test](goodness[best], other) for i, other in goodness.items() if i != best}
+    if not marking.correction:
+        return found
+    adjusted = holm([one.p_value for one in found.values()])
+    return {
+        i: replace(one, p_value=p, smallest_p=min(1.0, one.smallest_p * len(found)))
+        for (i, one), p in zip(found.items(), adjusted, strict=True)
+    }
+
+
+def _best_of(goodness: Mapping[int, Sample]) -> int | None:
+    """Return the sample with the highest mean, after those in which every trial is finite."""
+    values = {i: np.array([*sample.values()]) for i, sample in goodness.items()}
+    known = [i for i, of in values.items() if np.isfinite(of).any()]
+    return max(
+        known,
+        key=lambda i: (np.isfinite(values[i]).all(), values[i][np.isfinite(values[i])].mean()),
+        default=None,
+    )

@@ -1,0 +1,244 @@
+"""Results tables: cells in rows and columns, marked, and the sheet that shows them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.words import name_of, value_of, with_name
+from cbm_cli.results.cells import Cell, Cells, mean
+from cbm_cli.results.inventory import CellSettings
+from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
+from cbm_cli.statistics.caption import caption
+from cbm_cli.statistics.layout import Key, TableLayout, columns_named, key_of, telling_apart
+from cbm_cli.statistics.marks import Mark, Marking, mark_row
+from cbm_cli.text import decimal, text_of
+
+MOST_DIGITS = 9
+
+
+class Digits(NamedTuple):
+    """Formats of the numbers of a table."""
+
+    mean: str
+    spread: str
+    aside: str
+
+
+@dataclass(frozen=True)
+class Entry(Value):
+    """A cell as a sheet prints it, with its mark; see `entry_of`."""
+
+    cell: Cell | None = None  # None where it is not planned
+    verdict: Mark = field(default_factory=Mark)
+
+    def record(self, axes: Sequence[str], alpha: float) -> dict[str, Any]:
+        """Return everything known about the cell: one line of the long form."""
+        cell, test = self.cell, self.verdict.against_best
+        assert cell is not None
+        cost = cell.measure.metric.better < 0
+        tested = test is not None and test.powered(alpha)
+        marks = ("best", "bold", "underlined", "better_by_test")
+        return {
+            **{axis: cell.settings.get(axis) for axis in axes},
+            "n": cell.n,
+            "n_planned": cell.planned,
+            "mean": cell.mean,
+            "std": cell.std,
+            "final_mean": mean(cell.final),
+            **({"epochs_to_convergence": mean(cell.epochs)} if cost else {}),
+            "min_update" if cost else "max_update": cell.best_update,
+            **{
+                name: getattr(test, name) if tested else math.nan
+                for name in ("p_value", "effect_size", "n_pairs")
+            },
+            **{name: getattr(self.verdict, name) for name in marks},
+            "diverged": cell.diverged,
+        }
+
+
+def entry_of(cell: Cell | None, mark: Mark, digits: Digits) -> Entry:
+    """Return a cell as it is printed."""
+    if cell is None:
+        return Entry("–")
+    flags = [] if cell.complete else [f"n={cell.n}/{cell.planned}"]
+    flags += [f"{cell.diverged} diverged"] if cell.diverged else []
+    flags += ["best by mean"] if mark.disputed else ["better by test"] if mark.better_by_test else []
+    about: Any = {"flags": ", ".join(flags), "cell": cell, "verdict": mark}
+    if math.isnan(cell.mean):
+        return Entry("diverged" if cell.n else "–", **about)
+    aside = aside_of(cell)
+    beside = {"final": cell.final, "epochs": cell.epochs}[aside] if aside else cell.value[:0]
+    number, spread, behind = (
+        "–" if math.isnan(value) else decimal(value, spec)
+        for value, spec in zip((cell.mean, cell.std, mean(beside)), digits, strict=True)
+    )
+    return Entry(number, spread, behind if aside else "", mark=mark.name, **about)
+
+
+def aside_of(cell: Cell) -> str:
+    """Return what the parentheses hold: ``final``, ``epochs`` (of costs) or nothing."""
+    return "" if cell.evaluated else {1: "final", -1: "epochs", 0: ""}[cell.measure.metric.better]
+
+
+@dataclass(frozen=True)
+class ResultsTable:
+    """The entries of a table, independent of its output format; see `build_table`."""
+
+    cells: Cells
+    layout: TableLayout
+    columns: tuple[CellSettings, ...]  # settings of the first cell of each column
+    groups: Sequence[Sequence[Sequence[Entry]]]  # one entry for each column
+    marking: Marking
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries of planned cells, in reading order."""
+        return [entry for group in self.groups for row in group for entry in row if entry.cell]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the long form, a line for each cell."""
+        return [entry.record(self.layout.axes, self.marking.alpha) for entry in self.entries]
+
+    def document(self, split: int | str | None = None) -> Document:
+        """Return the table to print, in parts of at most ``split`` columns, or by ``groups``."""
+        axes, manifest, measure = self.layout, self.cells.manifest, self.cells.measure
+        title = manifest.get("description", "")
+        notes = caption(self.cells, [entry.verdict for entry in self.entries], self.marking)
+        corner = Label.of("-".join(map(name_of, axes.rows)))
+        groups = []
+        for rows in self.groups:
+            firsts = [next(entry.cell.settings for entry in row if entry.cell) for row in rows]
+            stubs = [
+                Label.join([value_of(axis, first.get(axis)) for axis in axes.rows], "-") for first in firsts
+            ]
+            lines: list[list[Item]] = [[stub, *row] for stub, row in zip(stubs, rows, strict=True)]
+            groups.append(Group(_heading(axes.groups, firsts[0]) if axes.groups else None, lines))
+        header = [corner, *(_heading(axes.columns, settings) for settings in self.columns)]
+        sheet = Sheet(header, groups, title, manifest.get("experiment", ""))
+        about = {
+            "title": title,
+            "metric": measure.metric.column,
+            "scale": measure.scale,
+            "test": self.marking.test,
+            "alpha": self.marking.alpha,
+            "correction": self.marking.correction,
+            "layout": asdict(axes),
+            "notes": notes,
+        }
+        return Document(sheet.split(split), notes, records=self.records(), about=about)
+
+
+def _heading(axes: Sequence[str], settings: CellSettings) -> Label:
+    return Label.join([with_name(axis, settings.get(axis)) for axis in axes], ", ")
+
+
+def build_table(
+    cells: Cells,
+    *,
+    axes: Mapping[str, Sequence[str]] | None = None,
+    best: str | None = None,
+    digits: int | None = None,
+    **marking: Any,
+) -> ResultsTable:
+    """Arrange the cells of an experiment in a table with significance marks.
+
+    The order of rows, columns and groups is that of the cells. Axes that are not given are the manifest's,
+    without what another axis names; if none is given, the rows also show whatever else varies within a cell.
+    The other choices are those of ``cbm table``.
+
+    Raises
+    ------
+    CbmError
+        Unknown column, or a cell of the asked-for axes within which another setting varies.
+    """
+    layout = _layout(cells, axes or {})
+    usual = cells.measure.metric.better
+    marked = Marking({"highest": 1, "lowest": -1, None: usual}[best], **marking)
+    columns, places = _arranged(cells, layout)
+    rows = [[[*zip(row, _marks_of(row, marked), strict=True)] for row in group] for group in places]
+    formats = _digits([row for group in rows for row in group], digits)
+    groups = [[[entry_of(*one, formats) for one in row] for row in group] for group in rows]
+    return ResultsTable(cells, layout, columns, groups, marked)
+
+
+def _marks_of(row: Sequence[Cell | None], marking: Marking) -> list[Mark]:
+    return mark_row([cell.values if cell else None for cell in row], marking)
+
+
+def _digits(rows: Sequence[Sequence[tuple[Cell | None, Mark]]], asked: int | None) -> Digits:
+    """Return formats whose digits show every marked difference."""
+    first = next(cell for row in rows for cell, _ in row if cell)
+    aside = aside_of(first)
+    kind, fewest = {"epochs": ("f", 5), "final": ("f", 2)}.get(aside, ("g", 4))
+    if first.evaluated:
+        kind, fewest = "f", 2
+    if asked is not None:
+        kind, digits = "f", asked
+    else:
+        enough = (d for d in range(fewest, MOST_DIGITS) if _distinct(rows, f".{d}{kind}"))
+        digits = next(enough, MOST_DIGITS)
+    less = max(digits - (2 if kind == "g" else 1), 0)
+    spread = digits if aside != "epochs" and kind == "f" else less
+    return Digits(f".{digits}{kind}", f".{spread}{kind}", ".0f" if aside == "epochs" else f".{less}f")
+
+
+def _distinct(rows: Sequence[Sequence[tuple[Cell | None, Mark]]], spec: str) -> bool:
+    """Whether a significantly best mean differs, as printed, from those of cells without a mark."""
+    return not any(
+        format(best.mean, spec) == format(cell.mean, spec) and best.mean != cell.mean
+        for row in rows
+        for best, its in row
+        if best and its.best and its.bold  # elsewhere more digits would show noise
+        for cell, mark in row
+        if cell and cell.n and not mark.name
+    )
+
+
+def _arranged(
+    cells: Cells, layout: TableLayout
+) -> tuple[tuple[CellSettings, ...], list[list[list[Cell | None]]]]:
+    """Return the settings of the first cell of each column, and the cells by group, row and column."""
+    places: dict[Key, Cell] = {}
+    groups: dict[Key, dict[Key, None]] = {}
+    heads: dict[Key, CellSettings] = {}
+    for cell in cells:
+        axes = (layout.groups, layout.rows, layout.columns)
+        group, row, head = (key_of(cell.settings, axis) for axis in axes)
+        heads.setdefault(head, cell.settings)
+        groups.setdefault(group, {})[row] = None
+        twin = places.setdefault(group + row + head, cell).settings
+        if twin is not cell.settings:
+            own = cell.settings
+            varying = [c for c in own if c != "run_id" and text_of(own[c]) != text_of(twin.get(c))]
+            raise CbmError(
+                f"the cell {', '.join(group + row + head)} would mix runs that differ in "
+                f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows, --columns or --groups",
+                "missing",
+            )
+    return tuple(heads.values()), [
+        [[places.get(group + row + head) for head in heads] for row in rows] for group, rows in groups.items()
+    ]
+
+
+def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
+    """Return the asked-for axes, and the default ones without the columns that were asked for elsewhere."""
+    settings, defaults = [cell.settings for cell in cells], cells.manifest["table"]
+    named = {
+        axis: tuple(c for name in names for c in columns_named(name, settings, f"--{axis}"))
+        for axis, names in asked.items()
+    }
+    taken = {column for columns in named.values() for column in columns}
+    axes = {
+        axis: named[axis] if axis in named else tuple(c for c in defaults[axis] if c not in taken)
+        for axis in ("groups", "rows", "columns")
+    }
+    for one, other in combinations(axes, 2):
+        for column in set(axes[one]) & set(axes[other]):
+            raise CbmError(f"{column} is named in both --{one} and --{other}; name it once", "conflict")
+    layout = TableLayout(**axes)
+    if named:
+        return layout
+    return replace(layout, rows=(*layout.rows, *telling_apart(settings, layout.axes, settings[0])))
