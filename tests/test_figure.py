@@ -260,7 +260,7 @@ def store_of(scores, flips=(), sizes=(), finals=None):
             rows.append({"run_id": f"{i}/{scheme}", "trial": 0, "n_train": 1, "diverged": None} | ends)
     layout = {"rows": ["sampler"], "columns": ["offsets"], "groups": ["data"]}
     table = layout | {"scale": "total", "metric": None}
-    manifest = {"table": table, "cells": cells, "upper_bounds": {}}
+    manifest = {"table": table, "cells": cells, "upper_bounds": {}, "trials": 1}
     store = SimpleNamespace(manifest=lambda: manifest, summary=lambda: pd.DataFrame(rows))
     return SimpleNamespace(reader=lambda _: store)
 

@@ -37,7 +37,8 @@ class HandMade:
         return self
 
     def manifest(self):
-        return {"table": self.table, "cells": list(self.cells.values()), "upper_bounds": self.bounds}
+        cells = list(self.cells.values())
+        return {"table": self.table, "cells": cells, "upper_bounds": self.bounds, "trials": self.trials}
 
     def runs(self):
         return set(self.cells)
@@ -50,7 +51,7 @@ class HandMade:
         frame = pd.DataFrame(known, columns=["run_id", "trial"])
         diverged = [500.0 if trial in self.diverged else nan for trial in frame["trial"]]
         method = {"evaluate_runs": 40, "evaluate_method": "ais" if self.effective else "exact"}
-        frame = frame.assign(n_train=16, diverged=diverged, **{f"{self.column}_final": 0.0})
+        frame = frame.assign(experiment="e", n_train=16, diverged=diverged, **{f"{self.column}_final": 0.0})
         return frame.assign(**method, **self.rows)
 
     def curve(self, run_id, trial):

@@ -1,5 +1,6 @@
 """What the page of results says of the paper: published beside obtained values, and findings."""
 
+from collections.abc import Set
 from typing import Any
 
 import pandas as pd
@@ -11,9 +12,9 @@ from cbm_cli.results import Results
 from cbm_cli.sheets import Item, Label
 
 
-def beside_the_paper(results: Results, summary: pd.DataFrame) -> dict[str, Any]:
-    """Return the scoreboard of some trials of a results folder, and the findings on their experiments."""
-    return {"scoreboard": _scoreboard(results, summary), "findings": _findings(results, summary)}
+def beside_the_paper(results: Results, experiments: Set[str], summary: pd.DataFrame) -> dict[str, Any]:
+    """Return the scoreboard of the trials of some experiments, and the findings on them."""
+    return {"scoreboard": _scoreboard(results, summary), "findings": _findings(results, experiments)}
 
 
 def _scoreboard(results: Results, summary: pd.DataFrame) -> dict[str, Any]:
@@ -41,13 +42,12 @@ def _text(item: Item) -> str:
     return item.unicode if isinstance(item, Label) else item.around(item.number)
 
 
-def _findings(results: Results, summary: pd.DataFrame) -> dict[str, Any]:
+def _findings(results: Results, experiments: Set[str]) -> dict[str, Any]:
     """Return the paper's findings on some experiments, and how many there are on others."""
     try:
         judged = check_findings(results)
     except IncompleteError:  # the scoreboard says why
         return {"records": [], "others": 0}
-    shown = {*summary["experiment"]}
     needed = [one for one in judged if one.finding["experiments"]]  # not what the paper proves
-    own = [one for one in needed if shown & {*one.finding["experiments"]}]
+    own = [one for one in needed if experiments & {*one.finding["experiments"]}]
     return {"records": [one.record() for one in own], "others": len(needed) - len(own)}

@@ -81,13 +81,8 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
     stores = {name: results.reader(name) for name in experiments}
     manifests = {name: store.manifest() for name, store in stores.items()}
     summaries = {name: store.summary() for name, store in stores.items()}
-    every = [
-        cell
-        for name, manifest in manifests.items()
-        for cell in _cells(
-            manifest, Trials(_of_trial(summaries[name], options.trial), stores.__getitem__), name
-        )
-    ]
+    shown = {name: _of_trial(summary, options.trial) for name, summary in summaries.items()}
+    every = [c for name in stores for c in _cells(name, stores[name], manifests[name], shown[name])]
     table = manifests[experiments[0]]["table"]
     wanted = select([cell.settings for cell in every], options.select)
     lines, panels = _axes(wanted, table, options)
@@ -106,9 +101,12 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
     return chosen
 
 
-def _cells(manifest: Mapping[str, Any], trials: Trials, experiment: str) -> list[Cell]:
+def _cells(
+    experiment: str, store: Store | Kept, manifest: Mapping[str, Any], summary: pd.DataFrame
+) -> list[Cell]:
     """Return the cells of an experiment, with its name among their settings."""
     named = [{**cell, "experiment": experiment} for cell in manifest["cells"]]
+    trials = Trials(summary, lambda _: store)
     return [*make_cells(trials, {**manifest, "cells": named}, Measure(Metric("")))]
 
 

@@ -28,8 +28,8 @@ def measured_cells(chosen: Chosen, options: Options) -> list[Cell]:
     """Return the cells in a metric and statistic, by default the table's; with the errors of `measure_of`."""
     if len(options.metric) > 1:
         raise CbmError(f"--metric: given {len(options.metric)} times; this picture shows one", "conflict")
-    trials, metric = Trials(chosen.rows(), chosen.stores.__getitem__), next(iter(options.metric), None)
-    measure = measure_of(trials, chosen.table, metric, options.statistic)
+    trials = Trials(chosen.rows(), chosen.cells[0].trials.source)
+    measure = measure_of(trials, chosen.table, next(iter(options.metric), None), options.statistic)
     return [cell.measured(measure) for cell in chosen.cells]
 
 

@@ -5,7 +5,7 @@ It is made from page.html, page.css and page.js, which lie beside this module.
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ _ALL_POINTS = 60_000  # of a page
 _MOST_TROUBLES = 50  # cells that are listed, of each experiment
 
 
-# Returns what the page says of the paper, from the results and the summaries of the experiments shown.
-Beside = Callable[[Results, pd.DataFrame], Mapping[str, Any]]
+# Returns what the page says of the paper, from the results, and the experiments shown and their summaries.
+Beside = Callable[[Results, Set[str], pd.DataFrame], Mapping[str, Any]]
 
 
 @own_style()
@@ -63,7 +63,7 @@ def write_report(results: Results, experiments: Sequence[str], path: Path, besid
         versions=versions,
         warnings=warned,
         points=points,
-        **beside(results, everything),
+        **beside(results, {store.experiment for store in stores}, everything),
     )
     write_atomically(path, harmless(html).encode())
     return warned

@@ -7,6 +7,7 @@ else, so that a value is the same wherever it is shown.
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -86,13 +87,14 @@ class Trials:
         """Return the ``curves`` or ``records`` of some trials of a run; those read last are held."""
         wanted = tuple(rows.tolist())
         if self._last.get(kind, (None,))[0] != wanted:
+            columns = (self.frame[name].iloc[rows] for name in ("experiment", "run_id", "trial"))
             found: list[pd.DataFrame] = []
-            for experiment, trials in self.frame.iloc[rows].groupby("experiment", sort=False):
-                store, run_id = self.store(str(experiment)), trials["run_id"].iloc[0]
+            for (experiment, run_id), places in groupby(zip(*columns, strict=True), key=lambda it: it[:2]):
+                store, numbers = self.store(experiment), [number for *_, number in places]
                 if kind == "curves":
-                    found += store.curves(run_id, trials["trial"])
+                    found += store.curves(run_id, numbers)
                 else:
-                    found += [store.records(run_id, trial) for trial in trials["trial"]]
+                    found += [store.records(run_id, number) for number in numbers]
             self._last[kind] = wanted, found
         return self._last[kind][1]
 
@@ -394,7 +396,8 @@ def measure_of(
         remedy = f"; choose --metric: there are {', '.join(known)}" if known else ""
         raise CbmError(f"nothing was evaluated (evaluate: method: none){remedy}", "missing")
     if name not in known:
-        raise CbmError(f"the results hold no metric {name}{did_you_mean(name, known)}", "unknown")
+        place = f"--metric {name}" if metric else "table.metric"
+        raise CbmError(f"{place}: the results hold no {name}{did_you_mean(name, known)}", "unknown")
     chosen = Metric(name)
     evaluated, recorded = is_evaluated(frame, chosen), not chosen.better
     shown = statistic or ("final" if evaluated or recorded else table.get("statistic", "max"))

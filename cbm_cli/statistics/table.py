@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.words import name_of, value_of, with_name
+from cbm_cli.grid.words import head_of, value_of, with_name
 from cbm_cli.results.cells import Cell, Cells, mean
 from cbm_cli.results.inventory import CellSettings
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
@@ -107,7 +107,7 @@ class ResultsTable:
         axes, manifest, measure = self.layout, self.cells.manifest, self.cells.measure
         title = manifest.get("description", "")
         notes = caption(self.cells, [entry.verdict for entry in self.entries], self.marking)
-        corner = Label.of("-".join(map(name_of, axes.rows)))
+        corner = Label.of("-".join(map(head_of, axes.rows)))
         groups = []
         for rows in self.groups:
             firsts = [next(entry.cell.settings for entry in row if entry.cell) for row in rows]
