@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 
 from cbm_cli.errors import CbmError
-from cbm_cli.report import plot_curves
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.curves import curves_drawing, curves_figure, places_of_marks
+from cbm_cli.report.curves import curves_drawing, places_of_marks
 from cbm_cli.report.panels import Drawing, Page, Panel, compose
 from cbm_cli.report.series import _running_mean
-from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
+from cbm_cli.report.style import SCHEMES, looks_of, scheme_look, write_figure
 from tests.builders import problems_of
 from tests.pictures import bounds_of, caption_of, curves_of, legend_of, numbers_in, ticks_of
 
@@ -106,7 +105,7 @@ def grid(schemes=("aa^b", "00"), samplers=("CD-1", "PT_10"), rates=(0.1, 0.05), 
 def drawn(cells=None, options=None, **made):
     """The figure of some cells, by default of one, and its first panel's axes and curves."""
     cells = [{**it} for it in cells or [cell()]]
-    figure = curves_figure(HandMade(cells, **made), "e", **options or {})
+    figure = compose(curves_drawing(HandMade(cells, **made), ["e"], Options(**options or {})), Page())
     axes, *_ = figure.axes
     return figure, axes, curves_of(axes, legend_of(figure))
 
@@ -405,7 +404,7 @@ def test_what_cannot_be_drawn_is_said(cells, made, options, place, kind, content
 @pytest.mark.parametrize(("name", "kind"), [("curves.gif", "value"), ("missing/curves.png", "system")])
 def test_a_file_that_cannot_be_written_is_named(tmp_path, name, kind):
     with pytest.raises(CbmError) as raised:
-        plot_curves(HandMade([cell()]), "e", tmp_path / name)
+        write_figure(drawn()[0], tmp_path / name)
     assert problems_of(raised.value) == [(str(tmp_path / name), "", kind)]
 
 
@@ -418,7 +417,7 @@ def test_results_of_several_versions_are_warned_of():
 def test_suffix_decides_the_format_and_bytes_are_reproducible(tmp_path, suffix, start):
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
     for path in paths:
-        plot_curves(HandMade([cell(data="a$b$<c>")]), "e", path, columns=["data"])
+        write_figure(drawn([cell(data="a$b$<c>")], {"columns": ["data"]})[0], path)
     one, other = (path.read_bytes() for path in paths)
     assert one == other
     assert one.startswith(start)

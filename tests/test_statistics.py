@@ -1,7 +1,7 @@
 """Wilcoxon tests, Holm's correction and the marks of a row, against plain Python and SciPy."""
 
 from itertools import combinations, product
-from math import inf, nan, sqrt
+from math import inf, nan
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 from cbm_cli.results import Metric, default_metric
-from cbm_cli.results.cells import Cell, Measure, Trials
 from cbm_cli.statistics import Marking, mark_row
 from cbm_cli.statistics.wilcoxon import EXACT, finite_ranks, holm, rank_sum, signed_rank
 
@@ -223,68 +222,6 @@ def test_marks_of_costs_are_those_of_the_same_values_turned_around():
             marks = marked([sample(*g) for g in gains], test=test, correction=correction)
             assert marks == marked([sample(*-g) for g in gains], better=-1, test=test, correction=correction)
             assert "Bb" in marks
-
-
-FRAME = {
-    "trial": [0, 1, 2, 3],
-    "n_train": 16,
-    "train_log_likelihood_max": [-1.0, -2.0, -4.0, -inf],
-    "train_log_likelihood_final": [-2.0, -3.0, -7.0, nan],
-    "train_log_likelihood_max_update": [50, 100, 150, 100],
-    "diverged": [nan, nan, nan, 150.0],
-}
-COSTS = {
-    "trial": [0, 1, 2, 3],
-    "n_test": 10,
-    "test_cost_min": [2.0, 3.0, inf, 4.0],
-    "test_cost_final": [2.5, 3.5, nan, 4.5],
-    "test_cost_best_valid": [2.2, 3.2, 9.0, 4.2],
-    "test_cost_min_update": [100, 200, 100, 300],
-    "valid_cost_min_update": [80, 160, 100, 280],
-    "n_train": 105,
-    "batch": 10,
-    "diverged": [nan, nan, 150, nan],
-}
-
-
-def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0):
-    trials = Trials(pd.DataFrame(columns))
-    rows = np.arange(len(trials.frame))
-    return Cell({}, trials, rows, Measure(Metric(metric), scale, statistic), planned)
-
-
-def test_cell_sums_up_a_hand_made_run():
-    total = cell_of(FRAME, "train_log_likelihood", "total", planned=25)
-    assert (total.n, total.planned, total.complete, total.diverged) == (4, 25, False, 1)
-    assert total.mean == pytest.approx(-7 / 3 * 16)
-    assert total.std == pytest.approx(16 * sqrt(sum((v + 7 / 3) ** 2 for v in (-1, -2, -4)) / 2))
-    assert np.nanmean(total.final) == pytest.approx(-4 * 16)
-    assert total.best_update == 100
-    assert cell_of(FRAME, "train_log_likelihood").mean == pytest.approx(-7 / 3)
-    alone = {"trial": [0], "train_log_likelihood_max": -3.0, "train_log_likelihood_final": -3.0}
-    assert np.isnan(cell_of(alone, "train_log_likelihood").std)
-    unknown = FRAME | {"train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]}  # diverged before an evaluation
-    assert cell_of(unknown, "train_log_likelihood").n == 4
-    # a value that is not finite, parameters that are not, or both
-    for diverged, number in ([nan] * 4, 1), ([nan, 150, nan, nan], 2), ([nan, nan, nan, 150], 1):
-        assert cell_of(FRAME | {"diverged": diverged}, "train_log_likelihood").diverged == number
-
-
-def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():
-    found = cell_of(COSTS, "test_cost", planned=4)
-    assert (found.mean, found.diverged, found.best_update) == (3.0, 1, 175)
-    assert found.epochs.tolist() == [10, 20, 30]  # of 10 updates, in which the last five rows have no place
-    valid = cell_of(COSTS, "test_cost", "total", "best-valid")
-    assert ([*valid.values.values()], valid.epochs.tolist()) == ([22, 32, 90, 42], [8, 16, 28])
-    assert cell_of(COSTS | {"batch": "full"}, "test_cost").epochs.tolist() == [100, 200, 300]
-
-
-def test_trials_without_the_metric_are_left_out_and_none_is_planned_where_none_has_it():
-    frame = {"trial": [0, 1, 2], "diverged": nan, "test_log_likelihood_ais": [-3.0, nan, -5.0]}
-    some = cell_of(frame, "test_log_likelihood_ais", planned=3)
-    assert (some.values, some.planned, some.mean, some.diverged) == ({0: -3, 2: -5}, 3, -4.0, 0)
-    none = cell_of(frame | {"test_log_likelihood_ais": nan}, "test_log_likelihood_ais", planned=3)
-    assert (none.n, none.planned, none.complete) == (0, 0, True)
 
 
 COLUMNS = {  # part, which is better, name

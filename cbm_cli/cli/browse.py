@@ -188,7 +188,7 @@ def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
     the best value of all trials decides, and the file holds the machine that reached it. On others the final
     value decides; the part that the table shows comes before the rest.
     """
-    from cbm_cli.results.cells import best_machines
+    from cbm_cli.results.best import best_machines
 
     results, experiment = _results_and(words, "best [RESULTS] EXPERIMENT", least=0)
     for one in best_machines(results.store(results.only(experiment)), metric):

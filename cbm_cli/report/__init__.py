@@ -12,7 +12,3 @@ if "matplotlib" not in sys.modules and "MPLBACKEND" in os.environ:
     os.environ["MPLBACKEND"] = backend
     with suppress(ValueError):
         matplotlib.rcParams["backend"] = backend
-
-from cbm_cli.report.curves import plot_curves
-
-__all__ = ["plot_curves"]

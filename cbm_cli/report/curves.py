@@ -3,24 +3,21 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from cbm_cli.report.chosen import Options, choose
-from cbm_cli.report.panels import Drawing, Page, Panel, compose
+from cbm_cli.report.panels import Drawing, Panel
 from cbm_cli.report.series import Curve, Curves, band_of, read_curves, x_of
-from cbm_cli.report.style import BOUND, COLOURS, Look, in_words, looks_of, named, plain_axes, write_figure
+from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, plain_axes
 from cbm_cli.results import Metric, Results
 from cbm_cli.statistics.layout import Key
 from cbm_cli.text import count
 
-__all__ = ["COLOURS", "curves_drawing", "curves_figure", "plot_curves"]
 MARKS = 6  # markers of a line
 _SEEN = 0.01  # share of the evaluations: learning that takes more of them is not cut
 _BANDS: dict[str | None, str] = {
@@ -29,19 +26,6 @@ _BANDS: dict[str | None, str] = {
     "sem": "; band: standard error of the mean",
     "trials": "; thin lines: trials",
 }
-
-
-def plot_curves(results: Results, experiment: str, path: Path, **options: Any) -> None:
-    """Draw learning curves and write them to a PNG, PDF or SVG file; ``options`` are those of `Options`.
-
-    Raises the errors of `choose` and `read_curves`, and CbmError for an unknown suffix.
-    """
-    write_figure(curves_figure(results, experiment, **options), path)
-
-
-def curves_figure(results: Results, experiment: str, **options: Any) -> Figure:
-    """Return the figure that `plot_curves` writes."""
-    return compose(curves_drawing(results, [experiment], Options(**options)), Page())
 
 
 def curves_drawing(

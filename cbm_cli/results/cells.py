@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.archives import is_file
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results.inventory import CellSettings, axes_of, with_other_runs
+from cbm_cli.results.inventory import CellSettings, with_other_runs
 from cbm_cli.results.kept import Kept
 from cbm_cli.results.metrics import Metric, default_metric, fewest_effective, measured
 from cbm_cli.results.store import Store
-from cbm_cli.text import did_you_mean, text_of
+from cbm_cli.text import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +59,12 @@ class Trials:
         if "diverged" not in self.frame:
             return np.zeros(len(self.frame), bool)
         return (self.frame["diverged"].notna() & (self.frame["diverged"].astype(str) != "")).to_numpy()
+
+    @cached_property
+    def watched(self) -> Metric | None:
+        """The metric of the validation part that was watched in training, if there is one."""
+        metrics = map(Metric, measured(self.frame))
+        return next((metric for metric in metrics if metric.part == "valid" and metric.better), None)
 
     @cached_property
     def updates_of_an_epoch(self) -> Floats:
@@ -172,10 +177,8 @@ class Cell:
     @property
     def epochs(self) -> Floats:
         """The epoch of the lowest cost, or validation cost, of the trials that did not diverge."""
-        valid = self.measure.statistic == "best-valid"
-        lowest = "valid_cost_min" if valid else f"{self.measure.metric.column}_min"
         rows = self.rows[self._known[~self.stopped]]
-        return self.trials.numbers(f"{lowest}_update")[rows] / self.trials.updates_of_an_epoch[rows]
+        return self.trials.numbers(self._moment)[rows] / self.trials.updates_of_an_epoch[rows]
 
     # One number for the cell
 
@@ -207,11 +210,10 @@ class Cell:
 
     @property
     def best_update(self) -> float:
-        """Mean update of the best value."""
+        """Mean update of the best value, or of the best validation value where the statistic rests on it."""
         if self.measure.statistic == MAX_OF_MEAN:
             return self._at_best_mean[1]
-        column = statistic_column(self.trials.frame, self.measure.metric, "max")
-        return mean(self.trials.numbers(f"{column}_update")[self.rows[self._known]])
+        return mean(self.trials.numbers(self._moment)[self.rows[self._known]])
 
     @property
     def diverged(self) -> int:
@@ -256,6 +258,12 @@ class Cell:
             frame.set_index("update").get(column, frame["update"].iloc[:0].astype(float)) * scale
             for frame, scale in zip(found, self.scale, strict=True)
         ]
+
+    @property
+    def _moment(self) -> str:
+        """The column with the updates of the best values."""
+        watched = self.trials.watched if self.measure.statistic == "best-valid" else None
+        return f"{statistic_column(self.trials.frame, watched or self.measure.metric, 'max')}_update"
 
     def _of_all(self, statistic: str) -> Floats:
         """Return a statistic of all finished trials."""
@@ -416,84 +424,3 @@ def measure_of(
             f"--statistic {shown}: of {name} there is the final value only; leave it out", "unsuited"
         )
     return Measure(chosen, table["scale"], shown)
-
-
-# The best machines
-
-
-def best_machines(store: Store, metric: str | None = None) -> list[dict[str, Any]]:
-    """Return the file of the best machine for each data set and each part of it that was evaluated.
-
-    On the validation part, the machines at the best validation value of each trial are compared by it; on
-    other parts, or for another ``metric``, the machines at the end of training by its final value. The part
-    that is usually shown comes first, a validation part before it. The path is None where every trial on a
-    data set has diverged.
-    """
-    frame, manifest = store.summary(), store.manifest()
-    if frame.empty:
-        raise IncompleteError(f"{store.folder}: no trial is finished yet; start with: cbm run")
-    trials = Trials(frame)
-    sets: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in make_cells(trials, manifest, Measure(Metric(""))):
-        of_data = (name for name in cell.settings if name.split("_")[0] == "data" and name != "data_phase")
-        sets.setdefault(tuple(text_of(cell.settings[name]) for name in of_data), []).append(cell)
-    axes = axes_of(manifest)
-    found = [
-        _best_of(store, [cell.measured(measure) for cell in cells], axes)
-        for cells in sets.values()
-        if (rows := np.concatenate([cell.rows for cell in cells])).size
-        for measure in _deciding(frame.iloc[rows], manifest, metric)
-    ]
-    if not any(one["path"] for one in found):
-        raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
-    return found
-
-
-def _best_of(store: Store, cells: Sequence[Cell], axes: Sequence[str]) -> dict[str, Any]:
-    """Return the best machine of some cells by the values that they show."""
-    metric, _, statistic = cells[0].measure
-    about = {"data": cells[0].settings["data"], "part": metric.part, "path": None, "metric": metric.column}
-    values = [
-        (metric.better * value, cell, trial)
-        for cell in cells
-        for trial, value in cell.values.items()
-        if np.isfinite(value)
-    ]
-    if not values:
-        return about
-    value, cell, trial = max(values, key=lambda one: one[0])
-    run_id = cell.settings["run_id"]
-    best_file = store.path(run_id, trial, ".best.npz")
-    at_best = statistic == "max" and is_file(best_file)
-    return about | {
-        "path": str(best_file if at_best else store.path(run_id, trial, ".npz")),
-        "run_id": run_id,
-        "trial": trial,
-        "value": metric.better * value,
-        "when": "best validation" if at_best else "end of training",
-        "settings": {axis: text_of(cell.settings[axis]) for axis in axes if axis in cell.settings},
-    }
-
-
-def _deciding(frame: "pd.DataFrame", manifest: Mapping[str, Any], asked: str | None) -> list[Measure]:
-    """Return what decides which machine is the best: one measure for each part that was evaluated."""
-    known = measured(frame)
-    ranked = [name for name in known if Metric(name).better]
-    if asked and asked not in known:
-        raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}", "unknown")
-    if asked and asked not in ranked:
-        raise CbmError(
-            f"--metric {asked}: neither more nor less of it is better; there are {', '.join(ranked)}",
-            "unsuited",
-        )
-    valued = [name for name in measured(frame.dropna(axis=1, how="all")) if name in ranked]
-    curves = [name for name in valued if f"{name}_final" in frame]
-    watched = next((name for name in curves if Metric(name).part == "valid"), None)
-    usual = [name for name in (asked, watched, manifest["table"]["metric"], default_metric(frame)) if name]
-    first = next((name for name in usual if name in valued), next(iter(usual), None))
-    if first not in ranked:
-        raise IncompleteError("nothing was evaluated of which more or less is better")
-    base = first.removeprefix(Metric(first).part)
-    others = [f"{part}{base}" for part in ("test", "train", "valid")]
-    names = [first] if asked else dict.fromkeys([first, *(name for name in others if name in curves)])
-    return [Measure(Metric(name), statistic="max" if name == watched else "final") for name in names]

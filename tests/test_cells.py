@@ -1,0 +1,157 @@
+"""Cells: what is told of the trials of a run, and that every reader tells the same."""
+
+import json
+from math import inf, nan, sqrt
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cbm_cli as cbm_api
+from cbm_cli.grid.read import read_grid
+from cbm_cli.report.chosen import Options
+from cbm_cli.report.kinds import Part, draw
+from cbm_cli.report.panels import Page, compose
+from cbm_cli.results import Metric, Results
+from cbm_cli.results.cells import Cell, Measure, Trials
+from cbm_cli.results.contents import sealed
+from cbm_cli.text import STATISTICS
+from tests.builders import GRID, cbm
+from tests.golden import outputs
+from tests.pictures import page_of
+
+FRAME = {
+    "trial": [0, 1, 2, 3],
+    "n_train": 16,
+    "train_log_likelihood_max": [-1.0, -2.0, -4.0, -inf],
+    "train_log_likelihood_final": [-2.0, -3.0, -7.0, nan],
+    "train_log_likelihood_max_update": [50, 100, 150, 100],
+    "diverged": [nan, nan, nan, 150.0],
+}
+COSTS = {
+    "trial": [0, 1, 2, 3],
+    "n_test": 10,
+    "test_cost_min": [2.0, 3.0, inf, 4.0],
+    "test_cost_final": [2.5, 3.5, nan, 4.5],
+    "test_cost_best_valid": [2.2, 3.2, 9.0, 4.2],
+    "test_cost_min_update": [100, 200, 100, 300],
+    "valid_cost_final": 9.0,
+    "valid_cost_min_update": [80, 160, 100, 280],
+    "n_train": 105,
+    "batch": 10,
+    "diverged": [nan, nan, 150, nan],
+}
+
+
+def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0):
+    trials = Trials(pd.DataFrame(columns))
+    rows = np.arange(len(trials.frame))
+    return Cell({}, trials, rows, Measure(Metric(metric), scale, statistic), planned)
+
+
+def test_cell_sums_up_a_hand_made_run():
+    total = cell_of(FRAME, "train_log_likelihood", "total", planned=25)
+    assert (total.n, total.planned, total.complete, total.diverged) == (4, 25, False, 1)
+    assert total.mean == pytest.approx(-7 / 3 * 16)
+    assert total.std == pytest.approx(16 * sqrt(sum((v + 7 / 3) ** 2 for v in (-1, -2, -4)) / 2))
+    assert np.nanmean(total.final) == pytest.approx(-4 * 16)
+    assert total.best_update == 100
+    assert cell_of(FRAME, "train_log_likelihood").mean == pytest.approx(-7 / 3)
+    alone = {"trial": [0], "train_log_likelihood_max": -3.0, "train_log_likelihood_final": -3.0}
+    assert np.isnan(cell_of(alone, "train_log_likelihood").std)
+    unknown = FRAME | {"train_log_likelihood_max": [-1.0, -2.0, -4.0, nan]}  # diverged before an evaluation
+    assert cell_of(unknown, "train_log_likelihood").n == 4
+    # a value that is not finite, parameters that are not, or both
+    for diverged, number in ([nan] * 4, 1), ([nan, 150, nan, nan], 2), ([nan, nan, nan, 150], 1):
+        assert cell_of(FRAME | {"diverged": diverged}, "train_log_likelihood").diverged == number
+
+
+def test_a_cost_is_its_minimum_with_the_epochs_of_trials_that_did_not_diverge():
+    found = cell_of(COSTS, "test_cost", planned=4)
+    assert (found.mean, found.diverged, found.best_update) == (3.0, 1, 175)
+    assert found.epochs.tolist() == [10, 20, 30]  # of 10 updates, in which the last five rows have no place
+    valid = cell_of(COSTS, "test_cost", "total", "best-valid")
+    assert ([*valid.values.values()], valid.epochs.tolist()) == ([22, 32, 90, 42], [8, 16, 28])
+    assert valid.best_update == 155  # of the validation cost, where the value was taken
+    assert cell_of(COSTS | {"batch": "full"}, "test_cost").epochs.tolist() == [100, 200, 300]
+
+
+def test_trials_without_the_metric_are_left_out_and_none_is_planned_where_none_has_it():
+    frame = {"trial": [0, 1, 2], "diverged": nan, "test_log_likelihood_ais": [-3.0, nan, -5.0]}
+    some = cell_of(frame, "test_log_likelihood_ais", planned=3)
+    assert (some.values, some.planned, some.mean, some.diverged) == ({0: -3, 2: -5}, 3, -4.0, 0)
+    none = cell_of(frame | {"test_log_likelihood_ais": nan}, "test_log_likelihood_ais", planned=3)
+    assert (none.n, none.planned, none.complete) == (0, 0, True)
+
+
+STATISTIC = {  # of the costs of the encoder, from its curves, without the untrained machine
+    "max": lambda curve: curve["train_cost"].min(),
+    "final": lambda curve: curve["train_cost"].iloc[-1],
+    "best-valid": lambda curve: curve["train_cost"][curve["valid_cost"].idxmin()],
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return outputs.unpack(tmp_path_factory.mktemp("cells"))
+
+
+def expected(store, statistic):
+    """The values of each run, from its curves."""
+    runs = {cell["run_id"]: cell["offsets"] for cell in store.manifest()["cells"]}
+    curves = {scheme: [c.iloc[1:] for c in store.curves(run, range(2))] for run, scheme in runs.items()}
+    if statistic != "max-of-mean":
+        return {scheme: [*map(STATISTIC[statistic], its)] for scheme, its in curves.items()}
+    found = {}
+    for scheme, its in curves.items():
+        both = pd.concat([curve.set_index("update")["train_cost"] for curve in its], axis=1)
+        found[scheme] = [*both.loc[both.mean(axis=1).idxmin()]]
+    return found
+
+
+def drawn_finals(results, options):
+    """The heights of the hollow and of the filled dots of each method."""
+    (axes,) = compose(draw(Results(results), Part("finals", ["encoder"], options)), Page()).axes
+    dots = [(c.get_facecolor()[0, :3].min() == 1, c.get_offsets()[:, 1]) for c in axes.collections]
+    return [[*heights] for hollow, heights in dots if hollow], [[*h] for hollow, h in dots if not hollow]
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_every_reader_tells_the_value_that_the_table_of_the_grid_asks_for(results, statistic, tmp_path):
+    store = Results(results).store("encoder")
+    manifest = store.manifest()
+    manifest["table"] |= {"statistic": statistic, "metric": "train_cost"}
+    (results / "encoder" / "manifest.json").write_bytes(sealed(manifest))
+    values = expected(store, statistic)
+    means = pytest.approx([np.mean(its) for its in values.values()])
+    printed = cbm("table", results, "encoder", "-f", "json").stdout
+    assert [cell["mean"] for cell in json.loads(printed)["cells"]] == means
+    assert [*cbm_api.open_results(results).table("encoder")["mean"]] == means
+    cbm("report", results, "encoder", "-o", tmp_path / "page.html")
+    cells = page_of((tmp_path / "page.html").read_text("utf-8")).all("td", "item")
+    assert [float(cell.at["data-sort"]) for cell in cells] == means
+    hollow, filled = drawn_finals(results, Options())
+    ends = [pytest.approx(its) for its in expected(store, "final").values()]
+    assert filled == ends
+    assert hollow == ([] if statistic == "final" else [pytest.approx(its) for its in values.values()])
+    asked, _ = drawn_finals(results, Options(statistic="max"))
+    assert asked == [pytest.approx(its) for its in expected(store, "max").values()]
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_grids_ask_for_any_statistic_of_a_table(tmp_path, statistic):
+    (tmp_path / "grid.yaml").write_text(GRID.replace("table: {", f"table: {{statistic: {statistic}, "))
+    (experiment,) = read_grid(tmp_path / "grid.yaml").experiments.values()
+    assert experiment.table.statistic == statistic
+
+
+def test_a_metric_is_one_in_all_pictures_of_a_cell(results):
+    """Curves and summaries come in the same scale, whatever the experiment is called in its records."""
+    store = Results(results).store("bars")
+    trials = Trials(store.summary().assign(experiment="another"), lambda _: store)
+    for run_id, rows in trials.of_runs.items():
+        cell = Cell({"run_id": run_id}, trials, rows, Measure(Metric("train_log_likelihood"), "total"))
+        assert [curve.iloc[1:].max() for curve in cell.curves()] == pytest.approx([*cell.best])
+        assert [curve.iloc[-1] for curve in cell.curves()] == pytest.approx([*cell.final])
+        norms = cell.measured(Measure(Metric("weight_norm"), "total", "final"))
+        assert [curve.iloc[-1] for curve in norms.curves()] == pytest.approx([*norms.value])  # of records
