@@ -33,9 +33,10 @@ TESTS = {  # what runs for each room: the files named test_*.py
     "execution": "cluster execution progress resume run start_from verify watch",  # not what processes run
     "grid": "bad_input grid names schema settings whole_numbers",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products sample",
-    "report": "figure pictures plot report",
-    "results": "archives files kept python resume results statistics watch",
-    "statistics": "compare features findings python statistics table",
+    "paper": "compare findings kept",
+    "report": "cells figure pictures plot report",
+    "results": "archives cells files kept python resume results statistics watch",
+    "statistics": "cells python statistics table",
     "trial": "auto_encoder deep execution gradients pretraining recorders resume start_from training",
 }
 SWAPS = [
