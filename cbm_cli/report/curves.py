@@ -55,16 +55,16 @@ def curves_drawing(
         its = limits[_group(drawn, curves[0])]
         settings = zip(drawn.panels, key, strict=True)
         title = (options.title,) if options.title else tuple(named(*s) for s in settings if s[0] != "metric")
-        panels.append(
-            Panel(
-                partial(_draw, curves, looks, its, options),
-                key,
-                title,
-                x_of(options, chosen.settings).replace("-", " "),
-                measure_of(drawn, [curve.metric for curve in curves]),
-                its[:2],
-            )
-        )
+        draw, x = partial(_draw, curves, looks, its, options), str(options.x).replace("-", " ")
+        panels.append(Panel(draw, key, title, x, measure_of(drawn, [c.metric for c in curves]), its[:2]))
+    names = {name: looks[key] for key, name in _names_of_lines(drawn).items()}
+    if any(its.bounded for its in limits.values()):
+        names["upper bound"] = BOUND
+    return Drawing(panels, names, _notes(drawn.curves, [*limits.values()], options))
+
+
+def _names_of_lines(drawn: Curves) -> dict[Key, str]:
+    """Return the names of lines for the legend; metrics without the words that all of them share."""
     shared = _shared_words(curve.metric for curve in drawn.curves)
 
     def own_words(column: str, value: str) -> str:
@@ -73,10 +73,8 @@ def curves_drawing(
             return words
         return " ".join(word for word in words.split() if word not in shared).rstrip(":") or words
 
-    names = {", ".join(filter(None, map(own_words, drawn.lines, key))): look for key, look in looks.items()}
-    if any(its.bounded for its in limits.values()):
-        names["upper bound"] = BOUND
-    return Drawing(panels, names, _notes(drawn.curves, [*limits.values()], options))
+    keys = dict.fromkeys(curve.key for curve in drawn.curves)
+    return {key: ", ".join(filter(None, map(own_words, drawn.lines, key))) for key in keys}
 
 
 def _group(drawn: Curves, curve: Curve) -> Key:

@@ -164,7 +164,7 @@ class Cell:
         """The value at the evaluation where the mean over the trials is best."""
         return self._of_all(MAX_OF_MEAN)[self._known]
 
-    @property
+    @cached_property
     def value(self) -> Floats:
         """The value that the table shows."""
         return self._of_all(self.measure.statistic)[self._known]
@@ -182,7 +182,7 @@ class Cell:
 
     # One number for the cell
 
-    @property
+    @cached_property
     def n(self) -> int:
         """Finished trials, diverged ones included."""
         return len(self._known)
@@ -202,7 +202,7 @@ class Cell:
         """Mean of the finite values; NaN if there is none."""
         return mean(self.value)
 
-    @property
+    @cached_property
     def std(self) -> float:
         """Standard deviation (n - 1 in the denominator) of the finite values; NaN for fewer than two."""
         values = finite(self.value)
@@ -215,7 +215,7 @@ class Cell:
             return self._at_best_mean[1]
         return mean(self.trials.numbers(self._moment)[self.rows[self._known]])
 
-    @property
+    @cached_property
     def diverged(self) -> int:
         """Trials with non-finite parameters or a non-finite value."""
         return int((self.stopped | ~np.isfinite(self.value)).sum())
