@@ -17,6 +17,7 @@ from cbm_cli.paper.findings import Evidence, Judged
 from cbm_cli.results import Results
 from cbm_cli.results.contents import sealed
 from tests.builders import cbm, problems_of
+from tests.golden import outputs
 from tests.pictures import grey, numbers_in, page_of, points_of, tiles_of, trials_of, weights_of
 
 TOYS = """
@@ -223,6 +224,16 @@ def test_findings_on_the_experiments_of_the_page_are_listed_and_others_counted(m
     assert numbers_in(items[0].all("small")[0].text) == ["6.1", "1", "1"]
     (board,) = [it for it in page.all("section") if it.at.get("id") == "scoreboard"]
     assert numbers_in(board.all("p", "note")[-1].text) == ["1"]
+
+
+def test_published_values_stand_beside_obtained_ones(tmp_path):
+    page = read(outputs.unpack(tmp_path / "results"), "paper")
+    (board,) = [it for it in page.all("section") if it.at.get("id") == "scoreboard"]
+    header, *rows = board.all("table")[0].rows()
+    values = {row[1]: row[2] for row in rows}
+    assert header[1:4] == ["offsets", "published", "obtained"]
+    assert values["aaᵇ"] == "-60.85 ± 1.91"  # table 2
+    assert len(values) == 4
 
 
 def test_diverged_and_failed_trials_are_listed_with_their_reason(results):

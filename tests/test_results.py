@@ -316,23 +316,31 @@ def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one(kind)
     run(grid="other.yaml", out="other")
     metric, choose = ("cost", min) if kind == "auto-encoder" else ("log_likelihood", max)
 
-    def check(column, suffix, *options):
+    def check(machine, part, ending, suffix):
+        column = f"{part}_{metric}_{ending}"
         best = choose(summary("other"), key=lambda row: float(row[column]))
-        machine = found("best", "other", "bars", *options)
         assert machine["path"].endswith(f"/{best['run_id']}/trial-{int(best['trial']):03d}{suffix}")
         assert (machine["run_id"], str(machine["trial"])) == (best["run_id"], best["trial"])
-        assert machine["value"] == float(best[column])
+        assert (machine["value"], machine["part"]) == (float(best[column]), part)
         assert machine["settings"] == {name: best[name] for name in machine["settings"]}
-        result = cbm("best", "other", *options)
-        assert result.stdout.strip() == machine["path"]
-        assert column.rpartition("_")[0] in result.stderr
-        return machine
 
+    def machines(*options):
+        found = [*map(json.loads, cbm("best", "other", "bars", *options, "--json").stdout.splitlines())]
+        result = cbm("best", "other", *options)
+        assert result.stdout.split() == [one["path"] for one in found]
+        assert all(one["metric"] in result.stderr for one in found)
+        return found
+
+    of_test = "test", "final", ".npz"
     if "valid" in parts:
-        check(f"valid_{metric}_{choose.__name__}", ".best.npz")
-        check(f"test_{metric}_final", ".npz", "--metric", f"test_{metric}")
+        expected = [("valid", choose.__name__, ".best.npz"), of_test, ("train", "final", ".npz")]
+        for machine, (part, *how) in zip(machines(), expected, strict=True):
+            check(machine, part, *how)
+        (machine,) = machines("--metric", f"test_{metric}")
+        check(machine, *of_test)
     else:
-        machine = check(f"train_{metric}_final", ".npz")
+        (machine,) = machines()
+        check(machine, "train", "final", ".npz")
         shown = found("evaluate", machine["path"], "--exact", "--data", "rows.npz")["log_likelihood"]
         assert shown["mean"] == pytest.approx(machine["value"])
 
