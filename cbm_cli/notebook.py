@@ -337,12 +337,12 @@ class ResultFrames:
         groups: Sequence[str] | None = None,
         metric: str | None = None,
         statistic: str | None = None,
-        **choices: Any,
+        best: str | None = None,
+        test: str = "signed-rank",
+        alpha: float = 0.05,
+        correction: str | None = None,
     ) -> pd.DataFrame:
-        """Return one row per cell of ``cbm table``, with what ``--format csv`` prints.
-
-        ``choices`` are others of the command: ``best``, ``test``, ``alpha``, ``correction``.
-        """
+        """Return one row per cell of ``cbm table``, with what ``--format csv`` prints; options as there."""
         import pandas as pd
 
         from cbm_cli.results.cells import read_cells
@@ -352,7 +352,8 @@ class ResultFrames:
         asked = {"rows": rows, "columns": columns, "groups": groups}
         axes = {name: names for name, names in asked.items() if names is not None}
         cells = read_cells(store, metric, statistic)
-        return pd.DataFrame(build_table(cells, axes=axes, **choices).records())
+        found = build_table(cells, axes=axes, best=best, test=test, alpha=alpha, correction=correction)
+        return pd.DataFrame(found.records())
 
     def best(
         self, experiment: str | None = None, metric: str | None = None, data: str | None = None

@@ -193,6 +193,11 @@ def test_holm_can_make_a_cell_bold_again():
     assert (held[1].against_best.p_value, held[1].against_best.smallest_p) == (8 / 2**8, 4 / 2**8)
 
 
+def test_no_p_value_is_possible_above_one():
+    _, *others = mark_row([sample(k, k + 1) for k in (4, 3, 2, 1)], Marking(correction="holm"))
+    assert [mark.against_best.smallest_p for mark in others] == [1.0] * 3  # of 0.5 times 3
+
+
 @pytest.mark.parametrize("test", ["signed-rank", "rank-sum"])
 @pytest.mark.parametrize("better", [1, -1])
 def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(test, better):

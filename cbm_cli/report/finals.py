@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Chosen, Options, choose
 from cbm_cli.report.panels import Drawing, Panel
-from cbm_cli.report.style import Look, in_words, looks_of, named, plain_axes
+from cbm_cli.report.style import Look, in_words, looks_of, named, names_of, plain_axes
 from cbm_cli.results import Results
 from cbm_cli.results.cells import Cell, Floats, Measure, Trials, finite, measure_of
 from cbm_cli.results.inventory import CellSettings
@@ -142,11 +142,6 @@ def ranks_of(scores: NDArray[np.float64], methods: Sequence[Key]) -> Ranks:
         p = signed_rank(*(dict(enumerate(column)) for column in scores.T)).p_value
     critical = studentized_range.ppf(1 - ALPHA, k, np.inf) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
     return Ranks([*methods], ranks.mean(axis=0), n, p, float(critical))
-
-
-def names_of(columns: Sequence[str], key: Key) -> str:
-    """Return the values of some settings as a picture names a method."""
-    return ", ".join(filter(None, map(named, columns, key)))
 
 
 def critical_drawing(results: Results, experiments: Sequence[str], options: Options) -> Drawing:

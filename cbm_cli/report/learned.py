@@ -22,7 +22,7 @@ from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.chosen import Chosen, Options, choose
 from cbm_cli.report.panels import Drawing, Panel
 from cbm_cli.report.pictures import normalised, parse_shape, tile
-from cbm_cli.report.style import BOUND, looks_of, named, plain, plain_axes
+from cbm_cli.report.style import BOUND, looks_of, named, names_of, plain, plain_axes
 from cbm_cli.results import Results
 from cbm_cli.results.cells import Cell
 from cbm_cli.statistics.layout import key_of
@@ -108,7 +108,7 @@ def activity_drawing(results: Results, experiments: Sequence[str], options: Opti
         )
         for key, its in lines.items()
     ]
-    names = {", ".join(filter(None, map(named, chosen.lines, key))): look for key, look in looks.items()}
+    names = {names_of(chosen.lines, key): look for key, look in looks.items()}
     return Drawing(
         panels, names, ["grey: 0.05 and 0.95, beyond which a unit counts as always off or on", _which(chosen)]
     )
@@ -207,9 +207,5 @@ def _which(chosen: Chosen) -> str:
     columns = [*chosen.panels, *chosen.lines]
     shown = [(_trial(cell), key_of(cell.settings, columns)) for cell in chosen.cells]
     (usual, _), *_ = Counter(trial for trial, _ in shown).most_common()
-    others = [
-        f"trial {trial} of {', '.join(filter(None, map(named, columns, key)))}"
-        for trial, key in shown
-        if trial != usual
-    ]
+    others = [f"trial {trial} of {names_of(columns, key)}" for trial, key in shown if trial != usual]
     return ", ".join([f"of trial {usual}", *others])

@@ -94,6 +94,11 @@ def named(column: str, value: str) -> str:
     return label.latex if column in _FORMULAS else plain(label.text)
 
 
+def names_of(columns: Sequence[str], key: Key) -> str:
+    """Return the values of some settings as a picture names a method."""
+    return ", ".join(filter(None, map(named, columns, key)))
+
+
 def plain(text: str) -> str:
     """Return text that Matplotlib does not read as a formula, and without characters that end a line."""
     return harmless(text, kept="").replace("$", r"\$")

@@ -18,7 +18,7 @@ from cbm_cli.results.inventory import CellSettings, with_other_runs
 from cbm_cli.results.kept import Kept
 from cbm_cli.results.metrics import Metric, default_metric, fewest_effective, measured
 from cbm_cli.results.store import Store
-from cbm_cli.text import did_you_mean
+from cbm_cli.text import STATISTICS, did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -345,9 +345,14 @@ class Cells:
         return iter(self.cells)
 
     @property
+    def evaluated(self) -> bool:
+        """Whether the metric is of the final machine, by ``cbm evaluate``."""
+        return is_evaluated(self.trials.frame, self.measure.metric)
+
+    @property
     def estimated(self) -> bool:
         """Whether the metric rests on AIS or RAISE."""
-        if is_evaluated(self.trials.frame, self.measure.metric):
+        if self.evaluated:
             return not self.measure.metric.column.endswith("_exact")
         return {*self.trials.frame.get("evaluate_method", [])} != {"exact"}
 
@@ -406,6 +411,8 @@ def measure_of(
     if name not in known:
         place = f"--metric {name}" if metric else "table.metric"
         raise CbmError(f"{place}: the results hold no {name}{did_you_mean(name, known)}", "unknown")
+    if statistic and statistic not in STATISTICS:
+        raise CbmError(f"--statistic {statistic}: unknown{did_you_mean(statistic, STATISTICS)}", "unknown")
     chosen = Metric(name)
     evaluated, recorded = is_evaluated(frame, chosen), not chosen.better
     shown = statistic or ("final" if evaluated or recorded else table.get("statistic", "max"))

@@ -20,9 +20,8 @@ def caption(cells: Cells, marks: Sequence[Mark], marking: Marking) -> list[str]:
 def _what(cells: Cells) -> str:
     """Say what the numbers of a cell are."""
     metric, scale, statistic = cells.measure
-    evaluated = any(cell.evaluated for cell in cells)
     name = f"{metric.part} {metric.name}".strip()
-    if evaluated:
+    if cells.evaluated:
         base, _, method = metric.column.rpartition("_")
         what = f"{metric.part} {Metric(base).name} ({_METHODS[method]}) of the final machine"
     else:
@@ -37,7 +36,7 @@ def _what(cells: Cells) -> str:
     unit = metric.unit(scale, sorted({int(n) for n in rows if n == n}))
     lowest = "validation cost" if statistic == "best-valid" else "cost"
     asides = {1: " (mean of the final values)", -1: f" (mean epoch of the lowest {lowest})", 0: ""}
-    aside = "" if evaluated else asides[metric.better]
+    aside = "" if cells.evaluated else asides[metric.better]
     numbers = sorted({cell.n for cell in cells if cell.n}) or [0]
     few = f"{numbers[0]} to " if len(numbers) > 1 else ""
     return (
@@ -107,8 +106,8 @@ def _estimates(cells: Cells) -> Iterator[str]:
             remedy = "more evaluate.temperatures and evaluate.runs estimate it better"
             remedy = f": log Z is underestimated; {remedy}" if cells.estimated else ""
             yield f"{count(above, 'trial')} above 0, which no log-likelihood is{remedy}."
-        doubtful = sum(cell.doubtful for cell in cells if not cell.evaluated)
-        if doubtful:
+        doubtful = sum(cell.doubtful for cell in cells)
+        if doubtful and not cells.evaluated:
             yield (
                 f"The last log Z of {count(doubtful, 'trial')} rests on fewer than a tenth of the runs of "
                 "AIS: it may be off by more than its error."

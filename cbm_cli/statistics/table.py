@@ -14,7 +14,8 @@ from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
 from cbm_cli.statistics.caption import caption
 from cbm_cli.statistics.layout import Key, TableLayout, columns_named, key_of, telling_apart
 from cbm_cli.statistics.marks import Mark, Marking, mark_row
-from cbm_cli.text import decimal, text_of
+from cbm_cli.statistics.wilcoxon import TESTS
+from cbm_cli.text import decimal, did_you_mean, text_of
 
 MOST_DIGITS = 9
 
@@ -141,7 +142,9 @@ def build_table(
     axes: Mapping[str, Sequence[str]] | None = None,
     best: str | None = None,
     digits: int | None = None,
-    **marking: Any,
+    test: str = "signed-rank",
+    alpha: float = 0.05,
+    correction: str | None = None,
 ) -> ResultsTable:
     """Arrange the cells of an experiment in a table with significance marks.
 
@@ -152,16 +155,28 @@ def build_table(
     Raises
     ------
     CbmError
-        Unknown column, or a cell of the asked-for axes within which another setting varies.
+        Unknown column, test or correction; a cell of the asked-for axes within which another setting varies.
     """
     layout = _layout(cells, axes or {})
-    usual = cells.measure.metric.better
-    marked = Marking({"highest": 1, "lowest": -1, None: usual}[best], **marking)
+    better = _known("best", best, {"highest": 1, "lowest": -1, None: cells.measure.metric.better})
+    _known("test", test, TESTS)
+    _known("correction", correction, {"holm": 1, None: 0})
+    if not 0 < alpha < 1:
+        raise CbmError(f"--alpha {alpha}: must be between 0 and 1")
+    marked = Marking(better, test, alpha, correction)
     columns, places = _arranged(cells, layout)
     rows = [[[*zip(row, _marks_of(row, marked), strict=True)] for row in group] for group in places]
     formats = _digits([row for group in rows for row in group], digits)
     groups = [[[entry_of(*one, formats) for one in row] for row in group] for group in rows]
     return ResultsTable(cells, layout, columns, groups, marked)
+
+
+def _known(option: str, asked: str | None, choices: Mapping[Any, Any]) -> Any:
+    """Return what a choice means; CbmError if there is none of this name."""
+    if asked not in choices:
+        names = [*filter(None, choices)]
+        raise CbmError(f"--{option} {asked}: unknown{did_you_mean(str(asked), names)}", "unknown")
+    return choices[asked]
 
 
 def _marks_of(row: Sequence[Cell | None], marking: Marking) -> list[Mark]:
