@@ -196,6 +196,12 @@ def test_curves_bands_dots_and_markers_are_those_of_the_trials(page, trials):
     assert ["median" in note, "quartiles" in note, numbers_in(note)[0]] == [True, True, "200"]
 
 
+def test_the_longest_curve_ends_the_axis_that_it_shares_with_shorter_ones(page):
+    wild = page.all("section", "experiment")[1]
+    lines = [group.all("path", "line")[0].at["d"] for group in wild.all("g", "item")]
+    assert sorted(points_of(line)[-1, 0] for line in lines) == [0, 2200]  # one diverged at once
+
+
 def test_filters_are_of_each_methods_machine_with_the_best_final_value(page, trials):
     last = trials[trials["update"] == 600].sort_values("train_log_likelihood")
     for shown, scheme in zip(page.all("div", "machines")[0].all("figure"), ("00", "dd^b_s"), strict=True):
