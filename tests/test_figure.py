@@ -28,6 +28,7 @@ from cbm_cli.report.panels import Page, compose, joined
 from cbm_cli.results import Results, Store
 from cbm_cli.statistics.layout import select
 from tests.builders import cbm, problems_of, put_machine
+from tests.processes import nightly
 
 # isort: off
 from tests.pictures import (
@@ -488,7 +489,7 @@ WORDS = {  # pictures, and their sizes
 }
 
 
-@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("words", [*[*WORDS][3:6], *nightly(*[*WORDS][:3], *[*WORDS][6:])])
 def test_texts_lie_within_the_figure_and_apart(results, words):
     figure = compose(draw(Results(results), _part(words)), Page(size=WORDS[words]))
     texts, whole = drawn_texts(figure), figure.bbox
@@ -501,7 +502,7 @@ def test_texts_lie_within_the_figure_and_apart(results, words):
         assert min(common) < 1, (text, other)
 
 
-@pytest.mark.parametrize("kind", ["filters", "report", "features", "process"])
+@pytest.mark.parametrize("kind", ["features", "report", *nightly("filters", "process")])
 def test_a_users_own_style_and_backend_change_no_picture(results, toys, tmp_path, monkeypatch, kind):
     rules = {"lines.linewidth": 9, "axes.facecolor": "red", "image.origin": "lower", "savefig.bbox": "tight"}
     rules |= {"axes.grid": True, "savefig.transparent": True, "savefig.dpi": 30, "text.usetex": True}

@@ -14,6 +14,7 @@ from cbm_cli.report.series import _running_mean
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look, write_figure
 from tests.builders import problems_of
 from tests.pictures import bounds_of, caption_of, curves_of, legend_of, numbers_in, ticks_of
+from tests.processes import nightly
 
 UPDATES = np.arange(0, 1001, 50)
 NORMAL, CENTERED = r"$\mathit{00}$", "$aa^{b}$"  # in legends
@@ -475,7 +476,7 @@ def test_no_marker_is_at_an_end_of_the_axis_which_would_cut_it(shift, log):
     assert set(places_of_marks(np.arange(2.0), shift, log)) <= {0, 1}  # of two points both are ends
 
 
-@pytest.mark.parametrize(("number", "long"), [(1, True), (11, False), (11, True)])
+@pytest.mark.parametrize(("number", "long"), [(1, True), (11, True), *nightly((11, False))])
 def test_legend_and_caption_lie_within_the_figure(number, long):
     schemes = ["dd^b", "aa^b", "mm^b", "dm^b", "md^b", "d0", "m0^b", "0d", "0m^b", "hh^b", "rr^b"][:number]
     more = {"gradient_scale_to": "standard", "gradient_kind": "natural"} if long else {}
@@ -489,7 +490,7 @@ def test_legend_and_caption_lie_within_the_figure(number, long):
         assert figure.bbox.y0 <= box.y0
 
 
-@pytest.mark.parametrize(("size", "inches"), [("column", 3.4), ("page", 7.0), ((5.0, 3.0), 5.0)])
+@pytest.mark.parametrize(("size", "inches"), [("column", 3.4), *nightly(("page", 7.0), ((5.0, 3.0), 5.0))])
 def test_size_of_a_page_is_kept_and_everything_is_within(size, inches):
     page = Page(size, title="Title", legend="right")
     figure = compose(curves_drawing(HandMade(grid()), ["e"], Options()), page)
