@@ -123,7 +123,7 @@ def _section(results: Results, store: Store, cells: Cells, points: int) -> dict[
     shown: dict[str, list] = {"pictures": [], "machines": []}
     if not cells.trials.frame.empty:
         try:
-            measure_of(cells.trials, manifest["table"])
+            measure_of(cells.trials, manifest["table"])  # says why there is none
             table = _table(build_table(cells))
             shown = _shown(results, store.experiment, texts["data"], points, gaps)
         except CbmError as error:

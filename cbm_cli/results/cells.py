@@ -56,9 +56,7 @@ class Trials:
     @cached_property
     def diverged(self) -> NDArray[np.bool_]:
         """Whether parameters were not finite any more."""
-        if "diverged" not in self.frame:
-            return np.zeros(len(self.frame), bool)
-        return (self.frame["diverged"].notna() & (self.frame["diverged"].astype(str) != "")).to_numpy()
+        return ~np.isnan(self.numbers("diverged"))
 
     @cached_property
     def watched(self) -> Metric | None:
