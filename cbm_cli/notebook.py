@@ -26,7 +26,6 @@ from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machin
 from cbm_cli.machines.likelihood import (
     Answer,
     Method,
-    Parts,
     bounds_of,
     doubt_of,
     evaluate,
@@ -116,15 +115,18 @@ class TrainedMachine:
         """Return log Z of the plain energy, summed over all states (``exact``) or estimated by ``ais``.
 
         AIS starts at the means of the rows ``data``, or at the uniform distribution. A warning is issued if
-        few runs carry the estimate; `evaluate` returns its standard error.
+        few runs carry the estimate, or if known states, the rows among them, prove a larger one; `evaluate`
+        returns its standard error and the proved lower bound.
         """
         self._needs_likelihood()
         how = Method(method, temperatures, runs, "uniform" if data is None else "base-rate", seed=seed)
         rows = np.zeros((1, self.sizes[0])) if data is None else self._rows(data)
-        base = parts_of(as_bytes(rows), how).base
+        parts = parts_of(as_bytes(rows), how)
+        if method == "exact" or data is None:
+            parts = parts._replace(rows={})
         machine = flatten(self.parameters, np.float64 if method == "exact" else np.float32, repr(self))
         with one_thread():
-            found, _ = evaluate(machine, Parts({}, 1.0, base), how, repr(self))
+            found, _ = evaluate(machine, parts, how, repr(self))
         _warn_of_doubt(found)
         return found["log_z"]
 
