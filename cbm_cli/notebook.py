@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_expit
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
@@ -26,7 +27,6 @@ from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machin
 from cbm_cli.machines.likelihood import (
     Answer,
     Method,
-    Parts,
     bounds_of,
     doubt_of,
     evaluate,
@@ -116,15 +116,18 @@ class TrainedMachine:
         """Return log Z of the plain energy, summed over all states (``exact``) or estimated by ``ais``.
 
         AIS starts at the means of the rows ``data``, or at the uniform distribution. A warning is issued if
-        few runs carry the estimate; `evaluate` returns its standard error.
+        few runs carry the estimate, or if known states, the rows among them, prove a larger one; `evaluate`
+        returns its standard error and the proved lower bound.
         """
         self._needs_likelihood()
         how = Method(method, temperatures, runs, "uniform" if data is None else "base-rate", seed=seed)
         rows = np.zeros((1, self.sizes[0])) if data is None else self._rows(data)
-        base = parts_of(as_bytes(rows), how).base
+        parts = parts_of(as_bytes(rows), how)
+        if method == "exact" or data is None:
+            parts = parts._replace(rows={})
         machine = flatten(self.parameters, np.float64 if method == "exact" else np.float32, repr(self))
         with one_thread():
-            found, _ = evaluate(machine, Parts({}, 1.0, base), how, repr(self))
+            found, _ = evaluate(machine, parts, how, repr(self))
         _warn_of_doubt(found)
         return found["log_z"]
 
@@ -152,6 +155,31 @@ class TrainedMachine:
             return -exact_scores(flatten(self.parameters), x)
         (W,), (b, c) = self.parameters.weights, self.parameters.biases
         return _by_blocks(lambda rows: free_energy(rows, W, b, c), x)
+
+    def pseudo_likelihood(self, X: ArrayLike, seed: int | None = None) -> NDArray[np.float64]:
+        """Return sum_i log p(x_i | all other units of x) of each row of an RBM in nats, (n,).
+
+        It needs no log Z, and is no estimate of log p(x). With a ``seed`` one random unit of each row stands
+        for all, as in scikit-learn's ``BernoulliRBM.score_samples`` with this ``random_state``.
+        """
+        if self.kind != "rbm":
+            raise CbmError(f"{self!r}: pseudo-likelihoods are of RBMs only", "unsuited")
+        x = self._rows(X).astype(np.float64)
+        (W,), (b, c) = self.parameters.weights, self.parameters.biases
+        to_h, energy = x @ W + c, self.free_energy(X)
+
+        def log_conditional(rows: NDArray, units: NDArray) -> NDArray[np.float64]:
+            """log p(x_i | others), from the free energy of the row with unit i flipped."""
+            step = 1 - 2 * x[rows, units]
+            flipped = -(x @ b)[rows] - step * b[units]
+            flipped -= np.logaddexp(0, to_h[rows] + step[:, None] * W[units]).sum(axis=1)
+            return log_expit(flipped - energy[rows])
+
+        rows = np.arange(len(x))
+        if seed is not None:
+            return len(b) * log_conditional(rows, np.random.RandomState(seed).randint(len(b), size=len(x)))
+        every = [log_conditional(rows, np.full(len(x), unit)) for unit in range(len(b))]
+        return np.sum(every, axis=0)
 
     def transform(self, X: ArrayLike, layer: int | None = None) -> NDArray[np.float32]:
         """Return the mean activity of the units of a hidden layer given each row, (n, n_l).

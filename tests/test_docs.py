@@ -137,7 +137,7 @@ def test_arrays_have_the_shapes_that_the_page_on_python_states(tmp_path, monkeyp
             shown = eval(value.partition(", ")[2] if value.startswith("machine.kind") else value, names)
             assert (shown if isinstance(shown, tuple) else shown.shape) == eval(shape), value
             found += 1
-    assert found == 8
+    assert found == 9
 
 
 def test_the_tutorial_says_what_its_table_shows_and_a_run_finds(tmp_path, monkeypatch):

@@ -12,10 +12,13 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cbm_cli as api
+from cbm_cli.errors import CbmError
+from cbm_cli.machines.files import Layered
+from cbm_cli.notebook import TrainedMachine
 from cbm_cli.reference import log_likelihood, sigmoid
 from cbm_cli.sklearn import CenteredRBM
 from tests.builders import holds
-from tests.oracles import states
+from tests.oracles import log_likelihoods, random_machine, states
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +132,25 @@ def test_values_out_of_range_are_cut_with_a_warning():
 def test_diverged_training_says_what_to_lower():
     with pytest.raises(ValueError, match="learning_rate"):
         small(learning_rate=3e38, n_iter=30).fit(states(4))
+
+
+def test_the_pseudo_likelihood_is_that_of_sums_over_states_and_of_scikit_learn():
+    W, b, c = random_machine(6, 4, seed=2)
+    x = states(6)
+    layers = Layered("rbm", (W.astype(float),), (b.astype(float), c.astype(float)), (0 * b, 0 * c))
+    machine = TrainedMachine(layers)
+    p = np.exp(log_likelihoods(W, b, c, x))
+    place = {row.tobytes(): p_x for row, p_x in zip(x, p, strict=True)}
+    expected = np.zeros(len(x))
+    for unit in range(6):
+        flipped = x.copy()
+        flipped[:, unit] = 1 - flipped[:, unit]
+        expected += np.log(p / (p + [place[row.tobytes()] for row in flipped]))
+    np.testing.assert_allclose(machine.pseudo_likelihood(x), expected, rtol=1e-9)
+    theirs = machine.to_sklearn().set_params(random_state=3)
+    np.testing.assert_allclose(machine.pseudo_likelihood(x, seed=3), theirs.score_samples(x), rtol=1e-9)
+    many = np.mean([machine.pseudo_likelihood(x, seed=seed) for seed in range(2000)], axis=0)
+    np.testing.assert_allclose(many, expected, rtol=0.2)
+    deep = Layered("dbm", (W, W.T), (b, c, b), (b, c, b))
+    with pytest.raises(CbmError):
+        TrainedMachine(deep).pseudo_likelihood(x)

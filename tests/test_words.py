@@ -265,7 +265,9 @@ def test_estimates_that_contradict_each_other_are_doubtful_and_told(folder):
 
     def both(temperatures):
         base, samples = np.zeros(n, "f4"), exact_samples(machine, 50, 1)
-        return ais(machine, base, 1, temperatures, 50), reverse_ais(machine, base, samples, 1, temperatures)
+        return ais(machine, base, 1, temperatures, 50)[0], reverse_ais(
+            machine, base, samples, 1, temperatures
+        )
 
     found, back = both(5)
     assert not found.doubtful  # by its effective sample size

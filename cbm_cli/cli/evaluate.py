@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
+    "log_likelihood_at_most": "at most",
     "lower_bound": "lower bound",
+    "lower_bound_at_most": "at most",
     "tighter_bound": "tighter bound",
 }
 
@@ -102,7 +104,7 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> di
     from cbm_cli.datasets.catalogue import load_rows
     from cbm_cli.datasets.dataset import Dataset
     from cbm_cli.machines.files import read_machine
-    from cbm_cli.machines.likelihood import evaluate, highest_likelihood, parts_of
+    from cbm_cli.machines.likelihood import evaluate, parts_of
     from cbm_cli.machines.threads import one_thread
 
     machine = read_machine(path)
@@ -114,7 +116,7 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> di
     with one_thread():
         common, by_part = evaluate(machine, parts, how, str(path))
     answer = common | by_part["train"]
-    _warn(answer, str(path), highest_likelihood(parts.rows["train"]) if unit == 1 else 0.0)
+    _warn(answer, str(path))
     return answer
 
 
@@ -191,19 +193,13 @@ def _print_means(store: Store, found: list[tuple[dict[str, Any], dict[str, float
     print_list((*axes, "trials", *names), rows)
 
 
-def _warn(answer: dict[str, Any], name: str, highest: float) -> None:
-    """Say what makes an answer doubtful; ``highest`` is the log-likelihood that no distribution exceeds."""
+def _warn(answer: dict[str, Any], name: str) -> None:
+    """Say what makes an answer doubtful."""
     from cbm_cli.machines.likelihood import doubt_of
 
     if doubt := doubt_of(answer):
         bracket = ", and compare --raise" if "log_likelihood" in answer else ""
         note(f"warning: {name}: {doubt}; trust neither it nor its error; use more --temperatures{bracket}")
-    above = (answer[one]["mean"] - highest for one in ("log_likelihood", "lower_bound") if one in answer)
-    if answer["method"] != "exact" and max(above, default=0.0) > 1e-6:
-        note(
-            f"warning: {name}: no distribution gives these rows more than {highest:.4f} nats per row: log Z "
-            "is underestimated; use more --temperatures and --runs"
-        )
     if answer.get("mean_field_unsettled"):
         note(
             f"warning: {name}: mean field has not settled for {answer['mean_field_unsettled']} rows; their "
@@ -218,7 +214,8 @@ def _shown(answer: dict[str, Any]) -> str:
     lines = _shown_log_z(answer) if "log_z" in answer else []
     for name, words in _QUANTITIES.items():
         if name in answer:
-            lines += _quantity("lower bound" if answer["method"] == "raise" else words, answer[name])
+            raised = answer["method"] == "raise" and name == "log_likelihood"
+            lines += _quantity("lower bound" if raised else words, answer[name])
     return "\n".join(lines)
 
 
@@ -240,6 +237,7 @@ def _shown_log_z(answer: dict[str, Any]) -> list[str]:
         low, high = answer["log_z_interval"]
         lines.append(f"                {low:.6f} to {high:.6f} (± 3 standard errors of the mean weight)")
         lines.append(f"                {answer['effective_sample_size']:.1f} effective runs")
+        lines.append(f"                {answer['log_z_at_least']:.6f} at least, by the states that are known")
     if "reverse_log_z" in answer:
         spread = f" ± {answer['reverse_log_z_standard_error']:.6f}"
         lines.append(f"reverse log Z   {answer['reverse_log_z']:.6f}{spread} (from exact samples downwards)")

@@ -13,7 +13,8 @@ from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Store
 
-_OF_PARTS = ("log_likelihood", "lower_bound", "tighter_bound")
+_QUANTITIES = ("log_likelihood", "lower_bound", "tighter_bound")
+_OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
 
 
 class Evaluated(NamedTuple):

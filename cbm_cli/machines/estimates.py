@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from cbm_cli.kernels.annealing import anneal, make_walks
+from cbm_cli.kernels.annealing import Walks, anneal, make_walks
 from cbm_cli.kernels.machine import Array
 from cbm_cli.machines import streams
 from cbm_cli.reference import free_energy
@@ -20,6 +20,7 @@ from cbm_cli.results import fewest_effective
 # Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500, 4,000 and 10,000.
 SCHEDULE = ((0.0, 0.5, 500 / 14_500), (0.5, 0.9, 4_000 / 14_500), (0.9, 1.0, 10_000 / 14_500))
 TEMPERATURES, RUNS = 14_500, 100
+ROUNDING = 0.01  # nats of a walk's weight, at most a fourth of which was seen with 784x500 units
 LONGEST_CALL = 0.5  # seconds of one call of the kernel
 
 Plain = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,), float32
@@ -49,6 +50,10 @@ class Estimate:
     def doubtful(self) -> bool:
         """Whether too few runs carry the weight for the standard error to be trusted."""
         return not self.effective_sample_size >= fewest_effective(self.runs)
+
+    def disproved_by(self, log_z_at_least: float) -> bool:
+        """Whether the interval lies below a proved bound, by more than annealing in float32 rounds."""
+        return self.interval[1] + ROUNDING < log_z_at_least
 
     def contradicts(self, other: "Estimate") -> bool:
         """Whether the intervals of two estimates of one log Z do not meet."""
@@ -95,20 +100,23 @@ def ais(
     temperatures: int = TEMPERATURES,
     runs: int = RUNS,
     should_stop: ShouldStop = never,
-) -> Estimate:
-    """Estimate log Z by annealing from visible biases ``base`` (N,) upwards; zeros are the uniform base."""
+) -> tuple[Estimate, Walks]:
+    """Estimate log Z by annealing from visible biases ``base`` (N,) upwards; zeros are the uniform base.
+
+    The walks come back as they end.
+    """
     start = streams.generator(seed, streams.AIS_START).random((runs, len(base)))
     x = (start < expit(base.astype(np.float64))).astype(np.float32)
-    log_weights = walk(machine, base, x, schedule(temperatures), seed, should_stop)
-    return summarise(log_weights, log_z_of_base(base, machine[0].shape[1]))
+    walks = walk(machine, base, x, schedule(temperatures), seed, should_stop)
+    return summarise(walks.log_weight, log_z_of_base(base, machine[0].shape[1])), walks
 
 
 def reverse_ais(
     machine: Plain, base: Array, x: Array, seed: int, temperatures: int = TEMPERATURES
 ) -> Estimate:
     """Estimate log Z from exact samples x (R, N) downwards; AIS tends to fall short, this to exceed it."""
-    log_weights = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed)
-    return summarise(log_weights, log_z_of_base(base, machine[0].shape[1]), sign=-1)
+    walks = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed)
+    return summarise(walks.log_weight, log_z_of_base(base, machine[0].shape[1]), sign=-1)
 
 
 def raise_bounds(
@@ -125,14 +133,14 @@ def raise_bounds(
     """
     W, b, c = (array.astype(np.float64) for array in machine)
     x, betas = rows.astype(np.float32), schedule(temperatures)[::-1].copy()
-    log_weights = walk(machine, base, x, betas, seed, should_stop)
+    log_weights = walk(machine, base, x, betas, seed, should_stop).log_weight
     return -free_energy(x, W, b, c) - log_z_of_base(base, len(c)) + log_weights
 
 
 def walk(
     machine: Plain, base: Array, x: Array, betas: Array, seed: int, should_stop: ShouldStop = never
-) -> NDArray[np.float64]:
-    """Log weights (R,) of walks along ``betas`` from the states x (R, N), in short calls of the kernel."""
+) -> Walks:
+    """Walks along ``betas`` from the states x (R, N), made in short calls of the kernel."""
     walks, step, at_once = make_walks(machine, base, x), 0, 1
     while step < len(betas) - 1:
         if should_stop():
@@ -143,4 +151,4 @@ def walk(
         if time.perf_counter() - began < LONGEST_CALL / 2:
             at_once *= 2
         step = stop
-    return walks.log_weight
+    return walks

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.kernels.annealing import make_walks
 from cbm_cli.kernels.auto_encoder import summed_cost
 from cbm_cli.kernels.machine import Array, Rows, State
 from cbm_cli.kernels.plan import Plan, plain_plan
@@ -20,8 +21,10 @@ from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, Values, lower_bounds, posterior_of, tightening
 from cbm_cli.machines.estimates import (
+    ROUNDING,
     RUNS,
     TEMPERATURES,
+    Estimate,
     ShouldStop,
     Stopped,
     ais,
@@ -31,12 +34,13 @@ from cbm_cli.machines.estimates import (
     reverse_ais,
 )
 from cbm_cli.machines.files import ACTIVATIONS, Flat, Layered, check_size, fits, flatten, kernel_arrays
+from cbm_cli.machines.known import log_weights_of, log_z_at_least
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.reference import free_energy
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
-OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size")  # columns of annealing
+OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of annealing
 _DEEP_ROWS, _ENCODER_ROWS = 200, 250  # a block: enough for fast products, few enough to stay near the cache
 
 Answer = dict[str, Any]  # as cbm evaluate --json prints it
@@ -90,15 +94,6 @@ def fixed_rows(rows: Rows, count: int | None) -> Rows:
     return subsample
 
 
-def highest_likelihood(rows: Rows) -> float:
-    """The mean log-likelihood of binary rows (n, N) that no distribution exceeds, in nats.
-
-    It is minus the entropy of the rows, which is log n if they are different.
-    """
-    _, counts = np.unique(np.packbits(rows, axis=1), axis=0, return_counts=True)
-    return float((counts * np.log(counts / len(rows))).sum() / len(rows))
-
-
 def evaluate(
     machine: Layered | Flat,
     parts: Parts,
@@ -128,9 +123,15 @@ def evaluate(
         return common, by_part
     if method.name == "raise":
         return _raised(machine, parts, method, place, should_stop)
-    common = _normalised(machine, parts, method, place, should_stop)
-    given = common["log_z"], method, should_stop
-    return common, {part: _given_log_z(machine, x, parts.unit, *given) for part, x in parts.rows.items()}
+    if method.name == "ais":
+        return _estimated(machine, parts, method, should_stop)
+    rows = max(map(len, parts.rows.values()), default=1)
+    remedy = "use --ais (annealed importance sampling) to estimate it"
+    check_likelihood(machine.sizes, rows, place, remedy)
+    log_z = log_partition(*machine.plain)
+    given = log_z, method, should_stop
+    by_part = {part: _given_log_z(machine, x, parts.unit, *given) for part, x in parts.rows.items()}
+    return {"method": "exact", "log_z": log_z}, by_part
 
 
 def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ...]:
@@ -138,9 +139,9 @@ def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ..
     if method.name == "none":
         return ()
     estimated, deep = method.name == "ais", len(sizes) > 2
-    quantities = ["log_likelihood"]
+    quantities = ["log_likelihood", "log_likelihood_at_most"][: 2 if estimated else 1]
     if estimated and deep:
-        quantities = ["lower_bound", "tighter_bound"][: 2 if len(sizes) == 3 else 1]
+        quantities = ["lower_bound", "lower_bound_at_most", "tighter_bound"][: 3 if len(sizes) == 3 else 2]
     names = [f"{part}_{quantity}" for part in parts.rows for quantity in quantities]
     names += ["mean_field_unsettled"] if estimated and deep else []
     return (*names, *(OF_MACHINE if estimated else ()))
@@ -163,25 +164,45 @@ def _over(mean: float, n: int) -> Answer:
     return {"mean": mean, "total": mean * n, "n": n}
 
 
-# The partition function
+# Estimates
 
 
-def _normalised(machine: Flat, parts: Parts, method: Method, place: str, should_stop: ShouldStop) -> Answer:
-    """log Z, exact or by annealing, with its errors."""
-    if method.name != "ais":
-        rows = max(map(len, parts.rows.values()), default=1)
-        remedy = "use --ais (annealed importance sampling) to estimate it"
-        check_likelihood(machine.sizes, rows, place, remedy)
-        return {"method": "exact", "log_z": log_partition(*machine.plain)}
+def _estimated(
+    machine: Flat, parts: Parts, method: Method, should_stop: ShouldStop
+) -> tuple[Answer, dict[str, Answer]]:
+    """Log-likelihoods or their bounds, with log Z by annealing, and what is proved of both."""
     base, steps = _base_of(machine, parts), method.steps(machine.sizes)
-    found = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
-    answer = {
+    found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
+    bounds, known, by_part = {}, {}, {}
+    for part, rows in parts.rows.items():
+        if machine.is_deep:
+            bounds[part] = bounds_of(machine, rows, parts.unit, method, should_stop)
+            known[part] = rows, bounds[part].lower
+        else:
+            known[part] = rows, log_weights_of(rows, walks, parts.unit, should_stop)
+    seed = streams.seed_of(method.seed, streams.KNOWN)
+    proved = log_z_at_least(walks, [*known.values()], parts.unit, machine.start, steps, seed)
+    for part, (rows, lower) in known.items():
+        mean, n = float(lower.mean()), len(rows)
+        name = "lower_bound" if machine.is_deep else "log_likelihood"
+        by_part[part] = {name: _over(mean - found.log_z, n), f"{name}_at_most": _over(mean - proved, n)}
+        if machine.is_deep:
+            by_part[part] |= _bounded(machine, bounds[part], found.log_z)
+    return _judged(machine, base, steps, method, found, proved), by_part
+
+
+def _judged(machine: Flat, base: Array, steps: int, method: Method, found: Estimate, proved: float) -> Answer:
+    """An estimate of log Z and whether to doubt it, by what is proved and by reverse AIS."""
+    disproved = found.disproved_by(proved)
+    answer: Answer = {
         "method": "ais",
         "log_z": found.log_z,
         "log_z_standard_error": found.standard_error,
         "log_z_interval": list(found.interval),
-        "effective_sample_size": found.effective_sample_size,
-        "doubtful": found.doubtful,
+        "log_z_at_least": proved,
+        "effective_sample_size": 0.0 if disproved else found.effective_sample_size,
+        "disproved": disproved,
+        "doubtful": found.doubtful or disproved,
     }
     if method.checked and min(machine.W.shape) <= SAMPLED_BITS:
         seed = streams.seed_of(method.seed, streams.REVERSE)
@@ -190,12 +211,16 @@ def _normalised(machine: Flat, parts: Parts, method: Method, place: str, should_
         answer |= {"reverse_log_z": back.log_z, "reverse_log_z_standard_error": back.standard_error}
         answer["reverse_log_z_interval"] = list(back.interval)
         answer["contradicted"] = found.contradicts(back)
-        answer["doubtful"] = found.doubtful or answer["contradicted"]
+        answer["doubtful"] |= answer["contradicted"]
     return answer
 
 
 def doubt_of(answer: Answer) -> str:
     """Say why an estimate of log Z cannot be trusted; empty if nothing speaks against it."""
+    if answer.get("disproved"):
+        what = "the lower bound by RAISE" if answer["method"] == "raise" else "the estimate of log Z"
+        least = f"{answer['log_z_at_least']:.2f}"
+        return f"the states that are known prove log Z to be at least {least}, against {what}"
     if answer.get("contradicted"):
         low, high = answer["reverse_log_z_interval"]
         ends = "log Z is {:.2f} to {:.2f}, and {:.2f} to {:.2f} in reverse".format(
@@ -221,7 +246,8 @@ def _raised(
             "deep machine; use --ais, which bounds the likelihood by mean field",
             "unsuited",
         )
-    by_part, base, steps = {}, _base_of(machine, parts), method.steps(machine.sizes)
+    base, steps = _base_of(machine, parts), method.steps(machine.sizes)
+    by_part, known, gaps = {}, [], []
     for number, (part, rows) in enumerate(parts.rows.items()):
         x, n = (rows * np.float32(parts.unit)).astype(np.float32), len(rows)
         seed = streams.seed_of(method.seed, streams.RAISED, number)
@@ -229,7 +255,17 @@ def _raised(
         error = float(bounds.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
         likelihood = _over(float(bounds.mean()), n) | {"standard_error_over_rows": error}
         by_part[part] = {"log_likelihood": likelihood}
-    return {"method": "raise"}, by_part
+        known.append((rows, exact_scores(machine, rows, parts.unit)))
+        gaps.append(known[-1][1] - bounds)  # estimates of log Z, too high
+    walks = make_walks(machine.plain, base, np.rint(x[:RUNS]))
+    seed = streams.seed_of(method.seed, streams.KNOWN)
+    proved = log_z_at_least(walks, known, parts.unit, machine.start, steps, seed)
+    for answer, (rows, exact) in zip(by_part.values(), known, strict=True):
+        answer["log_likelihood_at_most"] = _over(float(exact.mean()) - proved, len(rows))
+    highest = [gap.mean() + 3 * gap.std(ddof=1) / np.sqrt(len(gap)) for gap in gaps if len(gap) > 1]
+    disproved = bool(min(highest, default=np.inf) + ROUNDING < proved)
+    judged = {"log_z_at_least": proved, "disproved": disproved, "doubtful": disproved}
+    return {"method": "raise"} | judged, by_part
 
 
 # Rows given log Z
@@ -239,23 +275,24 @@ def _given_log_z(
     machine: Flat, rows: Rows, unit: float, log_z: float, method: Method, should_stop: ShouldStop
 ) -> Answer:
     """The log-likelihood of the rows, and its bounds."""
-    n, answer, exact = len(rows), {}, method.name != "ais"
     if not machine.is_deep:
         narrow = machine.W.dtype == np.float32
         mean = mean_log_likelihood(*machine.plain, rows, np.float32(unit), log_z) if narrow else 0.0
-        if not narrow or (exact and 0 < mean < np.inf):  # that float32 takes above 0 is rounding
+        if not narrow or 0 < mean < np.inf:  # that float32 takes above 0 is rounding
             mean = _exact_mean(machine, rows, unit, log_z, should_stop)
-        return {"log_likelihood": _over(mean, n)}
-    if exact:
-        mean = _exact_mean(machine, rows, unit, log_z, should_stop)
-        answer["log_likelihood"] = _over(mean, n)
-        if not method.checked or not fits(machine.plain, np.float32):
-            return answer
-        W, b, c, start = (array.astype(np.float32) for array in machine[:4])
-        machine = Flat(W, b, c, start, machine.sizes)
-    found = bounds_of(machine, rows, unit, method, should_stop)
-    lower = float(found.lower.mean()) - log_z
-    answer["lower_bound"] = _over(lower, n)
+        return {"log_likelihood": _over(mean, len(rows))}
+    answer = {"log_likelihood": _over(_exact_mean(machine, rows, unit, log_z, should_stop), len(rows))}
+    if not method.checked or not fits(machine.plain, np.float32):
+        return answer
+    W, b, c, start = (array.astype(np.float32) for array in machine[:4])
+    machine = Flat(W, b, c, start, machine.sizes)
+    return answer | _bounded(machine, bounds_of(machine, rows, unit, method, should_stop), log_z)
+
+
+def _bounded(machine: Flat, found: "Bounds", log_z: float) -> Answer:
+    """The lower bounds of a deep machine's log-likelihood, and rows whose mean field did not settle."""
+    n, lower = len(found.lower), float(found.lower.mean()) - log_z
+    answer: Answer = {"lower_bound": _over(lower, n)}
     if len(machine.sizes) == 3:
         error = float(np.linalg.norm(found.gain_error)) / n  # of the samples alone, not of log Z
         answer["tighter_bound"] = _over(lower + float(found.gain.mean()), n) | {"standard_error": error}

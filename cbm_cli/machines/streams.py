@@ -18,6 +18,7 @@ LAYERS = 10  # seeds of the layers of a pre-training
 EVALUATIONS = 11  # seeds of the evaluations during a training
 REVERSE = 12  # seed of reverse AIS
 RAISED = 13  # seeds of RAISE, one for each part of the data
+KNOWN = 14  # seed of the chains that look for heavy states
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:

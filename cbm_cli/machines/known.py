@@ -1,0 +1,92 @@
+"""A proved lower bound of log Z, from states whose weight is known.
+
+The weight of a state of x is exp(-F(x)), with h summed out. No weight is negative, so that those of some
+distinct states sum to at most Z, however they were found: log Z >= logsumexp(-F(x)).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbm_cli.kernels.annealing import Walks, anneal, weigh
+from cbm_cli.kernels.machine import Array, Rows, room
+from cbm_cli.kernels.products import binary_product, product
+from cbm_cli.machines.estimates import ShouldStop, Stopped
+
+_ROUNDING = 1e-6  # of log Z, relative: kernels sum in float32
+_TEMPERATURES = 500  # of AIS for each sweep of the chains that look for states: they take 0.2% of its time
+_NEGLIGIBLE = 37.0  # nats below the heaviest state: 2^-53 of its weight
+
+Values = NDArray[np.float64]
+Known = tuple[NDArray, Values]  # states (R, n), and the logarithms (R,) of their weights or of lower bounds
+
+
+def log_weights(walks: Walks) -> Values:
+    """Return -F(x) (R,) of the states of walks, by the step of annealing from a machine of zeros."""
+    walks = walks._replace(base=np.zeros_like(walks.base))
+    walks.log_weight[:] = len(walks.c) * np.log(2)
+    weigh(walks, np.float32(0), np.float32(1))
+    return walks.log_weight.copy()
+
+
+def log_weights_of(rows: Rows, walks: Walks, unit: float, should_stop: ShouldStop) -> Values:
+    """Return -F(x) (n,) of rows (n, N), by the machine and work arrays of walks; may raise Stopped."""
+    found, size = np.empty(len(rows)), len(walks.x)
+    walks = walks._replace(x=room(walks.x.shape), to_h=room(walks.h.shape))
+    walks.x[:] = 0
+    for start in range(0, len(rows), size):
+        if should_stop():
+            raise Stopped
+        block = rows[start : start + size]
+        walks.x[: len(block)] = block
+        if unit == 1:
+            binary_product(walks.x, walks.x_bits, walks.W, False, walks.to_h)
+        else:
+            walks.x[: len(block)] *= np.float32(unit)
+            product(walks.x, walks.W, walks.to_h)
+        found[start : start + size] = log_weights(walks)[: len(block)]
+    return found
+
+
+def log_z_at_least(
+    walks: Walks, rows: Sequence[Known], unit: float, deep: Array, steps: int, seed: int
+) -> float:
+    """Prove a lower bound of log Z: by the ends of walks, rows of data, and states of Gibbs chains.
+
+    The chains start at the heaviest of the others and make a sweep for every 500 of ``steps`` temperatures.
+    In a deep machine, whose deep units start at the means ``deep`` (E,), a row (n_0,) is no state of x: then
+    the sum over rows counts or that over states, whichever is more. Grey rows are no states either.
+    """
+    found = [(walks.x.copy(), log_weights(walks))]
+    heaviest = [*found]
+    for x, weights in rows:
+        order = np.argsort(weights)[-len(walks.x) :]
+        given = x[order] * np.float32(unit)
+        heaviest.append((np.hstack([given, np.tile(deep, (len(given), 1))]), weights[order]))
+    starts, weights = map(np.concatenate, zip(*heaviest, strict=True))
+    walks.x[:] = starts[np.argsort(weights)[-len(walks.x) :]]
+    product(walks.x, walks.W, walks.to_h)
+    sweeps = max(1, steps // _TEMPERATURES)
+    still = np.ones(sweeps + 1, np.float32)
+    for sweep in range(sweeps):
+        anneal(walks, still, np.uint64(seed), sweep, sweep + 1)
+        found.append((walks.x.copy(), log_weights(walks)))
+    states, weights = map(np.concatenate, zip(*found, strict=True))
+    binary, ends = rows if unit == 1 else (), (states, weights)
+    return max(log_sum(binary), log_sum([ends])) if len(deep) else log_sum([*binary, ends])
+
+
+def log_sum(known: Sequence[Known]) -> float:
+    """Return the logarithm of the sum of the weights of distinct states, less what may be rounding.
+
+    The lightest states are left out, which leaves less in the sum. Without states it is -inf.
+    """
+    top = max((weights.max() for _, weights in known), default=-np.inf)
+    distinct: dict[bytes, float] = {}
+    for states, weights in known:
+        near = weights > top - _NEGLIGIBLE
+        bits = np.packbits(states[near] != 0, axis=1)
+        distinct |= zip(bits.view(f"V{bits.shape[1]}").ravel().tolist(), weights[near].tolist(), strict=True)
+    total = np.logaddexp.reduce([*distinct.values()])
+    return float(total - _ROUNDING * max(1, abs(total)))
