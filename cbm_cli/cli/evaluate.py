@@ -137,7 +137,7 @@ def _evaluate_results(results: Results, names: Sequence[str], how: Method, as_js
         if evaluated and not as_json:
             say(f"{experiment}: means over trials, in nats per row")
             _print_means(store, evaluated)
-        _note_others(store, found)
+        _note_others(store, found, how.runs)
         if not found:
             note(f"{experiment}: no trial is finished yet; start with: cbm run")
         elif evaluated or as_json:
@@ -147,8 +147,14 @@ def _evaluate_results(results: Results, names: Sequence[str], how: Method, as_js
         raise SystemExit(IncompleteError.exit_code)
 
 
-def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
-    """Say which trials were not evaluated, and why."""
+def _note_others(store: Store, found: Sequence[Evaluated], runs: int) -> None:
+    """Say which trials were not evaluated, and why, and how many estimates are doubtful."""
+    from cbm_cli.results import fewest_effective
+
+    carried = [one.columns.get("ais_effective_sample_size", math.inf) for one in found]
+    if few := sum(number < fewest_effective(runs) for number in carried):
+        what = "rests on too few runs, or known states disprove it (0 effective runs)"
+        note(f"warning: {store.experiment}: the estimate of log Z of {count(few, 'trial')} {what}")
     for one in found:
         trial = f"{store.experiment}: trial {one.number} of {one.cell['run_id']}"
         if one.diverged:
