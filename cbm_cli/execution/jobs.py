@@ -301,7 +301,8 @@ def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], fi
     problems: dict[tuple[str, str], str] = {}  # the first unfinished trial of each pair of experiments
     for (run_id, number), (user, start) in sorted(sources.items(), key=lambda one: one[0][1]):
         if number not in finished.numbers(start.store, run_id):
-            problem = user.located(start.cell, CbmError(start.unfinished(number)))
+            told = CbmError(start.unfinished(number), field="start_from")
+            problem = user.located(start.cell, told)
             problems.setdefault((user.name, start.source.name), problem)
     if problems:
         kinds: list[Kind] = ["incomplete"] * len(problems)

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from cbm_cli.errors import CbmError
+from cbm_cli.grid.source import Problems, Source, Where, fields_of
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
-from cbm_cli.grid.yaml_places import Problems, fields_of, load
 from cbm_cli.text import duration
 
 _PATIENCE = 120.0  # seconds that sbatch has to answer
@@ -77,17 +77,18 @@ class Slurm(Frozen):
 def read_slurm(path: Path) -> Slurm:
     """Read a cluster file; CbmError with a line for each problem."""
     problems = Problems()
-    root = load(path, problems)
-    fields = fields_of(root, Slurm.model_fields, problems)
+    file = Source.of_file(path, problems)
+    root = Where(file)
+    fields = fields_of(file.data, root, Slurm.model_fields, problems)
     try:
         found = Slurm(**fields)
     except ValidationError as error:
         for problem in error.errors():
             name = str(problem["loc"][0])
             if problem["type"] == "missing":
-                problems.add(root.mark, "is missing", name, kind="missing")
+                problems.add(root, "is missing", "missing", inner=name)
             else:
-                problems.add(fields[name].mark, problem["msg"].removeprefix("Value error, "))
+                problems.add(root / name, problem["msg"].removeprefix("Value error, "))
     problems.raise_any()
     if found.minimum > found.maximum:
         raise CbmError(

@@ -6,12 +6,13 @@ the whole field, and ``data.flip:`` changes that part of it.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from itertools import product
 from math import prod
+from types import MappingProxyType
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,20 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 from cbm_cli.datasets.columns import as_line
 from cbm_cli.errors import Kind
 from cbm_cli.grid.settings import NESTED, Settings
+from cbm_cli.grid.source import Problems, Value, Where, fields_of, items_of, shown, unknown
 from cbm_cli.grid.values import Frozen, Misfit
-from cbm_cli.grid.yaml_places import (
-    Fields,
-    Items,
-    Mark,
-    Problems,
-    Text,
-    Value,
-    fields_of,
-    items_of,
-    marked,
-    shown,
-    unknown,
-)
 
 MAX_CELLS = 1_000_000
 
@@ -62,16 +51,24 @@ INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the 
 _DEFAULTS = {name: info.default for name, info in Settings.model_fields.items() if not info.is_required()}
 
 
-class Choice(NamedTuple):
-    """A validated value of a setting."""
+class Given(NamedTuple):
+    """What a grid says of a field, in the file, its defaults or an option."""
 
-    value: Any
+    value: Value
+    where: Where
+    parts: Mapping[str, "Given"] = MappingProxyType({})  # of a nested field: what options say of its parts
+
+
+class Choice(NamedTuple):
+    """One of the values that a grid gives to a setting."""
+
     source: Value  # as in the file; a mapping for nested fields, without lists
-    marks: tuple[tuple[str, Mark], ...]  # of the fields that are given, dotted where nested
+    places: dict[str, Where]  # of the whole, "", and of the parts of a mapping
+    value: Any = None  # validated
 
 
 Cell = dict[str, Choice]
-Effects = dict[Mark, str]  # for each given value the reason why it changes nothing, "" if it does somewhere
+Effects = dict[Where, str]  # for each given value the reason why it changes nothing, "" if it does somewhere
 
 
 # Values
@@ -82,48 +79,49 @@ def _adapter(path: str) -> TypeAdapter:
     return TypeAdapter(PATHS[path])
 
 
-def validated(path: str, value: Value, problems: Problems) -> Choice | None:
-    """Return the validated value of a setting; None after adding a problem."""
+def validated(path: str, choice: Choice, problems: Problems) -> Choice | None:
+    """Return a choice with the value of its setting; None after adding a problem."""
     try:
-        found = _adapter(path).validate_python(value)
+        return choice._replace(value=_adapter(path).validate_python(choice.source))
     except ValidationError as error:
-        report(error, value, problems)
+        report(error, choice, problems)
         return None
-    given = value.items() if isinstance(value, dict) else ()
-    marks = [(f"{path}.{name}", part.mark) for name, part in given]
-    return Choice(found, value, (*marks,) or ((path, value.mark),))
 
 
-def report(error: ValidationError, value: Value, problems: Problems) -> None:
+def report(error: ValidationError, choice: Choice, problems: Problems) -> None:
     """Add what pydantic found in a value, each problem at the place of the part that it is about."""
-    phrases: dict[tuple[Mark, str], list[str]] = {}
+    phrases: dict[tuple[Where, str], list[str]] = {}
     for item in error.errors(include_url=False):
-        part: Any = value
-        for step in item["loc"]:  # as far as the file has it; pydantic also names members of unions
-            if step in part if isinstance(part, dict) else isinstance(part, list) and isinstance(step, int):
-                part = part[step]
+        value: Any = choice.source
+        places: dict[Any, Where] = choice.places
+        for step in item["loc"]:  # as far as the value has it; pydantic also names members of unions
+            if step not in (range(len(value)) if isinstance(value, list) else value):
+                break
+            value, places = value[step], {"": places.get(step, places[""] / step)}
+        where = places[""]
         if item["type"] == "missing":
-            problems.add(part.mark, "is missing", str(item["loc"][-1]), kind="missing")
+            problems.add(where, "is missing", "missing", inner=str(item["loc"][-1]))
         elif item["type"] == "value_error":
-            blame(item["ctx"]["error"], part, problems)
+            blame(item["ctx"]["error"], Choice(value, places), problems)
         else:
-            phrases.setdefault((part.mark, shown(part)), []).append(_phrase(item))
-    for (mark, text), choices in phrases.items():
+            phrases.setdefault((where, shown(value)), []).append(_phrase(item))
+    for (where, text), choices in phrases.items():
         choices = list(dict.fromkeys(choices))
-        words = [word for choice in choices for word in re.split(" or |, ", choice)]
+        words = [word for one in choices for word in re.split(" or |, ", one)]
         close = get_close_matches(text, words, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        problems.add(mark, f"must be {' or '.join(choices)}, not {text}{hint}")
+        problems.add(where, f"must be {' or '.join(choices)}, not {text}{hint}")
 
 
-def blame(error: ValueError, value: Value, problems: Problems) -> None:
+def blame(error: ValueError, choice: Choice, problems: Problems) -> None:
     """Add an error that was raised for a whole value, at the field that it names, if it names one."""
-    field = getattr(error, "field", "")
-    if field and isinstance(value, dict) and field in value:
-        value, field = value[field], ""
-    whole = isinstance(value, dict)
     kinds: tuple[Kind, ...] = getattr(error, "kinds", ("value",))
-    problems.add(value.mark, str(error), field if whole else "", whole, kinds[0])
+    field = getattr(error, "field", "")
+    if field in choice.places:
+        whole = not field and isinstance(choice.source, dict)
+        problems.add(choice.places[field], str(error), kinds[0], at="whole" if whole else "value")
+    else:
+        problems.add(choice.places[""], str(error), kinds[0], inner=field)
 
 
 _PHRASES = {
@@ -146,113 +144,95 @@ def _phrase(item: Mapping[str, Any]) -> str:
     return _KINDS.get(kind.split("_")[0], item["msg"])
 
 
-def singles(value: Value, path: str, problems: Problems) -> Iterator[Value]:
+def choices(path: str, given: Given, problems: Problems) -> Iterator[Choice]:
     """Yield the values without lists that a value stands for; a mapping is the product of its fields."""
+    value, where, parts = given
     if isinstance(value, list):
         if not value:
-            problems.add(value.mark, "is an empty list; an axis has one value or more")
-        for item in value:
-            if isinstance(item, Items):
-                problems.add(item.mark, "is a list within a list")
+            problems.add(where, "is an empty list; an axis has one value or more")
+        for number, item in enumerate(value):
+            if isinstance(item, list):
+                problems.add(where / number, "is a list within a list")
             else:
-                yield from singles(item, path, problems)
+                yield from choices(path, Given(item, where / number, parts), problems)
     elif path in NESTED:
-        value = long_form(value, path)
-        if path == "model" and isinstance(value, dict):
-            kind, hidden = value.get("kind"), value.get("hidden")
-            if isinstance(kind, list) and isinstance(hidden, Items):
-                remedy = "give model: a list of mappings, one per kind"
-                told = f"is an axis or layers, depending on the kind; {remedy}"
-                problems.add(hidden.mark, told, kind="conflict")
-                return
-        parts = fields_of(value, NESTED[path].model_fields, problems)
-        if parts or value == {}:
-            options = [singles(part, f"{path}.{name}", problems) for name, part in parts.items()]
-            for values in product(*options):
-                yield marked(Fields(zip(parts, values, strict=True)), value.mark)
+        fields = parts_of(path, given, problems)
+        kind, hidden = fields.get("kind"), fields.get("hidden")
+        if kind and hidden and isinstance(kind.value, list) and isinstance(hidden.value, list):
+            told = "is an axis or layers, depending on the kind; give model: a list of mappings, one per kind"
+            problems.add(hidden.where, told, "conflict")
+        elif fields or value == {}:
+            options = [[*choices(f"{path}.{name}", part, problems)] for name, part in fields.items()]
+            for found in product(*options):
+                named = dict(zip(fields, found, strict=True))
+                places = {name: one.places[""] for name, one in named.items()}
+                yield Choice({name: one.source for name, one in named.items()}, {"": where} | places)
     else:
-        yield value
+        yield Choice(value, {"": where})
 
 
-def long_form(value: Value, field: str) -> Value:
-    """Return a nested field as a mapping; the layers of a machine, ``[500, 500]``, become ``500-500``."""
-    if isinstance(value, dict):
-        return _with_layers(value) if field == "model" else _with_columns(value) if field == "data" else value
-    if field not in SHORT:
-        return value
-    parts = SHORT[field]
+def parts_of(field: str, given: Given, problems: Problems) -> dict[str, Given]:
+    """Return the parts of a nested field, of which some may stand in its place; lists of layers are text."""
+    value, where, parts = given
+    if isinstance(value, dict) or field not in SHORT:
+        fields = fields_of(value, where, NESTED[field].model_fields, problems)
+        found = {name: Given(part, where / name) for name, part in fields.items()}
+        parts = parts if isinstance(value, dict) else {}
+    else:
+        found = {name: Given(value, where) for name in short_for(field, value)}
+    found |= parts
+    deep = field == "model" and "kind" in found and found["kind"].value in DEEP
+    joins = {"hidden": _layers} if deep else {"columns": _line, "drop": _line} if field == "data" else {}
+    for name, join in joins.items():
+        if name in found and isinstance(found[name].value, list):
+            text = join(found[name].value)
+            joined = text if isinstance(text, str) else [join(item) for item in text]
+            found[name] = found[name]._replace(value=joined)
+    return found
+
+
+def short_for(field: str, value: Value) -> tuple[str, ...]:
+    """Return the parts of a nested field that a value without names is short for."""
     if field == "start_from" and isinstance(value, str) and not re.search(r"/|\.npz$", value):
-        parts = ("experiment",)
-    place = value.mark.place  # the value stands for the mapping, key and all
-    return marked(Fields(dict.fromkeys(parts, value)), value.mark._replace(key=place))
+        return ("experiment",)
+    return SHORT[field]
 
 
-def _with_layers(model: Fields) -> Fields:
-    """Return a machine with its layers as text, or each of several machines with its own."""
-    hidden = model.get("hidden")
-    if model.get("kind") not in DEEP or not isinstance(hidden, Items):
-        return model
-    return marked(Fields(model | {"hidden": _texts(hidden, _as_text)}), model.mark)
-
-
-def _with_columns(data: Fields) -> Fields:
-    """Return data with a list of columns as one text, and a list of such lists as several."""
-    lists = {name: data[name] for name in ("columns", "drop") if isinstance(data.get(name), list)}
-    texts = {name: _texts(value, _as_line) for name, value in lists.items()}
-    return marked(Fields(data | texts), data.mark) if texts else data
-
-
-def _texts(value: Items, as_text: Callable[[Value], Value]) -> Value:
-    text = as_text(value)
-    return marked(Items(map(as_text, value)), value.mark) if text is value else text
-
-
-def _as_text(layers: Value) -> Value:
+def _layers(value: Value) -> Value:
     """Return a list of sizes of layers as one text; anything else, such as a list of 500-500, as it is."""
-    if not layers or isinstance(layers, str):
-        return layers
-    sizes = all(isinstance(one, str) and not re.search(r"\d\s*-", one) for one in layers)
-    return marked(Text("-".join(layers)), layers.mark) if sizes else layers
+    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return "-".join(value) if value and texts and not re.search(r"\d\s*-", " ".join(value)) else value
 
 
-def _as_line(columns: Value) -> Value:
+def _line(value: Value) -> Value:
     """Return a list of columns as one text, anything else as it is."""
-    if not columns or not all(isinstance(one, str) for one in columns):
-        return columns
-    return columns if isinstance(columns, str) else marked(Text(as_line(columns)), columns.mark)
+    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return as_line(value) if value and texts else value
 
 
-def with_field(fields: Mapping[str, Value], path: str, value: Value) -> dict[str, Value]:
+def with_field(fields: Mapping[str, Given], path: str, given: Given) -> dict[str, Given]:
     """Return the fields with one of them replaced, or a part of it where the path is dotted."""
     field, _, inner = path.partition(".")
     if inner:
-        value = _with_part(fields.get(field), field, inner, value)
-    return {name: old for name, old in fields.items() if name != INSTEAD.get(field)} | {field: value}
+        old = fields.get(field, Given({}, given.where))
+        given = old._replace(parts={**old.parts, inner: given})
+    return {name: old for name, old in fields.items() if name != INSTEAD.get(field)} | {field: given}
 
 
-def _with_part(value: Value | None, field: str, inner: str, part: Value) -> Value:
-    if value is None:
-        return marked(Fields({inner: part}), part.mark)
-    if isinstance(value, list):
-        return marked(Items(_with_part(item, field, inner, part) for item in value), value.mark)
-    value = long_form(value, field)
-    return marked(Fields(value | {inner: part}), value.mark) if isinstance(value, dict) else value
-
-
-def read_choices(fields: Mapping[str, Value], problems: Problems) -> dict[str, list[Choice]]:
+def read_choices(fields: Mapping[str, Given], problems: Problems) -> dict[str, list[Choice]]:
     """Validate the values of each setting: one, or those of its axis; nested axes become a product."""
-    choices = {}
-    for field, value in fields.items():
-        if _count(value) > MAX_CELLS:
-            problems.add(value.mark, f"has more than {MAX_CELLS:,} values", at_key=True, kind="limit")
+    found = {}
+    for field, given in fields.items():
+        if _count(given.value) * prod(_count(part.value) for part in given.parts.values()) > MAX_CELLS:
+            problems.add(given.where, f"has more than {MAX_CELLS:,} values", "limit", at="key")
             continue
-        found = [validated(field, single, problems) for single in singles(value, field, problems)]
-        choices[field] = [choice for choice in found if choice]
-    return choices
+        valid = (validated(field, choice, problems) for choice in choices(field, given, problems))
+        found[field] = [choice for choice in valid if choice]
+    return found
 
 
 def _count(value: Value) -> int:
-    """Return the number of values that `singles` would yield."""
+    """Return the number of values that `choices` would yield."""
     if isinstance(value, dict):
         return prod(map(_count, value.values()))
     return 1 if isinstance(value, str) else sum(map(_count, value))
@@ -261,11 +241,10 @@ def _count(value: Value) -> int:
 # Rules
 
 
-@dataclass
-class Tie:
+class Tie(NamedTuple):
     """Axes that advance together."""
 
-    group: Value
+    where: Where
     fields: list[str]
 
 
@@ -273,7 +252,7 @@ class Tie:
 class Condition:
     """What must hold for a cell: for each field, dotted where nested, the values it may have."""
 
-    mark: Mark
+    where: Where
     tests: dict[str, list[Any]]
     matched: bool = False
 
@@ -290,42 +269,49 @@ def _look_up(cell: Cell, path: str) -> Any:
     return getattr(value, inner, None) if inner else value
 
 
-@dataclass
-class Rules:
+class Rules(NamedTuple):
     """``zip``, ``exclude`` and ``when`` of an experiment, validated."""
 
     ties: list[Tie]
     exclude: list[Condition]
-    when: list[tuple[Condition, dict[str, Value]]]
+    when: list[tuple[Condition, dict[str, Choice]]]
 
 
-def read_rules(fields: Mapping[str, Value], problems: Problems) -> Rules:
+def read_rules(fields: Mapping[str, Given], problems: Problems) -> Rules:
     """Validate ``zip``, ``exclude`` and ``when``, as far as an experiment has them."""
-    items = {name: items_of(fields[name], problems) for name in ("zip", "exclude", "when") if name in fields}
+    items = {
+        name: [
+            (item, fields[name].where / number)
+            for number, item in enumerate(items_of(fields[name].value, fields[name].where, problems))
+        ]
+        for name in ("zip", "exclude", "when")
+        if name in fields
+    }
+    several = all(isinstance(item, list) for item, _ in items.get("zip", []))
+    groups = items.get("zip", []) if several else [(fields["zip"].value, fields["zip"].where)]
     return Rules(
-        _ties(fields["zip"], items["zip"], problems) if "zip" in items else [],
-        [_condition(item, problems) for item in items.get("exclude", [])],
-        [_change(item, problems) for item in items.get("when", [])],
+        _ties(groups, problems),
+        [_condition(*item, problems) for item in items.get("exclude", [])],
+        [_change(*item, problems) for item in items.get("when", [])],
     )
 
 
-def _ties(zipped: Value, items: list[Value], problems: Problems) -> list[Tie]:
-    """Read ``zip: [field, field]``, or a list of such lists."""
-    several = items and all(isinstance(item, list) for item in items)
+def _ties(groups: list[tuple[Value, Where]], problems: Problems) -> list[Tie]:
+    """Read the groups of ``zip: [field, field]``, or of a list of such lists."""
     ties, seen = [], set()
-    for group in items if several else [zipped]:
+    for group, where in groups:
         fields = []
-        for item in items_of(group, problems):
+        for number, item in enumerate(items_of(group, where, problems)):
             name = shown(item)
             if name not in FIELDS:
                 told = f"ties whole fields; there is no {name}{unknown(name, FIELDS)}"
-                problems.add(item.mark, told, kind="unknown")
+                problems.add(where / number, told, "unknown")
             elif name in seen:
-                problems.add(zipped.mark, f"names {name} twice", kind="conflict")
+                problems.add(where, f"names {name} twice", "conflict")
             else:
                 fields.append(name)
             seen.add(name)
-        ties.append(Tie(group, fields))
+        ties.append(Tie(where, fields))
     return ties
 
 
@@ -336,70 +322,71 @@ def check_ties(ties: list[Tie], choices: Mapping[str, list[Any]], problems: Prob
         lengths = {field: len(choices[field]) for field in tie.fields if field in choices}
         listed = ", ".join(f"{field} has {length}" for field, length in lengths.items())
         if missing:
-            problems.add(tie.group.mark, f"ties {missing[0]}, which is not given here", kind="missing")
+            problems.add(tie.where, f"ties {missing[0]}, which is not given here", "missing")
         elif len(set(lengths.values())) > 1:
-            problems.add(tie.group.mark, f"ties axes of different lengths: {listed}", kind="conflict")
+            problems.add(tie.where, f"ties axes of different lengths: {listed}", "conflict")
 
 
-def _condition(value: Value, problems: Problems) -> Condition:
+def _condition(value: Value, where: Where, problems: Problems) -> Condition:
     tests = {}
-    for path, child in _leaves(value, problems).items():
-        found = [validated(path, one, problems) for one in (child if isinstance(child, list) else [child])]
+    fields = fields_of(value, where, PATHS, problems)
+    for path, given in _leaves({path: Given(one, where / path) for path, one in fields.items()}, problems):
+        listed = isinstance(given.value, list)
+        items = enumerate(given.value) if listed else [("", given.value)]
+        places = ((item, given.where / number if listed else given.where) for number, item in items)
+        found = [validated(path, Choice(item, {"": place}), problems) for item, place in places]
         tests[path] = [choice.value for choice in found if choice]
     if value == {}:
-        problems.add(value.mark, "names no field; it would hold for all cells", kind="missing")
-    return Condition(value.mark, tests)
+        problems.add(where, "names no field; it would hold for all cells", "missing")
+    return Condition(where, tests)
 
 
-def _leaves(value: Value, problems: Problems, within: str = "") -> dict[str, Value]:
-    """Return what a condition names, nested mappings as dotted names."""
-    leaves: dict[str, Value] = {}
-    known = NESTED[within].model_fields if within else PATHS
-    for name, child in fields_of(value, known, problems).items():
-        path = f"{within}.{name}" if within else name
-        leaves |= _leaves(long_form(child, path), problems, path) if path in NESTED else {path: child}
-    return leaves
+def _leaves(fields: Mapping[str, Given], problems: Problems) -> Iterator[tuple[str, Given]]:
+    """Yield what a condition names, parts of nested fields by their dotted names."""
+    for path, given in fields.items():
+        if path in NESTED:
+            parts = parts_of(path, given, problems)
+            yield from ((f"{path}.{name}", part) for name, part in parts.items())
+        else:
+            yield path, given
 
 
-def _change(value: Value, problems: Problems) -> tuple[Condition, dict[str, Value]]:
-    parts = fields_of(value, ("if", "set"), problems)
+def _change(value: Value, where: Where, problems: Problems) -> tuple[Condition, dict[str, Choice]]:
+    parts = fields_of(value, where, ("if", "set"), problems)
     for name in {"if", "set"} - parts.keys():
         if isinstance(value, dict):
-            problems.add(value.mark, "is missing", name, kind="missing")
-    condition = _condition(parts["if"], problems) if "if" in parts else Condition(value.mark, {})
-    changes: dict[str, Value] = {}
-    for path, child in fields_of(parts["set"], PATHS, problems).items() if "set" in parts else ():
-        child = long_form(child, path)
-        if not _is_single(child):
-            problems.add(child.mark, "sets one value, not a list")
-            continue
-        for single in singles(child, path, problems):
-            if validated(path, single, problems):
-                check_contradiction(path, single, changes, problems)
-                changes[path] = single
+            problems.add(where, "is missing", "missing", inner=name)
+    condition = _condition(parts["if"], where / "if", problems) if "if" in parts else Condition(where, {})
+    changes: dict[str, Choice] = {}
+    where /= "set"
+    for path, child in fields_of(parts.get("set", {}), where, PATHS, problems).items():
+        choice = next(choices(path, Given(child, where / path), problems), None)
+        if choice and any(isinstance(one.path[-1], int) for one in choice.places.values()):
+            problems.add(where / path, "sets one value, not a list")
+        elif choice and validated(path, choice, problems):
+            before = {name: one.source for name, one in changes.items()}
+            check_contradiction(path, where / path, before, problems)
+            changes[path] = choice
     return condition, changes
 
 
-def check_contradiction(path: str, value: Value, before: Mapping[str, Value], problems: Problems) -> None:
+def check_contradiction(path: str, where: Where, before: Mapping[str, Value], problems: Problems) -> None:
     """Add a problem for a field that would undo what is set before it, or a part of that."""
     field, _, inner = path.partition(".")
-    whole = long_form(before[field], field) if inner and field in before else None
+    whole = before.get(field, {}) if inner else {}
+    names = whole if isinstance(whole, dict) else short_for(field, whole) if field in SHORT else ()
     for other in before:
         undone = other.startswith(f"{path}.") or other == INSTEAD.get(path)
-        if undone or (other == field and isinstance(whole, dict) and inner in whole):
+        if undone or (other == field and inner in names):
             told = f"undoes {other}, which is set before it; set one of them"
-            problems.add(value.mark, told, at_key=True, kind="conflict")
-
-
-def _is_single(value: Value) -> bool:
-    return all(map(_is_single, value.values())) if isinstance(value, dict) else isinstance(value, str)
+            problems.add(where, told, "conflict", at="whole")
 
 
 # Cells
 
 
 def expand(
-    choices: Mapping[str, list[Choice]], rules: Rules, where: Value, effects: Effects, problems: Problems
+    choices: Mapping[str, list[Choice]], rules: Rules, where: Where, effects: Effects, problems: Problems
 ) -> dict[Settings, Cell]:
     """Return the cells of an experiment in the order of its axes, the last one fastest, each once.
 
@@ -409,7 +396,7 @@ def expand(
     axes = _axes(choices, rules.ties)
     if prod(map(len, axes)) > MAX_CELLS:
         told = f"has more than {MAX_CELLS:,} cells; split it, or drop an axis"
-        problems.add(where.mark, told, at_key=True, kind="limit")
+        problems.add(where, told, "limit", at="key")
         return {}
     cells: dict[Settings, Cell] = {}
     kept = 0
@@ -424,7 +411,7 @@ def expand(
         if changed and settings:
             cells.setdefault(settings, changed)
     if not kept:
-        problems.add(where.mark, "has no cell left; exclude drops them all", at_key=True, kind="conflict")
+        problems.add(where, "has no cell left; exclude drops them all", "conflict", at="key")
     return cells
 
 
@@ -439,52 +426,56 @@ def _axes(choices: Mapping[str, list[Choice]], ties: list[Tie]) -> list[list[Cel
     return list(axes.values())
 
 
-def _changed(cell: Cell, when: list[tuple[Condition, dict[str, Value]]], problems: Problems) -> Cell | None:
+def _changed(cell: Cell, when: list[tuple[Condition, dict[str, Choice]]], problems: Problems) -> Cell | None:
     """Return the cell after all changes that apply, each seeing those before it; None after a problem."""
     for condition, changes in when:
-        if condition.holds(cell):
-            for path, value in changes.items():
-                field = path.partition(".")[0]
-                sources = {name: choice.source for name, choice in cell.items()}
-                source = with_field(sources, path, value)[field]
-                choice = validated(field, marked(source, value.mark), Problems())
-                if choice is None:  # the change is to blame, even for a part that it leaves alone
-                    if isinstance(source, dict):
-                        parts = ((name, marked(Text(part), value.mark)) for name, part in source.items())
-                        source = marked(Fields(parts), value.mark)
-                    validated(field, source, problems)
-                    return None
-                cell = {name: old for name, old in cell.items() if name != INSTEAD.get(field)}
-                cell[field] = choice
+        if not condition.holds(cell):
+            continue
+        for path, change in changes.items():
+            field, _, inner = path.partition(".")
+            where, choice = change.places[""], change
+            if inner:
+                old = cell.get(field, Choice({}, {"": where}))
+                source = {**old.source, inner: change.source}  # type: ignore[dict-item]
+                choice = Choice(source, old.places | {"": where, inner: where})
+            found = validated(field, choice, Problems())
+            if found is None:  # the change is to blame, even for a part that it leaves alone
+                validated(field, choice._replace(places=dict.fromkeys(choice.places, where)), problems)
+                return None
+            cell = {name: old for name, old in cell.items() if name != INSTEAD.get(field)} | {field: found}
     return cell
 
 
-def _settings_of(cell: Cell, where: Value, effects: Effects, problems: Problems) -> Settings | None:
+def _settings_of(cell: Cell, where: Where, effects: Effects, problems: Problems) -> Settings | None:
     """Return the settings of a cell; None after adding a problem."""
     missing = [name for name in FIELDS if name not in cell and name not in _DEFAULTS]
     for name in missing:
-        problems.add(where.mark, "is missing", name, kind="missing")
+        problems.add(where, "is missing", "missing", inner=name)
     if missing:
         return None
     values = {name: choice.value for name, choice in cell.items()}
     given = Settings.model_construct(**_DEFAULTS | values)  # validated already, each value once
     unused = given.unused()
-    for choice in cell.values():
-        for path, mark in choice.marks:
-            reason = unused.get(path) or unused.get(path.partition(".")[0])
-            if reason:
-                effects.setdefault(mark, reason)
-            else:
-                effects[mark] = ""
+    for name, choice in cell.items():
+        parts = {part: place for part, place in choice.places.items() if part} or choice.places
+        for part, place in parts.items():
+            reason = unused.get(f"{name}.{part}") or unused.get(name) or ""
+            effects[place] = effects.get(place, reason) and reason
     settings = given.with_defaults(unused)
     try:
         settings.check()
     except Misfit as error:
         field, _, inner = error.field.partition(".")
         if field in cell:
-            blame(Misfit(inner, str(error), *error.kinds), cell[field].source, problems)
+            blame(Misfit(inner, str(error), *error.kinds), cell[field], problems)
         else:
-            problems.add(where.mark, str(error), error.field, at_key=True, kind=error.kinds[0])
+            problems.add(where, str(error), error.kinds[0], inner=error.field, at="key")
     else:
         return settings
     return None
+
+
+def places_of(cell: Cell, experiment: Where) -> dict[str, Where]:
+    """Return the places of the fields of a cell, dotted where nested, and of its experiment as ``""``."""
+    parts = ((name, part, at) for name, choice in cell.items() for part, at in choice.places.items())
+    return {"": experiment} | {f"{name}.{part}".rstrip("."): at for name, part, at in parts}

@@ -25,6 +25,7 @@ from cbm_cli.grid.parts import (
     StartFrom,
     WeightDecay,
 )
+from cbm_cli.grid.source import Where
 from cbm_cli.grid.values import (
     EVERY_FIELD,
     Count,
@@ -36,7 +37,6 @@ from cbm_cli.grid.values import (
     Share,
     text_of_form,
 )
-from cbm_cli.grid.yaml_places import Place
 from cbm_cli.text import WHOLE, Statistic, count, whole_numbers
 
 DataPhase: Any = text_of_form(
@@ -463,7 +463,7 @@ class Experiment:
     cells: tuple[Settings, ...]
     table: TableSpec
     sources: tuple["Experiment", ...] = ()  # the experiments that trials of this one start from
-    places: Mapping[Settings, Mapping[str, Place]] = field(default_factory=dict, compare=False, repr=False)
+    places: Mapping[Settings, Mapping[str, Where]] = field(default_factory=dict, compare=False, repr=False)
 
     def __iter__(self) -> Iterator[Trial]:
         """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even cells."""
@@ -471,17 +471,15 @@ class Experiment:
             for settings in self.cells:
                 yield Trial(self.name, settings, number, self.seed)
 
-    def located(self, cell: Settings, error: CbmError, fallback: str = "") -> str:
-        """Return an error's message after the place of the field at fault: ``grid.yaml:9:5: toy.batch: ...``.
+    def located(self, cell: Settings, error: CbmError, within: str = "") -> str:
+        """Return an error's message after the place of its field: ``grid.yaml:9:5: toy.batch: ...``.
 
-        The field is what stands before the message's first colon, or ``fallback``, or the error's ``field``
-        (within ``fallback``). A field that the grid leaves out has the place of the experiment.
+        The field of the error may be one ``within`` another. A field that the grid leaves out has the place
+        of the experiment.
         """
-        places, message = self.places.get(cell, {}), str(error)
-        path = ".".join(filter(None, (fallback, getattr(error, "field", ""))))
-        before, _, rest = message.partition(": ")
-        if before.partition(".")[0] in Settings.model_fields and rest:
-            path, message = before, rest
-        place = places.get(path) or places.get(path.partition(".")[0]) or places.get("")
+        path = ".".join(filter(None, (within, error.field)))
         label = f"{self.name}.{path}" if path else self.name
-        return f"{place}: {label}: {message}" if place else f"{label}: {message}"
+        if (places := self.places.get(cell)) is None:
+            return f"{label}: {error.message}"
+        known = next((one for one in (path, path.partition(".")[0]) if one in places), "")
+        return f"{places[known].place('value' if known else 'key')}: {label}: {error.message}"

@@ -141,8 +141,8 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
     batch, sampler = how.batch or settings.batch, str(how.sampler or settings.sampler)
     if "PT" in sampler or sampler == "exact":
         raise CbmError(
-            f"pretraining: {sampler} cannot double activations; give pretraining another sampler, such as "
-            "sampler: PCD-1"
+            f"{sampler} cannot double activations; give pretraining another sampler, such as sampler: PCD-1",
+            field="pretraining",
         )
     return Settings(
         data=settings.data,

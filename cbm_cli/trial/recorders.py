@@ -265,18 +265,19 @@ def check_recorders(settings: Settings, data: Dataset) -> None:
     if "offset_values" in names:
         for unit in settings.record.unit_numbers:
             if unit >= m:
-                told = f"record.units: there is no hidden unit {unit}; they are 0 to {m - 1}"
-                raise CbmError(told, "unknown")
+                told = f"there is no hidden unit {unit}; they are 0 to {m - 1}"
+                raise CbmError(told, "unknown", field="record.units")
     if "free_energy_gap" in names and data.valid is None:
-        raise CbmError("record: free_energy_gap needs a validation part; this data set has none", "missing")
+        told = "free_energy_gap needs a validation part; this data set has none"
+        raise CbmError(told, "missing", field="record")
     if "gradient_angles" in names:
-        limits.check_fisher("record: gradient_angles", *_fisher_of(settings), n, m, "remove it")
+        limits.check_fisher("record", *_fisher_of(settings), n, m, "remove gradient_angles")
     summing = {"log_likelihood", "gradient_norms", "gradient_angles"}
     if _needs_model(settings):
         summing.add("offset_error")
     for name in names:
         if name in summing:
-            limits.check_smaller_side(f"record: {name}", n, m, limits.RECORDER_BITS, "remove it")
+            limits.check_smaller_side("record", name, n, m, limits.RECORDER_BITS, "remove it")
 
 
 def record(
@@ -311,7 +312,7 @@ def record(
                 if known is not None and column not in known:
                     flaw = "it did not return before"
                 if flaw:
-                    raise CbmError(f"record: {name} returns a column {column}, which {flaw}")
+                    raise CbmError(f"{name} returns a column {column}, which {flaw}", field="record")
         except CbmError as error:
             if name not in (own or {}) or isinstance(error.__cause__, SystemExit):
                 raise
