@@ -90,9 +90,9 @@ class FileStarts:
     def fact(self) -> str:
         """Return what the run-id depends on: the content of a file that all trials start from.
 
-        If each trial has its own file, the digest of its content is kept with the trial.
+        If each trial has its own file, that of the first one; the digest of each is kept with its trial.
         """
-        return self.of(0).digest if self.shared else ""
+        return self.of(0).digest if self.shared else f"files from {self.of(0).digest}"
 
 
 class TrialStarts:
@@ -185,10 +185,9 @@ class Names:
         return pretraining_id(facts, experiment.seed, self.datasets[cell.data].digest) if facts else None
 
     def _named(self, experiment: Experiment, cell: Settings, settings: Settings) -> str:
-        start, facts = self.start(experiment, cell), self.own_recorders(cell)
-        if start:
-            facts["start_from"] = start.fact()
-        return run_id(settings, experiment.seed, self.datasets[cell.data].digest, facts)
+        start, digest = self.start(experiment, cell), self.datasets[cell.data].digest
+        recorders = self.own_recorders(cell)
+        return run_id(settings, experiment.seed, digest, recorders, start.fact() if start else "")
 
     def own_recorders(self, cell: Settings) -> dict[str, str]:
         """Return the texts of a user's own recorders in a cell, by name."""

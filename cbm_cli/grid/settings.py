@@ -27,7 +27,6 @@ from cbm_cli.grid.parts import (
 )
 from cbm_cli.grid.source import Where
 from cbm_cli.grid.values import (
-    EVERY_FIELD,
     Count,
     Frozen,
     Misfit,
@@ -48,8 +47,6 @@ DataPhase: Any = text_of_form(
 
 class Settings(Frozen):
     """Everything that one trial needs to know except its seed."""
-
-    since_0_2 = frozenset({"chains", "swaps", "shuffle", "momentum", "weight_decay", "start_from"})
 
     data: Data = Field(description="A data set by name, or files of your own")
     model: Model = Field(description="The machine: its kind and its hidden units")
@@ -171,7 +168,7 @@ class Settings(Frozen):
     def row(self) -> dict[str, Any]:
         """Return every setting as one flat row of plain values: the columns of ``summary.csv``."""
         flat: dict[str, Any] = {"data": self.data.title}
-        for name, value in self.model_dump(context=EVERY_FIELD).items():
+        for name, value in self.model_dump().items():
             if isinstance(value, dict):
                 flat |= {f"{name}_{inner}": part for inner, part in value.items()}
             else:

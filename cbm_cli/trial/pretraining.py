@@ -125,7 +125,9 @@ def pretraining_facts(settings: Settings) -> dict | None:
     return {
         "model": settings.model.size,
         "doubling": settings.pretraining.doubling,
-        "layers": [_settings_of(settings, k, 1).model_dump(mode="json") for k in range(layers)],
+        "layers": [
+            _settings_of(settings, k, 1).model_dump(mode="json", exclude={"data"}) for k in range(layers)
+        ],
     }
 
 
