@@ -48,7 +48,7 @@ def of_grid(ctx: click.Context, begun: str) -> Iterable[str]:
     """Experiments and groups of the grid file."""
     from cbm_cli.grid.source import Problems, Source
 
-    root: Any = Source.of_file(Path(ctx.params["grid"]), Problems()).data
+    root: Any = Source.of_file(Path(ctx.params["grid"]), Problems()).top.value
     return [*root.get("experiments", {}), *root.get("groups", {})]
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.source import Problems, Source, Where, fields_of
+from cbm_cli.grid.source import Problems, Source
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
 from cbm_cli.text import duration
 
@@ -77,18 +77,17 @@ class Slurm(Frozen):
 def read_slurm(path: Path) -> Slurm:
     """Read a cluster file; CbmError with a line for each problem."""
     problems = Problems()
-    file = Source.of_file(path, problems)
-    root = Where(file)
-    fields = fields_of(file.data, root, Slurm.model_fields, problems)
+    root = Source.of_file(path, problems).top
+    fields = root.fields(Slurm.model_fields)
     try:
-        found = Slurm(**fields)
+        found = Slurm(**{name: node.value for name, node in fields.items()})
     except ValidationError as error:
         for problem in error.errors():
             name = str(problem["loc"][0])
             if problem["type"] == "missing":
-                problems.add(root, "is missing", "missing", inner=name)
+                root.wrong("is missing", "missing", inner=name)
             else:
-                problems.add(root / name, problem["msg"].removeprefix("Value error, "))
+                fields[name].wrong(problem["msg"].removeprefix("Value error, "))
     problems.raise_any()
     if found.minimum > found.maximum:
         raise CbmError(

@@ -7,7 +7,7 @@ the whole field, and ``data.flip:`` changes that part of it.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from itertools import product
@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from cbm_cli.datasets.columns import as_line
 from cbm_cli.errors import Kind
 from cbm_cli.grid.settings import NESTED, Settings
-from cbm_cli.grid.source import Problems, Value, Where, fields_of, items_of, shown, unknown
+from cbm_cli.grid.source import Node, Value, unknown
 from cbm_cli.grid.values import Frozen, Misfit
 
 MAX_CELLS = 1_000_000
@@ -54,21 +54,20 @@ _DEFAULTS = {name: info.default for name, info in Settings.model_fields.items() 
 class Given(NamedTuple):
     """What a grid says of a field, in the file, its defaults or an option."""
 
-    value: Value
-    where: Where
-    parts: Mapping[str, "Given"] = MappingProxyType({})  # of a nested field: what options say of its parts
+    node: Node
+    parts: Mapping[str, Node] = MappingProxyType({})  # of a nested field: what options say of its parts
 
 
 class Choice(NamedTuple):
     """One of the values that a grid gives to a setting."""
 
     source: Value  # as in the file; a mapping for nested fields, without lists
-    places: dict[str, Where]  # of the whole, "", and of the parts of a mapping
+    nodes: dict[str, Node]  # of the whole, "", and of the parts of a mapping
     value: Any = None  # validated
 
 
 Cell = dict[str, Choice]
-Effects = dict[Where, str]  # for each given value the reason why it changes nothing, "" if it does somewhere
+Effects = dict[Node, str]  # for each given value the reason why it changes nothing, "" if it does somewhere
 
 
 # Values
@@ -79,49 +78,50 @@ def _adapter(path: str) -> TypeAdapter:
     return TypeAdapter(PATHS[path])
 
 
-def validated(path: str, choice: Choice, problems: Problems) -> Choice | None:
-    """Return a choice with the value of its setting; None after adding a problem."""
+def validated(path: str, choice: Choice, blamed: Node | None = None) -> Choice | None:
+    """Return a choice with the value of its setting; None after a problem, told at ``blamed`` if given."""
     try:
         return choice._replace(value=_adapter(path).validate_python(choice.source))
     except ValidationError as error:
-        report(error, choice, problems)
+        report(error, choice._replace(nodes=dict.fromkeys(choice.nodes, blamed)) if blamed else choice)
         return None
 
 
-def report(error: ValidationError, choice: Choice, problems: Problems) -> None:
+def report(error: ValidationError, choice: Choice) -> None:
     """Add what pydantic found in a value, each problem at the place of the part that it is about."""
-    phrases: dict[tuple[Where, str], list[str]] = {}
+    phrases: dict[tuple[Node, str], list[str]] = {}
     for item in error.errors(include_url=False):
-        value: Any = choice.source
-        places: dict[Any, Where] = choice.places
-        for step in item["loc"]:  # as far as the value has it; pydantic also names members of unions
-            if step not in (range(len(value)) if isinstance(value, list) else value):
-                break
-            value, places = value[step], {"": places.get(step, places[""] / step)}
-        where = places[""]
+        node, nodes = choice.nodes[""], choice.nodes
+        if item["loc"] and item["loc"][0] in nodes:
+            node = nodes[str(item["loc"][0])]
+            nodes = {"": node}
+            for step in item["loc"][1:]:  # as far as the value has it; pydantic also names members of unions
+                if not isinstance(node.value, dict) or step not in node.value:
+                    break
+                node /= step
         if item["type"] == "missing":
-            problems.add(where, "is missing", "missing", inner=str(item["loc"][-1]))
+            node.wrong("is missing", "missing", inner=str(item["loc"][-1]))
         elif item["type"] == "value_error":
-            blame(item["ctx"]["error"], Choice(value, places), problems)
+            blame(item["ctx"]["error"], choice if nodes is choice.nodes else Choice(node.value, nodes))
         else:
-            phrases.setdefault((where, shown(value)), []).append(_phrase(item))
-    for (where, text), choices in phrases.items():
+            phrases.setdefault((node, node.shown), []).append(_phrase(item))
+    for (node, text), choices in phrases.items():
         choices = list(dict.fromkeys(choices))
         words = [word for one in choices for word in re.split(" or |, ", one)]
         close = get_close_matches(text, words, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        problems.add(where, f"must be {' or '.join(choices)}, not {text}{hint}")
+        node.wrong(f"must be {' or '.join(choices)}, not {text}{hint}")
 
 
-def blame(error: ValueError, choice: Choice, problems: Problems) -> None:
+def blame(error: ValueError, choice: Choice) -> None:
     """Add an error that was raised for a whole value, at the field that it names, if it names one."""
     kinds: tuple[Kind, ...] = getattr(error, "kinds", ("value",))
     field = getattr(error, "field", "")
-    if field in choice.places:
+    if field in choice.nodes:
         whole = not field and isinstance(choice.source, dict)
-        problems.add(choice.places[field], str(error), kinds[0], at="whole" if whole else "value")
+        choice.nodes[field].wrong(str(error), kinds[0], at="whole" if whole else "value")
     else:
-        problems.add(choice.places[""], str(error), kinds[0], inner=field)
+        choice.nodes[""].wrong(str(error), kinds[0], inner=field)
 
 
 _PHRASES = {
@@ -144,50 +144,49 @@ def _phrase(item: Mapping[str, Any]) -> str:
     return _KINDS.get(kind.split("_")[0], item["msg"])
 
 
-def choices(path: str, given: Given, problems: Problems) -> Iterator[Choice]:
+def choices(path: str, given: Given) -> Iterator[Choice]:
     """Yield the values without lists that a value stands for; a mapping is the product of its fields."""
-    value, where, parts = given
-    if isinstance(value, list):
-        if not value:
-            problems.add(where, "is an empty list; an axis has one value or more")
-        for number, item in enumerate(value):
-            if isinstance(item, list):
-                problems.add(where / number, "is a list within a list")
+    node, parts = given
+    if isinstance(node.value, list):
+        if not node.value:
+            node.wrong("is an empty list; an axis has one value or more")
+        for item in node.items:
+            if isinstance(item.value, list):
+                item.wrong("is a list within a list")
             else:
-                yield from choices(path, Given(item, where / number, parts), problems)
+                yield from choices(path, Given(item, parts))
     elif path in NESTED:
-        fields = parts_of(path, given, problems)
+        fields = parts_of(path, given)
         kind, hidden = fields.get("kind"), fields.get("hidden")
         if kind and hidden and isinstance(kind.value, list) and isinstance(hidden.value, list):
             told = "is an axis or layers, depending on the kind; give model: a list of mappings, one per kind"
-            problems.add(hidden.where, told, "conflict")
-        elif fields or value == {}:
-            options = [[*choices(f"{path}.{name}", part, problems)] for name, part in fields.items()]
+            hidden.wrong(told, "conflict")
+        elif fields or node.value == {}:
+            options = [[*choices(f"{path}.{name}", Given(part))] for name, part in fields.items()]
             for found in product(*options):
                 named = dict(zip(fields, found, strict=True))
-                places = {name: one.places[""] for name, one in named.items()}
-                yield Choice({name: one.source for name, one in named.items()}, {"": where} | places)
+                nodes = {name: one.nodes[""] for name, one in named.items()}
+                yield Choice({name: one.source for name, one in named.items()}, {"": node} | nodes)
     else:
-        yield Choice(value, {"": where})
+        yield Choice(node.value, {"": node})
 
 
-def parts_of(field: str, given: Given, problems: Problems) -> dict[str, Given]:
+def parts_of(field: str, given: Given) -> dict[str, Node]:
     """Return the parts of a nested field, of which some may stand in its place; lists of layers are text."""
-    value, where, parts = given
-    if isinstance(value, dict) or field not in SHORT:
-        fields = fields_of(value, where, NESTED[field].model_fields, problems)
-        found = {name: Given(part, where / name) for name, part in fields.items()}
-        parts = parts if isinstance(value, dict) else {}
+    node, parts = given
+    if isinstance(node.value, dict):
+        found = {**node.fields(NESTED[field].model_fields), **parts}
+    elif field in SHORT:
+        found = {**dict.fromkeys(short_for(field, node.value), node), **parts}
     else:
-        found = {name: Given(value, where) for name in short_for(field, value)}
-    found |= parts
+        return node.fields(NESTED[field].model_fields)
     deep = field == "model" and "kind" in found and found["kind"].value in DEEP
     joins = {"hidden": _layers} if deep else {"columns": _line, "drop": _line} if field == "data" else {}
     for name, join in joins.items():
         if name in found and isinstance(found[name].value, list):
             text = join(found[name].value)
             joined = text if isinstance(text, str) else [join(item) for item in text]
-            found[name] = found[name]._replace(value=joined)
+            found[name] = replace(found[name], value=joined)
     return found
 
 
@@ -210,23 +209,22 @@ def _line(value: Value) -> Value:
     return as_line(value) if value and texts else value
 
 
-def with_field(fields: Mapping[str, Given], path: str, given: Given) -> dict[str, Given]:
+def with_field(fields: Mapping[str, Given], path: str, node: Node) -> dict[str, Given]:
     """Return the fields with one of them replaced, or a part of it where the path is dotted."""
     field, _, inner = path.partition(".")
-    if inner:
-        old = fields.get(field, Given({}, given.where))
-        given = old._replace(parts={**old.parts, inner: given})
-    return {name: old for name, old in fields.items() if name != INSTEAD.get(field)} | {field: given}
+    old = fields.get(field, Given(replace(node, value={})))
+    given = old._replace(parts={**old.parts, inner: node}) if inner else Given(node)
+    return {name: one for name, one in fields.items() if name != INSTEAD.get(field)} | {field: given}
 
 
-def read_choices(fields: Mapping[str, Given], problems: Problems) -> dict[str, list[Choice]]:
+def read_choices(fields: Mapping[str, Given]) -> dict[str, list[Choice]]:
     """Validate the values of each setting: one, or those of its axis; nested axes become a product."""
     found = {}
     for field, given in fields.items():
-        if _count(given.value) * prod(_count(part.value) for part in given.parts.values()) > MAX_CELLS:
-            problems.add(given.where, f"has more than {MAX_CELLS:,} values", "limit", at="key")
+        if _count(given.node.value) * prod(_count(part.value) for part in given.parts.values()) > MAX_CELLS:
+            given.node.wrong(f"has more than {MAX_CELLS:,} values", "limit", at="key")
             continue
-        valid = (validated(field, choice, problems) for choice in choices(field, given, problems))
+        valid = (validated(field, choice) for choice in choices(field, given))
         found[field] = [choice for choice in valid if choice]
     return found
 
@@ -244,7 +242,7 @@ def _count(value: Value) -> int:
 class Tie(NamedTuple):
     """Axes that advance together."""
 
-    where: Where
+    node: Node
     fields: list[str]
 
 
@@ -252,7 +250,7 @@ class Tie(NamedTuple):
 class Condition:
     """What must hold for a cell: for each field, dotted where nested, the values it may have."""
 
-    where: Where
+    node: Node
     tests: dict[str, list[Any]]
     matched: bool = False
 
@@ -277,100 +275,79 @@ class Rules(NamedTuple):
     when: list[tuple[Condition, dict[str, Choice]]]
 
 
-def read_rules(fields: Mapping[str, Given], problems: Problems) -> Rules:
+def read_rules(fields: Mapping[str, Given]) -> Rules:
     """Validate ``zip``, ``exclude`` and ``when``, as far as an experiment has them."""
-    items = {
-        name: [
-            (item, fields[name].where / number)
-            for number, item in enumerate(items_of(fields[name].value, fields[name].where, problems))
-        ]
-        for name in ("zip", "exclude", "when")
-        if name in fields
-    }
-    several = all(isinstance(item, list) for item, _ in items.get("zip", []))
-    groups = items.get("zip", []) if several else [(fields["zip"].value, fields["zip"].where)]
+    rules = ("zip", "exclude", "when")
+    items = {name: fields[name].node.listed() if name in fields else [] for name in rules}
     return Rules(
-        _ties(groups, problems),
-        [_condition(*item, problems) for item in items.get("exclude", [])],
-        [_change(*item, problems) for item in items.get("when", [])],
+        _ties(fields["zip"].node) if items["zip"] else [],
+        [_condition(item) for item in items["exclude"]],
+        [_change(item) for item in items["when"]],
     )
 
 
-def _ties(groups: list[tuple[Value, Where]], problems: Problems) -> list[Tie]:
-    """Read the groups of ``zip: [field, field]``, or of a list of such lists."""
+def _ties(zipped: Node) -> list[Tie]:
+    """Read ``zip: [field, field]``, or a list of such lists."""
     ties, seen = [], set()
-    for group, where in groups:
+    for group in zipped.items if all(isinstance(item, list) for item in zipped.value) else [zipped]:
         fields = []
-        for number, item in enumerate(items_of(group, where, problems)):
-            name = shown(item)
+        for item in group.listed():
+            name = item.shown
             if name not in FIELDS:
                 told = f"ties whole fields; there is no {name}{unknown(name, FIELDS)}"
-                problems.add(where / number, told, "unknown")
+                item.wrong(told, "unknown")
             elif name in seen:
-                problems.add(where, f"names {name} twice", "conflict")
+                group.wrong(f"names {name} twice", "conflict")
             else:
                 fields.append(name)
             seen.add(name)
-        ties.append(Tie(where, fields))
+        ties.append(Tie(group, fields))
     return ties
 
 
-def check_ties(ties: list[Tie], choices: Mapping[str, list[Any]], problems: Problems) -> None:
+def check_ties(ties: list[Tie], choices: Mapping[str, list[Any]]) -> None:
     """Add a problem for each tie of fields that are not given, or of axes that differ in length."""
     for tie in ties:
         missing = [field for field in tie.fields if field not in choices]
         lengths = {field: len(choices[field]) for field in tie.fields if field in choices}
         listed = ", ".join(f"{field} has {length}" for field, length in lengths.items())
         if missing:
-            problems.add(tie.where, f"ties {missing[0]}, which is not given here", "missing")
+            tie.node.wrong(f"ties {missing[0]}, which is not given here", "missing")
         elif len(set(lengths.values())) > 1:
-            problems.add(tie.where, f"ties axes of different lengths: {listed}", "conflict")
+            tie.node.wrong(f"ties axes of different lengths: {listed}", "conflict")
 
 
-def _condition(value: Value, where: Where, problems: Problems) -> Condition:
-    tests = {}
-    fields = fields_of(value, where, PATHS, problems)
-    for path, given in _leaves({path: Given(one, where / path) for path, one in fields.items()}, problems):
-        listed = isinstance(given.value, list)
-        items = enumerate(given.value) if listed else [("", given.value)]
-        places = ((item, given.where / number if listed else given.where) for number, item in items)
-        found = [validated(path, Choice(item, {"": place}), problems) for item, place in places]
-        tests[path] = [choice.value for choice in found if choice]
-    if value == {}:
-        problems.add(where, "names no field; it would hold for all cells", "missing")
-    return Condition(where, tests)
+def _condition(node: Node) -> Condition:
+    """Read what a condition names; parts of nested fields have dotted names."""
+    tests: dict[str, list[Any]] = {}
+    for field, child in node.fields(PATHS).items():
+        parts = parts_of(field, Given(child)) if field in NESTED else {"": child}
+        for path, one in ((f"{field}.{name}".rstrip("."), part) for name, part in parts.items()):
+            found = [validated(path, Choice(item.value, {"": item})) for item in one.items]
+            tests[path] = [choice.value for choice in found if choice]
+    if node.value == {}:
+        node.wrong("names no field; it would hold for all cells", "missing")
+    return Condition(node, tests)
 
 
-def _leaves(fields: Mapping[str, Given], problems: Problems) -> Iterator[tuple[str, Given]]:
-    """Yield what a condition names, parts of nested fields by their dotted names."""
-    for path, given in fields.items():
-        if path in NESTED:
-            parts = parts_of(path, given, problems)
-            yield from ((f"{path}.{name}", part) for name, part in parts.items())
-        else:
-            yield path, given
-
-
-def _change(value: Value, where: Where, problems: Problems) -> tuple[Condition, dict[str, Choice]]:
-    parts = fields_of(value, where, ("if", "set"), problems)
+def _change(node: Node) -> tuple[Condition, dict[str, Choice]]:
+    parts = node.fields(("if", "set"))
     for name in {"if", "set"} - parts.keys():
-        if isinstance(value, dict):
-            problems.add(where, "is missing", "missing", inner=name)
-    condition = _condition(parts["if"], where / "if", problems) if "if" in parts else Condition(where, {})
+        if isinstance(node.value, dict):
+            node.wrong("is missing", "missing", inner=name)
+    condition = _condition(parts["if"]) if "if" in parts else Condition(node, {})
     changes: dict[str, Choice] = {}
-    where /= "set"
-    for path, child in fields_of(parts.get("set", {}), where, PATHS, problems).items():
-        choice = next(choices(path, Given(child, where / path), problems), None)
-        if choice and any(isinstance(one.path[-1], int) for one in choice.places.values()):
-            problems.add(where / path, "sets one value, not a list")
-        elif choice and validated(path, choice, problems):
-            before = {name: one.source for name, one in changes.items()}
-            check_contradiction(path, where / path, before, problems)
+    for path, child in parts["set"].fields(PATHS).items() if "set" in parts else ():
+        choice = next(choices(path, Given(child)), None)
+        if choice and any(isinstance(one.path[-1], int) for one in choice.nodes.values()):
+            child.wrong("sets one value, not a list")
+        elif choice and validated(path, choice):
+            check_contradiction(path, child, {name: one.source for name, one in changes.items()})
             changes[path] = choice
     return condition, changes
 
 
-def check_contradiction(path: str, where: Where, before: Mapping[str, Value], problems: Problems) -> None:
+def check_contradiction(path: str, node: Node, before: Mapping[str, Value]) -> None:
     """Add a problem for a field that would undo what is set before it, or a part of that."""
     field, _, inner = path.partition(".")
     whole = before.get(field, {}) if inner else {}
@@ -379,24 +356,24 @@ def check_contradiction(path: str, where: Where, before: Mapping[str, Value], pr
         undone = other.startswith(f"{path}.") or other == INSTEAD.get(path)
         if undone or (other == field and inner in names):
             told = f"undoes {other}, which is set before it; set one of them"
-            problems.add(where, told, "conflict", at="whole")
+            node.wrong(told, "conflict", at="whole")
 
 
 # Cells
 
 
 def expand(
-    choices: Mapping[str, list[Choice]], rules: Rules, where: Where, effects: Effects, problems: Problems
+    choices: Mapping[str, list[Choice]], rules: Rules, experiment: Node, effects: Effects
 ) -> dict[Settings, Cell]:
     """Return the cells of an experiment in the order of its axes, the last one fastest, each once.
 
-    Fields that change nothing in a cell have their defaults there, so that equal trainings are one cell. The
-    experiment, ``where``, is the place of problems of a whole cell; ``effects`` are added to.
+    Fields that change nothing in a cell have their defaults there, so that equal trainings are one cell.
+    ``experiment`` is the place of problems of a whole cell; ``effects`` are added to.
     """
     axes = _axes(choices, rules.ties)
     if prod(map(len, axes)) > MAX_CELLS:
         told = f"has more than {MAX_CELLS:,} cells; split it, or drop an axis"
-        problems.add(where, told, "limit", at="key")
+        experiment.wrong(told, "limit", at="key")
         return {}
     cells: dict[Settings, Cell] = {}
     kept = 0
@@ -406,12 +383,12 @@ def expand(
         if any(held):
             continue
         kept += 1
-        changed = _changed(cell, rules.when, problems)
-        settings = _settings_of(changed, where, effects, problems) if changed else None
+        changed = _changed(cell, rules.when)
+        settings = _settings_of(changed, experiment, effects) if changed else None
         if changed and settings:
             cells.setdefault(settings, changed)
     if not kept:
-        problems.add(where, "has no cell left; exclude drops them all", "conflict", at="key")
+        experiment.wrong("has no cell left; exclude drops them all", "conflict", at="key")
     return cells
 
 
@@ -426,56 +403,55 @@ def _axes(choices: Mapping[str, list[Choice]], ties: list[Tie]) -> list[list[Cel
     return list(axes.values())
 
 
-def _changed(cell: Cell, when: list[tuple[Condition, dict[str, Choice]]], problems: Problems) -> Cell | None:
+def _changed(cell: Cell, when: list[tuple[Condition, dict[str, Choice]]]) -> Cell | None:
     """Return the cell after all changes that apply, each seeing those before it; None after a problem."""
     for condition, changes in when:
         if not condition.holds(cell):
             continue
         for path, change in changes.items():
             field, _, inner = path.partition(".")
-            where, choice = change.places[""], change
+            node, choice = change.nodes[""], change
             if inner:
-                old = cell.get(field, Choice({}, {"": where}))
+                old = cell.get(field, Choice({}, {}))
                 source = {**old.source, inner: change.source}  # type: ignore[dict-item]
-                choice = Choice(source, old.places | {"": where, inner: where})
-            found = validated(field, choice, Problems())
-            if found is None:  # the change is to blame, even for a part that it leaves alone
-                validated(field, choice._replace(places=dict.fromkeys(choice.places, where)), problems)
+                choice = Choice(source, old.nodes | {"": node, inner: node})
+            found = validated(field, choice, node)  # the change is to blame, even for a part that it leaves
+            if found is None:
                 return None
-            cell = {name: old for name, old in cell.items() if name != INSTEAD.get(field)} | {field: found}
+            cell = {name: one for name, one in cell.items() if name != INSTEAD.get(field)} | {field: found}
     return cell
 
 
-def _settings_of(cell: Cell, where: Where, effects: Effects, problems: Problems) -> Settings | None:
+def _settings_of(cell: Cell, experiment: Node, effects: Effects) -> Settings | None:
     """Return the settings of a cell; None after adding a problem."""
     missing = [name for name in FIELDS if name not in cell and name not in _DEFAULTS]
     for name in missing:
-        problems.add(where, "is missing", "missing", inner=name)
+        experiment.wrong("is missing", "missing", inner=name)
     if missing:
         return None
     values = {name: choice.value for name, choice in cell.items()}
     given = Settings.model_construct(**_DEFAULTS | values)  # validated already, each value once
     unused = given.unused()
     for name, choice in cell.items():
-        parts = {part: place for part, place in choice.places.items() if part} or choice.places
-        for part, place in parts.items():
+        parts = {part: node for part, node in choice.nodes.items() if part} or choice.nodes
+        for part, node in parts.items():
             reason = unused.get(f"{name}.{part}") or unused.get(name) or ""
-            effects[place] = effects.get(place, reason) and reason
+            effects[node] = effects.get(node, reason) and reason
     settings = given.with_defaults(unused)
     try:
         settings.check()
     except Misfit as error:
         field, _, inner = error.field.partition(".")
         if field in cell:
-            blame(Misfit(inner, str(error), *error.kinds), cell[field], problems)
+            blame(Misfit(inner, str(error), *error.kinds), cell[field])
         else:
-            problems.add(where, str(error), error.kinds[0], inner=error.field, at="key")
+            experiment.wrong(str(error), error.kinds[0], inner=error.field, at="key")
     else:
         return settings
     return None
 
 
-def places_of(cell: Cell, experiment: Where) -> dict[str, Where]:
-    """Return the places of the fields of a cell, dotted where nested, and of its experiment as ``""``."""
-    parts = ((name, part, at) for name, choice in cell.items() for part, at in choice.places.items())
-    return {"": experiment} | {f"{name}.{part}".rstrip("."): at for name, part, at in parts}
+def places_of(cell: Cell, experiment: Node) -> dict[str, Node]:
+    """Return where the fields of a cell are given, dotted where nested, and its experiment as ``""``."""
+    parts = ((name, part, node) for name, choice in cell.items() for part, node in choice.nodes.items())
+    return {"": experiment} | {f"{name}.{part}".rstrip("."): node for name, part, node in parts}

@@ -7,7 +7,6 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -30,7 +29,7 @@ from cbm_cli.grid.expand import (
     with_field,
 )
 from cbm_cli.grid.settings import AXES, Experiment, Settings, TableSpec
-from cbm_cli.grid.source import Problems, Source, Value, Where, fields_of, shown, unknown
+from cbm_cli.grid.source import Node, Problems, Source, unknown
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
 from cbm_cli.text import did_you_mean
 
@@ -104,182 +103,150 @@ def read_grid(
     """
     problems = Problems()
     file = Source.of_file(Path(path), problems) if text is None else Source(text, str(path), problems)
-    root = Where(file)
-    sections = fields_of(file.data, root, SECTIONS, problems)
+    sections = file.top.fields(SECTIONS)
     changes = _overrides(overrides, trials, problems)
-    defaults = _given(sections.get("defaults", {}), root / "defaults", problems)
-    values = _experiments(file.data, sections, root, problems)
-    named = fields_of(sections.get("groups", {}), root / "groups", sections.get("groups", {}), problems)
-    groups = _groups(named, root / "groups", values, problems)
-    default = tuple(values)
-    if "default" in sections:
-        default = _resolve(sections["default"], root / "default", values, groups, problems)
+    defaults = sections["defaults"].fields(KNOWN) if "defaults" in sections else {}
+    nodes = _experiments(file.top, sections)
+    groups = _groups(sections["groups"], nodes) if "groups" in sections else {}
+    default = _resolve(sections["default"], nodes, groups) if "default" in sections else tuple(nodes)
     changed = {one for name in selected for one in groups.get(name, (name,))} or {*default}
     experiments = {}
     effects: Effects = {}
-    for name, value in values.items():
-        reader = _Experiment(name, root / "experiments" / name, problems)
-        here = changes if name in changed else {}
-        experiments[name] = reader.read(value, defaults, here, effects)
-    experiments = _linked(experiments, problems)
+    for name, node in nodes.items():
+        experiments[name] = _experiment(name, node, defaults, changes if name in changed else {}, effects)
+    experiments = _linked(experiments)
     _report_effects(effects, problems)
     problems.raise_any()
     return Grid(Path(path), experiments, groups, default)
 
 
-def _given(value: Value, where: Where, problems: Problems) -> dict[str, Given]:
-    """Return the fields of an experiment, or of the defaults, with their places."""
-    fields = fields_of(value, where, KNOWN, problems)
-    return {name: Given(child, where / name) for name, child in fields.items()}
-
-
-def _report_effects(effects: Effects, problems: Problems) -> None:
-    """Report values that change nothing anywhere; parts of one text, such as two factors, are one value."""
-    if not any(effects.values()):
-        return
-    whole = not problems.count  # only then all experiments that use a default or an override are known
-    found: Effects = {}
-    for where, reason in effects.items():
-        given = where._replace(path=where.reached)
-        found[given] = found.get(given, reason) and reason
-    for where, reason in found.items():
-        if reason and (whole or where.path[:1] == ("experiments",)):
-            problems.add(where, reason, "unsuited")
-
-
-def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Given]:
-    changes: dict[str, Given] = {}
+def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Node]:
+    changes: dict[str, Node] = {}
     for field, text in overrides.items():
-        option = Source(text, f"--set {field}", problems)
-        where = Where(option)
+        option = Source(text, f"--set {field}", problems).top
         if field in SETTABLE:
-            before = {name: one.value for name, one in changes.items()}
-            check_contradiction(field, where, before, problems)
-            changes[field] = Given(option.data, where)
+            check_contradiction(field, option, {name: one.value for name, one in changes.items()})
+            changes[field] = option
         else:
-            problems.add(where, f"unknown field{unknown(field, SETTABLE)}", "unknown")
+            option.wrong(f"unknown field{unknown(field, SETTABLE)}", "unknown")
     if trials is not None:
-        changes["trials"] = Given(str(trials), Where(Source(str(trials), "--trials", problems)))
+        changes["trials"] = Source(str(trials), "--trials", problems).top
     return changes
 
 
-def _experiments(data: Value, sections: Mapping[str, Any], root: Where, problems: Problems) -> dict[str, Any]:
+def _experiments(top: Node, sections: Mapping[str, Node]) -> dict[str, Node]:
     """Return the experiments by name."""
-    if not isinstance(data, dict):
+    node = sections.get("experiments", top)
+    if not isinstance(top.value, dict):
         return {}
-    value, where = sections.get("experiments"), root / "experiments"
-    if not isinstance(value, dict) or not value:
+    if node is top or not isinstance(node.value, dict) or not node.value:
         told = "must name at least one, as in experiments: {first: {data: mnist}}"
-        if value is None:
-            problems.add(root, told, "missing", inner="experiments")
-        else:
-            problems.add(where, told, "missing", at="key")
+        node.wrong(told, "missing", at="key", inner="experiments" if node is top else "")
         return {}
     twins: dict[str, str] = {}
-    for name in value:
+    for name in node.value:
         twin = twins.setdefault(name.lower(), name)
         if not re.fullmatch(NAME, name):
             remedy = "use up to 100 of A-Z a-z 0-9 _ . + -, a letter or digit first"
-            problems.add(where / name, f"cannot name an experiment, or a folder; {remedy}", at="key")
+            (node / name).wrong(f"cannot name an experiment, or a folder; {remedy}", at="key")
         elif re.fullmatch(_NO_FOLDER, name):
-            problems.add(where / name, "cannot name a folder on Windows; use another name", at="key")
+            (node / name).wrong("cannot name a folder on Windows; use another name", at="key")
         elif twin != name:
             same = f"differs from {twin} in capitals only, which macOS and Windows do not tell apart"
-            problems.add(where / name, f"{same}; use another name", "conflict", at="key")
-    return value
+            (node / name).wrong(f"{same}; use another name", "conflict", at="key")
+    return {name: node / name for name in node.value}
 
 
-class _Experiment(NamedTuple):
-    """An experiment that is being read; after problems it has no cells."""
-
-    name: str
-    where: Where
-    problems: Problems
-
-    def read(
-        self, value: Value, defaults: Mapping[str, Given], changes: Mapping[str, Given], effects: Effects
-    ) -> Experiment:
-        """Read the fields of the experiment over those of ``defaults``, with what options change."""
-        problems, before = self.problems, self.problems.count
-        own = _given(value, self.where, problems)
-        taken = {*own, *(INSTEAD[field] for field in own if field in INSTEAD)}  # epochs replace its updates
-        given = own | {field: default for field, default in defaults.items() if field not in taken}
-        for path, change in changes.items():
-            given = with_field(given, path, change)
-        head = self._head(given)
-        rules = read_rules(given, problems)
-        for tie in rules.ties:
-            tie.fields[:] = [field for field in tie.fields if field not in changes]
-        axes = read_choices({field: one for field, one in given.items() if field in FIELDS}, problems)
-        if problems.count == before:
-            check_ties(rules.ties, axes, problems)
-        found: Effects = {}
-        cells = expand(axes, rules, self.where, found, problems) if problems.count == before else {}
-        overridden = bool(PATHS.keys() & changes.keys())
-        if problems.count == before and not overridden:
-            _check_matched(rules, own, problems)
-        for where, reason in found.items() if problems.count == before else ():
-            if not overridden or where.source.name.startswith("--"):  # others are meant for other values
-                effects[where] = effects.get(where, reason) and reason
-        places = {settings: places_of(cell, self.where) for settings, cell in cells.items()}
-        return Experiment(self.name, **dict(head), cells=(*cells,), places=places)
-
-    def _head(self, given: Mapping[str, Given]) -> Head:
-        fields = {field: given[field].value for field in Head.model_fields if field in given}
-        if "table" in fields:
-            fields["table"] = _table(given["table"], self.problems)
-        try:
-            return Head.model_validate(fields)
-        except ValidationError as error:
-            places = {field: given[field].where for field in fields}
-            report(error, Choice(fields, {"": self.where} | places), self.problems)
-            return Head()
+def _experiment(
+    name: str, node: Node, defaults: Mapping[str, Node], changes: Mapping[str, Node], effects: Effects
+) -> Experiment:
+    """Read one experiment over the defaults, with what options change; after problems it has no cells."""
+    problems, before = node.source.problems, node.source.problems.count
+    own = node.fields(KNOWN)
+    taken = {*own, *(INSTEAD[field] for field in own if field in INSTEAD)}  # epochs replace default updates
+    inherited = {field: default for field, default in defaults.items() if field not in taken}
+    given = {field: Given(one) for field, one in (own | inherited).items()}
+    for path, change in changes.items():
+        given = with_field(given, path, change)
+    head = _head(given, node)
+    rules = read_rules(given)
+    for tie in rules.ties:
+        tie.fields[:] = [field for field in tie.fields if field not in changes]
+    axes = read_choices({field: one for field, one in given.items() if field in FIELDS})
+    if problems.count == before:
+        check_ties(rules.ties, axes)
+    found: Effects = {}
+    cells = expand(axes, rules, node, found) if problems.count == before else {}
+    overridden = bool(PATHS.keys() & changes.keys())
+    if problems.count == before and not overridden:
+        _check_matched(rules, own)
+    for one, reason in found.items() if problems.count == before else ():
+        if not overridden or one.source is not node.source:  # others are meant for other values
+            effects[one] = effects.get(one, reason) and reason
+    places = {settings: places_of(cell, node) for settings, cell in cells.items()}
+    return Experiment(name, **dict(head), cells=(*cells,), places=places)
 
 
-def _table(given: Given, problems: Problems) -> dict[str, Any]:
+def _report_effects(effects: Effects, problems: Problems) -> None:
+    """Report values that change nothing anywhere, unless other problems hide where they would."""
+    whole = not problems.count  # only then all experiments that use a default or an override are known
+    for node, reason in effects.items():
+        if reason and (whole or node.path[:1] == ("experiments",)):
+            node.wrong(reason, "unsuited")
+
+
+def _head(given: Mapping[str, Given], experiment: Node) -> Head:
+    nodes = {field: given[field].node for field in Head.model_fields if field in given}
+    if "table" in nodes:
+        nodes["table"] = _table(nodes["table"])
+    fields = {field: node.value for field, node in nodes.items()}
+    try:
+        return Head.model_validate(fields)
+    except ValidationError as error:
+        report(error, Choice(fields, {"": experiment} | nodes))
+        return Head()
+
+
+def _table(node: Node) -> Node:
     """Return ``table:`` with single names as lists, after looking the names up."""
-    table = fields_of(given.value, given.where, TableSpec.model_fields, problems)
-    taken: dict[str, str] = {}
-    for name in (axis for axis in AXES if axis in table):
-        where = given.where / name
-        items = table[name] if isinstance(table[name], list) else [table[name]]
-        table[name] = [shown(item).replace(".", "_") for item in items]
-        for number, (item, column) in enumerate(zip(items, table[name], strict=True)):
+    fields, taken = node.fields(TableSpec.model_fields), dict[str, str]()
+    table = {name: one.value for name, one in fields.items()}
+    for name in (axis for axis in AXES if axis in fields):
+        table[name] = [item.shown.replace(".", "_") for item in fields[name].items]
+        for item, column in zip(fields[name].items, table[name], strict=True):
             if column not in COLUMNS:
-                told = f"there is no column {shown(item)}{did_you_mean(column, COLUMNS)}"
-                problems.add(where / number, told, "unknown")
+                item.wrong(f"there is no column {item.shown}{did_you_mean(column, COLUMNS)}", "unknown")
             elif column in taken:
-                told = f"{shown(item)} is among the {taken[column]}; name it once"
-                problems.add(where / number, told, "conflict")
+                item.wrong(f"{item.shown} is among the {taken[column]}; name it once", "conflict")
             taken.setdefault(column, name)
-    return table
+    return replace(node, value=table)
 
 
-def _check_matched(rules: Rules, own: Collection[str], problems: Problems) -> None:
+def _check_matched(rules: Rules, own: Collection[str]) -> None:
     """A condition that never holds is a typo, unless it comes from the defaults and is meant for others."""
     conditions = {"exclude": rules.exclude, "when": [condition for condition, _ in rules.when]}
     for condition in [one for rule, ones in conditions.items() if rule in own for one in ones]:
         if not condition.matched:
-            problems.add(condition.where, "holds for no cell of the grid", "conflict")
+            condition.node.wrong("holds for no cell of the grid", "conflict")
 
 
-def _linked(experiments: dict[str, Experiment], problems: Problems) -> dict[str, Experiment]:
+def _linked(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
     """Return the experiments, each with those that it starts from; missing ones and circles are problems."""
-    places: dict[str, dict[str, Where]] = {}  # of the names of experiments to start from, by experiment
+    places: dict[str, dict[str, Node]] = {}  # of the names of experiments to start from, by experiment
     for name, one in experiments.items():
         starts = ((cell.start_from.experiment, one.places[cell]) for cell in one.cells)
         places[name] = {source: given["start_from.experiment"] for source, given in starts if source}
     for wanted in places.values():
-        for source, where in wanted.items():
+        for source, node in wanted.items():
             if source not in experiments:
                 hint = did_you_mean(source, experiments)
-                problems.add(where, f"there is no experiment {source[:60]}{hint}", "unknown")
+                node.wrong(f"there is no experiment {source[:60]}{hint}", "unknown")
     try:
         order = [name for name in TopologicalSorter(places).static_order() if name in experiments]
     except CycleError as error:
         for source, name in pairwise(error.args[1]):
             told = f"starts from {source}, which starts from {name} in the end"
-            problems.add(places[name][source], told, "conflict")
+            places[name][source].wrong(told, "conflict")
         return experiments
     linked: dict[str, Experiment] = {}
     for name in order:
@@ -289,42 +256,33 @@ def _linked(experiments: dict[str, Experiment], problems: Problems) -> dict[str,
 
 
 def _resolve(
-    value: Value,
-    where: Where,
-    experiments: Collection[str],
-    groups: Mapping[str, tuple[str, ...]],
-    problems: Problems,
+    node: Node, experiments: Collection[str], groups: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, ...]:
     """Return the experiments that a name, or a list of names, stands for."""
-    items = value if isinstance(value, list) else [value]
-    if not items:
-        problems.add(where, "names no experiment", "missing")
+    if not node.items:
+        node.wrong("names no experiment", "missing")
     found: dict[str, None] = {}
-    for number, item in enumerate(items):
-        name = shown(item)
+    for item in node.items:
+        name = item.shown
         if name in experiments or name in groups:
             found |= dict.fromkeys([name] if name in experiments else groups[name])
         else:
             hint = did_you_mean(name, [*experiments, *groups])
-            problems.add(where / number, f"there is no experiment or group {name}{hint}", "unknown")
+            item.wrong(f"there is no experiment or group {name}{hint}", "unknown")
     return tuple(found)
 
 
-def _groups(
-    values: Mapping[str, Value], where: Where, experiments: Collection[str], problems: Problems
-) -> dict[str, tuple[str, ...]]:
+def _groups(section: Node, experiments: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the experiments of each group; groups may hold groups."""
-    groups: dict[str, tuple[str, ...]] = dict.fromkeys(values, ())
-    inner = {}
-    for name, value in values.items():
-        items = value if isinstance(value, list) else [value]
-        inner[name] = {shown(item) for item in items} & groups.keys()
-        if name in experiments:
-            problems.add(where / name, "is already the name of an experiment", "conflict", at="key")
+    nodes = section.fields(section.value if isinstance(section.value, dict) else ())
+    groups: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
+    inner = {name: {item.shown for item in node.items} & groups.keys() for name, node in nodes.items()}
+    for name in nodes.keys() & {*experiments}:
+        nodes[name].wrong("is already the name of an experiment", "conflict", at="key")
     try:
         for name in TopologicalSorter(inner).static_order():
-            groups[name] = _resolve(values[name], where / name, experiments, groups, problems)
+            groups[name] = _resolve(nodes[name], experiments, groups)
     except CycleError as error:
-        first = next(name for name in values if name in error.args[1])
-        problems.add(where / first, "contains itself", "conflict", at="key")
+        first = next(name for name in nodes if name in error.args[1])
+        nodes[first].wrong("contains itself", "conflict", at="key")
     return groups

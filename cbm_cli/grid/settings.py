@@ -25,7 +25,7 @@ from cbm_cli.grid.parts import (
     StartFrom,
     WeightDecay,
 )
-from cbm_cli.grid.source import Where
+from cbm_cli.grid.source import Node
 from cbm_cli.grid.values import (
     Count,
     Frozen,
@@ -419,7 +419,7 @@ class Experiment:
     cells: tuple[Settings, ...]
     table: TableSpec
     sources: tuple["Experiment", ...] = ()  # the experiments that trials of this one start from
-    places: Mapping[Settings, Mapping[str, Where]] = field(default_factory=dict, compare=False, repr=False)
+    places: Mapping[Settings, Mapping[str, Node]] = field(default_factory=dict, compare=False, repr=False)
 
     def __iter__(self) -> Iterator[Trial]:
         """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even cells."""

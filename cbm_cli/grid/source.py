@@ -6,6 +6,7 @@ for False, and would keep the last of two equal keys.
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +28,7 @@ _REMEDIES = {
 }
 Value = str | list | dict  # what YAML becomes: text, and lists and mappings of it
 Keys = tuple[str | int, ...]  # keys and positions in lists that lead to a value
+At = Literal["value", "key", "whole"]
 
 
 class Place(NamedTuple):
@@ -53,21 +55,6 @@ class Problems:
         label = ".".join(step for step in path if isinstance(step, str)).removeprefix("experiments.")
         self._found.setdefault((place, label, message), kind)
 
-    def add(
-        self,
-        where: "Where",
-        message: str,
-        kind: Kind = "value",
-        at: Literal["value", "key", "whole"] = "value",
-        inner: str = "",
-    ) -> None:
-        """Add a problem with a value, at its key if asked for, or with the field ``inner`` that it lacks.
-
-        What is wrong with a value as a whole is told at its key if it is a mapping.
-        """
-        place = where.place("whole" if inner else at)
-        self.note(place, (*where.reached, *filter(None, [inner])), message, kind)
-
     def raise_any(self) -> None:
         """Raise CbmError with one line per problem, in the order of the file, if there are any."""
         if self._found:
@@ -84,10 +71,10 @@ class Source:
     """
 
     def __init__(self, text: str, name: str, problems: Problems) -> None:
-        self.name, self._problems = name, problems
+        self.name, self.problems = name, problems
         self._values = 0
         self.root = _compose(text, name)
-        self.data = self._plain(self.root, (), 0)
+        self.top = Node(self, (), self._plain(self.root, (), 0))
 
     @classmethod
     def of_file(cls, path: Path, problems: Problems) -> "Source":
@@ -119,13 +106,13 @@ class Source:
             many = f"has more than {MAX_VALUES:,} values when its aliases are expanded"
             raise CbmError(f"{self.name}: {many}", "limit")
         if node.tag not in _PLAIN_TAGS:
-            self._problems.note(place, path, f"the YAML tag {node.tag} means nothing here; remove it")
+            self.problems.note(place, path, f"the YAML tag {node.tag} means nothing here; remove it")
         if isinstance(node, yaml.MappingNode):
             return self._fields(node, path, depth + 1)
         if isinstance(node, yaml.SequenceNode):
             return [self._plain(item, (*path, k), depth + 1) for k, item in enumerate(node.value)]
         if _HALF.search(node.value):
-            self._problems.note(place, path, "has half a character (a surrogate); write the whole one")
+            self.problems.note(place, path, "has half a character (a surrogate); write the whole one")
             return "?"
         return node.value
 
@@ -138,17 +125,17 @@ class Source:
             inner = path if key == MERGE else (*path, str(key))
             value = self._plain(child, inner, depth)
             if not isinstance(key, str):
-                self._problems.note(place, path, "a key must be plain text")
+                self.problems.note(place, path, "a key must be plain text")
             elif key in fields:
                 told = f"is given twice; line {keys[key].line} has it already"
-                self._problems.note(place, inner, told, "conflict")
+                self.problems.note(place, inner, told, "conflict")
             else:
                 fields[key], keys[key] = value, place
         merged = fields.pop(MERGE, [])
         merged = merged if isinstance(merged, list) else [merged]
         if not all(isinstance(one, dict) for one in merged):
             told = f"{MERGE} takes a mapping such as *name, or a list of them"
-            self._problems.note(keys[MERGE], path, told)
+            self.problems.note(keys[MERGE], path, told)
             return fields
         for one in merged:
             fields = one | fields
@@ -165,22 +152,58 @@ class Source:
         return node, key, len(path)
 
 
-class Where(NamedTuple):
-    """What a message is about: the value at a path in a source, or what is there of it."""
+@dataclass(frozen=True)
+class Node:
+    """A value of a source, or one that is made of it, and the path where messages look its place up."""
 
     source: Source
-    path: Keys = ()
+    path: Keys
+    value: Any = field(compare=False)
 
-    def __truediv__(self, step: str | int) -> "Where":
-        return Where(self.source, (*self.path, step))
+    def __truediv__(self, step: str | int) -> "Node":
+        return Node(self.source, (*self.path, step), self.value[step])
+
+    @property
+    def items(self) -> list["Node"]:
+        """The items of a list, or the value itself where it is none."""
+        return [self / k for k in range(len(self.value))] if isinstance(self.value, list) else [self]
+
+    def listed(self) -> list["Node"]:
+        """Return the items of a list; anything else becomes a problem."""
+        if isinstance(self.value, list):
+            return self.items
+        self.wrong(f"must be a list, not {self.shown}")
+        return []
+
+    def fields(self, known: Collection[str]) -> dict[str, "Node"]:
+        """Return the known fields of a mapping; others, and values that are no mapping, become problems."""
+        if not isinstance(self.value, dict):
+            names = f"; they are {', '.join(known)}" if 0 < len(known) < 12 else ""
+            self.wrong(f"must be a mapping of fields, not {self.shown}{names}", at="key")
+            return {}
+        for name in self.value.keys() - {*known}:
+            (self / name).wrong(f"unknown field{unknown(name, known)}", "unknown", at="key")
+        return {name: self / name for name in self.value if name in known}
+
+    @property
+    def shown(self) -> str:
+        """The value as a message names it."""
+        if isinstance(self.value, str):
+            return shortened(self.value)
+        return "a mapping" if isinstance(self.value, dict) else "a list"
+
+    def wrong(self, message: str, kind: Kind = "value", at: At = "value", inner: str = "") -> None:
+        """Add a problem with the value, or with the field ``inner`` that it lacks."""
+        place = self.place("whole" if inner else at)
+        self.source.problems.note(place, (*self.reached, *filter(None, [inner])), message, kind)
 
     @property
     def reached(self) -> Keys:
         """The path as far as the source has it."""
         return self.path[: self.source.find(self.path)[2]]
 
-    def place(self, at: Literal["value", "key", "whole"] = "value") -> Place:
-        """Return the place of the value or of its key; of a whole mapping the key's."""
+    def place(self, at: At = "value") -> Place:
+        """Return the place of the value or of its key; as a whole, of the key if it is a mapping."""
         node, key, _ = self.source.find(self.path)
         wanted = at == "key" or (at == "whole" and isinstance(node, yaml.MappingNode))
         return _place(self.source.name, (key if key and wanted else node).start_mark)
@@ -240,35 +263,9 @@ def _check_depth(text: str, source: str, loader: type) -> None:
             raise CbmError(f"{_place(source, event.start_mark)}: {_DEEP}", "limit")
 
 
-def fields_of(value: Value, where: Where, known: Collection[str], problems: Problems) -> dict[str, Any]:
-    """Return the known fields of a mapping; unknown ones, and values that are no mapping, become problems."""
-    if not isinstance(value, dict):
-        names = f"; they are {', '.join(known)}" if 0 < len(known) < 12 else ""
-        problems.add(where, f"must be a mapping of fields, not {shown(value)}{names}", at="key")
-        return {}
-    for name in value.keys() - {*known}:
-        problems.add(where / name, f"unknown field{unknown(name, known)}", "unknown", at="key")
-    return {name: child for name, child in value.items() if name in known}
-
-
 def unknown(name: str, known: Collection[str]) -> str:
     """Return what to say of an unknown field: a known one that is really close, or all there are."""
     group = name.rpartition(".")[0]  # `data.flop` is compared with the fields of data
     here = [one for one in known if one.rpartition(".")[0] == group]
     here = here or [one for one in known if "." not in one]
     return did_you_mean(name, here, cutoff=0.7 if len(name) < 7 else 0.8)
-
-
-def items_of(value: Value, where: Where, problems: Problems) -> list[Any]:
-    """Return the items of a list; anything else becomes a problem."""
-    if isinstance(value, list):
-        return value
-    problems.add(where, f"must be a list, not {shown(value)}")
-    return []
-
-
-def shown(value: Value) -> str:
-    """Return a value as a message names it."""
-    if isinstance(value, str):
-        return shortened(value)
-    return "a mapping" if isinstance(value, dict) else "a list"
