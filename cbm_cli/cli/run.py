@@ -367,11 +367,11 @@ def _print_tables(agenda: Agenda) -> None:
 
 def _say_what_next(agenda: Agenda, output: Path) -> None:
     from cbm_cli.paper.published import comparable
-    from cbm_cli.results.inventory import not_reused
+    from cbm_cli.results.inventory import other_runs
 
-    for one in agenda.experiments:
-        if told := not_reused(agenda.stores[one.name], one, agenda.run_ids[one.name]):
-            note(f"{told}; to see all: {command('table', output, one.name, '--all-runs')}")
+    for name, store in agenda.stores.items():
+        if other_runs(store, agenda.run_ids[name]):
+            note(f"{name}: other runs are kept; to see all: {command('table', output, name, '--all-runs')}")
     name = agenda.experiments[0].name
     lines = [
         command("plot", output, "curves", name, "-o", "curves.png"),
