@@ -114,14 +114,11 @@ class Settings(Frozen):
     def unused(self) -> dict[str, str]:
         """Return the given fields, dotted where nested, that change nothing here, and why."""
         found: dict[str, str] = {}
-        for paths, (kinds, users) in _KINDS.items():
-            if self.model.kind not in kinds:
-                told = f"is for {users}; the model is of kind {self.model.kind}"
-                found |= dict.fromkeys(paths.split(), told)
         for paths, reason in _UNUSED:
-            if told := reason(self):
-                found = dict.fromkeys(paths.split(), told) | found
-        return {path: told for path, told in found.items() if self.value(path) != default_of(path)}
+            given = [path for path in paths.split() if self.value(path) != default_of(path)]
+            if given and (told := reason(self)):
+                found = dict.fromkeys(given, told) | found
+        return found
 
     def with_defaults(self, paths: Iterable[str]) -> "Settings":
         """Return the same settings with the defaults of some fields, dotted where nested."""
@@ -201,21 +198,23 @@ def default_of(path: str) -> Any:
     return NESTED[name].default_of(inner) if inner else Settings.default_of(name)
 
 
-# Fields that some kinds of machines cannot use: the kinds that can, and what to call them.
-_KINDS = {
-    "data_phase mean_field": (("dbm",), "the mean field of DBMs; the hidden means of others are exact"),
-    "pretraining": (("dbm",), "the layers of DBMs; there is nothing to pre-train in one layer"),
-    "early_stopping": (("auto-encoder",), "auto encoders; other machines have no cost to watch"),
-    "model.encoder model.decoder model.loss": (("auto-encoder",), "auto encoders"),
-    "gradient_from offsets_from record": (("rbm",), "RBMs"),
-    "gradient": (("rbm", "dbm"), "Boltzmann machines; an auto encoder descends its cost"),
-    "sampler ladders chains swaps fast_learning_rate fast_decay offset_means": (
-        ("rbm", "dbm"),
-        "Boltzmann machines; an auto encoder learns by back-propagation",
-    ),
-}
+def _for(kinds: str, users: str) -> Callable[[Settings], Any]:
+    """Return why fields that are for some kinds of machines, called ``users``, change nothing in others."""
+    return lambda s: (
+        s.model.kind not in kinds.split() and f"is for {users}; the model is of kind {s.model.kind}"
+    )
+
+
 # Fields, dotted where nested, and why they change nothing in settings ``s``; nothing where they do.
 _UNUSED: tuple[tuple[str, Callable[[Settings], Any]], ...] = (
+    ("data_phase mean_field", _for("dbm", "the mean field of DBMs; the hidden means of others are exact")),
+    ("pretraining", _for("dbm", "the layers of DBMs; there is nothing to pre-train in one layer")),
+    ("early_stopping", _for("auto-encoder", "auto encoders; other machines have no cost to watch")),
+    ("model.encoder model.decoder model.loss", _for("auto-encoder", "auto encoders")),
+    ("gradient_from offsets_from record", _for("rbm", "RBMs")),
+    ("gradient", _for("rbm dbm", "Boltzmann machines; an auto encoder descends its cost")),
+    ("sampler ladders chains swaps fast_learning_rate fast_decay offset_means",
+     _for("rbm dbm", "Boltzmann machines; an auto encoder learns by back-propagation")),
     ("fast_learning_rate fast_decay",
      lambda s: not s.parsed_sampler.fast and f"is for FPCD-k; the sampler is {s.sampler_name}"),
     ("swaps ladders",
