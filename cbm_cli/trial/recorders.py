@@ -15,7 +15,6 @@ from scipy.special import expit
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import LETTERS, Scheme
-from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import Trail, empty_trail, machine_of
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
@@ -201,7 +200,21 @@ def free_energy_gap(snapshots: Trail, context: Context) -> Columns:
     return {"free_energy_gap": valid - train}
 
 
-_FUNCTIONS: dict[str, Recorder] = {name: globals()[name] for name in RECORDERS}
+_FUNCTIONS: dict[str, Recorder] = {
+    function.__name__: function
+    for function in (
+        log_likelihood,
+        weight_norms,
+        bias_norms,
+        offset_values,
+        offset_error,
+        gradient_angles,
+        gradient_norms,
+        hidden_activity,
+        reconstruction_error,
+        free_energy_gap,
+    )
+}
 
 
 def wide(snapshots: Trail) -> tuple[Wide, Wide, Wide]:
