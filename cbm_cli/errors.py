@@ -27,12 +27,17 @@ class CbmError(Exception):
     ----------
     kinds : tuple of str
         What is wrong, one word for each line of the message that is a problem of its own.
+    field : str
+        What is at fault and stands before the message, if named: a setting, dotted where nested, or a file.
+    message : str
+        What is wrong, without the field.
     """
 
     exit_code = 2
 
-    def __init__(self, message: str, *kinds: Kind) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *kinds: Kind, field: str = "") -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field, self.message = field, message
         self.kinds: tuple[Kind, ...] = kinds or ("value",)
 
 
@@ -41,5 +46,5 @@ class IncompleteError(CbmError):
 
     exit_code = 3
 
-    def __init__(self, message: str, *kinds: Kind) -> None:
-        super().__init__(message, *kinds or ("incomplete",))
+    def __init__(self, message: str, *kinds: Kind, field: str = "") -> None:
+        super().__init__(message, *kinds or ("incomplete",), field=field)

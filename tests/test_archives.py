@@ -32,7 +32,7 @@ from tests.processes import until
 MEMBERS = {
     f"trial-{n:03d}{end}": bytes([n]) * 50 for n in (*range(9), 11) for end in (".csv", ".records.csv")
 }
-RUN = "trials/toy_rbm-4_00_CD-1_0.1_0123456789"
+RUN = "trials/rbm-4_00_CD-1_0.1_0123456789"
 
 
 def run(out, *more):

@@ -37,7 +37,7 @@ def test_diverged_trials_are_named_and_the_others_evaluated():
     result = cbm("evaluate", "out", "--exact")
     assert evaluated() == ([True] * 4, [False] * 4)
     for number in range(2):
-        assert result.stderr.count(f"trial {number} of bars-and-stripes_rbm-3") == 2
+        assert result.stderr.count(f"trial {number} of rbm-3") == 2
     _, head, *cells = map(str.split, result.stdout.splitlines())
     found: dict[str, list[float]] = {}
     for row in summary("out"):

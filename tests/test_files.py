@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -417,6 +418,54 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
     refused = run("../moved/grid.yaml", code=2)
     assert [problem[:2] for problem in problems_of(refused)] == [("3:34", "mine.data.test")]
     assert holds(refused.stderr, "parts/t.npz|6|rows.csv|2")
+
+
+def test_rows_of_another_name_place_or_format_are_not_trained_on_again():
+    Path("deep").mkdir()
+    put(lines(ROWS), "rows.csv")
+    grid = GRID.replace(", test: parts/t.npz", "")
+    put(grid.encode(), "grid.yaml")
+    run("grid.yaml")
+    put(gzip.compress(lines(ROWS, ";")), "deep/other.csv.gz")
+    put(npy(ROWS), "rows.npy")
+    for data in ("./rows.csv", "deep/../deep/other.csv.gz, name: named", f"{Path.cwd()}/rows.npy"):
+        put(grid.replace("rows.csv", data).encode(), "grid.yaml")
+        result = run("grid.yaml")
+        assert "2 trials are done" in result.stderr
+        assert ("not reused" in result.stderr) is False
+    assert len([*Path("out").rglob("trial-000.npz")]) == 2
+    both = run(put(grid.replace("rows.csv", "[rows.csv, rows.npy]").encode(), "both.yaml"), code=2)
+    assert problems_of(both) == [("3:11", "mine.data", "conflict")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("learning_rate: 0.1", "learning_rate: [0.1, 0.2]", None),
+        ("learning_rate: 0.1", "learning_rate: 0.05", "2 learning_rate 0.1 0.05"),
+        ("[00, dd^b_s]", "00", "1 offsets dd^b_s 00"),
+        ("trials: 1", "seed: 7", "2 seed 1 7"),
+        ("updates: 20", "updates: 10", "2 updates 20 10"),
+        ("updates: 20", "updates: 30", None),  # which continues them
+        ("path: rows.csv", "path: rows.csv, flip: true", "2 data rows flipped-rows data_flip"),
+        ("path: rows.csv", "path: two.csv, name: rows", "2 rows"),
+    ],
+)
+def test_finished_trials_that_are_not_reused_are_told_with_what_differs(old, new, told):
+    put(lines(ROWS), "rows.csv")
+    put(lines(1 - ROWS), "two.csv")
+    grid = GRID.replace(", test: parts/t.npz", "")
+    put(grid.encode(), "grid.yaml")
+    run("grid.yaml")
+    put(grid.replace(old, new).encode(), "grid.yaml")
+    said = cbm("run", "grid.yaml", "-o", "out", "--dry-run").stderr
+    (line,) = [one for one in said.splitlines() if one.startswith("mine: ")] or [""]
+    found = (
+        re.search(".*".join(rf"\b{re.escape(word)}(?!\w)" for word in told.split()), line)
+        if told
+        else not line
+    )
+    assert found, line
 
 
 def cells_of(data: str) -> list[Data]:

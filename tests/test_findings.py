@@ -33,7 +33,7 @@ def made(folder, experiment, course, trials=6, chosen=lambda cell: True, machine
     arrays of the machine file.
     """
     store, planned = Store(folder / experiment), GRID[experiment]
-    names = [run_id(cell, 1, experiment) for cell in planned.cells]
+    names = [run_id(cell, 1, f"{experiment} {cell.data.title}") for cell in planned.cells]
     (folder / experiment).mkdir(parents=True)
     store.write_manifest(planned, names, {}, None)
     for name, cell in zip(names, planned.cells, strict=True):

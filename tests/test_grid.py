@@ -546,7 +546,7 @@ def test_each_value_needs_an_effect_on_some_cell():
     assert problems_of(error) == [("9:22", "toy.sliding_factor", "unsuited")]
     changed = "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate.method: cost}}]\n"
     first, *_ = problems_of(refused(PLAIN + changed))
-    assert first == ("10:37", "toy.when.set.evaluate.method", "unsuited")
+    assert first == ("10:54", "toy.when.set.evaluate.method", "unsuited")
 
 
 def test_a_default_needs_an_effect_on_some_experiment():
@@ -590,13 +590,12 @@ def test_errors_found_with_the_data_name_the_place_of_their_field():
     toy = read(PLAIN + "    batch: [10, 900]\n    exclude: [{batch: 10}]\n").experiments["toy"]
     (cell,) = toy.cells
     place = "grid.yaml:"
-    assert toy.located(cell, CbmError("batch: too many")) == f"{place}9:17: toy.batch: too many"
-    assert toy.located(cell, CbmError("data.size: odd")) == f"{place}3:38: toy.data.size: odd"
+    assert toy.located(cell, CbmError("too many", field="batch")) == f"{place}9:17: toy.batch: too many"
+    assert toy.located(cell, CbmError("odd", field="data.size")) == f"{place}3:38: toy.data.size: odd"
     assert toy.located(cell, CbmError("a.csv: missing"), "data") == f"{place}3:11: toy.data: a.csv: missing"
-    assert toy.located(cell, CbmError("evaluate: no")) == f"{place}2:3: toy.evaluate: no"
+    assert toy.located(cell, CbmError("no", field="evaluate")) == f"{place}2:3: toy.evaluate: no"
     assert toy.located(cell, CbmError("no field")) == f"{place}2:3: toy: no field"
-    error = CbmError("is missing")
-    error.field = "bar"
+    error = CbmError("is missing", field="bar")
     assert toy.located(cell, error, "data") == f"{place}3:46: toy.data.bar: is missing"
 
 

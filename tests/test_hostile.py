@@ -514,7 +514,7 @@ def test_a_name_with_dollars_is_no_formula_of_a_picture():
     Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", data))
     cbm("run", "grid.yaml", "-j", 0, "--no-table", "--trials", 1, "--set", "updates=20")
     cbm("plot", "results", "curves", "bars", "-o", "curves.png")
-    shown = {"ls results bars": "a$\\x$b", "table": "a$\\x$b", "best": "axb_rbm-3"}
+    shown = {"ls results bars": "a$\\x$b", "table": "a$\\x$b", "best": "rbm-3"}
     shown |= {"evaluate results": "a$\\x$b", "table --rows data_path,sampler": "rows.csv"}
     for command, name in shown.items():
         assert name in cbm(*command.split()).stdout

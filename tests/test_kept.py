@@ -39,7 +39,7 @@ def planned(name):
 def write(folder, name, updates, curve, recorded=(), trials=6, data="dna", first=0):
     """Write results of one of the paper's experiments with random curves and records."""
     experiment, store = planned(name), Store(folder / name)
-    ids = [run_id(cell, 1, name) for cell in experiment.cells]
+    ids = [run_id(cell, 1, f"{name} {cell.data.title}") for cell in experiment.cells]
     (folder / name).mkdir(parents=True)
     store.write_manifest(experiment, ids, {}, None)
     for one, cell in zip(ids, experiment.cells, strict=True):

@@ -172,9 +172,9 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     store.path(first, 0, ".csv").unlink()
     store.path(first, 0, ".state.npz").touch()
     store.path(second, 1, ".csv").rename(store.path(second, 1, ".error.txt"))
-    for name in ("bars_rbm-3_left-over_0123456789", "bars_rbm-3_empty_0123456789", "@eaDir"):
+    for name in ("rbm-3_left-over_0123456789", "rbm-3_empty_0123456789", "@eaDir"):
         (BARS / "trials" / name).mkdir()
-    (BARS / "trials" / "bars_rbm-3_left-over_0123456789" / "trial-000.csv").touch()
+    (BARS / "trials" / "rbm-3_left-over_0123456789" / "trial-000.csv").touch()
     (listed,) = found("ls", "out")
     counts = {"cells": 4, "finished": 6, "planned": 8, "interrupted": 1, "failed": 1, "other_runs": 1}
     assert listed | counts | {"experiment": "bars", "data": ["bars-and-stripes"]} == listed
@@ -284,11 +284,11 @@ def test_show_describes_a_run_by_the_beginning_of_its_id():
 
 
 def test_a_run_that_is_not_one_is_refused_with_what_there_is():
-    problems, said = refused("show", "out", "bars-and-stripes_rbm-3_00")
+    problems, said = refused("show", "out", "rbm-3_00")
     assert problems == [("out", "", "value")]
     assert [run_id in said for run_id in run_ids()] == [True, True, False, False]
     for asked, hint in [
-        (run_ids()[0].replace("bars", "bras"), run_ids()[0]),
+        (run_ids()[0].replace("rbm", "rmb"), run_ids()[0]),
         ("zzz", "cbm ls out EXPERIMENT"),
     ]:
         problems, said = refused("show", "out", asked)

@@ -311,9 +311,9 @@ def test_rows_are_flat_and_name_machine_and_method():
 def test_run_ids_name_layers_and_tell_settings_apart():
     prefixes = [run_id(cells(kind)[0], 1, "").rpartition("_")[0] for kind in MACHINES]
     assert prefixes == [
-        "shifting-bar_rbm-4_dd-b_PCD-1_0.1",
-        "shifting-bar_dbm-6-5_ddd-b-s_PCD-1_0.1",
-        "shifting-bar_auto-encoder-half_dd-b-s_back-propagation_0.1",
+        "rbm-4_dd-b_PCD-1_0.1",
+        "dbm-6-5_ddd-b-s_PCD-1_0.1",
+        "auto-encoder-half_dd-b-s_back-propagation_0.1",
     ]
     changes = {
         "pretraining": "[0, 200]",
@@ -423,15 +423,34 @@ def test_a_sliding_factor_may_stand_beside_schemes_that_do_not_slide():
     assert cells("rbm", {"offsets": "00"}, offsets="dd^b_s", sliding_factor="0.1")  # by --set
 
 
-def test_new_fields_at_their_defaults_leave_run_ids_alone():
+def test_settings_that_are_spelled_out_leave_run_ids_alone():
     spelled = {"momentum": 0, "weight_decay": {"l1": 0, "l2": 0}, "chains": None, "swaps": "alternate"}
     spelled |= {"shuffle": True, "gradient": {"scale_of": "all"}, "pretraining": {"doubling": True}}
-    plain = Settings(**PLAIN)
-    assert Settings(**PLAIN | spelled).model_dump() == plain.model_dump()
-    assert not {"momentum", "weight_decay", "chains", "swaps", "shuffle"} & plain.model_dump().keys()
+    spelled |= {"evaluate": {"method": "exact", "every": "50 updates"}}
     changes = [{"momentum": 0.5}, {"weight_decay": {"l1": 0.1}}, {"chains": 7}, {"shuffle": False}]
-    changes.append({"sampler": "PT_3", "swaps": "both"})
-    assert len({run_id(Settings(**PLAIN | change), 1, "digest") for change in [{}, *changes]}) == 6
+    changes += [{"sampler": "PT_3", "swaps": "both"}, {"batch": 7}]
+    changes += [{"record": {"what": "own.py:f"}}, {"evaluate": {"every": 7}}]
+    ids = [run_id(Settings(**PLAIN | one), 1, "digest") for one in [{}, spelled, *changes]]
+    assert ids[0] == ids[1]
+    assert len({*ids[1:]}) == len(changes) + 1
+
+
+def test_content_decides_a_run_id_and_names_are_labels():
+    def name(data="a.csv", what="own.py:f", start=None, digest="rows", texts=("text",), source=""):
+        changed = PLAIN | {"data": {"path": data, "name": data[0]}, "record": {"what": what}}
+        settings = Settings(**changed | ({"start_from": start} if start else {}))
+        return run_id(settings, 1, digest, dict(zip(settings.record.names, texts, strict=True)), source)
+
+    assert name() == name("b/c.csv") == name(what="deep/mine.py:f")
+    start = {"path": "m.npz"}
+    assert name(start=start, source="1") == name(start={"path": "n/{trial}.npz"}, source="1")
+    others = [
+        name(digest="others"),
+        name(texts=("other",)),
+        name(what="own.py:g"),
+        name(start=start, source="2"),
+    ]
+    assert len({name(), name(start=start, source="1"), *others}) == 6
 
 
 def test_bad_values_are_refused_wherever_settings_are_made():

@@ -158,7 +158,7 @@ def test_longer_runs_that_a_short_one_hides_are_told_of_listed_and_shown(folder,
     shutil.copytree(made, "results")
     long = cbm("table").stdout
     said = run("--set", "updates=40", "--no-table").stderr
-    assert re.search(r"\b4\b.*\(updates 100\)", said)
+    assert re.search(r"\b8\b.*: updates 100\b.* 40\b", said)
     assert "table results bars --all-runs" in said
     listed = cbm("ls")
     assert "4 runs " in listed.stdout

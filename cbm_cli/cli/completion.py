@@ -46,9 +46,9 @@ def _completing(names: Callable[[click.Context, str], Iterable[str]]) -> Callabl
 @_completing
 def of_grid(ctx: click.Context, begun: str) -> Iterable[str]:
     """Experiments and groups of the grid file."""
-    from cbm_cli.grid.yaml_places import Problems, load
+    from cbm_cli.grid.source import Problems, Source
 
-    root: Any = load(Path(ctx.params["grid"]), Problems())
+    root: Any = Source.of_file(Path(ctx.params["grid"]), Problems()).top.value
     return [*root.get("experiments", {}), *root.get("groups", {})]
 
 

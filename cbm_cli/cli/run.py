@@ -208,11 +208,16 @@ def _say_missing(missing: Mapping[str, Sequence[str]]) -> None:
 def _say_what_is_read(agenda: Agenda) -> None:
     """Say what the data are, which trials are damaged, and where half of an odd width is rounded."""
     from cbm_cli.datasets.catalogue import describe
+    from cbm_cli.results.inventory import not_reused
 
     for spec, data in agenda.datasets.items():
         note(describe(spec, data))
     for problem in agenda.damaged:
         note(problem)
+    for one in agenda.experiments:
+        told = not_reused(agenda.stores[one.name], one, agenda.run_ids[one.name], not agenda.continued)
+        if told:
+            note(told)
     cells = (cell for experiment in agenda.experiments for cell in experiment.cells)
     halves = {cell.data: cell.model for cell in cells if cell.model.hidden == "half"}
     for spec, model in halves.items():
@@ -362,12 +367,11 @@ def _print_tables(agenda: Agenda) -> None:
 
 def _say_what_next(agenda: Agenda, output: Path) -> None:
     from cbm_cli.paper.published import comparable
-    from cbm_cli.results.inventory import in_words, other_runs
+    from cbm_cli.results.inventory import other_runs
 
     for name, store in agenda.stores.items():
-        if store.runs() and (others := other_runs(store)):
-            kept = f"{name}: {in_words(others, store)}, which this grid does not ask for"
-            note(f"{kept}; to see all: {command('table', output, name, '--all-runs')}")
+        if other_runs(store, agenda.run_ids[name]):
+            note(f"{name}: other runs are kept; to see all: {command('table', output, name, '--all-runs')}")
     name = agenda.experiments[0].name
     lines = [
         command("plot", output, "curves", name, "-o", "curves.png"),

@@ -20,7 +20,7 @@ class DataError(CbmError, ValueError):
 
     def __init__(self, message: str, field: str | None = None, *kinds: Kind) -> None:
         super().__init__(message, *kinds)
-        self.field = field
+        self.field = field or ""
 
 
 class Image(NamedTuple):

@@ -12,7 +12,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.spec import available
 from cbm_cli.errors import CbmError, Kind
 from cbm_cli.execution.starts import FileStarts, Names, Start, TrialStarts
-from cbm_cli.grid.settings import Data, Experiment, Trial
+from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.pretraining import updates_of_layer
@@ -207,6 +207,7 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
     names = Names(_load(experiments, folder), root, folder)
     problems: dict[str, tuple[Kind, ...]] = {}
     for experiment in experiments:
+        known: dict[str, Settings] = {}
         for cell in experiment.cells:
             data = names.datasets[cell.data]
             try:
@@ -214,12 +215,20 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
                 start = names.start(experiment, cell)
                 if start:
                     start.check(data, experiment.trials)
-                names.run_id(experiment, cell)
+                _refuse_equal(cell, known.setdefault(names.run_id(experiment, cell), cell))
             except CbmError as error:
                 problems[experiment.located(cell, error)] = error.kinds
     if problems:
         raise CbmError("\n".join(problems), *chain.from_iterable(problems.values()))
     return names
+
+
+def _refuse_equal(cell: Settings, other: Settings) -> None:
+    """Raise CbmError for a cell that is another one but for names of the same content."""
+    for name in Settings.model_fields:
+        if getattr(cell, name) != getattr(other, name):
+            told = "stands for the same content or value as that of another cell; leave one of them out"
+            raise CbmError(told, "conflict", field=name)
 
 
 def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset]:
@@ -301,7 +310,8 @@ def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], fi
     problems: dict[tuple[str, str], str] = {}  # the first unfinished trial of each pair of experiments
     for (run_id, number), (user, start) in sorted(sources.items(), key=lambda one: one[0][1]):
         if number not in finished.numbers(start.store, run_id):
-            problem = user.located(start.cell, CbmError(start.unfinished(number)))
+            told = CbmError(start.unfinished(number), field="start_from")
+            problem = user.located(start.cell, told)
             problems.setdefault((user.name, start.source.name), problem)
     if problems:
         kinds: list[Kind] = ["incomplete"] * len(problems)

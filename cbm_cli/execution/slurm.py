@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from cbm_cli.errors import CbmError
+from cbm_cli.grid.source import Problems, Source
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
-from cbm_cli.grid.yaml_places import Problems, fields_of, load
 from cbm_cli.text import duration
 
 _PATIENCE = 120.0  # seconds that sbatch has to answer
@@ -77,17 +77,17 @@ class Slurm(Frozen):
 def read_slurm(path: Path) -> Slurm:
     """Read a cluster file; CbmError with a line for each problem."""
     problems = Problems()
-    root = load(path, problems)
-    fields = fields_of(root, Slurm.model_fields, problems)
+    root = Source.of_file(path, problems).top
+    fields = root.fields(Slurm.model_fields)
     try:
-        found = Slurm(**fields)
+        found = Slurm(**{name: node.value for name, node in fields.items()})
     except ValidationError as error:
         for problem in error.errors():
             name = str(problem["loc"][0])
             if problem["type"] == "missing":
-                problems.add(root.mark, "is missing", name, kind="missing")
+                root.wrong("is missing", "missing", inner=name)
             else:
-                problems.add(fields[name].mark, problem["msg"].removeprefix("Value error, "))
+                fields[name].wrong(problem["msg"].removeprefix("Value error, "))
     problems.raise_any()
     if found.minimum > found.maximum:
         raise CbmError(

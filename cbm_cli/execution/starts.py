@@ -42,14 +42,13 @@ class Start:
     def machine(self, settings: Settings, data: Dataset) -> Layered:
         """Read the machine; CbmError if it is missing or does not fit the settings."""
         if self.needs and not is_file(self.file):
-            raise CbmError(
-                f"start_from: {self.file}: missing; the trial that writes it has not finished", "missing"
-            )
+            told = f"{self.file}: missing; the trial that writes it has not finished"
+            raise CbmError(told, "missing", field="start_from")
         try:
             machine = _machine(self.file, self.digest) if self.digest else read_machine(self.file)
             check_machine(settings, data, machine, self.file)
         except CbmError as error:
-            raise CbmError(f"start_from: {error}", *error.kinds) from None
+            raise CbmError(str(error), *error.kinds, field="start_from") from None
         return machine
 
 
@@ -80,7 +79,8 @@ class FileStarts:
         except OSError as error:
             needs = "" if self.shared else f" (each trial needs one, here trial {number})"
             kind: Kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
-            raise CbmError(f"start_from: {file}: cannot be read: {error.strerror}{needs}", kind) from None
+            told = f"{file}: cannot be read: {error.strerror}{needs}"
+            raise CbmError(told, kind, field="start_from") from None
 
     def check(self, data: Dataset, trials: int) -> None:
         """Raise CbmError for a machine that is missing or does not fit the cell."""
@@ -90,9 +90,9 @@ class FileStarts:
     def fact(self) -> str:
         """Return what the run-id depends on: the content of a file that all trials start from.
 
-        If each trial has its own file, the digest of its content is kept with the trial.
+        If each trial has its own file, that of the first one; the digest of each is kept with its trial.
         """
-        return self.of(0).digest if self.shared else ""
+        return self.of(0).digest if self.shared else f"files from {self.of(0).digest}"
 
 
 class TrialStarts:
@@ -115,9 +115,10 @@ class TrialStarts:
         watched = "valid" in data.parts and (how.parts is None or "valid" in how.parts.split("+"))
         if self.cell.start_from.machine == "best-valid" and (how.method == "none" or not watched):
             raise CbmError(
-                f"start_from: {self.source.name} evaluates no validation part of {data.name}, and so has no "
+                f"{self.source.name} evaluates no validation part of {data.name}, and so has no "
                 "best-valid machine; write machine: final",
                 "missing",
+                field="start_from",
             )
 
     def fact(self) -> str:
@@ -130,11 +131,11 @@ class TrialStarts:
         if number >= self.source.trials:
             has = count(self.source.trials, "trial")
             return (
-                f"start_from: needs trial {number} of {name}, which has {has}; add more with: "
+                f"needs trial {number} of {name}, which has {has}; add more with: "
                 f"cbm run GRID.yaml {name} --trials {number + 1} -o {shlex.quote(str(folder))}"
             )
         return (
-            f"start_from: trial {number} of {name} is not finished; name both experiments, or first "
+            f"trial {number} of {name} is not finished; name both experiments, or first "
             f"run: cbm run GRID.yaml {name} -o {shlex.quote(str(folder))}"
         )
 
@@ -184,10 +185,9 @@ class Names:
         return pretraining_id(facts, experiment.seed, self.datasets[cell.data].digest) if facts else None
 
     def _named(self, experiment: Experiment, cell: Settings, settings: Settings) -> str:
-        start, facts = self.start(experiment, cell), self.own_recorders(cell)
-        if start:
-            facts["start_from"] = start.fact()
-        return run_id(settings, experiment.seed, self.datasets[cell.data].digest, facts)
+        start, digest = self.start(experiment, cell), self.datasets[cell.data].digest
+        recorders = self.own_recorders(cell)
+        return run_id(settings, experiment.seed, digest, recorders, start.fact() if start else "")
 
     def own_recorders(self, cell: Settings) -> dict[str, str]:
         """Return the texts of a user's own recorders in a cell, by name."""
@@ -206,9 +206,8 @@ def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Set
     found = [one for one in source.cells if (one.model, one.data) == (cell.model, cell.data)]
     if not found:
         what = f"{cell.model.kind} of {cell.model.size} hidden units on {cell.data.title}"
-        raise CbmError(
-            f"start_from: {source.name} has no {what}; its model and data must be the same", "missing"
-        )
+        told = f"{source.name} has no {what}; its model and data must be the same"
+        raise CbmError(told, "missing", field="start_from")
     for name in Settings.model_fields:
         values = dict.fromkeys(getattr(one, name) for one in found)
         if len(values) == 1:
@@ -217,9 +216,10 @@ def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Set
         if mine not in values:
             there = ", ".join(str(value) for value in values)
             raise CbmError(
-                f"start_from: {len(found)} cells of {source.name} would do; they differ in {name} ({there}), "
+                f"{len(found)} cells of {source.name} would do; they differ in {name} ({there}), "
                 f"and here it is {mine}: give one of theirs, or make that cell an experiment of its own",
                 "conflict",
+                field="start_from",
             )
         found = [one for one in found if getattr(one, name) == mine]
     return source, found[0]

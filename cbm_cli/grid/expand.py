@@ -6,12 +6,13 @@ the whole field, and ``data.flip:`` changes that part of it.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from itertools import product
 from math import prod
+from types import MappingProxyType
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,20 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 from cbm_cli.datasets.columns import as_line
 from cbm_cli.errors import Kind
 from cbm_cli.grid.settings import NESTED, Settings
+from cbm_cli.grid.source import Node, Value, unknown
 from cbm_cli.grid.values import Frozen, Misfit
-from cbm_cli.grid.yaml_places import (
-    Fields,
-    Items,
-    Mark,
-    Problems,
-    Text,
-    Value,
-    fields_of,
-    items_of,
-    marked,
-    shown,
-    unknown,
-)
 
 MAX_CELLS = 1_000_000
 
@@ -62,16 +51,23 @@ INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the 
 _DEFAULTS = {name: info.default for name, info in Settings.model_fields.items() if not info.is_required()}
 
 
-class Choice(NamedTuple):
-    """A validated value of a setting."""
+class Given(NamedTuple):
+    """What a grid says of a field, in the file, its defaults or an option."""
 
-    value: Any
+    node: Node
+    parts: Mapping[str, Node] = MappingProxyType({})  # of a nested field: what options say of its parts
+
+
+class Choice(NamedTuple):
+    """One of the values that a grid gives to a setting."""
+
     source: Value  # as in the file; a mapping for nested fields, without lists
-    marks: tuple[tuple[str, Mark], ...]  # of the fields that are given, dotted where nested
+    nodes: dict[str, Node]  # of the whole, "", and of the parts of a mapping
+    value: Any = None  # validated
 
 
 Cell = dict[str, Choice]
-Effects = dict[Mark, str]  # for each given value the reason why it changes nothing, "" if it does somewhere
+Effects = dict[Node, str]  # for each given value the reason why it changes nothing, "" if it does somewhere
 
 
 # Values
@@ -82,48 +78,50 @@ def _adapter(path: str) -> TypeAdapter:
     return TypeAdapter(PATHS[path])
 
 
-def validated(path: str, value: Value, problems: Problems) -> Choice | None:
-    """Return the validated value of a setting; None after adding a problem."""
+def validated(path: str, choice: Choice, blamed: Node | None = None) -> Choice | None:
+    """Return a choice with the value of its setting; None after a problem, told at ``blamed`` if given."""
     try:
-        found = _adapter(path).validate_python(value)
+        return choice._replace(value=_adapter(path).validate_python(choice.source))
     except ValidationError as error:
-        report(error, value, problems)
+        report(error, choice._replace(nodes=dict.fromkeys(choice.nodes, blamed)) if blamed else choice)
         return None
-    given = value.items() if isinstance(value, dict) else ()
-    marks = [(f"{path}.{name}", part.mark) for name, part in given]
-    return Choice(found, value, (*marks,) or ((path, value.mark),))
 
 
-def report(error: ValidationError, value: Value, problems: Problems) -> None:
+def report(error: ValidationError, choice: Choice) -> None:
     """Add what pydantic found in a value, each problem at the place of the part that it is about."""
-    phrases: dict[tuple[Mark, str], list[str]] = {}
+    phrases: dict[tuple[Node, str], list[str]] = {}
     for item in error.errors(include_url=False):
-        part: Any = value
-        for step in item["loc"]:  # as far as the file has it; pydantic also names members of unions
-            if step in part if isinstance(part, dict) else isinstance(part, list) and isinstance(step, int):
-                part = part[step]
+        node, nodes = choice.nodes[""], choice.nodes
+        if item["loc"] and item["loc"][0] in nodes:
+            node = nodes[str(item["loc"][0])]
+            nodes = {"": node}
+            for step in item["loc"][1:]:  # as far as the value has it; pydantic also names members of unions
+                if not isinstance(node.value, dict) or step not in node.value:
+                    break
+                node /= step
         if item["type"] == "missing":
-            problems.add(part.mark, "is missing", str(item["loc"][-1]), kind="missing")
+            node.wrong("is missing", "missing", inner=str(item["loc"][-1]))
         elif item["type"] == "value_error":
-            blame(item["ctx"]["error"], part, problems)
+            blame(item["ctx"]["error"], choice if nodes is choice.nodes else Choice(node.value, nodes))
         else:
-            phrases.setdefault((part.mark, shown(part)), []).append(_phrase(item))
-    for (mark, text), choices in phrases.items():
+            phrases.setdefault((node, node.shown), []).append(_phrase(item))
+    for (node, text), choices in phrases.items():
         choices = list(dict.fromkeys(choices))
-        words = [word for choice in choices for word in re.split(" or |, ", choice)]
+        words = [word for one in choices for word in re.split(" or |, ", one)]
         close = get_close_matches(text, words, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        problems.add(mark, f"must be {' or '.join(choices)}, not {text}{hint}")
+        node.wrong(f"must be {' or '.join(choices)}, not {text}{hint}")
 
 
-def blame(error: ValueError, value: Value, problems: Problems) -> None:
+def blame(error: ValueError, choice: Choice) -> None:
     """Add an error that was raised for a whole value, at the field that it names, if it names one."""
-    field = getattr(error, "field", "")
-    if field and isinstance(value, dict) and field in value:
-        value, field = value[field], ""
-    whole = isinstance(value, dict)
     kinds: tuple[Kind, ...] = getattr(error, "kinds", ("value",))
-    problems.add(value.mark, str(error), field if whole else "", whole, kinds[0])
+    field = getattr(error, "field", "")
+    if field in choice.nodes:
+        whole = not field and isinstance(choice.source, dict)
+        choice.nodes[field].wrong(str(error), kinds[0], at="whole" if whole else "value")
+    else:
+        choice.nodes[""].wrong(str(error), kinds[0], inner=field)
 
 
 _PHRASES = {
@@ -146,113 +144,93 @@ def _phrase(item: Mapping[str, Any]) -> str:
     return _KINDS.get(kind.split("_")[0], item["msg"])
 
 
-def singles(value: Value, path: str, problems: Problems) -> Iterator[Value]:
+def choices(path: str, given: Given) -> Iterator[Choice]:
     """Yield the values without lists that a value stands for; a mapping is the product of its fields."""
-    if isinstance(value, list):
-        if not value:
-            problems.add(value.mark, "is an empty list; an axis has one value or more")
-        for item in value:
-            if isinstance(item, Items):
-                problems.add(item.mark, "is a list within a list")
+    node, parts = given
+    if isinstance(node.value, list):
+        if not node.value:
+            node.wrong("is an empty list; an axis has one value or more")
+        for item in node.items:
+            if isinstance(item.value, list):
+                item.wrong("is a list within a list")
             else:
-                yield from singles(item, path, problems)
+                yield from choices(path, Given(item, parts))
     elif path in NESTED:
-        value = long_form(value, path)
-        if path == "model" and isinstance(value, dict):
-            kind, hidden = value.get("kind"), value.get("hidden")
-            if isinstance(kind, list) and isinstance(hidden, Items):
-                remedy = "give model: a list of mappings, one per kind"
-                told = f"is an axis or layers, depending on the kind; {remedy}"
-                problems.add(hidden.mark, told, kind="conflict")
-                return
-        parts = fields_of(value, NESTED[path].model_fields, problems)
-        if parts or value == {}:
-            options = [singles(part, f"{path}.{name}", problems) for name, part in parts.items()]
-            for values in product(*options):
-                yield marked(Fields(zip(parts, values, strict=True)), value.mark)
+        fields = parts_of(path, given)
+        kind, hidden = fields.get("kind"), fields.get("hidden")
+        if kind and hidden and isinstance(kind.value, list) and isinstance(hidden.value, list):
+            told = "is an axis or layers, depending on the kind; give model: a list of mappings, one per kind"
+            hidden.wrong(told, "conflict")
+        elif fields or node.value == {}:
+            options = [[*choices(f"{path}.{name}", Given(part))] for name, part in fields.items()]
+            for found in product(*options):
+                named = dict(zip(fields, found, strict=True))
+                nodes = {name: one.nodes[""] for name, one in named.items()}
+                yield Choice({name: one.source for name, one in named.items()}, {"": node} | nodes)
     else:
-        yield value
+        yield Choice(node.value, {"": node})
 
 
-def long_form(value: Value, field: str) -> Value:
-    """Return a nested field as a mapping; the layers of a machine, ``[500, 500]``, become ``500-500``."""
-    if isinstance(value, dict):
-        return _with_layers(value) if field == "model" else _with_columns(value) if field == "data" else value
-    if field not in SHORT:
-        return value
-    parts = SHORT[field]
+def parts_of(field: str, given: Given) -> dict[str, Node]:
+    """Return the parts of a nested field, of which some may stand in its place; lists of layers are text."""
+    node, parts = given
+    if isinstance(node.value, dict):
+        found = {**node.fields(NESTED[field].model_fields), **parts}
+    elif field in SHORT:
+        found = {**dict.fromkeys(short_for(field, node.value), node), **parts}
+    else:
+        return node.fields(NESTED[field].model_fields)
+    deep = field == "model" and "kind" in found and found["kind"].value in DEEP
+    joins = {"hidden": _layers} if deep else {"columns": _line, "drop": _line} if field == "data" else {}
+    for name, join in joins.items():
+        if name in found and isinstance(found[name].value, list):
+            text = join(found[name].value)
+            joined = text if isinstance(text, str) else [join(item) for item in text]
+            found[name] = replace(found[name], value=joined)
+    return found
+
+
+def short_for(field: str, value: Value) -> tuple[str, ...]:
+    """Return the parts of a nested field that a value without names is short for."""
     if field == "start_from" and isinstance(value, str) and not re.search(r"/|\.npz$", value):
-        parts = ("experiment",)
-    place = value.mark.place  # the value stands for the mapping, key and all
-    return marked(Fields(dict.fromkeys(parts, value)), value.mark._replace(key=place))
+        return ("experiment",)
+    return SHORT[field]
 
 
-def _with_layers(model: Fields) -> Fields:
-    """Return a machine with its layers as text, or each of several machines with its own."""
-    hidden = model.get("hidden")
-    if model.get("kind") not in DEEP or not isinstance(hidden, Items):
-        return model
-    return marked(Fields(model | {"hidden": _texts(hidden, _as_text)}), model.mark)
-
-
-def _with_columns(data: Fields) -> Fields:
-    """Return data with a list of columns as one text, and a list of such lists as several."""
-    lists = {name: data[name] for name in ("columns", "drop") if isinstance(data.get(name), list)}
-    texts = {name: _texts(value, _as_line) for name, value in lists.items()}
-    return marked(Fields(data | texts), data.mark) if texts else data
-
-
-def _texts(value: Items, as_text: Callable[[Value], Value]) -> Value:
-    text = as_text(value)
-    return marked(Items(map(as_text, value)), value.mark) if text is value else text
-
-
-def _as_text(layers: Value) -> Value:
+def _layers(value: Value) -> Value:
     """Return a list of sizes of layers as one text; anything else, such as a list of 500-500, as it is."""
-    if not layers or isinstance(layers, str):
-        return layers
-    sizes = all(isinstance(one, str) and not re.search(r"\d\s*-", one) for one in layers)
-    return marked(Text("-".join(layers)), layers.mark) if sizes else layers
+    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return "-".join(value) if value and texts and not re.search(r"\d\s*-", " ".join(value)) else value
 
 
-def _as_line(columns: Value) -> Value:
+def _line(value: Value) -> Value:
     """Return a list of columns as one text, anything else as it is."""
-    if not columns or not all(isinstance(one, str) for one in columns):
-        return columns
-    return columns if isinstance(columns, str) else marked(Text(as_line(columns)), columns.mark)
+    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return as_line(value) if value and texts else value
 
 
-def with_field(fields: Mapping[str, Value], path: str, value: Value) -> dict[str, Value]:
+def with_field(fields: Mapping[str, Given], path: str, node: Node) -> dict[str, Given]:
     """Return the fields with one of them replaced, or a part of it where the path is dotted."""
     field, _, inner = path.partition(".")
-    if inner:
-        value = _with_part(fields.get(field), field, inner, value)
-    return {name: old for name, old in fields.items() if name != INSTEAD.get(field)} | {field: value}
+    old = fields.get(field, Given(replace(node, value={})))
+    given = old._replace(parts={**old.parts, inner: node}) if inner else Given(node)
+    return {name: one for name, one in fields.items() if name != INSTEAD.get(field)} | {field: given}
 
 
-def _with_part(value: Value | None, field: str, inner: str, part: Value) -> Value:
-    if value is None:
-        return marked(Fields({inner: part}), part.mark)
-    if isinstance(value, list):
-        return marked(Items(_with_part(item, field, inner, part) for item in value), value.mark)
-    value = long_form(value, field)
-    return marked(Fields(value | {inner: part}), value.mark) if isinstance(value, dict) else value
-
-
-def read_choices(fields: Mapping[str, Value], problems: Problems) -> dict[str, list[Choice]]:
+def read_choices(fields: Mapping[str, Given]) -> dict[str, list[Choice]]:
     """Validate the values of each setting: one, or those of its axis; nested axes become a product."""
-    choices = {}
-    for field, value in fields.items():
-        if _count(value) > MAX_CELLS:
-            problems.add(value.mark, f"has more than {MAX_CELLS:,} values", at_key=True, kind="limit")
+    found = {}
+    for field, given in fields.items():
+        if _count(given.node.value) * prod(_count(part.value) for part in given.parts.values()) > MAX_CELLS:
+            given.node.wrong(f"has more than {MAX_CELLS:,} values", "limit", at="key")
             continue
-        found = [validated(field, single, problems) for single in singles(value, field, problems)]
-        choices[field] = [choice for choice in found if choice]
-    return choices
+        valid = (validated(field, choice) for choice in choices(field, given))
+        found[field] = [choice for choice in valid if choice]
+    return found
 
 
 def _count(value: Value) -> int:
-    """Return the number of values that `singles` would yield."""
+    """Return the number of values that `choices` would yield."""
     if isinstance(value, dict):
         return prod(map(_count, value.values()))
     return 1 if isinstance(value, str) else sum(map(_count, value))
@@ -261,11 +239,10 @@ def _count(value: Value) -> int:
 # Rules
 
 
-@dataclass
-class Tie:
+class Tie(NamedTuple):
     """Axes that advance together."""
 
-    group: Value
+    node: Node
     fields: list[str]
 
 
@@ -273,7 +250,7 @@ class Tie:
 class Condition:
     """What must hold for a cell: for each field, dotted where nested, the values it may have."""
 
-    mark: Mark
+    node: Node
     tests: dict[str, list[Any]]
     matched: bool = False
 
@@ -290,38 +267,37 @@ def _look_up(cell: Cell, path: str) -> Any:
     return getattr(value, inner, None) if inner else value
 
 
-@dataclass
-class Rules:
+class Rules(NamedTuple):
     """``zip``, ``exclude`` and ``when`` of an experiment, validated."""
 
     ties: list[Tie]
     exclude: list[Condition]
-    when: list[tuple[Condition, dict[str, Value]]]
+    when: list[tuple[Condition, dict[str, Choice]]]
 
 
-def read_rules(fields: Mapping[str, Value], problems: Problems) -> Rules:
+def read_rules(fields: Mapping[str, Given]) -> Rules:
     """Validate ``zip``, ``exclude`` and ``when``, as far as an experiment has them."""
-    items = {name: items_of(fields[name], problems) for name in ("zip", "exclude", "when") if name in fields}
+    rules = ("zip", "exclude", "when")
+    items = {name: fields[name].node.listed() if name in fields else [] for name in rules}
     return Rules(
-        _ties(fields["zip"], items["zip"], problems) if "zip" in items else [],
-        [_condition(item, problems) for item in items.get("exclude", [])],
-        [_change(item, problems) for item in items.get("when", [])],
+        _ties(fields["zip"].node) if items["zip"] else [],
+        [_condition(item) for item in items["exclude"]],
+        [_change(item) for item in items["when"]],
     )
 
 
-def _ties(zipped: Value, items: list[Value], problems: Problems) -> list[Tie]:
+def _ties(zipped: Node) -> list[Tie]:
     """Read ``zip: [field, field]``, or a list of such lists."""
-    several = items and all(isinstance(item, list) for item in items)
     ties, seen = [], set()
-    for group in items if several else [zipped]:
+    for group in zipped.items if all(isinstance(item, list) for item in zipped.value) else [zipped]:
         fields = []
-        for item in items_of(group, problems):
-            name = shown(item)
+        for item in group.listed():
+            name = item.shown
             if name not in FIELDS:
                 told = f"ties whole fields; there is no {name}{unknown(name, FIELDS)}"
-                problems.add(item.mark, told, kind="unknown")
+                item.wrong(told, "unknown")
             elif name in seen:
-                problems.add(zipped.mark, f"names {name} twice", kind="conflict")
+                group.wrong(f"names {name} twice", "conflict")
             else:
                 fields.append(name)
             seen.add(name)
@@ -329,87 +305,75 @@ def _ties(zipped: Value, items: list[Value], problems: Problems) -> list[Tie]:
     return ties
 
 
-def check_ties(ties: list[Tie], choices: Mapping[str, list[Any]], problems: Problems) -> None:
+def check_ties(ties: list[Tie], choices: Mapping[str, list[Any]]) -> None:
     """Add a problem for each tie of fields that are not given, or of axes that differ in length."""
     for tie in ties:
         missing = [field for field in tie.fields if field not in choices]
         lengths = {field: len(choices[field]) for field in tie.fields if field in choices}
         listed = ", ".join(f"{field} has {length}" for field, length in lengths.items())
         if missing:
-            problems.add(tie.group.mark, f"ties {missing[0]}, which is not given here", kind="missing")
+            tie.node.wrong(f"ties {missing[0]}, which is not given here", "missing")
         elif len(set(lengths.values())) > 1:
-            problems.add(tie.group.mark, f"ties axes of different lengths: {listed}", kind="conflict")
+            tie.node.wrong(f"ties axes of different lengths: {listed}", "conflict")
 
 
-def _condition(value: Value, problems: Problems) -> Condition:
-    tests = {}
-    for path, child in _leaves(value, problems).items():
-        found = [validated(path, one, problems) for one in (child if isinstance(child, list) else [child])]
-        tests[path] = [choice.value for choice in found if choice]
-    if value == {}:
-        problems.add(value.mark, "names no field; it would hold for all cells", kind="missing")
-    return Condition(value.mark, tests)
+def _condition(node: Node) -> Condition:
+    """Read what a condition names; parts of nested fields have dotted names."""
+    tests: dict[str, list[Any]] = {}
+    for field, child in node.fields(PATHS).items():
+        parts = parts_of(field, Given(child)) if field in NESTED else {"": child}
+        for path, one in ((f"{field}.{name}".rstrip("."), part) for name, part in parts.items()):
+            found = [validated(path, Choice(item.value, {"": item})) for item in one.items]
+            tests[path] = [choice.value for choice in found if choice]
+    if node.value == {}:
+        node.wrong("names no field; it would hold for all cells", "missing")
+    return Condition(node, tests)
 
 
-def _leaves(value: Value, problems: Problems, within: str = "") -> dict[str, Value]:
-    """Return what a condition names, nested mappings as dotted names."""
-    leaves: dict[str, Value] = {}
-    known = NESTED[within].model_fields if within else PATHS
-    for name, child in fields_of(value, known, problems).items():
-        path = f"{within}.{name}" if within else name
-        leaves |= _leaves(long_form(child, path), problems, path) if path in NESTED else {path: child}
-    return leaves
-
-
-def _change(value: Value, problems: Problems) -> tuple[Condition, dict[str, Value]]:
-    parts = fields_of(value, ("if", "set"), problems)
+def _change(node: Node) -> tuple[Condition, dict[str, Choice]]:
+    parts = node.fields(("if", "set"))
     for name in {"if", "set"} - parts.keys():
-        if isinstance(value, dict):
-            problems.add(value.mark, "is missing", name, kind="missing")
-    condition = _condition(parts["if"], problems) if "if" in parts else Condition(value.mark, {})
-    changes: dict[str, Value] = {}
-    for path, child in fields_of(parts["set"], PATHS, problems).items() if "set" in parts else ():
-        child = long_form(child, path)
-        if not _is_single(child):
-            problems.add(child.mark, "sets one value, not a list")
-            continue
-        for single in singles(child, path, problems):
-            if validated(path, single, problems):
-                check_contradiction(path, single, changes, problems)
-                changes[path] = single
+        if isinstance(node.value, dict):
+            node.wrong("is missing", "missing", inner=name)
+    condition = _condition(parts["if"]) if "if" in parts else Condition(node, {})
+    changes: dict[str, Choice] = {}
+    for path, child in parts["set"].fields(PATHS).items() if "set" in parts else ():
+        choice = next(choices(path, Given(child)), None)
+        if choice and any(isinstance(one.path[-1], int) for one in choice.nodes.values()):
+            child.wrong("sets one value, not a list")
+        elif choice and validated(path, choice):
+            check_contradiction(path, child, {name: one.source for name, one in changes.items()})
+            changes[path] = choice
     return condition, changes
 
 
-def check_contradiction(path: str, value: Value, before: Mapping[str, Value], problems: Problems) -> None:
+def check_contradiction(path: str, node: Node, before: Mapping[str, Value]) -> None:
     """Add a problem for a field that would undo what is set before it, or a part of that."""
     field, _, inner = path.partition(".")
-    whole = long_form(before[field], field) if inner and field in before else None
+    whole = before.get(field, {}) if inner else {}
+    names = whole if isinstance(whole, dict) else short_for(field, whole) if field in SHORT else ()
     for other in before:
         undone = other.startswith(f"{path}.") or other == INSTEAD.get(path)
-        if undone or (other == field and isinstance(whole, dict) and inner in whole):
+        if undone or (other == field and inner in names):
             told = f"undoes {other}, which is set before it; set one of them"
-            problems.add(value.mark, told, at_key=True, kind="conflict")
-
-
-def _is_single(value: Value) -> bool:
-    return all(map(_is_single, value.values())) if isinstance(value, dict) else isinstance(value, str)
+            node.wrong(told, "conflict", at="whole")
 
 
 # Cells
 
 
 def expand(
-    choices: Mapping[str, list[Choice]], rules: Rules, where: Value, effects: Effects, problems: Problems
+    choices: Mapping[str, list[Choice]], rules: Rules, experiment: Node, effects: Effects
 ) -> dict[Settings, Cell]:
     """Return the cells of an experiment in the order of its axes, the last one fastest, each once.
 
-    Fields that change nothing in a cell have their defaults there, so that equal trainings are one cell. The
-    experiment, ``where``, is the place of problems of a whole cell; ``effects`` are added to.
+    Fields that change nothing in a cell have their defaults there, so that equal trainings are one cell.
+    ``experiment`` is the place of problems of a whole cell; ``effects`` are added to.
     """
     axes = _axes(choices, rules.ties)
     if prod(map(len, axes)) > MAX_CELLS:
         told = f"has more than {MAX_CELLS:,} cells; split it, or drop an axis"
-        problems.add(where.mark, told, at_key=True, kind="limit")
+        experiment.wrong(told, "limit", at="key")
         return {}
     cells: dict[Settings, Cell] = {}
     kept = 0
@@ -419,12 +383,12 @@ def expand(
         if any(held):
             continue
         kept += 1
-        changed = _changed(cell, rules.when, problems)
-        settings = _settings_of(changed, where, effects, problems) if changed else None
+        changed = _changed(cell, rules.when)
+        settings = _settings_of(changed, experiment, effects) if changed else None
         if changed and settings:
             cells.setdefault(settings, changed)
     if not kept:
-        problems.add(where.mark, "has no cell left; exclude drops them all", at_key=True, kind="conflict")
+        experiment.wrong("has no cell left; exclude drops them all", "conflict", at="key")
     return cells
 
 
@@ -439,52 +403,55 @@ def _axes(choices: Mapping[str, list[Choice]], ties: list[Tie]) -> list[list[Cel
     return list(axes.values())
 
 
-def _changed(cell: Cell, when: list[tuple[Condition, dict[str, Value]]], problems: Problems) -> Cell | None:
+def _changed(cell: Cell, when: list[tuple[Condition, dict[str, Choice]]]) -> Cell | None:
     """Return the cell after all changes that apply, each seeing those before it; None after a problem."""
     for condition, changes in when:
-        if condition.holds(cell):
-            for path, value in changes.items():
-                field = path.partition(".")[0]
-                sources = {name: choice.source for name, choice in cell.items()}
-                source = with_field(sources, path, value)[field]
-                choice = validated(field, marked(source, value.mark), Problems())
-                if choice is None:  # the change is to blame, even for a part that it leaves alone
-                    if isinstance(source, dict):
-                        parts = ((name, marked(Text(part), value.mark)) for name, part in source.items())
-                        source = marked(Fields(parts), value.mark)
-                    validated(field, source, problems)
-                    return None
-                cell = {name: old for name, old in cell.items() if name != INSTEAD.get(field)}
-                cell[field] = choice
+        if not condition.holds(cell):
+            continue
+        for path, change in changes.items():
+            field, _, inner = path.partition(".")
+            node, choice = change.nodes[""], change
+            if inner:
+                old = cell.get(field, Choice({}, {}))
+                source = {**old.source, inner: change.source}  # type: ignore[dict-item]
+                choice = Choice(source, old.nodes | {"": node, inner: node})
+            found = validated(field, choice, node)  # the change is to blame, even for a part that it leaves
+            if found is None:
+                return None
+            cell = {name: one for name, one in cell.items() if name != INSTEAD.get(field)} | {field: found}
     return cell
 
 
-def _settings_of(cell: Cell, where: Value, effects: Effects, problems: Problems) -> Settings | None:
+def _settings_of(cell: Cell, experiment: Node, effects: Effects) -> Settings | None:
     """Return the settings of a cell; None after adding a problem."""
     missing = [name for name in FIELDS if name not in cell and name not in _DEFAULTS]
     for name in missing:
-        problems.add(where.mark, "is missing", name, kind="missing")
+        experiment.wrong("is missing", "missing", inner=name)
     if missing:
         return None
     values = {name: choice.value for name, choice in cell.items()}
     given = Settings.model_construct(**_DEFAULTS | values)  # validated already, each value once
     unused = given.unused()
-    for choice in cell.values():
-        for path, mark in choice.marks:
-            reason = unused.get(path) or unused.get(path.partition(".")[0])
-            if reason:
-                effects.setdefault(mark, reason)
-            else:
-                effects[mark] = ""
+    for name, choice in cell.items():
+        parts = {part: node for part, node in choice.nodes.items() if part} or choice.nodes
+        for part, node in parts.items():
+            reason = unused.get(f"{name}.{part}") or unused.get(name) or ""
+            effects[node] = effects.get(node, reason) and reason
     settings = given.with_defaults(unused)
     try:
         settings.check()
     except Misfit as error:
         field, _, inner = error.field.partition(".")
         if field in cell:
-            blame(Misfit(inner, str(error), *error.kinds), cell[field].source, problems)
+            blame(Misfit(inner, str(error), *error.kinds), cell[field])
         else:
-            problems.add(where.mark, str(error), error.field, at_key=True, kind=error.kinds[0])
+            experiment.wrong(str(error), error.kinds[0], inner=error.field, at="key")
     else:
         return settings
     return None
+
+
+def places_of(cell: Cell, experiment: Node) -> dict[str, Node]:
+    """Return where the fields of a cell are given, dotted where nested, and its experiment as ``""``."""
+    parts = ((name, part, node) for name, choice in cell.items() for part, node in choice.nodes.items())
+    return {"": experiment} | {f"{name}.{part}".rstrip("."): node for name, part, node in parts}

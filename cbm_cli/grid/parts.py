@@ -273,8 +273,6 @@ class WeightDecay(Frozen):
 class GradientChoice(Frozen):
     """The direction of an update."""
 
-    since_0_2 = frozenset({"scale_of"})
-
     kind: Literal["centered", "standard", "enhanced", "natural"] = Field(
         "centered", description="centered: by the offset scheme; standard: of 00; enhanced: of aa"
     )
@@ -321,8 +319,6 @@ class EarlyStopping(Frozen):
 
 class Pretraining(Frozen):
     """Layer-wise training of a DBM before the training proper; fields not given are as there."""
-
-    since_0_2 = frozenset({"doubling"})
 
     epochs: WholeNumber = Field(0, description="Length in epochs; 0: none")
     learning_rate: Positive | None = Field(None, description="Default: the first rate of the training")

@@ -15,34 +15,22 @@ from cbm_cli.grid.expand import (
     FIELDS,
     INSTEAD,
     PATHS,
-    Cell,
+    Choice,
     Effects,
+    Given,
     Rules,
     check_contradiction,
     check_ties,
     expand,
+    places_of,
     read_choices,
     read_rules,
     report,
     with_field,
 )
 from cbm_cli.grid.settings import AXES, Experiment, Settings, TableSpec
+from cbm_cli.grid.source import Node, Problems, Source, unknown
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
-from cbm_cli.grid.yaml_places import (
-    Fields,
-    Items,
-    Mark,
-    Place,
-    Problems,
-    Text,
-    Value,
-    fields_of,
-    load,
-    marked,
-    parse,
-    shown,
-    unknown,
-)
 from cbm_cli.text import did_you_mean
 
 SECTIONS = ("defaults", "default", "groups", "experiments")
@@ -114,216 +102,187 @@ def read_grid(
         One line for each problem: ``file:line:column: experiment.field: problem; remedy``.
     """
     problems = Problems()
-    effects: Effects = {}
-    root = load(Path(path), problems) if text is None else parse(text, str(path), problems)
-    sections = fields_of(root, SECTIONS, problems)
+    file = Source.of_file(Path(path), problems) if text is None else Source(text, str(path), problems)
+    sections = file.top.fields(SECTIONS)
     changes = _overrides(overrides, trials, problems)
-    defaults = fields_of(sections["defaults"], KNOWN, problems) if "defaults" in sections else {}
-    values = _experiments(root, sections, problems)
-    named = sections.get("groups", {})
-    groups = _groups(fields_of(named, named, problems) if "groups" in sections else {}, values, problems)
-    default = tuple(values)
-    if "default" in sections:
-        default = _resolve(sections["default"], values, groups, problems)
+    defaults = sections["defaults"].fields(KNOWN) if "defaults" in sections else {}
+    nodes = _experiments(file.top, sections)
+    groups = _groups(sections["groups"], nodes) if "groups" in sections else {}
+    default = _resolve(sections["default"], nodes, groups) if "default" in sections else tuple(nodes)
     changed = {one for name in selected for one in groups.get(name, (name,))} or {*default}
     experiments = {}
-    for name, value in values.items():
-        here = changes if name in changed else {}
-        experiments[name] = _experiment(name, value, defaults, here, effects, problems)
-    experiments = _linked(experiments, values, problems)
-    whole = not problems.count  # only then all experiments that use a default or an override are known
-    for mark, reason in effects.items():
-        if reason and (whole or mark.label.startswith("experiments.")):
-            problems.add(mark, reason, kind="unsuited")
+    effects: Effects = {}
+    for name, node in nodes.items():
+        experiments[name] = _experiment(name, node, defaults, changes if name in changed else {}, effects)
+    experiments = _linked(experiments)
+    _report_effects(effects, problems)
     problems.raise_any()
     return Grid(Path(path), experiments, groups, default)
 
 
-def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Value]:
-    changes: dict[str, Value] = {}
+def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Node]:
+    changes: dict[str, Node] = {}
     for field, text in overrides.items():
-        place = Place(f"--set {field}")
+        option = Source(text, f"--set {field}", problems).top
         if field in SETTABLE:
-            value = parse(text, place.source, problems)
-            check_contradiction(field, value, changes, problems)
-            changes[field] = value
+            check_contradiction(field, option, {name: one.value for name, one in changes.items()})
+            changes[field] = option
         else:
-            problems.add(Mark(place, place, ""), f"unknown field{unknown(field, SETTABLE)}", kind="unknown")
+            option.wrong(f"unknown field{unknown(field, SETTABLE)}", "unknown")
     if trials is not None:
-        changes["trials"] = marked(Text(trials), Mark(Place("--trials"), Place("--trials"), ""))
+        changes["trials"] = Source(str(trials), "--trials", problems).top
     return changes
 
 
-def _experiments(root: Value, sections: Mapping[str, Value], problems: Problems) -> dict[str, Value]:
+def _experiments(top: Node, sections: Mapping[str, Node]) -> dict[str, Node]:
     """Return the experiments by name."""
-    value = sections.get("experiments", root)
-    if not isinstance(root, dict):
+    node = sections.get("experiments", top)
+    if not isinstance(top.value, dict):
         return {}
-    if value is root or not isinstance(value, dict) or not value:
-        mark = value.mark._replace(label="experiments")
+    if node is top or not isinstance(node.value, dict) or not node.value:
         told = "must name at least one, as in experiments: {first: {data: mnist}}"
-        problems.add(mark, told, at_key=True, kind="missing")
+        node.wrong(told, "missing", at="key", inner="experiments" if node is top else "")
         return {}
     twins: dict[str, str] = {}
-    for name, child in value.items():
+    for name in node.value:
         twin = twins.setdefault(name.lower(), name)
         if not re.fullmatch(NAME, name):
             remedy = "use up to 100 of A-Z a-z 0-9 _ . + -, a letter or digit first"
-            problems.add(child.mark, f"cannot name an experiment, or a folder; {remedy}", at_key=True)
+            (node / name).wrong(f"cannot name an experiment, or a folder; {remedy}", at="key")
         elif re.fullmatch(_NO_FOLDER, name):
-            problems.add(child.mark, "cannot name a folder on Windows; use another name", at_key=True)
+            (node / name).wrong("cannot name a folder on Windows; use another name", at="key")
         elif twin != name:
             same = f"differs from {twin} in capitals only, which macOS and Windows do not tell apart"
-            problems.add(child.mark, f"{same}; use another name", at_key=True, kind="conflict")
-    return value
+            (node / name).wrong(f"{same}; use another name", "conflict", at="key")
+    return {name: node / name for name in node.value}
 
 
 def _experiment(
-    name: str,
-    value: Value,
-    defaults: Mapping[str, Value],
-    changes: Mapping[str, Value],
-    effects: Effects,
-    problems: Problems,
+    name: str, node: Node, defaults: Mapping[str, Node], changes: Mapping[str, Node], effects: Effects
 ) -> Experiment:
-    """Read one experiment; after problems it has no cells."""
-    before = problems.count
-    own = fields_of(value, KNOWN, problems)
+    """Read one experiment over the defaults, with what options change; after problems it has no cells."""
+    problems, before = node.source.problems, node.source.problems.count
+    own = node.fields(KNOWN)
     taken = {*own, *(INSTEAD[field] for field in own if field in INSTEAD)}  # epochs replace default updates
-    given = own | {field: default for field, default in defaults.items() if field not in taken}
+    inherited = {field: default for field, default in defaults.items() if field not in taken}
+    given = {field: Given(one) for field, one in (own | inherited).items()}
     for path, change in changes.items():
         given = with_field(given, path, change)
-    head = _head({field: given[field] for field in Head.model_fields if field in given}, value, problems)
-    rules = read_rules(given, problems)
+    head = _head(given, node)
+    rules = read_rules(given)
     for tie in rules.ties:
-        tie.fields = [field for field in tie.fields if field not in changes]
-    choices = read_choices({field: one for field, one in given.items() if field in FIELDS}, problems)
+        tie.fields[:] = [field for field in tie.fields if field not in changes]
+    axes = read_choices({field: one for field, one in given.items() if field in FIELDS})
     if problems.count == before:
-        check_ties(rules.ties, choices, problems)
+        check_ties(rules.ties, axes)
     found: Effects = {}
-    cells = expand(choices, rules, value, found, problems) if problems.count == before else {}
+    cells = expand(axes, rules, node, found) if problems.count == before else {}
     overridden = bool(PATHS.keys() & changes.keys())
-    if problems.count == before:
-        if not overridden:
-            _check_matched(rules, own, problems)
-        for mark, reason in found.items():
-            if not overridden or mark.place.source.startswith("--"):  # others are meant for other values
-                effects[mark] = effects.get(mark, reason) and reason
-    places = {settings: _places(cell, value) for settings, cell in cells.items()}
-    return Experiment(name, head.description, head.trials, head.seed, (*cells,), head.table, (), places)
+    if problems.count == before and not overridden:
+        _check_matched(rules, own)
+    for one, reason in found.items() if problems.count == before else ():
+        if not overridden or one.source is not node.source:  # others are meant for other values
+            effects[one] = effects.get(one, reason) and reason
+    places = {settings: places_of(cell, node) for settings, cell in cells.items()}
+    return Experiment(name, **dict(head), cells=(*cells,), places=places)
 
 
-def _places(cell: Cell, experiment: Value) -> dict[str, Place]:
-    places = {"": experiment.mark.key}
-    for name, choice in cell.items():
-        places |= {name: choice.source.mark.place} | {path: mark.place for path, mark in choice.marks}
-    return places
+def _report_effects(effects: Effects, problems: Problems) -> None:
+    """Report values that change nothing anywhere, unless other problems hide where they would."""
+    whole = not problems.count  # only then all experiments that use a default or an override are known
+    for node, reason in effects.items():
+        if reason and (whole or node.path[:1] == ("experiments",)):
+            node.wrong(reason, "unsuited")
 
 
-def _head(fields: Mapping[str, Value], experiment: Value, problems: Problems) -> Head:
-    table = {"table": _table(fields["table"], problems)} if "table" in fields else {}
-    given = marked(Fields({**fields, **table}), experiment.mark)
+def _head(given: Mapping[str, Given], experiment: Node) -> Head:
+    nodes = {field: given[field].node for field in Head.model_fields if field in given}
+    if "table" in nodes:
+        nodes["table"] = _table(nodes["table"])
+    fields = {field: node.value for field, node in nodes.items()}
     try:
-        return Head.model_validate(given)
+        return Head.model_validate(fields)
     except ValidationError as error:
-        report(error, given, problems)
+        report(error, Choice(fields, {"": experiment} | nodes))
         return Head()
 
 
-def _table(value: Value, problems: Problems) -> Fields:
+def _table(node: Node) -> Node:
     """Return ``table:`` with single names as lists, after looking the names up."""
-    table = fields_of(value, TableSpec.model_fields, problems)
-    taken: dict[str, str] = {}
-    for name in (axis for axis in AXES if axis in table):
-        items = table[name] if isinstance(table[name], list) else [table[name]]
-        table[name] = marked(Items(shown(item).replace(".", "_") for item in items), table[name].mark)
-        for item, column in zip(items, table[name], strict=True):
+    fields, taken = node.fields(TableSpec.model_fields), dict[str, str]()
+    table = {name: one.value for name, one in fields.items()}
+    for name in (axis for axis in AXES if axis in fields):
+        table[name] = [item.shown.replace(".", "_") for item in fields[name].items]
+        for item, column in zip(fields[name].items, table[name], strict=True):
             if column not in COLUMNS:
-                told = f"there is no column {shown(item)}{did_you_mean(column, COLUMNS)}"
-                problems.add(item.mark, told, kind="unknown")
+                item.wrong(f"there is no column {item.shown}{did_you_mean(column, COLUMNS)}", "unknown")
             elif column in taken:
-                told = f"{shown(item)} is among the {taken[column]}; name it once"
-                problems.add(item.mark, told, kind="conflict")
+                item.wrong(f"{item.shown} is among the {taken[column]}; name it once", "conflict")
             taken.setdefault(column, name)
-    return table
+    return replace(node, value=table)
 
 
-def _check_matched(rules: Rules, own: Mapping[str, Value], problems: Problems) -> None:
+def _check_matched(rules: Rules, own: Collection[str]) -> None:
     """A condition that never holds is a typo, unless it comes from the defaults and is meant for others."""
     conditions = {"exclude": rules.exclude, "when": [condition for condition, _ in rules.when]}
     for condition in [one for rule, ones in conditions.items() if rule in own for one in ones]:
         if not condition.matched:
-            problems.add(condition.mark, "holds for no cell of the grid", kind="conflict")
+            condition.node.wrong("holds for no cell of the grid", "conflict")
 
 
-def _linked(
-    experiments: dict[str, Experiment], values: Mapping[str, Value], problems: Problems
-) -> dict[str, Experiment]:
+def _linked(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
     """Return the experiments, each with those that it starts from; missing ones and circles are problems."""
-    sources = {
-        name: list(dict.fromkeys(filter(None, (cell.start_from.experiment for cell in one.cells))))
-        for name, one in experiments.items()
-    }
-
-    def mark(name: str) -> Mark:
-        value = values[name]
-        for field in ("start_from", "experiment"):
-            value = value.get(field, value) if isinstance(value, dict) else value
-        return value.mark
-
-    for name, wanted in sources.items():
-        for source in wanted:
+    places: dict[str, dict[str, Node]] = {}  # of the names of experiments to start from, by experiment
+    for name, one in experiments.items():
+        starts = ((cell.start_from.experiment, one.places[cell]) for cell in one.cells)
+        places[name] = {source: given["start_from.experiment"] for source, given in starts if source}
+    for wanted in places.values():
+        for source, node in wanted.items():
             if source not in experiments:
                 hint = did_you_mean(source, experiments)
-                problems.add(mark(name), f"there is no experiment {source[:60]}{hint}", kind="unknown")
+                node.wrong(f"there is no experiment {source[:60]}{hint}", "unknown")
     try:
-        order = [name for name in TopologicalSorter(sources).static_order() if name in experiments]
+        order = [name for name in TopologicalSorter(places).static_order() if name in experiments]
     except CycleError as error:
         for source, name in pairwise(error.args[1]):
             told = f"starts from {source}, which starts from {name} in the end"
-            problems.add(mark(name), told, kind="conflict")
+            places[name][source].wrong(told, "conflict")
         return experiments
     linked: dict[str, Experiment] = {}
     for name in order:
-        own = tuple(linked[source] for source in sources[name] if source in linked)
+        own = tuple(linked[source] for source in places[name] if source in linked)
         linked[name] = replace(experiments[name], sources=own)
     return {name: linked[name] for name in experiments}
 
 
 def _resolve(
-    value: Value, experiments: Collection[str], groups: Mapping[str, tuple[str, ...]], problems: Problems
+    node: Node, experiments: Collection[str], groups: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, ...]:
     """Return the experiments that a name, or a list of names, stands for."""
-    items = value if isinstance(value, list) else [value]
-    if not items:
-        problems.add(value.mark, "names no experiment", kind="missing")
+    if not node.items:
+        node.wrong("names no experiment", "missing")
     found: dict[str, None] = {}
-    for item in items:
-        name = shown(item)
+    for item in node.items:
+        name = item.shown
         if name in experiments or name in groups:
             found |= dict.fromkeys([name] if name in experiments else groups[name])
         else:
             hint = did_you_mean(name, [*experiments, *groups])
-            problems.add(item.mark, f"there is no experiment or group {name}{hint}", kind="unknown")
+            item.wrong(f"there is no experiment or group {name}{hint}", "unknown")
     return tuple(found)
 
 
-def _groups(
-    values: Mapping[str, Value], experiments: Collection[str], problems: Problems
-) -> dict[str, tuple[str, ...]]:
+def _groups(section: Node, experiments: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the experiments of each group; groups may hold groups."""
-    groups: dict[str, tuple[str, ...]] = dict.fromkeys(values, ())
-    inner = {}
-    for name, value in values.items():
-        items = value if isinstance(value, list) else [value]
-        inner[name] = {shown(item) for item in items} & groups.keys()
-        if name in experiments:
-            told = "is already the name of an experiment"
-            problems.add(value.mark, told, at_key=True, kind="conflict")
+    nodes = section.fields(section.value if isinstance(section.value, dict) else ())
+    groups: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
+    inner = {name: {item.shown for item in node.items} & groups.keys() for name, node in nodes.items()}
+    for name in nodes.keys() & {*experiments}:
+        nodes[name].wrong("is already the name of an experiment", "conflict", at="key")
     try:
         for name in TopologicalSorter(inner).static_order():
-            groups[name] = _resolve(values[name], experiments, groups, problems)
+            groups[name] = _resolve(nodes[name], experiments, groups)
     except CycleError as error:
-        first = next(name for name in values if name in error.args[1])
-        problems.add(values[first].mark, "contains itself", at_key=True, kind="conflict")
+        first = next(name for name in nodes if name in error.args[1])
+        nodes[first].wrong("contains itself", "conflict", at="key")
     return groups

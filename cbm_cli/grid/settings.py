@@ -1,6 +1,6 @@
 """The settings of one cell of a grid, validated and frozen; trials repeat a cell with other seeds."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
@@ -25,8 +25,8 @@ from cbm_cli.grid.parts import (
     StartFrom,
     WeightDecay,
 )
+from cbm_cli.grid.source import Node
 from cbm_cli.grid.values import (
-    EVERY_FIELD,
     Count,
     Frozen,
     Misfit,
@@ -36,7 +36,6 @@ from cbm_cli.grid.values import (
     Share,
     text_of_form,
 )
-from cbm_cli.grid.yaml_places import Place
 from cbm_cli.text import WHOLE, Statistic, count, whole_numbers
 
 DataPhase: Any = text_of_form(
@@ -48,8 +47,6 @@ DataPhase: Any = text_of_form(
 
 class Settings(Frozen):
     """Everything that one trial needs to know except its seed."""
-
-    since_0_2 = frozenset({"chains", "swaps", "shuffle", "momentum", "weight_decay", "start_from"})
 
     data: Data = Field(description="A data set by name, or files of your own")
     model: Model = Field(description="The machine: its kind and its hidden units")
@@ -110,15 +107,18 @@ class Settings(Frozen):
 
     def check(self) -> None:
         """Raise Misfit for settings that contradict each other."""
-        if (self.updates is None) == (self.epochs is None):
-            kind: Kind = "conflict" if self.updates else "missing"
-            raise Misfit("", "give the length of training as either updates or epochs", kind)
-        for check in (_check_scheme, _check_sampler, _check_gradient, _check_evaluation):
-            check(self)
+        for path, kind, problem in _CONFLICTS:
+            if told := problem(self):
+                raise Misfit(path, told, kind)
 
     def unused(self) -> dict[str, str]:
         """Return the given fields, dotted where nested, that change nothing here, and why."""
-        return {path: reason for path, reason in _unused(self) if self.value(path) != default_of(path)}
+        found: dict[str, str] = {}
+        for paths, reason in _UNUSED:
+            given = [path for path in paths.split() if self.value(path) != default_of(path)]
+            if given and (told := reason(self)):
+                found = dict.fromkeys(given, told) | found
+        return found
 
     def with_defaults(self, paths: Iterable[str]) -> "Settings":
         """Return the same settings with the defaults of some fields, dotted where nested."""
@@ -171,7 +171,7 @@ class Settings(Frozen):
     def row(self) -> dict[str, Any]:
         """Return every setting as one flat row of plain values: the columns of ``summary.csv``."""
         flat: dict[str, Any] = {"data": self.data.title}
-        for name, value in self.model_dump(context=EVERY_FIELD).items():
+        for name, value in self.model_dump().items():
             if isinstance(value, dict):
                 flat |= {f"{name}_{inner}": part for inner, part in value.items()}
             else:
@@ -198,202 +198,157 @@ def default_of(path: str) -> Any:
     return NESTED[name].default_of(inner) if inner else Settings.default_of(name)
 
 
-# Fields that some kinds of machines cannot use: the kinds that can, and what to call them.
-_KINDS = {
-    **dict.fromkeys(
-        ("data_phase", "mean_field"),
-        (("dbm",), "the mean field of DBMs; the hidden means of others are exact"),
-    ),
-    "pretraining": (("dbm",), "the layers of DBMs; there is nothing to pre-train in one layer"),
-    "early_stopping": (("auto-encoder",), "auto encoders; other machines have no cost to watch"),
-    **dict.fromkeys(("model.encoder", "model.decoder", "model.loss"), (("auto-encoder",), "auto encoders")),
-    **dict.fromkeys(("gradient_from", "offsets_from", "record"), (("rbm",), "RBMs")),
-    "gradient": (("rbm", "dbm"), "Boltzmann machines; an auto encoder descends its cost"),
-    **dict.fromkeys(
-        ("sampler", "ladders", "chains", "swaps", "fast_learning_rate", "fast_decay", "offset_means"),
-        (("rbm", "dbm"), "Boltzmann machines; an auto encoder learns by back-propagation"),
-    ),
-}
+def _for(kinds: str, users: str) -> Callable[[Settings], Any]:
+    """Return why fields that are for some kinds of machines, called ``users``, change nothing in others."""
+    return lambda s: (
+        s.model.kind not in kinds.split() and f"is for {users}; the model is of kind {s.model.kind}"
+    )
 
 
-def _unused(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield the fields, given or not, that change nothing in a cell, and why."""
-    kind = settings.model.kind
-    for path, (kinds, users) in _KINDS.items():
-        if kind not in kinds:
-            yield path, f"is for {users}; the model is of kind {kind}"
-    if kind != "auto-encoder":
-        yield from _unused_by_sampler(settings)
-    yield from _unused_by_offsets(settings)
-    if kind != "auto-encoder":
-        yield from _unused_by_means(settings)
-    gradient, record, start = settings.gradient, settings.record, settings.start_from
-    if gradient.kind != "natural":
-        for name in ("fisher", "estimate", "damping", "iterations"):
-            yield f"gradient.{name}", "is for the natural gradient; write kind: natural"
-    elif gradient.estimate == "exact":
-        yield "gradient.iterations", "is for a Fisher matrix from samples; write estimate: samples"
-    if gradient.scale_to == "none":
-        yield "gradient.scale_of", "needs scale_to, as in scale_to: standard"
-    if not record.what:
-        for name in ("every", "window"):
-            yield f"record.{name}", "needs something to record, as in what: weight_norms"
-    if "offset_values" not in record.names:
-        yield "record.units", "is for the recorder offset_values, which is not recorded"
-    if not settings.pretraining.epochs:
-        for name in Pretraining.model_fields:
-            if name != "epochs":
-                yield f"pretraining.{name}", "needs epochs of pre-training, as in epochs: 200"
-    if not start.experiment:
-        yield "start_from.machine", "chooses one of an experiment's two machines; give experiment"
-    if start.path:
-        for name in ("init", "weight_scale"):
-            yield name, f"is for fresh machines; these start from {start.path}"
-    if settings.batch == (settings.pretraining.batch or "full") == "full":
-        yield "shuffle", "is for mini-batches; a full batch has all rows in every update"
-    if settings.evaluation != "ais":
-        for name in ("temperatures", "runs", "base"):
-            yield f"evaluate.{name}", f"is for method: ais; the method is {settings.evaluation}"
-    if settings.evaluation == "none":
-        yield "evaluate.rows", "is for evaluations; the method is none"
+# Fields, dotted where nested, and why they change nothing in settings ``s``; nothing where they do.
+_UNUSED: tuple[tuple[str, Callable[[Settings], Any]], ...] = (
+    ("data_phase mean_field", _for("dbm", "the mean field of DBMs; the hidden means of others are exact")),
+    ("pretraining", _for("dbm", "the layers of DBMs; there is nothing to pre-train in one layer")),
+    ("early_stopping", _for("auto-encoder", "auto encoders; other machines have no cost to watch")),
+    ("model.encoder model.decoder model.loss", _for("auto-encoder", "auto encoders")),
+    ("gradient_from offsets_from record", _for("rbm", "RBMs")),
+    ("gradient", _for("rbm dbm", "Boltzmann machines; an auto encoder descends its cost")),
+    ("sampler ladders chains swaps fast_learning_rate fast_decay offset_means",
+     _for("rbm dbm", "Boltzmann machines; an auto encoder learns by back-propagation")),
+    ("fast_learning_rate fast_decay",
+     lambda s: not s.parsed_sampler.fast and f"is for FPCD-k; the sampler is {s.sampler_name}"),
+    ("swaps ladders",
+     lambda s: s.parsed_sampler.temperatures == 1
+     and f"is for parallel tempering; {s.sampler_name} has one temperature"),
+    ("chains",
+     lambda s: s.parsed_sampler.temperatures > 1
+     and f"is for PCD-k and FPCD-k; the sampler is {s.sampler_name}; for PT_c write ladders"),
+    ("chains",
+     lambda s: (s.parsed_sampler.restart or s.parsed_sampler.exact)
+     and f"is for PCD-k and FPCD-k; the sampler is {s.sampler_name}"),
+    ("gradient_from", lambda s: s.parsed_sampler.exact and "is exact already, by the sampler"),
+    ("offsets_from",
+     lambda s: {*s.scheme.letters} == {"0"} and f"has no effect: the offsets of {s.offsets} stay at zero"),
+    ("sliding_factor.visible", lambda s: _still(s, "visible", s.scheme.letters[:1])),
+    ("sliding_factor.hidden", lambda s: _still(s, "hidden", s.scheme.letters[1:])),
+    ("offset_means.visible",
+     lambda s: not _has_means(s, s.scheme.letters[0], "ma")
+     and "is for offsets that take the model mean of visible units (m, a) from samples; these are "
+     f"{s.offsets}"),
+    ("offset_means.hidden",
+     lambda s: not _has_means(s, s.scheme.letters[1:], "dma")
+     and f"is for offsets that take means of hidden units; these are {s.offsets}"),
+    ("gradient.fisher gradient.estimate gradient.damping gradient.iterations",
+     lambda s: s.gradient.kind != "natural" and "is for the natural gradient; write kind: natural"),
+    ("gradient.iterations",
+     lambda s: s.gradient.estimate == "exact"
+     and "is for a Fisher matrix from samples; write estimate: samples"),
+    ("gradient.scale_of",
+     lambda s: s.gradient.scale_to == "none" and "needs scale_to, as in scale_to: standard"),
+    ("record.every record.window",
+     lambda s: not s.record.what and "needs something to record, as in what: weight_norms"),
+    ("record.units",
+     lambda s: "offset_values" not in s.record.names
+     and "is for the recorder offset_values, which is not recorded"),
+    (" ".join(f"pretraining.{name}" for name in Pretraining.model_fields if name != "epochs"),
+     lambda s: not s.pretraining.epochs and "needs epochs of pre-training, as in epochs: 200"),
+    ("start_from.machine",
+     lambda s: not s.start_from.experiment
+     and "chooses one of an experiment's two machines; give experiment"),
+    ("init weight_scale",
+     lambda s: s.start_from.path and f"is for fresh machines; these start from {s.start_from.path}"),
+    ("shuffle",
+     lambda s: s.batch == (s.pretraining.batch or "full") == "full"
+     and "is for mini-batches; a full batch has all rows in every update"),
+    ("evaluate.temperatures evaluate.runs evaluate.base",
+     lambda s: s.evaluation != "ais" and f"is for method: ais; the method is {s.evaluation}"),
+    ("evaluate.rows", lambda s: s.evaluation == "none" and "is for evaluations; the method is none"),
+)  # fmt: skip
 
 
-def _unused_by_sampler(settings: Settings) -> Iterator[tuple[str, str]]:
-    sampler, name = settings.parsed_sampler, settings.sampler_name
-    if not sampler.fast:
-        for path in ("fast_learning_rate", "fast_decay"):
-            yield path, f"is for FPCD-k; the sampler is {name}"
-    if sampler.temperatures == 1:
-        yield "swaps", f"is for parallel tempering; {name} has one temperature"
-        yield "ladders", f"is for parallel tempering; {name} has one temperature"
-    if sampler.restart or sampler.exact or sampler.temperatures > 1:
-        remedy = "; for PT_c write ladders" if sampler.temperatures > 1 else ""
-        yield "chains", f"is for PCD-k and FPCD-k; the sampler is {name}{remedy}"
-    if sampler.exact:
-        yield "gradient_from", "is exact already, by the sampler"
+def _still(s: Settings, side: str, letters: str) -> str:
+    """Return why the sliding factor of a side changes nothing; ``""`` where it does."""
+    layers = s.pretraining
+    if layers.epochs and "_s" in (layers.offsets or s.offsets) and not layers.sliding_factor:
+        return ""  # both factors are used in the layers of the pre-training
+    fresh = not (s.start_from.path or s.start_from.experiment or layers.epochs)
+    constant = "0h" if fresh and s.offsets_from != "random" else "0"
+    if not s.scheme.sliding:
+        return f"is for schemes with _s, as in dd^b_s; the offsets are {s.offsets}"
+    moving = {*letters} - {*constant}
+    return "" if moving else f"has no effect: the {side} offsets of {s.offsets} are constant"
 
 
-def _unused_by_offsets(settings: Settings) -> Iterator[tuple[str, str]]:
-    scheme, layers = settings.scheme, settings.pretraining
-    if set(scheme.letters) == {"0"}:
-        yield "offsets_from", f"has no effect: the offsets of {settings.offsets} stay at zero"
-    if layers.epochs and "_s" in (layers.offsets or settings.offsets) and not layers.sliding_factor:
-        return  # both factors are used in the layers of the pre-training
-    fresh = not (settings.start_from.path or settings.start_from.experiment or layers.epochs)
-    constant = "0h" if fresh and settings.offsets_from != "random" else "0"
-    for side, letters in (("visible", scheme.letters[:1]), ("hidden", scheme.letters[1:])):
-        reason = f"is for schemes with _s, as in dd^b_s; the offsets are {settings.offsets}"
-        if scheme.sliding:
-            reason = f"has no effect: the {side} offsets of {settings.offsets} are constant"
-        if not scheme.sliding or set(letters) <= set(constant):
-            yield f"sliding_factor.{side}", reason
+def _has_means(s: Settings, letters: str, taken: str) -> bool:
+    """Whether offsets of a side take the means of samples that ``offset_means`` is about."""
+    if s.model.kind == "auto-encoder" or s.offsets_from == "random":
+        return s.model.kind == "auto-encoder"  # which has a reason of its own
+    exact = s.parsed_sampler.exact or s.gradient_from == "exact"
+    if taken == "ma" and (s.offsets_from == "exact" or (exact and s.offsets_from == "same")):
+        return False
+    return bool(s.pretraining.epochs or {*letters} & {*taken})  # letters of pre-trained layers may be others
 
 
-def _unused_by_means(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield the fields of ``offset_means`` where no offset takes such a mean from samples."""
-    letters = settings.scheme.letters
-    layers = settings.pretraining.epochs  # whose letters may be others
-    used = {"visible": letters[0] in "ma", "hidden": bool(set(letters[1:]) & set("dma"))}
-    used["hidden"] |= bool(layers)
-    used["visible"] |= bool(layers)
-    exact = settings.parsed_sampler.exact or settings.gradient_from == "exact"
-    if settings.offsets_from == "exact" or (exact and settings.offsets_from == "same"):
-        used["visible"] = False
-    if settings.offsets_from == "random":
-        used = {"visible": False, "hidden": False}
-    needs = {
-        "visible": "the model mean of visible units (m, a) from samples",
-        "hidden": "means of hidden units",
-    }
-    for side, taken in used.items():
-        if not taken:
-            yield (
-                f"offset_means.{side}",
-                f"is for offsets that take {needs[side]}; these are {settings.offsets}",
-            )
+# Fields that contradict others: which one to look at, the kind of the problem, and what it is in ``s``.
+_CONFLICTS: tuple[tuple[str, Kind, Callable[[Settings], Any]], ...] = (
+    ("", "missing",
+     lambda s: s.updates is s.epochs is None and "give the length of training as either updates or epochs"),
+    ("", "conflict",
+     lambda s: s.updates and s.epochs and "give the length of training as either updates or epochs"),
+    ("offsets", "unsuited",
+     lambda s: len(s.scheme.letters) != s.model.layers
+     and f"offset scheme {s.offsets} has {count(len(s.scheme.letters), 'letter')}; this {s.model.kind} of "
+     f"{s.model.layers} layers needs {s.model.layers}"),
+    ("sliding_factor.visible", "conflict",
+     lambda s: s.sliding_factor.visible == 0 and s.scheme.sliding and s.scheme.letters[0] != "d"
+     and f"0 keeps visible offsets of the letter d at the data mean; in {s.offsets} they have the letter "
+     f"{s.scheme.letters[0]}: give more than 0"),
+    ("offsets", "unsuited",
+     lambda s: s.model.kind == "auto-encoder" and {*s.scheme.letters} & {*"ma"}
+     and f"offset scheme {s.offsets} uses the model mean (m, a); auto encoders have none: "
+     "write 0, d, h or r"),
+    ("sampler", "missing", lambda s: s.model.kind != "auto-encoder" and s.sampler is None and "is missing"),
+    ("sampler", "unsuited",
+     lambda s: s.model.kind == "dbm" and s.parsed_sampler.fast
+     and f"{s.sampler} is for RBMs; for a dbm write PCD-k, CD-k or PT_c"),
+    ("ladders", "conflict", lambda s: _undivided(s.batch, s) or _undivided(s.pretraining.batch, s)),
+    ("pretraining", "conflict",
+     lambda s: (s.start_from.path or s.start_from.experiment) and s.pretraining.epochs
+     and "the layers are those of start_from; remove pretraining or start_from"),
+    ("gradient", "unsuited",
+     lambda s: s.model.kind == "dbm" and (s.gradient.kind == "natural" or s.gradient.scale_to != "none")
+     and "the natural gradient and scale_to are for RBMs; the model is of kind dbm"),
+    ("gradient", "conflict", lambda s: _other_offsets(s, "standard", "0", "without offsets")),
+    ("gradient", "conflict", lambda s: _other_offsets(s, "enhanced", "a", "centered by a")),
+    ("gradient", "conflict",
+     lambda s: s.gradient.estimate == "samples" and (s.parsed_sampler.exact or s.gradient_from == "exact")
+     and "estimate: samples takes the Fisher matrix of the model phase's samples, and an exact phase has "
+     "none; write estimate: exact"),
+    ("gradient", "conflict",
+     lambda s: s.gradient.scale_to == "centered" and {*s.scheme.letters} == {"0"}
+     and f"scale_to: centered needs offsets; without any, as in {s.offsets}, the centered gradient is the "
+     "standard one: write scale_to: standard"),
+    ("evaluate", "unsuited",
+     lambda s: s.model.kind == "auto-encoder" and s.evaluate.method in ("exact", "ais")
+     and f"method {s.evaluate.method} estimates a likelihood, and an auto encoder has no normalised "
+     "likelihood; it is judged by its cost: write method: cost"),
+    ("evaluate", "unsuited",
+     lambda s: s.model.kind != "auto-encoder" and s.evaluate.method == "cost"
+     and f"method cost is for auto encoders; write exact or ais for the {s.model.kind}"),
+)  # fmt: skip
 
 
-def _check_scheme(settings: Settings) -> None:
-    model, letters = settings.model, settings.scheme.letters
-    if len(letters) != model.layers:
-        raise Misfit(
-            "offsets",
-            f"offset scheme {settings.offsets} has {count(len(letters), 'letter')}; "
-            f"this {model.kind} of {model.layers} layers needs {model.layers}",
-            "unsuited",
-        )
-    if settings.sliding_factor.visible == 0 and settings.scheme.sliding and letters[0] != "d":
-        raise Misfit(
-            "sliding_factor.visible",
-            f"0 keeps visible offsets of the letter d at the data mean; in {settings.offsets} they have the "
-            f"letter {letters[0]}: give more than 0",
-            "conflict",
-        )
-    if model.kind == "auto-encoder" and set(letters) & set("ma"):
-        raise Misfit(
-            "offsets",
-            f"offset scheme {settings.offsets} uses the model mean (m, a); auto encoders have none: "
-            "write 0, d, h or r",
-            "unsuited",
-        )
+def _undivided(batch: Any, s: Settings) -> str | None:
+    if not isinstance(batch, int) or batch % s.ladders == 0:
+        return None
+    return f"must divide the batch; {batch} is no multiple of {s.ladders}"
 
 
-def _check_sampler(settings: Settings) -> None:
-    kind, start, layers = settings.model.kind, settings.start_from, settings.pretraining
-    if kind != "auto-encoder" and settings.sampler is None:
-        raise Misfit("sampler", "is missing", "missing")
-    if kind == "dbm" and settings.parsed_sampler.fast:
-        told = f"{settings.sampler} is for RBMs; for a dbm write PCD-k, CD-k or PT_c"
-        raise Misfit("sampler", told, "unsuited")
-    for batch in (settings.batch, layers.batch or settings.batch):
-        if batch != "full" and batch % settings.ladders:
-            told = f"must divide the batch; {batch} is no multiple of {settings.ladders}"
-            raise Misfit("ladders", told, "conflict")
-    if (start.path or start.experiment) and layers.epochs:
-        told = "the layers are those of start_from; remove pretraining or start_from"
-        raise Misfit("pretraining", told, "conflict")
-
-
-def _check_gradient(settings: Settings) -> None:
-    gradient, letters = settings.gradient, set(settings.scheme.letters)
-    if settings.model.kind == "dbm" and (gradient.kind == "natural" or gradient.scale_to != "none"):
-        told = "the natural gradient and scale_to are for RBMs; the model is of kind dbm"
-        raise Misfit("gradient", told, "unsuited")
-    for kind, letter, meaning in (("standard", "0", "without offsets"), ("enhanced", "a", "centered by a")):
-        if gradient.kind == kind and letters != {letter}:
-            remedy = f"write offsets: {letter * settings.model.layers}, or gradient: centered"
-            told = f"the {kind} gradient is the one {meaning}, not {settings.offsets}; {remedy}"
-            raise Misfit("gradient", told, "conflict")
-    if gradient.estimate == "samples" and (
-        settings.parsed_sampler.exact or settings.gradient_from == "exact"
-    ):
-        raise Misfit(
-            "gradient",
-            "estimate: samples takes the Fisher matrix of the model phase's samples, and an exact phase has "
-            "none; write estimate: exact",
-            "conflict",
-        )
-    if gradient.scale_to == "centered" and letters == {"0"}:
-        raise Misfit(
-            "gradient",
-            f"scale_to: centered needs offsets; without any, as in {settings.offsets}, the centered gradient "
-            "is the standard one: write scale_to: standard",
-            "conflict",
-        )
-
-
-def _check_evaluation(settings: Settings) -> None:
-    kind, method = settings.model.kind, settings.evaluate.method
-    if kind == "auto-encoder" and method in ("exact", "ais"):
-        raise Misfit(
-            "evaluate",
-            f"method {method} estimates a likelihood, and an auto encoder has no normalised likelihood; "
-            "it is judged by its cost: write method: cost",
-            "unsuited",
-        )
-    if kind != "auto-encoder" and method == "cost":
-        told = f"method cost is for auto encoders; write exact or ais for the {kind}"
-        raise Misfit("evaluate", told, "unsuited")
+def _other_offsets(s: Settings, kind: str, letter: str, meaning: str) -> str | None:
+    if s.gradient.kind != kind or {*s.scheme.letters} == {letter}:
+        return None
+    remedy = f"write offsets: {letter * s.model.layers}, or gradient: centered"
+    return f"the {kind} gradient is the one {meaning}, not {s.offsets}; {remedy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,7 +418,7 @@ class Experiment:
     cells: tuple[Settings, ...]
     table: TableSpec
     sources: tuple["Experiment", ...] = ()  # the experiments that trials of this one start from
-    places: Mapping[Settings, Mapping[str, Place]] = field(default_factory=dict, compare=False, repr=False)
+    places: Mapping[Settings, Mapping[str, Node]] = field(default_factory=dict, compare=False, repr=False)
 
     def __iter__(self) -> Iterator[Trial]:
         """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even cells."""
@@ -471,17 +426,15 @@ class Experiment:
             for settings in self.cells:
                 yield Trial(self.name, settings, number, self.seed)
 
-    def located(self, cell: Settings, error: CbmError, fallback: str = "") -> str:
-        """Return an error's message after the place of the field at fault: ``grid.yaml:9:5: toy.batch: ...``.
+    def located(self, cell: Settings, error: CbmError, within: str = "") -> str:
+        """Return an error's message after the place of its field: ``grid.yaml:9:5: toy.batch: ...``.
 
-        The field is what stands before the message's first colon, or ``fallback``, or the error's ``field``
-        (within ``fallback``). A field that the grid leaves out has the place of the experiment.
+        The field of the error may be one ``within`` another. A field that the grid leaves out has the place
+        of the experiment.
         """
-        places, message = self.places.get(cell, {}), str(error)
-        path = ".".join(filter(None, (fallback, getattr(error, "field", ""))))
-        before, _, rest = message.partition(": ")
-        if before.partition(".")[0] in Settings.model_fields and rest:
-            path, message = before, rest
-        place = places.get(path) or places.get(path.partition(".")[0]) or places.get("")
+        path = ".".join(filter(None, (within, error.field)))
         label = f"{self.name}.{path}" if path else self.name
-        return f"{place}: {label}: {message}" if place else f"{label}: {message}"
+        if (places := self.places.get(cell)) is None:
+            return f"{label}: {error.message}"
+        known = next((one for one in (path, path.partition(".")[0]) if one in places), "")
+        return f"{places[known].place('value' if known else 'key')}: {label}: {error.message}"

@@ -2,38 +2,19 @@
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SerializationInfo,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from cbm_cli.errors import CbmError, Kind
 from cbm_cli.grid.names import SAMPLER_PATTERN, SCHEME_PATTERN, Sampler, Scheme
 from cbm_cli.text import LARGEST, WHOLE, whole_number, whole_numbers
-
-EVERY_FIELD = "every field"  # context of a dump that omits nothing
 
 
 class Frozen(BaseModel):
     """A validated, immutable record that refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    # Fields that 0.1.0 did not have. A dump omits them at their default, so that run-ids stay what they were.
-    since_0_2: ClassVar[frozenset[str]] = frozenset()
-
-    @model_serializer(mode="wrap")
-    def _dump(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        if info.context == EVERY_FIELD:
-            return dump(self)
-        unused = {name for name in self.since_0_2 if getattr(self, name) == type(self).default_of(name)}
-        return {field: value for field, value in dump(self).items() if field not in unused}
 
     @classmethod
     def default_of(cls, field: str) -> Any:

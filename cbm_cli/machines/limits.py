@@ -24,8 +24,8 @@ def check_likelihood(sizes: tuple[int, ...], rows: int, place: str, remedy: str)
             each = f" for each of {count:,} rows" if count > 1 else ""
             took = _rough_duration(_seconds(n, m, count))
             remedy += ", or evaluate fewer rows" if count > 1 else ""
-            what, cost = f"{place}: an exact likelihood", f"{each}, about {took} each time"
-            raise _too_many(what, (n, m), bits, LIKELIHOOD_BITS, remedy, cost)
+            told = f"an exact likelihood sums {_states(bits, n, m)}{each}, about {took} each time"
+            raise _too_many(place, told, LIKELIHOOD_BITS, remedy)
 
 
 def likelihood_seconds(sizes: tuple[int, ...], rows: int) -> float:
@@ -44,13 +44,13 @@ def _seconds(n: int, m: int, count: int) -> float:
     return count * 2.0 ** min(n, m, 900) * max(n, m) * _SECONDS
 
 
-def check_smaller_side(what: str, n: int, m: int, limit: int, remedy: str) -> None:
+def check_smaller_side(field: str, what: str, n: int, m: int, limit: int, remedy: str) -> None:
     """Raise CbmError if the smaller side of n x m units has more than 2^limit states."""
     if min(n, m) > limit:
-        raise _too_many(what, (n, m), min(n, m), limit, remedy)
+        raise _too_many(field, f"{what} sums {_states(min(n, m), n, m)}", limit, remedy)
 
 
-def check_fisher(place: str, fisher: str, damping: float, n: int, m: int, remedy: str) -> None:
+def check_fisher(field: str, fisher: str, damping: float, n: int, m: int, remedy: str) -> None:
     """Raise CbmError for an exact Fisher matrix (joint, marginal or diagonal) that is too large or singular.
 
     A matrix is too large if it sums more than 2^16 joint states of n visible and m hidden units; a diagonal
@@ -59,23 +59,23 @@ def check_fisher(place: str, fisher: str, damping: float, n: int, m: int, remedy
     if fisher == "diagonal":
         return
     if n + m > FISHER_BITS:
-        raise _too_many(f"{place}: the exact Fisher matrix", (n, m), n + m, FISHER_BITS, remedy)
+        raise _too_many(field, f"the exact Fisher matrix sums {_states(n + m, n, m)}", FISHER_BITS, remedy)
     rank, parameters = 2**n - 1, (n + 1) * (m + 1) - 1
     if fisher == "marginal" and not damping and rank < parameters:
         raise CbmError(
-            f"{place}: the marginal Fisher matrix is singular: its rank is at most 2^{n} - 1 = {rank}, with "
+            f"the marginal Fisher matrix is singular: its rank is at most 2^{n} - 1 = {rank}, with "
             f"{parameters} parameters; give damping, such as 0.01, or take the joint one",
             "unsuited",
+            field=field,
         )
 
 
-def _too_many(
-    what: str, units: tuple[int, int], bits: int, limit: int, remedy: str, cost: str = ""
-) -> CbmError:
-    told = (
-        f"{what} sums 2^{bits} states of {units[0]}x{units[1]} units{cost}; the limit is 2^{limit}: {remedy}"
-    )
-    return CbmError(told, "limit")
+def _states(bits: int, n: int, m: int) -> str:
+    return f"2^{bits} states of {n}x{m} units"
+
+
+def _too_many(field: str, told: str, limit: int, remedy: str) -> CbmError:
+    return CbmError(f"{told}; the limit is 2^{limit}: {remedy}", "limit", field=field)
 
 
 def _rough_duration(seconds: float) -> str:

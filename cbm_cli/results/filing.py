@@ -29,7 +29,7 @@ _LARGEST = 1 << 24  # bytes that wait in memory
 _LAST_TRIES = 3  # more attempts, a second apart, to write what waits when a run ends
 
 # The names that cbm gives to files and folders; what else is there belongs to others, and is left alone.
-_OF_A_CELL = re.compile(r"(.*_(rbm|dbm|auto-encoder)-.+|.{240})_[0-9a-f]{10}")
+_OF_A_CELL = re.compile(r"(rbm|dbm|auto-encoder)-.+_[0-9a-f]{10}")
 _RUNS = {"trials": _OF_A_CELL, "ends": _OF_A_CELL, "pretrained": re.compile(r"[0-9-]+_[0-9a-f]{10}")}
 _FILE = re.compile(
     r"trial-(\d{3}|[1-9]\d{3,})(-\d+\.npz|(\.best|\.state)?\.npz|(\.records)?\.csv|\.json|\.error\.txt)",

@@ -1,35 +1,51 @@
-"""Run-ids: a readable prefix and a hash of everything that changes the numbers."""
+"""Run-ids: a readable prefix and a hash of everything that changes the numbers.
+
+Names are labels: of data sets, of files, and of the experiment that trials start from. What they hold counts.
+"""
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cbm_cli.grid.settings import Data, Settings
 from cbm_cli.kernels import KERNEL_VERSION
 
-if TYPE_CHECKING:
-    from cbm_cli.grid.settings import Settings
 _LONGEST = 240  # characters of the readable part; names of folders have at most 255 bytes
+# Columns of settings whose content is part of the identity instead of their text
+LABELS = frozenset({"data", *(f"data_{field}" for field in Data.model_fields)})
+_BY_CONTENT = LABELS | {"start_from_path", "start_from_experiment", "record_what"}
 
 
 def run_id(
-    settings: "Settings", base_seed: int, data_digest: str, sources: Mapping[str, str] = MappingProxyType({})
+    settings: Settings,
+    base_seed: int,
+    data_digest: str,
+    recorders: Mapping[str, str] = MappingProxyType({}),
+    start: str = "",
 ) -> str:
-    """Return the name of the folder of a cell's trials.
+    """Return the name of the trials of a cell, whatever the number of trials or anything about output is.
 
-    The hash covers settings, seed, data, KERNEL_VERSION and the ``sources`` of a user's own recorders, but
-    neither the number of trials nor anything about output: raising 10 trials to 25 runs 15.
+    Parameters
+    ----------
+    data_digest : str
+        `Dataset.digest`.
+    recorders : mapping of str to str
+        The texts of the user's own recorders, by name: of ``file.py:function`` text and function count.
+    start : str
+        What trials start from: the SHA-256 of a file, or the run-id of other trials.
     """
-    model, sampler = settings.model, settings.sampler_name
-    words = [settings.data.title, f"{model.kind}-{model.size}", settings.offsets, sampler]
-    prefix = "_".join(
-        re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words
-    )
-    facts = [settings.model_dump(mode="json"), settings.every, base_seed, data_digest, KERNEL_VERSION]
-    readable = f"{prefix}_{settings.learning_rate.slug}"[:_LONGEST]
-    return f"{readable}_{_digest([*facts, *sources.values()])}"
+    facts = {name: value for name, value in settings.row().items() if name not in _BY_CONTENT}
+    facts["records"] = [
+        [name.rpartition(":")[2], recorders[name]] if name in recorders else name
+        for name in settings.record.names
+    ]
+    words = f"{settings.model.kind}-{settings.model.size}", settings.offsets, settings.sampler_name
+    plain = (re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words)
+    readable = "_".join((*plain, settings.learning_rate.slug))[:_LONGEST]
+    return f"{readable}_{_digest([facts, start, base_seed, data_digest, KERNEL_VERSION])}"
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:

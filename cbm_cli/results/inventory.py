@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cbm_cli.errors import CbmError
+from cbm_cli.grid.settings import Experiment
+from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.folder import Results
 from cbm_cli.results.lock import locked
 from cbm_cli.results.store import Store
@@ -17,6 +19,8 @@ from cbm_cli.text import count, did_you_mean, text_of
 if TYPE_CHECKING:
     import pandas as pd
 
+_FILES = {"data_name", "data_path", "data_valid", "data_test", "start_from_path"}  # names, which are labels
+_LENGTHS = {"updates", "epochs"}
 CellSettings = Mapping[str, Any]  # of one cell, by column of summary.csv, and its run_id
 
 
@@ -68,9 +72,9 @@ def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
     return runs
 
 
-def other_runs(store: Store) -> list[CellSettings]:
-    """Return the settings and run-ids of kept runs that the grid last run does not ask for."""
-    asked = {cell["run_id"] for cell in store.manifest()["cells"]}
+def other_runs(store: Store, asked: Iterable[str] | None = None) -> list[CellSettings]:
+    """Return settings and run-ids of kept runs that are not asked for, by default by the grid last run."""
+    asked = {cell["run_id"] for cell in store.manifest()["cells"]} if asked is None else {*asked}
     found: list[CellSettings] = []
     for run_id in sorted(store.runs() - asked):
         rows = (store.row(run_id, number) for number in sorted(store.finished(run_id)))
@@ -79,16 +83,40 @@ def other_runs(store: Store) -> list[CellSettings]:
     return found
 
 
-def in_words(others: Sequence[CellSettings], store: Store) -> str:
-    """Say how many other runs are kept, and which of their settings the grid last run does not have."""
-    cells, lengths = store.manifest()["cells"], []
-    for name in (name for name in others[0] if name != "run_id"):
-        own = {text_of(cell.get(name)) for cell in cells}
-        theirs = dict.fromkeys(text_of(one.get(name)) for one in others)
-        new = [text for text in theirs if text and text not in own]
-        lengths += [f"{name} {' and '.join(new[:3])}{' ...' * (len(new) > 3)}"] if new else []
-    about = f" ({', '.join(lengths)})" if lengths else ""
-    return f"{count(len(others), 'other run')}{about} {'is' if len(others) == 1 else 'are'} kept"
+def not_reused(store: Store, experiment: Experiment, run_ids: Sequence[str], lengths: bool = True) -> str:
+    """Say how many finished trials of an experiment its cells do not ask for, and why; ``""`` without any.
+
+    The settings that differ are named; without ``lengths``, trials that were shorter or longer do not count.
+    """
+    others = other_runs(store, run_ids)
+    trials = sum(len(store.finished(one["run_id"])) for one in others)
+    if not trials:
+        return ""
+    cells = [cell.row() for cell in experiment.cells]
+    names = [name for name in cells[0] if name not in _FILES and (lengths or name not in _LENGTHS)]
+    found = [f"{name} {told}" for name in names if (told := _compared(name, others, cells))]
+    with suppress(CbmError):  # a run replaces a damaged manifest
+        manifest = store.manifest()
+        before = {"seed": manifest["seed"], "kernel version": manifest["versions"]["kernel"]}
+        now = {"seed": experiment.seed, "kernel version": KERNEL_VERSION}
+        found += [
+            f"{name} {before[name]} there, {now[name]} here" for name in now if before[name] != now[name]
+        ]
+    if not (found or lengths):
+        return ""
+    why = ", ".join(found) or "rows, a machine or a recorder have changed, or settings come in other pairs"
+    are = "is" if trials == 1 else "are"
+    return f"{store.experiment}: {count(trials, 'finished trial')} {are} not reused: {why}"
+
+
+def _compared(name: str, others: Sequence[CellSettings], cells: Sequence[CellSettings]) -> str:
+    """Say which values a setting has there and here, unless those there are among those here."""
+    there, here = (
+        [*dict.fromkeys(text_of(one.get(name)) or "none" for one in group)] for group in (others, cells)
+    )
+    new = [text for text in there if text not in here]
+    words = [" and ".join(group[:3]) + " ..." * (len(group) > 3) for group in (new, here)]
+    return f"{words[0]} there, {words[1]} here" if new else ""
 
 
 def with_other_runs(store: Store) -> "tuple[pd.DataFrame, dict[str, Any]]":

@@ -20,8 +20,8 @@ def check(settings: Settings, data: Dataset) -> None:
     for field, batch in (("batch", settings.batch), ("pretraining.batch", settings.pretraining.batch)):
         n = len(data.train)
         if isinstance(batch, int) and batch > n:
-            told = f"{field}: {batch} rows, but {data.name} has {n}; write a smaller number, or full"
-            raise CbmError(told, "unsuited")
+            told = f"{batch} rows, but {data.name} has {n}; write a smaller number, or full"
+            raise CbmError(told, "unsuited", field=field)
     _check_rates(settings)
     _check_counts(settings, data)
     _check_memory(settings, data)
@@ -29,8 +29,8 @@ def check(settings: Settings, data: Dataset) -> None:
     missing = " or ".join(part for part in asked if part not in data.parts)
     if missing:
         present = "+".join(data.parts)
-        told = f"evaluate.parts: {data.name} has no {missing} part; write parts: {present}"
-        raise CbmError(told, "missing")
+        told = f"{data.name} has no {missing} part; write parts: {present}"
+        raise CbmError(told, "missing", field="evaluate.parts")
     if settings.model.kind == "auto-encoder":
         _check_validation(settings, data)
         return
@@ -39,8 +39,8 @@ def check(settings: Settings, data: Dataset) -> None:
     check_recorders(settings, data)
     rows = batch_rows(settings, data)
     if rows % settings.ladders:
-        told = f"ladders: {settings.ladders} ladders do not divide the batch of {rows} rows"
-        raise CbmError(told, "conflict")
+        told = f"{settings.ladders} ladders do not divide the batch of {rows} rows"
+        raise CbmError(told, "conflict", field="ladders")
 
 
 def _check_counts(settings: Settings, data: Dataset) -> None:
@@ -54,9 +54,10 @@ def _check_counts(settings: Settings, data: Dataset) -> None:
     for field, count in counts.items():
         if count > MOST_STATIONS:
             raise CbmError(
-                f"{field}: comes {count:,} times in {total:,} updates; the limit is {MOST_STATIONS:,}: "
+                f"comes {count:,} times in {total:,} updates; the limit is {MOST_STATIONS:,}: "
                 "write a longer interval, or fewer updates",
                 "limit",
+                field=field,
             )
 
 
@@ -80,9 +81,10 @@ def _check_memory(settings: Settings, data: Dataset) -> None:
     for field, count in numbers.items():
         if 4 * count > MOST_BYTES:
             raise CbmError(
-                f"{field}: takes an array of {count:,} numbers with {settings.model.size} hidden units; "
+                f"takes an array of {count:,} numbers with {settings.model.size} hidden units; "
                 f"the limit is {MOST_BYTES // 4:,}: write a smaller number",
                 "limit",
+                field=field,
             )
 
 
@@ -100,23 +102,25 @@ def _check_rates(settings: Settings) -> None:
     largest = float(np.finfo(np.float32).max)
     for field, number in numbers.items():
         if number and number > largest:
-            raise CbmError(f"{field}: must be at most {largest:.1e}, the largest float32, not {number:g}")
+            told = f"must be at most {largest:.1e}, the largest float32, not {number:g}"
+            raise CbmError(told, field=field)
         if number and not np.float32(number):
-            raise CbmError(f"{field}: {number:g} is 0 in float32; write 1e-45 or more")
+            raise CbmError(f"{number:g} is 0 in float32; write 1e-45 or more", field=field)
 
 
 def _check_validation(settings: Settings, data: Dataset) -> None:
     """Raise CbmError if early stopping has no validation part to watch, or if it is not evaluated."""
     if "valid" not in data.parts:
         raise CbmError(
-            f"early_stopping: {data.name} has no validation part to watch; make one of some training "
+            f"{data.name} has no validation part to watch; make one of some training "
             "rows by hold_out, as in data: {name: mnist, hold_out: 10000}",
             "missing",
+            field="early_stopping",
         )
     parts = settings.evaluate.parts
     if parts and "valid" not in parts.split("+"):
-        told = f"early_stopping: evaluate.parts: {parts} leaves out the validation part; write {parts}+valid"
-        raise CbmError(told, "conflict")
+        told = f"evaluate.parts: {parts} leaves out the validation part; write {parts}+valid"
+        raise CbmError(told, "conflict", field="early_stopping")
 
 
 def _check_sums(settings: Settings, data: Dataset) -> None:
@@ -134,7 +138,7 @@ def _check_sums(settings: Settings, data: Dataset) -> None:
     }
     for field in (field for field, chosen in exact.items() if chosen):
         remedy = "use samples, as PT_10 or PCD-1 draw them"
-        limits.check_smaller_side(f"{field}: exact", *sides, limits.PHASE_BITS, remedy)
+        limits.check_smaller_side(field, "exact", *sides, limits.PHASE_BITS, remedy)
     if gradient.kind == "natural" and gradient.estimate == "exact":
         remedy = "write estimate: samples"
         limits.check_fisher("gradient", gradient.fisher, gradient.added_damping, *sides, remedy)

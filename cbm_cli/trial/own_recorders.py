@@ -26,8 +26,9 @@ def refuse_code(experiments: Iterable[Experiment]) -> None:
         for cell in experiment.cells:
             own = [name for name in cell.record.names if name not in RECORDERS]
             if own:
-                told = f"record.what: {own[0]} is code, which --no-code refuses; read the file, then allow it"
-                raise CbmError(experiment.located(cell, CbmError(told)), "conflict")
+                told = f"{own[0]} is code, which --no-code refuses; read the file, then allow it"
+                error = CbmError(told, "conflict", field="record.what")
+                raise CbmError(experiment.located(cell, error), *error.kinds)
 
 
 def load_recorder(name: str, folder: Path) -> str:
@@ -41,7 +42,8 @@ def load_recorder(name: str, folder: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
         kind: Kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
-        raise CbmError(f"record: {path}: {reason}; paths are relative to the grid's folder", kind) from None
+        told = f"{path}: {reason}; paths are relative to the grid's folder"
+        raise CbmError(told, kind, field="record") from None
     compile_recorder(name, source)
     return source
 
@@ -65,7 +67,7 @@ def compile_recorder(name: str, source: str) -> Recorder:
     if not callable(found):
         functions = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
         hint = did_you_mean(function, functions) if functions else ""
-        raise CbmError(f"record: {file} has no function {function}{hint}", "unknown")
+        raise CbmError(f"{file} has no function {function}{hint}", "unknown", field="record")
 
     def recorder(snapshots: Trail, context: Context) -> Columns:
         with _reported(file, f", in {function}"):
@@ -76,13 +78,15 @@ def compile_recorder(name: str, source: str) -> Recorder:
             if not re.fullmatch(_COLUMN, column) or names.count(column) > 1:
                 flaw = "appears twice" if re.fullmatch(_COLUMN, column) else "cannot be the name of a column"
                 raise CbmError(
-                    f"record: {file}, {function}: {column[:40]!r} {flaw}; use up to 100 letters, digits, "
-                    "blanks and _ . : / ( ) + -, a letter or digit first"
+                    f"{file}, {function}: {column[:40]!r} {flaw}; use up to 100 letters, digits, "
+                    "blanks and _ . : / ( ) + -, a letter or digit first",
+                    field="record",
                 )
             if values.shape != shape:
                 raise CbmError(
-                    f"record: {file}, {function}: {column} has the shape {values.shape}; it must have a "
-                    f"number for each snapshot, {shape}"
+                    f"{file}, {function}: {column} has the shape {values.shape}; it must have a "
+                    f"number for each snapshot, {shape}",
+                    field="record",
                 )
         return dict(columns)
 
@@ -101,4 +105,4 @@ def _reported(file: str, where: str = "") -> Iterator[None]:
             lines.append(error.lineno)
         line = f", line {lines[-1]}" if lines else ""
         message = f"{type(error).__name__}: {getattr(error, 'msg', error)}".splitlines()[0]
-        raise CbmError(f"record: {file}{line}{where}: {message}", "failed") from error
+        raise CbmError(f"{file}{line}{where}: {message}", "failed", field="record") from error

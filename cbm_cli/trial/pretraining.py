@@ -125,7 +125,9 @@ def pretraining_facts(settings: Settings) -> dict | None:
     return {
         "model": settings.model.size,
         "doubling": settings.pretraining.doubling,
-        "layers": [_settings_of(settings, k, 1).model_dump(mode="json") for k in range(layers)],
+        "layers": [
+            _settings_of(settings, k, 1).model_dump(mode="json", exclude={"data"}) for k in range(layers)
+        ],
     }
 
 
@@ -141,8 +143,8 @@ def _settings_of(settings: Settings, layer: int, hidden: int) -> Settings:
     batch, sampler = how.batch or settings.batch, str(how.sampler or settings.sampler)
     if "PT" in sampler or sampler == "exact":
         raise CbmError(
-            f"pretraining: {sampler} cannot double activations; give pretraining another sampler, such as "
-            "sampler: PCD-1"
+            f"{sampler} cannot double activations; give pretraining another sampler, such as sampler: PCD-1",
+            field="pretraining",
         )
     return Settings(
         data=settings.data,

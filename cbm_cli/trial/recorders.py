@@ -15,7 +15,6 @@ from scipy.special import expit
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import LETTERS, Scheme
-from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import Trail, empty_trail, machine_of
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
@@ -201,7 +200,21 @@ def free_energy_gap(snapshots: Trail, context: Context) -> Columns:
     return {"free_energy_gap": valid - train}
 
 
-_FUNCTIONS: dict[str, Recorder] = {name: globals()[name] for name in RECORDERS}
+_FUNCTIONS: dict[str, Recorder] = {
+    function.__name__: function
+    for function in (
+        log_likelihood,
+        weight_norms,
+        bias_norms,
+        offset_values,
+        offset_error,
+        gradient_angles,
+        gradient_norms,
+        hidden_activity,
+        reconstruction_error,
+        free_energy_gap,
+    )
+}
 
 
 def wide(snapshots: Trail) -> tuple[Wide, Wide, Wide]:
@@ -265,18 +278,19 @@ def check_recorders(settings: Settings, data: Dataset) -> None:
     if "offset_values" in names:
         for unit in settings.record.unit_numbers:
             if unit >= m:
-                told = f"record.units: there is no hidden unit {unit}; they are 0 to {m - 1}"
-                raise CbmError(told, "unknown")
+                told = f"there is no hidden unit {unit}; they are 0 to {m - 1}"
+                raise CbmError(told, "unknown", field="record.units")
     if "free_energy_gap" in names and data.valid is None:
-        raise CbmError("record: free_energy_gap needs a validation part; this data set has none", "missing")
+        told = "free_energy_gap needs a validation part; this data set has none"
+        raise CbmError(told, "missing", field="record")
     if "gradient_angles" in names:
-        limits.check_fisher("record: gradient_angles", *_fisher_of(settings), n, m, "remove it")
+        limits.check_fisher("record", *_fisher_of(settings), n, m, "remove gradient_angles")
     summing = {"log_likelihood", "gradient_norms", "gradient_angles"}
     if _needs_model(settings):
         summing.add("offset_error")
     for name in names:
         if name in summing:
-            limits.check_smaller_side(f"record: {name}", n, m, limits.RECORDER_BITS, "remove it")
+            limits.check_smaller_side("record", name, n, m, limits.RECORDER_BITS, "remove it")
 
 
 def record(
@@ -311,7 +325,7 @@ def record(
                 if known is not None and column not in known:
                     flaw = "it did not return before"
                 if flaw:
-                    raise CbmError(f"record: {name} returns a column {column}, which {flaw}")
+                    raise CbmError(f"{name} returns a column {column}, which {flaw}", field="record")
         except CbmError as error:
             if name not in (own or {}) or isinstance(error.__cause__, SystemExit):
                 raise
