@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from cbm_cli.results.store import stores_in
 from tests.processes import LoopbackCluster, children, start
 
 GRID = """
@@ -41,10 +42,15 @@ LIMIT = 240.0  # seconds
 KILL_EVERY, JOIN_EVERY, LOOK_EVERY = 5.0, 10.0, 0.1  # seconds
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """The bytes of all curves, records and machines."""
-    found = [path for path in folder.rglob("trial-*") if path.suffix in (".csv", ".npz")]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+def contents(folder: Path) -> dict[tuple, bytes]:
+    """All curves, records and machines."""
+    return {
+        (store.experiment, run_id, number, kind): content
+        for store in stores_in(folder)
+        for run_id, lines in store.lines().items()
+        for number in lines
+        for kind, content in store.contents(run_id, number).items()
+    }
 
 
 def workers_of(cluster: LoopbackCluster) -> list[int]:

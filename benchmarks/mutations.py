@@ -35,7 +35,7 @@ TESTS = {  # what runs for each room: the files named test_*.py
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products sample",
     "paper": "compare findings kept",
     "report": "cells figure pictures plot report",
-    "results": "archives cells files kept python resume results statistics watch",
+    "results": "cells files kept python resume results run statistics store",
     "statistics": "cells python statistics table",
     "trial": "auto_encoder deep execution gradients pretraining recorders resume start_from training",
 }

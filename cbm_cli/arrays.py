@@ -18,7 +18,6 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from cbm_cli.archives import read_bytes
 from cbm_cli.errors import CbmError
 
 MOST_BYTES = 2**30  # of the unpacked content of a file; MNIST has 2**25.5
@@ -69,14 +68,8 @@ def read_npy(content: bytes) -> NDArray:
 
 
 def content_of(path: Path) -> bytes:
-    """Return the bytes of a file, which may be in an archive.
-
-    OSError also for devices and pipes, which may have no end, and for huge files.
-    """
-    try:
-        found = path.stat()
-    except NotADirectoryError:
-        return read_bytes(path)
+    """Return the bytes of a file; OSError also for huge ones, and for pipes, which may have no end."""
+    found = path.stat()
     if not S_ISREG(found.st_mode):
         raise OSError(EINVAL, "Is not a plain file")
     if found.st_size > MOST_BYTES:

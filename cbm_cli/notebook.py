@@ -292,7 +292,7 @@ def _warn_of_doubt(answer: Answer) -> None:
 
 
 def load(path: str | PathLike) -> TrainedMachine:
-    """Read a machine file of any kind; CbmError if it is missing or damaged."""
+    """Read a machine file of any kind, or RUN:TRIAL of results; CbmError if it is missing or damaged."""
     return TrainedMachine(read_machine(Path(path)))
 
 
@@ -336,13 +336,13 @@ class ResultFrames:
         return f"<results in {self._results.folder}: {', '.join(self.experiments()) or 'none'}>"
 
     def experiments(self) -> list[str]:
-        """Return the names of the experiments, also of those of which summaries alone are kept."""
-        return sorted({*self._results.experiments(), *self._results.kept()})
+        """Return the names of the experiments."""
+        return self._results.experiments()
 
     def summaries(self, experiment: str | None = None) -> pd.DataFrame:
         """Return one row per finished trial, of one experiment or of all, as in summary.csv."""
         results = self._results
-        return results.reader(experiment).summary() if experiment else results.all_summaries()
+        return results.store(experiment).summary() if experiment else results.all_summaries()
 
     def curves(self, experiment: str | None = None) -> pd.DataFrame:
         """Return one row per evaluation of each finished trial.
@@ -376,7 +376,7 @@ class ResultFrames:
         from cbm_cli.results.cells import read_cells
         from cbm_cli.statistics import build_table
 
-        store = self._results.reader(self._results.only(experiment, kept=True))
+        store = self._results.store(self._results.only(experiment))
         asked = {"rows": rows, "columns": columns, "groups": groups}
         axes = {name: names for name, names in asked.items() if names is not None}
         cells = read_cells(store, metric, statistic)
@@ -386,12 +386,12 @@ class ResultFrames:
     def best(
         self, experiment: str | None = None, metric: str | None = None, data: str | None = None
     ) -> TrainedMachine:
-        """Return the machine whose path ``cbm best`` prints first; with several data sets, name one."""
+        """Return the machine that ``cbm best`` names first; with several data sets, name one."""
         store = self._results.store(self._results.only(experiment))
         every: dict[str, str] = {}
         for one in best_machines(store, metric):
-            if one["path"]:
-                every.setdefault(one["data"], one["path"])
+            if one["machine"]:
+                every.setdefault(one["data"], one["machine"])
         found = [path for name, path in every.items() if data in (None, name)]
         if len(found) != 1:
             names = ", ".join(every)
@@ -403,7 +403,7 @@ class ResultFrames:
         """Return the curves or the records of all trials below each other."""
         import pandas as pd
 
-        store = self._results.reader(self._results.only(experiment, kept=True))
+        store = self._results.store(self._results.only(experiment))
         summary = store.summary()
         if summary.empty:
             return summary

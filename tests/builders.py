@@ -1,7 +1,6 @@
 """Grids, result folders and machines that several test files build, and the command line as a function."""
 
 import csv
-import hashlib
 import io
 import itertools
 import json
@@ -28,8 +27,10 @@ from cbm_cli.grid.schema import json_schema
 from cbm_cli.grid.settings import Settings
 from cbm_cli.reference import states
 from cbm_cli.results import Outcome, Progress
-from cbm_cli.results.contents import sealed
-from cbm_cli.results.writing import KINDS
+from cbm_cli.results.contents import as_text
+from cbm_cli.results.journal import sealed, unsealed
+from cbm_cli.results.store import stores_in
+from cbm_cli.results.writing import EXPORTS, KINDS
 
 GRID = """
 defaults: {trials: 2, seed: 5}
@@ -101,8 +102,72 @@ def numbers(text):
 
 
 def trials_of(folder):
-    """Content of all that a run keeps of its trials, by path: curves and machines, without the seconds."""
-    return {path: content for path, content in files(folder, ".csv", ".npz").items() if "summary" not in path}
+    """All that a run keeps of its trials, without the seconds: content by trial and kind, exports by path."""
+    exports = {
+        path: content for path, content in files(folder, ".csv", ".npz").items() if "summary" not in path
+    }
+    return exports | contents_of(folder)
+
+
+def contents_of(folder, *experiments, kinds=("curve", "records", "machine", "best")):
+    """Curves, records and machines of finished trials, by run-id, number and kind."""
+    stores = (
+        store for store in stores_in(Path(folder)) if store.experiment in experiments or not experiments
+    )
+    places = ((store, *key) for store in stores for key in finished_in(store))
+    return {
+        (store.experiment, run_id, number, kind)[bool(experiments) :]: content
+        for store, run_id, number in places
+        for kind, content in store.contents(run_id, number).items()
+        if kind in kinds
+    }
+
+
+def finished_in(store):
+    """Run-ids and numbers of the finished trials of an experiment, in the order of their records."""
+    return [
+        (run_id, number)
+        for run_id, lines in store.lines().items()
+        for number in lines
+        if lines[number].finished
+    ]
+
+
+def lines_of(experiment="out/bars"):
+    """The lines of a journal that are of trials, by run-id and number; as they are written."""
+    lines = Path(experiment, "trials.jsonl").read_bytes().splitlines(keepends=True)
+    records = ((line, json.loads(line)) for line in lines)
+    return {(one["run_id"], one["trial"]): line for line, one in records if "run_id" in one}
+
+
+def change_record(experiment, key, change):
+    """Let a function change the record of a trial in its place, and seal it anew."""
+    path, line = Path(experiment, "trials.jsonl"), lines_of(experiment)[key]
+    record = unsealed(line)
+    change(record)
+    path.write_bytes(path.read_bytes().replace(line, sealed(record) + b"\n"))
+
+
+def change_manifest(experiment, change):
+    """Let a function change the manifest of an experiment, and seal it anew."""
+    path = Path(experiment, "manifest.json")
+    manifest = unsealed(path.read_bytes())
+    change(manifest)
+    path.write_bytes(sealed(manifest))
+
+
+def damage(experiment, key):
+    """Change a bit in the record of a trial."""
+    path, line = Path(experiment, "trials.jsonl"), lines_of(experiment)[key]
+    changed = line.replace(b'"row"', b'"r0w"')
+    path.write_bytes(path.read_bytes().replace(line, changed))
+
+
+def forget(experiment, *keys):
+    """Remove the records of trials, as if they had never been finished."""
+    path = Path(experiment, "trials.jsonl")
+    for key in keys:
+        path.write_bytes(path.read_bytes().replace(lines_of(experiment)[key], b""))
 
 
 def pairs(fields):
@@ -185,8 +250,8 @@ def throw_in(experiment):
     """Put files and folders of others into every folder of the store; return all of them."""
     root, thrown = Path(experiment), []
     runs = [path for kind in KINDS for path in (root / kind).glob("*_*") if path.is_dir()]
-    for folder in (root.parent, root, root / "recent", *(root / kind for kind in KINDS), *runs):
-        with suppress(OSError):  # recent/ comes and goes
+    for folder in (root.parent, root, *(root / kind for kind in (*KINDS, *EXPORTS)), *runs):
+        with suppress(OSError):  # folders come and go
             (folder / "@eaDir").mkdir(parents=True, exist_ok=True)
             for path in (*(folder / name for name in OTHERS), folder / "@eaDir" / "trial-001.csv"):
                 thrown.append(path)
@@ -197,10 +262,11 @@ def throw_in(experiment):
 
 def put_machine(store, run_id, number, arrays):
     """Put another machine in the place of a finished trial's, as if the trial had ended with it."""
-    record, path = store._record(run_id, number), store.path(run_id, number, ".npz")
-    np.savez(path, **arrays)
-    record["sha256"][".npz"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    store.path(run_id, number, ".json").write_bytes(sealed(record))
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    change_record(
+        store.folder, (run_id, number), lambda record: record.update(machine=as_text(stream.getvalue()))
+    )
 
 
 def summary(folder, experiment="bars"):

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from cbm_cli.cli import main
-from cbm_cli.results import Store, filing
+from cbm_cli.results import Store, journal
 
 KILLS = [f"{call}-{number}" for call in ("fsync", "replace") for number in range(1, 9)]
 ERRORS = ["fsync-ENOSPC", "fsync-EDQUOT", "fsync-EIO", "replace-ENOSPC", "replace-EPERM"]
@@ -50,7 +50,7 @@ def fail_for_a_while():
     The file "finished" gets the time at which each trial is finished, and at the end that of the death.
     """
     real, write, began = os.fsync, Store.write, []
-    filing._FLUSH_EVERY = SECOND
+    journal.FLUSH_EVERY = SECOND
 
     def broken(handle):
         if not began:

@@ -1,6 +1,9 @@
 """Read back what pictures and pages show, and what the files of results hold, without the code that draws."""
 
+import glob
+import json
 import re
+import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
@@ -15,18 +18,25 @@ from tests.builders import cbm
 
 
 def trials_of(results, experiment):
-    """Evaluations and records of all trials: a row for each update, with the trial's row of summary.csv."""
+    """Evaluations and records of all trials: a row for each update, with the trial's settings and results."""
     folder, found = Path(results) / experiment, []
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    cells = {cell["run_id"]: manifest["columns"] | cell["columns"] for cell in manifest["cells"]}
     for row in pd.read_csv(folder / "summary.csv", dtype={"offsets": str}).to_dict("records"):
-        place = str(folder / "trials" / row["run_id"] / f"trial-{row['trial']:03}")
-        there = [f"{place}{end}" for end in (".csv", ".records.csv") if Path(f"{place}{end}").exists()]
-        rows = [pd.read_csv(path, index_col="update") for path in there]
-        found.append(pd.concat(rows, axis=1).reset_index().assign(**row, machine=f"{place}.npz"))
+        run_id, number = row["run_id"], row["trial"]
+        paths = folder.glob(f"*/{glob.escape(run_id)}.csv")
+        tables = [pd.read_csv(path, index_col="update") for path in sorted(paths)]
+        tables = [table[table["trial"] == number].drop(columns="trial") for table in tables]
+        machine = f"{results}/{run_id}:{number}"
+        rows = pd.concat(tables, axis=1).reset_index()
+        found.append(rows.assign(**cells[run_id] | row, machine=machine))
     return pd.concat(found)
 
 
 def weights_of(machine):
-    with np.load(machine) as arrays:
+    with tempfile.TemporaryDirectory() as folder:
+        cbm("export", machine, "-o", f"{folder}/m.npz")
+        arrays = np.load(f"{folder}/m.npz")
         return {name: arrays[name].astype(float) for name in arrays.files if name != "kind"}
 
 

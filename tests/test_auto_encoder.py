@@ -1,8 +1,9 @@
 """Auto encoders against the back-propagation of the reference, on their machine files."""
 
+import io
 import itertools
 import re
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import converged, run_trial
-from tests.builders import FIXED, STEPS, cbm, coins, evaluate_file, finish_in_pieces, grid_text
+from tests.builders import FIXED, STEPS, cbm, coins, evaluate_file, finish_in_pieces, finished_in, grid_text
 from tests.oracles import (
     batch_of,
     copied,
@@ -393,12 +394,12 @@ def test_from_a_grid_to_the_summary(tmp_path, monkeypatch):
     length = {"learning_rate": "0.5", "batch": "10", "epochs": "30"}
     Path("grid.yaml").write_text(grid_text("auto-encoder", data="{path: coins.npz}", **model, **length))
     cbm("run", "grid.yaml", "-j", 0, "--trials", 2, "--no-table")
-    machines = [*Path("results/toy/trials").glob("*/*.npz")]
-    assert len(machines) == 8  # the last and the best one of each trial
-    for file in machines:
-        curve = np.loadtxt(file.with_suffix("").with_suffix(".csv"), delimiter=",", skiprows=1)
-        row = curve[1 + curve[1:, 3].argmin()] if ".best" in file.name else curve[-1]
-        with np.load(file) as arrays:
+    store, keys = Store(Path("results/toy")), finished_in(Store(Path("results/toy")))
+    assert len(keys) == 4
+    for key, best in product(keys, (True, False)):
+        curve = store.curve(*key).to_numpy()
+        row = curve[1 + curve[1:, 3].argmin()] if best else curve[-1]
+        with np.load(io.BytesIO(store.machine(*key, best)[1])) as arrays:
             assert cost_of(dict(arrays), DATA.test) == pytest.approx(row[4], rel=1e-6)
 
 

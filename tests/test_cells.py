@@ -14,9 +14,8 @@ from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, compose
 from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
-from cbm_cli.results.contents import sealed
 from cbm_cli.text import STATISTICS
-from tests.builders import GRID, cbm
+from tests.builders import GRID, cbm, change_manifest
 from tests.golden import outputs
 from tests.pictures import page_of
 
@@ -119,9 +118,7 @@ def drawn_finals(results, options):
 @pytest.mark.parametrize("statistic", STATISTICS)
 def test_every_reader_tells_the_value_that_the_table_of_the_grid_asks_for(results, statistic, tmp_path):
     store = Results(results).store("encoder")
-    manifest = store.manifest()
-    manifest["table"] |= {"statistic": statistic, "metric": "train_cost"}
-    (results / "encoder" / "manifest.json").write_bytes(sealed(manifest))
+    change_manifest(store.folder, lambda it: it["table"].update(statistic=statistic, metric="train_cost"))
     values = expected(store, statistic)
     means = pytest.approx([np.mean(its) for its in values.values()])
     printed = cbm("table", results, "encoder", "-f", "json").stdout

@@ -25,7 +25,7 @@ from cbm_cli.paper.mismatches import known_reason
 from cbm_cli.paper.published import IDENTITY, match, paper_settings, published_cells
 from cbm_cli.paper.scoreboard import score, scoreboard
 from cbm_cli.text import text_of
-from tests.builders import cbm
+from tests.builders import cbm, problems_of
 from tests.golden import outputs
 
 SCHEMES = ["aa^b", "dd^l_s", "d0", "00"]
@@ -563,12 +563,12 @@ def test_kept_results_are_compared(tmp_path):
     assert values[2:] == [("d0", -59.64, 1.5), ("00", -67.09, -0.6), ("dd^l_s", -61.39, -0.9)]
 
 
-# ---- Kept summaries ----
+# ---- Kept results ----
 
 KEPT = Path(__file__).parents[1] / "docs/reproduction/results"
 
 
-def test_kept_summaries_give_the_scoreboard_of_the_page(monkeypatch):
+def test_kept_results_give_the_scoreboard_of_the_page(monkeypatch):
     """A known misreading shows in the counts as read; findings are judged where the pages are made."""
     monkeypatch.setattr("cbm_cli.paper.findings.check_findings", lambda results: [])
     text = cbm("compare", KEPT, "--scoreboard", "-f", "markdown").stdout
@@ -578,10 +578,9 @@ def test_kept_summaries_give_the_scoreboard_of_the_page(monkeypatch):
     assert [row for row in rows if row not in page] == []
 
 
-def test_a_kept_summary_that_was_edited_is_refused(tmp_path):
+def test_kept_results_that_were_edited_are_refused(tmp_path):
     shutil.copytree(KEPT, tmp_path / "kept")
-    victim = tmp_path / "kept" / "moving-average.csv.gz"
+    victim = tmp_path / "kept" / "moving-average" / "trials.jsonl.gz"
     victim.write_bytes(gzip.compress(gzip.decompress(victim.read_bytes()).replace(b"-5", b"-4", 1)))
-    said = cbm("compare", victim.parent, code=2).stderr
-    assert f"{victim}: " in said
-    assert str(victim.parent / "SHA256SUMS") in said
+    refused = cbm("compare", tmp_path / "kept", code=2)
+    assert problems_of(refused) == [(str(victim), "", "changed")]

@@ -263,7 +263,7 @@ def store_of(scores, flips=(), sizes=(), finals=None):
     table = layout | {"scale": "total", "metric": None}
     manifest = {"table": table, "cells": cells, "upper_bounds": {}, "trials": 1}
     store = SimpleNamespace(manifest=lambda: manifest, summary=lambda: pd.DataFrame(rows))
-    return SimpleNamespace(reader=lambda _: store)
+    return SimpleNamespace(store=lambda _: store)
 
 
 def drawn_ranks(scores, flips=(), sizes=()):

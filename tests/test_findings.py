@@ -49,6 +49,7 @@ def made(folder, experiment, course, trials=6, chosen=lambda cell: True, machine
                 records=np.column_stack([updates, *recorded.values()]) if recorded else None,
             )  # fmt: skip
             store.write(name, Trial(experiment, cell, number, 1), outcome)
+    store.flush()
     return folder
 
 
@@ -107,7 +108,9 @@ def test_the_published_values_are_as_the_findings_say(tmp_path):
                 trial[column] = float(line.mean) / rows
                 trial[f"{column[:-4]}_final"] = float(line.final_mean or line.mean) / rows
             trials.append(cells[run] | trial | {f"n_{part}": 8 for part in SIZES})
-    results = SimpleNamespace(folder=tmp_path, all_summaries=lambda: pd.DataFrame(trials))  # without curves
+    results = SimpleNamespace(  # without curves
+        store=lambda name: Store(tmp_path / name), all_summaries=lambda: pd.DataFrame(trials)
+    )
     judged = [one for one in check_findings(results) if one.evidence]
     assert sum(len(one.evidence) == one.finding["comparisons"] for one in judged) >= 20
     for one in judged:

@@ -8,12 +8,11 @@ agrees when its run does, or one from initial weights within their rounding, whe
 golden side again. Another instruction set (AVX2 for AVX-512) passes; a learning rate 0.2% too large does not.
 """
 
-import json
-
 import numpy as np
 import pytest
 
 from cbm_cli.grid.words import value_of
+from cbm_cli.results import Results
 from cbm_cli.trial import learner
 from tests.builders import cbm
 from tests.golden import outputs
@@ -114,5 +113,5 @@ def test_results_are_drawn(results, tmp_path, experiment, axis):
     cbm("plot", results, "curves", experiment, "-o", picture)
     drawn = picture.read_text("utf-8")
     assert f"train {axis} (" in drawn
-    cells = json.loads((results / experiment / "manifest.json").read_text("utf-8"))["cells"]
+    cells = Results(results).store(experiment).manifest()["cells"]
     assert all(value_of("offsets", cell["offsets"]).latex in drawn for cell in cells)

@@ -414,11 +414,16 @@ def test_pruning_follows_no_links():
     cbm("run", "grid.yaml", "-j", 0, "--no-table", "--trials", 1)
     Path("other.yaml").write_text(GRID.replace("bars:", "stripes:"))
     Path("results/linked").symlink_to(Path("elsewhere/bars").absolute())
-    Path("results/bars/trials/linked").symlink_to(Path("elsewhere/bars/trials").absolute())
+    for place in ("elsewhere", "results"):
+        Path(place, "bars/machines").mkdir()
+    run_id = Path("elsewhere/bars/machines/run")
+    run_id.mkdir()
+    (run_id / "trial-000.npz").touch()
+    Path("results/bars/machines/run").symlink_to(run_id.absolute())
     before = sorted(Path("elsewhere").rglob("*"))
     cbm("prune", "results", "other.yaml", "bars", "linked", "--yes")
     assert sorted(Path("elsewhere").rglob("*")) == before
-    assert not list(Path("results/bars").rglob("trial-*"))
+    assert not Path("results/bars/trials.jsonl").exists()
 
 
 # Code

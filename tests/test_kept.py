@@ -1,12 +1,12 @@
 """Kept results say what the results themselves say, and the pages are made of them."""
 
 import gzip
-import hashlib
 import json
 import re
 import shutil
 import sys
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +19,8 @@ from cbm_cli.grid.settings import Trial
 from cbm_cli.paper.comparison import compare
 from cbm_cli.paper.findings import check_findings
 from cbm_cli.results import Outcome, Results, Store, run_id
+from cbm_cli.results.journal import sealed, unsealed
 from tests.builders import cbm, problems_of
-from tests.processes import nightly
 
 COURSE = [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
 ROOT = Path(__file__).parents[1]
@@ -57,6 +57,13 @@ def write(folder, name, updates, curve, recorded=(), trials=6, data="dna", first
                 records=np.column_stack([updates, *rng.random((2, len(updates)))]) if recorded else None,
             )
             store.write(one, Trial(name, cell, number, 1), outcome)
+    store.flush()
+    return Results(folder)
+
+
+def kept_of(made, name, folder):
+    """What is kept of an experiment, in a folder where more may be kept."""
+    keep.keep(made.store(name), folder)
     return Results(folder)
 
 
@@ -65,98 +72,64 @@ def eight(tmp_path_factory):
     """Results of table 9 for one data set, and what is kept of them."""
     folder = tmp_path_factory.mktemp("eight")
     made = write(folder / "made", "eight-sets-16", *COURSE)
-    keep.keep(made, ["eight-sets-16"], folder / "kept")
-    return made, Results(folder / "kept")
-
-
-def cells(results):
-    return compare(results.all_summaries(), results.reader).cells
+    return made, kept_of(made, "eight-sets-16", folder / "kept")
 
 
 def test_tables_9_and_10_are_compared_alike_with_results_and_with_what_is_kept(eight):
-    made, kept = map(cells, eight)
+    made, kept = (compare(one.all_summaries(), one.store).cells for one in eight)
     assert set(kept["table"]) == {"big-rbm-test", "big-rbm-train"}
     pd.testing.assert_frame_equal(made, kept)
 
 
-def test_the_kept_mean_curve_has_the_obtained_maximum(eight):
-    course = pd.read_csv(eight[1].folder / "eight-sets-16-curves.csv.gz")
-    later = course[course["update"] > 0].set_index("run_id")
-    for cell in cells(eight[1]).to_dict("records"):
-        column = f"{cell['split']}_log_likelihood"
-        own = later.loc[cell["run_id"]]
-        best = own[column].argmax()
-        assert own[column].iloc[best] == pytest.approx(cell["obtained_mean"], abs=1e-4)
-        assert own[f"{column}_std"].iloc[best] == pytest.approx(cell["obtained_std"], abs=1e-4)
-        assert own["trials"].iloc[best] == 6
-
-
-def test_the_same_results_give_the_same_bytes(eight, tmp_path):
-    keep.keep(eight[0], ["eight-sets-16"], tmp_path)
-    for path in eight[1].folder.iterdir():
-        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
-
-
-def test_runs_kept_before_stay_and_those_run_again_are_replaced(eight, tmp_path):
-    others, kept = write(tmp_path / "others", "eight-sets-16", *COURSE, data="adult"), tmp_path / "kept"
-    for results in (eight[0], others, others, eight[0]):
-        keep.keep(results, ["eight-sets-16"], kept)
-    first = pd.read_csv(eight[1].folder / "eight-sets-16.csv.gz", dtype=str)
-    whole = pd.read_csv(kept / "eight-sets-16.csv.gz", dtype=str)
-    runs = [*first["run_id"], *others.store("eight-sets-16").summary()["run_id"]]
-    assert sorted(whole["run_id"]) == sorted(runs)
-    of_first = whole[whole["run_id"].isin(first["run_id"])].reset_index(drop=True)
-    pd.testing.assert_frame_equal(of_first, first)
-
-
-@pytest.mark.parametrize("name", ["eight-sets-16", *nightly("standard-methods-mnist", "dbm-eight-sets")])
-def test_trials_of_a_run_kept_one_after_another_are_kept_as_together(tmp_path, name):
-    measured = "lower_bound" if name == "dbm-eight-sets" else "log_likelihood"
-    course = [0, 50, 100, 150], (f"train_{measured}", f"test_{measured}")
-    data = "mnist" if name == "standard-methods-mnist" else "dna"
-    several = [(0, 1), (1, 4), (3, 6)] if name == "dbm-eight-sets" else [(0, 1), (1, 6)]
-    *parts, whole = (
-        write(tmp_path / f"{begin}-{end}", name, *course, trials=end, data=data, first=begin)
-        for begin, end in [*several, (0, 6)]
+def test_what_is_kept_has_no_machines_and_the_same_bytes_of_the_same_results(eight, tmp_path):
+    again = kept_of(eight[0], "eight-sets-16", tmp_path)
+    names = ("manifest.json", "trials.jsonl.gz")
+    one, two = (
+        [(it.folder / "eight-sets-16" / name).read_bytes() for name in names] for it in (eight[1], again)
     )
-    for results in parts:
-        keep.keep(results, [name], tmp_path / "parts")
-    keep.keep(whole, [name], tmp_path / "whole")
-    for table in (f"{name}.csv.gz", f"{name}-curves.csv.gz"):
-        parts, together = (pd.read_csv(tmp_path / kept / table) for kept in ("parts", "whole"))
-        keys = [key for key in ("run_id", "trial", "update") if key in parts]
-        parts, together = (one.sort_values(keys, ignore_index=True) for one in (parts, together))
-        pd.testing.assert_frame_equal(parts, together, check_exact=False, rtol=0, atol=2e-4)
-    if name != "dbm-eight-sets":  # whose curves of single trials can be replaced
-        some = write(tmp_path / "2-8", name, *course, trials=8, data=data, first=2)
+    assert one == two
+    kept = [unsealed(line) for line in gzip.decompress(one[1]).splitlines()]
+    assert not {"machine", "best"} & {*chain(*kept)}
+    assert {path.name for path in (tmp_path / "eight-sets-16").iterdir()} == {*names}
+
+
+def test_runs_and_trials_kept_one_after_another_are_kept_as_together(eight, tmp_path):
+    name, course = "eight-sets-16", COURSE
+    others = write(tmp_path / "others", name, *course, data="adult")
+    parts = [write(tmp_path / f"{n}", name, *course, first=n, trials=n + 3) for n in (0, 3, 2)]
+    for made in (*parts, others, others):
+        kept = kept_of(made, name, tmp_path / "kept")
+    whole, first = kept.store(name).summary(), eight[0].store(name).summary()
+    own = whole[whole["run_id"].isin(first["run_id"])].reset_index(drop=True)
+    pd.testing.assert_frame_equal(own, first)
+    assert len(whole) == len(first) + len(others.store(name).summary())
+    assert kept.store(name).manifest()["trials"] == planned(name).trials
+
+
+def test_trials_without_curves_are_not_mixed_with_new_ones(tmp_path):
+    name = "moving-average"
+    shutil.copytree(PAGES / "results" / name, tmp_path / name)
+    store = Results(tmp_path).store(name)
+    run = store.manifest()["cells"][0]["run_id"]
+    some = SimpleNamespace(experiment=name, manifest=store.manifest, journal=store.journal)
+    before = store.journal.packed.read_bytes()
+    keep.keep(some, tmp_path)  # the same trials again
+    assert store.journal.packed.read_bytes() == before
+    with pytest.MonkeyPatch.context() as patch:
+        records = keep.records_of
+        fewer = lambda it: {k: v for k, v in records(it).items() if it is not some or k != (run, 0)}  # noqa: E731
+        patch.setattr(keep, "records_of", fewer)
         with pytest.raises(SystemExit):
-            keep.keep(some, [name], tmp_path / "parts")
-
-
-def test_a_run_of_fewer_trials_keeps_how_many_were_asked_for_before(tmp_path):
-    manifest = {"description": "", "table": {}, "upper_bounds": {}}
-    for trials in (1, 10, 2):
-        keep.describe("dbm-eight-sets", manifest | {"trials": trials}, tmp_path / "manifests.json")
-    assert json.loads((tmp_path / "manifests.json").read_text())["dbm-eight-sets"]["trials"] == 10
-
-
-def test_the_best_of_a_mean_is_not_guessed_from_mean_curves(eight, tmp_path):
-    keep.keep(eight[0], ["eight-sets-16"], tmp_path / "kept")
-    before = (tmp_path / "kept" / "eight-sets-16.csv.gz").read_bytes()
-    later = write(tmp_path / "later", "eight-sets-16", *COURSE, trials=8, first=6)
-    with pytest.raises(SystemExit):
-        keep.keep(later, ["eight-sets-16"], tmp_path / "kept")
-    assert (tmp_path / "kept" / "eight-sets-16.csv.gz").read_bytes() == before
+            keep.keep(some, tmp_path)
+    assert store.journal.packed.read_bytes() == before
 
 
 def test_findings_on_curves_and_records_are_judged_alike(tmp_path):
     angles = ("angle_natural_standard", "angle_natural_centered")
     course = ([0, 100, 200, 10000], ("train_log_likelihood",), angles)
     made = write(tmp_path / "made", "natural-gradient", *course, data="bars-and-stripes")
-    keep.keep(made, ["natural-gradient"], tmp_path / "kept")
-    (before, after) = (
-        [one.record() for one in check_findings(results)] for results in (made, Results(tmp_path / "kept"))
-    )
+    kept = kept_of(made, "natural-gradient", tmp_path / "kept")
+    before, after = ([one.record() for one in check_findings(results)] for results in (made, kept))
     assert before == after
     judged = {one["name"]: one for one in after}
     assert {judged[name]["compared"] for name in ("closer-to-natural", "natural-is-fast")} == {1, 2}
@@ -171,31 +144,24 @@ def test_pages_say_which_part_of_an_experiment_was_run(eight):
     assert made.parts(["eight-sets-16"]) == "eight-sets-16, 4 of 32 cells, some at 100 of 5,000 epochs"
 
 
-def test_a_number_of_curves_that_was_not_kept_is_not_run(tmp_path):
-    course = [0, 10000], ("train_log_likelihood",)
-    keep.keep(
-        write(tmp_path / "made", "natural-gradient", *course, data="bars-and-stripes"),
-        ["natural-gradient"],
-        tmp_path,
-    )
-    judged = {one.finding["name"]: one.verdict for one in check_findings(Results(tmp_path))}
-    assert judged["closer-to-natural"] == "not run"
-    assert judged["centered-reaches-the-bound"] != "not run"
-
-
 @pytest.mark.parametrize(
-    ("trials", "counts"),
-    [(1, r"1 in 1 run\b.*\b1: moving-average"), (-1, r"1 in \d+ runs\b.*\b3: [^;]*moving-average")],
+    ("older", "counts"),
+    [
+        (slice(1, 2), r"1 in 1 run\b.*\b1: moving-average"),
+        (slice(1, None), r"1 in \d+ runs\b.*\b3: [^;]*moving-average"),
+    ],
     ids=["one trial", "all but one"],
 )
-def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path, trials, counts):
+def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path, older, counts):
     shutil.copytree(eight[1].folder, tmp_path, dirs_exist_ok=True)
-    older = tmp_path / "moving-average.csv.gz"
-    head, first, rest = gzip.decompress((PAGES / "results" / older.name).read_bytes()).split(b"\n", 2)
-    rest = rest.replace(b",3,2.4.6,", b",1,2.4.6,", trials)
-    older.write_bytes(gzip.compress(b"\n".join([head, first, rest]), mtime=0))
-    with (tmp_path / "SHA256SUMS").open("a") as file:
-        file.write(f"{hashlib.sha256(older.read_bytes()).hexdigest()}  {older.name}\n")
+    shutil.copytree(PAGES / "results/moving-average", tmp_path / "moving-average")
+    packed = tmp_path / "moving-average/trials.jsonl.gz"
+    lines = [unsealed(line) for line in gzip.decompress(packed.read_bytes()).splitlines()]
+    trials = [line for line in lines if "run_id" in line]
+    for line in trials[older]:
+        line["made"] = "older"
+    lines.append({"made": "older", "with": lines[0]["with"] | {"kernel": 1}})
+    packed.write_bytes(gzip.compress(b"".join(sealed(line) + b"\n" for line in lines)))
     said = cbm("compare", tmp_path).stdout
     assert re.search(counts, said)
 
@@ -206,64 +172,37 @@ def test_tables_are_alike_of_results_and_of_what_is_kept(eight, statistic):
         cbm("table", results.folder, "eight-sets-16", "--statistic", statistic, "-f", "json").stdout
         for results in eight
     )
-    assert len(json.loads(kept)["cells"]) == 4
-    cells = [cell for cell in json.loads(made)["cells"] if cell["n"]]  # unlike kept ones, also of other data
-    assert json.loads(kept)["cells"] == cells
+    assert json.loads(kept) == json.loads(made)
 
 
-EFFECTIVE = ("effective_sample_size",)
-
-
-@pytest.mark.parametrize(
-    ("effective", "told"),
-    [([(), ()], 1), ([EFFECTIVE, EFFECTIVE], 0), ([(), EFFECTIVE], 1)],
-    ids=["no", "yes", "half"],
-)
-def test_of_long_experiments_the_curve_of_every_trial_is_kept(tmp_path, effective, told):
-    made = []
-    for number, known in enumerate(effective):
-        course = [0, 14, 28], ("train_lower_bound", "test_lower_bound", *known)
-        folder = tmp_path / f"made-{number}"
-        made.append(write(folder, "dbm-eight-sets", *course, trials=number + 1, first=number))
-        keep.keep(made[-1], ["dbm-eight-sets"], tmp_path / "kept")
-    kept = Results(tmp_path / "kept").reader("dbm-eight-sets")
+def test_the_curve_of_every_trial_is_kept(eight, tmp_path):
+    made, kept = (results.store("eight-sets-16") for results in eight)
     for run, number in kept.summary()[["run_id", "trial"]].itertuples(index=False):
-        whole = made[number].curve("dbm-eight-sets", run, number).astype({"epoch": float})
-        pd.testing.assert_frame_equal(kept.curve(run, number), whole, rtol=0, atol=5e-5)
-    picture = tmp_path / "curves.svg"
-    cbm("plot", tmp_path / "kept", "curves", "dbm-eight-sets", "--x", "gradient-steps", "-o", picture)
-    said = {*re.findall(r"AIS: effective runs ([a-z ]*)not kept", picture.read_text())}
-    assert len(said) == told
-    assert said <= {"of some trials "} if len({*effective}) == 2 else said <= {""}
+        pd.testing.assert_frame_equal(kept.curve(run, number), made.curve(run, number))
+    drawn = []
+    for number, results in enumerate(eight):
+        cbm("plot", results.folder, "curves", "eight-sets-16", "-o", tmp_path / f"{number}.svg")
+        drawn.append((tmp_path / f"{number}.svg").read_text())
+    assert drawn[0] == drawn[1]
 
 
 @pytest.mark.parametrize(
     ("command", "code", "kind", "hint"),
     [
-        ("ls RESULTS", 2, "unsuited", "cbm compare, table, plot"),
-        ("report RESULTS -o none.html", 2, "unsuited", "cbm compare, table, plot"),
+        ("run GRID eight-sets-16 --available --trials 1 -o RESULTS", 2, "conflict", "gunzip"),
         ("table RESULTS eight-sets", 2, "unknown", "eight-sets-16?"),
-        ("plot RESULTS curves -o none.png", 3, "incomplete", "6 trials"),
-        ("plot RESULTS filters -o none.png", 3, "incomplete", "cbm run experiments.yaml eight-sets-16"),
-        ("plot RESULTS norms -o none.png", 3, "incomplete", ""),
+        ("plot RESULTS filters -o none.png", 2, "missing", "keeps no machine"),
+        ("evaluate RESULTS", 2, "conflict", "gunzip"),
+        ("plot KEPT curves standard-methods-bars -o none.png", 3, "incomplete", "keeps no curves"),
         ("figure 5 RESULTS -o none.png", 3, "incomplete", "run experiments.yaml divergence -o results/"),
     ],
 )
-def test_what_is_not_kept_is_refused_with_what_gives_it(eight, command, code, kind, hint):
-    words = [eight[1].folder if word == "RESULTS" else word for word in command.split()]
-    refused = cbm(*words, code=code)
-    assert [found for *_, found in problems_of(refused)] == [kind]
+def test_what_is_not_kept_is_refused_with_what_gives_it(eight, tmp_path, command, code, kind, hint):
+    shutil.copytree(eight[1].folder, tmp_path / "kept")
+    places = {"RESULTS": tmp_path / "kept", "KEPT": PAGES / "results", "GRID": ROOT / "experiments.yaml"}
+    refused = cbm(*(places.get(word, word) for word in command.split()), code=code)
+    assert kind is None or [found for *_, found in problems_of(refused)] == [kind]
     assert hint in refused.stderr
-
-
-def test_a_kept_description_that_was_edited_or_is_missing_is_refused(eight, tmp_path):
-    shutil.copytree(eight[1].folder, tmp_path, dirs_exist_ok=True)
-    path = tmp_path / "manifests.json"
-    path.write_text(path.read_text().replace("Exact", "Inexact"))
-    edited = cbm("table", tmp_path, code=2)
-    path.unlink()
-    for refused in (edited, cbm("table", tmp_path, code=2)):
-        assert problems_of(refused) == [(str(path), "", "changed")]
 
 
 def test_the_site_lists_every_page():

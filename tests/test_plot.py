@@ -33,7 +33,7 @@ class HandMade:
         layout = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
         self.table = layout | {"scale": "total", "metric": "train_log_likelihood"} | more
 
-    def reader(self, _):
+    def store(self, _):
         return self
 
     def manifest(self):

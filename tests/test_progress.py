@@ -289,7 +289,8 @@ def test_a_forecast_counts_start_updates_pretraining_and_evaluations(costs):
 def test_finished_trials_of_a_cell_are_its_forecast(finished, costs):
     costs(0.0, 1.0, 0.0)
     agenda = agenda_of(finished, ("trials: 2", "trials: 3"), ("[CD-1, PT_4]", "CD-1"))
-    past = [agenda.stores["bars"].seconds(one.run_id) for one in agenda.jobs]
+    seconds = agenda.stores["bars"].seconds()
+    past = [seconds[one.run_id] for one in agenda.jobs]
     assert [len(seconds) for seconds in past] == [2, 2]
     means = [*map(np.mean, past)]
     found = forecast_run(agenda, 1)
@@ -346,7 +347,7 @@ def test_what_is_there_can_be_run_without_the_rest(grid):
     assert "gone" in cbm("run", "grid.yaml", "--list").stdout
     for _ in range(2):  # the second time all trials are done, and what was asked for is still incomplete
         assert re.search(r"^bars: .*\bgone$", run("--available", code=3), re.M)
-    assert [row["data"] for row in summary("results")] == ["bars-and-stripes"] * 8
+    assert [*Store(Path("results/bars")).summary()["data"]] == ["bars-and-stripes"] * 8
     np.savez("gone.npz", train=ROWS)
     said = run("--available")
     assert [8, 16, 8] in numbers(said)

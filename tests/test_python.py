@@ -276,7 +276,7 @@ def test_frames_hold_what_the_files_hold(done):
     best = found.best().log_likelihood(api.data("bars-and-stripes", size=2)["train"]).mean()
     finals = [float(row["train_log_likelihood_final"]) for row in rows]
     assert best == pytest.approx(max(finals), abs=1e-5)
-    rivals = [{"data": name, "path": f"{name}.npz"} for name in ("a", "b")]
+    rivals = [{"data": name, "machine": f"{name}.npz"} for name in ("a", "b")]
     machine()[0].save("b.npz")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(notebook, "best_machines", lambda store, metric: rivals)

@@ -15,6 +15,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import Trail, empty_trail
+from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial import recorders
@@ -26,13 +27,15 @@ from tests.builders import (
     GRID,
     cbm,
     coins,
-    files,
+    contents_of,
     finish_in_pieces,
     holds,
+    lines_of,
     problems_of,
     rbm_settings,
     refusal,
     summary,
+    trials_of,
 )
 from tests.oracles import (
     advance,
@@ -519,32 +522,24 @@ def test_ones_own_recorder_is_recorded_here_and_on_workers(folder):
     write_grid()
     cbm("run", "grid.yaml", "-o", "here", "-j", 0, "--no-table")
     cbm("run", "grid.yaml", "-o", "there", "-j", 1, "--no-table")
-    here, there = files("here", ".csv", ".npz"), files("there", ".csv", ".npz")
-    for found in (here, there):
-        found.pop("bars/summary.csv")  # it has the seconds
-    assert here == there
-    text = (DOCS.parent / "formats.md").read_text(encoding="utf-8")
-    assert "`ends/<run-id without length>/trial-007-2000.npz`" in text
-    kinds = {path.name.replace("-000", "-007") for path in Path("here").glob("*/trials/*/*-000*")}
-    assert kinds == {"trial-007.csv", "trial-007.npz", "trial-007.json", "trial-007.records.csv"}
-    for kind in kinds:
-        assert f"`trials/<run-id>/{kind}`" in text
-    paths = sorted(Path("here").rglob("*.records.csv"))
-    assert len(paths) == 8
-    for path in paths:
-        rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert trials_of("here") == trials_of("there")
+    places = [key for key in contents_of("here") if key[-1] == "records"]
+    assert len(places) == 8
+    store = Store(Path("here/bars"))
+    for _, run_id, number, _ in places:
+        exported = csv.DictReader(Path(f"here/bars/records/{run_id}.csv").read_text().splitlines())
+        rows = [row for row in exported if row.pop("trial") == str(number)]
         assert [int(row["update"]) for row in rows] == [*range(0, 41, 10), 41, 42, 43, *range(50, 101, 10)]
         assert list(rows[0])[1:] == ["weight_norm", "weight_row_norm", "weight_column_norm", "filter_cosine"]
-        with np.load(path.with_name(path.name.replace(".records.csv", ".npz"))) as machine:
-            W = machine["weights_0"].astype(float)
+        W = read_machine(*store.machine(run_id, number)).weights[0]
         unit = W / np.linalg.norm(W, axis=0)
         cosines = np.abs(unit.T @ unit)[np.triu_indices(3, 1)]
         assert float(rows[-1]["filter_cosine"]) == pytest.approx(cosines.mean(), rel=1e-6)
         assert float(rows[-1]["weight_norm"]) == pytest.approx(np.linalg.norm(W), rel=1e-6)
     assert all(float(row["filter_cosine_final"]) > 0 for row in summary("here"))
-    before = files("here", ".json")
+    before = lines_of("here/bars")
     cbm("run", "grid.yaml", "-o", "here", "-j", 0, "--no-table")
-    assert files("here", ".json") == before  # which has the seconds of the trials
+    assert lines_of("here/bars") == before  # which have the seconds of the trials
 
 
 def test_a_copied_trial_brings_its_records_and_another_recorder_is_run_afresh(folder):
@@ -553,11 +548,11 @@ def test_a_copied_trial_brings_its_records_and_another_recorder_is_run_afresh(fo
     grid = Path("grid.yaml").read_text()
     Path("again.yaml").write_text(grid.replace("bars:", "bars-again:"))
     cbm("run", "again.yaml", "-o", "out", "-j", 0, "--no-table")
-    one, other = files("out/bars/trials", ".csv"), files("out/bars-again/trials", ".csv")
+    one, other = contents_of("out", "bars"), contents_of("out", "bars-again")
     assert one == other
     seconds = [[row["seconds"] for row in summary("out", name)] for name in ("bars", "bars-again")]
     assert seconds[0] == seconds[1]
-    assert sum(name.endswith(".records.csv") for name in other) == 8
+    assert sum(kind == "records" for *_, kind in other) == 8
     text = Path("mine.py").read_text()
     Path("mine.py").write_text(text.replace('{"filter_cosine": (', '{"filter_cosine": 1 + ('))
     cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
@@ -596,12 +591,12 @@ def test_a_recorder_that_fails_costs_its_columns_only_and_is_told_once_and_count
     (line,) = (line for line in said.splitlines() if "mine.py:f" in line)
     assert holds(line, "8")
     assert all(float(row["weight_norm_final"]) > 0 for row in summary("out"))
-    paths = sorted(Path("out").rglob("*.records.csv"))
-    heads = {path.read_text().partition("\n")[0] for path in paths}
+    records = [*contents_of("out", kinds=["records"]).values()]
+    heads = {text.decode().partition("\n")[0] for text in records}
     assert heads == {"update,weight_norm,weight_row_norm,weight_column_norm"}
-    assert len(paths) == len(summary("out")) == 8
+    assert len(records) == len(summary("out")) == 8
     write_grid("mine.py:f")  # alone: the updates are left
     cbm("run", "grid.yaml", "-o", "alone", "-j", jobs, "--no-table")
-    text = next(Path("alone").rglob("*.records.csv")).read_text()
+    text = next(iter(contents_of("alone", kinds=["records"]).values())).decode()
     assert text.split() == ["update", *map(str, [*range(0, 41, 10), 41, 42, 43, *range(50, 101, 10)])]
     assert len(summary("alone")) == 8

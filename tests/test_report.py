@@ -15,8 +15,7 @@ from scipy.stats import wilcoxon
 
 from cbm_cli.paper.findings import Evidence, Judged
 from cbm_cli.results import Results
-from cbm_cli.results.contents import sealed
-from tests.builders import cbm, problems_of
+from tests.builders import cbm, change_manifest, change_record, problems_of
 from tests.golden import outputs
 from tests.pictures import grey, numbers_in, page_of, points_of, tiles_of, trials_of, weights_of
 
@@ -64,13 +63,6 @@ def written(results, *experiments):
 
 def read(results, *experiments):
     return page_of(written(results, *experiments)[0].read_text("utf-8"))
-
-
-def change_manifest(results, change):
-    """Change the manifest of the experiment bars."""
-    manifest = Results(results).store("bars").manifest()
-    change(manifest)
-    (results / "bars" / "manifest.json").write_bytes(sealed(manifest))
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +238,7 @@ def test_diverged_and_failed_trials_are_listed_with_their_reason(results):
     store = Results(results).store("bars")
     run = store.manifest()["cells"][0]["run_id"]
     store.write_failure(run, 6, "Traceback (most recent call last):\n  in code\nValueError: not <enough>\n")
+    store.flush()
     page = read(results)
     bars, wild = (it.text for it in page.all("ul", "troubles"))
     assert "ValueError: not <enough>" in bars
@@ -255,15 +248,14 @@ def test_diverged_and_failed_trials_are_listed_with_their_reason(results):
 
 
 def test_unfinished_experiments_are_no_complete_ones(results):
-    change_manifest(results, lambda manifest: manifest.update(trials=9))
+    change_manifest(results / "bars", lambda manifest: manifest.update(trials=9))
     page = read(results, "bars")
     assert numbers_in(page.all("p", "warning")[0].text)[:2] == ["48", "72"]
     assert page.all("table")[0].rows()[1][2] == "48 of 72"
     assert "n=6/9" in page.text
     assert numbers_in(page.all("td", "item")[0].at["title"])[:2] == ["6", "9"]
-    for name in ("trials", "recent", "summary.csv", "summary.sha256"):
-        path = results / "bars" / name
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    for name in ("trials.jsonl", "summary.csv"):
+        (results / "bars" / name).unlink()
     page = read(results, "bars")
     assert page.all("table")[0].rows()[1][2] == "0 of 72"
     assert numbers_in(page.all("p", "warning")[0].text) == ["72", "0", "0"]
@@ -272,10 +264,11 @@ def test_unfinished_experiments_are_no_complete_ones(results):
 def test_mixed_versions_and_what_was_not_evaluated_are_said(results):
     store = Results(results).store("bars")
     run = store.manifest()["cells"][0]["run_id"]
-    record = store._record(run, 2)
-    record["row"]["kernel_version"] = 99
-    store.files.write(f"trials/{run}/trial-002.json", sealed(record))
-    change_manifest(results, lambda manifest: manifest["table"].update(metric="test_cost"))
+    newer = store.made(run, 2) | {"kernel": 99}
+    change_record(store.folder, (run, 2), lambda record: record.update(made="newer"))
+    store.journal.append({"made": "newer", "with": newer})
+    store.flush()
+    change_manifest(results / "bars", lambda manifest: manifest["table"].update(metric="test_cost"))
     path, said = written(results, "bars")
     page = page_of(path.read_text("utf-8"))
     for text in (said.splitlines()[0], page.all("p", "warning")[0].text):
@@ -404,6 +397,7 @@ def test_hostile_strings_stay_text(results, opened):
     evil = results.rename(results.parent / "<img src=x onerror=hacked=1>")
     store = Results(evil).store("bars")
     store.write_failure(store.manifest()["cells"][0]["run_id"], 6, EVIL)
+    store.flush()
 
     def change(manifest):
         manifest.update(description=EVIL, grid_commit=EVIL)

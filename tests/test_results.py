@@ -1,23 +1,35 @@
 """A results folder: its summary, evaluations, and the commands that look at it and clean it up."""
 
 import json
-import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cbm_cli.results import Results, Store
 from cbm_cli.results.inventory import axes_of
-from cbm_cli.results.writing import KINDS
-from tests.builders import GRID, cbm, files, numbers, problems_of, summary, throw_in, trials_of
+from cbm_cli.results.journal import sealed
+from cbm_cli.results.writing import EXPORTS, KINDS
+from tests.builders import (
+    GRID,
+    cbm,
+    change_record,
+    files,
+    forget,
+    lines_of,
+    numbers,
+    problems_of,
+    summary,
+    throw_in,
+    trials_of,
+)
 from tests.processes import start_cbm
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
@@ -28,10 +40,6 @@ pytestmark = pytest.mark.usefixtures("finished")
 
 def run(*options, grid="grid.yaml", out="out"):
     return cbm("run", grid, "-o", out, "-j", 0, "--no-table", *options)
-
-
-def records():
-    return sorted(BARS.rglob("trial-*.json"))
 
 
 def run_ids():
@@ -53,7 +61,7 @@ def found(*words):
 )
 def test_curves_read_together_are_those_read_alone(tmp_path, monkeypatch, contents):
     store = Store(tmp_path)
-    monkeypatch.setattr(Store, "_read", lambda self, run_id, number, suffix: contents[number])
+    monkeypatch.setattr(Store, "tables", lambda self, kind, run, numbers: {n: contents[n] for n in numbers})
     for number, together in enumerate(store.curves("run", [0, 1])):
         alone = store.curve("run", number)
         assert [*together] == [*alone]
@@ -64,20 +72,19 @@ def test_curves_read_together_are_those_read_alone(tmp_path, monkeypatch, conten
 
 
 @pytest.mark.parametrize("harm", ["missing", "older", "short", "another grid"])
-def test_what_reads_takes_the_records_where_the_summary_is_not_theirs(harm):
+def test_what_reads_takes_the_journal_where_the_summary_is_not_its_own(harm):
     path, commands = BARS / "summary.csv", [("table", "out"), ("best", "out")]
     whole, expected = path.read_text(), [cbm(*command).stdout for command in commands]
     if harm == "missing":
         path.unlink()
     elif harm == "older":
-        Store(BARS).add_columns(records()[0].parent.name, 0, {"new_column": 1.5})
-        os.utime(records()[0], ns=(time.time_ns() + 10**9,) * 2)
+        store = Store(BARS)
+        store.add_columns(run_ids()[0], 0, {"new_column": 1.5})
+        store.flush()
     elif harm == "short":
         path.write_text("".join(whole.splitlines(keepends=True)[:4]))
-        os.utime(path, ns=(time.time_ns() + 10**12,) * 2)
     else:
-        path.write_text(whole.replace("trial-", "x").replace("CD-1", "CD-2"))
-        os.utime(path, ns=(0, 0))
+        path.write_text(whole.replace("CD-1", "CD-2"))
     left = path.read_bytes() if path.exists() else None
     assert [cbm(*command).stdout for command in commands] == expected
     assert (path.read_bytes() if path.exists() else None) == left  # only writers write it
@@ -90,6 +97,22 @@ def test_what_reads_takes_the_records_where_the_summary_is_not_theirs(harm):
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before  # up to date: not written again
 
 
+def test_the_summary_holds_what_varies_and_is_read_in_full():
+    head, *_ = (BARS / "summary.csv").read_text().splitlines()
+    columns = head.split(",")
+    assert columns[:7] == ["experiment", "run_id", "trial", "seed", "offsets", "sampler", "n_train"]
+    whole = Store(BARS).summary()
+    settings = [name for name in Store(BARS).manifest()["cells"][0] if name != "run_id"]
+    assert [*whole] == [*columns[:4], *settings, *columns[6:]]
+    assert {*whole["offsets"]} == {"00", "dd^b_s"}
+    assert {*whole["model_hidden"]} == {3}
+    plain = pd.read_csv(BARS / "summary.csv")  # as anybody reads it
+    assert plain["train_log_likelihood_final"].tolist() == whole["train_log_likelihood_final"].tolist()
+    run("--set", "offsets=00")
+    assert "offsets" not in (BARS / "summary.csv").read_text()
+    assert {*Store(BARS).summary()["offsets"]} == {"00"}  # and not 0
+
+
 def test_an_experiment_without_a_trial_leaves_the_numbers_of_the_others_whole():
     empty = Path("out/empty")
     empty.mkdir()
@@ -98,7 +121,7 @@ def test_an_experiment_without_a_trial_leaves_the_numbers_of_the_others_whole():
     assert Results(Path("out")).all_summaries()["trial"].dtype.kind == "i"
 
 
-@pytest.mark.parametrize("name", [*KINDS, "recent"])
+@pytest.mark.parametrize("name", [*KINDS, *EXPORTS])
 def test_a_file_in_the_place_of_a_folder_is_named_before_anything_is_trained(name):
     (place := Path("there", "bars", name)).parent.mkdir(parents=True)
     place.write_text("notes")
@@ -107,26 +130,17 @@ def test_a_file_in_the_place_of_a_folder_is_named_before_anything_is_trained(nam
     assert (place.read_text(), trials_of("there")) == ("notes", {})
 
 
-@pytest.mark.parametrize("content", [b"experiment\n1,2\n3,4,5\n", b"\xe9\n", b"a\n\xe9\n"])
-def test_a_summary_that_is_no_table_is_not_read_though_its_checksum_is_right(monkeypatch, content):
-    expected = cbm("table", "out").stdout
-    monkeypatch.setattr("cbm_cli.results.store._summary_seal", lambda digest, keys: b"")
-    (BARS / "summary.csv").write_bytes(content)
-    (BARS / "summary.sha256").write_bytes(b"")
-    assert cbm("table", "out").stdout == expected
-
-
 def test_a_reader_shuts_no_writer_out(monkeypatch):
     """A run begins while a table is made from the records."""
     (BARS / "summary.csv").unlink()
-    write_rows, ran = Store._write_rows, []
+    write_summary, ran = Store._write_summary, []
 
-    def slow(self, keys, stream):
+    def slow(self, stream, runs):
         command = "run", "grid.yaml", "-o", "out", "-j", 0, "--no-table", "--trials", 3
         ran.append(start_cbm(*command, cwd=Path.cwd()).communicate(timeout=120)[1])
-        write_rows(self, keys, stream)
+        write_summary(self, stream, runs)
 
-    monkeypatch.setattr(Store, "_write_rows", slow)
+    monkeypatch.setattr(Store, "_write_summary", slow)
     assert "2 trials" in cbm("table", "out").stdout
     assert [8, 12, 4] in numbers(ran[0])
 
@@ -159,7 +173,7 @@ def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(how):
     assert "Traceback" not in process.stderr.read()
     rows = [row.get("ais_log_z", "") != "" for row in summary("out")]
     assert len(rows) == 8
-    in_records = ["ais_log_z" in json.loads(path.read_text())["row"] for path in records()]
+    in_records = ["ais_log_z" in json.loads(line)["row"] for line in lines_of().values()]
     assert 0 < sum(rows) == sum(in_records) < 8
 
 
@@ -169,27 +183,33 @@ def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(how):
 def test_ls_counts_trials_by_what_has_become_of_them():
     first, second, *_ = run_ids()
     store = Store(BARS)
-    store.path(first, 0, ".csv").unlink()
-    store.path(first, 0, ".state.npz").touch()
-    store.path(second, 1, ".csv").rename(store.path(second, 1, ".error.txt"))
-    for name in ("rbm-3_left-over_0123456789", "rbm-3_empty_0123456789", "@eaDir"):
-        (BARS / "trials" / name).mkdir()
-    (BARS / "trials" / "rbm-3_left-over_0123456789" / "trial-000.csv").touch()
+    forget(BARS, (first, 0), (second, 1))
+    store.state_path(first, 0).parent.mkdir(parents=True)
+    store.state_path(first, 0).touch()
+    store.write_failure(second, 1, "ValueError")
+    store.flush()
+    other = "bars_rbm-3_left-over_0123456789"
+    shutil.copytree(BARS, "copy")
+    change_record("copy", (first, 1), lambda record: record.update(run_id=other))
+    with (BARS / "trials.jsonl").open("ab") as stream:
+        settings = store.journal.fact("cell", first)["settings"]
+        stream.write(sealed({"cell": other, "settings": settings}) + b"\n" + lines_of("copy")[other, 1])
     (listed,) = found("ls", "out")
     counts = {"cells": 4, "finished": 6, "planned": 8, "interrupted": 1, "failed": 1, "other_runs": 1}
     assert listed | counts | {"experiment": "bars", "data": ["bars-and-stripes"]} == listed
     line = cbm("ls", "out").stdout.splitlines()[1]
     when = datetime.fromisoformat(listed["when"])
     assert when.utcoffset() == timedelta(0)
-    assert abs(when.timestamp() - max(path.stat().st_mtime for path in records())) < 2
+    assert abs(when.timestamp() - (BARS / "trials.jsonl").stat().st_mtime) < 2
     assert f"{when.astimezone():%Y-%m-%d %H:%M}" in line
     assert [int(number) for number in re.findall(r"(?<= )\d+(?= )", line)] == [4, 6, 8, 1, 1, 1]
     shown = [[one["status"] for one in found("show", "out", run)["trials"]] for run in (first, second)]
     assert shown == [["interrupted", "finished"], ["finished", "failed"]]
     runs = found("ls", "out", "bars")
-    assert [one["finished"] for one in runs] == [1, 1, 2, 2]
+    assert [one["finished"] for one in runs] == [1, 1, 2, 2, 1]
     assert runs[0]["settings"] == {"sampler": "CD-1", "offsets": "00"}
-    assert [line.split()[1] for line in cbm("ls", "out", "bars").stdout.splitlines()[1:]] == run_ids()
+    listed_runs = [line.split()[1] for line in cbm("ls", "out", "bars").stdout.splitlines()[1:]]
+    assert listed_runs == [*run_ids(), other]
     refused = cbm("ls", "out", "bras", code=2)
     assert problems_of(refused) == [("out", "", "unknown")]
     assert "bars" in refused.stderr
@@ -218,15 +238,17 @@ def test_every_reader_refuses_what_is_no_results_folder(command):
     assert not [*Path("empty").iterdir()]
 
 
-@pytest.mark.parametrize("command", READERS)
-def test_results_of_0_1_0_are_refused(command):
+@pytest.mark.parametrize("command", [*READERS, "run"])
+@pytest.mark.parametrize(("format_", "told"), [(2, "an earlier version"), (4, "9.9")])
+def test_results_of_another_format_are_refused(command, format_, told):
     path = Path("out/bars/manifest.json")
-    manifest = json.loads(path.read_text()) | {"format": 1}
-    del manifest["checksum"]
+    manifest = json.loads(path.read_text()) | {"format": format_}
+    manifest["versions"]["cbm"] = "9.9"
     path.write_text(json.dumps(manifest, indent=1))
-    problems, said = refused(command, "out", *(("curves",) if command == "plot" else ()))
+    words = {"plot": ["out", "curves"], "run": ["grid.yaml", "-o", "out"]}.get(command, ["out"])
+    problems, said = refused(command, *words)
     assert problems == [(str(path), "", "unreadable")]
-    assert "0.1.0" in said
+    assert told in said
 
 
 def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is():
@@ -238,7 +260,7 @@ def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is():
         ("nosuch", "missing", "results/"),
         ("grid.yaml", "unsuited", "results/"),
         ("results/bars", "incomplete", "results bars"),
-        ("results/bars/trials", "incomplete", "results bars"),
+        ("results/bars/curves", "incomplete", "results bars"),
         ("results/bars bars", "unknown", "results bars"),
         (".", "incomplete", "results"),
         ("foreign", "incomplete", "results/"),
@@ -269,7 +291,6 @@ def test_show_describes_a_run_by_the_beginning_of_its_id():
     for trial, row in zip(shown["trials"], rows, strict=True):
         assert trial["status"] == "finished"
         assert trial["train_log_likelihood_final"] == float(row["train_log_likelihood_final"])
-        assert {Path(file).suffix for file in trial["files"]} == {".csv", ".npz", ".json"}
     final = float(rows[1]["train_log_likelihood_final"])
     text = cbm("show", "out", run_id).stdout
     assert run_id in text
@@ -319,7 +340,7 @@ def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one(kind)
     def check(machine, part, ending, suffix):
         column = f"{part}_{metric}_{ending}"
         best = choose(summary("other"), key=lambda row: float(row[column]))
-        assert machine["path"].endswith(f"/{best['run_id']}/trial-{int(best['trial']):03d}{suffix}")
+        assert machine["machine"] == f"other/{best['run_id']}:{best['trial']}{suffix}"
         assert (machine["run_id"], str(machine["trial"])) == (best["run_id"], best["trial"])
         assert (machine["value"], machine["part"]) == (float(best[column]), part)
         assert machine["settings"] == {name: best[name] for name in machine["settings"]}
@@ -327,21 +348,21 @@ def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one(kind)
     def machines(*options):
         found = [*map(json.loads, cbm("best", "other", "bars", *options, "--json").stdout.splitlines())]
         result = cbm("best", "other", *options)
-        assert result.stdout.split() == [one["path"] for one in found]
+        assert result.stdout.split() == [one["machine"] for one in found]
         assert all(one["metric"] in result.stderr for one in found)
         return found
 
-    of_test = "test", "final", ".npz"
+    of_test = "test", "final", ""
     if "valid" in parts:
-        expected = [("valid", choose.__name__, ".best.npz"), of_test, ("train", "final", ".npz")]
+        expected = [("valid", choose.__name__, ":best"), of_test, ("train", "final", "")]
         for machine, (part, *how) in zip(machines(), expected, strict=True):
             check(machine, part, *how)
         (machine,) = machines("--metric", f"test_{metric}")
         check(machine, *of_test)
     else:
         (machine,) = machines()
-        check(machine, "train", "final", ".npz")
-        shown = found("evaluate", machine["path"], "--exact", "--data", "rows.npz")["log_likelihood"]
+        check(machine, "train", "final", "")
+        shown = found("evaluate", machine["machine"], "--exact", "--data", "rows.npz")["log_likelihood"]
         assert shown["mean"] == pytest.approx(machine["value"])
 
 
@@ -355,11 +376,12 @@ def test_best_refuses_what_has_no_best():
     assert refused("best", "out", "--metric", "weight_norm")[0] == [problem]
     run("--set", "evaluate={method: none}", out="none")
     assert problems_of(cbm("best", "none", code=3)) == [("", "", "incomplete")]
-    for path in records():
-        number = json.loads(path.read_text())["row"]["trial"]
-        Store(BARS).add_columns(path.parent.name, number, {"train_log_likelihood_final": np.nan})
+    store = Store(BARS)
+    for key in lines_of():
+        store.add_columns(*key, {"train_log_likelihood_final": np.nan})
+    store.finish()
     diverged = refused("best", "out", code=3)
-    (BARS / "trials").rename("elsewhere")
+    (BARS / "trials.jsonl").rename("elsewhere")
     nothing = refused("best", "out", code=3)
     assert diverged[0] == nothing[0] == [("out/bars", "", "incomplete")]
     assert "cbm run" in nothing[1]
@@ -370,7 +392,13 @@ def test_best_refuses_what_has_no_best():
 
 
 def kept(folder="out"):
-    return files(folder, ".csv", ".npz", ".json", ".txt")
+    """All files, and all records, by path."""
+    records = {
+        f"{path}/{run_id}/{number}": line
+        for path in Path(folder).glob("**/trials.jsonl")
+        for (run_id, number), line in lines_of(path.parent).items()
+    }
+    return files(folder, ".csv", ".npz", ".json", ".txt") | records
 
 
 def test_prune_deletes_what_no_grid_asks_for_and_only_when_told_to():
@@ -380,12 +408,14 @@ def test_prune_deletes_what_no_grid_asks_for_and_only_when_told_to():
     Path("out/more/notes.txt").write_text("mine")
     whole, grids = kept(), ("prune", "out", "grid.yaml", "more.yaml")
     for one in (listed := found(*grids)):
-        assert "_0.2_" in one["path"]
-        content = [file.stat().st_size for file in Path(one["path"]).rglob("*")]
-        assert (one["bytes"], one["deleted"]) == (sum(content), False)
-    assert len(listed) == 8  # 4 runs at the rate 0.2, and their ends
+        assert "_0.2_" in one["run"]
+        own = [
+            line for path, line in whole.items() if path.startswith(f"out/bars/trials.jsonl/{one['run']}/")
+        ]
+        assert (one["bytes"], one["deleted"]) == (sum(map(len, own)), False)
+    assert len(listed) == 4
     result = cbm(*grids)
-    assert 8 in numbers(result.stderr)[0]
+    assert 4 in numbers(result.stderr)[0]
     assert "--yes" in result.stderr
     assert kept() == whole
     cbm(*grids, "--yes")
@@ -459,9 +489,14 @@ def test_files_of_others_change_no_command_and_stay():
     assert [8] in numbers(run().stderr)
     assert [8, 12, 4] in numbers(run("--trials", 3).stderr)
     Path("other.yaml").write_text(GRID.replace("[CD-1, PT_4]", "PT_4"))
-    ours = {path for path in BARS.glob("*/*_*/trial-0*") if path not in thrown}
-    assert len(found("prune", "out", "other.yaml", "--yes")) == 4
-    assert {path for path in ours if not path.exists()} == {path for path in ours if "_CD-1_" in str(path)}
+    ours = {run_id for run_id, _ in lines_of()}
+    assert len(found("prune", "out", "other.yaml", "--yes")) == 2
+    left = {run_id for run_id, _ in lines_of()}
+    assert (
+        left
+        == {path.stem for path in BARS.glob("curves/*_*.csv") if path not in thrown}
+        == {one for one in ours if "_PT-4_" in one}
+    )
     assert found("prune", "out", "other.yaml") == []
     cbm("prune", "out", "other.yaml", "--all", "--yes")
     assert {path: path.read_bytes() for path in thrown} == content
@@ -471,10 +506,10 @@ def test_parts_of_other_programs_are_never_deleted():
     """A run into a folder that holds other things, such as the home folder."""
     part = ".cbm-1-ab.part"
     shutil.copytree("out/bars", "bars")
-    others = [Path("Downloads/sub/.film.mkv.part"), Path(".x.part"), Path("bars/trials/.mine.part")]
+    others = [Path("Downloads/sub/.film.mkv.part"), Path(".x.part"), Path("bars/curves/.mine.part")]
     others.append(Path("Downloads", part))
-    own = [Path("bars", place, part) for place in ("trials", "", "recent")]
-    own += [path / part for path in Path("bars").glob("*/*") if path.is_dir()]
+    own = [Path("bars", place, part) for place in ("", *KINDS, *EXPORTS)]
+    own += [Path("bars", kind, run_ids()[0], part) for kind in KINDS]
     for path in (*others, *own):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

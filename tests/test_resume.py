@@ -14,7 +14,7 @@ from cbm_cli.machines.likelihood import OF_MACHINE
 from cbm_cli.results import Outcome, Progress, Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
-from tests.builders import cbm, finish_in_pieces, numbers, problems_of, trials_of
+from tests.builders import cbm, finish_in_pieces, forget, lines_of, numbers, problems_of, trials_of
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 THREE_PARTS = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
@@ -81,7 +81,7 @@ def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, change
     assert stops
     same(result, whole)
     store.write("run", trial, result)
-    assert not store.path("run", 0, ".state.npz").exists()
+    assert not store.state_path("run", 0).exists()
 
 
 def test_the_best_machine_is_the_one_at_the_best_validation_value():
@@ -152,16 +152,16 @@ def test_ais_in_training_agrees_with_the_exact_likelihood():
 
 def test_a_state_that_was_cut_short_is_named_and_the_trial_starts_afresh(finished):
     whole, store = trials_of("out"), Store(Path("out/bars"))
-    victim = next(Path("out").rglob("trial-001.csv"))
+    (run_id, number), *_ = [key for key in lines_of() if key[1] == 1]
     pause, data = iter([False, True]).__next__, load("bars-and-stripes", size=2)
     progress = run_trial(Trial("test", settings(), 1, 5), data, should_pause=pause)
-    store.write_progress(victim.parent.name, 1, progress)
-    state = victim.with_suffix(".state.npz")
+    store.write_progress(run_id, number, progress)
+    state = store.state_path(run_id, number)
     state.write_bytes(state.read_bytes()[:-50])
     with pytest.raises(CbmError) as caught:
-        store.progress(victim.parent.name, 1)
+        store.progress(run_id, number)
     assert problems_of(caught.value) == [(str(state), "", "unreadable")]
-    victim.unlink()
+    forget("out/bars", (run_id, number))
     said = cbm("run", "grid.yaml", "-o", "out", "-j", 0).stderr
     assert f"{state}: " in said
     assert [7, 8, 1] in numbers(said)

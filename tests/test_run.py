@@ -1,14 +1,19 @@
 """cbm run from end to end, through the real command line."""
 
+import base64
 import csv
 import hashlib
+import io
 import json
 import os
+import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cbm_cli import reference as ref
@@ -16,7 +21,7 @@ from cbm_cli.datasets.catalogue import load
 from cbm_cli.grid.read import read_grid
 from cbm_cli.results import Results
 from cbm_cli.trial.learner import Learner
-from tests.builders import GRID, cbm, files, numbers, problems_of, summary, trials_of
+from tests.builders import GRID, cbm, contents_of, lines_of, numbers, problems_of, summary, trials_of
 from tests.oracles import exactly, log_likelihoods, wide
 
 SINGLE = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00").replace("trials: 2", "trials: 1")
@@ -27,8 +32,8 @@ def run(*options, out="out", code=0):
     return cbm("run", "grid.yaml", "-o", out, "-j", 0, "--no-table", *options, code=code).stderr
 
 
-def times(pattern="trial-*"):
-    return {path: path.stat().st_mtime_ns for path in Path("out").rglob(pattern)}
+def times():
+    return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in Path("out").rglob("*.*")}
 
 
 def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
@@ -36,11 +41,11 @@ def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
     run()
     (experiment,) = read_grid(Path("grid.yaml")).select()
     rows = load("bars-and-stripes", size=2)
-    curves = sorted(Path("out").rglob("trial-*.csv"))
-    assert [path.name for path in curves] == ["trial-000.csv", "trial-001.csv"]
-    for trial, path in zip(experiment, curves, strict=True):
+    curves = contents_of("out", kinds=["curve"])
+    assert [number for *_, number, _ in curves] == [0, 1]
+    for trial, curve in zip(experiment, curves.values(), strict=True):
         learner = Learner(trial.settings, rows, trial.seed)
-        head, *lines = [line.split(",") for line in path.read_text().splitlines()]
+        head, *lines = [line.split(",") for line in curve.decode().splitlines()]
         assert head == ["update", "epoch", "train_log_likelihood"]
         assert [line[:2] for line in lines] == [[str(u), str(u)] for u in range(0, 101, 20)]
         for update, _, found in lines:
@@ -54,10 +59,9 @@ def test_the_summary_holds_the_settings_and_what_the_curve_says(finished):
     rows = summary("out")
     assert [row["offsets"] for row in rows] == ["00"] * 4 + ["dd^b_s"] * 4
     for row in rows:
-        with open(f"out/bars/trials/{row['run_id']}/trial-{int(row['trial']):03d}.csv", newline="") as stream:
-            pairs = [
-                (int(line["update"]), float(line["train_log_likelihood"])) for line in csv.DictReader(stream)
-            ]
+        with open(f"out/bars/curves/{row['run_id']}.csv", newline="") as stream:
+            lines = [line for line in csv.DictReader(stream) if line["trial"] == row["trial"]]
+        pairs = [(int(line["update"]), float(line["train_log_likelihood"])) for line in lines]
         update, best = max(pairs[1:], key=lambda pair: pair[1])  # the start is not part of training
         assert float(row["train_log_likelihood_max"]) == best
         assert int(row["train_log_likelihood_max_update"]) == update
@@ -68,32 +72,35 @@ def test_the_summary_holds_the_settings_and_what_the_curve_says(finished):
 
 def test_trials_on_workers_have_the_same_bytes(finished):
     cbm("run", "grid.yaml", "-o", "two", "-j", 2, "--no-table")
-    assert len(trials_of("out")) == 24  # of 8 trials: curve, machine, end
+    assert len(trials_of("out")) == 8 * 2 + 4  # curve and machine of each trial; curves of each cell
+    assert [*lines_of("two/bars")] == [*lines_of("out/bars")]
     assert trials_of("two") == trials_of("out")
     one, two = ([row | {"seconds": ""} for row in summary(folder)] for folder in ("out", "two"))
     assert one == two
 
 
 def test_a_second_run_does_nothing_and_more_trials_keep_those_there_are(finished):
-    before = times()
+    assert [8] in numbers(run())  # the manifest names the folder, which is a copy
+    before, lines = times(), lines_of()
     assert [8] in numbers(run())
     assert times() == before
     assert [8, 12, 4] in numbers(run("--trials", 3))
     assert len(summary("out")) == 12
-    assert times().items() >= before.items()
+    assert lines_of().items() >= lines.items()
 
 
 def test_other_trials_have_other_seeds_and_other_grids_other_folders(finished):
     before = summary("out")
     run("--set", "seed=6")
-    assert len(list(Path("out/bars/trials").iterdir())) == 8
+    assert len({run_id for run_id, _ in lines_of()}) == 8
     assert len({row["train_log_likelihood_final"] for row in (*before, *summary("out"))}) == 16
 
 
 def test_the_same_trial_of_another_experiment_is_not_run_again(finished):
     Path("grid.yaml").write_text(GRID.replace("bars:", "bars-again:"))
     assert [8] in numbers(run())
-    assert files("out/bars/trials", ".csv", ".npz") == files("out/bars-again/trials", ".csv", ".npz")
+    assert contents_of("out", "bars") == contents_of("out", "bars-again")
+    assert lines_of("out/bars") == lines_of("out/bars-again")
     assert {row["experiment"] for row in summary("out", "bars-again")} == {"bars-again"}
 
 
@@ -102,29 +109,57 @@ def middle_bit(content):
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
-DAMAGES = {  # the file's ending, and what it holds then
-    "truncated": (".csv", lambda content: content[:40]),
-    "edited": (".csv", lambda content: content.replace(b"-", b"-0", 1)),
-    "record": (".json", lambda content: b"{"),
-    "value": (".json", lambda content: content.replace(b'_final": -', b'_final": -1', 1)),
-    "machine": (".npz", middle_bit),
-    "no machine": (".npz", None),
+DAMAGES = {  # what becomes of the line of a trial
+    "bit": middle_bit,
+    "value": lambda line: line.replace(b'_final": -', b'_final": -1', 1),
+    "key": lambda line: line.replace(b'"trial": 1', b'"trial": 3', 1),
+    "seal": lambda line: line[:-9] + b"00000" + line[-4:],
+    "cut": lambda line: line[:100] + b"\n",
+    "blank": lambda line: b" " * (len(line) - 1) + b"\n",
+    "gone": lambda line: b"",
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_trial_is_named_and_run_again_and_no_other(finished, damage):
-    whole = trials_of("out")
-    victim = sorted(Path("out").rglob("trial-001.csv"))[2]
-    suffix, harm = DAMAGES[damage]
-    path = victim.with_suffix(suffix)
-    path.write_bytes(harm(path.read_bytes())) if harm else path.unlink()
-    before = times("trial-*.csv")
+    whole, lines, path = trials_of("out"), lines_of(), Path("out/bars/trials.jsonl")
+    victim = [*lines][5]
+    path.write_bytes(path.read_bytes().replace(lines[victim], DAMAGES[damage](lines[victim])))
     said = run()
-    assert str(victim.with_suffix("")) in said
+    assert damage == "gone" or f"{path}: line 10" in said  # behind a computer and three cells
     assert [7, 8, 1] in numbers(said)
     assert trials_of("out") == whole
-    assert {path for path, when in times("trial-*.csv").items() if before[path] != when} == {victim}
+    changed = lines_of()
+    assert [*changed] == [*lines]
+    assert {key for key in lines if changed[key] != lines[key]} <= {victim}  # which may take another time
+    assert [8] in numbers(run())
+    assert "line" not in run()
+
+
+def test_a_last_line_that_a_kill_has_cut_short_costs_its_trial(finished):
+    whole, lines, path = trials_of("out"), lines_of(), Path("out/bars/trials.jsonl")
+    content = path.read_bytes()
+    *_, last = lines.values()
+    path.write_bytes(content[: content.index(last) + 200])
+    assert "[n=1/2]" in cbm("table", "out").stdout
+    assert cbm("table", "out").stderr == ""  # it may be a line that is being written
+    said = run()
+    assert f"{path}: line" in said
+    assert [7, 8, 1] in numbers(said)
+    assert trials_of("out") == whole
+
+
+@pytest.mark.parametrize("harm", ["bit", "cut", "gone"])
+def test_damage_to_a_machine_in_a_file_of_its_own_costs_its_trial(finished, harm, monkeypatch):
+    monkeypatch.setattr("cbm_cli.results.store.SMALL", 100)
+    run(out="large")
+    whole, files_ = contents_of("large"), sorted(Path("large").rglob("trial-001.npz"))
+    assert [*whole.values()] == [*contents_of("out").values()]
+    files_[2].write_bytes(DAMAGES[harm](files_[2].read_bytes())) if harm != "gone" else files_[2].unlink()
+    said = run(out="large")
+    assert str(files_[2]) in said
+    assert [7, 8, 1] in numbers(said)
+    assert contents_of("large") == whole
 
 
 def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
@@ -158,35 +193,52 @@ def test_numbers_that_float32_does_not_hold_are_refused_before_training(grid, ch
 
 def test_batches_and_epochs_count_as_they_should_and_evaluation_can_be_left_out(grid):
     run("--set", "batch=3", "--set", "updates=21", "--set", "evaluate={method: exact, every: 2 epochs}")
-    lines = next(Path("out").rglob("trial-000.csv")).read_text().splitlines()[1:]
+    lines = next(iter(contents_of("out", kinds=["curve"]).values())).decode().splitlines()[1:]
     # 8 rows are 2 batches of 3; the last 2 rows of an epoch are dropped.
     assert [line.split(",")[:2] for line in lines][:3] == [["0", "0"], ["4", "2"], ["8", "4"]]
     assert lines[-1].startswith("21,10.5,")
     run("--set", "evaluate={method: none}", out="none")
     assert len(summary("none")) == 8
-    assert next(Path("none").rglob("trial-000.csv")).read_text().splitlines()[0] == "update,epoch"
-
-
-def digest(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    assert next(iter(contents_of("none", kinds=["curve"]).values())).splitlines()[0] == b"update,epoch"
 
 
 def test_results_are_stored_as_documented(finished):
     manifest = json.loads(Path("out/bars/manifest.json").read_text())
     assert manifest["trials"] == 2
-    assert [cell["offsets"] for cell in manifest["cells"]] == ["00", "00", "dd^b_s", "dd^b_s"]
-    path = next(Path("out").rglob("*dd-b-s*CD-1*/trial-000.csv"))
-    record = json.loads(path.with_suffix(".json").read_text())
-    assert record["sha256"] == {end: digest(path.with_suffix(end)) for end in (".npz", ".csv")}
-    with np.load(path.with_suffix(".npz"), allow_pickle=False) as machine:
+    assert [cell["columns"]["offsets"] for cell in manifest["cells"]] == ["00", "00", "dd^b_s", "dd^b_s"]
+    assert (manifest["columns"]["model_hidden"], manifest["columns"]["offsets"]) == (3, [])
+    (key,) = [key for key in lines_of() if re.search("dd-b-s.*CD-1", key[0]) and key[1] == 1]
+    record = json.loads(lines_of()[key])
+    machine_file = io.BytesIO(zlib.decompress(base64.b64decode(record["machine"])))
+    with np.load(machine_file, allow_pickle=False) as machine:
         shapes = {name: machine[name].shape for name in machine.files}
     sizes = {"weights_0": (4, 3), "biases_0": (4,), "biases_1": (3,), "offsets_0": (4,), "offsets_1": (3,)}
     assert shapes == {"kind": ()} | sizes
+    curve = zlib.decompress(base64.b64decode(record["curve"])).decode()
+    assert record["seal"] == hashlib.sha256(lines_of()[key].rpartition(b', "seal"')[0]).hexdigest()[:16]
+    exported = pd.read_csv(f"out/bars/curves/{key[0]}.csv")  # as anybody reads it
+    own = pd.read_csv(io.StringIO(curve))
+    pd.testing.assert_frame_equal(
+        exported.query("trial == 1").drop(columns="trial").reset_index(drop=True), own
+    )
+    name = f"out/{key[0]}:1"
+    cbm("export", name, "-o", "m.npz")
+    assert Path("m.npz").read_bytes() == machine_file.getvalue()
     options = ["--exact", "--data", "bars-and-stripes:size=2", "--json"]
-    shown = json.loads(cbm("evaluate", path.with_suffix(".npz"), *options).stdout)
-    last = float(path.read_text().splitlines()[-1].split(",")[-1])
+    shown = json.loads(cbm("evaluate", name, *options).stdout)
+    assert shown == json.loads(cbm("evaluate", "m.npz", *options).stdout)
+    last = own["train_log_likelihood"].iloc[-1]
     expected = {"mean": last, "total": last * 8, "n": 8}  # in float32 during training, in float64 of a file
     assert shown["log_likelihood"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_few_small_files_hold_many_small_trials(grid):
+    Path("grid.yaml").write_text(GRID.replace("0.1", "[0.1, 0.2]").replace("trials: 2", "trials: 3"))
+    run()
+    kept = [path for path in Path("out").rglob("*") if path.is_file()]
+    assert len(summary("out")) == 24
+    assert len(kept) <= 12
+    assert sum(path.stat().st_size for path in kept) < 100_000
 
 
 def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(finished):
@@ -216,30 +268,28 @@ def test_names_that_look_like_numbers_stay_names(grid, name):
     run()
     for experiment, start in ((name, ""), ("again", name)):
         facts = {"experiment": experiment, "data": name, "data_name": name, "start_from_experiment": start}
-        (row,) = summary("out", experiment)
-        assert facts.items() <= row.items()
+        assert summary("out", experiment)[0]["experiment"] == experiment
         (row,) = Results(Path("out")).store(experiment).summary().to_dict("records")
         assert {column: text for column, text in facts.items() if text}.items() <= row.items()
     assert Results(Path("out")).all_summaries()["data"].tolist() == [name] * 2
     assert name in cbm("table", "out", "again", "--rows", "data", "--columns", "offsets").stdout
 
 
-def test_failed_trials_are_told_with_the_path_of_the_details_and_run_again(grid, monkeypatch):
-    pattern = "out/bars/trials/*/trial-*.error.txt"
+def test_failed_trials_are_told_with_what_shows_the_details_and_run_again(grid, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr("cbm_cli.execution.worker.run_trial", lambda *_: 1 / 0)
         said = run(code=1)
-        assert pattern in said
         assert [8] in numbers(said)
-        assert len([*Path().glob(pattern)]) == 8
-        assert "ZeroDivisionError" in next(Path().glob(pattern)).read_text()
-        assert not times("trial-*.csv")
+        (shown,) = re.findall(r"cbm (show out \S+)", said)
+        run_id = shown.split()[-1]
+        assert cbm(*shown.split()).stdout.count("ZeroDivisionError: ") == 2
+        assert {json.loads(line)["state"] for line in lines_of().values()} == {"failed"}
         Path("grid.yaml").write_text(SINGLE)
-        (path,) = Path().glob("out/bars/trials/*_00_CD-1_*/trial-000.error.txt")
-        assert str(path) in run(code=1)
+        assert run_id in run(code=1)
     run()
-    assert len(times("trial-*.csv")) == 1
-    assert not path.exists()
+    states = [json.loads(line)["state"] for line in lines_of().values()]
+    assert (states.count("finished"), states.count("failed")) == (1, 7)
+    assert "ZeroDivisionError" in cbm(*shown.split()).stdout  # of the trial that nobody asks for any more
 
 
 def test_what_lists_and_reads_does_not_import_what_computes(finished):

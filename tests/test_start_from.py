@@ -1,23 +1,25 @@
 """Trials that start from machines, and longer trainings that continue finished ones."""
 
+import io
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import starts
+from cbm_cli.execution.jobs import Agenda, _Finished
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start_from import check_machine, start_from_machine
 from tests.builders import GRID as TOYS
-from tests.builders import cbm, files, numbers, problems_of, put_machine, summary
+from tests.builders import cbm, contents_of, files, numbers, problems_of, put_machine, summary, trials_of
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 DATA = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
@@ -58,11 +60,18 @@ TRAININGS = {
 }
 
 
+def end_of(store, course, updates):
+    """The longest checkpoint of trial 0 of a course, in any experiment."""
+    job = SimpleNamespace(course=course, updates=updates, trial=SimpleNamespace(number=0))
+    return _Finished(store.folder.parent, Agenda([], {}, {}, {})).end(job)
+
+
 def run_into(folder, epochs, settings, since=None):
     """Train for so many epochs; return the store with the trial in it, under one name whatever the length."""
     trial = Trial("test", Settings(**settings | {"epochs": epochs}), 0, 1)
-    store = Store(folder / "test")
+    store = Store(folder / "test", keeps_checkpoints=True)
     store.write("run", trial, run_trial(trial, DATA, since), course="course")
+    store.flush()
     return store
 
 
@@ -71,15 +80,18 @@ def run_into(folder, epochs, settings, since=None):
 def test_a_training_that_is_continued_ends_in_the_same_bytes_as_one_at_once(tmp_path, name):
     settings = TRAININGS[name]
     short = run_into(tmp_path / "short", SHORT, settings)
-    end = short.ends("course", 10**9)[0]
+    end = end_of(short, "course", 10**9)
     run_into(tmp_path / "continued", LONG, settings, read_progress(end))
     run_into(tmp_path / "at-once", LONG, settings)
-    continued, at_once = (files(tmp_path / folder, ".csv", ".npz") for folder in ("continued", "at-once"))
+    continued, at_once = (
+        contents_of(tmp_path / folder) | files(tmp_path / folder, ".npz")
+        for folder in ("continued", "at-once")
+    )
     assert continued.keys() == at_once.keys()
     for path in at_once:
         assert continued[path] == at_once[path], path
     if name not in ("early stopping", "divergence"):
-        assert pd.read_csv(tmp_path / "at-once/test/trials/run/trial-000.csv")["epoch"].iloc[-1] == LONG
+        assert Store(tmp_path / "at-once/test").curve("run", 0)["epoch"].iloc[-1] == LONG
 
 
 def test_the_longest_end_that_is_not_too_long_is_taken_from_all_experiments(tmp_path):
@@ -87,11 +99,10 @@ def test_the_longest_end_that_is_not_too_long_is_taken_from_all_experiments(tmp_
         run_into(tmp_path / "runs", epochs, RBM)
         (tmp_path / "runs/test").rename(tmp_path / f"runs/{experiment}-{epochs}")
     store = Store(tmp_path / "runs/new")
-    found = [store.ends("course", 4 * epochs).get(0) for epochs in (2, 3, 5, 6)]
+    found = [end_of(store, "course", 4 * epochs) for epochs in (2, 3, 5, 6)]
     assert found[0] is None
     assert [path.name for path in found[1:]] == [f"trial-000-{end}.npz" for end in (12, 16, 24)]
-    assert [*store.ends("course", 40)] == [0]
-    assert not store.ends("other", 40)
+    assert not end_of(store, "other", 40)
 
 
 # ---- From machines ----
@@ -101,10 +112,10 @@ def test_the_longest_end_that_is_not_too_long_is_taken_from_all_experiments(tmp_
 @pytest.mark.parametrize("letter", "0dh")
 def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, letter):
     store = run_into(tmp_path, SHORT, settings | {"sliding_factor": {"visible": 0.5, "hidden": 0.5}})
-    path = store.path("run", 0, ".npz")
+    name, content = store.machine("run", 0)
     other = settings | {"offsets": letter * (2 if settings is RBM else 3)}
-    state = start_from_machine(Settings(**other), DATA, 5, read_machine(path))
-    arrays = dict(np.load(path))
+    state = start_from_machine(Settings(**other), DATA, 5, read_machine(name, content))
+    arrays = dict(np.load(io.BytesIO(content)))
     if letter == "0":
         assert not state.mu.any()
         assert not state.lam.any()
@@ -122,13 +133,13 @@ def test_a_trial_starts_as_the_function_that_the_machine_is(tmp_path, settings, 
 def test_a_fixed_visible_offset_is_the_mean_of_the_data_whatever_the_machine_has(tmp_path):
     store = run_into(tmp_path, SHORT, RBM | {"offsets": "mm^b"})
     settings = Settings(**RBM | {"sliding_factor": {"visible": 0}})
-    state = start_from_machine(settings, DATA, 5, read_machine(store.path("run", 0, ".npz")))
+    state = start_from_machine(settings, DATA, 5, read_machine(*store.machine("run", 0)))
     np.testing.assert_allclose(state.mu, DATA.train.mean(0), rtol=1e-6)
 
 
 def test_an_interrupted_trial_goes_on_from_its_state_unless_its_start_has_changed(tmp_path):
     store = run_into(tmp_path, SHORT, RBM)
-    machine = read_machine(store.path("run", 0, ".npz"))
+    machine = read_machine(*store.machine("run", 0))
     trial = Trial("test", Settings(**RBM), 0, 7)
 
     def started():
@@ -218,7 +229,7 @@ def test_an_experiment_starts_from_the_trials_of_another_one_which_runs_first(gr
     run("first", out="alone")
     run("second", out="alone")
     cbm("run", "grid.yaml", "-j", 2, "-o", "two", "--no-table")
-    assert files("out", ".npz") == files("alone", ".npz") == files("two", ".npz")
+    assert contents_of("out") == contents_of("alone") == contents_of("two")
 
 
 def test_trials_start_from_the_best_machines_on_the_validation_part(grid):
@@ -232,7 +243,9 @@ def test_trials_start_from_the_best_machines_on_the_validation_part(grid):
 def test_an_experiment_starts_from_machine_files(grid):
     run("first")
     cell = Store(Path("out/first")).manifest()["cells"][1]["run_id"]
-    shutil.copytree(f"out/first/trials/{cell}", "start")
+    Path("start").mkdir()
+    for number in range(2):
+        cbm("export", f"out/{cell}:{number}", "-o", f"start/trial-{number:03d}.npz")
     grid(("experiment: first", "path: 'start/trial-{trial:03d}.npz'"))
     run("second")
     first, second = curves("first"), curves("second")
@@ -250,22 +263,33 @@ def test_an_experiment_starts_from_machine_files(grid):
     assert dry("second", "-o", "out")[:3] == [4, 0, 4]
 
 
+KEEP = "first: {}", "first: {keep: checkpoints}"
+
+
 def test_more_epochs_continue_finished_trials(grid):
+    grid(KEEP)
     run("first")
     longer = ("run", "grid.yaml", "first", "--set", "epochs=10", "--no-table", "-o")
     assert numbers(cbm(*longer, "out", "--dry-run").stdout)[0] == [4, 0, 4, 4]
     cbm(*longer, "out", "-j", 0)
     cbm(*longer, "new", "-j", 0)
-    at_once = files("new", ".csv", ".npz")
-    continued = files("out", ".csv", ".npz")
-    for path in at_once.keys() - {"first/summary.csv"}:
+    at_once, continued = trials_of("new"), trials_of("out")
+    for path in at_once:
         assert continued[path] == at_once[path], path
     # Other settings have other courses.
     other = cbm(*longer, "out", "--dry-run", "--set", "learning_rate=0.2").stdout
     assert numbers(other)[0] == [4, 0, 4]
 
 
+def test_checkpoints_are_kept_only_where_they_are_asked_for(grid):
+    run("first")
+    assert not [*Path("out").rglob("*.npz")]
+    longer = ("run", "grid.yaml", "first", "--set", "epochs=10", "--dry-run", "-o", "out")
+    assert numbers(cbm(*longer).stdout)[0] == [4, 0, 4]
+
+
 def test_an_end_that_was_cut_short_is_named_and_the_trial_starts_afresh(grid):
+    grid(KEEP)
     run("first")
     victim = sorted(Path("out").rglob("trial-001-*.npz"))[0]
     victim.write_bytes(victim.read_bytes()[:-50])
@@ -370,10 +394,10 @@ def test_each_trial_needs_a_file_where_the_path_names_the_trial(grid):
 
 def test_an_auto_encoder_of_other_activations_is_refused(tmp_path):
     store = run_into(tmp_path, 1, CODER)
-    path = store.path("run", 0, ".npz")
+    path, content = store.machine("run", 0)
     other = CODER | {"model": CODER["model"] | {"encoder": "tanh"}}
     with pytest.raises(CbmError, match=r"sigmoid.* tanh") as caught:
-        check_machine(Settings(**other), DATA, read_machine(path), path)
+        check_machine(Settings(**other), DATA, read_machine(path, content), path)
     assert problems_of(caught.value) == [(str(path), "", "unsuited")]
 
 
@@ -381,11 +405,12 @@ def test_a_machine_that_diverged_fails_its_trial_alone(grid):
     run("first")
     store = Store(Path("out/first"))
     cell = store.manifest()["cells"][0]["run_id"]
-    arrays = dict(np.load(store.path(cell, 1, ".npz"))) | {"biases_0": np.full(6, np.nan)}
+    arrays = dict(np.load(io.BytesIO(store.machine(cell, 1)[1]))) | {"biases_0": np.full(6, np.nan)}
     put_machine(store, cell, 1, arrays)
     run(code=1)
     assert {("00", 0), ("00", 1), ("dd^b_s", 0), ("dd^b_s", 1)} - curves("second").keys() == {("00", 1)}
-    assert len([*Path("out/second").rglob("trial-001.error.txt")]) == 1
+    failed = [store.unfinished(run)[1] for store in [Store(Path("out/second"))] for run in store.runs()]
+    assert [*filter(None, failed)] == [{1}]
 
 
 def test_pretraining_has_no_place_beside_a_start():
@@ -398,7 +423,7 @@ def test_a_machine_that_all_trials_start_from_is_read_once(tmp_path, monkeypatch
     base = TOYS.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00")
     Path("grid.yaml").write_text(base)
     cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
-    shutil.copy(next(Path("out").rglob("trial-000.npz")), "m.npz")
+    cbm("export", "out/bars:0", "-o", "m.npz")
     again = base.replace("bars:", "again:").replace("    table:", "    start_from: {path: m.npz}\n    table:")
     Path("again.yaml").write_text(again)
     reads, hashed = [], []

@@ -13,8 +13,9 @@ from cbm_cli.execution import verifying
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.computer import combined, computer
 from cbm_cli.results import Outcome, Results, Store
+from cbm_cli.results.store import stores_in
 from cbm_cli.trial.loop import run_trial
-from tests.builders import cbm, grid_text, numbers, problems_of
+from tests.builders import cbm, damage, finished_in, grid_text, lines_of, numbers, problems_of
 from tests.golden.cases import _BASE, CASES
 from tests.processes import start_cbm
 
@@ -128,12 +129,11 @@ def test_a_sample_is_random_and_repeatable(finished):
 
 
 def test_damage_is_named_without_a_rerun(finished):
-    victim = next(Path("out").rglob("trial-001.csv"))
-    text = victim.read_text()
-    victim.write_text(text[:-2] + ("1" if text[-2] == "0" else "0") + "\n")
+    victim, *_ = [key for key in lines_of() if key[1] == 1]
+    damage("out/bars", victim)
     found = cbm("verify", "out", "--sample", 1, "-j", 0, code=1).stdout
-    (line,) = [line for line in found.splitlines() if victim.name in line]
-    assert f"{victim.parent.name} trial 1: damaged" in line
+    (line,) = [line for line in found.splitlines() if "trials.jsonl: line" in line]
+    assert f"{victim[0]} trial 1: damaged" in line
     assert found.count("same bytes") == 1
 
 
@@ -187,9 +187,9 @@ NORM = {"update": [0, 10, 20], "norm": [np.nan, 1, 2]}
 
 def values_of(curve=CURVE, norm=NORM, weights=(0.5, -1)):
     """Values as `verify` compares them: a column by rows, an array of a machine as one row."""
-    columns = {(".csv", name): column for name, column in curve.items()}
-    columns |= {(".records.csv", name): column for name, column in norm.items()}
-    machine = {(".npz", "weights_0"): np.array([weights], np.float32)}
+    columns = {("curve", name): column for name, column in curve.items()}
+    columns |= {("records", name): column for name, column in norm.items()}
+    machine = {("machine", "weights_0"): np.array([weights], np.float32)}
     return {key: np.array(column, float).reshape(-1, 1) for key, column in columns.items()} | machine
 
 
@@ -230,7 +230,7 @@ def test_a_real_other_blas_is_named_where_trials_differ(bars):
         "run", "grid.yaml", "-o", "out", "-j", 0, "--trials", 2, cwd=Path.cwd(), **environment
     )
     assert process.wait(120) == 0, process.stderr.read()
-    kept = json.loads(next(Path("out").rglob("trial-000.json")).read_bytes())["computer"]["blas"]
+    kept = made_by()["blas"]
     if kept == computer()["blas"]:
         pytest.skip(f"this BLAS has one kernel: {kept}")
     told = []
@@ -239,8 +239,16 @@ def test_a_real_other_blas_is_named_where_trials_differ(bars):
     assert all(kept in one.made for one in told if one.verdict == "differs")
 
 
+def made_by():
+    """What is known of the computer of a trial."""
+    (store,) = stores_in(Path("out"))
+    return store.made(*finished_in(store)[0])
+
+
 def test_results_name_the_computer(finished):
-    facts = json.loads(next(Path("out").rglob("trial-000.json")).read_bytes())["computer"]
+    facts = made_by()
+    versions = {name: facts.pop(name) for name in ("cbm", "kernel", "numpy", "numba")}
+    assert all(versions.values())
     assert facts == computer()
     assert facts.keys() == {"cpu", "kernels", "blas", "threads", "libc", "llvm"}
     assert facts["threads"] == "1"
@@ -288,6 +296,6 @@ def test_experiments_that_start_from_each_other_are_refused(everything, monkeypa
 
 @pytest.mark.parametrize("command", ["verify", "evaluate"])
 def test_results_without_a_finished_trial_are_incomplete(finished, command):
-    shutil.rmtree("out/bars/trials")
+    Path("out/bars/trials.jsonl").unlink()
     Path("out/bars/summary.csv").unlink()
     assert "bars: " in cbm(command, "out", code=3).stderr

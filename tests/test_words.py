@@ -111,7 +111,7 @@ def test_each_data_set_has_a_best_machine_of_its_own(folder):
         assert one["settings"]["data_size"] == size
     assert found[0]["value"] > found[1]["value"] + 1  # fewer pixels: such values cannot be compared
     result = cbm("best")
-    assert result.stdout.split() == [one["path"] for one in found]
+    assert result.stdout.split() == [one["machine"] for one in found]
     for line, one in zip(result.stderr.splitlines(), found, strict=True):
         assert line.startswith(f"bars-and-stripes: train_log_likelihood {one['value']:.4f} ")
         assert f"data_size {one['settings']['data_size']}" in line
@@ -174,12 +174,12 @@ def test_longer_runs_that_a_short_one_hides_are_told_of_listed_and_shown(folder,
         assert f"{row}-40 " in every
 
 
-def test_show_takes_a_hash_or_a_path_and_is_short(folder, made):
+def test_show_takes_a_hash_or_the_name_of_a_machine_and_is_short(folder, made):
     shutil.copytree(made, "results")
-    path = cbm("best").stdout.strip()
-    run_id = Path(path).parent.name
-    text = cbm("show", path).stdout
-    for words in ([run_id[-10:]], ["results", run_id], [Path(path).parent]):
+    machine = cbm("best").stdout.strip()
+    run_id = machine.removeprefix("results/").partition(":")[0]
+    text = cbm("show", machine).stdout
+    for words in ([run_id[-10:]], ["results", run_id], ["results", f"{run_id}:0"]):
         assert cbm("show", *words).stdout == text
     lines = text.splitlines()
     assert len(lines) < 30

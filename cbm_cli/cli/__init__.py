@@ -21,6 +21,7 @@ _COMMANDS = {
     "ls": "browse",
     "show": "browse",
     "best": "browse",
+    "export": "export",
     "prune": "browse",
     "table": "table",
     "compare": "compare",

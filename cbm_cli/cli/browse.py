@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from datetime import datetime
 from pathlib import Path
@@ -110,13 +109,15 @@ def _results_and(words: tuple[str, ...], usage: str, least: int = 1) -> tuple[Re
 def show(words: tuple[str, ...], as_json: bool) -> None:
     """Show the settings, trials and values of a run.
 
-    RUN is a run-id, as `cbm ls RESULTS EXPERIMENT` lists them, a part of one that no other run has, or the
-    path of one of its files.
+    RUN is a run-id, as `cbm ls RESULTS EXPERIMENT` lists them, or a part of one that no other run has, also
+    with the number of a trial, as `cbm best` prints it.
     """
     from cbm_cli.results.inventory import describe_run, find_run
 
-    results, name = _results_and(_without_path(words), "show [RESULTS] RUN")
-    held = find_run(results, name or "")
+    if len(words) == 1 and "/" in words[0]:
+        words = tuple(words[0].rsplit("/", 1))
+    results, name = _results_and(words, "show [RESULTS] RUN")
+    held = find_run(results, (name or "").partition(":")[0])
     runs = [describe_run(store, run_id) for store, run_id in held]
     if as_json:
         click.echo(valid_json(runs[0] | {"experiments": [run["experiment"] for run in runs]}, indent=2))
@@ -125,7 +126,6 @@ def show(words: tuple[str, ...], as_json: bool) -> None:
     about = [("experiment", ", ".join(one["experiment"] for one in runs))]
     if not any(one["in_grid"] for one in runs):
         about.append(("", "not asked for by the grid that was last run"))
-    about.append(("folder", str(held[0][0].folder / "trials" / run["run_id"])))
     print_list(("run", run["run_id"]), about)
     say()
     varying = {name: run["settings"][name] for name in run["varying"]}
@@ -138,18 +138,8 @@ def show(words: tuple[str, ...], as_json: bool) -> None:
     _print_trials(run["trials"])
 
 
-def _without_path(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return results folder and run-id instead of a path in a run, such as `cbm best` prints."""
-    parts = Path(words[-1]).resolve().parts if words else ()
-    places = [place for place, part in enumerate(parts[:-1]) if part == "trials" and place > 1]
-    if not places:
-        return words
-    place = places[-1]
-    return os.path.relpath(Path(*parts[: place - 1])), parts[place + 1]
-
-
 def _print_trials(trials: Sequence[dict[str, Any]]) -> None:
-    """Print a line for each trial: its status, the values of its metrics, its time, and its files."""
+    """Print a line for each trial: its status, its metrics and its time; then why trials failed."""
     from cbm_cli.results import Metric
 
     wanted = re.compile("_(final|max|min|exact|ais|raise)$|^(diverged|seconds)$")
@@ -161,7 +151,9 @@ def _print_trials(trials: Sequence[dict[str, Any]]) -> None:
     )
     print_list(("trial", "status", *shown), rows)
     if any(Metric(name.rpartition("_")[0]).better for name in shown):
-        say("likelihoods, bounds and costs are per row; --json has every value and file")
+        say("likelihoods, bounds and costs are per row; --json has every value")
+    for trial in (trial for trial in trials if trial.get("details")):
+        say(f"\ntrial {trial['trial']}: {trial['details'].rstrip()}")
 
 
 def _short(value: Any) -> str:
@@ -181,11 +173,11 @@ def _known(values: dict[str, Any]) -> list[tuple[str, str]]:
 )
 @json_option
 def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
-    """Print the best machine file of each data set and part.
+    """Print the best machine of each data set and part.
 
     The likelihoods of different data cannot be compared, so that every data set of an experiment has its own
     best machine, and line, for each part of it that was evaluated. On the validation part, which comes first,
-    the best value of all trials decides, and the file holds the machine that reached it. On others the final
+    the best value of all trials decides, and the machine is the one that reached it. On others the final
     value decides; the part that the table shows comes before the rest.
     """
     from cbm_cli.results.best import best_machines
@@ -194,10 +186,10 @@ def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
     for one in best_machines(results.store(results.only(experiment)), metric):
         if as_json:
             click.echo(valid_json(one))
-        elif one["path"] is None:
+        elif one["machine"] is None:
             note(f"{one['data']}: no trial has a finite {one['metric']}")
         else:
-            say(one["path"])
+            say(one["machine"])
             note(_why_best(one))
 
 
@@ -226,7 +218,7 @@ def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_jso
     others in RESULTS stay.
     """
     from cbm_cli.results import Results
-    from cbm_cli.results.inventory import delete, size_of, unwanted
+    from cbm_cli.results.inventory import delete, unwanted
 
     grids = [word for word in words if word.endswith((".yaml", ".yml"))]
     first, *rest = words
@@ -242,14 +234,17 @@ def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_jso
     for name in missing:
         wanted.pop(name, None)
     others = [name for name in results.experiments() if name not in {*wanted, *missing}]
-    sizes = delete(results, wanted) if yes else {one: size_of(one) for one in unwanted(results, wanted)}
+    sizes = (delete if yes else unwanted)(results, wanted)
     if as_json:
-        records = [{"path": str(place), "bytes": size, "deleted": yes} for place, size in sizes.items()]
+        records = [
+            {"experiment": name, "run": run, "bytes": size, "deleted": yes}
+            for (name, run), size in sizes.items()
+        ]
         click.echo(valid_json(records, indent=2))
     elif sizes:
-        print_list(("folder", "MB"), [(str(place), f"{size / 1e6:.1f}") for place, size in sizes.items()])
+        print_list(("experiment", "run", "MB"), [(*run, f"{size / 1e6:.1f}") for run, size in sizes.items()])
     done = "deleted" if yes else "would be deleted"
-    note(f"{count(len(sizes), 'folder')}, {sum(sizes.values()) / 1e6:.1f} MB {done}")
+    note(f"{count(len(sizes), 'run')}, {sum(sizes.values()) / 1e6:.1f} MB {done}")
     if others:
         note(f"Left alone, as no grid names them: {', '.join(others)}; to delete one, name it; all: --all")
     if sizes and not yes:

@@ -30,6 +30,6 @@ def compare(results: Path, format_: str, scoreboard: bool, findings: bool) -> No
     if findings:
         print_document(findings_document(judged), format_)
         return
-    comparison = compare(folder.all_summaries(), folder.reader)
+    comparison = compare(folder.all_summaries(), folder.store)
     counted = count_values(comparison, count_findings(judged)) if scoreboard else None
     print_document(counted or comparison.document(), format_)

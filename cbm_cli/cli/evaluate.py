@@ -31,8 +31,8 @@ _QUANTITIES = {
 
 
 @click.command()
-@click.argument("target", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS|MODEL.npz]")
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT|MODEL.npz]...", shell_complete=of_results)
+@click.argument("target", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS|MODEL]")
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT|MODEL]...", shell_complete=of_results)
 @click.option("--exact", "method", flag_value="exact", help="Sum over all states (default).")
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
 @click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
@@ -61,21 +61,23 @@ def evaluate(
 ) -> None:
     """Compute or estimate the likelihood of machines.
 
-    MODEL.npz is a machine of any kind in the documented form (docs/formats.md); it needs --data, and there
-    can be several. In a results folder, every trial is evaluated on all parts of its own data, and the means
-    of each cell are printed and columns added to summary.csv. Trials that have diverged are named and left
-    out, damaged ones also: then, and if no trial is finished, the exit code is 3.
+    MODEL is a machine of any kind: an NPZ file in the documented form (docs/formats.md), or RUN:TRIAL, as
+    `cbm best` prints it; it needs --data, and there can be several. In a results folder, every trial is
+    evaluated on all parts of its own data, and the means of each cell are printed and columns added to
+    summary.csv. Trials that have diverged are named and left out, damaged ones also: then, and if no trial
+    is finished, the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
     estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
     """
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results import Results
+    from cbm_cli.results.inventory import is_machine
     from cbm_cli.results.lock import locked
 
     raised = method == "raise" and rows is None
     how = Method(method, temperatures, runs, base, 100 if raised else rows, seed)
-    if target.suffix == ".npz" or target.is_file():
+    if target.suffix == ".npz" or target.is_file() or (not target.exists() and is_machine(target)):
         _evaluate_files([target, *map(Path, experiments)], source, part, how, as_json)
     elif source:
         message = "--data is for machine files; trials are evaluated on their own data; remove --data"

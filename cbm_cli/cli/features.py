@@ -34,7 +34,7 @@ class _Count(click.ParamType):
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.npz")
+@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL")
 @data_option
 @click.option("--test", metavar="FILE", help="With --data FILE: a file with the rows of the test part.")
 @click.option(
@@ -110,7 +110,9 @@ def features(
 
 def _folder(model: Path, output: Path | None) -> Path:
     """Return where to write; CbmError if that overwrites the machine."""
-    folder = output or Path(f"{model.stem}-features")
+    folder = output or Path(
+        f"{model.stem if model.suffix == '.npz' else model.name.replace(':', '-')}-features"
+    )
     check_folder("-o", folder)
     if model.resolve().parent == folder.resolve() and re.fullmatch(r"filters|layer-\d+", model.stem):
         message = f"-o {folder}: {model.name} there is the machine itself; choose another folder"

@@ -55,7 +55,7 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawi
     from cbm_cli.results import Results
 
     results = Results(folder) if folder.is_dir() else None
-    known = [*results.experiments(), *results.kept()] if results else []
+    known = results.experiments() if results else []
     needed = _experiments(calls)
     stand_ins = {name: f"{name}-short" for name in needed if name not in known and f"{name}-short" in known}
     for name, short in stand_ins.items():
@@ -82,7 +82,7 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawi
                 lacking |= dict.fromkeys(missing)
     for reason, panels in reasons.items():
         note(f"figure {number}: missing panel {', '.join(panels)}: {reason}")
-    into = "results/" if results and results.kept() else folder
+    into = "results/" if results and results.is_kept else folder
     remedy = f"run: {command('run', 'experiments.yaml', *lacking, '-o', into)}" if lacking else ""
     if sum(map(len, reasons.values())) == len(calls):
         raise IncompleteError(

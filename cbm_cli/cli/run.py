@@ -283,11 +283,9 @@ def _run_and_show(
 
 
 def _details(ending: Ending) -> str:
-    """Where the tracebacks of failed trials are."""
-    paths = [job.stores[0].path(*job.key, ".error.txt") for job, _ in ending.failed]
-    if len(paths) > 1:
-        paths = [path.parents[1] / "*" / "trial-*.error.txt" for path in paths]
-    return ", ".join(dict.fromkeys(map(str, paths)))
+    """The command that shows the traceback of a failed trial."""
+    job, _ = ending.failed[0]
+    return command("show", job.stores[0].folder.parent, job.run_id)
 
 
 def _run(agenda: Agenda, workers: int, cluster: Cluster | None, stall: float) -> Ending:

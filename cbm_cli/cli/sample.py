@@ -11,7 +11,7 @@ from cbm_cli.errors import CbmError
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.npz")
+@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write the samples."
 )
@@ -65,10 +65,10 @@ def sample(
 ) -> None:
     """Draw samples from a machine.
 
-    Samplers are Gibbs sampling and parallel tempering. MODEL.npz is a Boltzmann machine of any depth in the
-    documented form. Samples go to an NPZ file with the arrays samples, means and hidden, to a picture, or
-    both; the same seed gives the same bytes. For a deep machine, samples and means are the visible layer,
-    hidden the odd layers (1, 3, ...) side by side.
+    Samplers are Gibbs sampling and parallel tempering. MODEL is a Boltzmann machine of any depth: an NPZ file
+    in the documented form, or RUN:TRIAL, as `cbm best` prints it. Samples go to an NPZ file with the arrays
+    samples, means and hidden, to a picture, or both; the same seed gives the same bytes. For a deep machine,
+    samples and means are the visible layer, hidden the odd layers (1, 3, ...) side by side.
     """
     _check_files([model, *([Path(source)] if source else [])], output, png)
 

@@ -111,7 +111,7 @@ def table(
     folder = Results(results)
     axes = {"rows": rows, "columns": columns, "groups": groups}
     axes = {name: names for name, names in axes.items() if names is not None}
-    for experiment in experiments or folder.require_experiments(kept=True):
+    for experiment in experiments or folder.require_experiments():
         print_table(folder, experiment, format_, split, all_runs, axes=axes, **choices)
 
 
@@ -129,7 +129,7 @@ def print_table(
     from cbm_cli.results.cells import read_cells
     from cbm_cli.statistics import build_table
 
-    store = results.store(experiment) if all_runs else results.reader(experiment)
+    store = results.store(experiment)
     cells = read_cells(store, metric, statistic, others=all_runs)
     document = build_table(cells, **choices).document(split)
     print_document(document, format_)

@@ -1,4 +1,4 @@
-"""Running an agenda: trials are dispatched, results written, summaries kept current."""
+"""Running an agenda: trials are dispatched, results written, exports kept current."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ from cbm_cli.execution.slurm import slurm_workers
 from cbm_cli.execution.worker import Failure, Result
 from cbm_cli.results import Outcome, Progress, Store
 
-SUMMARY_EVERY = 20.0  # seconds between two updates of the summaries, more if they take long
+EXPORT_EVERY = 60.0  # seconds between two exports of results, more if they take long
 LAST_CALL = 6.5  # seconds that everything has to end after Ctrl-C
 
 
@@ -48,18 +48,18 @@ def run_agenda(
     written.
     """
     observer = observer or Observer()
-    ending, stopping, due = Ending(), threading.Event(), time.monotonic() + SUMMARY_EVERY
+    ending, stopping, due = Ending(), threading.Event(), time.monotonic() + EXPORT_EVERY
     commit = _git_commit(agenda.folder)
     for experiment in agenda.experiments:
-        agenda.stores[experiment.name].files.say = observer.message
+        agenda.stores[experiment.name].journal.say = observer.message
         run_ids, bounds = agenda.run_ids[experiment.name], agenda.upper_bounds(experiment)
         agenda.stores[experiment.name].write_manifest(experiment, run_ids, bounds, commit, agenda.folder)
 
-    def write_summaries() -> float:
+    def export() -> float:
         began = time.monotonic()
-        _with_all(Store.write_summary, agenda)
+        _with_all(Store.export, agenda)
         now = time.monotonic()
-        return now + max(SUMMARY_EVERY, 20 * (now - began))
+        return now + max(EXPORT_EVERY, 20 * (now - began))
 
     def left() -> int:
         return len(agenda.jobs) - ending.finished - len(ending.failed)
@@ -79,13 +79,11 @@ def run_agenda(
                 extend()
                 _keep(job, result, ending, observer)
                 if time.monotonic() > due:
-                    due += SUMMARY_EVERY
+                    due += EXPORT_EVERY
                     with contextlib.suppress(CbmError):  # at the end of the run it is not
-                        due = write_summaries()
+                        due = export()
     finally:
-        if agenda.jobs:
-            _with_all(Store.pack, agenda)
-        write_summaries()
+        _with_all(Store.finish, agenda)
     if stopping.is_set():
         raise KeyboardInterrupt
     return ending
@@ -105,7 +103,7 @@ def _dispatch(
     agenda: Agenda, engine: Callable[[Sequence[Job]], Iterator[tuple[Job, Result]]], stopping: threading.Event
 ) -> Iterator[tuple[Job, Result]]:
     for wave in agenda.waves():
-        _with_all(Store.pack, agenda)  # this wave may read what the last one wrote
+        _with_all(Store.flush, agenda)  # this wave may read what the last one wrote
         jobs = []
         for job in wave:
             try:

@@ -35,6 +35,7 @@ def evaluate_trials(store: Store, method: Method) -> Generator[Evaluated, None, 
     that have diverged or are damaged are left out. The summary is rewritten at the end, also if the
     evaluation is interrupted.
     """
+    store.begin()
     loaded: dict[Data, Dataset] = {}
     manifest = store.manifest()
     try:
@@ -43,27 +44,22 @@ def evaluate_trials(store: Store, method: Method) -> Generator[Evaluated, None, 
             spec, run_id = Data(**fields), cell["run_id"]
             if spec not in loaded:
                 loaded[spec] = load(**spec.model_dump(), folder=manifest.get("grid_folder", ""))
-            damaged = store.damaged(run_id)
             for number in sorted(store.finished(run_id)):
-                if number in damaged:
-                    yield Evaluated(cell, number, {}, problem=damaged[number])
-                else:
-                    yield _evaluated(store, cell, number, loaded[spec], method)
+                yield _evaluated(store, cell, number, loaded[spec], method)
     finally:
-        store.pack()
-        store.write_summary()
+        store.finish()
 
 
 def _evaluated(store: Store, cell: dict[str, Any], number: int, data: Dataset, method: Method) -> Evaluated:
     run_id = cell["run_id"]
     if (store.row(run_id, number) or {})["diverged"] is not None:
         return Evaluated(cell, number, {}, diverged=True)
-    path = store.path(run_id, number, ".npz")
     try:
-        machine = read_machine(path)
+        name, content = store.machine(run_id, number)
+        machine = read_machine(name, content)
     except CbmError as error:
         return Evaluated(cell, number, {}, problem=str(error))
-    columns = _columns(machine, data, method, path)
+    columns = _columns(machine, data, method, name)
     if columns:
         store.add_columns(run_id, number, columns)
     return Evaluated(cell, number, columns)

@@ -115,7 +115,7 @@ def forecast_run(
     computer, and what an earlier run has done of a trial are not considered.
     """
     compile_kernels(agenda, announce)
-    past = {job.run_id: job.stores[0].seconds(job.run_id) for job in agenda.jobs if job.stores}
+    past = next((job.stores[0].seconds() for job in agenda.jobs if job.stores), {})
     seconds = seconds_of(agenda, past)
     trial, longest = max(zip(seconds, agenda.jobs, strict=True), key=lambda pair: pair[0])
     known = sum(bool(past.get(job.run_id)) for job in agenda.jobs)

@@ -1,7 +1,7 @@
 """From experiments to the trials that still have to be run."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -14,11 +14,11 @@ from cbm_cli.errors import CbmError, Kind
 from cbm_cli.execution.starts import FileStarts, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.results import Progress, Store, read_progress
+from cbm_cli.results.store import checkpoints_in, stores_in
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import total_updates
 
-MANY = 1000  # trials of an experiment whose small ones are kept in archives
 Key = tuple[str, int]  # run-id and trial number
 
 
@@ -185,7 +185,9 @@ def make_agenda(
         raise CbmError(f"{root}: is a file; choose another folder with -o", "unsuited")
     _refuse_twins(experiments, root)
     names = make_names(experiments, root, folder)
-    stores = {one.name: Store(root / one.name, one.trials * len(one.cells) > MANY) for one in experiments}
+    stores = {one.name: Store(root / one.name, one.keep == "checkpoints") for one in experiments}
+    for store in stores.values():
+        store.begin()
     run_ids = {one.name: [names.run_id(one, cell) for cell in one.cells] for one in experiments}
     agenda = Agenda([*experiments], stores, run_ids, names.datasets, folder=folder)
     _find_jobs(agenda, names, adopt)
@@ -256,9 +258,8 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
 
 
 def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
-    if adopt:
-        for store in agenda.stores.values():
-            agenda.damaged += store.pack()
+    for store in agenda.stores.values():
+        agenda.damaged += [f"{problem}; what is lost is run again" for problem in store.damaged().values()]
     finished, keys = _Finished(names.root, agenda), set()
     wanted: dict[Key, Job] = {}
     sources: dict[Key, tuple[Experiment, TrialStarts]] = {}  # trials that others start from, and which others
@@ -281,7 +282,10 @@ def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
                 store.adopt(other, *job.key)
     _refuse_unfinished({key: one for key, one in sources.items() if key not in wanted}, finished)
     jobs = _in_order([*wanted.values()])
-    agenda.jobs, agenda.done = [_counted(job, agenda) for job in jobs], len(keys) - len(wanted)
+    stores = {store for job in jobs for store in job.stores}
+    states = {path for store in stores for paths in store.folders("unfinished").values() for path in paths}
+    agenda.jobs = [_counted(job, agenda, states) for job in jobs]
+    agenda.done = len(keys) - len(wanted)
 
 
 def _jobs_of(
@@ -309,7 +313,7 @@ def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], fi
     """Raise CbmError for trials that others start from, unless they are finished."""
     problems: dict[tuple[str, str], str] = {}  # the first unfinished trial of each pair of experiments
     for (run_id, number), (user, start) in sorted(sources.items(), key=lambda one: one[0][1]):
-        if number not in finished.numbers(start.store, run_id):
+        if not finished.has(start.store, run_id, number):
             told = CbmError(start.unfinished(number), field="start_from")
             problem = user.located(start.cell, told)
             problems.setdefault((user.name, start.source.name), problem)
@@ -329,9 +333,14 @@ def _in_order(jobs: list[Job]) -> list[Job]:
     return [job for _, job in sorted(zip(turns, jobs, strict=True), key=lambda pair: pair[0])]
 
 
-def _counted(job: Job, agenda: Agenda) -> Job:
-    """Count a job by what it continues from; without the files that cannot be read, which are removed."""
+def _counted(job: Job, agenda: Agenda, states: Container[Path]) -> Job:
+    """Count a job by what it continues from; without the files that cannot be read, which are removed.
+
+    ``states`` are the files of all unfinished trials.
+    """
     for kind, path in job.left.items():
+        if path not in states and path != job.end:
+            continue
         try:
             if (found := read_progress(path, job.digest)) is not None:
                 setattr(agenda, kind, getattr(agenda, kind) + 1)
@@ -340,8 +349,7 @@ def _counted(job: Job, agenda: Agenda) -> Job:
         except CbmError as error:
             agenda.damaged.append(str(error))
             job = replace(job, end=None) if path == job.end else job
-            if path.is_file():  # not in an archive
-                path.unlink()
+            path.unlink(missing_ok=True)
     agenda.started += job.start is not None
     if job.layers is None:
         return job
@@ -350,54 +358,45 @@ def _counted(job: Job, agenda: Agenda) -> Job:
 
 
 class _Finished:
-    """The finished trials of every experiment of a results folder."""
+    """The finished trials of every experiment of a results folder, as they are when planning begins."""
 
     def __init__(self, root: Path, agenda: Agenda) -> None:
-        names = {path.name for path in root.iterdir() if path.is_dir()} if root.exists() else set()
-        self.stores = {name: Store(root / name) for name in sorted(names)} | agenda.stores
         self.damaged = agenda.damaged
-        self._numbers: dict[tuple[str, str], frozenset[int]] = {}
-        self._problems: dict[tuple[str, str], dict[int, str]] = {}
-        self._ends: dict[str, dict[int, Path]] = {}
+        self._stores = {store.experiment: store for store in stores_in(root)} | agenda.stores
+        self._lines = {name: store.lines() for name, store in self._stores.items()}
+        self._ends = checkpoints_in(root)
 
     def end(self, job: Job) -> Path | None:
         """Where a shorter training of a trial ended, in any experiment."""
-        if job.run_id not in self._ends:
-            self._ends[job.run_id] = job.stores[0].ends(job.course, job.updates)
-        return self._ends[job.run_id].get(job.trial.number)
+        known = self._ends.get(job.course, ())
+        mine = [(at, path) for number, at, path in known if number == job.trial.number and at <= job.updates]
+        return max(mine)[1] if mine else None
 
     def whole(self, store: Store, job: Job) -> bool:
         """Whether a trial is finished and undamaged; damage is noted."""
-        if job.trial.number not in self.numbers(store, job.run_id):
+        if not self.has(store, *job.key):
             return False
-        problem = self._problem(store, job)
-        if problem:
+        if problem := self._problem(store, job):
             self.damaged.append(f"{problem}; this trial is run again")
-        return problem is None
+        return not problem
 
     def elsewhere(self, store: Store, job: Job) -> Store | None:
         """Return another experiment that has finished a trial."""
-        for other in self.stores.values():
-            known = other != store and job.trial.number in self.numbers(other, job.run_id)
-            if known and not self._problem(other, job):
+        for other in self._stores.values():
+            if other != store and self.has(other, *job.key) and not self._problem(other, job):
                 return other
         return None
 
-    def numbers(self, store: Store, run_id: str) -> frozenset[int]:
-        """Numbers of the finished trials of a run."""
-        key = (store.experiment, run_id)
-        if key not in self._numbers:
-            self._numbers[key] = store.finished(run_id)
-        return self._numbers[key]
+    def has(self, store: Store, run_id: str, number: int) -> bool:
+        """Whether an experiment has finished a trial."""
+        line = self._lines.get(store.experiment, {}).get(run_id, {}).get(number)
+        return line is not None and line.finished
 
-    def _problem(self, store: Store, job: Job) -> str | None:
-        key = (store.experiment, job.run_id)
-        if key not in self._problems:
-            self._problems[key] = store.damaged(job.run_id)
-        problem = self._problems[key].get(job.trial.number)
-        if problem is None and job.start and job.digest and store.started_from(*job.key) != job.digest:
-            curve = store.path(*job.key, ".csv")
-            return f"{curve}: started from another machine than {job.start.file} holds now"
+    def _problem(self, store: Store, job: Job) -> str:
+        problem = store.problem(*job.key, self._lines[store.experiment][job.run_id][job.trial.number])
+        if not problem and job.start and job.digest and store.started_from(*job.key) != job.digest:
+            told = f"{store.journal.path}: trial {job.trial.number} of {job.run_id}"
+            return f"{told}: started from another machine than {job.start.file} holds now"
         return problem
 
 

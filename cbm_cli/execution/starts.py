@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from cbm_cli.archives import is_file
 from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError, Kind
@@ -25,14 +24,10 @@ from cbm_cli.trial.start_from import check_machine, start_from_machine
 class Start:
     """The machine that a trial starts from."""
 
-    path: Callable[[], Path]  # of its file; that of another experiment's trial may move into an archive
+    file: Path  # of the machine, or its name
     digest: str = ""  # SHA-256 of a machine file; the trials of experiments have run-ids instead
-    needs: tuple[str, int] | None = None  # run-id and number of the trial that writes the file
-
-    @property
-    def file(self) -> Path:
-        """The machine file."""
-        return self.path()
+    needs: tuple[str, int] | None = None  # run-id and number of the trial that writes the machine
+    content: Callable[[], bytes] | None = None  # of the machine of a trial
 
     def progress(self, trial: Trial, data: Dataset) -> Progress:
         """Return the trial before its first update; errors as for `machine`."""
@@ -41,11 +36,11 @@ class Start:
 
     def machine(self, settings: Settings, data: Dataset) -> Layered:
         """Read the machine; CbmError if it is missing or does not fit the settings."""
-        if self.needs and not is_file(self.file):
-            told = f"{self.file}: missing; the trial that writes it has not finished"
-            raise CbmError(told, "missing", field="start_from")
         try:
-            machine = _machine(self.file, self.digest) if self.digest else read_machine(self.file)
+            if self.content:
+                machine = read_machine(self.file, self.content())
+            else:
+                machine = _machine(self.file, self.digest)
             check_machine(settings, data, machine, self.file)
         except CbmError as error:
             raise CbmError(str(error), *error.kinds, field="start_from") from None
@@ -75,7 +70,7 @@ class FileStarts:
 
     def _read(self, file: Path, number: int) -> Start:
         try:
-            return Start(lambda: file, hashlib.sha256(content_of(file)).hexdigest())
+            return Start(file, hashlib.sha256(content_of(file)).hexdigest())
         except OSError as error:
             needs = "" if self.shared else f" (each trial needs one, here trial {number})"
             kind: Kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
@@ -105,9 +100,14 @@ class TrialStarts:
         self.store = Store(root / source.name)
 
     def of(self, number: int) -> Start:
-        """Return the start of a trial; its file may not be written yet."""
-        suffix = ".npz" if self.cell.start_from.machine == "final" else ".best.npz"
-        return Start(lambda: self.store.path(self.run_id, number, suffix), needs=(self.run_id, number))
+        """Return the start of a trial, which may not be finished yet."""
+        best = self.cell.start_from.machine == "best-valid"
+        name = self.store.folder.parent / f"{self.run_id}:{number}{':best' * best}"
+        return Start(
+            name,
+            needs=(self.run_id, number),
+            content=lambda: self.store.machine(self.run_id, number, best)[1],
+        )
 
     def check(self, data: Dataset, trials: int) -> None:
         """Raise CbmError if trials start from best machines that the other experiment does not keep."""

@@ -25,9 +25,9 @@ from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results import Outcome, Results, Store
 
 SAME, DIFFERS, DAMAGED, NOT_RERUN = "same bytes", "differs", "damaged", "cannot be rerun"
-_FILES = {".csv": "", ".records.csv": "", ".npz": " of the machine", ".best.npz": " of the best machine"}
+_OF = {"curve": "", "records": "", "machine": " of the machine", "best": " of the best machine"}
 
-# Columns of curve and records by rows, arrays of machines as single rows; by the file's suffix and the name.
+# Columns of curve and records by rows, arrays of machines as single rows; by what they are of and their name.
 Values = dict[tuple[str, str], NDArray]
 
 
@@ -108,6 +108,7 @@ class _Reruns(Observer):
     tell: Tell
 
     def finished(self, job: Job, outcome: Outcome) -> None:
+        job.stores[0].flush()
         values = _values(job.stores[0], job.key)
         for store in self.keepers[job.key]:
             where = _first_difference(_values(store, job.key), values)
@@ -122,12 +123,13 @@ class _Reruns(Observer):
 
 def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:
     """The undamaged ones of an experiment's finished trials; damaged ones are told."""
-    found = []
+    for (run_id, number), problem in store.damaged().items():
+        tell(Verdict(store.experiment, run_id or store.journal.path.name, number, DAMAGED, problem))
+    found, lines = [], store.lines()
     for run_id in dict.fromkeys(cell["run_id"] for cell in store.manifest()["cells"]):
-        damaged = store.damaged(run_id)
         for number in sorted(store.finished(run_id)):
-            if number in damaged:
-                tell(Verdict(store.experiment, run_id, number, DAMAGED, damaged[number]))
+            if problem := store.problem(run_id, number, lines[run_id][number]):
+                tell(Verdict(store.experiment, run_id, number, DAMAGED, problem))
             else:
                 found.append((store.experiment, run_id, number))
     return found
@@ -210,30 +212,25 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
 
 def _made(store: Store, job: Job) -> str:
     """How computer and versions of a kept trial differ from those of its rerun; empty if not at all."""
-    there, here = ({**one.computer(*job.key), **_versions(one, job.key)} for one in (store, job.stores[0]))
+    there, here = (one.made(*job.key) for one in (store, job.stores[0]))
     return "; ".join(
         f"{name}: {there.get(name, 'not known')}, here {here[name]}"
         for name in here
-        if there.get(name) != here[name]
+        if name not in ("cbm", "kernel") and there.get(name) != here[name]
     )
-
-
-def _versions(store: Store, key: Key) -> dict[str, str]:
-    row = store.row(*key) or {}
-    return {name: row[f"{name}_version"] for name in ("numpy", "numba")}
 
 
 def _values(store: Store, key: Key) -> Values:
     """What a trial has come to."""
     values: Values = {}
-    for suffix, content in store.contents(*key).items():
-        if suffix.endswith(".csv"):
+    for kind, content in store.contents(*key).items():
+        if kind in ("curve", "records"):
             header, *lines = content.decode().splitlines()
             rows = np.array([[*map(float, line.split(","))] for line in lines])
-            values |= {(suffix, name): rows[:, [i]] for i, name in enumerate(header.split(","))}
+            values |= {(kind, name): rows[:, [i]] for i, name in enumerate(header.split(","))}
         else:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                values |= {(suffix, name): file[name].reshape(1, -1) for name in file.files}
+                values |= {(kind, name): file[name].reshape(1, -1) for name in file.files}
     return values
 
 
@@ -244,15 +241,15 @@ def _first_difference(kept: Values, rerun: Values) -> str:
     the same update, the one that differs most is named.
     """
     found: list[tuple[float, float, str]] = []  # update, largest difference, and what is said of them
-    for suffix, name in kept | rerun:
-        one, other, what = kept.get((suffix, name)), rerun.get((suffix, name)), name + _FILES[suffix]
+    for kind, name in kept | rerun:
+        one, other, what = kept.get((kind, name)), rerun.get((kind, name)), name + _OF[kind]
         if one is None or other is None:
             found.append((-1, np.inf, f"{what} is only in what was {'rerun' if one is None else 'kept'}"))
         elif (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
             found.append((-1, np.inf, f"{what} has another size or type"))
         elif (row := _first_row(one, other)) is not None:
-            longer = max(kept, rerun, key=lambda of: len(of[suffix, name]))
-            update = float(longer[suffix, "update"][row, 0]) if suffix.endswith(".csv") else np.inf
+            longer = max(kept, rerun, key=lambda of: len(of[kind, name]))
+            update = float(longer[kind, "update"][row, 0]) if (kind, "update") in longer else np.inf
             place = f" at update {update:.0f}" if update < np.inf else ""
             if row < min(len(one), len(other)):
                 far = _distance(one[row], other[row])

@@ -419,6 +419,7 @@ class Experiment:
     table: TableSpec
     sources: tuple["Experiment", ...] = ()  # the experiments that trials of this one start from
     places: Mapping[Settings, Mapping[str, Node]] = field(default_factory=dict, compare=False, repr=False)
+    keep: str | None = None  # checkpoints: keep the state at the end of each trial
 
     def __iter__(self) -> Iterator[Trial]:
         """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even cells."""

@@ -1,5 +1,6 @@
 """Machines of every kind, and their files in the documented form (docs/formats.md)."""
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import Layout, Machine
 from cbm_cli.kernels.plan import LINEAR, RELU, SIGMOID, TANH
+from cbm_cli.results.inventory import find_machine, is_machine
 
 KINDS = ("rbm", "dbm", "auto-encoder")
 ACTIVATIONS = {"sigmoid": SIGMOID, "tanh": TANH, "relu": RELU, "linear": LINEAR}
@@ -170,8 +172,11 @@ def machine_arrays(machine: Layered) -> dict[str, NDArray]:
     return arrays
 
 
-def read_machine(path: Path) -> Layered:
-    """Read a machine file of any kind in float64, and take its offsets out of the biases.
+def read_machine(path: Path, content: bytes | None = None) -> Layered:
+    """Read a machine of any kind in float64, and take its offsets out of the biases.
+
+    It is a file, or a trial's machine in a results folder, by its name such as ``RUN:7``; ``content`` is what
+    is in the file where that is read already.
 
     Raises
     ------
@@ -179,7 +184,7 @@ def read_machine(path: Path) -> Layered:
         The file is missing, not an NPZ, of an unknown kind, or holds pickled, missing, non-numeric or
         non-finite arrays, or arrays of shapes that do not fit together.
     """
-    arrays = read_npz(path, _known_names())
+    path, arrays = _arrays(path, content)
     kind = _text(path, arrays, "kind", KINDS)
     depth, encoder = _depth(path, kind, arrays), kind == "auto-encoder"
     weights, biases = (
@@ -204,6 +209,13 @@ def read_machine(path: Path) -> Layered:
     texts: Any = {name: _text(path, arrays, name, known) for name, known in _TEXTS.items() if encoder}
     with np.errstate(over="ignore", invalid="ignore"):  # `check_size` refuses what is too large
         return Layered(kind, weights, biases, offsets, *decoders, **texts).recentered(-1)
+
+
+def _arrays(path: Path, content: bytes | None) -> tuple[Path, Arrays]:
+    """The arrays of a machine, and its name in full."""
+    if content is None and not path.exists() and is_machine(path):
+        path, content = find_machine(path)
+    return path, read_npz(path if content is None else io.BytesIO(content), _known_names(), str(path))
 
 
 def _known_names() -> set[str]:

@@ -15,7 +15,7 @@ from cbm_cli.errors import IncompleteError
 from cbm_cli.grid.words import value_of, with_name
 from cbm_cli.paper import FINDINGS
 from cbm_cli.paper.machine_measures import machine_measure
-from cbm_cli.results import Metric, Results, Store
+from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Cell, Floats, Measure, Trials
 from cbm_cli.sheets import Document, Group, Label, Sheet
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Sample, signed_rank
@@ -157,7 +157,7 @@ def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, results: Results)
     frame = known[known["experiment"].isin(finding["experiments"])]
     if frame.empty:
         return
-    trials = Trials(frame, results.reader)
+    trials = Trials(frame, results.store)
     for i, statement in enumerate(finding["checks"]):
         own = {"scale": finding.get("scale"), "metric": finding.get("metric")} | statement
         metrics = [
@@ -241,16 +241,16 @@ def _of_course(cell: Cell, of: Mapping[str, Any]) -> list[float]:
     in nats per row; infinity if it never is. ``machine``: a number of the machine at the end.
     """
     rows = cell.trials.frame.iloc[cell.rows]
-    stores = {name: cell.trials.store(name) for name in rows["experiment"].unique()}
-    kept = [name for name, store in stores.items() if not isinstance(store, Store)]
-    if kept:
-        return [math.nan] * len(rows)
     if "machine" in of:
         places = zip(rows["experiment"], rows["run_id"], rows["trial"], strict=True)
-        return [machine_measure(of["machine"], stores[name], *trial) for name, *trial in places]
+        return [machine_measure(of["machine"], cell.trials.store(name), *trial) for name, *trial in places]
+    try:
+        curves = cell.curves()
+    except IncompleteError:  # kept results may have none
+        return [math.nan] * len(rows)
     if "reach" in of:
-        return [_reached(c / s, of["reach"]) for c, s in zip(cell.curves(), cell.scale, strict=True)]
-    return [_at(curve, of["at"]) if "at" in of else _mean(curve, *of["mean"]) for curve in cell.curves()]
+        return [_reached(curve / s, of["reach"]) for curve, s in zip(curves, cell.scale, strict=True)]
+    return [_at(curve, of["at"]) if "at" in of else _mean(curve, *of["mean"]) for curve in curves]
 
 
 def _reached(curve: pd.Series, value: float) -> float:
@@ -280,7 +280,7 @@ def course_column(metric: str, of: Mapping[str, Any]) -> str:
 def add_courses(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
     """Return summaries with the numbers of curves and records that findings rest on, as columns."""
     added: dict[str, pd.Series] = {}
-    trials = Trials(frame, results.reader)
+    trials = Trials(frame, results.store)
     for finding in findings():
         rows = trials.frame[trials.frame["experiment"].isin(finding["experiments"])]
         for own in (finding | check for check in finding["checks"] if isinstance(check.get("of"), dict)):

@@ -20,7 +20,7 @@ def beside_the_paper(results: Results, experiments: Set[str], summary: pd.DataFr
 def _scoreboard(results: Results, summary: pd.DataFrame) -> dict[str, Any]:
     """Compare with the paper; where nothing can be compared, say why."""
     try:
-        document = compare(summary, results.reader).document()
+        document = compare(summary, results.store).document()
     except IncompleteError as error:
         return {"reason": str(error)}
     return {

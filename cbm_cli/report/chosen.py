@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results import Kept, Metric, Results, Store
+from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cell, Measure, Trials, make_cells
 from cbm_cli.results.inventory import CellSettings
 from cbm_cli.statistics.layout import columns_named, key_of, select, telling_apart
@@ -49,7 +49,7 @@ class Chosen:
 
     cells: Sequence[Cell]  # each with "experiment" among its settings, without a metric
     table: Mapping[str, Any]  # of the first experiment
-    stores: Mapping[str, Store | Kept]
+    stores: Mapping[str, Store]
     bounds: Mapping[tuple[str, str], float]  # upper bounds by experiment and data set, in nats per sample
     lines: Sequence[str] = ()
     panels: Sequence[str] = ()
@@ -63,7 +63,7 @@ class Chosen:
         """Return the summaries of the finished trials of all cells."""
         return pd.concat([cell.trials.frame.iloc[cell.rows] for cell in self.cells])
 
-    def store(self, cell: Cell) -> Store | Kept:
+    def store(self, cell: Cell) -> Store:
         """Return the store that holds a cell."""
         return self.stores[cell.settings["experiment"]]
 
@@ -78,7 +78,7 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
     IncompleteError
         No finished trial of what is selected.
     """
-    stores = {name: results.reader(name) for name in experiments}
+    stores = {name: results.store(name) for name in experiments}
     manifests = {name: store.manifest() for name, store in stores.items()}
     summaries = {name: store.summary() for name, store in stores.items()}
     shown = {name: _of_trial(summary, options.trial) for name, summary in summaries.items()}
@@ -101,9 +101,7 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
     return chosen
 
 
-def _cells(
-    experiment: str, store: Store | Kept, manifest: Mapping[str, Any], summary: pd.DataFrame
-) -> list[Cell]:
+def _cells(experiment: str, store: Store, manifest: Mapping[str, Any], summary: pd.DataFrame) -> list[Cell]:
     """Return the cells of an experiment, with its name among their settings."""
     named = [{**cell, "experiment": experiment} for cell in manifest["cells"]]
     trials = Trials(summary, lambda _: store)
@@ -157,9 +155,7 @@ def _axes(
     return (lines, [*panels, *rest]) if options.panels is None else ([*lines, *rest], panels)
 
 
-def _nothing(
-    stores: Mapping[str, Store | Kept], summaries: Mapping[str, pd.DataFrame], options: Options
-) -> str:
+def _nothing(stores: Mapping[str, Store], summaries: Mapping[str, pd.DataFrame], options: Options) -> str:
     """Say that no trial is finished, and where the trials of the experiments stand."""
     names = ", ".join(stores)
     if not all(summary.empty for summary in summaries.values()):
@@ -169,8 +165,7 @@ def _nothing(
             else f"what is selected has the number {options.trial}"
         )
         return f"{names}: no finished trial of {what}; run more with `cbm run`"
-    own = [store for store in stores.values() if not isinstance(store, Kept)]
-    states = [store.unfinished(run) for store in own for run in sorted(store.runs())]
+    states = [store.unfinished(run) for store in stores.values() for run in sorted(store.runs())]
     interrupted, failed = (sum(map(len, those)) for those in zip(*states, strict=True)) if states else (0, 0)
     parts = [f"{count(interrupted, 'trial')} unfinished, running or interrupted"] * bool(interrupted)
     parts += [f"{failed} failed"] * bool(failed)

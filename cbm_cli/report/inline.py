@@ -202,8 +202,8 @@ def machines(chosen: Chosen, cells: Sequence[Cell]) -> list[dict[str, Any]]:
 def _machine(chosen: Chosen, cell: Cell, trial: int) -> dict[str, Any] | None:
     """Return the filters of a machine; None where it cannot be read."""
     try:
-        path = chosen.store(cell).path(cell.settings["run_id"], trial, ".npz")
-        weights = read_npz(path)["weights_0"]
+        _, content = chosen.store(cell).machine(cell.settings["run_id"], trial)
+        weights = read_npz(io.BytesIO(content))["weights_0"]
     except (CbmError, KeyError):
         return None
     image = shape_of(Options(), data_if_here(chosen, cell), len(weights))

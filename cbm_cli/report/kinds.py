@@ -44,7 +44,7 @@ def draw(results: Results | None, part: Part) -> Drawing:
     if results is None or part.kind == "data":
         return make(part.names, part.options)
     preset = {"preset": part.kind} if part.kind in PRESETS else {}
-    experiments = [results.only(name, kept=True) for name in part.names or (None,)]
+    experiments = [results.only(name) for name in part.names or (None,)]
     return make(results, experiments, part.options, **preset)
 
 

@@ -187,7 +187,7 @@ def _trial(cell: Cell) -> int:
 
 
 def _machine(chosen: Chosen, cell: Cell) -> Layered:
-    return read_machine(chosen.store(cell).path(cell.settings["run_id"], _trial(cell), ".npz"))
+    return read_machine(*chosen.store(cell).machine(cell.settings["run_id"], _trial(cell)))
 
 
 def data_of(chosen: Chosen, cell: Cell) -> Dataset:

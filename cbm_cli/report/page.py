@@ -175,7 +175,7 @@ def _troubles(store: Store, cells: Cells, varied: Sequence[str]) -> list[dict[st
             reasons.append(f"{count(cell.diverged, 'trial')} diverged, {when}")
         failures: dict[str, list[str]] = {}
         for number in sorted(store.unfinished(run_id)[1]):
-            lines = store.path(run_id, number, ".error.txt").read_text("utf-8", "replace").split("\n")
+            lines = store.failure(run_id, number).split("\n")
             message = next((line for line in reversed(lines) if line.strip()), "no reason is known")
             failures.setdefault(message.strip()[:300], []).append(str(number))
         reasons += [f"failed (trial {', '.join(numbers)}): {why}" for why, numbers in failures.items()]

@@ -2,13 +2,11 @@
 
 from cbm_cli.results.folder import Results
 from cbm_cli.results.identity import pretraining_id, run_id
-from cbm_cli.results.kept import Kept
 from cbm_cli.results.metrics import Metric, default_metric, fewest_effective, measured
 from cbm_cli.results.outcome import Outcome, Progress, read_progress
 from cbm_cli.results.store import Store
 
 __all__ = [
-    "Kept",
     "Metric",
     "Outcome",
     "Progress",

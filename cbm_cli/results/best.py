@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cbm_cli.archives import is_file
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.cells import Cell, Measure, Trials, make_cells
 from cbm_cli.results.inventory import axes_of
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def best_machines(store: Store, metric: str | None = None) -> list[dict[str, Any]]:
-    """Return the file of the best machine for each data set and each part of it that was evaluated.
+    """Return the name or file of the best machine for each data set and each part of it that was evaluated.
 
     On the validation part, the machines at the best validation value of each trial are compared by it; on
     other parts, or for another ``metric``, the machines at the end of training by its final value. The part
-    that is usually shown comes first, a validation part before it. The path is None where every trial on a
+    that is usually shown comes first, a validation part before it. The machine is None where every trial on a
     data set has diverged.
     """
     frame, manifest = store.summary(), store.manifest()
@@ -40,7 +39,7 @@ def best_machines(store: Store, metric: str | None = None) -> list[dict[str, Any
         if (rows := np.concatenate([cell.rows for cell in cells])).size
         for measure in _deciding(frame.iloc[rows], manifest, metric)
     ]
-    if not any(one["path"] for one in found):
+    if not any(one["machine"] for one in found):
         raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
     return found
 
@@ -48,7 +47,7 @@ def best_machines(store: Store, metric: str | None = None) -> list[dict[str, Any
 def _best_of(store: Store, cells: Sequence[Cell], axes: Sequence[str]) -> dict[str, Any]:
     """Return the best machine of some cells by the values that they show."""
     metric, _, statistic = cells[0].measure
-    about = {"data": cells[0].settings["data"], "part": metric.part, "path": None, "metric": metric.column}
+    about = {"data": cells[0].settings["data"], "part": metric.part, "machine": None, "metric": metric.column}
     values = [
         (metric.better * value, cell, trial)
         for cell in cells
@@ -59,10 +58,9 @@ def _best_of(store: Store, cells: Sequence[Cell], axes: Sequence[str]) -> dict[s
         return about
     value, cell, trial = max(values, key=lambda one: one[0])
     run_id = cell.settings["run_id"]
-    best_file = store.path(run_id, trial, ".best.npz")
-    at_best = statistic == "max" and is_file(best_file)
+    at_best = statistic == "max" and store.has_best(run_id, trial)
     return about | {
-        "path": str(best_file if at_best else store.path(run_id, trial, ".npz")),
+        "machine": str(store.machine(run_id, trial, at_best)[0]),
         "run_id": run_id,
         "trial": trial,
         "value": metric.better * value,

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.inventory import CellSettings, with_other_runs
-from cbm_cli.results.kept import Kept
 from cbm_cli.results.metrics import Metric, default_metric, fewest_effective, measured
 from cbm_cli.results.store import Store
 from cbm_cli.text import STATISTICS, did_you_mean
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-Source = Callable[[str], Store | Kept]  # returns what holds the curves of an experiment
+Source = Callable[[str], Store]  # returns what holds the curves of an experiment
 MAX_OF_MEAN = "max-of-mean"  # the statistic that rests on curves
 
 
@@ -42,7 +41,7 @@ class Trials:
     def __init__(self, frame: "pd.DataFrame", source: Source | None = None) -> None:
         self.frame, self.source = frame.reset_index(drop=True), source
         self._columns: dict[str, Floats] = {}
-        self._stores: dict[str, Store | Kept] = {}
+        self._stores: dict[str, Store] = {}
         self._last: dict[str, tuple[Any, list[pd.DataFrame]]] = {}
 
     def numbers(self, column: str) -> Floats:
@@ -78,7 +77,7 @@ class Trials:
         """Return the rows of each run-id."""
         return self.frame.groupby("run_id").indices if len(self.frame) else {}
 
-    def store(self, experiment: str) -> Store | Kept:
+    def store(self, experiment: str) -> Store:
         """Return what holds the curves of an experiment."""
         if self.source is None:
             raise CbmError(f"{experiment}: there are no curves beside its summary", "missing")
@@ -377,7 +376,7 @@ def make_cells(trials: Trials, manifest: Mapping[str, Any], measure: Measure) ->
 
 
 def read_cells(
-    store: Store | Kept, metric: str | None = None, statistic: str | None = None, others: bool = False
+    store: Store, metric: str | None = None, statistic: str | None = None, others: bool = False
 ) -> Cells:
     """Return the cells of an experiment, by default in the metric and statistic of its table.
 

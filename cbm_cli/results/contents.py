@@ -1,9 +1,9 @@
-"""What files of results contain: sealed JSON, arrays as NPZ, and CSV."""
+"""What results contain: arrays as NPZ, tables as CSV, and both as text in a record."""
 
-import hashlib
+import base64
 import io
-import json
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -13,43 +13,41 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, 
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.results.filing import SMALL
+from cbm_cli.arrays import MOST_BYTES
 
 if TYPE_CHECKING:
     import pandas as pd
 
+SMALL = 1 << 16  # bytes of a machine that still goes into a record
 # Columns that are text even where they look like numbers, beside the settings that are text
 _TEXTS = (
     *("experiment", "run_id", "data", "batch", "record_units"),
     *("cbm_version", "kernel_version", "numpy_version", "numba_version"),
 )
-_SEAL = b', "checksum": "'
 
 
-def sha256(content: bytes) -> str:
-    """Return the SHA-256 in hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()
+def as_text(content: bytes) -> str:
+    """Return content compressed, as text."""
+    return base64.b64encode(zlib.compress(content)).decode()
 
 
-def sealed(record: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """Return the JSON of a record that ends with the SHA-256 of everything before it."""
-    content = json.dumps(record, indent=indent).encode().removesuffix(b"}").rstrip()
-    return content + _SEAL + sha256(content).encode() + b'"}'
+def content_of(text: str) -> bytes:
+    """Return the content of `as_text`; ValueError for another text, and for a huge content."""
+    unpacking = zlib.decompressobj()
+    try:
+        content = unpacking.decompress(base64.b64decode(text, validate=True), MOST_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not unpacking.eof:
+        raise ValueError("cut short, or huge")
+    return content
 
 
-def unsealed(content: bytes) -> dict[str, Any]:
-    """Return the record in sealed JSON; ValueError if it has changed."""
-    record = json.loads(content)
-    if not isinstance(record, dict) or record.pop("checksum", None) != sha256(content.rpartition(_SEAL)[0]):
-        raise ValueError
-    return record
-
-
-def packed(arrays: Mapping[str, Any], small: bool = False) -> bytes:
+def npz(arrays: Mapping[str, Any], compressed: bool = False) -> bytes:
     """Return an NPZ file of arrays; a small one takes a third of the time of numpy.savez."""
     stream = io.BytesIO()
     if sum(array.nbytes for array in arrays.values()) > SMALL:
-        (np.savez_compressed if small else np.savez)(stream, **arrays)
+        (np.savez_compressed if compressed else np.savez)(stream, **arrays)
         return stream.getvalue()
     with zipfile.ZipFile(stream, "w") as file:
         for name, array in arrays.items():
@@ -110,3 +108,18 @@ def csv_of(columns: Sequence[str], rows: NDArray[np.float64]) -> bytes:
     own = [forms.get(name, repr) for name in columns]
     lines = (",".join(form(value) for form, value in zip(own, row, strict=True)) for row in rows.tolist())
     return "".join(f"{line}\n" for line in (",".join(columns), *lines)).encode()
+
+
+def joined(tables: Mapping[int, bytes]) -> bytes:
+    """Return the tables of trials below each other, with the number of the trial before each row."""
+    parts = [(number, *content.decode().partition("\n")[::2]) for number, content in tables.items()]
+    names = [*dict.fromkeys(name for _, head, _ in parts for name in head.split(","))]
+    lines = [",".join(["trial", *names])]
+    for number, head, body in parts:
+        own = head.split(",")
+        if own == names:
+            lines += [f"{number},{line}" for line in body.splitlines()]
+        else:  # of recorders that failed in some trials
+            found = (dict(zip(own, line.split(","), strict=False)) for line in body.splitlines())
+            lines += [",".join([str(number), *(row.get(name, "") for name in names)]) for row in found]
+    return "\n".join([*lines, ""]).encode()

@@ -6,15 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results.kept import CURVES, KEPT, Kept, checked, is_kept
 from cbm_cli.results.store import Store
-from cbm_cli.results.writing import KINDS
 from cbm_cli.text import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
-
-ONLY_KEPT = "holds kept summaries, not trials; only cbm compare, table, plot and figure read them"
 
 
 class Results:
@@ -32,69 +28,42 @@ class Results:
         """Return the names of the experiments in this folder."""
         return _experiments_in(self.folder)
 
-    def kept(self) -> list[str]:
-        """Return the names of the experiments of which summaries are kept."""
-        names = sorted(path.name for path in self.folder.glob(f"*{KEPT}") if is_kept(path))
-        return [name.removesuffix(KEPT) for name in names if not name.endswith(CURVES)]
+    @property
+    def is_kept(self) -> bool:
+        """Whether experiments are kept gzipped here, for reading only."""
+        return any(self.folder.glob("*/trials.jsonl.gz"))
 
-    def require_experiments(self, kept: bool = False) -> list[str]:
-        """Return the names of the experiments, with ``kept`` of kept ones too; raise if there are none."""
+    def require_experiments(self) -> list[str]:
+        """Return the names of the experiments; raise if there are none."""
         names = self.experiments()
-        others = [name for name in self.kept() if name not in names]
-        if kept:
-            names = sorted([*names, *others])
         if not names:
-            if others:
-                raise CbmError(f"{self.folder}: {ONLY_KEPT}", "unsuited")
             foreign = any(not path.name.startswith(".") for path in self.folder.iterdir())
             error = CbmError if foreign else IncompleteError
             raise error(f"{self.folder}: holds no results; {_where_results_are(self.folder)}", "incomplete")
         return names
 
-    def only(self, experiment: str | None, kept: bool = False) -> str:
+    def only(self, experiment: str | None) -> str:
         """Return the named experiment, or the only one; CbmError if there are several."""
-        names = self.require_experiments(kept)
+        names = self.require_experiments()
         if experiment is None and len(names) > 1:
             raise CbmError(
                 f"{self.folder}: holds several experiments; name one of {', '.join(names)}", "missing"
             )
-        return (self.reader if kept else self.store)(experiment or names[0]).experiment
+        return self.store(experiment or names[0]).experiment
 
     def store(self, experiment: str) -> Store:
         """Return the folder of one experiment; CbmError if it is not there."""
         names = self.experiments()
         if experiment not in names:
-            kept = self.kept()
-            if experiment in kept:
-                raise CbmError(f"{self.folder}: {ONLY_KEPT}", "unsuited")
-            names += kept
             hint = did_you_mean(experiment, names) if names else f"; {_where_results_are(self.folder)}"
             raise CbmError(f"{self.folder}: no results of {experiment!r}{hint}", "unknown")
         return Store(self.folder / experiment)
 
-    def reader(self, experiment: str) -> Store | Kept:
-        """Return one experiment for tables and curves: its folder, or what is kept of it."""
-        kept = experiment in self.kept() and experiment not in self.experiments()
-        return Kept(self.folder, experiment) if kept else self.store(experiment)
-
-    def curve(self, experiment: str, run_id: str, number: int) -> "pd.DataFrame":
-        """Return the curve of one trial."""
-        return Store(self.folder / experiment).curve(run_id, number)
-
     def all_summaries(self) -> "pd.DataFrame":
-        """Return the summaries of all experiments as one table; IncompleteError if there are none.
-
-        Beside folders of experiments these are kept summaries, EXPERIMENT.csv.gz, if their SHA-256 is that in
-        the file SHA256SUMS. The column ``experiment`` is the name of the folder or of the file.
-        """
+        """Return the summaries of all experiments as one table; IncompleteError if there are none."""
         import pandas as pd
 
-        for path in filter(is_kept, sorted(self.folder.glob(f"*{CURVES}"))):
-            checked(path)
-        kept = [Kept(self.folder, name).summary() for name in self.kept()]
-        names = self.experiments() if kept else self.require_experiments()
-        frames = [self.store(name).summary().assign(experiment=name) for name in names]
-        frames = [*kept, *frames]
+        frames = [self.store(name).summary() for name in self.require_experiments()]
         # those without a row would turn the numbers of trials into floats
         whole = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
         return whole.copy()  # joins the pieces of memory, so that rows are selected faster
@@ -102,11 +71,11 @@ class Results:
 
 def _is_own(folder: Path) -> bool:
     """Whether a folder with a manifest.json is an experiment: other programs have such files, too."""
-    if any((folder / name).exists() for name in (*KINDS, "recent", "summary.csv")):
+    if any((folder / name).exists() for name in ("trials.jsonl", "trials.jsonl.gz", "summary.csv")):
         return True
     try:
         with (folder / "manifest.json").open("rb") as stream:
-            return stream.read(99).startswith(b'{\n "format"')
+            return b'"format"' in stream.read(20)
     except OSError:  # another user's
         return False
 

@@ -1,5 +1,6 @@
 """What is in a results folder: experiments, runs, and results that no grid asks for."""
 
+import re
 import shlex
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -13,7 +14,6 @@ from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.folder import Results
 from cbm_cli.results.lock import locked
 from cbm_cli.results.store import Store
-from cbm_cli.results.writing import KINDS
 from cbm_cli.text import count, did_you_mean, text_of
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _FILES = {"data_name", "data_path", "data_valid", "data_test", "start_from_path"}  # names, which are labels
 _LENGTHS = {"updates", "epochs"}
+# the results folder, a part of a run-id, the number of a trial, and whether its best-valid machine is meant
+MACHINE_NAME = re.compile(r"(?:(.*)/)?([^/:]+):(\d{1,16})(:best)?")
 CellSettings = Mapping[str, Any]  # of one cell, by column of summary.csv, and its run_id
 
 
@@ -55,6 +57,7 @@ def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
     cells = {cell["run_id"]: cell for cell in [*manifest["cells"], *more]}
     axes, runs = axes_of(manifest | {"cells": [*cells.values()]}), []
     asked = {cell["run_id"] for cell in manifest["cells"]}
+    when = datetime.fromtimestamp(store.changed() / 1e9, UTC).isoformat(timespec="seconds")
     for run_id, cell in cells.items():
         finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
         runs.append(
@@ -66,7 +69,7 @@ def list_runs(store: Store, others: bool = False) -> list[dict[str, Any]]:
                 "planned": manifest["trials"] if run_id in asked else 0,
                 "interrupted": len(interrupted),
                 "failed": len(failed),
-                "when": _utc(store.changed(run_id)) if finished else None,
+                "when": when if finished else None,
             }
         )
     return runs
@@ -130,10 +133,6 @@ def with_other_runs(store: Store) -> "tuple[pd.DataFrame, dict[str, Any]]":
     return pd.concat(frames, ignore_index=True), manifest | {"cells": [*manifest["cells"], *others]}
 
 
-def _utc(nanoseconds: int) -> str:
-    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="seconds")
-
-
 def telling_apart(
     cells: Sequence[CellSettings], columns: Sequence[str], candidates: Iterable[str]
 ) -> tuple[str, ...]:
@@ -176,7 +175,7 @@ def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
 
 
 def describe_run(store: Store, run_id: str) -> dict[str, Any]:
-    """Return the settings of a run, and of each trial its values, its files and whether it is finished."""
+    """Return the settings of a run, and of each trial its values, or why it is not finished."""
     finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
     rows = {number: store.row(run_id, number) or {} for number in sorted(finished)}
     manifest = store.manifest()
@@ -184,10 +183,10 @@ def describe_run(store: Store, run_id: str) -> dict[str, Any]:
     settings = cells.get(run_id) or _settings_of(next(iter(rows.values()), {}))
     trials = []
     for number in sorted(finished | interrupted | failed):
-        files = store.files_of(run_id, number)
         status = "finished" if number in finished else "failed" if number in failed else "interrupted"
         values = {name: value for name, value in rows.get(number, {}).items() if name not in settings}
-        trials.append({"trial": number, "status": status, "files": [str(file) for file in files]} | values)
+        values |= {"details": store.failure(run_id, number)} if status == "failed" else {}
+        trials.append({"trial": number, "status": status} | values)
     return {
         "run_id": run_id,
         "experiment": store.experiment,
@@ -204,22 +203,36 @@ def _settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in names[names.index("seed") + 1 : names.index("n_train")]}
 
 
-def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> list[Path]:
-    """Return the folders and archives of runs, ends and pre-trained layers that are not ``wanted``.
+def is_machine(name: Path) -> bool:
+    """Whether a text is the name of a machine, as for `find_machine`."""
+    return MACHINE_NAME.fullmatch(str(name)) is not None
 
-    ``wanted`` holds the names of those to keep by experiment; other experiments are left alone.
+
+def find_machine(name: Path) -> tuple[Path, bytes]:
+    """Return the full name and the NPZ file of a machine that is named as ``[RESULTS/]RUN:TRIAL[:best]``.
+
+    RESULTS is results/ by default; RUN is any part of a run-id that no other run has.
     """
-    found: list[Path] = []
+    found = MACHINE_NAME.fullmatch(str(name))
+    if not found:
+        raise CbmError(f"{name}: is no name of a machine; write RUN:TRIAL, or RUN:TRIAL:best")
+    held, number = find_run(Results(Path(found[1] or "results")), found[2]), int(found[3])
+    store, run_id = next((one for one in held if number in one[0].finished(one[1])), held[0])
+    return store.machine(run_id, number, best=bool(found[4]))
+
+
+def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> dict[tuple[str, str], int]:
+    """Return the bytes of runs, checkpoints and pre-trained layers that are not ``wanted``.
+
+    They are named by experiment and run. ``wanted`` holds the names of those to keep by experiment; other
+    experiments are left alone.
+    """
+    sizes: dict[tuple[str, str], int] = {}
     for store in _stores(results, wanted):
-        for kind in KINDS:
-            if (store.folder / kind).is_symlink():
-                continue
-            names = store.files.folders(kind) - wanted[store.experiment]
-            places = {path for path in store.files.places(kind) if path.name.removesuffix(".zip") in names}
-            recent = names - {path.name.removesuffix(".zip") for path in places}
-            places |= {store.folder / kind / f"{name}.zip" for name in recent}  # where they will be packed
-            found += sorted(path for path in places if not path.is_symlink() and _is_ours(store, path))
-    return found
+        for run, size in store.sizes().items():
+            if run not in wanted[store.experiment]:
+                sizes[store.experiment, run] = size
+    return sizes
 
 
 def _stores(results: Results, names: Container[str]) -> list[Store]:
@@ -228,44 +241,15 @@ def _stores(results: Results, names: Container[str]) -> list[Store]:
     return [store for store in stores if not store.folder.is_symlink()]
 
 
-def _is_ours(store: Store, place: Path) -> bool:
-    """Whether nothing but files of others is left in a folder of a run."""
-    return not place.is_dir() or bool(store.files.own(place)) or not any(place.iterdir())
-
-
-def delete(results: Results, wanted: Mapping[str, Set[str]]) -> dict[Path, int]:
-    """Delete what is `unwanted`, and experiments without anything left; return the bytes of each place.
+def delete(results: Results, wanted: Mapping[str, Set[str]]) -> dict[tuple[str, str], int]:
+    """Delete what is `unwanted`, and experiments without anything left; return what it was.
 
     Files of others stay, and so do the folders that hold them.
     """
     with locked(results.folder):
-        for store in _stores(results, wanted):
-            store.pack()
-        places = unwanted(results, wanted)
-        sizes = {place: size_of(place) for place in places}
-        for place in places:
-            store = Store(place.parent.parent)
-            for file in store.files.own(place):
-                file.unlink()
-            if place.is_dir() and not any(place.iterdir()):
-                place.rmdir()
-        for folder in {place.parent.parent for place in places}:
-            if wanted[folder.name]:
-                Store(folder).write_summary()
-            else:
-                _remove_empty(folder)
+        sizes = unwanted(results, wanted)
+        for store in _stores(results, {experiment for experiment, _ in sizes}):
+            store.delete({run for experiment, run in sizes if experiment == store.experiment})
+            if not wanted[store.experiment]:
+                store.delete_rest()
     return sizes
-
-
-def _remove_empty(experiment: Path) -> None:
-    """Remove an experiment without trials; what others have put there stays."""
-    for name in ("manifest.json", "summary.csv", "summary.sha256"):
-        (experiment / name).unlink(missing_ok=True)
-    for place in (*(experiment / name for name in (*KINDS, "recent")), experiment):
-        with suppress(OSError):  # there is none, or something is in it
-            place.rmdir()
-
-
-def size_of(place: Path) -> int:
-    """Return the bytes of an archive, or of the files of cbm in a folder."""
-    return sum(file.stat().st_size for file in Store(place.parent.parent).files.own(place))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.archives import is_file
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import State, aligned
@@ -66,7 +65,7 @@ class Progress:
 
 def read_progress(path: Path, start: str = "") -> Progress | None:
     """Read the progress of a trial that started from ``start``; None without a file or for another start."""
-    if not is_file(path):
+    if not path.is_file():
         return None
     try:
         arrays = read_npz(path)

@@ -1,34 +1,31 @@
-"""One experiment's folder of results: writing trials, knowing which are finished, the summary."""
+"""One experiment's folder of results: writing trials, knowing which are finished, reading them."""
 
 import csv
 import hashlib
 import io
-import itertools
 import json
-import os
-import platform
 import re
 import warnings
-import zipfile
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from itertools import accumulate, pairwise
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from cbm_cli.archives import numbers_of
 from cbm_cli.arrays import read_npz
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.kernels import KERNEL_VERSION
-from cbm_cli.results.contents import csv_of, packed, read_csv, sealed, sha256, text_columns, unsealed
-from cbm_cli.results.filing import SMALL, Filing
+from cbm_cli.results.contents import SMALL, as_text, content_of, csv_of, joined, npz, read_csv, text_columns
+from cbm_cli.results.journal import Journal, Line, record_of
+from cbm_cli.results.journal import Trial as Key
+from cbm_cli.results.manifest import check_format, read_manifest, version_of, write_manifest
 from cbm_cli.results.outcome import Machine, Outcome, Progress, read_progress
-from cbm_cli.results.writing import KINDS, replacing, write_atomically, write_if_changed
+from cbm_cli.results.writing import EXPORTS, KINDS, replacing, write_atomically, write_if_changed
+from cbm_cli.text import text_of
 from cbm_cli.version import __version__
 
 if TYPE_CHECKING:
@@ -36,11 +33,10 @@ if TYPE_CHECKING:
 
     from cbm_cli.grid.settings import Experiment, Settings, Trial
 
-FORMAT = 2  # of the files below; others are refused; 1 is of cbm 0.1.0
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
-# The files of a finished trial; the CSV comes last, because it marks a trial finished.
-_OF_A_TRIAL = (".npz", ".best.npz", ".records.csv", ".json", ".csv")
-Keys = list[tuple[str, int]]  # run-ids and numbers of trials
+LONG = 60.0  # seconds of a training whose checkpoint is kept unasked
+_VERSIONS = ("cbm", "kernel", "numpy", "numba")
+_FILE = re.compile(r"trial-(\d{3}|[1-9]\d{3,})(-\d+|\.best)?\.npz", re.ASCII)  # names of cbm's own files
+_CHECKPOINT = re.compile(r"trial-(\d+)-(\d+)\.npz", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -48,25 +44,44 @@ class Store:
     """The folder ``results/<experiment>/``: the only place that knows the names and formats of its files."""
 
     folder: Path
-    together: bool = field(default=False, compare=False)  # keep small finished trials in archives
-    files: Filing = field(init=False, repr=False, compare=False)
+    keeps_checkpoints: bool = field(default=False, compare=False)  # of trainings of any length
+    journal: Journal = field(init=False, repr=False, compare=False)
+    _told: set[tuple[str, str]] = field(
+        default_factory=set, repr=False, compare=False
+    )  # facts in the journal
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "files", Filing(self.folder))
+        object.__setattr__(self, "journal", Journal(self.folder / "trials.jsonl"))
 
     @property
     def experiment(self) -> str:
         """Name of the experiment."""
         return self.folder.name
 
-    def path(self, run_id: str, number: int, suffix: str) -> Path:
-        """Return the path of a trial's file: ``.csv`` (curve), ``.npz`` (machine) or ``.json`` (record).
+    @property
+    def _manifest(self) -> Path:
+        return self.folder / "manifest.json"
 
-        It may lead into an archive.
-        """
-        return self.files.path(_name(run_id, number, suffix))
+    @property
+    def _summary(self) -> Path:
+        return self.folder / "summary.csv"
+
+    def place(self, kind: str, run: str, number: int, ending: str = "") -> Path:
+        """Return the path of a file of a trial: of ``machines``, ``unfinished`` and so on."""
+        return self.folder / kind / run / f"trial-{number:03d}{ending}.npz"
 
     # Writing
+
+    def begin(self) -> None:
+        """Refuse to write where something else is; CbmError."""
+        if self.journal.packed.exists() and not self.journal.path.exists():
+            remedy = f"choose another folder with -o, or first: gunzip {self.journal.packed}"
+            raise CbmError(f"{self.folder}: holds kept results, for reading only; {remedy}", "conflict")
+        with suppress(FileNotFoundError):
+            check_format(self._manifest, self._manifest.read_bytes())
+        for path in (self.folder / name for name in (*KINDS, *EXPORTS)):
+            if path.exists() and not path.is_dir():
+                raise CbmError(f"{path}: is a file where results need a folder; move it away", "conflict")
 
     def write(self, run_id: str, trial: "Trial", outcome: Outcome, course: str = "", start: str = "") -> None:
         """Write a finished trial.
@@ -74,102 +89,76 @@ class Store:
         ``course`` is the run-id without the length of training, under which longer trainings find the end of
         this one; ``start`` the SHA-256 of the machine file that the trial started from.
         """
-        best, records = outcome.best_machine, outcome.records
-        given = {
-            ".npz": packed(outcome.machine),
-            ".best.npz": packed(best) if best else None,
-            ".records.csv": None if records is None else csv_of(outcome.recorded, records),
-            ".csv": csv_of(outcome.columns, outcome.curve),
-        }
-        contents = {suffix: content for suffix, content in given.items() if content}
-        record = {"format": FORMAT, "sha256": {suffix: sha256(c) for suffix, c in contents.items()}}
-        record |= {"start_sha256": start} if start else {}
-        record["computer"] = outcome.computer
-        record["row"] = self._row(run_id, trial, outcome)
-        ends = {}
-        if course and outcome.end:
+        number, files = trial.number, {}
+        texts = {"curve": csv_of(outcome.columns, outcome.curve)}
+        texts |= {"records": csv_of(outcome.recorded, outcome.records)} if outcome.records is not None else {}
+        for kind, machine in (("machine", outcome.machine), ("best", outcome.best_machine)):
+            if machine and len(content := npz(machine)) < SMALL:
+                texts[kind] = content
+            elif machine:
+                write_atomically(self._machine_file(run_id, number, kind), content)
+                files[kind] = _sha256(content)
+        if course and outcome.end and (self.keeps_checkpoints or outcome.seconds > LONG):
             end = replace(outcome.end, seconds=0.0).arrays() | {"start": np.array(start)}
-            name = f"ends/{course}/trial-{trial.number:03d}-{outcome.end.update}.npz"
-            ends[name] = packed(end, small=True)
-        self._write(run_id, trial.number, contents | {".json": sealed(record)}, ends)
-        for suffix in (".state.npz", ".error.txt"):
-            (self.folder / _name(run_id, trial.number, suffix)).unlink(missing_ok=True)
-
-    def _write(
-        self,
-        run_id: str,
-        number: int,
-        contents: Mapping[str, bytes],
-        others: Mapping[str, bytes] = MappingProxyType({}),
-    ) -> None:
-        """Write files of a finished trial by their suffix, and before them others by their name."""
-        own = filter(contents.__contains__, _OF_A_TRIAL)
-        named = dict(others) | {_name(run_id, number, suffix): contents[suffix] for suffix in own}
-        if self.together and sum(map(len, named.values())) <= SMALL:
-            self.files.add(named)
-            return
-        for name, content in named.items():
-            self.files.write(name, content)
-
-    def _row(self, run_id: str, trial: "Trial", outcome: Outcome) -> dict[str, Any]:
-        return {
-            "experiment": self.experiment,
-            "run_id": run_id,
-            "trial": trial.number,
-            "seed": trial.seed,
-            **_settings_row(trial.settings),
-            "n_train": outcome.rows["train"],
-            **{f"n_{part}": outcome.rows[part] for part in ("valid", "test") if part in outcome.rows},
-            **{name: _plain(value) for name, value in outcome.summary().items()},
-            "diverged": outcome.diverged,
-            "epochs_to_convergence": outcome.converged,
-            "seconds": round(outcome.seconds, 3),
-            "cbm_version": __version__,
-            "kernel_version": KERNEL_VERSION,
-            "numpy_version": _version("numpy"),
-            "numba_version": _version("numba"),
+            path = self.place("checkpoints", course, number, f"-{outcome.end.update}")
+            write_atomically(path, npz(end, compressed=True))
+        row: dict[str, Any] = {
+            f"n_{part}": outcome.rows[part] for part in ("train", "valid", "test") if part in outcome.rows
         }
+        row |= {name: _plain(value) for name, value in outcome.summary().items()}
+        row |= {"diverged": outcome.diverged, "epochs_to_convergence": outcome.converged}
+        versions = {"cbm": __version__, "kernel": KERNEL_VERSION}
+        versions |= {name: version_of(name) for name in ("numpy", "numba")}
+        record = _head(run_id, number, "finished", outcome.seconds, files)
+        record |= {"seed": trial.seed, "start": start, "row": row}
+        record |= {kind: as_text(content) for kind, content in texts.items()}
+        self._append(record, _settings_row(trial.settings), versions | outcome.computer)
+
+    def _append(self, record: dict[str, Any], settings: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+        """Append a finished trial, and what is to be known of its cell and its computer."""
+        run_id, number = record["run_id"], record["trial"]
+        made_id = _sha256(json.dumps(made).encode())[:12]
+        facts = {("cell", run_id): {"settings": settings}, ("made", made_id): {"with": made}}
+        self._told.update(self._told or self.journal.index().facts)
+        for (kind, name), fact in facts.items():
+            if (kind, name) not in self._told:
+                self._told.add((kind, name))
+                self.journal.append({kind: name} | fact)
+        self.journal.append(record | {"made": made_id})
+        if (state := self.state_path(run_id, number)).exists():
+            with suppress(CbmError):  # it is tried again, and the state stays
+                self.journal.flush()
+                state.unlink()
 
     def add_columns(self, run_id: str, number: int, columns: dict[str, float]) -> None:
         """Add columns to the row of a finished trial, or replace columns of the same name."""
         record = self._record(run_id, number)
         record["row"] |= {name: _plain(value) for name, value in columns.items()}
-        name, content = _name(run_id, number, ".json"), sealed(record)
-        if (self.folder / name).exists():
-            self.files.write(name, content)
-        else:  # it is in an archive
-            self.files.add({name: content})
+        self.journal.append(record)
 
     def adopt(self, other: "Store", run_id: str, number: int) -> None:
         """Copy a trial that another experiment has already finished with exactly the same settings."""
         record = other._record(run_id, number)
-        record["row"]["experiment"] = self.experiment
-        contents = {suffix: other._read(run_id, number, suffix) for suffix in record["sha256"]}
-        self._write(run_id, number, contents | {".json": sealed(record)})
-
-    def pack(self) -> list[str]:
-        """Pack small trials into archives, at the beginning and the end of a run; return what is damaged."""
-        lost = {
-            folder: {number for number in self.files.trials(folder) if self._problem(folder[7:], number)}
-            for folder in self.files.damaged_archives()
-            if folder.startswith("trials/")
-        }
-        return [f"{path}: damaged" for path in self.files.pack(self.together, lost)]
+        for kind in record["files"]:
+            path = self._machine_file(run_id, number, kind)
+            write_atomically(path, other._content(record, kind))
+        made = other.journal.fact("made", record["made"]).get("with", {})
+        self._append(record, other.journal.fact("cell", run_id).get("settings", {}), made)
 
     def write_failure(self, run_id: str, number: int, details: str) -> None:
-        """Write what went wrong in a trial, into the folder of its results."""
-        self.files.write(_name(run_id, number, ".error.txt"), details.encode())
+        """Write what went wrong in a trial."""
+        self.journal.append(_head(run_id, number, "failed", 0.0, {}) | {"details": details})
 
     def write_progress(self, run_id: str, number: int, progress: Progress, start: str = "") -> None:
         """Write the progress of an unfinished trial; ``start`` as for `write`."""
         arrays = progress.arrays() | {"start": np.array(start)}
-        self.files.write(_name(run_id, number, ".state.npz"), packed(arrays))
+        write_atomically(self.state_path(run_id, number), npz(arrays))
 
     def write_pretrained(self, pretraining: str, number: int, machine: Machine) -> None:
         """Write the layers that a trial has pre-trained, for all trials that share them."""
-        path = self._pretrained_path(pretraining, number)
+        path = self.place("pretrained", pretraining, number)
         if machine and not path.exists():
-            write_atomically(path, packed(machine))
+            write_atomically(path, npz(machine))
 
     def write_manifest(
         self,
@@ -180,57 +169,368 @@ class Store:
         folder: Path = Path(),
     ) -> None:
         """Write what was asked for: the resolved grid and its folder, the versions and the computer."""
-        from cbm_cli.kernels.computer import computer
+        write_manifest(self._manifest, experiment, run_ids, upper_bounds, commit, folder)
 
-        for place in (self.folder / name for name in (*KINDS, "recent")):
-            if place.exists() and not place.is_dir():
-                raise CbmError(f"{place}: is a file where results need a folder; move it away", "conflict")
-        manifest = {
-            "format": FORMAT,
-            "experiment": experiment.name,
-            "description": experiment.description,
-            "trials": experiment.trials,
-            "seed": experiment.seed,
-            "table": experiment.table.model_dump(mode="json"),
-            "cells": [
-                {"run_id": name} | cell.row() for name, cell in zip(run_ids, experiment.cells, strict=True)
-            ],
-            # what rebuilds the cells; in the columns above all that follows from them is written out
-            "settings": [cell.model_dump(mode="json", exclude_defaults=True) for cell in experiment.cells],
-            "upper_bounds": upper_bounds,
-            "versions": {name: _version(name) for name in ("numpy", "numba", "scipy")}
-            | {"cbm": __version__, "kernel": KERNEL_VERSION},
-            "grid_folder": str(folder.resolve()),
-            "grid_commit": commit,  # of the repository that the grid is in
-            "machine": {"system": platform.platform(), "python": platform.python_version()} | computer(),
-        }
-        write_if_changed(self.folder / "manifest.json", sealed(manifest, indent=1))
+    def flush(self) -> None:
+        """Write what waits to be written."""
+        self.journal.flush()
 
-    def write_summary(self) -> None:
-        """Write summary.csv from the records of the finished trials of the grid that was last run."""
-        path, (keys, newest) = self.folder / "summary.csv", self._finished_trials()
-        if self._current(keys, newest):
+    def export(self) -> None:
+        """Write ``summary.csv``, and the curves and records of each run, for others to read."""
+        self.journal.flush()
+        if self._current() is None:
+            self.journal.append(self._write_exports(self._runs()))
+            self.journal.flush()
+
+    def finish(self, without: Container[str] = ()) -> None:
+        """Write the exports, and the journal in the grid's order, unless they are current.
+
+        Records that do not count any more, and runs in ``without``, are left out.
+        """
+        self.journal.flush_last()
+        index, runs = (
+            self.journal.index(),
+            {name: own for name, own in self._runs().items() if name not in without},
+        )
+        there = {path.stem for path in (self.folder / "curves").glob("*.csv")}
+        if (
+            self._current() is not None
+            and there >= {name for name in runs if runs[name]}
+            and not (without or index.damaged)
+        ):
             return
-        with replacing(path) as stream:
-            text = io.TextIOWrapper(stream, "utf-8", newline="")
-            self._write_rows(keys, text)
-            text.detach()
+        seal = self._write_exports(runs)
+        lines = [index.facts[fact] for fact in sorted(index.facts) if fact[0] == "made"]
+        for run_id in runs:
+            lines += [index.facts["cell", run_id]] if ("cell", run_id) in index.facts else []
+            lines += [line for _, line in sorted(index.runs[run_id].items())]
+        self.journal.rewrite(lines, seal)
+
+    def _write_exports(self, runs: Mapping[str, Sequence[int]]) -> dict[str, str]:
+        """Write the exports of runs; return the record that says of what they are."""
+        for run_id, numbers in runs.items():
+            tables: dict[str, dict[int, bytes]] = {folder: {} for folder in EXPORTS}
+            for record in self.journal.records((run_id, number) for number in numbers):
+                for folder in (folder for folder in EXPORTS if EXPORTS[folder] in record):
+                    tables[folder][record["trial"]] = self._content(record, EXPORTS[folder])
+            for folder in filter(tables.get, EXPORTS):
+                write_if_changed(self.folder / folder / f"{run_id}.csv", joined(tables[folder]))
+        asked = {cell["run_id"] for cell in self.manifest()["cells"]}
+        with replacing(self._summary) as stream:
+            self._write_summary(stream, {name: own for name, own in runs.items() if name in asked})
             stream.seek(0)
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        if newest:  # its time is that of the newest record in it
-            os.utime(path, ns=(newest, newest))
-        write_if_changed(self.folder / "summary.sha256", _summary_seal(digest, keys))
+        return {"exports": digest, "cells": self._cells_digest()}
 
-    def _current(self, keys: Keys, newest: int) -> bytes | None:
-        """The text of summary.csv if it is whole, of these trials, and not older than the newest record."""
-        path = self.folder / "summary.csv"
-        with suppress(OSError):
-            content, seal = path.read_bytes(), (self.folder / "summary.sha256").read_bytes()
-            if path.stat().st_mtime_ns >= newest and seal == _summary_seal(sha256(content), keys):
+    def _runs(self) -> dict[str, list[int]]:
+        """Finished trials by run, the runs of the grid first, in its order."""
+        found = self.lines()
+        names = dict.fromkeys([*(cell["run_id"] for cell in self.manifest()["cells"]), *sorted(found)])
+        return {name: sorted(self.finished(name)) for name in names if name in found}
+
+    def _write_summary(self, stream: IO[bytes], runs: Mapping[str, Sequence[int]]) -> None:
+        """Write a row for each trial of runs of the grid: settings that vary, then results."""
+        cells = self.manifest()["cells"]
+        keys = [(run_id, number) for run_id, numbers in runs.items() for number in numbers]
+        settings = {name for cell in cells for name in cell if name != "run_id"}
+        left_out = {name for name in settings if len({text_of(cell.get(name)) for cell in cells}) == 1}
+        names = dict.fromkeys(("experiment", "run_id", "trial", "seed"))
+        for row in self.rows(keys):  # twice, as they may not fit into memory
+            names |= dict.fromkeys(row)
+        texts = text_columns()
+        text = io.TextIOWrapper(stream, "utf-8", newline="")
+        writer = csv.DictWriter(
+            text, [name for name in names if name not in left_out], extrasaction="ignore", lineterminator="\n"
+        )
+        writer.writeheader()
+        for row in self.rows(keys):
+            missing = {name: "" for name, value in row.items() if value == "nan" and name not in texts}
+            writer.writerow(row | missing)
+        text.detach()
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of records and files by the run, the course or the layers that they belong to."""
+        lines = self.journal.index().runs
+        found = {run_id: sum(line.size for line in own.values()) for run_id, own in lines.items()}
+        for kind in KINDS:
+            for run, paths in self.folders(kind).items():
+                found[run] = found.get(run, 0) + sum(path.stat().st_size for path in paths)
+        return dict(sorted(found.items()))
+
+    def delete(self, runs: Container[str]) -> None:
+        """Delete records and files of runs, courses and layers; files of others stay."""
+        self.begin()
+        paths = [
+            path for kind in KINDS for run, own in self.folders(kind).items() if run in runs for path in own
+        ]
+        paths += [
+            path for kind in EXPORTS for path in (self.folder / kind).glob("*.csv") if path.stem in runs
+        ]
+        for path in paths:
+            path.unlink()
+        self.finish(without=runs)
+        self._remove_folders(*{path.parent for path in paths})
+
+    def delete_rest(self) -> None:
+        """Remove an experiment without trials; what others have put there stays."""
+        for path in (self._manifest, self._summary, self.journal.path):
+            path.unlink(missing_ok=True)
+        self._remove_folders()
+
+    def _remove_folders(self, *folders: Path) -> None:
+        for place in (*folders, *(self.folder / name for name in (*KINDS, *EXPORTS)), self.folder):
+            with suppress(OSError):  # there is none, or something is in it
+                place.rmdir()
+
+    # Reading
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the grid that was last run: description, trials, table, cells, upper_bounds, versions."""
+        return read_manifest(self._manifest)
+
+    def summary(self) -> "pd.DataFrame":
+        """Return one row per finished trial of the grid that was last run, in the grid's order.
+
+        They come from the journal where ``summary.csv`` is missing, damaged or older. Settings that it
+        leaves out, as they do not vary, are those of the manifest.
+        """
+        content = self._current()
+        if content is None:
+            for problem in self.damaged(torn=False).values():
+                warnings.warn(f"{problem}; cbm run repeats what is lost", stacklevel=2)
+            asked, runs = {cell["run_id"] for cell in self.manifest()["cells"]}, self._runs()
+            self._write_summary(made := io.BytesIO(), {name: runs[name] for name in runs if name in asked})
+            content = made.getvalue()
+        return self._with_settings(read_csv(io.BytesIO(content)))
+
+    def _current(self) -> bytes | None:
+        """The text of ``summary.csv`` if the last record of the journal names it and the cells."""
+        last = self.journal.last()
+        with suppress(OSError, KeyError):
+            content = self._summary.read_bytes()
+            if (last["exports"], last["cells"]) == (_sha256(content), self._cells_digest()):
                 return content
         return None
 
-    # Reading
+    def _cells_digest(self) -> str:
+        return _sha256(json.dumps(self.manifest()["cells"]).encode())
+
+    def _with_settings(self, frame: "pd.DataFrame") -> "pd.DataFrame":
+        import pandas as pd
+
+        there, asked, text = {*frame["run_id"]}, self.manifest()["cells"], io.StringIO()
+        names = dict.fromkeys(name for cell in asked for name in cell)
+        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({cell["run_id"]: cell for cell in asked if cell["run_id"] in there}.values())
+        cells = read_csv(io.StringIO(text.getvalue())).set_index("run_id")
+        settings = cells.loc[frame["run_id"]].set_index(frame.index)
+        rest = frame.iloc[:, 4:].drop(columns=settings.columns, errors="ignore")
+        return pd.concat([frame.iloc[:, :4], settings, rest], axis=1)
+
+    def runs(self) -> set[str]:
+        """Return the run-ids with a record, or with the state of an unfinished trial."""
+        return {*self.journal.index().runs, *self.folders("unfinished")}
+
+    def folders(self, kind: str) -> dict[str, list[Path]]:
+        """Return the files of a kind by the run that they belong to, but for what links lead to."""
+        found: dict[str, list[Path]] = {}
+        for path in (self.folder / kind).glob("*/trial-*.npz"):
+            is_elsewhere = path.parent.is_symlink() or path.parents[1].is_symlink()
+            if _FILE.fullmatch(path.name) and path.is_file() and not is_elsewhere:
+                found.setdefault(path.parent.name, []).append(path)
+        return found
+
+    def finished(self, run_id: str) -> frozenset[int]:
+        """Return the numbers of the finished trials of a run."""
+        lines = self.journal.index().runs.get(run_id, {})
+        return frozenset(number for number, line in lines.items() if line.finished)
+
+    def unfinished(self, run_id: str) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the numbers of the interrupted and of the failed trials of a run."""
+        lines, folder = self.journal.index().runs.get(run_id, {}), self.folder / "unfinished" / run_id
+        done = {number for number, line in lines.items() if line.finished}
+        files = [path for path in folder.glob("trial-*.npz") if _FILE.fullmatch(path.name) and path.is_file()]
+        states = {int(path.stem[6:]) for path in files if path.stem[6:].isdigit()}
+        return frozenset(states - done), frozenset(lines.keys() - done)
+
+    def failure(self, run_id: str, number: int) -> str:
+        """Return what went wrong in a failed trial."""
+        return str(next(self.journal.records([(run_id, number)])).get("details", ""))
+
+    def changed(self) -> int:
+        """Return when a trial was last written, in nanoseconds."""
+        return self.journal.path.stat().st_mtime_ns if self.journal.path.exists() else 0
+
+    def damaged(self, torn: bool = True) -> dict[Key, str]:
+        """Return what lines are damaged, by trial or, where that is unknown, by ``""`` and number.
+
+        A ``torn`` line at the end may be one that is being written.
+        """
+        index, found = self.journal.index(), {}
+        for number, key in index.damaged.items():
+            if number > index.lines and not torn:
+                continue
+            whose = f" (trial {key[1]} of {key[0]})" if key else ""
+            found[key or ("", number)] = f"{self.journal.path}: line {number}{whose}: damaged"
+        return found
+
+    def lines(self) -> Mapping[str, Mapping[int, Line]]:
+        """Return the newest records of trials by run and number, but for their content."""
+        return self.journal.index().runs
+
+    def problem(self, run_id: str, number: int, line: Line) -> str:
+        """Return what is wrong with the files of a finished trial, or nothing."""
+        try:
+            for kind, digest in json.loads(line.files).items() if line.files != b"{}" else ():
+                _checked(self._machine_file(run_id, number, kind), digest)
+        except CbmError as error:
+            return str(error)
+        return ""
+
+    def seconds(self) -> dict[str, list[float]]:
+        """Return the times of finished trials by run, in all experiments of the results folder."""
+        found: dict[str, list[float]] = {}
+        for store in stores_in(self.folder.parent):
+            for run_id, lines in store.journal.index().runs.items():
+                found.setdefault(run_id, []).extend(line.seconds for line in lines.values() if line.finished)
+        return found
+
+    def made(self, run_id: str, number: int) -> dict[str, str]:
+        """Return what is known of the versions and of the computer that ran a finished trial."""
+        return self.journal.fact("made", self._record(run_id, number).get("made", "")).get("with", {})
+
+    def started_from(self, run_id: str, number: int) -> str:
+        """Return the SHA-256 of the machine file that a finished trial started from, or an empty text."""
+        return self._record(run_id, number)["start"]
+
+    def _record(self, run_id: str, number: int) -> dict[str, Any]:
+        """The record of a finished trial; CbmError if it is missing or damaged."""
+        try:
+            record = next(self.journal.records([(run_id, number)]))
+            if record["state"] == "finished" and isinstance(record["row"], dict):
+                return record
+        except (KeyError, TypeError):
+            pass
+        raise CbmError(f"{self.journal.path}: trial {number} of {run_id} is damaged or missing", "missing")
+
+    def row(self, run_id: str, number: int) -> dict[str, Any] | None:
+        """Return the row of one finished trial, or None with a warning if its record is damaged."""
+        return next(self.rows([(run_id, number)]), None)
+
+    def rows(self, keys: Iterable[Key]) -> Iterator[dict[str, Any]]:
+        """Yield the rows of finished trials; those with damaged records are left out, with a warning."""
+        with self.journal.reading() as (stream, index):
+
+            @cache
+            def fact(kind: str, name: str) -> Mapping[str, Any]:
+                line = index.facts.get((kind, name))
+                return record_of(stream, line, self.journal.path) if line else {}
+
+            for run_id, number in keys:
+                try:
+                    record = record_of(stream, index.runs[run_id][number], self.journal.path)
+                    cell = fact("cell", run_id).get("settings", {})
+                    made = fact("made", record["made"]).get("with", {})
+                    yield {
+                        "experiment": self.experiment,
+                        "run_id": run_id,
+                        "trial": number,
+                        "seed": record["seed"],
+                        **cell,
+                        **record["row"],
+                        "seconds": record["seconds"],
+                        **{f"{name}_version": made.get(name) for name in _VERSIONS},
+                    }
+                except (CbmError, KeyError, TypeError):
+                    told = f"{self.journal.path}: trial {number} of {run_id}: damaged"
+                    warnings.warn(f"{told}; cbm run repeats this trial", stacklevel=3)
+
+    def contents(self, run_id: str, number: int) -> dict[str, bytes]:
+        """Return curve, records and machines of a finished trial: CSV and NPZ files."""
+        record = self._record(run_id, number)
+        kinds = ("curve", "records", "machine", "best")
+        return {
+            kind: self._content(record, kind) for kind in kinds if kind in record or kind in record["files"]
+        }
+
+    def tables(self, kind: str, run_id: str, numbers: Iterable[int]) -> dict[int, bytes]:
+        """Return the ``curve`` or the ``records`` of trials of a run as CSV, where there are any."""
+        records = self.journal.records((run_id, int(number)) for number in numbers)
+        return {one["trial"]: self._content(one, kind) for one in records if kind in one}
+
+    def curve(self, run_id: str, number: int) -> "pd.DataFrame":
+        """Return the curve of one trial: update, epoch, <part>_<metric>; likelihoods in nats per sample."""
+        return self.curves(run_id, [number])[0]
+
+    def curves(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
+        """Return the curves of several trials of a run, read as one file: pandas starts slowly."""
+
+        numbers = [*numbers]
+        try:
+            found = self.tables("curve", run_id, numbers)
+            contents = [found[number] for number in numbers]
+        except KeyError:
+            raise IncompleteError(
+                f"{self.folder}: keeps no curves of {run_id}; run it again, into another folder"
+            ) from None
+        heads, _, bodies = zip(*(content.partition(b"\n") for content in contents), strict=True)
+        if len({*heads}) == 1 and all(body[-1:] in (b"", b"\n") for body in bodies):
+            ends = [0, *accumulate(body.count(b"\n") for body in bodies)]
+            whole = self._parsed(heads[0] + b"\n" + b"".join(bodies), run_id)
+            if len(whole) == ends[-1]:
+                return [whole.iloc[first:last] for first, last in pairwise(ends)]
+        return [self._parsed(content, run_id) for content in contents]
+
+    def records(self, run_id: str, number: int) -> "pd.DataFrame":
+        """Return what was recorded of one trial: update, then the columns of its recorders, if any."""
+        return self._parsed(self.tables("records", run_id, [number]).get(number, b"update\n"), run_id)
+
+    def _parsed(self, content: bytes, run_id: str) -> "pd.DataFrame":
+        import pandas as pd
+
+        try:
+            return pd.read_csv(io.BytesIO(content))
+        except ValueError as error:
+            told = f"{self.journal.path}: {run_id}: is no table of numbers ({error})"
+            raise CbmError(told, "unreadable") from None
+
+    def machine(self, run_id: str, number: int, best: bool = False) -> tuple[Path, bytes]:
+        """Return the name and the NPZ file of a trial's machine, final or best-valid; CbmError without it."""
+        record, kind = self._record(run_id, number), "best" if best else "machine"
+        if kind in record["files"]:
+            return self._machine_file(run_id, number, kind), self._content(record, kind)
+        name = self.folder.parent / f"{run_id}:{number}{':best' * best}"
+        if kind not in record:
+            told = "holds no best-valid machine" if best and "machine" in record else "keeps no machine"
+            raise CbmError(f"{name}: {self.folder} {told} of this trial", "missing")
+        return name, self._content(record, kind)
+
+    def has_best(self, run_id: str, number: int) -> bool:
+        """Whether the machine at the best validation value of a trial is kept."""
+        record = self._record(run_id, number)
+        return "best" in record or "best" in record["files"]
+
+    def _machine_file(self, run_id: str, number: int, kind: str) -> Path:
+        return self.place("machines", run_id, number, ".best" if kind == "best" else "")
+
+    def _content(self, record: Mapping[str, Any], kind: str) -> bytes:
+        """What a record holds, or the file that it names; CbmError if that has changed."""
+        if kind in record["files"]:
+            return _checked(
+                self._machine_file(record["run_id"], record["trial"], kind), record["files"][kind]
+            )
+        try:
+            return content_of(record[kind])
+        except (ValueError, TypeError):
+            told = f"{self.journal.path}: {kind} of trial {record['trial']} of {record['run_id']}"
+            raise CbmError(f"{told}: cannot be read", "unreadable") from None
+
+    # What is not finished
+
+    def state_path(self, run_id: str, number: int) -> Path:
+        """Return the path of the state of an unfinished trial."""
+        return self.place("unfinished", run_id, number)
 
     def progress(self, run_id: str, number: int, start: str = "") -> Progress | None:
         """Read the progress of an unfinished trial; see `read_progress`."""
@@ -239,230 +539,48 @@ class Store:
     def pretrained(self, pretraining: str, number: int) -> Machine | None:
         """Return the layers that a trial with the same pre-training has written, or None."""
         try:
-            return read_npz(self._pretrained_path(pretraining, number))
+            return read_npz(self.place("pretrained", pretraining, number))
         except CbmError:
             return None
 
-    def _pretrained_path(self, pretraining: str, number: int) -> Path:
-        return self.folder / "pretrained" / pretraining / f"trial-{number:03d}.npz"
 
-    def state_path(self, run_id: str, number: int) -> Path:
-        """Return the path of the state of an unfinished trial."""
-        return self.folder / _name(run_id, number, ".state.npz")
-
-    def ends(self, course: str, updates: int) -> dict[int, Path]:
-        """Return the longest ends of a course, in any experiment, with at most so many updates, by trial."""
-        longest: dict[int, tuple[int, Path]] = {}
-        for folder in sorted(self.folder.parent.glob("*/ends/")):
-            files = Filing(folder.parent)
-            for name in files.names(f"ends/{course}"):
-                if not (match := re.fullmatch(r"trial-(\d+)-(\d+)\.npz", name)):
-                    continue
-                number, reached = int(match[1]), int(match[2])
-                if reached <= updates and reached >= longest.get(number, (0,))[0]:
-                    longest[number] = reached, files.path(f"ends/{course}/{name}")
-        return {number: path for number, (_, path) in longest.items()}
-
-    def runs(self) -> set[str]:
-        """Return the run-ids with any file."""
-        return self.files.folders("trials")
-
-    def finished(self, run_id: str) -> frozenset[int]:
-        """Return the numbers of the finished trials of a run."""
-        return self.files.trials(f"trials/{run_id}")
-
-    def finished_since(self, run_id: str, since: int) -> frozenset[int]:
-        """Return the numbers of the trials of a run that were finished since a time in nanoseconds.
-
-        Trials in archives, where the next run packs them, do not count.
-        """
-        return self.files.trials_since(f"trials/{run_id}", since)
-
-    def unfinished(self, run_id: str) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the numbers of the interrupted and of the failed trials of a run."""
-        done, folder = self.finished(run_id), self.folder / "trials" / run_id
-        names = os.listdir(folder) if folder.is_dir() else []
-        return numbers_of(names, ".state.npz") - done, numbers_of(names, ".error.txt") - done
-
-    def files_of(self, run_id: str, number: int) -> list[Path]:
-        """Return the paths of all files of a trial."""
-        names = self.files.names(f"trials/{run_id}")
-        own = sorted(name for name in names if name.startswith(f"trial-{number:03d}."))
-        return [self.files.path(f"trials/{run_id}/{name}") for name in own]
-
-    def changed(self, run_id: str) -> int:
-        """Return when a trial of a run was last written, in nanoseconds."""
-        return self.files.changed(f"trials/{run_id}")
-
-    def seconds(self, run_id: str) -> list[float]:
-        """Return the times of the finished trials of a run, in all experiments of the results folder."""
-        stores = [Store(folder) for folder in self.folder.parent.glob("*/")]
-        rows = (store.row(run_id, number) for store in stores for number in store.finished(run_id))
-        return [row["seconds"] for row in rows if row]
-
-    def damaged(self, run_id: str) -> dict[int, str]:
-        """Return what is wrong with the files of finished trials of a run, by their numbers."""
-        if self.files.is_packed(f"trials/{run_id}"):
-            return {}
-        found = ((number, self._problem(run_id, number)) for number in sorted(self.finished(run_id)))
-        return {number: problem for number, problem in found if problem}
-
-    def _problem(self, run_id: str, number: int) -> str | None:
-        try:
-            for suffix in self._record(run_id, number)["sha256"]:
-                self._read(run_id, number, suffix)
-        except CbmError as error:
-            return str(error)
-        return None
-
-    def contents(self, run_id: str, number: int) -> dict[str, bytes]:
-        """Return curve, machines and records of a finished trial, by the suffixes of their files."""
-        return {
-            suffix: self._read(run_id, number, suffix) for suffix in self._record(run_id, number)["sha256"]
-        }
-
-    def computer(self, run_id: str, number: int) -> dict[str, str]:
-        """Return what is known of the computer that ran a finished trial; nothing of older trials."""
-        return self._record(run_id, number).get("computer", {})
-
-    def started_from(self, run_id: str, number: int) -> str:
-        """Return the SHA-256 of the machine file that a finished trial started from, or an empty text."""
-        return self._record(run_id, number).get("start_sha256", "")
-
-    def _record(self, run_id: str, number: int) -> dict[str, Any]:
-        """The record of a finished trial; CbmError if it is damaged."""
-        name = _name(run_id, number, ".json")
-        try:
-            record = unsealed(self.files.read(name))
-            if not all(isinstance(record[part], dict) for part in ("row", "sha256")):
-                raise TypeError
-            return record
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CbmError(
-                f"{self.files.path(name)}: damaged or missing ({type(error).__name__})", "unreadable"
-            ) from None
-
-    def _read(self, run_id: str, number: int, suffix: str) -> bytes:
-        """A file of a finished trial; CbmError if it has changed since it was written."""
-        name = _name(run_id, number, suffix)
-        expected = self._record(run_id, number)["sha256"].get(suffix)
-        try:
-            content = self.files.read(name)
-            if sha256(content) != expected:
-                raise ValueError
-        except FileNotFoundError:
-            raise CbmError(f"{self.files.path(name)}: missing", "missing") from None
-        except (*_UNREADABLE, NotImplementedError, RuntimeError):
-            raise CbmError(
-                f"{self.files.path(name)}: was cut short or changed after it was written", "changed"
-            ) from None
-        return content
-
-    def manifest(self) -> dict[str, Any]:
-        """Return the grid that was last run: description, trials, table, cells, upper_bounds, versions."""
-        path = self.folder / "manifest.json"
-        if not path.exists():
-            raise CbmError(f"{path}: missing; was {self.folder} written by cbm run?", "missing")
-        try:
-            content = path.read_bytes()
-            if json.loads(content)["format"] == 1:
-                raise CbmError(f"{path}: written by cbm 0.1.0; run again, into another folder", "unreadable")
-            manifest = unsealed(content)
-            if manifest["format"] > FORMAT:
-                newer = manifest["versions"]["cbm"]
-                raise CbmError(f"{path}: written by a newer cbm ({newer}); update this one", "unreadable")
-            names = [cell["run_id"] for cell in manifest["cells"]]
-            if not all(name == Path(name).name and name.strip(".") for name in names):
-                raise ValueError  # a name that leads out of the folder
-        except (ValueError, KeyError, TypeError):
-            raise CbmError(
-                f"{path}: damaged; cbm run writes it again and keeps finished trials", "unreadable"
-            ) from None
-        return manifest
-
-    def summary(self) -> "pd.DataFrame":
-        """Return one row per finished trial of the grid that was last run, in the grid's order.
-
-        They come from the records, where summary.csv is missing, damaged or older; only writers write it.
-        """
-        keys, newest = self._finished_trials()
-        current = self._current(keys, newest) if keys else None
-        if current is not None:
-            with suppress(ValueError):  # no table, though its checksum is right
-                return read_csv(io.BytesIO(current))
-        text = io.StringIO()
-        self._write_rows(keys, text)
-        return read_csv(io.BytesIO(text.getvalue().encode()))
-
-    def _finished_trials(self) -> tuple[Keys, int]:
-        """Finished trials of the grid's cells in their order, and when the newest record was written (ns)."""
-        runs = [cell["run_id"] for cell in self.manifest()["cells"]]
-        keys = [(run_id, number) for run_id in runs for number in sorted(self.finished(run_id))]
-        return keys, max(map(self.changed, runs), default=0)
-
-    def _write_rows(self, keys: Keys, stream: io.TextIOBase) -> None:
-        """Write the rows of trials as CSV; those with damaged records are left out, with a warning."""
-        names: dict[str, None] = {}
-        texts = text_columns()
-        for row in self._rows(keys):  # twice, as they may not fit into memory
-            names |= dict.fromkeys(row)
-        writer = csv.DictWriter(stream, names, lineterminator="\n")
-        writer.writeheader()
-        for row in self._rows(keys):
-            missing = {name: "" for name, value in row.items() if value == "nan" and name not in texts}
-            writer.writerow(row | missing)
-
-    def _rows(self, keys: Keys) -> Iterator[dict[str, Any]]:
-        return (row for key in keys if (row := self.row(*key)))
-
-    def row(self, run_id: str, number: int) -> dict[str, Any] | None:
-        """Return the row of one finished trial, or None with a warning if its record is damaged."""
-        try:
-            return self._record(run_id, number)["row"]
-        except CbmError as error:
-            warnings.warn(f"{error}; cbm run repeats this trial", stacklevel=2)
-            return None
-
-    def curve(self, run_id: str, number: int) -> "pd.DataFrame":
-        """Return the curve of one trial: update, epoch, <part>_<metric>; likelihoods in nats per sample."""
-        return self._table(run_id, number, ".csv")
-
-    def curves(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
-        """Return the curves of several trials of a run, read as one file: pandas starts slowly."""
-        import pandas as pd
-
-        contents = {number: self._read(run_id, number, ".csv") for number in numbers}
-        heads, _, bodies = zip(*(content.partition(b"\n") for content in contents.values()), strict=True)
-        ends = [0, *itertools.accumulate(body.count(b"\n") for body in bodies)]
-        if len(set(heads)) == 1 and all(body[-1:] in (b"", b"\n") for body in bodies):
-            with suppress(ValueError):
-                whole = pd.read_csv(io.BytesIO(heads[0] + b"\n" + b"".join(bodies)))
-                if len(whole) == ends[-1]:
-                    return [whole.iloc[first:last] for first, last in itertools.pairwise(ends)]
-        return [self.curve(run_id, number) for number in contents]
-
-    def records(self, run_id: str, number: int) -> "pd.DataFrame":
-        """Return what was recorded of one trial: update, then the columns of its recorders, if any."""
-        import pandas as pd
-
-        if ".records.csv" not in self._record(run_id, number)["sha256"]:
-            return pd.DataFrame({"update": []})
-        return self._table(run_id, number, ".records.csv")
-
-    def _table(self, run_id: str, number: int, suffix: str) -> "pd.DataFrame":
-        import pandas as pd
-
-        content = self._read(run_id, number, suffix)
-        try:
-            return pd.read_csv(io.BytesIO(content))
-        except ValueError as error:
-            raise CbmError(
-                f"{self.path(run_id, number, suffix)}: is no table of numbers ({error})", "unreadable"
-            ) from None
+def stores_in(root: Path) -> list[Store]:
+    """Return the experiments of a results folder with any trial."""
+    return [Store(path.parent) for path in sorted(root.glob("*/trials.jsonl"))]
 
 
-def _name(run_id: str, number: int, suffix: str) -> str:
-    return f"trials/{run_id}/trial-{number:03d}{suffix}"
+def checkpoints_in(root: Path) -> dict[str, list[tuple[int, int, Path]]]:
+    """Return the checkpoints of all experiments by their course: number of the trial, updates, file."""
+    found: dict[str, list[tuple[int, int, Path]]] = {}
+    for store in stores_in(root):
+        for course, paths in store.folders("checkpoints").items():
+            for match, path in ((_CHECKPOINT.fullmatch(path.name), path) for path in sorted(paths)):
+                if match:
+                    found.setdefault(course, []).append((int(match[1]), int(match[2]), path))
+    return found
+
+
+def _head(run_id: str, number: int, state: str, seconds: float, files: Mapping[str, str]) -> dict[str, Any]:
+    """The beginning of a record, which an index reads."""
+    about = {"run_id": run_id, "trial": number, "state": state, "seconds": round(seconds, 3)}
+    return about | {"files": dict(files)}
+
+
+def _checked(path: Path, digest: str) -> bytes:
+    """The content of a file; CbmError if it is missing or has changed since it was written."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise CbmError(f"{path}: missing", "missing") from None
+    except OSError as error:
+        raise CbmError(f"{path}: cannot be read: {error.strerror}", "system") from None
+    if _sha256(content) != digest:
+        raise CbmError(f"{path}: was cut short or changed after it was written", "changed")
+    return content
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 @lru_cache
@@ -470,17 +588,5 @@ def _settings_row(settings: "Settings") -> dict[str, Any]:
     return settings.row()
 
 
-def _summary_seal(digest: str, keys: Keys) -> bytes:
-    """The content of summary.sha256: the SHA-256 of summary.csv, and of the names of its trials."""
-    return f"{digest}  summary.csv\n{sha256(json.dumps(keys).encode())}  its trials\n".encode()
-
-
 def _plain(value: float) -> float | str:
     return value if np.isfinite(value) else str(value)  # JSON has no -inf
-
-
-@cache
-def _version(package: str) -> str:
-    from importlib.metadata import version
-
-    return version(package)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from cbm_cli.errors import CbmError
 
-KINDS = ("trials", "ends", "pretrained")  # folders of an experiment, with a folder or an archive for each run
+KINDS = ("machines", "unfinished", "checkpoints", "pretrained")  # folders with a folder for each run
+EXPORTS = {"curves": "curve", "records": "records"}  # folders with a table for each run, and what is in it
 PART = ".cbm-*.part"  # names of files that are being written; nobody else uses such names
 
 
@@ -26,7 +27,7 @@ def cannot_write(path: Path, error: OSError) -> CbmError:
 def left_behind(folder: Path) -> Iterator[Path]:
     """Return files of killed writers: in the folders of experiments, and nowhere else."""
     for manifest in folder.glob("*/manifest.json"):
-        for place in ("", "recent/", *(f"{kind}/{depth}" for kind in KINDS for depth in ("", "*/"))):
+        for place in ("", *(f"{kind}/" for kind in (*KINDS, *EXPORTS)), *(f"{kind}/*/" for kind in KINDS)):
             yield from manifest.parent.glob(f"{place}{PART}")
 
 
@@ -41,7 +42,7 @@ def replacing(path: Path) -> Iterator[BufferedRandom]:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
     finally:
@@ -49,7 +50,7 @@ def replacing(path: Path) -> Iterator[BufferedRandom]:
             temporary.unlink()
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Put the names in a folder on disk, where the system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

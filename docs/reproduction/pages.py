@@ -47,9 +47,9 @@ class Reproduction:
         results = Results(kept)
         self.trials = dict([*results.all_summaries().groupby("experiment")])
         everything = pd.concat(self.trials.values(), ignore_index=True)
-        self.comparison = compare(everything, results.reader)
+        self.comparison = compare(everything, results.store)
         beside = everything[everything["data"].isin(SUBSTITUTES)].replace({"data": SUBSTITUTES})
-        self.substituted = beside if beside.empty else compare(beside, results.reader).cells
+        self.substituted = beside if beside.empty else compare(beside, results.store).cells
         self.judged = check_findings(results)
         self.texts = _yaml(HERE / "pages.yaml")
         grid = DOCS.parent / "experiments.yaml"

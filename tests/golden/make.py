@@ -7,12 +7,11 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from cbm_cli.results.contents import sealed, unsealed
+from cbm_cli.results.journal import sealed, unsealed
+from cbm_cli.results.writing import EXPORTS
 from tests.builders import cbm
 from tests.golden.cases import CASES, FILE, LONG, SHORT, run_case, values_of, write
 from tests.golden.outputs import COMMANDS, HERE, OUTPUTS, RESULTS, output_of, unpack
-
-STATES = "trial-*-*.npz"  # that longer trainings would continue: most of the bytes, and no output has them
 
 
 def main() -> None:
@@ -42,9 +41,10 @@ def make_results() -> None:
             path.write_bytes(sealed(manifest, indent=1))
         with zipfile.ZipFile(RESULTS, "w", zipfile.ZIP_DEFLATED) as file:
             for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-                if not path.match(STATES):
-                    info = zipfile.ZipInfo(str(path.relative_to(folder)), (2026, 1, 1, 0, 0, 0))
-                    file.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED)
+                if path.parent.name in EXPORTS:
+                    continue  # no output is made of them
+                info = zipfile.ZipInfo(str(path.relative_to(folder)), (2026, 1, 1, 0, 0, 0))
+                file.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED)
     print(f"{RESULTS}: {RESULTS.stat().st_size:,} bytes")
 
 

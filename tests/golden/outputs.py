@@ -16,9 +16,9 @@ from cbm_cli.cli import main
 
 HERE = Path(__file__).parent
 RESULTS, OUTPUTS = HERE / "results.zip", HERE / "outputs"
-_RBM = "bars/trials/*_aa-b_PCD-1_0.1_*/trial-000.npz --data bars-and-stripes:size=3 --runs 10"
-_DEEP = "deep/trials/*_ddd-b-s_PCD-1_0.1_*/trial-000.npz --data bars-and-stripes:size=3 --runs 10"
-_ENCODER = "encoder/trials/*_dd-b-s_*/trial-001.best.npz --data bars-and-stripes:size=3"
+_RBM = "rbm-4_aa-b_PCD-1_0.1:0 --data bars-and-stripes:size=3 --runs 10"
+_DEEP = "ddd-b-s_PCD-1_0.1:0 --data bars-and-stripes:size=3 --runs 10"
+_ENCODER = "auto-encoder-half_dd-b-s:1:best --data bars-and-stripes:size=3"
 
 # File of the output -> commands; the first word behind a command is a place in the results folder.
 COMMANDS = {
@@ -55,8 +55,7 @@ def output_of(name: str, results: Path) -> str:
 
 
 def _printed(words: list[str], results: Path) -> str:
-    (place,) = results.glob(words[1]) if words[1] != "." else [results]
-    result = CliRunner().invoke(main, [words[0], str(place), *words[2:]])
+    result = CliRunner().invoke(main, [words[0], str(results / words[1]), *words[2:]])
     if result.exit_code:
         raise AssertionError(f"{words}: exit code {result.exit_code}: {result.stderr}") from result.exception
     text = result.output if words[0] == "best" else result.stdout
