@@ -91,18 +91,13 @@ def report(error: ValidationError, choice: Choice) -> None:
     """Add what pydantic found in a value, each problem at the place of the part that it is about."""
     phrases: dict[tuple[Node, str], list[str]] = {}
     for item in error.errors(include_url=False):
-        node, nodes = choice.nodes[""], choice.nodes
-        if item["loc"] and item["loc"][0] in nodes:
-            node = nodes[str(item["loc"][0])]
-            nodes = {"": node}
-            for step in item["loc"][1:]:  # as far as the value has it; pydantic also names members of unions
-                if not isinstance(node.value, dict) or step not in node.value:
-                    break
-                node /= step
+        part = choice.nodes.get(str(item["loc"][0])) if item["loc"] else None  # or a member of a union
+        about = Choice(part.value, {"": part}) if part else choice
+        node = about.nodes[""]
         if item["type"] == "missing":
             node.wrong("is missing", "missing", inner=str(item["loc"][-1]))
         elif item["type"] == "value_error":
-            blame(item["ctx"]["error"], choice if nodes is choice.nodes else Choice(node.value, nodes))
+            blame(item["ctx"]["error"], about)
         else:
             phrases.setdefault((node, node.shown), []).append(_phrase(item))
     for (node, text), choices in phrases.items():

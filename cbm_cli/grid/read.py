@@ -93,8 +93,8 @@ def read_grid(
     Parameters
     ----------
     overrides : mapping of str to str
-        New values of fields, dotted where nested, as YAML text: ``[0.1, 0.05]`` for an axis. An overridden
-        field leaves its ``zip``, and ``exclude`` and ``when`` may then match no cell.
+        New values of fields, dotted where nested, as YAML text. An overridden field leaves its ``zip``, and
+        ``exclude`` and ``when`` may then match no cell.
     selected : sequence of str
         Experiments and groups that the overrides are for; default: those under ``default:``, or all.
     text : str, optional
@@ -118,10 +118,10 @@ def read_grid(
     effects: Effects = {}
     for name, node in nodes.items():
         experiments[name] = _experiment(name, node, defaults, changes if name in changed else {}, effects)
-    experiments = _linked(experiments)
+    linked = _linked(experiments)
     _report_effects(effects, problems)
     problems.raise_any()
-    return Grid(Path(path), experiments, groups, default)
+    return Grid(Path(path), linked, groups, default)
 
 
 def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Node]:
@@ -201,9 +201,9 @@ def _report_effects(effects: Effects, problems: Problems) -> None:
 
 def _head(given: Mapping[str, Given], experiment: Node) -> Head:
     nodes = {field: given[field].node for field in Head.model_fields if field in given}
-    if "table" in nodes:
-        nodes["table"] = _table(nodes["table"])
     fields = {field: node.value for field, node in nodes.items()}
+    if "table" in nodes:
+        fields["table"] = _table(nodes["table"])
     try:
         return Head.model_validate(fields)
     except ValidationError as error:
@@ -211,8 +211,8 @@ def _head(given: Mapping[str, Given], experiment: Node) -> Head:
         return Head()
 
 
-def _table(node: Node) -> Node:
-    """Return ``table:`` with single names as lists, after looking the names up."""
+def _table(node: Node) -> TableSpec:
+    """Return what ``table:`` says; a name may stand alone instead of in a list."""
     fields, taken = node.fields(TableSpec.model_fields), dict[str, str]()
     table = {name: one.value for name, one in fields.items()}
     for name in (axis for axis in AXES if axis in fields):
@@ -223,7 +223,11 @@ def _table(node: Node) -> Node:
             elif column in taken:
                 item.wrong(f"{item.shown} is among the {taken[column]}; name it once", "conflict")
             taken.setdefault(column, name)
-    return replace(node, value=table)
+    try:
+        return TableSpec.model_validate(table)
+    except ValidationError as error:
+        report(error, Choice(table, {"": node} | fields))
+        return TableSpec()
 
 
 def _check_matched(rules: Rules, own: Collection[str]) -> None:
