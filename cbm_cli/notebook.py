@@ -459,7 +459,7 @@ def run(
         with _hidden_script(), Display(agenda) if progress else RunProgress(agenda) as observer:
             if agenda.jobs:
                 compile_kernels(agenda, observer.message)
-            ending = run_agenda(agenda, workers=cores() if jobs is None else jobs, observer=observer)
+            ending = run_agenda(agenda, observer, workers=cores() if jobs is None else jobs)
     _raise_failures(ending)
     return ResultFrames(output)
 

@@ -10,6 +10,7 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import dispatch as execution_run
 from cbm_cli.execution import make_agenda
+from cbm_cli.execution.observe import Observer
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines import streams
@@ -240,10 +241,10 @@ def test_a_run_that_was_stopped_between_two_layers_goes_on_there(folder, monkeyp
 
     with monkeypatch.context() as stopped:
         stopped.setattr(execution_run, "in_process", stopped_after_a_layer)
-        execution_run.run_agenda(make_agenda(experiments, Path("out")), workers=0)
+        execution_run.run_agenda(make_agenda(experiments, Path("out")), Observer(), workers=0)
     agenda = make_agenda(experiments, Path("out"))
     assert (agenda.resumed, agenda.jobs[0].since().stage, agenda.jobs[0].since().update) == (1, 1, 0)
-    execution_run.run_agenda(agenda, workers=0)
+    execution_run.run_agenda(agenda, Observer(), workers=0)
     run(GRID, "whole")
     out, whole = (contents_of(name) for name in ("out", "whole"))
     assert out == whole

@@ -221,13 +221,12 @@ def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_jso
     from cbm_cli.results.inventory import delete, unwanted
 
     grids = [word for word in words if word.endswith((".yaml", ".yml"))]
+    if not grids:
+        told = "write cbm prune [RESULTS] GRID.yaml...: results that these grids ask for are kept"
+        raise CbmError(told, "missing")
     first, *rest = words
     results = Results(Path("results/" if first in grids else first))
     named = [word for word in ([first, *rest] if first in grids else rest) if word not in grids]
-    if not grids:
-        raise CbmError(
-            "write cbm prune [RESULTS] GRID.yaml...: results that these grids ask for are kept", "missing"
-        )
     wanted, missing = _wanted(grids, results, available)
     for name in results.experiments() if all_ else named:
         wanted.setdefault(results.store(name).experiment, set())
@@ -236,10 +235,8 @@ def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_jso
     others = [name for name in results.experiments() if name not in {*wanted, *missing}]
     sizes = (delete if yes else unwanted)(results, wanted)
     if as_json:
-        records = [
-            {"experiment": name, "run": run, "bytes": size, "deleted": yes}
-            for (name, run), size in sizes.items()
-        ]
+        names = "experiment", "run", "bytes", "deleted"
+        records = [dict(zip(names, (*run, size, yes), strict=True)) for run, size in sizes.items()]
         click.echo(valid_json(records, indent=2))
     elif sizes:
         print_list(("experiment", "run", "MB"), [(*run, f"{size / 1e6:.1f}") for run, size in sizes.items()])

@@ -52,12 +52,9 @@ def evaluate(
     method: str | None,
     source: str | None,
     part: str,
-    temperatures: int | None,
-    runs: int,
-    base: str,
     rows: int | None,
-    seed: int,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Compute or estimate the likelihood of machines.
 
@@ -76,9 +73,9 @@ def evaluate(
     from cbm_cli.results.lock import locked
 
     raised = method == "raise" and rows is None
-    how = Method(method, temperatures, runs, base, 100 if raised else rows, seed)
+    chosen = Method(method, rows=100 if raised else rows, **how)
     if target.suffix == ".npz" or target.is_file() or (not target.exists() and is_machine(target)):
-        _evaluate_files([target, *map(Path, experiments)], source, part, how, as_json)
+        _evaluate_files([target, *map(Path, experiments)], source, part, chosen, as_json)
     elif source:
         message = "--data is for machine files; trials are evaluated on their own data; remove --data"
         raise CbmError(message, "unsuited")
@@ -86,7 +83,7 @@ def evaluate(
         results = Results(target)
         names = experiments or results.require_experiments()
         with locked(target):
-            _evaluate_results(results, names, how, as_json)
+            _evaluate_results(results, names, chosen, as_json)
     if raised:
         note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
 

@@ -85,9 +85,7 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawi
     into = "results/" if results and results.is_kept else folder
     remedy = f"run: {command('run', 'experiments.yaml', *lacking, '-o', into)}" if lacking else ""
     if sum(map(len, reasons.values())) == len(calls):
-        raise IncompleteError(
-            "; ".join(filter(None, [f"figure {number}: there is no panel to draw", remedy]))
-        )
+        raise IncompleteError(f"figure {number}: there is no panel to draw{remedy and f'; {remedy}'}")
     if remedy:
         note(f"for what is missing {remedy}")
 

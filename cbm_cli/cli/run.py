@@ -308,13 +308,7 @@ def _run(agenda: Agenda, workers: int, cluster: Cluster | None, stall: float) ->
     display = Display(agenda)
     try:
         with display:
-            return run_agenda(
-                agenda,
-                workers=workers,
-                cluster=cluster,
-                stall=stall,
-                observer=display,
-            )
+            return run_agenda(agenda, display, workers=workers, cluster=cluster, stall=stall)
     except KeyboardInterrupt:
         finished = f"{display.done:,} of {count(display.total, 'trial')} finished in this run"
         note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")

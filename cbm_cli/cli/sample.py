@@ -55,13 +55,11 @@ def sample(
     png: Path | None,
     count: int,
     sampler: str,
-    steps: int,
-    chains: int,
-    seed: int,
     source: str | None,
     means: bool,
     shape: str | None,
     by_columns: bool,
+    **how: int,
 ) -> None:
     """Draw samples from a machine.
 
@@ -84,9 +82,7 @@ def sample(
     n_visible = machine.sizes[0]
     size = parse_shape(shape, n_visible)
     start = load_rows(source, width=n_visible) if source else None
-    found = draw(
-        flatten(machine, place=str(model)), parsed, count, chains=chains, steps=steps, seed=seed, start=start
-    )
+    found = draw(flatten(machine, place=str(model)), parsed, count, start=start, **how)
     if output:
         write_samples(output, found)
         note(f"wrote {output}: {count} samples")

@@ -34,12 +34,7 @@ class Ending:
 
 
 def run_agenda(
-    agenda: Agenda,
-    *,
-    workers: int,
-    cluster: Cluster | None = None,
-    stall: float = STALL,
-    observer: Observer | None = None,
+    agenda: Agenda, observer: Observer, *, workers: int, cluster: Cluster | None = None, stall: float = STALL
 ) -> Ending:
     """Run every job of the agenda and write its outcome.
 
@@ -47,19 +42,8 @@ def run_agenda(
     Dask cluster. Ctrl-C raises KeyboardInterrupt once all finished trials and the progress of the others are
     written.
     """
-    observer = observer or Observer()
     ending, stopping, due = Ending(), threading.Event(), time.monotonic() + EXPORT_EVERY
-    commit = _git_commit(agenda.folder)
-    for experiment in agenda.experiments:
-        agenda.stores[experiment.name].journal.say = observer.message
-        run_ids, bounds = agenda.run_ids[experiment.name], agenda.upper_bounds(experiment)
-        agenda.stores[experiment.name].write_manifest(experiment, run_ids, bounds, commit, agenda.folder)
-
-    def export() -> float:
-        began = time.monotonic()
-        _with_all(Store.export, agenda)
-        now = time.monotonic()
-        return now + max(EXPORT_EVERY, 20 * (now - began))
+    _write_manifests(agenda, observer)
 
     def left() -> int:
         return len(agenda.jobs) - ending.finished - len(ending.failed)
@@ -78,15 +62,24 @@ def run_agenda(
             for job, result in _dispatch(agenda, engine, stopping):
                 extend()
                 _keep(job, result, ending, observer)
-                if time.monotonic() > due:
-                    due += EXPORT_EVERY
+                if (now := time.monotonic()) > due:
                     with contextlib.suppress(CbmError):  # at the end of the run it is not
-                        due = export()
+                        _with_all(Store.export, agenda)
+                    due = time.monotonic() + max(EXPORT_EVERY, 20 * (time.monotonic() - now))
     finally:
         _with_all(Store.finish, agenda)
     if stopping.is_set():
         raise KeyboardInterrupt
     return ending
+
+
+def _write_manifests(agenda: Agenda, observer: Observer) -> None:
+    commit = _git_commit(agenda.folder)
+    for experiment in agenda.experiments:
+        store = agenda.stores[experiment.name]
+        store.journal.say = observer.message
+        run_ids, bounds = agenda.run_ids[experiment.name], agenda.upper_bounds(experiment)
+        store.write_manifest(experiment, run_ids, bounds, commit, agenda.folder)
 
 
 @contextlib.contextmanager

@@ -73,7 +73,7 @@ def verify_trials(
         jobs, keepers = _jobs(results, [sound[index] for index in chosen], into, code, tell)
         compile_kernels(_agenda(jobs), announce)
         announce(f"Running {len(jobs)} of {len(sound)} finished trials again ...")
-        run_agenda(_agenda(jobs), workers=workers, observer=_Reruns(keepers, tell))
+        run_agenda(_agenda(jobs), _Reruns(keepers, tell), workers=workers)
 
 
 def _agenda(jobs: Iterable[Job]) -> Agenda:

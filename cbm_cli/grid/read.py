@@ -98,29 +98,28 @@ def read_grid(
     selected : sequence of str
         Experiments and groups that the overrides are for; default: those under ``default:``, or all.
     text : str, optional
-        The content, instead of the file's.
+        Content of the file.
 
     Raises
     ------
     CbmError
-        One line for each problem: ``file:line:column: experiment.field: problem; remedy``.
+        A line for each problem: ``file:line:column: experiment.field: problem; remedy``.
     """
     problems = Problems()
-    file = Source.of_file(Path(path), problems) if text is None else Source(text, str(path), problems)
-    sections = file.top.fields(SECTIONS)
-    changes = _overrides(overrides, trials, problems)
+    top = (Source.of_file(Path(path), problems) if text is None else Source(text, str(path), problems)).top
+    sections, changes = top.fields(SECTIONS), _overrides(overrides, trials, problems)
     defaults = sections["defaults"].fields(KNOWN) if "defaults" in sections else {}
-    nodes = _experiments(file.top, sections)
+    nodes = _experiments(top, sections)
     groups = _groups(sections["groups"], nodes) if "groups" in sections else {}
     default = _resolve(sections["default"], nodes, groups) if "default" in sections else tuple(nodes)
     changed = {one for name in selected for one in groups.get(name, (name,))} or {*default}
-    experiments = {}
     effects: Effects = {}
-    for name, node in nodes.items():
-        experiments[name] = _experiment(name, node, defaults, changes if name in changed else {}, effects)
+    experiments = {
+        name: _experiment(name, node, defaults, changes if name in changed else {}, effects)
+        for name, node in nodes.items()
+    }
     linked = _linked(experiments)
     _report_effects(effects, problems)
-    problems.raise_any()
     return Grid(Path(path), linked, groups, default)
 
 
@@ -192,11 +191,12 @@ def _experiment(
 
 
 def _report_effects(effects: Effects, problems: Problems) -> None:
-    """Report values that change nothing anywhere, unless other problems hide where they would."""
+    """Report values that change nothing anywhere, unless other problems hide where they would; raise all."""
     whole = not problems.count  # only then all experiments that use a default or an override are known
     for node, reason in effects.items():
         if reason and (whole or node.path[:1] == ("experiments",)):
             node.wrong(reason, "unsuited")
+    problems.raise_any()
 
 
 def _head(given: Mapping[str, Given], experiment: Node) -> Head:
