@@ -423,7 +423,7 @@ def test_a_machine_that_all_trials_start_from_is_read_once(tmp_path, monkeypatch
     base = TOYS.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00")
     Path("grid.yaml").write_text(base)
     cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
-    cbm("export", "out/bars:0", "-o", "m.npz")
+    cbm("export", "out/rbm-3:0", "-o", "m.npz")
     again = base.replace("bars:", "again:").replace("    table:", "    start_from: {path: m.npz}\n    table:")
     Path("again.yaml").write_text(again)
     reads, hashed = [], []
