@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import re
 from pathlib import Path
 
@@ -19,8 +18,9 @@ from cbm_cli.datasets.spec import available
 from cbm_cli.grid.parts import Data
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.schema import json_schema
+from cbm_cli.results import Store
 from tests.builders import arrays as npy
-from tests.builders import cbm, holds, idx, lines, problems_of, refusal
+from tests.builders import cbm, contents_of, holds, idx, lines, problems_of, refusal, summary
 
 ROWS = np.random.Generator(np.random.Philox(key=11)).integers(0, 2, (20, 6), np.uint8)
 ROWS[4] = 0  # a LIBSVM line of a label alone
@@ -394,9 +394,10 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert holds(run("../grids/grid.yaml").stderr, "rows.csv|20|6|test 5")
-    record = json.loads(next(Path("out").rglob("trial-000.json")).read_text())["row"]
-    assert (record["data"], record["data_path"], record["data_test"]) == ("rows", "rows.csv", "parts/t.npz")
-    assert (record["data_binarise"], record["n_train"], record["n_test"]) == ("refuse", 20, 5)
+    (cell, *_) = Store(Path("out/mine")).manifest()["cells"]
+    assert (cell["data"], cell["data_path"], cell["data_test"]) == ("rows", "rows.csv", "parts/t.npz")
+    (row, *_) = summary("out", "mine")
+    assert (cell["data_binarise"], int(row["n_train"]), int(row["n_test"])) == ("refuse", 20, 5)
 
     monkeypatch.chdir("..")
     cells = cbm("evaluate", "elsewhere/out", "--exact").stdout.splitlines()
@@ -404,16 +405,13 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
     assert all(-6 * np.log(2) - 1 < float(line.split()[2]) < 0 for line in cells[2:])
     monkeypatch.chdir("elsewhere")
 
-    def trials():
-        return {path: path.stat().st_mtime_ns for path in Path("out/mine/trials").rglob("trial-000.npz")}
-
-    before = trials()
+    before = {*contents_of("out", kinds=("curve",))}
     beside.rename(tmp_path / "moved")
-    run("../moved/grid.yaml")
-    assert trials() == before
+    assert "All 2 trials are done" in run("../moved/grid.yaml").stderr
+    assert {*contents_of("out", kinds=("curve",))} == before
     put(lines(1 - ROWS), tmp_path / "moved" / "rows.csv")
     run("../moved/grid.yaml")
-    assert len(trials().keys() - before.keys()) == len(before) == 2
+    assert len({*contents_of("out", kinds=("curve",))} - before) == len(before) == 2
     put(b"0,1\n1,3\n", tmp_path / "moved" / "rows.csv")
     refused = run("../moved/grid.yaml", code=2)
     assert [problem[:2] for problem in problems_of(refused)] == [("3:34", "mine.data.test")]
@@ -433,7 +431,7 @@ def test_rows_of_another_name_place_or_format_are_not_trained_on_again():
         result = run("grid.yaml")
         assert "2 trials are done" in result.stderr
         assert ("not reused" in result.stderr) is False
-    assert len([*Path("out").rglob("trial-000.npz")]) == 2
+    assert len(contents_of("out", kinds=("curve",))) == 2
     both = run(put(grid.replace("rows.csv", "[rows.csv, rows.npy]").encode(), "both.yaml"), code=2)
     assert problems_of(both) == [("3:11", "mine.data", "conflict")]
 
@@ -446,7 +444,8 @@ def test_rows_of_another_name_place_or_format_are_not_trained_on_again():
         ("[00, dd^b_s]", "00", "1 offsets dd^b_s 00"),
         ("trials: 1", "seed: 7", "2 seed 1 7"),
         ("updates: 20", "updates: 10", "2 updates 20 10"),
-        ("updates: 20", "updates: 30", None),  # which continues them
+        ("updates: 20", "updates: 30", "2 updates 20 30"),
+        ("trials: 1", "trials: 1\n    keep: checkpoints", None),
         ("path: rows.csv", "path: rows.csv, flip: true", "2 data rows flipped-rows data_flip"),
         ("path: rows.csv", "path: two.csv, name: rows", "2 rows"),
     ],
