@@ -40,6 +40,7 @@ from tests.oracles import (
     wide,
 )
 from tests.oracles import walk as kernel_walk
+from tests.processes import nightly
 
 
 @pytest.mark.parametrize("shape", [(9, 4), (4, 9), (1, 1), (6, 6), (7, 1), (40, 12), (13, 30)])
@@ -364,7 +365,7 @@ def test_an_estimate_that_misses_a_known_state_is_doubtful():
     assert missed > 20  # the others rest on a single run
 
 
-@pytest.mark.parametrize(("n", "count"), [(20, 500), (9, 512)])  # few states are known, or all
+@pytest.mark.parametrize(("n", "count"), [(9, 512), *nightly((20, 500))])  # all states are known, or few
 def test_healthy_estimates_are_not_doubtful(n, count):
     doubtful = 0
     for seed in range(50):

@@ -117,12 +117,8 @@ class Journal:
         try:
             stream = self.path.open("rb")
         except FileNotFoundError:
-            packed = io.BytesIO(_unpacked(self.packed, _changed(self.packed)))
-            index = _scanned(packed, Index())
-            for line in index.damaged:  # nothing repeats a trial that is kept
-                told = f"{self.packed}: line {line} has changed since it was kept; restore it"
-                raise CbmError(told, "changed") from None
-            yield packed, index
+            content, index = _unpacked(self.packed, _changed(self.packed))
+            yield io.BytesIO(content), index
             return
         with stream:
             yield stream, _index(self.path, stream, os.fstat(stream.fileno()))
@@ -296,11 +292,14 @@ def _changed(path: Path) -> int:
 
 
 @lru_cache(maxsize=64)
-def _unpacked(path: Path, changed: int) -> bytes:
-    """The content of a gzipped journal, or nothing without one; CbmError if it is damaged or huge."""
+def _unpacked(path: Path, changed: int) -> tuple[bytes, Index]:
+    """A gzipped journal and its index, or nothing without one; CbmError if it is damaged or huge."""
     if not changed:
-        return b""
+        return b"", Index()
     with located(path, "gzip"), gzip.open(path) as stream:
         content = stream.read(MOST_BYTES + 1)
         check_size(len(content))
-        return content
+    index = _scanned(io.BytesIO(content), Index())
+    for line in index.damaged:  # nothing repeats a trial that is kept
+        raise CbmError(f"{path}: line {line} has changed since it was kept; restore it", "changed")
+    return content, index
