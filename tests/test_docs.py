@@ -235,3 +235,13 @@ def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_sho
         assert wrong.search(bad), bad
     for good in ("pip install 'cbm-cli[slurm]'", f"pip install -e . && {name} run", "pip install cbm-cli"):
         assert not wrong.search(good), good
+
+
+def test_every_test_that_the_page_on_reliability_names_is_there():
+    known = " ".join(
+        re.findall(r"def (test_\w+)", "".join(one.read_text() for one in ROOT.glob("tests/test_*.py")))
+    )
+    rows = re.findall(r"^\|.*\| ([^|]*) \|$", (ROOT / "docs/reliability.md").read_text("utf-8"), re.M)
+    named = [name for row in rows for name in re.findall(r"[A-Z] `(\w+)`|, `(\w+)`", row)]
+    assert len(named) > 40
+    assert [name for pair in named for name in pair if name and name not in known] == []
