@@ -277,24 +277,6 @@ def course_column(metric: str, of: Mapping[str, Any]) -> str:
     return ":".join([metric, name, *map(str, value if isinstance(value, list) else [value])])
 
 
-def add_courses(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """Return summaries with the numbers of curves and records that findings rest on, as columns."""
-    added: dict[str, pd.Series] = {}
-    trials = Trials(frame, results.store)
-    for finding in findings():
-        rows = trials.frame[trials.frame["experiment"].isin(finding["experiments"])]
-        for own in (finding | check for check in finding["checks"] if isinstance(check.get("of"), dict)):
-            for side in (side for side in _sides(own)[1] if isinstance(side, dict) and len(rows)):
-                chosen = rows[_selected(rows, finding["where"] | side)]
-                metric, of = side.get("metric", own.get("metric")), own["of"]
-                name = course_column(metric, of)
-                column = added.setdefault(name, pd.Series(np.nan, trials.frame.index))
-                for run, places in chosen.groupby("run_id").groups.items():
-                    cell = Cell({"run_id": run}, trials, places.to_numpy(), Measure(Metric(metric)))
-                    column[places] = _of_course(cell, of)
-    return trials.frame.assign(**added)
-
-
 def _tested(
     number: int, names: tuple[str, str], a: Sample, b: Sample, statement: Mapping[str, Any]
 ) -> Evidence:
