@@ -197,7 +197,11 @@ def test_the_curve_of_every_trial_is_kept(eight, tmp_path):
         ("figure 5 RESULTS -o none.png", 3, "incomplete", "run experiments.yaml divergence -o results/"),
     ],
 )
-def test_what_is_not_kept_is_refused_with_what_gives_it(eight, tmp_path, command, code, kind, hint):
+def test_what_is_not_kept_is_refused_with_what_gives_it(
+    eight, request, monkeypatch, tmp_path, command, code, kind, hint
+):
+    if command.startswith("run"):
+        monkeypatch.setenv("CBM_DATA_DIR", str(request.getfixturevalue("real_data_dir")))
     shutil.copytree(eight[1].folder, tmp_path / "kept")
     places = {"RESULTS": tmp_path / "kept", "KEPT": PAGES / "results", "GRID": ROOT / "experiments.yaml"}
     refused = cbm(*(places.get(word, word) for word in command.split()), code=code)
