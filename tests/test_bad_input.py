@@ -165,8 +165,8 @@ def test_results_that_cannot_be_written_are_refused():
 def test_a_folder_without_results_says_how_to_make_some():
     Path("empty").mkdir()
     assert "cbm run" in refused("table", "nowhere")
-    for command in ("table", "compare"):
-        assert "cbm run" in refused(command, "empty", code=3)
+    for command in (("table",), ("paper", "compare")):
+        assert "cbm run" in refused(*command, "empty", code=3)
 
 
 @pytest.mark.parametrize(

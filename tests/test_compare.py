@@ -557,7 +557,7 @@ def test_the_known_reason_of_a_difference_is_a_note():
 
 
 def test_kept_results_are_compared(tmp_path):
-    found = json.loads(cbm("compare", outputs.unpack(tmp_path), "-f", "json").stdout)["cells"]
+    found = json.loads(cbm("paper", "compare", outputs.unpack(tmp_path), "-f", "json").stdout)["cells"]
     values = [(one["offsets"], round(one["obtained_mean"], 2), round(one["z"], 1)) for one in found]
     assert values[:2] == [("aa^b", -61.92, -0.8), ("dd^l_s", -61.39, -0.9)]
     assert values[2:] == [("d0", -59.64, 1.5), ("00", -67.09, -0.6), ("dd^l_s", -61.39, -0.9)]
@@ -565,15 +565,17 @@ def test_kept_results_are_compared(tmp_path):
 
 # ---- Kept results ----
 
-KEPT = Path(__file__).parents[1] / "docs/reproduction/results"
+KEPT = Path(__file__).parents[1] / "reproduction/results"
 
 
 def test_kept_results_give_the_scoreboard_of_the_page(monkeypatch):
     """A known misreading shows in the counts as read; findings are judged where the pages are made."""
     monkeypatch.setattr("cbm_cli.paper.findings.check_findings", lambda results: [])
-    text = cbm("compare", KEPT, "--scoreboard", "-f", "markdown").stdout
+    text = cbm("paper", "compare", KEPT, "--scoreboard", "-f", "markdown").stdout
     rows = re.findall(r"^\| (?:\d+|sum) \|.*$", text, re.M)
-    page = re.sub(r"\[(\d+)\]\(.*?\)", r"\1", (KEPT.parent / "index.md").read_text("utf-8"))
+    page = re.sub(
+        r"\[(\d+)\]\(.*?\)", r"\1", (KEPT.parents[1] / "docs/reproduction/index.md").read_text("utf-8")
+    )
     assert len(rows) == 13
     assert [row for row in rows if row not in page] == []
 
@@ -582,5 +584,5 @@ def test_kept_results_that_were_edited_are_refused(tmp_path):
     shutil.copytree(KEPT, tmp_path / "kept")
     victim = tmp_path / "kept" / "moving-average" / "trials.jsonl.gz"
     victim.write_bytes(gzip.compress(gzip.decompress(victim.read_bytes()).replace(b"-5", b"-4", 1)))
-    refused = cbm("compare", tmp_path / "kept", code=2)
+    refused = cbm("paper", "compare", tmp_path / "kept", code=2)
     assert problems_of(refused) == [(str(victim), "", "changed")]

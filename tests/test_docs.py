@@ -207,7 +207,7 @@ def test_commands_of_the_site_are_all_commands(hooks):
         "table --metric a --metric b",
         "init",
         "run no.yaml",
-        "compare --findings --scoreboard",
+        "paper compare --findings --scoreboard",
     ],
 )
 def test_a_message_stands_on_its_page_with_its_function_and_kind(hooks, messages, finished, words):

@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
-from cbm_cli.cli.figure import _drawings, _part
+from cbm_cli.cli.paper import _drawings, _part
 from cbm_cli.grid.read import read_grid
 from cbm_cli.paper import FIGURES
 from cbm_cli.report.chosen import Options
@@ -384,7 +384,7 @@ def test_figures_draw_cells_that_the_grids_have(experiments, number):
 
 
 def test_a_figure_has_its_panels_in_order_and_a_short_experiment_stands_in(results):
-    figure, said = figure_of("figure", 7, results, "--size", "page")
+    figure, said = figure_of("paper", "figure", results, 7, "--size", "page")
     assert "other-offsets-short" in said
     trials = trials_of(results, "other-offsets-short").set_index("update")
     parts = {"(a) both layers centered": "dd mm aa dm md hh"}
@@ -421,7 +421,7 @@ def test_panels_in_which_a_name_looks_otherwise_have_their_own_legends(results):
 )
 def test_a_figure_that_cannot_be_drawn_says_why(results, words, code, problem, content):
     number, *others = words.split()
-    said = cbm("figure", number, results, *others, code=code)
+    said = cbm("paper", "figure", results, number, *others, code=code)
     assert content in said.stderr
     assert problem is None or problems_of(said) == [problem]
 
@@ -438,7 +438,7 @@ LACKS = {  # panels that are drawn; those that are missing, by their places; wha
 @pytest.mark.parametrize("number", LACKS)
 def test_a_figure_has_the_panels_that_there_are_and_says_what_it_lacks(results, number):
     titles, missing, reason = LACKS[number]
-    figure, said = figure_of("figure", number, results)
+    figure, said = figure_of("paper", "figure", results, number)
     assert len(panels_of(figure)) == max(1, len(titles))
     assert not titles or [title for title, _ in panels_of(figure)] == titles
     assert re.findall(r"(\d) \(", said) == missing.split()
@@ -457,7 +457,7 @@ def test_a_panel_is_drawn_without_the_experiments_that_were_not_run(results, cap
 
 
 def test_figures_are_listed():
-    _, *listed = cbm("figure", "list").stdout.splitlines()
+    _, *listed = cbm("paper", "figure", "list").stdout.splitlines()
     assert [int(line.split()[0]) for line in listed] == [*range(2, 18)]
     assert "big-divergence, big-divergence-full-batch" in listed[9]
 

@@ -296,10 +296,10 @@ def test_the_lower_cost_is_the_better(tmp_path):
 
 
 def test_the_command_lists_all_and_tells_what_was_not_run(diverging, found, tmp_path):
-    printed = json.loads(cbm("compare", diverging, "--findings", "-f", "json").stdout)
+    printed = json.loads(cbm("paper", "compare", diverging, "--findings", "-f", "json").stdout)
     assert printed["cells"] == [one.record() for one in found.values()]
     assert {one["verdict"] for one in printed["cells"]} <= {*VERDICTS}
-    text = cbm("compare", diverging, "--findings").stdout
+    text = cbm("paper", "compare", diverging, "--findings").stdout
     counts = [3, 0, 0, len(findings()) - 3]
     said = ", ".join(f"{number} {verdict}" for number, verdict in zip(counts, VERDICTS, strict=True))
     assert f"{said}." in text.splitlines()[-1]
@@ -307,8 +307,10 @@ def test_the_command_lists_all_and_tells_what_was_not_run(diverging, found, tmp_
         r"data-mean-needs-no-average +6\.5, figure 8 \(b\) +reproduced +1 of 1 +1 of 1 +6\n", text
     )
     assert ": standard-methods-bars, " in text  # of those not run
-    assert cbm("compare", diverging, "--findings", "--scoreboard", code=2).error.kinds == ("conflict",)
-    assert cbm("compare", tmp_path, "--findings", code=3).error.kinds == ("incomplete",)
+    assert cbm("paper", "compare", diverging, "--findings", "--scoreboard", code=2).error.kinds == (
+        "conflict",
+    )
+    assert cbm("paper", "compare", tmp_path, "--findings", code=3).error.kinds == ("incomplete",)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from tests.builders import cbm, problems_of
 
 COURSE = [0, 50, 100, 150], ("train_log_likelihood", "test_log_likelihood")
 ROOT = Path(__file__).parents[1]
-PAGES = ROOT / "docs/reproduction"
-sys.path.insert(0, str(PAGES))
+PAGES, MADE = ROOT / "docs/reproduction", ROOT / "reproduction"
+sys.path.insert(0, str(MADE))
 
 import keep  # noqa: E402
 import pages  # noqa: E402
@@ -108,7 +108,7 @@ def test_runs_and_trials_kept_one_after_another_are_kept_as_together(eight, tmp_
 
 def test_trials_without_curves_are_not_mixed_with_new_ones(tmp_path):
     name = "moving-average"
-    shutil.copytree(PAGES / "results" / name, tmp_path / name)
+    shutil.copytree(MADE / "results" / name, tmp_path / name)
     store = Results(tmp_path).store(name)
     run = store.manifest()["cells"][0]["run_id"]
     some = SimpleNamespace(experiment=name, manifest=store.manifest, journal=store.journal)
@@ -154,7 +154,7 @@ def test_pages_say_which_part_of_an_experiment_was_run(eight):
 )
 def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path, older, counts):
     shutil.copytree(eight[1].folder, tmp_path, dirs_exist_ok=True)
-    shutil.copytree(PAGES / "results/moving-average", tmp_path / "moving-average")
+    shutil.copytree(MADE / "results/moving-average", tmp_path / "moving-average")
     packed = tmp_path / "moving-average/trials.jsonl.gz"
     lines = [unsealed(line) for line in gzip.decompress(packed.read_bytes()).splitlines()]
     trials = [line for line in lines if "run_id" in line]
@@ -162,7 +162,7 @@ def test_results_of_another_kernel_beside_kept_ones_are_named(eight, tmp_path, o
         line["made"] = "older"
     lines.append({"made": "older", "with": lines[0]["with"] | {"kernel": 1}})
     packed.write_bytes(gzip.compress(b"".join(sealed(line) + b"\n" for line in lines)))
-    said = cbm("compare", tmp_path).stdout
+    said = cbm("paper", "compare", tmp_path).stdout
     assert re.search(counts, said)
 
 
@@ -194,7 +194,12 @@ def test_the_curve_of_every_trial_is_kept(eight, tmp_path):
         ("plot RESULTS filters -o none.png", 2, "missing", "keeps no machine"),
         ("evaluate RESULTS", 2, "conflict", "gunzip"),
         ("plot KEPT curves standard-methods-bars -o none.png", 3, "incomplete", "keeps no curves"),
-        ("figure 5 RESULTS -o none.png", 3, "incomplete", "run experiments.yaml divergence -o results/"),
+        (
+            "paper figure RESULTS 5 -o none.png",
+            3,
+            "incomplete",
+            "run experiments.yaml divergence -o results/",
+        ),
     ],
 )
 def test_what_is_not_kept_is_refused_with_what_gives_it(
@@ -203,7 +208,7 @@ def test_what_is_not_kept_is_refused_with_what_gives_it(
     if command.startswith("run"):
         monkeypatch.setenv("CBM_DATA_DIR", str(request.getfixturevalue("real_data_dir")))
     shutil.copytree(eight[1].folder, tmp_path / "kept")
-    places = {"RESULTS": tmp_path / "kept", "KEPT": PAGES / "results", "GRID": ROOT / "experiments.yaml"}
+    places = {"RESULTS": tmp_path / "kept", "KEPT": MADE / "results", "GRID": ROOT / "experiments.yaml"}
     refused = cbm(*(places.get(word, word) for word in command.split()), code=code)
     assert kind is None or [found for *_, found in problems_of(refused)] == [kind]
     assert hint in refused.stderr
@@ -223,9 +228,9 @@ def test_the_site_lists_every_page():
 
 
 def test_the_committed_pages_are_what_the_script_makes():
-    made = pages.Reproduction(PAGES / "results").pages()
+    made = pages.Reproduction(MADE / "results").pages()
     assert {path.name for path in PAGES.glob("*.md")} == {*made}
     for name, text in made.items():
-        assert (PAGES / name).read_text("utf-8") == text, f"{name}: run python docs/reproduction/pages.py"
+        assert (PAGES / name).read_text("utf-8") == text, f"{name}: run python reproduction/pages.py"
         for linked in re.findall(r"\]\((?!http)([^)#]+)", text):
             assert (PAGES / linked).exists(), f"{name}: {linked}"

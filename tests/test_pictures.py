@@ -12,10 +12,12 @@ from PIL import Image
 from tests.builders import cbm
 
 DOCS = Path(__file__).parents[1] / "docs"
-IMAGES, PAPER = DOCS / "images", DOCS / "reproduction"
+IMAGES, PAPER, KEPT = DOCS / "images", DOCS / "reproduction", DOCS.parent / "reproduction/results"
 GALLERY = re.findall(r"^cbm (plot .*) -o (\S+\.png)$", (DOCS / "gallery.md").read_text("utf-8"), re.M)
 COMMANDS = {name: call for call, name in GALLERY}
-COMMANDS |= {f"figure-{number}.png": f"figure {number} results --size page" for number in (9, 10, 11, 14, 17)}
+COMMANDS |= {
+    f"figure-{number}.png": f"paper figure results {number} --size page" for number in (9, 10, 11, 14, 17)
+}
 COMMANDS["digits.png"] = "plot results curves digits --select sampler=PCD-1"
 FROM_DIGITS = ("digits.png", "gallery-filters.png", "gallery-activity.png", "gallery-samples.png")
 # What takes hours to train and is not kept; the pages say that earlier versions drew it.
@@ -67,7 +69,7 @@ def draw(call, results, path):
 
 @pytest.mark.parametrize("name", sorted({*COMMANDS} - EARLIER - TRAINED))
 def test_committed_pictures_are_those_of_the_code(request, tmp_path, name):
-    results, call = PAPER / "results", COMMANDS[name]
+    results, call = KEPT, COMMANDS[name]
     if name in FROM_DIGITS:
         results, call = request.getfixturevalue("digits"), call.replace(" --select sampler=PCD-1", "")
     draw(call, results, tmp_path / name)
@@ -86,7 +88,7 @@ def test_pictures_of_earlier_versions_are_known_and_said():
 
 def test_what_is_drawn_otherwise_is_found(tmp_path):
     """Other values under the same texts are no longer the same picture."""
-    draw(COMMANDS["gallery-finals.png"].replace("0.05", "0.01"), PAPER / "results", tmp_path / "other.png")
+    draw(COMMANDS["gallery-finals.png"].replace("0.05", "0.01"), KEPT, tmp_path / "other.png")
     one, other = (Image.open(path).info for path in (IMAGES / "gallery-finals.png", tmp_path / "other.png"))
     assert one["Description"] == other["Description"]
     with pytest.raises(AssertionError, match="gallery-finals"):

@@ -237,7 +237,7 @@ def test_compare_is_suggested_where_there_is_a_published_value(grid):
     paper = GRID.replace("size: 2", "size: 3").replace("hidden: 3", "hidden: 4")
     paper = paper.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "dd^l_s")
     grid(paper.replace("updates: 100", "updates: 50000").replace("every: 20", "every: 50"))
-    assert run("--trials", 1).rstrip().endswith("cbm compare")
+    assert run("--trials", 1).rstrip().endswith("cbm paper compare")
 
 
 # ---- How long it takes ----

@@ -177,7 +177,7 @@ def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(how):
     assert 0 < sum(rows) == sum(in_records) < 8
 
 
-# ---- cbm ls and cbm show ----
+# ---- cbm ls ----
 
 
 def test_ls_counts_trials_by_what_has_become_of_them():
@@ -203,7 +203,7 @@ def test_ls_counts_trials_by_what_has_become_of_them():
     assert abs(when.timestamp() - (BARS / "trials.jsonl").stat().st_mtime) < 2
     assert f"{when.astimezone():%Y-%m-%d %H:%M}" in line
     assert [int(number) for number in re.findall(r"(?<= )\d+(?= )", line)] == [4, 6, 8, 1, 1, 1]
-    shown = [[one["status"] for one in found("show", "out", run)["trials"]] for run in (first, second)]
+    shown = [[one["status"] for one in found("ls", "out", run)["trials"]] for run in (first, second)]
     assert shown == [["interrupted", "finished"], ["finished", "failed"]]
     runs = found("ls", "out", "bars")
     assert [one["finished"] for one in runs] == [1, 1, 2, 2, 1]
@@ -223,7 +223,7 @@ def refused(*words, code=2):
     return problems_of(result), result.stderr
 
 
-READERS = ["ls", "table", "report", "verify", "evaluate", "compare", "plot"]
+READERS = ["ls", "table", "report", "verify", "evaluate", "paper compare", "plot"]
 
 
 @pytest.mark.parametrize("command", READERS)
@@ -231,10 +231,10 @@ def test_every_reader_refuses_what_is_no_results_folder(command):
     Path("out").rename("results")
     Path("empty").mkdir()
     more = ("curves",) if command == "plot" else ()
-    problems, said = refused(command, "nosuch", *more)
+    problems, said = refused(*command.split(), "nosuch/", *more)
     assert problems == [("nosuch", "", "missing")]
     assert "results/" in said
-    assert refused(command, "empty", *more, code=3)[0] == [("empty", "", "incomplete")]
+    assert refused(*command.split(), "empty", *more, code=3)[0] == [("empty", "", "incomplete")]
     assert not [*Path("empty").iterdir()]
 
 
@@ -246,7 +246,7 @@ def test_results_of_another_format_are_refused(command, format_, told):
     manifest["versions"]["cbm"] = "9.9"
     path.write_text(json.dumps(manifest, indent=1))
     words = {"plot": ["out", "curves"], "run": ["grid.yaml", "-o", "out"]}.get(command, ["out"])
-    problems, said = refused(command, *words)
+    problems, said = refused(*command.split(), *words)
     assert problems == [(str(path), "", "unreadable")]
     assert told in said
 
@@ -256,8 +256,6 @@ def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is():
     Path("foreign").mkdir()
     Path("foreign/letter.txt").touch()
     for word, kind, hint in [
-        ("bars", "missing", "results/ bars"),
-        ("nosuch", "missing", "results/"),
         ("grid.yaml", "unsuited", "results/"),
         ("results/bars", "incomplete", "results bars"),
         ("results/bars/curves", "incomplete", "results bars"),
@@ -268,6 +266,12 @@ def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is():
         problems, said = refused("table", *word.split())
         assert problems == [(word.split()[0], "", kind)]
         assert hint in said.partition(":")[2].partition(":")[2]
+    for command in ("table", "ls", "verify", "best"):
+        problems, said = refused(command, "bras")
+        assert problems == [("results", "", "unknown")]
+        assert "bars" in said
+    for words in (["bars"], ["results", "bars"], ["results/", "bars"], ["./results", "bars"]):
+        assert cbm("table", *words).stdout == cbm("table").stdout
     Path("results").rename("elsewhere")
     assert "cbm run experiments.yaml -o 'my results'" in refused("table", "my results")[1]
 
@@ -284,7 +288,7 @@ def test_settings_that_tell_cells_apart_are_found_table_first():
 
 def test_show_describes_a_run_by_the_beginning_of_its_id():
     run_id = run_ids()[3]
-    shown = found("show", "out", run_id[:-4])
+    shown = found("ls", "out", run_id[:-4])
     assert (shown["run_id"], shown["experiments"]) == (run_id, ["bars"])
     assert shown["settings"]["sampler"] == "PT_4"
     rows = [row for row in summary("out") if row["run_id"] == run_id]
@@ -292,31 +296,30 @@ def test_show_describes_a_run_by_the_beginning_of_its_id():
         assert trial["status"] == "finished"
         assert trial["train_log_likelihood_final"] == float(row["train_log_likelihood_final"])
     final = float(rows[1]["train_log_likelihood_final"])
-    text = cbm("show", "out", run_id).stdout
+    text = cbm("ls", "out", run_id).stdout
     assert run_id in text
     assert re.search(rf"^1 +finished +\S+ +{final:.6g} ", text, re.M)
     # A run that the grid no longer asks for is shown with the settings of its trials.
     Path("grid.yaml").write_text(GRID.replace("[CD-1, PT_4]", "CD-1"))
     run()
-    again = found("show", "out", run_id)
+    again = found("ls", "out", run_id)
     assert (shown["in_grid"], again["in_grid"]) == (True, False)
     assert again["settings"] == shown["settings"]
-    assert len(cbm("show", "out", run_id).stdout) > len(text)  # it says so
+    assert len(cbm("ls", "out", run_id).stdout) > len(text)  # it says so
 
 
 def test_a_run_that_is_not_one_is_refused_with_what_there_is():
-    problems, said = refused("show", "out", "rbm-3_00")
+    problems, said = refused("ls", "out", "rbm-3_00")
     assert problems == [("out", "", "value")]
     assert [run_id in said for run_id in run_ids()] == [True, True, False, False]
     for asked, hint in [
         (run_ids()[0].replace("rbm", "rmb"), run_ids()[0]),
         ("zzz", "cbm ls out EXPERIMENT"),
     ]:
-        problems, said = refused("show", "out", asked)
+        problems, said = refused("ls", "out", asked)
         assert problems == [("out", "", "unknown")]
         assert hint in said
-    for words in ((), ("out", "bars", "x")):
-        assert "cbm show [RESULTS] RUN" in cbm("show", *words, code=2).stderr
+    assert refused("ls", "out", "bars", run_ids()[0])[0] == [("out", "", "unknown")]  # one run, alone
 
 
 # ---- cbm best ----
@@ -468,7 +471,6 @@ def test_files_of_others_change_no_command_and_stay():
         "table": ("out",),
         "ls": ("out", "bars"),
         "best": ("out",),
-        "show": ("out", run_ids()[0]),
         "verify": ("out", "--sample", 2, "-j", 0),
         "prune": ("out", "grid.yaml", "--yes"),
     }

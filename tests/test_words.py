@@ -64,7 +64,7 @@ PLACES = {
     "run grid.yaml -o": "",
     "report -o": ".html",
     "plot curves -o": ".png",
-    "figure 3 -o": ".pdf",
+    "paper figure 3 -o": ".pdf",
     "sample m.npz -o": ".npz",
     "sample m.npz --png": ".png",
     "features m.npz -o": "",
@@ -178,9 +178,9 @@ def test_show_takes_a_hash_or_the_name_of_a_machine_and_is_short(folder, made):
     shutil.copytree(made, "results")
     machine = cbm("best").stdout.strip()
     run_id = machine.removeprefix("results/").partition(":")[0]
-    text = cbm("show", machine).stdout
+    text = cbm("ls", machine).stdout
     for words in ([run_id[-10:]], ["results", run_id], ["results", f"{run_id}:0"]):
-        assert cbm("show", *words).stdout == text
+        assert cbm("ls", *words).stdout == text
     lines = text.splitlines()
     assert len(lines) < 30
     first = lines.index("setting  value")
@@ -199,7 +199,7 @@ def test_commands_to_type_next_are_quoted(folder, made):
         assert len(commands) >= 2
         assert all("my results" in shlex.split(command) for command in commands)
     assert "cbm ls 'my results' EXPERIMENT" in cbm("ls", "my results").stderr
-    assert "cbm ls 'my results' EXPERIMENT" in cbm("show", "my results", "zzz", code=2).stderr
+    assert "cbm ls 'my results' EXPERIMENT" in cbm("ls", "my results", "zzz", code=2).stderr
 
 
 # ---- Numbers and JSON ----
@@ -237,7 +237,7 @@ def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_fi
     assert "CD-1-1e30" in cbm("table").stdout
     assert " 1e30 " in cbm("evaluate").stdout
     run_id = strict(cbm("ls", "results", "bars", "--json").stdout)[0]["run_id"]
-    for words in (("show", run_id, "--json"), ("table", "results", "--format", "json")):
+    for words in (("ls", run_id, "--json"), ("table", "results", "--format", "json")):
         strict(cbm(*words).stdout)
 
 

@@ -1,24 +1,18 @@
-"""``cbm ls``, ``show``, ``best`` and ``prune``: what is in a results folder."""
+"""``cbm ls``, ``best`` and ``prune``: what is in a results folder."""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import (
-    command,
-    json_option,
-    note,
-    print_list,
-    results_argument,
-    say,
-)
-from cbm_cli.cli.completion import experiments_argument, metrics, of_results
+from cbm_cli.cli.common import Target, command, json_option, note, print_list, say
+from cbm_cli.cli.completion import metrics, results_and
 from cbm_cli.errors import CbmError
 from cbm_cli.text import count, decimal, text_of, valid_json
 
@@ -29,48 +23,54 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@results_argument
-@experiments_argument
+@results_and("[EXPERIMENT|RUN]...")
 @click.option("--watch", "watched", is_flag=True, help="First show the progress of a run until it ends.")
 @json_option
-def ls(results: Path, experiments: tuple[str, ...], watched: bool, as_json: bool) -> None:
-    """List experiments, or the runs of EXPERIMENT.
+def ls(target: Target, watched: bool, as_json: bool) -> None:
+    """List experiments, the runs of EXPERIMENT, or RUN.
 
-    A run holds the trials of one cell. Trials: how many of the planned ones are finished. The runs of
+    A run holds the trials of one cell; its trials, how many of the planned ones are finished. The runs of
     EXPERIMENT include those that the grid last run no longer asks for, such as shorter ones.
+
+    RUN is a run-id or any part of one that no other run has, also with the number of a trial behind a colon,
+    as `cbm best` prints it. Its settings and the values of its trials are shown.
     """
-    from cbm_cli.results import Results
     from cbm_cli.results.inventory import list_experiments, list_runs
 
-    folder = Results(results)
+    folder = target.results()
     if watched:
         from cbm_cli.cli.watch import watch
 
-        watch(results)
-    found = list_experiments(folder)
-    if experiments:
-        stores = [folder.store(name) for name in experiments]
-        found = [
-            {"experiment": store.experiment} | run
-            for store in stores
-            for run in list_runs(store, others=True)
-        ]
+        watch(folder.folder)
+    known = folder.experiments()
+    if len(target.names) == 1 and not {*target.names} & {*known}:
+        _show_run(folder, target.names[0].partition(":")[0], as_json)
+        return
+    stores = [folder.store(name) for name in target.names]
+    found = [
+        {"experiment": store.experiment} | run for store in stores for run in list_runs(store, others=True)
+    ]
+    found = found if stores else list_experiments(folder)
     if as_json:
         click.echo(valid_json(found, indent=2))
-    elif experiments:
+    elif stores:
         rows = (
             (*(str(one[key]) for key in ("experiment", "run_id")), _settings(one["settings"]), *_counts(one))
             for one in found
         )
         print_list(("experiment", "run", "settings", "trials", "status", "last result"), rows)
     else:
-        rows = ((one["experiment"], _few(one["data"]), str(one["cells"]), *_counts(one)) for one in found)
-        print_list(("experiment", "data", "cells", "trials", "status", "last result"), rows)
-        if any(one["other_runs"] for one in found):
-            note(
-                f"Runs no longer in the grid: {command('ls', results, 'EXPERIMENT')} lists them, and "
-                f"{command('table', results, 'EXPERIMENT', '--all-runs')} shows them."
-            )
+        _print_experiments(folder.folder, found)
+
+
+def _print_experiments(results: Path, found: Sequence[dict[str, Any]]) -> None:
+    rows = ((one["experiment"], _few(one["data"]), str(one["cells"]), *_counts(one)) for one in found)
+    print_list(("experiment", "data", "cells", "trials", "status", "last result"), rows)
+    if any(one["other_runs"] for one in found):
+        note(
+            f"Runs no longer in the grid: {command('ls', results, 'EXPERIMENT')} lists them, and "
+            f"{command('table', results, 'EXPERIMENT', '--all-runs')} shows them."
+        )
 
 
 def _few(names: list[str]) -> str:
@@ -92,33 +92,11 @@ def _counts(one: dict[str, Any]) -> tuple[str, str, str]:
     return done, ", ".join(["complete" if complete else "incomplete", *words]), when
 
 
-def _results_and(words: tuple[str, ...], usage: str, least: int = 1) -> tuple[Results, str | None]:
-    """Return the results folder, results/ by default, and the name of something in it."""
-    from cbm_cli.results import Results
-
-    if not least <= len(words) <= 2:
-        raise CbmError(f"write cbm {usage}", "missing")
-    if len(words) == 2 or (words and not least and any(Path(words[0]).glob("*/manifest.json"))):
-        return Results(Path(words[0])), words[1] if len(words) == 2 else None
-    return Results(Path("results/")), words[0] if words else None
-
-
-@click.command()
-@click.argument("words", nargs=-1, metavar="[RESULTS] RUN")
-@json_option
-def show(words: tuple[str, ...], as_json: bool) -> None:
-    """Show the settings, trials and values of a run.
-
-    RUN is a run-id, as `cbm ls RESULTS EXPERIMENT` lists them, or a part of one that no other run has, also
-    with the number of a trial, as `cbm best` prints it.
-    """
+def _show_run(results: Results, name: str, as_json: bool) -> None:
+    """Show the settings of a run, those that vary first, and its trials."""
     from cbm_cli.results.inventory import describe_run, find_run
 
-    if len(words) == 1 and "/" in words[0]:
-        words = tuple(words[0].rsplit("/", 1))
-    results, name = _results_and(words, "show [RESULTS] RUN")
-    held = find_run(results, (name or "").partition(":")[0])
-    runs = [describe_run(store, run_id) for store, run_id in held]
+    runs = [describe_run(store, run_id) for store, run_id in find_run(results, name)]
     if as_json:
         click.echo(valid_json(runs[0] | {"experiments": [run["experiment"] for run in runs]}, indent=2))
         return
@@ -165,14 +143,14 @@ def _known(values: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[RESULTS] EXPERIMENT", shell_complete=of_results)
+@results_and("[EXPERIMENT]...")
 @click.option(
     "--metric",
     shell_complete=metrics,
     help="Compare final machines by this metric, such as test_log_likelihood.",
 )
 @json_option
-def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
+def best(target: Target, metric: str | None, as_json: bool) -> None:
     """Print the best machine of each data set and part.
 
     The likelihoods of different data cannot be compared, so that every data set of an experiment has its own
@@ -182,8 +160,8 @@ def best(words: tuple[str, ...], metric: str | None, as_json: bool) -> None:
     """
     from cbm_cli.results.best import best_machines
 
-    results, experiment = _results_and(words, "best [RESULTS] EXPERIMENT", least=0)
-    for one in best_machines(results.store(results.only(experiment)), metric):
+    stores = map(target.results().store, target.experiments())
+    for one in chain.from_iterable(best_machines(store, metric) for store in stores):
         if as_json:
             click.echo(valid_json(one))
         elif one["machine"] is None:
@@ -203,12 +181,12 @@ def _why_best(found: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="[RESULTS] GRID.yaml... [EXPERIMENT]...")
+@results_and("GRID.yaml... [EXPERIMENT]...", ".yaml", ".yml")
 @click.option("--yes", is_flag=True, help="Delete; without it, only list what would be deleted.")
 @click.option("--all", "all_", is_flag=True, help="Also delete experiments that no grid names.")
 @click.option("--available", is_flag=True, help="Leave experiments alone whose data files are missing.")
 @json_option
-def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_json: bool) -> None:
+def prune(target: Target, yes: bool, all_: bool, available: bool, as_json: bool) -> None:
     """Delete results that no grid asks for.
 
     Without --yes they are only listed. The grids' experiments keep the runs with their current settings and
@@ -217,16 +195,14 @@ def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_jso
     Experiments that no grid names stay, unless they are named as EXPERIMENT or --all is given. Files of
     others in RESULTS stay.
     """
-    from cbm_cli.results import Results
     from cbm_cli.results.inventory import delete, unwanted
 
-    grids = [word for word in words if word.endswith((".yaml", ".yml"))]
+    grids = [name for name in target.names if name.endswith((".yaml", ".yml"))]
     if not grids:
         told = "write cbm prune [RESULTS] GRID.yaml...: results that these grids ask for are kept"
         raise CbmError(told, "missing")
-    first, *rest = words
-    results = Results(Path("results/" if first in grids else first))
-    named = [word for word in ([first, *rest] if first in grids else rest) if word not in grids]
+    results = target.results()
+    named = [name for name in target.names if name not in grids]
     wanted, missing = _wanted(grids, results, available)
     for name in results.experiments() if all_ else named:
         wanted.setdefault(results.store(name).experiment, set())
@@ -246,7 +222,7 @@ def prune(words: tuple[str, ...], yes: bool, all_: bool, available: bool, as_jso
         note(f"Left alone, as no grid names them: {', '.join(others)}; to delete one, name it; all: --all")
     if sizes and not yes:
         options = ["--all"] * all_ + ["--available"] * available
-        note(f"To delete: {command('prune', *words, *options, '--yes')}")
+        note(f"To delete: {command('prune', target.folder, *target.names, *options, '--yes')}")
 
 
 def _wanted(grids: Sequence[str], results: Results, only_here: bool) -> tuple[dict[str, set[str]], set[str]]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,13 +18,55 @@ from cbm_cli.text import LARGEST, harmless, shortened, whole_number
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
+    from cbm_cli.results import Results
     from cbm_cli.sheets import Document
 
-results_argument: Callable = click.argument(
-    "results", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]"
-)
 json_option: Callable = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PICTURES = (".png", ".pdf", ".svg")  # suffixes
+
+
+class Target(NamedTuple):
+    """What a command reads: a results folder, and the names of what is in it."""
+
+    folder: Path
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, words: Sequence[str], suffixes: tuple[str, ...] = ()) -> Target:
+        """Read ``[RESULTS] NAME...``: a first word that is there or ends with a slash is RESULTS.
+
+        Else results/ is. A name may also stand behind its folder: ``out/NAME``. Files with one of the
+        suffixes are names.
+        """
+        first, rest = "".join(words[:1]), tuple(words[1:])
+        place = Path(first)
+        if not first or place.suffix in suffixes or not (place.exists() or "/" in first):
+            return cls(Path("results/"), tuple(words))
+        if place.exists() or first.endswith("/"):
+            return cls(place, rest)
+        return cls(place.parent, (place.name, *rest))
+
+    def results(self) -> Results:
+        """Open the results folder; CbmError, which also says what else a first word could have been."""
+        from cbm_cli.results import Results
+
+        folder = self.folder
+        if self.names and self.folder == Path("results") and not folder.exists():
+            folder = Path(self.names[0])  # there is nothing else that it could be
+        return Results(folder)
+
+    def models(self) -> list[Path]:
+        """Return the machines if a machine is named: NPZ files, and RUN:TRIAL in the folder."""
+        from cbm_cli.results.inventory import is_machine
+
+        if not any(name.endswith(".npz") or is_machine(name) for name in self.names):
+            return []
+        folder = Path() if self.folder == Path("results") else self.folder
+        return [Path(name) if "/" in name or name.endswith(".npz") else folder / name for name in self.names]
+
+    def experiments(self) -> Sequence[str]:
+        """Return the experiments that are named, or all of the folder."""
+        return self.names or self.results().require_experiments()
 
 
 class Whole(click.IntRange):

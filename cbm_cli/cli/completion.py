@@ -10,6 +10,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from cbm_cli.cli.common import Target
+
 SCHEMES = ("00", "d0", "0d", "dd^b", "dd^l", "dd^b_s", "dd^l_s", "aa^b", "aa^b_s", "mm^b", "dm^b", "md^b")
 SAMPLERS = ("CD-1", "CD-10", "PCD-1", "PCD-10", "PT_10", "PT_20", "FPCD-1", "exact")
 
@@ -36,7 +38,9 @@ def _completing(names: Callable[[click.Context, str], Iterable[str]]) -> Callabl
         found: list[str] = []
         with suppress(Exception):  # of a grid or results that cannot be read: the prompt stays clean
             found = [name for name in names(ctx, begun) if name.startswith(begun) and name.isprintable()]
-        if found or parameter.name != "words" or ctx.params.get("words"):
+        target = ctx.params.get("target")
+        first = parameter.name in ("words", "target") and not (target and target != Target.of(()))
+        if found or not first or ctx.params.get("words"):
             return found
         return [CompletionItem(begun, type="dir")]  # the first word may be a results folder
 
@@ -54,8 +58,8 @@ def of_grid(ctx: click.Context, begun: str) -> Iterable[str]:
 
 def _folder(ctx: click.Context) -> Path:
     """The results folder among the words so far, results/ by default."""
-    named = [ctx.params.get(name) for name in ("results", "target")]
-    words = [*ctx.args, *(ctx.params.get("words") or ()), *filter(None, named)]  # args: before an open option
+    target = ctx.params.get("target") or Target(Path("results/"))
+    words = [*ctx.args, *(ctx.params.get("words") or ()), target.folder]  # args: before an open option
     return next((path for path in map(Path, words) if any(path.glob("*/manifest.json"))), Path("results/"))
 
 
@@ -124,9 +128,18 @@ data_sets = _completing(_sets)
 
 # Parameters that several commands complete alike
 
-experiments_argument: Callable = click.argument(
-    "experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=of_results
-)
+
+def results_and(names: str, *suffixes: str) -> Callable:
+    """Take [RESULTS] and then names, or files with some suffixes; the command gets its ``target``."""
+    return click.argument(
+        "target",
+        nargs=-1,
+        metavar=f"[RESULTS] {names}".strip(),
+        callback=lambda _, __, words: Target.of(words, suffixes),
+        shell_complete=of_results,
+    )
+
+
 data_option: Callable = click.option(
     "--data",
     "source",

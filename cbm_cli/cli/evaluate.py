@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, bars, json_option, note, print_list, say
-from cbm_cli.cli.completion import data_option, of_results
+from cbm_cli.cli.common import Target, Whole, bars, json_option, note, print_list, say
+from cbm_cli.cli.completion import data_option, results_and
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, harmless, text_of, valid_json
 
@@ -31,8 +31,7 @@ _QUANTITIES = {
 
 
 @click.command()
-@click.argument("target", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS|MODEL]")
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT|MODEL]...", shell_complete=of_results)
+@results_and("[EXPERIMENT|MODEL]...", ".npz")
 @click.option("--exact", "method", flag_value="exact", help="Sum over all states (default).")
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
 @click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
@@ -47,8 +46,7 @@ _QUANTITIES = {
 @click.option("--seed", type=Whole(0, 2**64 - 1), default=1, show_default=True)
 @json_option
 def evaluate(
-    target: Path,
-    experiments: tuple[str, ...],
+    target: Target,
     method: str | None,
     source: str | None,
     part: str,
@@ -68,21 +66,18 @@ def evaluate(
     estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
     """
     from cbm_cli.machines.likelihood import Method
-    from cbm_cli.results import Results
-    from cbm_cli.results.inventory import is_machine
     from cbm_cli.results.lock import locked
 
     raised = method == "raise" and rows is None
     chosen = Method(method, rows=100 if raised else rows, **how)
-    if target.suffix == ".npz" or target.is_file() or (not target.exists() and is_machine(target)):
-        _evaluate_files([target, *map(Path, experiments)], source, part, chosen, as_json)
+    if models := target.models():
+        _evaluate_files(models, source, part, chosen, as_json)
     elif source:
         message = "--data is for machine files; trials are evaluated on their own data; remove --data"
         raise CbmError(message, "unsuited")
     else:
-        results = Results(target)
-        names = experiments or results.require_experiments()
-        with locked(target):
+        results, names = target.results(), target.experiments()
+        with locked(target.folder):
             _evaluate_results(results, names, chosen, as_json)
     if raised:
         note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")

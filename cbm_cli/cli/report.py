@@ -4,13 +4,12 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import check_file, note, results_argument
-from cbm_cli.cli.completion import experiments_argument
+from cbm_cli.cli.common import Target, check_file, note
+from cbm_cli.cli.completion import results_and
 
 
 @click.command()
-@results_argument
-@experiments_argument
+@results_and("[EXPERIMENT]...")
 @click.option(
     "-o",
     "--output",
@@ -19,7 +18,7 @@ from cbm_cli.cli.completion import experiments_argument
     show_default=True,
     help="The HTML file; it needs no other file and no network.",
 )
-def report(results: Path, experiments: tuple[str, ...], output: Path) -> None:
+def report(target: Target, output: Path) -> None:
     """Write one HTML page of results.
 
     It has an overview, tables, curves, filters, and the paper's values beside them. The page can be filtered
@@ -29,8 +28,7 @@ def report(results: Path, experiments: tuple[str, ...], output: Path) -> None:
     check_file("-o", output, [".html", ".htm"])
     from cbm_cli.paper.page import beside_the_paper
     from cbm_cli.report.page import write_report
-    from cbm_cli.results import Results
 
-    for warning in write_report(Results(results), experiments, output, beside_the_paper):
+    for warning in write_report(target.results(), target.names, output, beside_the_paper):
         note(f"warning: {warning}")
     note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

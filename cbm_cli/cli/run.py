@@ -285,7 +285,7 @@ def _run_and_show(
 def _details(ending: Ending) -> str:
     """The command that shows the traceback of a failed trial."""
     job, _ = ending.failed[0]
-    return command("show", job.stores[0].folder.parent, job.run_id)
+    return command("ls", job.stores[0].folder.parent, job.run_id)
 
 
 def _run(agenda: Agenda, workers: int, cluster: Cluster | None, stall: float) -> Ending:
@@ -371,6 +371,6 @@ def _say_what_next(agenda: Agenda, output: Path) -> None:
     ]
     finished = (store for store in agenda.stores.values() if any(map(store.finished, store.runs())))
     if any(comparable(store.manifest()["cells"]) for store in finished):
-        lines.append(command("compare", *([] if output == Path("results") else [output])))
+        lines.append(command("paper", "compare", *([] if output == Path("results") else [output])))
     note("Next:  " + "\n       ".join(lines))
     note_activation()

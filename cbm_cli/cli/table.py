@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, note, print_document, results_argument
-from cbm_cli.cli.completion import experiments_argument, metrics
+from cbm_cli.cli.common import Target, Whole, note, print_document
+from cbm_cli.cli.completion import metrics, results_and
 from cbm_cli.errors import CbmError
 from cbm_cli.text import FORMATS, STATISTICS, whole_number
 
@@ -44,8 +43,7 @@ def _axis(name: str, help: str) -> Callable:
 
 
 @click.command()
-@results_argument
-@experiments_argument
+@results_and("[EXPERIMENT]...")
 @click.option("-f", "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)
 @_axis("rows", "Settings shown as rows, comma-separated, such as sampler,learning_rate or hidden.")
 @_axis("columns", "Settings shown as columns.")
@@ -88,8 +86,7 @@ def _axis(name: str, help: str) -> Callable:
     help="Print parts of at most N columns, or one part for each group.",
 )
 def table(
-    results: Path,
-    experiments: tuple[str, ...],
+    target: Target,
     format_: str,
     rows: list[str] | None,
     columns: list[str] | None,
@@ -106,12 +103,10 @@ def table(
     Bold: best of the row, or not significantly different from it by a Wilcoxon test. Underlined: best of a
     row with too few trials to claim significance.
     """
-    from cbm_cli.results import Results
-
-    folder = Results(results)
+    folder = target.results()
     axes = {"rows": rows, "columns": columns, "groups": groups}
     axes = {name: names for name, names in axes.items() if names is not None}
-    for experiment in experiments or folder.require_experiments():
+    for experiment in target.experiments():
         print_table(folder, experiment, format_, split, all_runs, axes=axes, **choices)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, cores, json_option, note
-from cbm_cli.cli.completion import experiments_argument
+from cbm_cli.cli.common import Target, Whole, cores, json_option, note
+from cbm_cli.cli.completion import results_and
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, valid_json
 
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("results", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]")
-@experiments_argument
+@results_and("[EXPERIMENT]...")
 @click.option("--sample", type=Whole(1), help="Run so many trials again (default: 10).")
 @click.option("--share", type=click.FloatRange(0, 1, min_open=True), help="Run a share of the trials again.")
 @click.option("--all", "all_", is_flag=True, help="Run all trials again.")
@@ -32,8 +30,7 @@ if TYPE_CHECKING:
 @click.option("--no-code", is_flag=True, help="Leave out trials with recorders of their own: they are code.")
 @json_option
 def verify(
-    results: Path,
-    experiments: tuple[str, ...],
+    target: Target,
     seed: int,
     jobs: int | None,
     no_code: bool,
@@ -48,9 +45,8 @@ def verify(
     """
     from cbm_cli.execution import verify_trials
     from cbm_cli.execution.verifying import DAMAGED, DIFFERS, NOT_RERUN
-    from cbm_cli.results import Results
 
-    choose, folder = _choice(**how_many), Results(results)
+    choose, folder = _choice(**how_many), target.results()
     found: Counter[str] = Counter()
     made: Counter[str] = Counter()
 
@@ -60,7 +56,7 @@ def verify(
             made[verdict.made] += 1
         click.echo(valid_json(asdict(verdict)) if as_json else _line(verdict))
 
-    names, workers = experiments or folder.require_experiments(), cores() if jobs is None else jobs
+    names, workers = target.experiments(), cores() if jobs is None else jobs
     verify_trials(folder, names, choose, tell, workers=workers, seed=seed, code=not no_code, announce=note)
     if not found:
         raise IncompleteError(f"{', '.join(names)}: no trial is finished yet; start with: cbm run")

@@ -213,7 +213,7 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
 
 def _arrays(path: Path, content: bytes | None) -> tuple[Path, Arrays]:
     """The arrays of a machine, and its name in full."""
-    if content is None and not path.exists() and is_machine(path):
+    if content is None and not path.exists() and is_machine(str(path)):
         path, content = find_machine(path)
     return path, read_npz(path if content is None else io.BytesIO(content), _known_names(), str(path))
 

@@ -162,10 +162,10 @@ def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
     beginning = [run_id for run_id in known if run_id.startswith(name)]
     found = [name] if name in known else beginning or [run_id for run_id in known if name in run_id]
     if not found:
-        hint = did_you_mean(name, known) if known else ""
+        hint = did_you_mean(name, [*known, *results.experiments()]) if known else ""
         listing = f"cbm ls {shlex.quote(str(results.folder))} EXPERIMENT"
         hint = hint if "did you mean" in hint else f"; list the runs with: {listing}"
-        raise CbmError(f"{results.folder}: no run {name!r}{hint}", "unknown")
+        raise CbmError(f"{results.folder}: no experiment or run {name!r}{hint}", "unknown")
     if len(found) > 1:
         some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
         raise CbmError(
@@ -203,9 +203,9 @@ def _settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in names[names.index("seed") + 1 : names.index("n_train")]}
 
 
-def is_machine(name: Path) -> bool:
+def is_machine(name: str) -> bool:
     """Whether a text is the name of a machine, as for `find_machine`."""
-    return MACHINE_NAME.fullmatch(str(name)) is not None
+    return MACHINE_NAME.fullmatch(name) is not None
 
 
 def find_machine(name: Path) -> tuple[Path, bytes]:

@@ -1,6 +1,6 @@
 """Keep finished experiments beside these pages: results folders without their machines.
 
-    python docs/reproduction/keep.py results/ standard-methods-bars moving-average
+    python reproduction/keep.py results/ standard-methods-bars moving-average
 
 writes results/EXPERIMENT/ beside this file, with the manifest and the trials in trials.jsonl.gz; the same
 results give the same bytes. Runs that were kept before and are not in these results stay, and so do other
@@ -27,6 +27,7 @@ from cbm_cli.results.journal import record_of, sealed
 from cbm_cli.results.manifest import common
 
 HERE = Path(__file__).parent
+DRAWN = HERE.parent / "docs/reproduction"
 MACHINES = ("machine", "best")
 Records = dict[tuple[str, Any], dict[str, Any]]
 
@@ -41,9 +42,9 @@ def main() -> None:
         if {*shown} & {name.removesuffix("-short") for name in names}:
             kept = Results(HERE / "results")
             more = any(trials_of(kept, name) > trials_of(results, name) for name in shown)
-            draw = [sys.executable, "-m", "cbm_cli.cli", "figure", str(number)]
-            where = [str((kept if more else results).folder), "--size", "page"]
-            picture = ["-o", str(HERE / f"figure-{number}.png")]
+            draw = [sys.executable, "-m", "cbm_cli.cli", "paper", "figure"]
+            where = [str((kept if more else results).folder), str(number), "--size", "page"]
+            picture = ["-o", str(DRAWN / f"figure-{number}.png")]
             subprocess.run([*draw, *where, *picture], check=False)  # it says which experiments are missing
 
 

@@ -1,4 +1,4 @@
-"""``cbm figure``: the paper's figures, drawn from results."""
+"""``cbm paper``: results beside what the paper published, and its figures."""
 
 from __future__ import annotations
 
@@ -9,43 +9,79 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import PICTURES, check_file, command, note, print_list
+from cbm_cli.cli.common import PICTURES, Target, check_file, command, note, print_document, print_list
+from cbm_cli.cli.completion import results_and
 from cbm_cli.cli.plot import page_options, plot, read_part
 from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.text import FORMATS
 
 if TYPE_CHECKING:
     from cbm_cli.report.panels import Drawing
 
 
-@click.command()
-@click.argument("number", metavar="N|list")
-@click.argument("folder", default="results/", type=click.Path(path_type=Path), metavar="[RESULTS]")
+@click.group()
+def paper() -> None:
+    """Compare with the paper, and draw its figures."""
+
+
+@paper.command()
+@results_and("")
+@click.option("-f", "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--scoreboard", is_flag=True, help="Count the values run and agreeing, for all tables.")
+@click.option("--findings", is_flag=True, help="Check what the paper states in prose and figures.")
+def compare(target: Target, format_: str, scoreboard: bool, findings: bool) -> None:
+    """Compare results with what the paper published."""
+    from cbm_cli.paper.comparison import compare
+    from cbm_cli.paper.findings import check_findings, count_findings, findings_document
+    from cbm_cli.paper.scoreboard import scoreboard as count_values
+
+    if target.names:
+        raise CbmError(f"{target.names[0]}: there is no such folder of results", "missing")
+    if scoreboard and findings:
+        raise CbmError(
+            "--scoreboard and --findings: give one of them; the scoreboard counts findings, too", "conflict"
+        )
+    folder = target.results()
+    judged = check_findings(folder) if scoreboard or findings else []
+    if findings:
+        print_document(findings_document(judged), format_)
+        return
+    comparison = compare(folder.all_summaries(), folder.store)
+    counted = count_values(comparison, count_findings(judged)) if scoreboard else None
+    print_document(counted or comparison.document(), format_)
+
+
+@paper.command()
+@results_and("N|list")
 @page_options
-def figure(number: str, folder: Path, output: Path | None, **page: Any) -> None:
+def figure(target: Target, output: Path | None, **page: Any) -> None:
     """Draw a figure of the paper from results.
 
     The figures are 2 to 17. Where an experiment has not been run but its -short one has, that one is drawn.
-    What has no results, a panel or one of its experiments, is left out, with a message. `cbm figure list`
-    says what the figures show and which experiments they need.
+    What has no results, a panel or one of its experiments, is left out, with a message. `cbm paper figure
+    list` says what the figures show and which experiments they need.
     """
     import yaml
 
     from cbm_cli.paper import FIGURES
 
+    if len(target.names) != 1:
+        raise CbmError("name one figure: cbm paper figure [RESULTS] N -o FILE", "missing")
+    (number,) = target.names
     figures = yaml.load(FIGURES.read_text(encoding="utf-8"), yaml.BaseLoader)
     if number == "list":
         rows = [(n, ", ".join(_experiments(it["parts"])) or "none", it["shows"]) for n, it in figures.items()]
         print_list(("figure", "experiments", "shows"), rows)
         return
     if number not in figures:
-        raise CbmError(f"figure {number}: the figures are 2 to 17; cbm figure list describes them", "unknown")
+        raise CbmError(f"figure {number}: the figures are 2 to 17; see cbm paper figure list", "unknown")
     if output is None:
         raise CbmError(f"figure {number}: name the file to write: -o FILE.png, .pdf or .svg", "missing")
     check_file("-o", output, PICTURES)
     from cbm_cli.report.kinds import write_picture
     from cbm_cli.report.panels import Page
 
-    write_picture(_drawings(number, figures[number]["parts"], folder), Page(**page), output)
+    write_picture(_drawings(number, figures[number]["parts"], target.folder), Page(**page), output)
     note(f"figure {number} of the paper: {figures[number]['shows']}\nwrote {output}")
 
 

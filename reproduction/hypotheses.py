@@ -1,6 +1,6 @@
 """Print the numbers that decide the hypotheses of hypotheses.yaml, as tables of text.
 
-    python docs/reproduction/hypotheses.py RESULTS [EXPERIMENT]...
+    python reproduction/hypotheses.py RESULTS [EXPERIMENT]...
 
 ± is a standard error over trials, z a difference from the published value in standard errors of both sides.
 """
@@ -33,7 +33,7 @@ def error(values):
 
 
 def z(values, cell, column="mean"):
-    """Return the difference from a published value in standard errors, as `cbm compare` does.
+    """Return the difference from a published value in standard errors, as `cbm paper compare` does.
 
     A single trial has the published spread; published final values have the obtained one.
     """

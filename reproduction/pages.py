@@ -1,6 +1,6 @@
 """Write the pages of the reproduction from the kept results beside them, and from what pages.yaml says.
 
-    python docs/reproduction/pages.py
+    python reproduction/pages.py
 
 writes index.md, and table-N.md and figure-N.md where something was run. keep.py keeps results and draws the
 pictures. The same files give the same pages.
@@ -30,7 +30,8 @@ from cbm_cli.results import Results
 from cbm_cli.sheets import Document, Group
 
 HERE = Path(__file__).parent
-DOCS = HERE.parent
+DOCS = HERE.parent / "docs"
+PAGES = DOCS / "reproduction"
 MOMENTS = {"_max": "maximum", "_min": "minimum", "_final": "final value"}  # endings of columns
 PARTS = ("train_", "valid_", "test_")  # beginnings
 NORMS = ("weight_norm_final", "visible_bias_norm_final", "hidden_bias_norm_final")
@@ -118,7 +119,7 @@ class Reproduction:
         as_read = f"; {how}, {row['read']}" if two_sweeps else ""
         return [
             f"# Table {number}: {texts['title']}",
-            _commands(texts["experiments"], f"cbm compare {HERE.relative_to(DOCS.parent)}/results"),
+            _commands(texts["experiments"], "cbm paper compare reproduction/results"),
             f"{row['run']} of {row['published']} published values were run, with "
             f"{_trials(own['obtained_n'])}. As named, {row['named']} of these are within 2 standard "
             f"errors{as_read}. Marks that agree, as named: {row['agreeing']} of {row['marks']}."
@@ -173,7 +174,7 @@ class Reproduction:
     def figure(self, number: int) -> Page:
         """Return the page of a figure of the paper; none if none of its experiments was run."""
         names, texts, picture = self.kept(number), self.texts["figures"][number], f"figure-{number}.png"
-        pictures = sorted(HERE.glob(f"figure-{number}[-.]*png"), key=lambda path: path.stem)
+        pictures = sorted(PAGES.glob(f"figure-{number}[-.]*png"), key=lambda path: path.stem)
         if not names:
             return []
         shorter = [name for name in names if name.endswith("-short")]
@@ -182,7 +183,8 @@ class Reproduction:
         return [
             f"# Figure {number}: {texts['title']}",
             _commands(
-                [*names, *texts.get("options", [])], f"cbm figure {number} results/ --size page -o {picture}"
+                [*names, *texts.get("options", [])],
+                f"cbm paper figure results/ {number} --size page -o {picture}",
             ),
             f"In the paper: {self.figures[number]['shows']}",
             *(f"Run instead of the whole, {name}: {self.grid[name]['description']}" for name in shorter),
@@ -229,9 +231,9 @@ class Reproduction:
             "## Figures",
             _markdown(["Figure", "experiments", "run", "findings"], self._figure_rows(pages)),
             "## Findings",
-            f"What the paper states in prose and figures, checked by `cbm compare --findings`. {judged} "
-            "As stated: comparisons that are significantly as the paper states; by means: those whose means "
-            "are, significantly or not. Fewer than 6 trials decide nothing.",
+            "What the paper states in prose and figures, checked by `cbm paper compare --findings`. "
+            f"{judged} As stated: comparisons that are significantly as the paper states; by means: those "
+            "whose means are, significantly or not. Fewer than 6 trials decide nothing.",
             _markdown(["Finding", "paper", "verdict", *COUNTS, "trials"], self._finding_rows()),
             "## Open disagreements",
             *self._open(),
@@ -392,11 +394,11 @@ def _trials(numbers: pd.Series) -> str:
 
 def main() -> None:
     pages = Reproduction(HERE / "results").pages()
-    for path in HERE.glob("*.md"):
+    for path in PAGES.glob("*.md"):
         if re.fullmatch(r"(table|figure)-\d+\.md", path.name) and path.name not in pages:
             path.unlink()
     for name, text in pages.items():
-        (HERE / name).write_text(text, encoding="utf-8")
+        (PAGES / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
