@@ -34,7 +34,7 @@ HOW_TO, SCIENCE = (
     [[f"{room}/{path.name}"] for path in sorted((ROOT / "docs" / room).glob("*.md"))]
     for room in ("how-to", "science")
 )
-FOLLOWED = [SHARED[:1], ["python.md"], *HOW_TO, *nightly(SHARED, *SCIENCE)]
+FOLLOWED = [SHARED[:1], ["python.md"], *HOW_TO, *nightly(SHARED, ["diagnose.md"], *SCIENCE)]
 SMALLER = {  # the same, in less time
     "epochs: 50": "epochs: 2",
     "n_iter=5": "n_iter=1",
