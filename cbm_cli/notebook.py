@@ -24,6 +24,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
+from cbm_cli.machines.given import draw_given
 from cbm_cli.machines.likelihood import (
     Answer,
     Method,
@@ -202,9 +203,10 @@ class TrainedMachine:
 
     def sample(
         self,
-        n: int,
+        n: int | None = None,
         seed: int = 1,
         *,
+        given: ArrayLike | None = None,
         sampler: str = "PT_10",
         steps: int = 1000,
         chains: int = 100,
@@ -214,19 +216,19 @@ class TrainedMachine:
         """Return n samples of the visible units, (n, n_0) uint8, or their ``means`` p(x = 1 | h), float32.
 
         ``chains`` run side by side, each with ``steps`` sweeps before each of its samples, from random states
-        or from the rows ``start``. The bytes are those of ``cbm sample`` with the same options.
+        or from the rows ``start``. Rows ``given`` (R, n_0) of zeros, ones and NaN are completed: what is NaN
+        is sampled given the rest, in sample i of row i % R, by ``chains`` of each row; n is R by default, and
+        100 without them. The bytes are those of ``cbm sample`` with the same options.
         """
         self._needs_likelihood()
         rows = None if start is None else as_bytes(self._rows(start))
-        found = draw(
-            flatten(self.parameters),
-            parse_sampler(sampler),
-            n,
-            chains=chains,
-            steps=steps,
-            seed=seed,
-            start=None if rows is None else (rows.train, 1 / rows.levels),
-        )
+        begin = None if rows is None else (rows.train, 1 / rows.levels)
+        how: dict[str, Any] = {"chains": chains, "steps": steps, "seed": seed, "start": begin}
+        machine, parsed = flatten(self.parameters), parse_sampler(sampler)
+        if given is None:
+            found = draw(machine, parsed, n or 100, **how)
+        else:
+            found = draw_given(machine, parsed, n, np.asarray(given, np.float64), "given", **how)
         return found.means if means else found.samples
 
     def filters(self, layer: int = 1) -> NDArray[np.float32]:

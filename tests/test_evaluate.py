@@ -2,12 +2,17 @@
 
 import json
 import shutil
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from cbm_cli.execution import evaluate_trials
+from cbm_cli.machines.likelihood import Method
+from cbm_cli.results import Results
 from cbm_cli.results.contents import as_text
-from tests.builders import GRID, cbm, change_record, holds, summary
+from tests.builders import GRID, cbm, change_record, holds, numbers, summary
 
 DIVERGING = GRID.replace("learning_rate: 0.1", "learning_rate: 0.1\n    weight_decay: [0, 1e30]")
 
@@ -67,3 +72,54 @@ def test_a_method_that_does_not_fit_is_still_refused_at_once():
     refused = cbm("evaluate", "out", "--data", "mnist", code=2)
     assert refused.error.kinds == ("unsuited",)
     assert Path("out/bars/summary.csv").read_bytes() == before
+
+
+AIS = ("--ais", "--temperatures", 30, "--runs", 5)
+
+
+def stop_after(trials, **how):
+    """Evaluate some trials, as if the command were stopped then."""
+    with closing(evaluate_trials(Results(Path("out")).store("bars"), Method(**how))) as evaluating:
+        return [one.number for one in islice((one for one in evaluating if not one.diverged), trials)]
+
+
+def test_workers_change_nothing():
+    cbm("evaluate", "out", *AIS, "-j", 0)
+    alone = Path("out/bars/summary.csv").read_bytes()
+    cbm("evaluate", "out", *AIS, "-j", 2, "--again")
+    assert Path("out/bars/summary.csv").read_bytes() == alone
+
+
+def test_an_evaluation_goes_on_where_it_stopped():
+    how = {"temperatures": 30, "runs": 5}
+    for _ in range(3):
+        assert len(stop_after(1, name="ais", **how)) == 1  # the trial that was known, or a new one
+    done = stop_after(3, name="ais", **how)
+    result = cbm("evaluate", "out", *AIS, "-j", 0)
+    assert [len(done)] in numbers(result.stderr)
+    assert all(row["ais_temperatures"] == "30" for row in summary("out") if row["diverged"] == "")
+    whole = Path("out/bars/summary.csv").read_bytes()
+    assert cbm("evaluate", "out", *AIS, "-j", 0).stdout == result.stdout
+    assert cbm("evaluate", "out", *AIS, "-j", 0, "--again").stdout == result.stdout
+    assert Path("out/bars/summary.csv").read_bytes() == whole
+
+
+def test_a_table_says_how_its_values_were_made_and_that_they_differ():
+    cbm("evaluate", "out", *AIS, "-j", 0)
+    table = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
+    assert "30 temperatures, 5 runs" in cbm(*table).stdout
+    assert "MIXED" not in cbm(*table).stdout
+    for changed, words in (({"seed": 2}, "seed 2"), ({"base": "uniform"}, "uniform")):
+        stop_after(1, **{"name": "ais", "temperatures": 30, "runs": 5} | changed)
+        assert "MIXED" in cbm(*table).stdout
+        assert holds(cbm(*table).stdout, words)
+
+
+def test_a_table_says_which_evaluations_are_doubtful():
+    cbm("evaluate", "out", *AIS, "-j", 0)
+    table = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
+    assert "DOUBTFUL" not in cbm(*table).stdout
+    key = next((row["run_id"], int(row["trial"])) for row in summary("out") if row["diverged"] == "")
+    change_record("out/bars", key, lambda record: record["row"].update(ais_doubtful=1.0))
+    Path("out/bars/summary.csv").unlink()  # it is made anew from the records
+    assert "DOUBTFUL: the last log Z of 1 trial " in cbm(*table).stdout

@@ -427,7 +427,7 @@ def test_finished_trials_gain_columns_and_lose_none(tmp_path, monkeypatch):
     import pandas as pd
 
     before = pd.read_csv("results/bars/summary.csv")
-    assert "log Z of 8 trials" not in cbm("evaluate", "--ais", "--temperatures", 500).stderr
+    assert "log Z of 8 trials" not in cbm("evaluate", "--ais", "--temperatures", 500, "-j", 0).stderr
     cbm("evaluate", "results", "--raise", "--temperatures", 500)
     after = pd.read_csv("results/bars/summary.csv")
     pd.testing.assert_frame_equal(after[before.columns], before)
@@ -435,7 +435,8 @@ def test_finished_trials_gain_columns_and_lose_none(tmp_path, monkeypatch):
     assert (difference.abs() < 5 * after["ais_log_z_standard_error"]).all()
     assert (after["train_log_likelihood_raise"] - after["train_log_likelihood_final"]).abs().max() < 0.5
     monkeypatch.setattr(Estimate, "disproved_by", lambda estimate, least: True)
-    assert "log Z of 8 trials" in cbm("evaluate", "--ais", "--temperatures", 500).stderr
+    again = ("evaluate", "--ais", "--temperatures", 500, "-j", 0, "--again")
+    assert "log Z of 8 trials" in cbm(*again).stderr
     assert (pd.read_csv("results/bars/summary.csv")["ais_effective_sample_size"] == 0).all()
     result = cbm("run", "grid.yaml", "-j", 0, "--trials", 3)
     assert "8 of 12 trials are done" in result.stderr

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cbm_cli.sheets import Document
 
 json_option: Callable = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+PLAIN_EVERY = 10.0  # seconds between two lines of progress if stderr is no terminal
 PICTURES = (".png", ".pdf", ".svg")  # suffixes
 
 

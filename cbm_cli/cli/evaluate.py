@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Target, Whole, bars, json_option, note, print_list, say
+from cbm_cli.cli.common import PLAIN_EVERY, Target, Whole, bars, cores, json_option, note, print_list, say
 from cbm_cli.cli.completion import data_option, results_and
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.text import count, decimal, harmless, text_of, valid_json
+from cbm_cli.text import count, decimal, duration, harmless, text_of, valid_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results import Results, Store
 
+_HIDDEN = "standard_error", "_doubtful"  # columns without means in the list of cells
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
     "log_likelihood_at_most": "at most",
@@ -44,6 +47,8 @@ _QUANTITIES = {
 @click.option("--base", type=click.Choice(["base-rate", "uniform"]), default="base-rate", show_default=True)
 @click.option("--rows", type=Whole(1), help="Evaluate a fixed subsample of this many rows.")
 @click.option("--seed", type=Whole(0, 2**64 - 1), default=1, show_default=True)
+@click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
+@click.option("--again", is_flag=True, help="Evaluate also trials that were, with the same settings.")
 @json_option
 def evaluate(
     target: Target,
@@ -59,8 +64,8 @@ def evaluate(
     MODEL is a machine of any kind: an NPZ file in the documented form (docs/formats.md), or RUN:TRIAL, as
     `cbm best` prints it; it needs --data, and there can be several. In a results folder, every trial is
     evaluated on all parts of its own data, and the means of each cell are printed and columns added to
-    summary.csv. Trials that have diverged are named and left out, damaged ones also: then, and if no trial
-    is finished, the exit code is 3.
+    summary.csv. Interrupted, the same command goes on where it stopped. Trials that have diverged are named
+    and left out, damaged ones also: then, and if no trial is finished, the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
     estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
@@ -68,7 +73,7 @@ def evaluate(
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results.lock import locked
 
-    raised = method == "raise" and rows is None
+    raised, jobs, again = method == "raise" and rows is None, how.pop("jobs"), how.pop("again")
     chosen = Method(method, rows=100 if raised else rows, **how)
     if models := target.models():
         _evaluate_files(models, source, part, chosen, as_json)
@@ -78,7 +83,7 @@ def evaluate(
     else:
         results, names = target.results(), target.experiments()
         with locked(target.folder):
-            _evaluate_results(results, names, chosen, as_json)
+            _evaluate_results(results, names, chosen, as_json, jobs, again)
     if raised:
         note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
 
@@ -114,39 +119,41 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> di
     return answer
 
 
-def _evaluate_results(results: Results, names: Sequence[str], how: Method, as_json: bool) -> None:
+def _evaluate_results(
+    results: Results, names: Sequence[str], how: Method, as_json: bool, jobs: int | None, again: bool
+) -> None:
     from cbm_cli.execution import evaluate_trials
 
-    whole = True
+    whole, workers = True, cores() if jobs is None else jobs
     for experiment in names:
         store, found = results.store(experiment), []
-        with closing(evaluate_trials(store, how)) as trials, _counter(store, as_json) as advance:
+        with (
+            closing(evaluate_trials(store, how, workers=workers, again=again)) as trials,
+            _counter(store) as advance,
+        ):
             for one in trials:
-                advance()
+                advance(not one.before)
                 found.append(one)
-                if one.columns and as_json:
-                    title = f"{one.cell['run_id']} {one.number}"
-                    click.echo(valid_json({"experiment": experiment, "trial": title} | one.columns))
-        evaluated = [(one.cell, one.columns) for one in found if one.columns]
-        if evaluated and not as_json:
-            say(f"{experiment}: means over trials, in nats per row")
-            _print_means(store, evaluated)
-        _note_others(store, found, how.runs)
+        places = {cell["run_id"]: place for place, cell in enumerate(store.manifest()["cells"])}
+        found.sort(key=lambda one: (places[one.cell["run_id"]], one.number))
+        if evaluated := sum(bool(one.columns) for one in found):
+            _print_evaluated(store, found, as_json)
+        if kept := sum(one.before for one in found):
+            note(f"{experiment}: {count(kept, 'trial')} evaluated before; --again evaluates them again")
+        _note_others(store, found)
         if not found:
             note(f"{experiment}: no trial is finished yet; start with: cbm run")
-        elif evaluated or as_json:
+        elif evaluated > kept:
             note(f"{store.folder / 'summary.csv'}: columns added")
         whole = whole and bool(found) and not any(one.problem for one in found)
     if not whole:
         raise SystemExit(IncompleteError.exit_code)
 
 
-def _note_others(store: Store, found: Sequence[Evaluated], runs: int) -> None:
+def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
     """Say which trials were not evaluated, and why, and how many estimates are doubtful."""
-    from cbm_cli.results import fewest_effective
-
-    carried = [one.columns.get("ais_effective_sample_size", math.inf) for one in found]
-    if few := sum(number < fewest_effective(runs) for number in carried):
+    flags = [value for one in found for name, value in one.columns.items() if name.endswith("_doubtful")]
+    if few := int(sum(flags)):
         what = "rests on too few runs, or known states disprove it (0 effective runs)"
         note(f"warning: {store.experiment}: the estimate of log Z of {count(few, 'trial')} {what}")
     for one in found:
@@ -164,27 +171,53 @@ def _note_others(store: Store, found: Sequence[Evaluated], runs: int) -> None:
 
 
 @contextmanager
-def _counter(store: Store, as_json: bool) -> Iterator[Callable[[], None]]:
-    """Count the evaluated trials on a terminal."""
+def _counter(store: Store) -> Iterator[Callable[[bool], None]]:
+    """Count the evaluated trials: a bar on a terminal, a line every few seconds elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     title = TextColumn("{task.description}", markup=False)
     columns = (title, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    trials = sum(len(store.finished(name)) for name in {c["run_id"] for c in store.manifest()["cells"]})
+    total = sum(len(store.finished(name)) for name in {c["run_id"] for c in store.manifest()["cells"]})
+    done, made, ended, began = 0, 0, threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not ended.wait(PLAIN_EVERY):
+            elapsed = time.monotonic() - began
+            left = f", {duration(elapsed / made * (total - done))} left" if made else ""
+            note(f"{store.experiment}: {done:,} of {total:,} trials, {duration(elapsed)}{left}")
+
     with bars(*columns, transient=True) as progress:
-        task = progress.add_task(harmless(store.experiment), total=trials)
-        yield lambda: progress.advance(task)
+        task = progress.add_task(harmless(store.experiment), total=total)
+
+        def advance(is_new: bool) -> None:
+            nonlocal done, made
+            done, made = done + 1, made + is_new
+            progress.advance(task)
+
+        if progress.disable:
+            threading.Thread(target=tell, daemon=True).start()
+        try:
+            yield advance
+        finally:
+            ended.set()
 
 
-def _print_means(store: Store, found: list[tuple[dict[str, Any], dict[str, float]]]) -> None:
-    """Print a line per cell: the settings that vary, the number of trials, the mean of each column."""
+def _print_evaluated(store: Store, found: Sequence[Evaluated], as_json: bool) -> None:
+    """Print a line per trial in JSON, or a line per cell: settings that vary, trials, means of columns."""
     from cbm_cli.results.inventory import axes_of
 
+    if as_json:
+        for one in (one for one in found if one.columns):
+            about = {"experiment": store.experiment, "trial": f"{one.cell['run_id']} {one.number}"}
+            click.echo(valid_json(about | one.columns))
+        return
+    say(f"{store.experiment}: means over trials, in nats per row")
     axes = axes_of(store.manifest())
     trials: dict[tuple[str, ...], list[dict[str, float]]] = {}
-    for cell, columns in found:
-        trials.setdefault(tuple(text_of(cell.get(axis)) for axis in axes), []).append(columns)
-    names = dict.fromkeys(name for _, columns in found for name in columns if "standard_error" not in name)
+    for one in (one for one in found if one.columns):
+        trials.setdefault(tuple(text_of(one.cell.get(axis)) for axis in axes), []).append(one.columns)
+    numbers = (name for one in found for name, value in one.columns.items() if isinstance(value, float))
+    names = dict.fromkeys(name for name in numbers if not any(word in name for word in _HIDDEN))
     rows = []
     for settings, values in trials.items():
         means = (sum(columns.get(name, math.nan) for columns in values) / len(values) for name in names)

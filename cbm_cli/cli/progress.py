@@ -10,11 +10,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from cbm_cli.cli.common import PLAIN_EVERY
 from cbm_cli.execution.jobs import Agenda
 from cbm_cli.execution.observe import RunProgress
 from cbm_cli.text import duration, harmless
 
-PLAIN_EVERY = 10.0  # seconds between two lines if stderr is not a terminal
 SHOWN = 4  # running trials shown at a time
 
 

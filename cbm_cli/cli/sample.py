@@ -1,13 +1,21 @@
 """``cbm sample``: draw samples from a machine."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cbm_cli.cli.common import Whole, check_file, note
 from cbm_cli.cli.completion import data_sets
 from cbm_cli.errors import CbmError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cbm_cli.machines.files import Flat
+    from cbm_cli.machines.samples import Samples
 
 
 @click.command()
@@ -16,7 +24,15 @@ from cbm_cli.errors import CbmError
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write the samples."
 )
 @click.option("--png", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw the samples.")
-@click.option("-n", "--count", type=Whole(1, 10**9), default=100, show_default=True, help="Samples.")
+@click.option(
+    "-n", "--count", type=Whole(1, 10**9), show_default="100; of given rows one each", help="Samples."
+)
+@click.option(
+    "--given",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Hold what its rows give; sample the rest.",
+)
 @click.option(
     "--sampler", default="PT_10", show_default=True, metavar="gibbs|PT_c", help="PT_c: c temperatures."
 )
@@ -53,13 +69,12 @@ def sample(
     model: Path,
     output: Path | None,
     png: Path | None,
-    count: int,
-    sampler: str,
     source: str | None,
+    given: Path | None,
     means: bool,
     shape: str | None,
     by_columns: bool,
-    **how: int,
+    **how: Any,
 ) -> None:
     """Draw samples from a machine.
 
@@ -67,22 +82,23 @@ def sample(
     in the documented form, or RUN:TRIAL, as `cbm best` prints it. Samples go to an NPZ file with the arrays
     samples, means and hidden, to a picture, or both; the same seed gives the same bytes. For a deep machine,
     samples and means are the visible layer, hidden the odd layers (1, 3, ...) side by side.
-    """
-    _check_files([model, *([Path(source)] if source else [])], output, png)
 
-    from cbm_cli.datasets.catalogue import load_rows
+    --given completes rows: entries of 0 or 1 are held; those that are empty or ? in text, or NaN in an NPZ
+    file, are sampled given them. Sample i completes row i modulo the number of rows.
+    """
+    _check_files([path for path in (model, source, given) if path], output, png)
+
     from cbm_cli.machines.files import flatten, read_machine
-    from cbm_cli.machines.samples import draw, parse_sampler, write_samples
+    from cbm_cli.machines.samples import write_samples
     from cbm_cli.report.pictures import MOST, parse_shape, write_tile
 
-    machine, parsed = read_machine(model), parse_sampler(sampler)
+    machine = read_machine(model)
     if machine.kind == "auto-encoder":
         message = f"{model}: an auto encoder has no distribution to draw from; see cbm features"
         raise CbmError(message, "unsuited")
-    n_visible = machine.sizes[0]
-    size = parse_shape(shape, n_visible)
-    start = load_rows(source, width=n_visible) if source else None
-    found = draw(flatten(machine, place=str(model)), parsed, count, start=start, **how)
+    size = parse_shape(shape, machine.sizes[0])
+    found = _drawn(flatten(machine, place=str(model)), source, given, **how)
+    count = len(found.samples)
     if output:
         write_samples(output, found)
         note(f"wrote {output}: {count} samples")
@@ -91,9 +107,31 @@ def sample(
         note(f"wrote {png}" + (f": the first {MOST:,} of {count:,} samples" if count > MOST else ""))
 
 
-def _check_files(inputs: Sequence[Path], output: Path | None, png: Path | None) -> None:
+def _drawn(
+    machine: Flat,
+    source: str | None,
+    given: Path | None,
+    *,
+    sampler: str,
+    count: int | None,
+    **how: Any,
+) -> Samples:
+    """Draw samples, of the whole visible layer or of what rows leave open."""
+    from cbm_cli.datasets.catalogue import load_rows
+    from cbm_cli.datasets.given import read_given
+    from cbm_cli.machines.given import draw_given
+    from cbm_cli.machines.samples import draw, parse_sampler
+
+    parsed, start = parse_sampler(sampler), load_rows(source, width=machine.sizes[0]) if source else None
+    if given:
+        return draw_given(machine, parsed, count, read_given(given), str(given), start=start, **how)
+    return draw(machine, parsed, count or 100, start=start, **how)
+
+
+def _check_files(inputs: Sequence[str | Path], output: Path | None, png: Path | None) -> None:
     """Raise CbmError if there is nothing to write, or if what is read would be overwritten."""
     if not output and not png:
         raise CbmError("nothing to write; name a file: -o FILE.npz, --png FILE.png, or both", "missing")
-    check_file("-o", output, [".npz"], inputs)
-    check_file("--png", png, [".png"], inputs)
+    read = [*map(Path, inputs)]
+    check_file("-o", output, [".npz"], read)
+    check_file("--png", png, [".png"], read)

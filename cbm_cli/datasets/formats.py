@@ -97,7 +97,7 @@ def read_tables(path: Path, columns: Columns = ALL) -> dict[str, FileRows]:
     content = unpacked(path)
     if not content:
         raise DataError(f"{path}: is empty", None, "missing")
-    arrays = _arrays(path, content)
+    arrays = arrays_of(path, content)
     if arrays is None:
         return {"": _text(path, content, columns)}
     array = arrays.get("", np.empty(0))
@@ -148,7 +148,7 @@ def _close(values: np.ndarray, whole: np.ndarray) -> bool:
 # Arrays
 
 
-def _arrays(path: Path, content: bytes) -> _Arrays | None:
+def arrays_of(path: Path, content: bytes) -> _Arrays | None:
     """Return the arrays of a binary file by part, ``""`` for the only one; None for text."""
     refuse_foreign(path, content)
     starts = {b"\x93NUMPY": "NPY", b"PK": "NPZ", b"MATLAB": "MAT", b"\0\0\0\0": "MAT", b"\0\0": "IDX"}

@@ -58,7 +58,7 @@ def run_agenda(
         return in_process(jobs, observer, stopping)
 
     try:
-        with _stopped_by_signals(stopping) as extend, _reached(cluster, left) as reached:
+        with stopped_by_signals(stopping) as extend, _reached(cluster, left) as reached:
             for job, result in _dispatch(agenda, engine, stopping):
                 extend()
                 _keep(job, result, ending, observer)
@@ -155,7 +155,7 @@ def _tell_flaws(job: Job, outcome: Outcome, ending: Ending, observer: Observer) 
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(stopping: threading.Event) -> Iterator[Callable[[], None]]:
+def stopped_by_signals(stopping: threading.Event) -> Iterator[Callable[[], None]]:
     """The first Ctrl-C or SIGTERM sets ``stopping``, the second ends the process at once.
 
     Where nothing looks at ``stopping``, as in a recorder that hangs, KeyboardInterrupt is raised LAST_CALL

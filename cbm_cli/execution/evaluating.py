@@ -1,20 +1,31 @@
 """Evaluating machines that are already trained; columns are added to their results."""
 
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.execution.dispatch import stopped_by_signals
+from cbm_cli.execution.engines import in_process, on_local_workers
+from cbm_cli.execution.jobs import Key
+from cbm_cli.execution.observe import Observer
+from cbm_cli.execution.worker import Failure
 from cbm_cli.grid.settings import Data
+from cbm_cli.machines.estimates import ShouldStop
 from cbm_cli.machines.files import Layered, read_machine
 from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
 from cbm_cli.machines.threads import one_thread
-from cbm_cli.results import Store
+from cbm_cli.results import Progress, Store
 
 _QUANTITIES = ("log_likelihood", "lower_bound", "tighter_bound")
 _OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
+_STALL = 3600.0  # seconds: an exact sum of 2^30 states gives no sign of life
+
+Columns = dict[str, Any]
 
 
 class Evaluated(NamedTuple):
@@ -22,59 +33,136 @@ class Evaluated(NamedTuple):
 
     cell: dict[str, Any]  # settings with run_id
     number: int
-    columns: dict[str, float]  # new ones; none of auto encoders
+    columns: Columns  # new ones; none of auto encoders
     diverged: bool = False
     problem: str = ""  # why it could not be evaluated
+    before: bool = False  # it had been evaluated in the same way before
 
 
-def evaluate_trials(store: Store, method: Method) -> Generator[Evaluated, None, None]:
+@dataclass(frozen=True)
+class _Evaluation:
+    """What a worker does in the place of a training."""
+
+    number: int
+    method: Method
+
+    def run(self, data: Dataset, machine: tuple[str, bytes] | CbmError, should_stop: ShouldStop) -> Columns:
+        if isinstance(machine, CbmError):
+            raise machine
+        name, content = machine
+        return _columns(read_machine(Path(name), content), data, self.method, name, should_stop)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A trial to evaluate, in the form of a `jobs.Job`; its machine is read when a worker is free."""
+
+    store: Store
+    cell: dict[str, Any]
+    data: Dataset
+    trial: _Evaluation
+    sources: Mapping[str, str]
+
+    @property
+    def run_id(self) -> str:
+        return self.cell["run_id"]
+
+    @property
+    def key(self) -> Key:
+        return self.run_id, self.trial.number
+
+    def since(self) -> tuple[str, bytes] | CbmError:
+        try:
+            name, content = self.store.machine(*self.key)
+        except CbmError as error:
+            return error
+        return str(name), content
+
+
+def evaluate_trials(
+    store: Store, method: Method, *, workers: int = 0, again: bool = False
+) -> Generator[Evaluated, None, None]:
     """Evaluate every finished trial on all parts of its data, and add columns to its results.
 
     Columns are named ``<part>_log_likelihood_<method>``, ``<part>_lower_bound_<method>``, ``<method>_log_z``
-    and so on. Trials of auto encoders have none: they have no likelihood, and their costs are known. Trials
-    that have diverged or are damaged are left out. The summary is rewritten at the end, also if the
-    evaluation is interrupted.
+    and so on; those of `Method.facts` say how the values were made. Trials of auto encoders have none: they
+    have no likelihood, and their costs are known. Trials that have diverged or are damaged are left out.
+    Those that were evaluated before with the same facts come first and stay as they are, unless ``again``:
+    an evaluation that was interrupted goes on where it stopped. The summary is rewritten at the end, also of
+    an interrupted one, which raises KeyboardInterrupt.
     """
     store.begin()
-    loaded: dict[Data, Dataset] = {}
-    manifest = store.manifest()
+    jobs, stopping = [], threading.Event()
     try:
-        for cell in manifest["cells"]:
-            fields = {name: cell[f"data_{name}"] for name in Data.model_fields if f"data_{name}" in cell}
-            spec, run_id = Data(**fields), cell["run_id"]
-            if spec not in loaded:
-                loaded[spec] = load(**spec.model_dump(), folder=manifest.get("grid_folder", ""))
-            for number in sorted(store.finished(run_id)):
-                yield _evaluated(store, cell, number, loaded[spec], method)
+        for one in _planned(store, method, again):
+            if isinstance(one, _Job):
+                jobs.append(one)
+            else:
+                yield one
+        with stopped_by_signals(stopping):
+            yield from _evaluated(store, jobs, stopping, workers)
     finally:
         store.finish()
+    if stopping.is_set():
+        raise KeyboardInterrupt
 
 
-def _evaluated(store: Store, cell: dict[str, Any], number: int, data: Dataset, method: Method) -> Evaluated:
-    run_id = cell["run_id"]
-    if (store.row(run_id, number) or {})["diverged"] is not None:
-        return Evaluated(cell, number, {}, diverged=True)
-    try:
-        name, content = store.machine(run_id, number)
-        machine = read_machine(name, content)
-    except CbmError as error:
-        return Evaluated(cell, number, {}, problem=str(error))
-    columns = _columns(machine, data, method, name)
-    if columns:
-        store.add_columns(run_id, number, columns)
-    return Evaluated(cell, number, columns)
+def _planned(store: Store, method: Method, again: bool) -> Generator[Evaluated | _Job, None, None]:
+    """What is known of trials, and what has to be done for the others."""
+    manifest, loaded = store.manifest(), dict[Data, Dataset]()
+    for cell in manifest["cells"]:
+        numbers = sorted(store.finished(cell["run_id"]))
+        rows = {row["trial"]: row for row in store.rows((cell["run_id"], number) for number in numbers)}
+        fields = {name: cell[f"data_{name}"] for name in Data.model_fields if f"data_{name}" in cell}
+        spec, facts = Data(**fields), method.facts(cell["model_kind"] == "dbm")
+        for number in numbers:
+            row = rows.get(number, {})
+            if row.get("diverged") is not None:
+                yield Evaluated(cell, number, {}, diverged=True)
+            elif cell["model_kind"] == "auto-encoder":
+                yield Evaluated(cell, number, {})
+            elif not again and facts.items() <= row.items():
+                ending = f"_{method.name or 'exact'}"
+                known = {name: value for name, value in row.items() if _is_value(name, ending)}
+                yield Evaluated(cell, number, known, before=True)
+            else:
+                if spec not in loaded:
+                    loaded[spec] = load(**spec.model_dump(), folder=manifest.get("grid_folder", ""))
+                yield _Job(store, cell, loaded[spec], _Evaluation(number, method), {})
 
 
-def _columns(machine: Layered, data: Dataset, method: Method, path: Path) -> dict[str, float]:
-    if machine.kind == "auto-encoder":
-        return {}
+def _is_value(name: str, ending: str) -> bool:
+    return name.endswith(ending) or name.startswith(f"{ending[1:]}_")
+
+
+def _evaluated(
+    store: Store, jobs: Sequence[Any], stopping: threading.Event, workers: int
+) -> Generator[Evaluated, None, None]:
+    """Let workers, or this process, evaluate; write and yield what they find."""
+    observer, workers = Observer(), min(workers, len(jobs))
+    engine = (
+        on_local_workers(jobs, observer, stopping, workers, _STALL)
+        if workers > 1
+        else in_process(jobs, observer, stopping)
+    )
+    for job, result in engine:
+        number = job.trial.number  # type: ignore[union-attr]
+        if isinstance(result, Failure):
+            yield Evaluated(job.cell, number, {}, problem=result.message)  # type: ignore[attr-defined]
+        elif not isinstance(result, Progress):
+            store.add_columns(job.run_id, number, result)  # type: ignore[arg-type]
+            yield Evaluated(job.cell, number, result)  # type: ignore[attr-defined, arg-type]
+
+
+def _columns(machine: Layered, data: Dataset, method: Method, name: str, should_stop: ShouldStop) -> Columns:
     with one_thread():
-        common, by_part = evaluate(machine, parts_of(data, method), method, str(path))
+        common, by_part = evaluate(machine, parts_of(data, method), method, name, should_stop)
     how, columns = common["method"], {}
     for part, answer in by_part.items():
         for name in filter(answer.__contains__, _OF_PARTS):
             columns[f"{part}_{name}_{how}"] = answer[name]["mean"]
             if "standard_error" in answer[name]:
                 columns[f"{part}_{name}_standard_error_{how}"] = answer[name]["standard_error"]
-    of_machine = (*OF_MACHINE, "reverse_log_z")
-    return columns | {f"{how}_{name}": common[name] for name in of_machine if name in common}
+    of_machine = (*OF_MACHINE, "reverse_log_z", "doubtful")
+    found = {f"{how}_{name}": float(common[name]) for name in of_machine if name in common}
+    return columns | found | method.facts(machine.kind == "dbm")

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash
+from cbm_cli.machines.estimates import Stopped
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compiled
@@ -34,10 +35,19 @@ class Failure:
     details: str = ""
 
 
+class Errand(Protocol):
+    """Other work on a finished trial than its training, which a worker does in the same way."""
+
+    number: int  # of the trial
+
+    def run(self, data: Dataset, machine: Any, should_stop: Callable[[], bool]) -> Any:
+        """Return what comes of it; raises Stopped."""
+
+
 Result = Outcome | Progress | Failure
 Report = Callable[[int, float], None]  # called with the updates made and the latest value of a trial
 # A trial, its run-id, the digest of its data, its progress so far, and texts of a user's own recorders
-Task = tuple[Trial, str, str, Progress | None, dict[str, str]]
+Task = tuple[Trial | Errand, str, str, Progress | None, dict[str, str]]
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -47,7 +57,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def stretch(
-    trial: Trial,
+    trial: Trial | Errand,
     data: Dataset,
     since: Progress | None,
     sources: dict[str, str],
@@ -61,9 +71,13 @@ def stretch(
         return should_stop() or time.monotonic() - began > STRETCH
 
     try:
+        if not isinstance(trial, Trial):
+            return trial.run(data, since, should_stop)
         return run_trial(trial, data, since, report, should_pause, compiled(sources), should_stop)
     except KeyboardInterrupt:
         raise
+    except Stopped:
+        return Progress(None)
     except BaseException as error:  # a user's recorder may call sys.exit
         return failure_of(error)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.kernels.annealing import make_walks
 from cbm_cli.kernels.auto_encoder import summed_cost
 from cbm_cli.kernels.machine import Array, Rows, State
@@ -38,6 +39,7 @@ from cbm_cli.machines.known import log_weights_of, log_z_at_least
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.reference import free_energy
+from cbm_cli.version import __version__
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of annealing
@@ -64,6 +66,17 @@ class Method:
     def steps(self, sizes: Sequence[int]) -> int:
         """Temperatures of the annealing of a machine with these layers."""
         return self.temperatures or TEMPERATURES * (2 if len(sizes) > 2 else 1)
+
+    def facts(self, is_deep: bool) -> dict[str, Any]:
+        """How values are made, by the names of the columns that `cbm evaluate` adds beside them."""
+        name = self.name or "exact"
+        found: dict[str, Any] = {"rows": self.rows or "all"}
+        if name != "exact":
+            found |= {"temperatures": self.steps((0,) * (3 if is_deep else 2)), "base": self.base}
+            found |= {"runs": self.runs} if name != "raise" else {}
+            found["seed"] = self.seed
+        found["version"] = f"cbm {__version__} kernel {KERNEL_VERSION}"
+        return {f"{name}_{fact}": value for fact, value in found.items()}
 
 
 class Parts(NamedTuple):

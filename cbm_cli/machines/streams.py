@@ -19,6 +19,8 @@ EVALUATIONS = 11  # seeds of the evaluations during a training
 REVERSE = 12  # seed of reverse AIS
 RAISED = 13  # seeds of RAISE, one for each part of the data
 KNOWN = 14  # seed of the chains that look for heavy states
+GIVEN = 15  # seeds of rows whose free units are sampled
+TEMPERING = 16  # starts and seeds of tempering
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:

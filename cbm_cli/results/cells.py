@@ -4,6 +4,7 @@ Tables, marks, pictures, pages, comparisons with the paper, ``cbm best`` and Pyt
 else, so that a value is the same wherever it is shown.
 """
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.inventory import CellSettings, with_other_runs
-from cbm_cli.results.metrics import Metric, default_metric, fewest_effective, measured
+from cbm_cli.results.metrics import FACTS, Metric, default_metric, fewest_effective, measured
 from cbm_cli.results.store import Store
 from cbm_cli.text import STATISTICS, did_you_mean
 
@@ -225,7 +226,10 @@ class Cell:
 
     @property
     def doubtful(self) -> int:
-        """Trials whose last estimate of log Z rests on few runs of AIS."""
+        """Trials whose last estimate of log Z rests on few runs of AIS, or is disproved."""
+        if self.evaluated:
+            method = self.measure.metric.column.rpartition("_")[2]
+            return int((self.trials.numbers(f"{method}_doubtful")[self.rows] > 0).sum())
         effective = self.trials.numbers("effective_sample_size_final")[self.rows]
         runs = self.trials.numbers("evaluate_runs")[self.rows]
         return sum(a < fewest_effective(b) for a, b in zip(effective, runs, strict=True))
@@ -301,6 +305,11 @@ def _at_best_mean(
     return held[best], float(together.index[best])
 
 
+def _plain(value: Any) -> str:
+    """A fact in words; numbers of a column with gaps are floats."""
+    return value if isinstance(value, str) else f"{int(value):,}"
+
+
 def finite(values: Floats) -> Floats:
     """Return the finite values."""
     return values[np.isfinite(values)]
@@ -352,6 +361,23 @@ class Cells:
         if self.evaluated:
             return not self.measure.metric.column.endswith("_exact")
         return {*self.trials.frame.get("evaluate_method", [])} != {"exact"}
+
+    @property
+    def made(self) -> Counter[str]:
+        """How values by ``cbm evaluate`` were made, in words, and in how many trials."""
+        if not self.evaluated:
+            return Counter()
+        frame, method = self.trials.frame, self.measure.metric.column.rpartition("_")[2]
+        rows = np.concatenate([cell.rows[cell._known] for cell in self.cells])
+        columns = {fact: frame.get(f"{method}_{fact}") for fact in FACTS}
+        return Counter(
+            ", ".join(
+                words.format(_plain(column.iloc[row]))
+                for (fact, words), column in zip(FACTS.items(), columns.values(), strict=True)
+                if column is not None and column.iloc[row] == column.iloc[row]
+            )
+            for row in rows
+        )
 
     @property
     def left_out(self) -> int:

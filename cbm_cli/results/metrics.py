@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 
 _PARTS = ("train", "valid", "test")
 _EVALUATED = r"_(exact|ais|raise)$"  # suffix of the columns of cbm evaluate
+# How the values of cbm evaluate were made, and in which words that is told; {} is the value
+FACTS = {
+    "temperatures": "{} temperatures",
+    "runs": "{} runs",
+    "base": "{}",
+    "rows": "{} rows",
+    "seed": "seed {}",
+    "version": "{}",
+}
 _NAMES = {
     "log_likelihood": "log-likelihood",
     "lower_bound": "lower bound of the log-likelihood",

@@ -130,7 +130,7 @@ class Store:
                 self.journal.flush()
                 state.unlink()
 
-    def add_columns(self, run_id: str, number: int, columns: dict[str, float]) -> None:
+    def add_columns(self, run_id: str, number: int, columns: Mapping[str, Any]) -> None:
         """Add columns to the row of a finished trial, or replace columns of the same name."""
         record = self._record(run_id, number)
         record["row"] |= {name: _plain(value) for name, value in columns.items()}
@@ -588,5 +588,5 @@ def _settings_row(settings: "Settings") -> dict[str, Any]:
     return settings.row()
 
 
-def _plain(value: float) -> float | str:
-    return value if np.isfinite(value) else str(value)  # JSON has no -inf
+def _plain(value: float | str) -> float | str:
+    return value if isinstance(value, str) or np.isfinite(value) else str(value)  # JSON has no -inf

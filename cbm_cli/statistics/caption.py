@@ -100,17 +100,22 @@ def _troubles(cells: Cells, marks: Sequence[Mark]) -> Iterator[str]:
 
 
 def _estimates(cells: Cells) -> Iterator[str]:
-    """Say which estimates are impossible or doubtful, and what is left out."""
+    """Say how values were estimated, which are impossible or doubtful, and what is left out."""
+    made = [(how, n) for how, n in cells.made.items() if how]
+    if len(made) > 1:
+        parts = "; ".join(f"{how} ({count(n, 'trial')})" for how, n in made)
+        yield f"MIXED: the values were made in {len(made)} ways, and may differ by that alone: {parts}."
+    elif made:
+        yield f"Evaluated with {made[0][0]}."
     if cells.measure.metric.better > 0:
         if above := sum(int((cell.value > 0).sum()) for cell in cells):
             remedy = "more evaluate.temperatures and evaluate.runs estimate it better"
             remedy = f": log Z is underestimated; {remedy}" if cells.estimated else ""
             yield f"{count(above, 'trial')} above 0, which no log-likelihood is{remedy}."
-        doubtful = sum(cell.doubtful for cell in cells)
-        if doubtful and not cells.evaluated:
+        if doubtful := sum(cell.doubtful for cell in cells):
             yield (
-                f"The last log Z of {count(doubtful, 'trial')} rests on fewer than a tenth of the runs of "
-                "AIS: it may be off by more than its error."
+                f"DOUBTFUL: the last log Z of {count(doubtful, 'trial')} rests on fewer than a tenth of the "
+                "runs of AIS, or known states disprove it: it may be off by more than its error."
             )
     if cells.left_out:
         yield f"Left out: {count(cells.left_out, 'trial')} of runs that the experiment no longer asks for."

@@ -1,0 +1,78 @@
+"""Samples of some visible units given the others.
+
+Given some units of x, a Boltzmann machine is a smaller one: what they add to the activations of h becomes a
+part of its biases. Samples of it are therefore drawn as those of any machine, by Gibbs sampling or tempering.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.names import Sampler
+from cbm_cli.machines import streams
+from cbm_cli.machines.files import Flat
+from cbm_cli.machines.samples import Samples, draw
+from cbm_cli.text import count as counted
+
+
+def conditional(machine: Flat, row: NDArray) -> Flat:
+    """Return the machine of the units that are not given in a row (n_0,) of zeros, ones and NaN."""
+    (W, b, c), given = machine.plain, ~np.isnan(row)
+    free = np.concatenate([~given, np.ones(len(W) - len(row), bool)])
+    heard = row[given].astype(np.float64) @ W[: len(row)][given]
+    sizes = int((~given).sum()), *machine.sizes[1:]
+    return Flat(np.ascontiguousarray(W[free]), b[free], (c + heard).astype(c.dtype), machine.start, sizes)
+
+
+def check_given(given: NDArray, width: int, place: str) -> None:
+    """Raise CbmError unless each row (n, width) gives some units as 0 or 1, and leaves some as NaN."""
+    if given.ndim != 2 or given.shape[1] != width:
+        shape = " x ".join(map(str, given.shape))
+        told = f"{place}: rows of {width} entries are needed, one for each visible unit, not {shape}"
+        raise CbmError(told, "conflict")
+    held, wrong = ~np.isnan(given), ~(np.isnan(given) | (given == 0) | (given == 1))
+    for row, column in np.argwhere(wrong)[:1]:
+        value, where = given[row, column], f"row {row + 1}, column {column + 1}"
+        remedy = "give 0 or 1, or leave the entry empty, and it is sampled"
+        raise CbmError(f"{place}: {where} is {value:g}; {remedy}", "value")
+    for row in np.flatnonzero(held.all(axis=1))[:1]:
+        message = f"{place}: row {row + 1} gives all entries; leave those empty that are to be sampled"
+        raise CbmError(message, "missing")
+    for row in np.flatnonzero(~held.any(axis=1))[:1]:
+        message = f"{place}: row {row + 1} gives no entry; leave the row out, or sample without given rows"
+        raise CbmError(message, "missing")
+
+
+def draw_given(
+    machine: Flat, sampler: Sampler, count: int | None, given: NDArray, place: str, **how: Any
+) -> Samples:
+    """Draw samples that complete rows ``given`` (R, n_0) of zeros, ones and NaN; CbmError for others.
+
+    Sample i of ``count`` (default: R) completes row i % R; its ``means`` are the given values where there are
+    some. Each row has ``chains`` of its own; ``how`` holds what `draw` takes.
+    """
+    rows, (n, m) = len(given), (machine.sizes[0], len(machine.c))
+    check_given(given, n, place)
+    count = count or rows
+    if count < rows:
+        few = f"{counted(count, 'sample')} of {counted(rows, 'row')}: ask for one of each row or more"
+        raise CbmError(f"{place}: {few}", "conflict")
+    whole = [np.empty((count, units), kind) for units, kind in ((n, "u1"), (n, "f4"), (m, "u1"))]
+    seed, start = how.pop("seed"), how.pop("start", None)
+    for r, row in enumerate(given):
+        free = np.isnan(row)
+        its = draw(
+            conditional(machine, row),
+            sampler,
+            len(range(r, count, rows)),
+            seed=streams.seed_of(seed, streams.GIVEN, r),
+            start=start and (np.ascontiguousarray(start[0][:, free]), start[1]),
+            **how,
+        )
+        for found, part in zip(whole[:2], its[:2], strict=True):
+            found[r::rows] = np.where(free, 0, row)
+            found[r::rows, free] = part
+        whole[2][r::rows] = its.hidden
+    return Samples(*whole)
