@@ -59,13 +59,7 @@ def log_z_at_least(
     the sum over rows counts or that over states, whichever is more. Grey rows are no states either.
     """
     found = [(walks.x.copy(), log_weights(walks))]
-    heaviest = [*found]
-    for x, weights in rows:
-        order = np.argsort(weights)[-len(walks.x) :]
-        given = x[order] * np.float32(unit)
-        heaviest.append((np.hstack([given, np.tile(deep, (len(given), 1))]), weights[order]))
-    starts, weights = map(np.concatenate, zip(*heaviest, strict=True))
-    walks.x[:] = starts[np.argsort(weights)[-len(walks.x) :]]
+    walks.x[:] = heaviest(found, rows, unit, deep, len(walks.x))
     product(walks.x, walks.W, walks.to_h)
     sweeps = max(1, steps // _TEMPERATURES)
     still = np.ones(sweeps + 1, np.float32)
@@ -75,6 +69,17 @@ def log_z_at_least(
     states, weights = map(np.concatenate, zip(*found, strict=True))
     binary, ends = rows if unit == 1 else (), (states, weights)
     return max(log_sum(binary), log_sum([ends])) if len(deep) else log_sum([*binary, ends])
+
+
+def heaviest(found: Sequence[Known], rows: Sequence[Known], unit: float, deep: Array, count: int) -> Array:
+    """Return the states (R, N) of most weight among those found and the rows, at most ``count``."""
+    states, weights = ([known[k] for known in found] for k in (0, 1))
+    for x, own in rows:
+        order = np.argsort(own)[-count:]
+        given = x[order] * np.float32(unit)
+        states.append(np.hstack([given, np.tile(deep, (len(given), 1))]))
+        weights.append(own[order])
+    return np.concatenate(states)[np.argsort(np.concatenate(weights))[-count:]]
 
 
 def log_sum(known: Sequence[Known]) -> float:

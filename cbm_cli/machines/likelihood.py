@@ -38,11 +38,13 @@ from cbm_cli.machines.files import ACTIVATIONS, Flat, Layered, check_size, fits,
 from cbm_cli.machines.known import log_weights_of, log_z_at_least
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.machines.samples import exact_samples
+from cbm_cli.machines.tempering import FEWEST_ACCEPTED, Tempered, temper
 from cbm_cli.reference import free_energy
 from cbm_cli.version import __version__
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
-OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of annealing
+OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of estimates
+ESTIMATES = ("ais", "tempering")  # methods that estimate log Z
 _DEEP_ROWS, _ENCODER_ROWS = 200, 250  # a block: enough for fast products, few enough to stay near the cache
 
 Answer = dict[str, Any]  # as cbm evaluate --json prints it
@@ -52,9 +54,9 @@ Answer = dict[str, Any]  # as cbm evaluate --json prints it
 class Method:
     """How a machine is evaluated, during training or by ``cbm evaluate``."""
 
-    name: str | None = None  # exact, ais, raise or none; default: exact, or the cost of an auto encoder
+    name: str | None = None  # exact, ais, tempering, raise or none; default: exact, or the cost
     temperatures: int | None = None  # of annealing; default: 14,500, twice as many for deep machines
-    runs: int = RUNS  # of annealing
+    runs: int = RUNS  # of annealing; tempering makes as many sweeps as annealing would
     base: str = "base-rate"  # annealing starts at the base rates of the training part, or is uniform
     rows: int | None = None  # size of a fixed subsample of each part; default: all rows
     seed: int = 1  # 64 bits; same seed, same values
@@ -127,7 +129,7 @@ def evaluate(
     if isinstance(machine, Layered):
         if machine.kind == "auto-encoder":
             return _costs_of(machine, parts, method, place)
-        narrow = method.name in ("ais", "raise")
+        narrow = method.name in (*ESTIMATES, "raise")
         flat = flatten(machine, np.float32 if narrow else np.float64, place)
         common, by_part = evaluate(flat, parts, method, place, should_stop)
         if "log_z" in common:
@@ -136,7 +138,7 @@ def evaluate(
         return common, by_part
     if method.name == "raise":
         return _raised(machine, parts, method, place, should_stop)
-    if method.name == "ais":
+    if method.name in ESTIMATES:
         return _estimated(machine, parts, method, should_stop)
     rows = max(map(len, parts.rows.values()), default=1)
     remedy = "use --ais (annealed importance sampling) to estimate it"
@@ -151,7 +153,7 @@ def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ..
     """Names of the values of an evaluation in training, for a Boltzmann machine with these layers."""
     if method.name == "none":
         return ()
-    estimated, deep = method.name == "ais", len(sizes) > 2
+    estimated, deep = method.name in ESTIMATES, len(sizes) > 2
     quantities = ["log_likelihood", "log_likelihood_at_most"][: 2 if estimated else 1]
     if estimated and deep:
         quantities = ["lower_bound", "lower_bound_at_most", "tighter_bound"][: 3 if len(sizes) == 3 else 2]
@@ -183,9 +185,13 @@ def _over(mean: float, n: int) -> Answer:
 def _estimated(
     machine: Flat, parts: Parts, method: Method, should_stop: ShouldStop
 ) -> tuple[Answer, dict[str, Answer]]:
-    """Log-likelihoods or their bounds, with log Z by annealing, and what is proved of both."""
+    """Log-likelihoods or their bounds, with log Z by annealing or tempering, and what is proved of both."""
     base, steps = _base_of(machine, parts), method.steps(machine.sizes)
-    found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
+    found: Estimate | Tempered
+    if method.name == "ais":
+        found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
+    else:
+        walks = make_walks(machine.plain, base, np.zeros((RUNS, len(base)), np.float32))
     bounds, known, by_part = {}, {}, {}
     for part, rows in parts.rows.items():
         if machine.is_deep:
@@ -193,32 +199,42 @@ def _estimated(
             known[part] = rows, bounds[part].lower
         else:
             known[part] = rows, log_weights_of(rows, walks, parts.unit, should_stop)
+    given = [*known.values()], parts.unit, machine.start
+    if method.name == "tempering":
+        found = temper(machine.plain, base, given, method.seed, steps * method.runs, should_stop)
+        walks = make_walks(machine.plain, base, found.ends)
     seed = streams.seed_of(method.seed, streams.KNOWN)
-    proved = log_z_at_least(walks, [*known.values()], parts.unit, machine.start, steps, seed)
+    proved = log_z_at_least(walks, *given, steps, seed)
     for part, (rows, lower) in known.items():
         mean, n = float(lower.mean()), len(rows)
         name = "lower_bound" if machine.is_deep else "log_likelihood"
         by_part[part] = {name: _over(mean - found.log_z, n), f"{name}_at_most": _over(mean - proved, n)}
         if machine.is_deep:
             by_part[part] |= _bounded(machine, bounds[part], found.log_z)
-    return _judged(machine, base, steps, method, found, proved), by_part
+    return _judged(machine, base, method, found, proved), by_part
 
 
-def _judged(machine: Flat, base: Array, steps: int, method: Method, found: Estimate, proved: float) -> Answer:
-    """An estimate of log Z and whether to doubt it, by what is proved and by reverse AIS."""
+def _judged(
+    machine: Flat, base: Array, method: Method, found: "Estimate | Tempered", proved: float
+) -> Answer:
+    """An estimate of log Z and whether to doubt it, by what is proved, by its parts and by reverse AIS."""
     disproved = found.disproved_by(proved)
+    doubtful = found.doubtful or disproved
+    carried = found.effective_sample_size if isinstance(found, Estimate) else method.runs * (not doubtful)
     answer: Answer = {
-        "method": "ais",
+        "method": method.name,
         "log_z": found.log_z,
         "log_z_standard_error": found.standard_error,
         "log_z_interval": list(found.interval),
         "log_z_at_least": proved,
-        "effective_sample_size": 0.0 if disproved else found.effective_sample_size,
+        "effective_sample_size": 0.0 if disproved else float(carried),
         "disproved": disproved,
-        "doubtful": found.doubtful or disproved,
+        "doubtful": doubtful,
     }
+    if isinstance(found, Tempered):
+        return answer | found.facts()
     if method.checked and min(machine.W.shape) <= SAMPLED_BITS:
-        seed = streams.seed_of(method.seed, streams.REVERSE)
+        seed, steps = streams.seed_of(method.seed, streams.REVERSE), method.steps(machine.sizes)
         samples = exact_samples(machine.plain, method.runs, seed)
         back = reverse_ais(machine.plain, base, samples, seed, steps)
         answer |= {"reverse_log_z": back.log_z, "reverse_log_z_standard_error": back.standard_error}
@@ -240,6 +256,13 @@ def doubt_of(answer: Answer) -> str:
             *answer["log_z_interval"], low, high
         )
         return f"forward and reverse AIS contradict each other ({ends})"
+    if answer.get("differs"):
+        return f"{answer['differs']} give estimates of log Z that differ by more than their errors"
+    if answer.get("least_acceptance", 1) < FEWEST_ACCEPTED:
+        return f"neighbouring rungs accept only {answer['least_acceptance']:.0%} of their swaps"
+    if "rungs" in answer and answer["doubtful"]:
+        error = answer["log_z_standard_error"]
+        return f"ladders differ: the standard error of log Z is {error:.2f}, which says little of its error"
     if answer.get("doubtful"):
         return f"only {answer['effective_sample_size']:.1f} effective runs carry the estimate of log Z"
     return ""

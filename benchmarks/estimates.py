@@ -1,0 +1,204 @@
+"""Estimates of log Z where the exact one is known: errors, doubts and times of annealing and tempering.
+
+    python benchmarks/estimates.py NAME...     # some of the measurements below; default: all of them
+
+Machines and seeds are fixed, so that only times differ between two calls.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.kernels.states import log_partition
+from cbm_cli.machines.files import Flat
+from cbm_cli.machines.likelihood import Answer, Method, evaluate, parts_of
+from cbm_cli.machines.samples import parse_sampler
+from cbm_cli.machines.given import draw_given
+from cbm_cli.reference import free_energy, states
+from cbm_cli.results import Outcome
+from cbm_cli.trial.loop import run_trial
+
+METHODS = "ais", "tempering"
+
+
+def rbm(W: NDArray, b: NDArray, c: NDArray) -> Flat:
+    """Return a machine of one hidden layer in float32."""
+    arrays = (np.ascontiguousarray(array, np.float32) for array in (W, b, c))
+    return Flat(*arrays, np.zeros(0, np.float32), (len(b), len(c)))
+
+
+def random_rbm(n: int, m: int, seed: int, scale: float) -> tuple[NDArray, NDArray, NDArray]:
+    """Return W, b and c of a normal distribution with this standard deviation."""
+    random = np.random.default_rng(seed)
+    W, b, c = (scale * random.standard_normal(shape) for shape in ((n, m), (n,), (m,)))
+    return W, b, c
+
+
+def narrow_rbm(seed: int, n: int = 20, m: int = 6) -> tuple[Flat, NDArray]:
+    """Return a machine with one state 12 to 40 nats above all others together, and that state."""
+    W, b, c = random_rbm(n, m, seed, 0.5)
+    random, steep = np.random.default_rng(seed), 20.0
+    state, depth = random.integers(0, 2, n), random.uniform(12, 40)
+    W[:, 0] = steep * (2 * state - 1)
+    others = W[:, 1:], b, c[1:]
+    c[0] = log_partition(*others) + depth + free_energy(state[None], *others)[0] - steep * state.sum()
+    return rbm(W, b, c), state
+
+
+def trained(data: Dataset, hidden: int, rate: float, updates: int, seed: int) -> Flat:
+    """Return an RBM after training with dd^b_s and PCD-1."""
+    fields = {"data": {"name": "mnist"}, "model": {"kind": "rbm", "hidden": hidden}, "offsets": "dd^b_s"}
+    fields |= {"sampler": "PCD-1", "learning_rate": rate, "updates": updates, "batch": 50}
+    settings = Settings(**fields, evaluate={"method": "none", "every": f"{updates} updates"})
+    outcome = run_trial(Trial("estimates", settings, seed, 1), data)
+    assert isinstance(outcome, Outcome)
+    machine = outcome.machine
+    W, (b, c) = machine["weights_0"], (machine[f"biases_{k}"] for k in (0, 1))
+    mu, lam = (machine[f"offsets_{k}"] for k in (0, 1))
+    return rbm(W, b - W @ lam, c - mu @ W)
+
+
+def clusters(seed: int, n: int = 30, rows: int = 600, centres: int = 10) -> Dataset:
+    """Return rows around centres, of which each entry is flipped with probability 0.1."""
+    random = np.random.default_rng(seed)
+    middle = random.integers(0, 2, (centres, n))[random.integers(0, centres, rows)]
+    return Dataset("clusters", (middle ^ (random.random((rows, n)) < 0.1)).astype(np.uint8))
+
+
+def estimated(machine: Flat, rows: NDArray, method: str, seed: int, temperatures: int) -> Answer:
+    """Return the answer of an evaluation with 100 runs from base rates of the rows."""
+    how = Method(method, temperatures=temperatures, seed=seed, checked=False)
+    return evaluate(machine, parts_of(Dataset("rows", rows), how), how)[0]
+
+
+def narrow() -> Iterator[str]:
+    """200 machines with a narrow state: errors above 1 nat, and how many of them are not doubtful."""
+    for among in (True, False):
+        for method in METHODS:
+            wrong, silent = 0, 0
+            for seed in range(100 if among else 200, 200 if among else 300):
+                machine, state = narrow_rbm(seed)
+                rows = np.random.default_rng(seed).integers(0, 2, (10, 20)).astype(np.uint8)
+                if among:
+                    rows[3] = state
+                found = estimated(machine, rows, method, seed, 100)
+                off = abs(found["log_z"] - log_partition(*machine.plain)) > 1
+                wrong, silent = wrong + off, silent + (off and not found["doubtful"])
+            where = "among the rows" if among else "not among the rows"
+            yield f"{method:<10} state {where}: {wrong} of 100 wrong, {silent} of these not doubtful"
+
+
+def healthy() -> Iterator[str]:
+    """100 machines that mix: false alarms."""
+    for method in METHODS:
+        alarms, errors = 0, []
+        for seed in range(100):
+            machine = rbm(*random_rbm(20, 6, seed, 0.5))
+            rows = np.random.default_rng(seed).permutation(states(20)[::1001]).astype(np.uint8)
+            found = estimated(machine, rows, method, seed, 1000)
+            alarms += found["doubtful"]
+            errors.append(found["log_z"] - log_partition(*machine.plain))
+        yield f"{method:<10} {alarms} of 100 doubtful, RMS error {_rms(errors):.4f}"
+
+
+def clustered() -> Iterator[str]:
+    """12 machines 30 x 8, 20,000 updates on clustered data: errors at the same number of sweeps."""
+    machines = [(trained(clusters(seed), 8, 0.05, 20_000, seed), clusters(seed).train) for seed in range(12)]
+    for method in METHODS:
+        began = time.process_time()
+        found = [
+            (estimated(machine, rows, method, seed, 1000), log_partition(*machine.plain))
+            for machine, rows in machines
+            for seed in range(5)
+        ]
+        seconds = (time.process_time() - began) / len(found)
+        yield _line(method, found, seconds)
+
+
+def swelling() -> Iterator[str]:
+    """Machines of 16 hidden units that swell on connect4: errors at 14,500 temperatures."""
+    data = load("connect4")
+    for updates in (20_000, 100_000, 300_000):
+        machine = trained(data, 16, 0.1, updates, 0)
+        exact = log_partition(*(array.astype(np.float64) for array in machine.plain))
+        for method in METHODS:
+            began = time.process_time()
+            found = [(estimated(machine, data.train[:2000], method, seed, 14_500), exact) for seed in range(3)]
+            yield f"{updates:>7,} updates, |W| {np.linalg.norm(machine.W):.0f}: " + _line(
+                method, found, (time.process_time() - began) / 3
+            )
+
+
+def _line(method: str, found: list[tuple[Answer, float]], seconds: float) -> str:
+    errors = [answer["log_z"] - exact for answer, exact in found]
+    doubtful = sum(answer["doubtful"] for answer, _ in found)
+    told = np.sqrt(np.mean([answer["log_z_standard_error"] ** 2 for answer, _ in found]))
+    return (
+        f"{method:<10} RMS error {_rms(errors):.4f} (told {told:.4f}), largest {max(map(abs, errors)):.3f}, "
+        f"{doubtful} of {len(found)} doubtful, {seconds:.2f} s"
+    )
+
+
+def _rms(errors: list[float]) -> float:
+    return float(np.sqrt(np.mean(np.square(errors))))
+
+
+def certificate() -> Iterator[str]:
+    """Time of the bound beside AIS of 100 runs x 1,000 temperatures."""
+    import cbm_cli.machines.likelihood as likelihood
+
+    spent = 0.0
+
+    def timed(function: Callable) -> Callable:
+        def call(*arguments: object) -> object:
+            nonlocal spent
+            began = time.process_time()
+            try:
+                return function(*arguments)
+            finally:
+                spent += time.process_time() - began
+
+        return call
+
+    own = likelihood.log_weights_of, likelihood.log_z_at_least
+    likelihood.log_weights_of, likelihood.log_z_at_least = map(timed, own)
+    for n, m, rows in ((784, 500, 2000), (784, 500, 60_000), (126, 200, 16_000)):
+        machine = rbm(*random_rbm(n, m, 1, 0.05))
+        x = (np.random.default_rng(1).random((rows, n)) < 0.15).astype(np.uint8)
+        spent, began = 0.0, time.process_time()
+        estimated(machine, x, "ais", 1, 1000)
+        whole = time.process_time() - began
+        yield f"{n} x {m}, {rows:,} rows: {spent / (whole - spent):.1%} of AIS"
+    likelihood.log_weights_of, likelihood.log_z_at_least = own
+
+
+def clamped() -> Iterator[str]:
+    """20,000 samples of 8 free units: distance from the exact conditional distribution, in noise."""
+    for sampler in ("gibbs", "PT_5"):
+        machine = rbm(*random_rbm(16, 6, 3, 1.0))
+        row = np.where(np.arange(16) < 8, np.nan, np.random.default_rng(2).integers(0, 2, 16))
+        free = states(8)
+        x = np.hstack([free, np.tile(row[8:], (256, 1))])
+        scores = -free_energy(x, *(array.astype(np.float64) for array in machine.plain))
+        p = np.exp(scores - np.logaddexp.reduce(scores))
+        how = {"chains": 20_000, "steps": 50, "seed": 1}
+        found = draw_given(machine, parse_sampler(sampler), 20_000, row[None], "row", **how).samples
+        share = np.bincount(found[:, :8] @ 2 ** np.arange(8)[::-1], minlength=256) / 20_000
+        noise = np.sqrt(2 * p * (1 - p) / np.pi / 20_000).sum() / 2  # expected of independent samples
+        yield f"{sampler:<6} total variation {abs(share - p).sum() / 2:.4f}, {abs(share - p).sum() / 2 / noise:.2f} x noise"
+
+
+MEASUREMENTS = narrow, healthy, clustered, swelling, certificate, clamped
+
+if __name__ == "__main__":
+    for measurement in MEASUREMENTS:
+        if measurement.__name__ in (sys.argv[1:] or [one.__name__ for one in MEASUREMENTS]):
+            print(f"\n{measurement.__doc__}")
+            for line in measurement():
+                print(line, flush=True)
