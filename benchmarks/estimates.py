@@ -17,9 +17,9 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines.files import Flat
+from cbm_cli.machines.given import draw_given
 from cbm_cli.machines.likelihood import Answer, Method, evaluate, parts_of
 from cbm_cli.machines.samples import parse_sampler
-from cbm_cli.machines.given import draw_given
 from cbm_cli.reference import free_energy, states
 from cbm_cli.results import Outcome
 from cbm_cli.trial.loop import run_trial
@@ -129,7 +129,9 @@ def swelling() -> Iterator[str]:
         exact = log_partition(*(array.astype(np.float64) for array in machine.plain))
         for method in METHODS:
             began = time.process_time()
-            found = [(estimated(machine, data.train[:2000], method, seed, 14_500), exact) for seed in range(3)]
+            found = [
+                (estimated(machine, data.train[:2000], method, seed, 14_500), exact) for seed in range(3)
+            ]
             yield f"{updates:>7,} updates, |W| {np.linalg.norm(machine.W):.0f}: " + _line(
                 method, found, (time.process_time() - began) / 3
             )
@@ -191,7 +193,8 @@ def clamped() -> Iterator[str]:
         found = draw_given(machine, parse_sampler(sampler), 20_000, row[None], "row", **how).samples
         share = np.bincount(found[:, :8] @ 2 ** np.arange(8)[::-1], minlength=256) / 20_000
         noise = np.sqrt(2 * p * (1 - p) / np.pi / 20_000).sum() / 2  # expected of independent samples
-        yield f"{sampler:<6} total variation {abs(share - p).sum() / 2:.4f}, {abs(share - p).sum() / 2 / noise:.2f} x noise"
+        far = abs(share - p).sum() / 2
+        yield f"{sampler:<6} total variation {far:.4f}, {far / noise:.2f} x noise"
 
 
 MEASUREMENTS = narrow, healthy, clustered, swelling, certificate, clamped

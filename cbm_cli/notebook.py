@@ -38,7 +38,7 @@ from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
-from cbm_cli.results import Results
+from cbm_cli.results import ESTIMATES, Results
 from cbm_cli.results.best import best_machines
 from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.lock import locked
@@ -89,18 +89,18 @@ class TrainedMachine:
 
         Parameters
         ----------
-        method : {"exact", "ais"}
-            ``exact`` sums over all states. ``ais`` takes an estimate of log Z, which starts at the means of
-            ``X``; for deep machines it returns mean-field lower bounds.
+        method : {"exact", "ais", "tempering"}
+            ``exact`` sums over all states. The others take an estimate of log Z, which starts at the means of
+            ``X``; for deep machines they return mean-field lower bounds.
         log_z : float, optional
             A known result of `log_partition`, instead of a new one.
         **how
-            ``temperatures``, ``runs`` and ``seed`` of AIS.
+            ``temperatures``, ``runs`` and ``seed`` of estimates.
         """
         x = self._rows(X)
         if log_z is None:
             log_z = self.log_partition(method, data=x, **how)
-        if self.kind == "dbm" and method == "ais":
+        if self.kind == "dbm" and method in ESTIMATES:
             return bounds_of(flatten(self.parameters), x, 1.0, Method(**how)).lower - log_z
         found = -self.free_energy(x) - log_z
         return np.minimum(found, 0) if method == "exact" else found  # rounding makes no p(x) exceed 1
@@ -114,11 +114,11 @@ class TrainedMachine:
         runs: int = 100,
         seed: int = 1,
     ) -> float:
-        """Return log Z of the plain energy, summed over all states (``exact``) or estimated by ``ais``.
+        """Return log Z of the plain energy, summed over all states (``exact``) or estimated.
 
-        AIS starts at the means of the rows ``data``, or at the uniform distribution. A warning is issued if
-        few runs carry the estimate, or if known states, the rows among them, prove a larger one; `evaluate`
-        returns its standard error and the proved lower bound.
+        ``ais`` and ``tempering`` start at the means of the rows ``data``, or at the uniform distribution. A
+        warning is issued if the estimate is doubtful, as where known states, the rows among them, prove a
+        larger one; `evaluate` returns its standard error and the proved lower bound.
         """
         self._needs_likelihood()
         how = Method(method, temperatures, runs, "uniform" if data is None else "base-rate", seed=seed)
@@ -135,8 +135,9 @@ class TrainedMachine:
     def evaluate(self, X: ArrayLike, method: str | None = None, **how: Any) -> Answer:
         """Return what ``cbm evaluate --json`` prints: log Z and its errors, likelihoods, bounds or costs.
 
-        ``method`` is ``exact`` (default), ``ais`` or ``raise``; ``how`` may have ``temperatures``, ``runs``,
-        ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of 1/255, as in training.
+        ``method`` is ``exact`` (default), ``ais``, ``tempering`` or ``raise``; ``how`` may have
+        ``temperatures``, ``runs``, ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of
+        1/255, as in training.
         """
         chosen, data = Method(method, **how), as_bytes(self._rows(X))
         with one_thread():

@@ -37,6 +37,7 @@ _QUANTITIES = {
 @results_and("[EXPERIMENT|MODEL]...", ".npz")
 @click.option("--exact", "method", flag_value="exact", help="Sum over all states (default).")
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
+@click.option("--tempering", "method", flag_value="tempering", help="Estimate by parallel tempering.")
 @click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
 @data_option
 @click.option(
@@ -67,8 +68,9 @@ def evaluate(
     summary.csv. Interrupted, the same command goes on where it stopped. Trials that have diverged are named
     and left out, damaged ones also: then, and if no trial is finished, the exit code is 3.
 
-    For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
-    estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
+    For a deep machine --exact prints the log-likelihood and its mean-field bound, estimates the bound with
+    their log Z. Tempering makes as many sweeps as AIS with these --temperatures and --runs. An auto encoder
+    has no likelihood: its mean cost is printed.
     """
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results.lock import locked
@@ -154,7 +156,7 @@ def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
     """Say which trials were not evaluated, and why, and how many estimates are doubtful."""
     flags = [value for one in found for name, value in one.columns.items() if name.endswith("_doubtful")]
     if few := int(sum(flags)):
-        what = "rests on too few runs, or known states disprove it (0 effective runs)"
+        what = "is not carried by its runs, or known states disprove it"
         note(f"warning: {store.experiment}: the estimate of log Z of {count(few, 'trial')} {what}")
     for one in found:
         trial = f"{store.experiment}: trial {one.number} of {one.cell['run_id']}"
@@ -269,7 +271,13 @@ def _shown_log_z(answer: dict[str, Any]) -> list[str]:
     if "log_z_interval" in answer:
         low, high = answer["log_z_interval"]
         lines.append(f"                {low:.6f} to {high:.6f} (± 3 standard errors of the mean weight)")
-        lines.append(f"                {answer['effective_sample_size']:.1f} effective runs")
+        if "rungs" in answer:
+            least = f"{answer['least_acceptance']:.0%} of swaps accepted at least"
+            lines.append(
+                f"                {len(answer['rungs'])} rungs, {least}, {answer['sweeps']:,} sweeps"
+            )
+        else:
+            lines.append(f"                {answer['effective_sample_size']:.1f} effective runs")
         lines.append(f"                {answer['log_z_at_least']:.6f} at least, by the states that are known")
     if "reverse_log_z" in answer:
         spread = f" ± {answer['reverse_log_z_standard_error']:.6f}"

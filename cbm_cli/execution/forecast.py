@@ -17,6 +17,7 @@ from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.training import make_updates
 from cbm_cli.machines.limits import likelihood_seconds
 from cbm_cli.machines.threads import one_thread
+from cbm_cli.results import ESTIMATES
 from cbm_cli.text import count
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
@@ -187,13 +188,13 @@ def _update_seconds(learner: Learner, state: State) -> float:
 
 
 def _evaluation_seconds(job: Job) -> float:
-    """Seconds of an evaluation; AIS is timed on a short ladder of temperatures, exact ones are not timed."""
+    """Seconds of an evaluation; estimates are timed on few temperatures, exact ones are not timed."""
     settings, data = job.trial.settings, job.data
     if settings.evaluation == "exact":
         sizes = (data.width, *settings.model.hidden_layers(data.width))
         return likelihood_seconds(sizes, sum(map(len, data.parts.values())))
     _seconds_with(job, {"rows": 1, "temperatures": 3})  # loads the machine code
-    if settings.evaluation != "ais":
+    if settings.evaluation not in ESTIMATES:
         return _seconds_with(job, {})
     of_temperature = _seconds_with(job, {"rows": 1, "temperatures": _LADDER}) / _LADDER
     return _seconds_with(job, {"temperatures": 3}) + of_temperature * settings.temperatures

@@ -13,7 +13,7 @@ from typing import Any, Self
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.execution.worker import Failure
-from cbm_cli.results import Metric, Outcome
+from cbm_cli.results import ESTIMATES, Metric, Outcome
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.text import decimal, valid_json
 
@@ -136,7 +136,7 @@ class RunProgress(Observer):
         how = job.trial.settings
         if how.evaluation == "none" or math.isnan(value):
             return ""
-        bounded = how.evaluation == "ais" and how.model.kind == "dbm"
+        bounded = how.evaluation in ESTIMATES and how.model.kind == "dbm"
         metric = "lower_bound" if bounded else "cost" if how.evaluation == "cost" else "log_likelihood"
         chosen, rows = (how.evaluate.parts or "train").split("+"), job.data.parts
         part = next(part for part in ("train", "valid", "test") if part in chosen and part in rows)

@@ -411,17 +411,21 @@ Units: Any = text_of_form(
 class Evaluate(Frozen):
     """What is evaluated during training, and how often."""
 
-    method: Literal["exact", "ais", "none", "cost"] | None = Field(
-        None, description="Exact likelihood, AIS, cost (auto encoders) or none; default: exact, or cost"
+    method: Literal["exact", "ais", "tempering", "none", "cost"] | None = Field(
+        None,
+        description="Exact likelihood, AIS, tempering, cost (auto encoders) or none; default: exact, or cost",
     )
     every: Interval | None = Field(None, description="Default: 50 updates, or 1 epoch where epochs are given")
     parts: Parts | None = Field(None, description="Evaluated parts, such as train+test; default: all")
     rows: Count | None = Field(None, description="Evaluate a fixed subsample of this many rows of each part")
     temperatures: Temperatures | None = Field(
-        None, description="AIS: inverse temperatures; default: 14,500, for a DBM 29,000"
+        None,
+        description="AIS: inverse temperatures (default: 14,500, of a DBM 29,000); sweeps of tempering",
     )
     runs: Runs = Field(100, description="AIS: independent runs")
-    base: Literal["base-rate", "uniform"] = Field("base-rate", description="AIS: the machine it starts from")
+    base: Literal["base-rate", "uniform"] = Field(
+        "base-rate", description="Estimates: the machine they start from"
+    )
 
 
 class Record(Frozen):

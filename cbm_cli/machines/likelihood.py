@@ -40,11 +40,11 @@ from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.machines.tempering import FEWEST_ACCEPTED, Tempered, temper
 from cbm_cli.reference import free_energy
+from cbm_cli.results import ESTIMATES
 from cbm_cli.version import __version__
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of estimates
-ESTIMATES = ("ais", "tempering")  # methods that estimate log Z
 _DEEP_ROWS, _ENCODER_ROWS = 200, 250  # a block: enough for fast products, few enough to stay near the cache
 
 Answer = dict[str, Any]  # as cbm evaluate --json prints it

@@ -212,23 +212,28 @@ def temper(
     betas, made, seen = _placed(machine, base, starts([]), seed, sweeps // 4, should_stop)
     length = max(20, (sweeps - made) // (_LADDERS * len(betas)))
     ladders = Ladders(machine, base, betas, starts([seen]), streams.seed_of(seed, streams.TEMPERING, _BUILDS))
+    run = *_made(ladders, length, should_stop), betas, log_z_of_base(base, len(c))
+    return _summary(*run)
+
+
+def _made(ladders: Ladders, length: int, should_stop: ShouldStop) -> tuple[Values, Values, Values, Array]:
+    """Make a run; return its ratios (S, L, T - 1), its chances of swaps (S, T - 1) and some of its states."""
     ratios, chances, ends = [], [], []
-    for sweep_number in range(length):
+    for number in range(length):
         if should_stop():
             raise Stopped
         ladders.sweep()
         ratios.append(ladders.ratios())
-        if sweep_number % -(-length // _ENDS) == 0:
+        if number % -(-length // _ENDS) == 0:
             ends.append(ladders.coldest()[0])
         chances.append(ladders.swap()[0].mean(axis=0))
     burnt = int(_BURNT * length)
     up, down = (np.array(one[burnt:]) for one in zip(*ratios, strict=True))
-    found = up, down, np.array(chances[burnt:])
-    return _summary(*found, betas, log_z_of_base(base, len(c)), np.concatenate(ends))
+    return up, down, np.array(chances[burnt:]), np.concatenate(ends)
 
 
 def _summary(
-    up: Values, down: Values, chances: Values, betas: Values, log_z_base: float, ends: Array
+    up: Values, down: Values, chances: Values, ends: Array, betas: Values, log_z_base: float
 ) -> Tempered:
     """An estimate from ratios (S, L, T - 1), and comparisons of its parts."""
     S, L, links = up.shape

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Options
-from cbm_cli.results import Metric, default_metric, fewest_effective
+from cbm_cli.results import ESTIMATES, Metric, default_metric, fewest_effective
 from cbm_cli.results.cells import Cell, Measure, mean
 from cbm_cli.results.inventory import CellSettings
 from cbm_cli.statistics.layout import Key, key_of
@@ -165,14 +165,14 @@ def _curves(
 
 
 def _doubts(cell: Cell) -> dict[str, Any]:
-    """Return how many values of a cell rest on estimates by AIS, and on how many of too few runs."""
+    """Return how many values of a cell rest on estimates of log Z, and how many are doubtful."""
     frames, runs = cell.frames(), cell.trials.frame["evaluate_runs"].iloc[cell.rows[0]]
     effective = [curve["effective_sample_size"] for curve in frames if "effective_sample_size" in curve]
-    by_ais = cell.trials.frame["evaluate_method"].iloc[cell.rows[0]] == "ais"
+    estimated = cell.trials.frame["evaluate_method"].iloc[cell.rows[0]] in ESTIMATES
     return {
         "estimates": sum(one.count() for one in effective),
         "doubtful": sum(int((one < fewest_effective(runs)).sum()) for one in effective),
-        "unjudged": len(effective) < len(frames) and by_ais,
+        "unjudged": len(effective) < len(frames) and estimated,
     }
 
 

@@ -8,7 +8,12 @@ from cbm_cli.statistics.marks import Mark, Marking
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
 from cbm_cli.text import count
 
-_METHODS = {"exact": "exact", "ais": "AIS", "raise": "RAISE"}  # endings of what cbm evaluate adds
+_METHODS = {
+    "exact": "exact",
+    "ais": "AIS",
+    "tempering": "tempering",
+    "raise": "RAISE",
+}  # endings of what cbm evaluate adds
 
 
 def caption(cells: Cells, marks: Sequence[Mark], marking: Marking) -> list[str]:
