@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_expit
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
@@ -35,6 +34,7 @@ from cbm_cli.machines.likelihood import (
     parts_of,
 )
 from cbm_cli.machines.limits import check_likelihood
+from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
@@ -166,22 +166,8 @@ class TrainedMachine:
         """
         if self.kind != "rbm":
             raise CbmError(f"{self!r}: pseudo-likelihoods are of RBMs only", "unsuited")
-        x = self._rows(X).astype(np.float64)
         (W,), (b, c) = self.parameters.weights, self.parameters.biases
-        to_h, energy = x @ W + c, self.free_energy(X)
-
-        def log_conditional(rows: NDArray, units: NDArray) -> NDArray[np.float64]:
-            """log p(x_i | others), from the free energy of the row with unit i flipped."""
-            step = 1 - 2 * x[rows, units]
-            flipped = -(x @ b)[rows] - step * b[units]
-            flipped -= np.logaddexp(0, to_h[rows] + step[:, None] * W[units]).sum(axis=1)
-            return log_expit(flipped - energy[rows])
-
-        rows = np.arange(len(x))
-        if seed is not None:
-            return len(b) * log_conditional(rows, np.random.RandomState(seed).randint(len(b), size=len(x)))
-        every = [log_conditional(rows, np.full(len(x), unit)) for unit in range(len(b))]
-        return np.sum(every, axis=0)
+        return pseudo_log_likelihoods(W, b, c, self._rows(X), seed=seed)
 
     def transform(self, X: ArrayLike, layer: int | None = None) -> NDArray[np.float32]:
         """Return the mean activity of the units of a hidden layer given each row, (n, n_l).

@@ -45,6 +45,9 @@ RECORDERS = (  # names of functions in trial/recorders.py
     "hidden_activity",
     "reconstruction_error",
     "free_energy_gap",
+    "mixing",
+    "pseudo_likelihood",
+    "stochastic_pseudo_likelihood",
 )
 OWN_RECORDER = r"[^=@-].*\.py:[A-Za-z_]\w*"  # file.py:function
 

@@ -21,6 +21,7 @@ RAISED = 13  # seeds of RAISE, one for each part of the data
 KNOWN = 14  # seed of the chains that look for heavy states
 GIVEN = 15  # seeds of rows whose free units are sampled
 TEMPERING = 16  # starts and seeds of tempering
+MIXING = 17  # seeds of chains that are watched
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:
