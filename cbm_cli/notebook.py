@@ -135,7 +135,7 @@ class TrainedMachine:
     def evaluate(self, X: ArrayLike, method: str | None = None, **how: Any) -> Answer:
         """Return what ``cbm evaluate --json`` prints: log Z and its errors, likelihoods, bounds or costs.
 
-        ``method`` is ``exact`` (default), ``ais``, ``tempering`` or ``raise``; ``how`` may have
+        ``method`` is ``exact`` (default), ``ais``, ``tempering``, ``raise`` or ``pseudo``; ``how`` may have
         ``temperatures``, ``runs``, ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of
         1/255, as in training.
         """
@@ -158,7 +158,9 @@ class TrainedMachine:
         (W,), (b, c) = self.parameters.weights, self.parameters.biases
         return _by_blocks(lambda rows: free_energy(rows, W, b, c), x)
 
-    def pseudo_likelihood(self, X: ArrayLike, seed: int | None = None) -> NDArray[np.float64]:
+    def pseudo_likelihood(
+        self, X: ArrayLike, seed: int | np.random.RandomState | None = None
+    ) -> NDArray[np.float64]:
         """Return sum_i log p(x_i | all other units of x) of each row of an RBM in nats, (n,).
 
         It needs no log Z, and is no estimate of log p(x). With a ``seed`` one random unit of each row stands

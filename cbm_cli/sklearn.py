@@ -25,6 +25,7 @@ from cbm_cli.trial.checks import check
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.start import machine_at
 
+SCORES = "log-likelihood", "pseudo-likelihood", "stochastic-pseudo-likelihood"
 EXACT_BITS = 20  # log Z is exact up to this size of the smaller side, which takes about a second
 
 
@@ -51,6 +52,8 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Epochs of `fit`.
     random_state : int, RandomState or None
         Seed of initial weights, batches and chains.
+    scores : {"log-likelihood", "pseudo-likelihood", "stochastic-pseudo-likelihood"}
+        What `score_samples` returns; the last one is that of `sklearn.neural_network.BernoulliRBM`.
 
     Attributes
     ----------
@@ -75,6 +78,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         batch_size: int = 10,
         n_iter: int = 10,
         random_state: Any = None,
+        scores: str = "log-likelihood",
     ) -> None:
         self.n_components = n_components
         self.offsets = offsets
@@ -83,6 +87,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.batch_size = batch_size
         self.n_iter = n_iter
         self.random_state = random_state
+        self.scores = scores
 
     def fit(self, X: ArrayLike, y: object = None) -> CenteredRBM:
         """Train a new machine for ``n_iter`` epochs; ``y`` is ignored."""
@@ -107,13 +112,19 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return random.uniform(size=p.shape) < p
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return log p(x) of each row in nats, (n,).
+        """Return log p(x) of each row in nats, (n,), or its pseudo-likelihood where ``scores`` say so.
 
         log Z is exact if the smaller side has at most 20 units. Otherwise AIS estimates it, once after each
         training, from the means of the training rows: all rows then share one error.
         """
         check_is_fitted(self)
         x = self._values(X)
+        if self.scores not in SCORES:
+            raise ValueError(f"scores must be one of {', '.join(SCORES)}, not {self.scores!r}")
+        if self.scores == "pseudo-likelihood":
+            return self.machine_.pseudo_likelihood(x)
+        if self.scores != "log-likelihood":
+            return self.machine_.pseudo_likelihood(x, seed=check_random_state(self.random_state))
         if self._log_z is None:
             exact = min(self.machine_.sizes) <= EXACT_BITS
             self._log_z = self.machine_.log_partition("exact" if exact else "ais", data=self._means)

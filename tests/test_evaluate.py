@@ -6,13 +6,26 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import cbm_cli as cbm_package
 from cbm_cli.execution import evaluate_trials
 from cbm_cli.machines.likelihood import Method
 from cbm_cli.results import Results
 from cbm_cli.results.contents import as_text
-from tests.builders import GRID, cbm, change_record, holds, numbers, summary
+from tests.builders import (
+    GRID,
+    TWO,
+    cbm,
+    change_record,
+    holds,
+    layered,
+    machine_file,
+    numbers,
+    summary,
+    visible_rows,
+)
 
 DIVERGING = GRID.replace("learning_rate: 0.1", "learning_rate: 0.1\n    weight_decay: [0, 1e30]")
 
@@ -123,3 +136,25 @@ def test_a_table_says_which_evaluations_are_doubtful():
     change_record("out/bars", key, lambda record: record["row"].update(ais_doubtful=1.0))
     Path("out/bars/summary.csv").unlink()  # it is made anew from the records
     assert "DOUBTFUL: the last log Z of 1 trial " in cbm(*table).stdout
+
+
+def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():
+    cbm("evaluate", "out", "--pseudo", "-j", 0)
+    row = next(row for row in summary("out") if row["diverged"] == "")
+    name = f"out/{row['run_id']}:{row['trial']}"
+    rows = cbm_package.data("bars-and-stripes", size=2)["train"]
+    expected = cbm_package.load(name).pseudo_likelihood(rows).mean()
+    assert float(row["train_pseudo_likelihood_pseudo"]) == pytest.approx(expected)
+    np.save("rows.npy", rows)
+    told = json.loads(cbm("evaluate", name, "--pseudo", "--data", "rows.npy", "--json").stdout)
+    assert told["pseudo_likelihood"]["mean"] == pytest.approx(expected)
+    np.savez("d.npz", **machine_file(layered(TWO, 3)))
+    np.save("wide.npy", visible_rows(TWO))
+    refused = cbm("evaluate", "d.npz", "--pseudo", "--data", "wide.npy", code=2)
+    assert refused.error.kinds == ("unsuited",)
+    assert (
+        "train_pseudo"
+        in cbm(
+            "table", "out", "bars", "--metric", "train_pseudo_likelihood_pseudo", "--format", "json"
+        ).stdout
+    )

@@ -154,3 +154,15 @@ def test_the_pseudo_likelihood_is_that_of_sums_over_states_and_of_scikit_learn()
     deep = Layered("dbm", (W, W.T), (b, c, b), (b, c, b))
     with pytest.raises(CbmError):
         TrainedMachine(deep).pseudo_likelihood(x)
+
+
+def test_scores_are_those_that_are_asked_for():
+    x = states(4)
+    fitted = small(n_iter=3, random_state=2).fit(x)
+    theirs = fitted.machine_.to_sklearn().set_params(random_state=2)
+    stochastic = fitted.set_params(scores="stochastic-pseudo-likelihood").score_samples(x)
+    np.testing.assert_allclose(stochastic, theirs.score_samples(x), rtol=1e-9)
+    exact = fitted.set_params(scores="pseudo-likelihood").score_samples(x)
+    np.testing.assert_allclose(exact, fitted.machine_.pseudo_likelihood(x))
+    with pytest.raises(ValueError, match="scores"):
+        fitted.set_params(scores="likelihood").score_samples(x)

@@ -30,6 +30,7 @@ _QUANTITIES = {
     "lower_bound": "lower bound",
     "lower_bound_at_most": "at most",
     "tighter_bound": "tighter bound",
+    "pseudo_likelihood": "pseudo-likel.",
 }
 
 
@@ -39,6 +40,7 @@ _QUANTITIES = {
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
 @click.option("--tempering", "method", flag_value="tempering", help="Estimate by parallel tempering.")
 @click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
+@click.option("--pseudo", "method", flag_value="pseudo", help="Pseudo-likelihood of an RBM.")
 @data_option
 @click.option(
     "--part", type=click.Choice(["train", "valid", "test"]), default="train", help="Part of a named data set."

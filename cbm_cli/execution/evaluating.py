@@ -21,7 +21,7 @@ from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Progress, Store
 
-_QUANTITIES = ("log_likelihood", "lower_bound", "tighter_bound")
+_QUANTITIES = ("log_likelihood", "lower_bound", "tighter_bound", "pseudo_likelihood")
 _OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
 _STALL = 3600.0  # seconds: an exact sum of 2^30 states gives no sign of life
 

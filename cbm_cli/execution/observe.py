@@ -137,7 +137,8 @@ class RunProgress(Observer):
         if how.evaluation == "none" or math.isnan(value):
             return ""
         bounded = how.evaluation in ESTIMATES and how.model.kind == "dbm"
-        metric = "lower_bound" if bounded else "cost" if how.evaluation == "cost" else "log_likelihood"
+        names = {"cost": "cost", "pseudo": "pseudo_likelihood"}
+        metric = "lower_bound" if bounded else names.get(how.evaluation, "log_likelihood")
         chosen, rows = (how.evaluate.parts or "train").split("+"), job.data.parts
         part = next(part for part in ("train", "valid", "test") if part in chosen and part in rows)
         total = job.stores and self.scales.get(job.stores[0].experiment) == "total"

@@ -312,11 +312,15 @@ class MeanField(Frozen):
 
 
 class EarlyStopping(Frozen):
-    """When an auto encoder stops, by its cost on the validation part."""
+    """When training stops, by its evaluations of the validation part."""
 
-    look_ahead: Count = Field(5, description="Stop after this many epochs in a row without improvement")
+    look_ahead: Count = Field(5, description="Stop after this many evaluations in a row without improvement")
     tolerance: NotNegative = Field(
-        1e-5, description="An improvement is a decrease by more than this from one epoch to the next"
+        1e-5, description="An improvement is one by more than this from one evaluation to the next"
+    )
+    metric: Literal["likelihood", "pseudo-likelihood"] | None = Field(
+        None,
+        description="RBM, DBM: what is watched; default: they do not stop. Auto encoders watch their cost",
     )
 
 
@@ -414,9 +418,10 @@ Units: Any = text_of_form(
 class Evaluate(Frozen):
     """What is evaluated during training, and how often."""
 
-    method: Literal["exact", "ais", "tempering", "none", "cost"] | None = Field(
+    method: Literal["exact", "ais", "tempering", "pseudo", "none", "cost"] | None = Field(
         None,
-        description="Exact likelihood, AIS, tempering, cost (auto encoders) or none; default: exact, or cost",
+        description="Likelihood: exact, ais or tempering; pseudo(-likelihood); cost (auto encoders); none. "
+        "Default: exact, or cost",
     )
     every: Interval | None = Field(None, description="Default: 50 updates, or 1 epoch where epochs are given")
     parts: Parts | None = Field(None, description="Evaluated parts, such as train+test; default: all")

@@ -86,7 +86,7 @@ class Settings(Frozen):
     data_phase: DataPhase = Field("mean-field", description="DBM: mean-field, or gibbs-k with k sweeps")
     mean_field: MeanField = Field(MeanField(), description="DBM: when the mean field has converged")
     pretraining: Pretraining = Field(Pretraining(), description="DBM: layer-wise training; epochs, or fields")
-    early_stopping: EarlyStopping = Field(EarlyStopping(), description="Auto encoder: when to stop")
+    early_stopping: EarlyStopping = Field(EarlyStopping(), description="When to stop before the end")
     start_from: StartFrom = Field(StartFrom(), description="Machine files or an experiment to start from")
     init: Literal["zero", "inverse-sigmoid"] = Field("inverse-sigmoid", description="Initial visible biases")
     weight_scale: Positive = Field(0.01, description="Standard deviation of the initial weights")
@@ -155,7 +155,7 @@ class Settings(Frozen):
 
     @property
     def evaluation(self) -> str:
-        """What is evaluated: ``exact``, ``ais``, ``cost`` or ``none``."""
+        """What is evaluated, such as ``exact``; ``cost`` of auto encoders by default."""
         return self.evaluate.method or ("cost" if self.model.kind == "auto-encoder" else "exact")
 
     @property
@@ -209,7 +209,10 @@ def _for(kinds: str, users: str) -> Callable[[Settings], Any]:
 _UNUSED: tuple[tuple[str, Callable[[Settings], Any]], ...] = (
     ("data_phase mean_field", _for("dbm", "the mean field of DBMs; the hidden means of others are exact")),
     ("pretraining", _for("dbm", "the layers of DBMs; there is nothing to pre-train in one layer")),
-    ("early_stopping", _for("auto-encoder", "auto encoders; other machines have no cost to watch")),
+    ("early_stopping.metric", _for("rbm dbm", "Boltzmann machines; an auto encoder stops by its cost")),
+    ("early_stopping.look_ahead early_stopping.tolerance",
+     lambda s: s.model.kind != "auto-encoder" and not s.early_stopping.metric
+     and f"needs a metric to watch in an {s.model.kind}, as in metric: likelihood"),
     ("model.encoder model.decoder model.loss", _for("auto-encoder", "auto encoders")),
     ("gradient_from offsets_from record", _for("rbm", "RBMs")),
     ("gradient", _for("rbm dbm", "Boltzmann machines; an auto encoder descends its cost")),
@@ -333,6 +336,16 @@ _CONFLICTS: tuple[tuple[str, Kind, Callable[[Settings], Any]], ...] = (
      lambda s: s.model.kind == "auto-encoder" and s.evaluate.method in ("exact", "ais", "tempering")
      and f"method {s.evaluate.method} estimates a likelihood, and an auto encoder has no normalised "
      "likelihood; it is judged by its cost: write method: cost"),
+    ("early_stopping.metric", "conflict",
+     lambda s: s.early_stopping.metric and s.model.kind != "auto-encoder"
+     and (s.early_stopping.metric == "pseudo-likelihood") != (s.evaluation == "pseudo")
+     and f"{s.early_stopping.metric} is not evaluated; the method of evaluate is {s.evaluation}"),
+    ("early_stopping.metric", "conflict",
+     lambda s: s.early_stopping.metric and s.evaluation == "none"
+     and "needs evaluations; the method of evaluate is none"),
+    ("evaluate", "unsuited",
+     lambda s: s.model.kind != "rbm" and s.evaluate.method == "pseudo"
+     and f"method pseudo is for RBMs; the model is of kind {s.model.kind}"),
     ("evaluate", "unsuited",
      lambda s: s.model.kind != "auto-encoder" and s.evaluate.method == "cost"
      and f"method cost is for auto encoders; write exact or ais for the {s.model.kind}"),

@@ -37,6 +37,7 @@ from cbm_cli.machines.estimates import (
 from cbm_cli.machines.files import ACTIVATIONS, Flat, Layered, check_size, fits, flatten, kernel_arrays
 from cbm_cli.machines.known import log_weights_of, log_z_at_least
 from cbm_cli.machines.limits import check_likelihood
+from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.machines.tempering import FEWEST_ACCEPTED, Tempered, temper
 from cbm_cli.reference import free_energy
@@ -54,7 +55,7 @@ Answer = dict[str, Any]  # as cbm evaluate --json prints it
 class Method:
     """How a machine is evaluated, during training or by ``cbm evaluate``."""
 
-    name: str | None = None  # exact, ais, tempering, raise or none; default: exact, or the cost
+    name: str | None = None  # exact, ais, tempering, raise, pseudo or none; default: exact, or the cost
     temperatures: int | None = None  # of annealing; default: 14,500, twice as many for deep machines
     runs: int = RUNS  # of annealing; tempering makes as many sweeps as annealing would
     base: str = "base-rate"  # annealing starts at the base rates of the training part, or is uniform
@@ -73,7 +74,7 @@ class Method:
         """How values are made, by the names of the columns that `cbm evaluate` adds beside them."""
         name = self.name or "exact"
         found: dict[str, Any] = {"rows": self.rows or "all"}
-        if name != "exact":
+        if name in (*ESTIMATES, "raise"):
             found |= {"temperatures": self.steps((0,) * (3 if is_deep else 2)), "base": self.base}
             found |= {"runs": self.runs} if name != "raise" else {}
             found["seed"] = self.seed
@@ -140,6 +141,8 @@ def evaluate(
         return _raised(machine, parts, method, place, should_stop)
     if method.name in ESTIMATES:
         return _estimated(machine, parts, method, should_stop)
+    if method.name == "pseudo":
+        return _pseudo(machine, parts, place, should_stop)
     rows = max(map(len, parts.rows.values()), default=1)
     remedy = "use --ais (annealed importance sampling) to estimate it"
     check_likelihood(machine.sizes, rows, place, remedy)
@@ -153,6 +156,8 @@ def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ..
     """Names of the values of an evaluation in training, for a Boltzmann machine with these layers."""
     if method.name == "none":
         return ()
+    if method.name == "pseudo":
+        return tuple(f"{part}_pseudo_likelihood" for part in parts.rows)
     estimated, deep = method.name in ESTIMATES, len(sizes) > 2
     quantities = ["log_likelihood", "log_likelihood_at_most"][: 2 if estimated else 1]
     if estimated and deep:
@@ -302,6 +307,21 @@ def _raised(
     disproved = bool(min(highest, default=np.inf) + ROUNDING < proved)
     judged = {"log_z_at_least": proved, "disproved": disproved, "doubtful": disproved}
     return {"method": "raise"} | judged, by_part
+
+
+def _pseudo(
+    machine: Flat, parts: Parts, place: str, should_stop: ShouldStop
+) -> tuple[Answer, dict[str, Answer]]:
+    """Pseudo-likelihoods of an RBM, which need no log Z."""
+    if machine.is_deep:
+        raise CbmError(f"{place}: pseudo-likelihoods are of RBMs only; use --ais", "unsuited")
+    W, b, c = (array.astype(np.float64) for array in machine.plain)
+    by_part = {}
+    for part, rows in parts.rows.items():
+        blocks = _blocks(rows, np.float64(parts.unit), should_stop)
+        means = np.concatenate([pseudo_log_likelihoods(W, b, c, x) for x in blocks])
+        by_part[part] = {"pseudo_likelihood": _over(float(means.mean()), len(rows))}
+    return {"method": "pseudo"}, by_part
 
 
 # Rows given log Z

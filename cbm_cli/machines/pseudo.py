@@ -10,7 +10,12 @@ Values = NDArray[np.float64]
 
 
 def pseudo_log_likelihoods(
-    W: NDArray, b: NDArray, c: NDArray, rows: NDArray, unit: float = 1.0, seed: int | None = None
+    W: NDArray,
+    b: NDArray,
+    c: NDArray,
+    rows: NDArray,
+    unit: float = 1.0,
+    seed: int | np.random.RandomState | None = None,
 ) -> Values:
     """Return sum_i log p(x_i | all other units of x) of each row (n, N) in nats, (n,) (Besag 1975).
 
@@ -18,7 +23,8 @@ def pseudo_log_likelihoods(
     ``BernoulliRBM.score_samples`` with this ``random_state``. ``unit`` is the value of one level of the rows.
     """
     n, units = rows.shape
-    drawn = None if seed is None else np.asarray(np.random.RandomState(seed).randint(units, size=n))
+    random = np.random.RandomState(seed) if isinstance(seed, int) else seed
+    drawn = None if random is None else np.asarray(random.randint(units, size=n))
     found = np.empty(n)
     for start in range(0, n, _BLOCK):
         block = slice(start, start + _BLOCK)

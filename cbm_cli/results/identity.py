@@ -38,6 +38,8 @@ def run_id(
         What trials start from: the SHA-256 of a file, or the run-id of other trials.
     """
     facts = {name: value for name, value in settings.row().items() if name not in _BY_CONTENT}
+    if facts["early_stopping_metric"] is None:  # as before there was one
+        del facts["early_stopping_metric"]
     facts["records"] = [
         [name.rpartition(":")[2], recorders[name]] if name in recorders else name
         for name in settings.record.names

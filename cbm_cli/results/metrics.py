@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PARTS = ("train", "valid", "test")
-_EVALUATED = r"_(exact|ais|tempering|raise)$"  # suffix of the columns of cbm evaluate
+_EVALUATED = r"_(exact|ais|tempering|raise|pseudo)$"  # suffix of the columns of cbm evaluate
 ESTIMATES = ("ais", "tempering")  # methods that estimate log Z
 # How the values of cbm evaluate were made, and in which words that is told; {} is the value
 FACTS = {
@@ -25,9 +25,15 @@ FACTS = {
 _NAMES = {
     "log_likelihood": "log-likelihood",
     "lower_bound": "lower bound of the log-likelihood",
+    "pseudo_likelihood": "pseudo-likelihood",
     "tighter_bound": "tighter bound of the log-likelihood",
 }
-_SHOWN = ("log_likelihood", "cost", "lower_bound")  # the first that was measured is shown by default
+_SHOWN = (
+    "log_likelihood",
+    "cost",
+    "lower_bound",
+    "pseudo_likelihood",
+)  # the first that was measured is shown by default
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,12 @@ from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import State, aligned
 
 Machine = dict[str, NDArray[Any]]  # in the documented form of machine files
-_BEST = {"_log_likelihood": 1, "_bound": 1, "_cost": -1}  # whether more or less of a metric is better
+_BEST = {
+    "_log_likelihood": 1,
+    "_pseudo_likelihood": 1,
+    "_bound": 1,
+    "_cost": -1,
+}  # whether more or less of a metric is better
 
 
 @dataclass

@@ -13,6 +13,7 @@ _METHODS = {
     "ais": "AIS",
     "tempering": "tempering",
     "raise": "RAISE",
+    "pseudo": "exact",
 }  # endings of what cbm evaluate adds
 
 

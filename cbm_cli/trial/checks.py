@@ -32,8 +32,9 @@ def check(settings: Settings, data: Dataset) -> None:
         present = "+".join(data.parts)
         told = f"{data.name} has no {missing} part; write parts: {present}"
         raise CbmError(told, "missing", field="evaluate.parts")
-    if settings.model.kind == "auto-encoder":
+    if settings.model.kind == "auto-encoder" or settings.early_stopping.metric:
         _check_validation(settings, data)
+    if settings.model.kind == "auto-encoder":
         return
     pretraining_facts(settings)  # raises for a sampler that cannot pre-train
     _check_sums(settings, data)

@@ -180,14 +180,15 @@ class _Course:
         return better(self.watched) * value if np.isfinite(value) else -np.inf
 
     def _converged(self, now: Progress) -> int | None:
-        """Epoch of the lowest validation cost once early stopping finds that training has converged."""
-        if self.settings.model.kind != "auto-encoder" or not self.watched:
+        """Epoch of the best validation value once early stopping finds that training has converged."""
+        stops = self.settings.model.kind == "auto-encoder" or self.settings.early_stopping.metric
+        if not (stops and self.watched):
             return None
         how, column = self.settings.early_stopping, self.columns.index(self.watched)
         newest = max(1, len(now.curve) - how.look_ahead - 1)
 
         def end(first: int) -> int | None:
-            costs = [row[column] for row in now.curve[first:]]
+            costs = [-better(self.watched) * row[column] for row in now.curve[first:]]
             return converged(costs, how.look_ahead, how.tolerance)
 
         # Without an end among the newest epochs all of them have none.
