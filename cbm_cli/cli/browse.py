@@ -184,16 +184,15 @@ def _why_best(found: dict[str, Any]) -> str:
 @results_and("GRID.yaml... [EXPERIMENT]...", ".yaml", ".yml")
 @click.option("--yes", is_flag=True, help="Delete; without it, only list what would be deleted.")
 @click.option("--all", "all_", is_flag=True, help="Also delete experiments that no grid names.")
-@click.option("--available", is_flag=True, help="Leave experiments alone whose data files are missing.")
 @json_option
-def prune(target: Target, yes: bool, all_: bool, available: bool, as_json: bool) -> None:
+def prune(target: Target, yes: bool, all_: bool, as_json: bool) -> None:
     """Delete results that no grid asks for.
 
     Without --yes they are only listed. The grids' experiments keep the runs with their current settings and
     data; their other runs are deleted, with the ends and pre-trained layers that nothing else uses. Runs made
     with --set are not in a grid.
-    Experiments that no grid names stay, unless they are named as EXPERIMENT or --all is given. Files of
-    others in RESULTS stay.
+    Experiments that no grid names stay, unless they are named as EXPERIMENT or --all is given. Those whose
+    data files are missing stay, and so do files of others in RESULTS.
     """
     from cbm_cli.results.inventory import delete, unwanted
 
@@ -203,7 +202,7 @@ def prune(target: Target, yes: bool, all_: bool, available: bool, as_json: bool)
         raise CbmError(told, "missing")
     results = target.results()
     named = [name for name in target.names if name not in grids]
-    wanted, missing = _wanted(grids, results, available)
+    wanted, missing = _wanted(grids, results)
     for name in results.experiments() if all_ else named:
         wanted.setdefault(results.store(name).experiment, set())
     for name in missing:
@@ -221,12 +220,12 @@ def prune(target: Target, yes: bool, all_: bool, available: bool, as_json: bool)
     if others:
         note(f"Left alone, as no grid names them: {', '.join(others)}; to delete one, name it; all: --all")
     if sizes and not yes:
-        options = ["--all"] * all_ + ["--available"] * available
+        options = ["--all"] * all_
         note(f"To delete: {command('prune', target.folder, *target.names, *options, '--yes')}")
 
 
-def _wanted(grids: Sequence[str], results: Results, only_here: bool) -> tuple[dict[str, set[str]], set[str]]:
-    """The names of what the grids ask for; with ``only_here`` also experiments whose data are missing."""
+def _wanted(grids: Sequence[str], results: Results) -> tuple[dict[str, set[str]], set[str]]:
+    """The names of what the grids ask for, and the experiments whose data are missing."""
     from cbm_cli.execution.jobs import folders_of, only_available
     from cbm_cli.grid.read import read_grid
 
@@ -234,12 +233,11 @@ def _wanted(grids: Sequence[str], results: Results, only_here: bool) -> tuple[di
     absent: set[str] = set()
     for path in map(Path, grids):
         experiments = list(read_grid(path).experiments.values())
-        if only_here:
-            _, missing = only_available(experiments, path.parent)
-            for name, titles in missing.items():
-                note(f"{name}: left alone, the data are missing: {', '.join(titles)}")
-            absent |= missing.keys()
-            experiments = [one for one in experiments if one.name not in missing]
+        _, missing = only_available(experiments, path.parent)
+        for name, titles in missing.items():
+            note(f"{name}: left alone, the data are missing: {', '.join(titles)}")
+        absent |= missing.keys()
+        experiments = [one for one in experiments if one.name not in missing]
         for experiment, names in folders_of(experiments, results.folder, path.parent).items():
             wanted.setdefault(experiment, set()).update(names)
     return wanted, absent

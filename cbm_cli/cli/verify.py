@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 @click.command()
 @results_and("[EXPERIMENT]...")
 @click.option("--sample", type=Whole(1), help="Run so many trials again (default: 10).")
-@click.option("--share", type=click.FloatRange(0, 1, min_open=True), help="Run a share of the trials again.")
 @click.option("--all", "all_", is_flag=True, help="Run all trials again.")
 @click.option("--seed", type=Whole(0), default=1, show_default=True, help="Chooses the trials.")
 @click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
@@ -69,13 +67,11 @@ def verify(
         raise SystemExit(IncompleteError.exit_code)
 
 
-def _choice(sample: int | None, share: float | None, all_: bool) -> Callable[[int], int]:
+def _choice(sample: int | None, all_: bool) -> Callable[[int], int]:
     """Return a function from how many trials there are to how many run again."""
-    if sum((sample is not None, share is not None, all_)) > 1:
-        raise CbmError("--sample, --share and --all: give only one of them", "conflict")
-    return lambda trials: (
-        trials if all_ else math.ceil(share * trials) if share else min(sample or 10, trials)
-    )
+    if sample is not None and all_:
+        raise CbmError("--sample and --all: give only one of them", "conflict")
+    return lambda trials: trials if all_ else min(sample or 10, trials)
 
 
 def _line(verdict: Verdict) -> str:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -38,7 +38,6 @@ class Cluster:
 
     address: str  # of the scheduler, such as tcp://host:8786
     wait: float = 60.0  # seconds without scheduler or workers after which a run ends
-    tls: dict[str, str] = field(default_factory=dict)  # files, by the names that `Security` has for them
     debug: bool = False  # let Dask log
     slurm: Slurm | None = None  # its scheduler and workers are started for the run
     security: Any = None  # of such a scheduler: a `distributed.Security` with the run's own certificate
@@ -153,7 +152,7 @@ def on_local_workers(
     observer: Observer,
     stopping: threading.Event,
     workers: int,
-    stall: float = STALL,
+    stall: float | None = None,
 ) -> Iterator[tuple[Job, Result]]:
     """Run the trials on worker processes of this computer, one thread each.
 
@@ -172,7 +171,7 @@ def on_local_workers(
             for connection in wait([*crew.busy], timeout=0.1):
                 yield from crew.hear(connection)  # type: ignore[arg-type]  # one of those given
                 deadline = max(deadline, time.monotonic() + PATIENCE) if deadline < math.inf else deadline
-            yield from crew.give_up(stall)
+            yield from crew.give_up(STALL if stall is None else stall)
     finally:
         crew.end()
 
