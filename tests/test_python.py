@@ -69,7 +69,7 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     energies = np.array([layered_energy(its, split(state, layers)) for state in states(sum(layers))])
     log_z = np.logaddexp.reduce(-energies) - found.parameters.offset_energy  # of the plain energy
     assert found.log_partition() == pytest.approx(log_z, abs=1e-6)
-    scores = np.logaddexp.reduce(-energies.reshape(len(X), -1), axis=1) - found.parameters.offset_energy
+    scores = np.logaddexp.reduce(-energies.reshape(-1, len(X)), axis=0) - found.parameters.offset_energy
     np.testing.assert_allclose(found.free_energy(X), -scores, atol=1e-5)
 
 
