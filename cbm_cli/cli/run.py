@@ -238,8 +238,8 @@ def _describe(agenda: Agenda, workers: int, cluster: Cluster | None) -> None:
         workers = cluster.slurm.maximum * cluster.slurm.cores
         say(f"\n{job_script(cluster.slurm)}")
     if agenda.jobs:
-        forecast = forecast_run(agenda, workers, note)
-        times = "by the times of finished trials" if forecast.known else "by timing updates and evaluations"
+        forecast = forecast_run(agenda, workers)
+        times = "by the times of finished trials" if forecast.known else "by what an update computes"
         say(f"about {duration(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
         _warn_of_long_trials(forecast)
 
@@ -280,10 +280,8 @@ def _details(ending: Ending) -> str:
 
 
 def _run(agenda: Agenda, workers: int, cluster: Cluster | None, wait: float | None) -> Ending:
-    from dataclasses import replace
-
     from cbm_cli.cli.progress import Display
-    from cbm_cli.execution import compile_kernels, forecast_run, run_agenda, slow_jobs
+    from cbm_cli.execution import compile_kernels, forecast_run, run_agenda
 
     if not agenda.jobs:
         done = "All {0:,} trials are" if agenda.total > 1 else "The trial is"
@@ -293,9 +291,7 @@ def _run(agenda: Agenda, workers: int, cluster: Cluster | None, wait: float | No
         note(f"{done}; {len(agenda.jobs):,} to run.")
     if agenda.jobs and not cluster:
         compile_kernels(agenda, note)
-        slow = slow_jobs(agenda)
-        if slow:
-            _warn_of_long_trials(forecast_run(replace(agenda, jobs=slow), workers))
+        _warn_of_long_trials(forecast_run(agenda, workers))
     display = Display(agenda)
     try:
         with display:
