@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -114,10 +114,10 @@ class Settings(Frozen):
     def unused(self) -> dict[str, str]:
         """Return the given fields, dotted where nested, that change nothing here, and why."""
         found: dict[str, str] = {}
-        for paths, reason in _UNUSED:
-            given = [path for path in paths.split() if self.value(path) != default_of(path)]
-            if given and (told := reason(self)):
-                found = dict.fromkeys(given, told) | found
+        for paths, values, defaults, reason in _fields_of_rules():
+            if (given := values(self)) != defaults and (told := reason(self)):
+                changed = zip(paths, given, defaults, strict=True)
+                found = {path: told for path, value, default in changed if value != default} | found
         return found
 
     def with_defaults(self, paths: Iterable[str]) -> "Settings":
@@ -171,17 +171,25 @@ class Settings(Frozen):
     def row(self) -> dict[str, Any]:
         """Return every setting as one flat row of plain values: the columns of ``summary.csv``."""
         flat: dict[str, Any] = {"data": self.data.title}
-        for name, value in self.model_dump().items():
-            if isinstance(value, dict):
-                flat |= {f"{name}_{inner}": part for inner, part in value.items()}
-            else:
-                flat[name] = value
+        for name, value in self.__dict__.items():
+            flat |= _columns_of(name, value) if isinstance(value, Frozen) else {name: value}
         return flat | {
             "sampler": self.sampler_name,
             "evaluate_method": self.evaluation,
             "evaluate_every": self.every,
             "evaluate_temperatures": self.temperatures,
         }
+
+
+@lru_cache(maxsize=4096)
+def _columns_of(name: str, value: Frozen) -> dict[str, Any]:
+    """Return the columns of a nested field; the cells of a grid share few values of each."""
+    plain = value.model_dump()
+    return (
+        {f"{name}_{inner}": part for inner, part in plain.items()}
+        if isinstance(plain, dict)
+        else {name: plain}
+    )
 
 
 NESTED: dict[str, type[Frozen]] = {
@@ -264,6 +272,18 @@ _UNUSED: tuple[tuple[str, Callable[[Settings], Any]], ...] = (
      lambda s: s.evaluation != "ais" and f"is for method: ais; the method is {s.evaluation}"),
     ("evaluate.rows", lambda s: s.evaluation == "none" and "is for evaluations; the method is none"),
 )  # fmt: skip
+
+
+@cache
+def _fields_of_rules() -> list[tuple[list[str], Callable[[Settings], tuple], tuple, Callable]]:
+    """Return the rules of `_UNUSED`: fields, what gets their values, their defaults, the reason."""
+    rules = [(paths.split(), reason) for paths, reason in _UNUSED]
+    return [(paths, _getter(paths), tuple(map(default_of, paths)), reason) for paths, reason in rules]
+
+
+def _getter(paths: list[str]) -> Callable[[Settings], tuple]:
+    values = attrgetter(*paths)
+    return values if len(paths) > 1 else lambda settings: (values(settings),)
 
 
 def _still(s: Settings, side: str, letters: str) -> str:
