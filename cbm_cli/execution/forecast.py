@@ -124,15 +124,15 @@ def forecast_run(agenda: Agenda, workers: int) -> Forecast:
     what an earlier run has done of a trial are not considered.
     """
     past = next((job.stores[0].seconds() for job in agenda.jobs if job.stores), {})
-    of_cells = {job.run_id: job for job in agenda.jobs}
-    known = {name: fmean(past[name]) for name in of_cells if past.get(name)}
-    costs = {name: seconds_of(job, cost_of(job)) for name, job in of_cells.items()}
-    slower = median(seconds / costs[name] for name, seconds in known.items()) if known else 1.0
-    of_cells = {name: known.get(name, slower * cost) for name, cost in costs.items()}
-    seconds = [of_cells[job.run_id] for job in agenda.jobs]
-    trial, longest = max(zip(seconds, agenda.jobs, strict=True), key=lambda pair: pair[0])
-    run = max(_START + sum(seconds) / max(workers, 1), trial)
-    return Forecast(run, trial, longest, sum(job.run_id in known for job in agenda.jobs))
+    cells = {job.run_id: job for job in agenda.jobs}
+    known = {name: fmean(past[name]) for name in cells if past.get(name)}
+    counted = {name: seconds_of(job, cost_of(job)) for name, job in cells.items()}
+    slower = median(seconds / counted[name] for name, seconds in known.items()) if known else 1.0
+    of_cells = {name: known.get(name, slower * seconds) for name, seconds in counted.items()}
+    longest = max(agenda.jobs, key=lambda job: of_cells[job.run_id])
+    trial, total = of_cells[longest.run_id], sum(of_cells[job.run_id] for job in agenda.jobs)
+    of_known = sum(job.run_id in known for job in agenda.jobs)
+    return Forecast(max(_START + total / max(workers, 1), trial), trial, longest, of_known)
 
 
 def seconds_of(job: Job, cost: Cost) -> float:
