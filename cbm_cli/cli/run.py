@@ -282,6 +282,7 @@ def _details(ending: Ending) -> str:
 def _run(agenda: Agenda, workers: int, cluster: Cluster | None, wait: float | None) -> Ending:
     from cbm_cli.cli.progress import Display
     from cbm_cli.execution import compile_kernels, forecast_run, run_agenda
+    from cbm_cli.execution.engines import STALL
 
     if not agenda.jobs:
         done = "All {0:,} trials are" if agenda.total > 1 else "The trial is"
@@ -295,7 +296,7 @@ def _run(agenda: Agenda, workers: int, cluster: Cluster | None, wait: float | No
     display = Display(agenda)
     try:
         with display:
-            return run_agenda(agenda, display, workers=workers, cluster=cluster, stall=wait)
+            return run_agenda(agenda, display, workers=workers, cluster=cluster, stall=wait or STALL)
     except KeyboardInterrupt:
         finished = f"{display.done:,} of {count(display.total, 'trial')} finished in this run"
         note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")

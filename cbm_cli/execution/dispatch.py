@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.engines import Cluster, in_process, on_local_workers
+from cbm_cli.execution.engines import STALL, Cluster, in_process, on_local_workers
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.execution.observe import Observer
 from cbm_cli.execution.slurm import slurm_workers
@@ -34,12 +34,7 @@ class Ending:
 
 
 def run_agenda(
-    agenda: Agenda,
-    observer: Observer,
-    *,
-    workers: int,
-    cluster: Cluster | None = None,
-    stall: float | None = None,
+    agenda: Agenda, observer: Observer, *, workers: int, cluster: Cluster | None = None, stall: float = STALL
 ) -> Ending:
     """Run every job of the agenda and write its outcome.
 

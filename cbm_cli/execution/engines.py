@@ -152,7 +152,7 @@ def on_local_workers(
     observer: Observer,
     stopping: threading.Event,
     workers: int,
-    stall: float | None = None,
+    stall: float = STALL,
 ) -> Iterator[tuple[Job, Result]]:
     """Run the trials on worker processes of this computer, one thread each.
 
@@ -171,7 +171,7 @@ def on_local_workers(
             for connection in wait([*crew.busy], timeout=0.1):
                 yield from crew.hear(connection)  # type: ignore[arg-type]  # one of those given
                 deadline = max(deadline, time.monotonic() + PATIENCE) if deadline < math.inf else deadline
-            yield from crew.give_up(STALL if stall is None else stall)
+            yield from crew.give_up(stall)
     finally:
         crew.end()
 
