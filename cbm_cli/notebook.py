@@ -41,7 +41,7 @@ from cbm_cli.results import Results
 from cbm_cli.results.best import best_machines
 from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.lock import locked
-from cbm_cli.text import count
+from cbm_cli.text import count, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -369,8 +369,12 @@ class ResultFrames:
         test: str = "signed-rank",
         alpha: float = 0.05,
         correction: str | None = None,
+        select: Mapping[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Return one row per cell of ``cbm table``, with what ``--format csv`` prints; options as there."""
+        """Return one row per cell of ``cbm table``, with what ``--format csv`` prints; options as there.
+
+        ``select`` maps settings to a value, or to a list of values.
+        """
         import pandas as pd
 
         from cbm_cli.results.cells import read_cells
@@ -379,7 +383,7 @@ class ResultFrames:
         store = self._results.store(self._results.only(experiment))
         asked = {"rows": rows, "columns": columns, "groups": groups}
         axes = {name: names for name, names in asked.items() if names is not None}
-        cells = read_cells(store, metric, statistic)
+        (cells,) = read_cells([store], metric, statistic, wanted=_wanted(select or {}))
         found = build_table(cells, axes=axes, best=best, test=test, alpha=alpha, correction=correction)
         return pd.DataFrame(found.records())
 
@@ -389,7 +393,7 @@ class ResultFrames:
         """Return the machine that ``cbm best`` names first; with several data sets, name one."""
         store = self._results.store(self._results.only(experiment))
         every: dict[str, str] = {}
-        for one in best_machines(store, metric):
+        for one in best_machines(store, metric=metric):
             if one["machine"]:
                 every.setdefault(one["data"], one["machine"])
         found = [path for name, path in every.items() if data in (None, name)]
@@ -412,6 +416,12 @@ class ResultFrames:
         axes = ["run_id", *(axis for axis in axes_of(store.manifest()) if axis in summary)]
         cells = summary[axes].drop_duplicates("run_id")
         return cells.merge(frames.reset_index(["run_id", "trial"]), on="run_id")
+
+
+def _wanted(select: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return settings and values to select by as text."""
+    lists = {name: one if isinstance(one, list | tuple) else [one] for name, one in select.items()}
+    return [(name, text_of(value)) for name, values in lists.items() for value in values]
 
 
 def open_results(folder: str | PathLike = "results/") -> ResultFrames:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import Target, command, json_option, note, print_list, say
-from cbm_cli.cli.completion import metrics, results_and
+from cbm_cli.cli.completion import metrics, results_and, select_option
 from cbm_cli.errors import CbmError
 from cbm_cli.text import count, decimal, text_of, valid_json
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cbm_cli.results import Results
+    from cbm_cli.results.selection import Wanted
 
 
 @click.command()
@@ -149,8 +150,9 @@ def _known(values: dict[str, Any]) -> list[tuple[str, str]]:
     shell_complete=metrics,
     help="Compare final machines by this metric, such as test_log_likelihood.",
 )
+@select_option
 @json_option
-def best(target: Target, metric: str | None, as_json: bool) -> None:
+def best(target: Target, metric: str | None, select: Wanted, as_json: bool) -> None:
     """Print the best machine of each data set and part.
 
     The likelihoods of different data cannot be compared, so that every data set of an experiment has its own
@@ -159,9 +161,12 @@ def best(target: Target, metric: str | None, as_json: bool) -> None:
     value decides; the part that the table shows comes before the rest.
     """
     from cbm_cli.results.best import best_machines
+    from cbm_cli.results.selection import select_cells
 
-    stores = map(target.results().store, target.experiments())
-    for one in chain.from_iterable(best_machines(store, metric) for store in stores):
+    stores = [target.results().store(name) for name in target.experiments()]
+    manifests = select_cells([store.manifest() for store in stores], select)
+    machines = (best_machines(*one, metric) for one in zip(stores, manifests, strict=True) if one[1]["cells"])
+    for one in chain.from_iterable(machines):
         if as_json:
             click.echo(valid_json(one))
         elif one["machine"] is None:

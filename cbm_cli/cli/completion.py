@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from cbm_cli.cli.common import Target
+from cbm_cli.errors import CbmError
 
 SCHEMES = ("00", "d0", "0d", "dd^b", "dd^l", "dd^b_s", "dd^l_s", "aa^b", "aa^b_s", "mm^b", "dm^b", "md^b")
 SAMPLERS = ("CD-1", "CD-10", "PCD-1", "PCD-10", "PT_10", "PT_20", "FPCD-1", "exact")
@@ -140,6 +142,25 @@ def results_and(names: str, *suffixes: str) -> Callable:
     )
 
 
+def _selects(_: click.Context, __: click.Parameter, choices: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Read SETTING=VALUE[,VALUE]; a value may have commas in brackets, as in hidden=[500, 500]."""
+    found = []
+    for choice in choices:
+        name, equals, values = choice.partition("=")
+        if not equals:
+            raise CbmError(f"--select {choice}: write SETTING=VALUE, such as --select learning_rate=0.05")
+        found += [(name, value.strip()) for value in re.split(r",(?![^\[(]*[\])])", values)]
+    return found
+
+
+select_option: Callable = click.option(
+    "--select",
+    multiple=True,
+    callback=_selects,
+    shell_complete=selected,
+    metavar="SETTING=VALUE[,VALUE]",
+    help="Only cells with one of these values; repeat it for several settings.",
+)
 data_option: Callable = click.option(
     "--data",
     "source",

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import Target, Whole, bars, json_option, note, print_list, say
-from cbm_cli.cli.completion import data_option, results_and
+from cbm_cli.cli.completion import data_option, results_and, select_option
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, harmless, text_of, valid_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cbm_cli.execution.evaluating import Evaluated
     from cbm_cli.machines.likelihood import Method
-    from cbm_cli.results import Results, Store
+    from cbm_cli.results import Store
+    from cbm_cli.results.selection import Wanted
 
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
@@ -35,6 +36,7 @@ _QUANTITIES = {
 @click.option("--exact", "method", flag_value="exact", help="Sum over all states (default).")
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
 @click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
+@select_option
 @data_option
 @click.option(
     "--part", type=click.Choice(["train", "valid", "test"]), default="train", help="Part of a named data set."
@@ -48,6 +50,7 @@ _QUANTITIES = {
 def evaluate(
     target: Target,
     method: str | None,
+    select: Wanted,
     source: str | None,
     part: str,
     rows: int | None,
@@ -70,15 +73,16 @@ def evaluate(
 
     raised = method == "raise" and rows is None
     chosen = Method(method, rows=100 if raised else rows, **how)
-    if models := target.models():
+    models = target.models()
+    if select if models else source:
+        wrong = "--select is for results" if models else "--data is for machines; trials have their own data"
+        raise CbmError(f"{wrong}; remove it", "unsuited")
+    if models:
         _evaluate_files(models, source, part, chosen, as_json)
-    elif source:
-        message = "--data is for machine files; trials are evaluated on their own data; remove --data"
-        raise CbmError(message, "unsuited")
     else:
-        results, names = target.results(), target.experiments()
+        stores = [target.results().store(name) for name in target.experiments()]
         with locked(target.folder):
-            _evaluate_results(results, names, chosen, as_json)
+            _evaluate_results(stores, select, chosen, as_json)
     if raised:
         note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
 
@@ -114,13 +118,17 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> di
     return answer
 
 
-def _evaluate_results(results: Results, names: Sequence[str], how: Method, as_json: bool) -> None:
+def _evaluate_results(stores: Sequence[Store], wanted: Wanted, how: Method, as_json: bool) -> None:
     from cbm_cli.execution import evaluate_trials
+    from cbm_cli.results.selection import select_cells
 
-    whole = True
-    for experiment in names:
-        store, found = results.store(experiment), []
-        with closing(evaluate_trials(store, how)) as trials, _counter(store, as_json) as advance:
+    whole, manifests = True, select_cells([one.manifest() for one in stores], wanted)
+    for store, manifest in zip(stores, manifests, strict=True):
+        experiment, found = store.experiment, []
+        if wanted and not manifest["cells"]:
+            continue
+        trials = evaluate_trials(store, how, manifest)
+        with closing(trials), _counter(store, manifest, as_json) as advance:
             for one in trials:
                 advance()
                 found.append(one)
@@ -164,13 +172,13 @@ def _note_others(store: Store, found: Sequence[Evaluated], runs: int) -> None:
 
 
 @contextmanager
-def _counter(store: Store, as_json: bool) -> Iterator[Callable[[], None]]:
+def _counter(store: Store, manifest: Mapping[str, Any], as_json: bool) -> Iterator[Callable[[], None]]:
     """Count the evaluated trials on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     title = TextColumn("{task.description}", markup=False)
     columns = (title, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    trials = sum(len(store.finished(name)) for name in {c["run_id"] for c in store.manifest()["cells"]})
+    trials = sum(len(store.finished(name)) for name in {c["run_id"] for c in manifest["cells"]})
     with bars(*columns, transient=True) as progress:
         task = progress.add_task(harmless(store.experiment), total=trials)
         yield lambda: progress.advance(task)

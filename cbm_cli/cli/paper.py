@@ -132,7 +132,8 @@ def _part(call: str) -> Any:
         choices = dict(context.params)
     for name in ("output", "size", "legend"):
         del choices[name]
-    return read_part(choices.pop("words"), choices)[1]
+    # A short experiment may have one value of a setting of which the figure shows several.
+    return read_part(choices.pop("words"), choices | {"constants": True})[1]
 
 
 def _experiments(calls: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import PICTURES, Whole, check_file, note
-from cbm_cli.cli.completion import metrics, plotted, selected
+from cbm_cli.cli.completion import metrics, plotted, select_option
 from cbm_cli.errors import CbmError
 from cbm_cli.text import STATISTICS
 
@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _Value = click.Parameter
-
-
-def _selects(_: click.Context, __: _Value, choices: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Read SETTING=VALUE[,VALUE]; a value may have commas in brackets, as in hidden=[500, 500]."""
-    found = []
-    for choice in choices:
-        name, equals, values = choice.partition("=")
-        if not equals:
-            raise CbmError(f"--select {choice}: write SETTING=VALUE, such as --select learning_rate=0.05")
-        found += [(name, value.strip()) for value in re.split(r",(?![^\[(]*[\])])", values)]
-    return found
 
 
 def _names(_: click.Context, __: _Value, text: str | None) -> list[str] | None:
@@ -85,14 +74,7 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 @click.command()
 @click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...", shell_complete=plotted)
 @page_options
-@click.option(
-    "--select",
-    multiple=True,
-    callback=_selects,
-    shell_complete=selected,
-    metavar="SETTING=VALUE[,VALUE]",
-    help="Draw only cells with one of these values; repeat it for several settings.",
-)
+@select_option
 @click.option(
     "--metric",
     multiple=True,

@@ -5,11 +5,12 @@ from pathlib import Path
 import click
 
 from cbm_cli.cli.common import Target, check_file, note
-from cbm_cli.cli.completion import results_and
+from cbm_cli.cli.completion import results_and, select_option
 
 
 @click.command()
 @results_and("[EXPERIMENT]...")
+@select_option
 @click.option(
     "-o",
     "--output",
@@ -18,7 +19,7 @@ from cbm_cli.cli.completion import results_and
     show_default=True,
     help="The HTML file; it needs no other file and no network.",
 )
-def report(target: Target, output: Path) -> None:
+def report(target: Target, select: list[tuple[str, str]], output: Path) -> None:
     """Write one HTML page of results.
 
     It has an overview, tables, curves, filters, and the paper's values beside them. The page can be filtered
@@ -29,6 +30,6 @@ def report(target: Target, output: Path) -> None:
     from cbm_cli.paper.page import beside_the_paper
     from cbm_cli.report.page import write_report
 
-    for warning in write_report(target.results(), target.names, output, beside_the_paper):
+    for warning in write_report(target.results(), target.names, output, beside_the_paper, select):
         note(f"warning: {warning}")
     note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

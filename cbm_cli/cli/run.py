@@ -326,13 +326,13 @@ def _cluster(options: Mapping[str, Any]) -> Cluster | None:
 
 
 def _print_tables(agenda: Agenda) -> None:
-    from cbm_cli.cli.table import print_table
+    from cbm_cli.cli.table import print_tables
     from cbm_cli.results import Results
 
     for name, store in agenda.stores.items():
         if any(store.finished(run_id) for run_id in agenda.run_ids[name]):
             try:
-                print_table(Results(store.folder.parent), name, "text")
+                print_tables(Results(store.folder.parent), [name], "text")
             except CbmError as error:  # the trials are done all the same
                 note(f"{name}: no table: {error}")
 

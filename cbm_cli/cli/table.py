@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cbm_cli.cli.common import Target, Whole, note, print_document
-from cbm_cli.cli.completion import metrics, results_and
+from cbm_cli.cli.completion import metrics, results_and, select_option
 from cbm_cli.errors import CbmError
 from cbm_cli.text import FORMATS, STATISTICS, whole_number
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
+    from cbm_cli.results.selection import Wanted
 
 
 def _names(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
@@ -45,6 +46,7 @@ def _axis(name: str, help: str) -> Callable:
 @click.command()
 @results_and("[EXPERIMENT]...")
 @click.option("-f", "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)
+@select_option
 @_axis("rows", "Settings shown as rows, comma-separated, such as sampler,learning_rate or hidden.")
 @_axis("columns", "Settings shown as columns.")
 @_axis("groups", "Settings shown as groups of rows.")
@@ -91,8 +93,6 @@ def table(
     rows: list[str] | None,
     columns: list[str] | None,
     groups: list[str] | None,
-    split: int | str | None,
-    all_runs: bool,
     **choices: Any,
 ) -> None:
     """Print a table of means with significance marks.
@@ -106,27 +106,27 @@ def table(
     folder = target.results()
     axes = {"rows": rows, "columns": columns, "groups": groups}
     axes = {name: names for name, names in axes.items() if names is not None}
-    for experiment in target.experiments():
-        print_table(folder, experiment, format_, split, all_runs, axes=axes, **choices)
+    print_tables(folder, target.experiments(), format_, axes=axes, **choices)
 
 
-def print_table(
+def print_tables(
     results: Results,
-    experiment: str,
+    experiments: Sequence[str],
     format_: str,
     split: int | str | None = None,
     all_runs: bool = False,
     metric: str | None = None,
     statistic: str | None = None,
+    select: Wanted = (),
     **choices: Any,
 ) -> None:
-    """Print the table of one experiment to stdout."""
+    """Print the tables of experiments to stdout."""
     from cbm_cli.results.cells import read_cells
     from cbm_cli.statistics import build_table
 
-    store = results.store(experiment)
-    cells = read_cells(store, metric, statistic, others=all_runs)
-    document = build_table(cells, **choices).document(split)
-    print_document(document, format_)
-    for advice in document.too_wide() if format_ == "latex" else ():
-        note(f"{experiment}: {advice}")
+    stores = [results.store(name) for name in experiments]
+    for cells in read_cells(stores, metric, statistic, others=all_runs, wanted=select):
+        document = build_table(cells, **choices).document(split)
+        print_document(document, format_)
+        for advice in document.too_wide() if format_ == "latex" else ():
+            note(f"{cells.manifest['experiment']}: {advice}")

@@ -1,6 +1,6 @@
 """Evaluating machines that are already trained; columns are added to their results."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +27,12 @@ class Evaluated(NamedTuple):
     problem: str = ""  # why it could not be evaluated
 
 
-def evaluate_trials(store: Store, method: Method) -> Generator[Evaluated, None, None]:
+def evaluate_trials(
+    store: Store, method: Method, manifest: Mapping[str, Any] | None = None
+) -> Generator[Evaluated, None, None]:
     """Evaluate every finished trial on all parts of its data, and add columns to its results.
+
+    ``manifest`` is the store's with some of its cells, by default with all.
 
     Columns are named ``<part>_log_likelihood_<method>``, ``<part>_lower_bound_<method>``, ``<method>_log_z``
     and so on. Trials of auto encoders have none: they have no likelihood, and their costs are known. Trials
@@ -37,7 +41,7 @@ def evaluate_trials(store: Store, method: Method) -> Generator[Evaluated, None, 
     """
     store.begin()
     loaded: dict[Data, Dataset] = {}
-    manifest = store.manifest()
+    manifest = manifest or store.manifest()
     try:
         for cell in manifest["cells"]:
             fields = {name: cell[f"data_{name}"] for name in Data.model_fields if f"data_{name}" in cell}

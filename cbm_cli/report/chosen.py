@@ -10,8 +10,8 @@ import pandas as pd
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cell, Measure, Trials, make_cells
-from cbm_cli.results.inventory import CellSettings
-from cbm_cli.statistics.layout import columns_named, key_of, select, telling_apart
+from cbm_cli.results.inventory import CellSettings, telling_apart
+from cbm_cli.results.selection import columns_named, key_of, select_cells
 from cbm_cli.text import count, text_of
 
 MOST_PANELS = 24
@@ -25,6 +25,7 @@ class Options:
     """What `cbm plot` is asked for, the same for every kind of picture that can use it."""
 
     select: Sequence[tuple[str, str]] = ()  # keep cells with these values; of one setting, alternatives
+    constants: bool = False  # whether settings may be selected that do not vary
     metric: Sequence[str] = ()  # columns of curves or records
     overlay: bool = False  # several metrics are lines of one panel
     panels: Sequence[str] | None = None  # settings that make the panels
@@ -79,21 +80,29 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
         No finished trial of what is selected.
     """
     stores = {name: results.store(name) for name in experiments}
-    manifests = {name: store.manifest() for name, store in stores.items()}
+    manifests = [_with_names(store.manifest(), name) for name, store in stores.items()]
+    return arrange(stores, select_cells(manifests, options.select, options.constants), options)
+
+
+def arrange(stores: Mapping[str, Store], manifests: Sequence[Mapping[str, Any]], options: Options) -> Chosen:
+    """Return the cells of manifests that have finished trials, in lines and panels; raises as `choose`."""
     summaries = {name: store.summary() for name, store in stores.items()}
-    shown = {name: _of_trial(summary, options.trial) for name, summary in summaries.items()}
-    every = [c for name in stores for c in _cells(name, stores[name], manifests[name], shown[name])]
-    table = manifests[experiments[0]]["table"]
-    wanted = select([cell.settings for cell in every], options.select)
-    lines, panels = _axes(wanted, table, options)
-    _check_panels(wanted, panels)
-    kept = {_name(settings) for settings in wanted}
-    done = [cell for cell in every if _name(cell.settings) in kept and len(cell.rows)]
+    every = [
+        cell
+        for (name, store), manifest in zip(stores.items(), manifests, strict=True)
+        for cell in make_cells(
+            _trials(store, summaries[name], options), _with_names(manifest, name), Measure(Metric(""))
+        )
+    ]
+    table = manifests[0]["table"]
+    lines, panels = _axes([cell.settings for cell in every], table, options)
+    _check_panels([cell.settings for cell in every], panels)
+    done = [cell for cell in every if len(cell.rows)]
     if not done:
         raise IncompleteError(_nothing(stores, summaries, options))
     bounds = {
         (name, data): bound
-        for name, manifest in manifests.items()
+        for name, manifest in zip(stores, manifests, strict=True)
         for data, bound in (manifest.get("upper_bounds") or {}).items()
     }
     chosen = Chosen(done, table, stores, bounds, lines, panels)
@@ -101,15 +110,13 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
     return chosen
 
 
-def _cells(experiment: str, store: Store, manifest: Mapping[str, Any], summary: pd.DataFrame) -> list[Cell]:
-    """Return the cells of an experiment, with its name among their settings."""
-    named = [{**cell, "experiment": experiment} for cell in manifest["cells"]]
-    trials = Trials(summary, lambda _: store)
-    return [*make_cells(trials, {**manifest, "cells": named}, Measure(Metric("")))]
+def _with_names(manifest: Mapping[str, Any], experiment: str) -> dict[str, Any]:
+    """Return a manifest whose cells have the experiment among their settings."""
+    return {**manifest, "cells": [{**cell, "experiment": experiment} for cell in manifest["cells"]]}
 
 
-def _name(settings: CellSettings) -> tuple[str, str]:
-    return settings["experiment"], settings["run_id"]
+def _trials(store: Store, summary: pd.DataFrame, options: Options) -> Trials:
+    return Trials(_of_trial(summary, options.trial), lambda _: store)
 
 
 def _of_trial(summary: pd.DataFrame, number: int | None) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from cbm_cli.report.style import Look, in_words, looks_of, named, names_of, plai
 from cbm_cli.results import Results
 from cbm_cli.results.cells import Cell, Floats, Measure, Trials, finite, measure_of
 from cbm_cli.results.inventory import CellSettings
-from cbm_cli.statistics.layout import Key, key_of
+from cbm_cli.results.selection import Key, key_of
 from cbm_cli.statistics.wilcoxon import signed_rank
 from cbm_cli.text import count
 

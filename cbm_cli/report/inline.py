@@ -25,7 +25,7 @@ from cbm_cli.report.series import Curve, band_of, read_curves, x_of
 from cbm_cli.report.style import METADATA, Look, looks_of
 from cbm_cli.results.cells import Cell, finite
 from cbm_cli.results.inventory import CellSettings
-from cbm_cli.statistics.layout import Key, key_of
+from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import text_of
 
 FILTERED = ("offsets", "sampler", "data", "learning_rate")  # settings that the page is filtered by

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.inventory import CellSettings, with_other_runs
 from cbm_cli.results.metrics import Metric, default_metric, fewest_effective, measured
+from cbm_cli.results.selection import Wanted, select_cells
 from cbm_cli.results.store import Store
 from cbm_cli.text import STATISTICS, did_you_mean
 
@@ -353,11 +354,6 @@ class Cells:
             return not self.measure.metric.column.endswith("_exact")
         return {*self.trials.frame.get("evaluate_method", [])} != {"exact"}
 
-    @property
-    def left_out(self) -> int:
-        """Trials of runs that the experiment no longer asks for."""
-        return len(self.trials.frame) - sum(len(cell.rows) for cell in self.cells)
-
 
 def is_evaluated(columns: Container[str], metric: Metric) -> bool:
     """Whether a metric is of the final machine, by ``cbm evaluate``."""
@@ -376,24 +372,41 @@ def make_cells(trials: Trials, manifest: Mapping[str, Any], measure: Measure) ->
 
 
 def read_cells(
-    store: Store, metric: str | None = None, statistic: str | None = None, others: bool = False
-) -> Cells:
-    """Return the cells of an experiment, by default in the metric and statistic of its table.
+    stores: Sequence[Store],
+    metric: str | None = None,
+    statistic: str | None = None,
+    *,
+    others: bool = False,
+    wanted: Wanted = (),
+) -> Iterator[Cells]:
+    """Yield the cells of experiments, by default in the metric and statistic of their tables.
 
-    ``others``: with runs that are kept but that the grid no longer asks for.
+    ``others``: with runs that are kept but that the grid no longer asks for. ``wanted``: settings with their
+    values; experiments that have no such cell are left out.
 
     Raises
     ------
     CbmError
-        Unknown metric, or one without the statistic.
+        Unknown setting, value or metric, or a metric without the statistic.
     IncompleteError
         No trial is finished.
     """
-    frame, manifest = with_other_runs(store) if others else (store.summary(), store.manifest())  # type: ignore[arg-type]
+    found = [with_other_runs(store) if others else (store.summary(), store.manifest()) for store in stores]
+    manifests = select_cells([manifest for _, manifest in found], wanted)
+    for store, (frame, _), manifest in zip(stores, found, manifests, strict=True):
+        if wanted:
+            frame = frame[frame["run_id"].isin([cell["run_id"] for cell in manifest["cells"]])]
+        if manifest["cells"] or not wanted:
+            yield _cells_of(store, frame, manifest, metric, statistic)
+
+
+def _cells_of(
+    store: Store, frame: "pd.DataFrame", manifest: Mapping[str, Any], *measure: str | None
+) -> Cells:
     trials = Trials(frame, lambda _: store)
     if frame.empty or not manifest["cells"]:
         raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
-    return make_cells(trials, manifest, measure_of(trials, manifest["table"], metric, statistic))
+    return make_cells(trials, manifest, measure_of(trials, manifest["table"], *measure))
 
 
 def measure_of(

@@ -112,5 +112,3 @@ def _estimates(cells: Cells) -> Iterator[str]:
                 f"The last log Z of {count(doubtful, 'trial')} rests on fewer than a tenth of the runs of "
                 "AIS: it may be off by more than its error."
             )
-    if cells.left_out:
-        yield f"Left out: {count(cells.left_out, 'trial')} of runs that the experiment no longer asks for."

@@ -9,15 +9,29 @@ from typing import Any, NamedTuple
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import head_of, value_of, with_name
 from cbm_cli.results.cells import Cell, Cells, mean
-from cbm_cli.results.inventory import CellSettings
+from cbm_cli.results.inventory import CellSettings, telling_apart
+from cbm_cli.results.selection import Key, columns_named, key_of
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
 from cbm_cli.statistics.caption import caption
-from cbm_cli.statistics.layout import Key, TableLayout, columns_named, key_of, telling_apart
 from cbm_cli.statistics.marks import Mark, Marking, mark_row
 from cbm_cli.statistics.wilcoxon import TESTS
 from cbm_cli.text import decimal, did_you_mean, text_of
 
 MOST_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """The columns of ``summary.csv`` that make the groups, rows and columns of a table."""
+
+    groups: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All identifying columns, groups first."""
+        return self.groups + self.rows + self.columns
 
 
 class Digits(NamedTuple):
