@@ -15,7 +15,7 @@ from cbm_cli.cli import common
 from cbm_cli.cli.table import table as command
 from cbm_cli.errors import CbmError
 from cbm_cli.results import Results
-from cbm_cli.results.cells import read_cells
+from cbm_cli.results.selection import read_cells
 from cbm_cli.sheets import Document, Group, Label, Sheet, Value
 from cbm_cli.statistics import build_table
 from cbm_cli.statistics.wilcoxon import TESTS

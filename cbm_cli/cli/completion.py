@@ -161,6 +161,30 @@ select_option: Callable = click.option(
     metavar="SETTING=VALUE[,VALUE]",
     help="Only cells with one of these values; repeat it for several settings.",
 )
+
+
+def setting_names(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
+    """Read names of settings, separated by commas."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _chosen(ctx: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
+    return [] if text == "none" else setting_names(ctx, option, text)
+
+
+def choose_options(command: Callable) -> Callable:
+    """Add --select, and --choose with --by."""
+    choose = click.option(
+        "--choose",
+        metavar="SETTINGS|none",
+        callback=_chosen,
+        help="Settings of which each cell shows the best value, by the mean on the part --by.",
+    )
+    parts = click.Choice(["valid", "train", "test"])
+    by = click.option("--by", type=parts, help="With --choose: the part that decides; default: valid.")
+    return select_option(choose(by(command)))
+
+
 data_option: Callable = click.option(
     "--data",
     "source",

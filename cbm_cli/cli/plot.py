@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import PICTURES, Whole, check_file, note
-from cbm_cli.cli.completion import metrics, plotted, select_option
+from cbm_cli.cli.completion import choose_options, metrics, plotted, setting_names
 from cbm_cli.errors import CbmError
 from cbm_cli.text import STATISTICS
 
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _Value = click.Parameter
-
-
-def _names(_: click.Context, __: _Value, text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _limits(_: click.Context, option: _Value, text: str | None) -> tuple[float | None, float | None] | None:
@@ -74,7 +70,7 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 @click.command()
 @click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...", shell_complete=plotted)
 @page_options
-@select_option
+@choose_options
 @click.option(
     "--metric",
     multiple=True,
@@ -82,8 +78,8 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
     help="Column of curves or records, such as weight_norm; default: the table's; repeated: a panel each.",
 )
 @click.option("--overlay", is_flag=True, help="Draw several metrics as lines of one panel.")
-@click.option("--panels", metavar="SETTINGS", callback=_names, help="Settings that make the panels.")
-@click.option("--columns", metavar="SETTINGS", callback=_names, help="Settings that make the lines.")
+@click.option("--panels", metavar="SETTINGS", callback=setting_names, help="Settings that make the panels.")
+@click.option("--columns", metavar="SETTINGS", callback=setting_names, help="Settings that make the lines.")
 @_choice(
     "--x",
     ["updates", "epochs", "seconds", "gradient-steps"],

@@ -410,10 +410,16 @@ class TableSpec(Frozen):
         None,
         description="What is shown; default: log-likelihood, cost or lower bound, of test rows if there are",
     )
-    statistic: Statistic = Field(
-        "max",
-        description="Best value over training, last value, value at the best validation, or value where the "
-        "mean over trials is best",
+    statistic: Statistic | None = Field(
+        None,
+        description="Best value over training (max), last value, value at the best validation, or value "
+        "where the mean over trials is best; default: max, with choose: best-valid where it is known",
+    )
+    choose: tuple[str, ...] = Field(
+        (), description="Settings of which each cell shows the best value, by the part that is named by"
+    )
+    by: Literal["valid", "train", "test"] | None = Field(
+        None, description="With choose: part of the data whose mean decides; default: valid"
     )
 
     @model_validator(mode="before")
@@ -422,7 +428,9 @@ class TableSpec(Frozen):
         """Leave out of the default axes what another axis names."""
         if not isinstance(given, Mapping):
             return given
-        named = {column for axis in given.keys() & {*AXES} for column in given[axis]}
+        if given.get("by") and not given.get("choose"):
+            raise Misfit("by", "has no effect without choose, as in choose: learning_rate", "unsuited")
+        named = {column for axis in given.keys() & {*AXES, "choose"} for column in given[axis]}
         left = {axis: tuple(c for c in cls.default_of(axis) if c not in named) for axis in AXES}
         return left | {**given}
 

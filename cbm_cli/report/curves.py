@@ -60,7 +60,7 @@ def curves_drawing(
     names = {name: looks[key] for key, name in _names_of_lines(drawn).items()}
     if any(its.bounded for its in limits.values()):
         names["upper bound"] = BOUND
-    return Drawing(panels, names, _notes(drawn.curves, [*limits.values()], options))
+    return Drawing(panels, names, [*_notes(drawn.curves, [*limits.values()], options), *chosen.notes])
 
 
 def _names_of_lines(drawn: Curves) -> dict[Key, str]:

@@ -16,14 +16,14 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of
+from cbm_cli.report import finals
 from cbm_cli.report.chosen import Options, arrange
-from cbm_cli.report.finals import measured_cells
 from cbm_cli.report.inline import FILTERED, HEIGHT, SLOT, WIDTH, machines, picture, tags, words
 from cbm_cli.report.style import own_style
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
 from cbm_cli.results.inventory import CellSettings, list_runs
-from cbm_cli.results.selection import Wanted, select_cells
+from cbm_cli.results.selection import choosing_of, measured_cells, select_cells
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.sheets import Item, Label
 from cbm_cli.statistics import Entry, ResultsTable, build_table
@@ -42,9 +42,9 @@ Beside = Callable[[Results, Set[str], pd.DataFrame], Mapping[str, Any]]
 
 @own_style()
 def write_report(
-    results: Results, experiments: Sequence[str], path: Path, beside: Beside, wanted: Wanted = ()
+    results: Results, experiments: Sequence[str], path: Path, beside: Beside, options: Options
 ) -> list[str]:
-    """Write the page of some experiments, or of all, with the ``wanted`` cells; return warnings.
+    """Write the page of some experiments, or of all, with what is selected and chosen; return warnings.
 
     Raises
     ------
@@ -54,8 +54,8 @@ def write_report(
         The folder holds no results.
     """
     stores = [results.store(name) for name in experiments or results.require_experiments()]
-    manifests = select_cells([store.manifest() for store in stores], wanted)
-    shown = [(store, one) for store, one in zip(stores, manifests, strict=True) if one["cells"] or not wanted]
+    manifests = select_cells([store.manifest() for store in stores], options.select)
+    shown = [one for one in zip(stores, manifests, strict=True) if one[1]["cells"] or not options.select]
     stores, cells = [store for store, _ in shown], [_cells(*one) for one in shown]
     points = max(20, min(_POINTS, _ALL_POINTS // sum(len(its.cells) for its in cells)))
     everything = pd.concat([its.trials.frame for its in cells], ignore_index=True)
@@ -63,7 +63,7 @@ def write_report(
     warned = [f"trials of different {name}s: {', '.join(of)}" for name, of in versions.items() if len(of) > 1]
     html = _render(
         folder=results.folder.resolve().name,
-        sections=[_section(*one, points) for one in zip(stores, cells, strict=True)],
+        sections=[_section(*one, points, options) for one in zip(stores, cells, strict=True)],
         filters=_filters(cell.settings for its in cells for cell in its),
         versions=versions,
         warnings=warned,
@@ -119,7 +119,7 @@ def _versions(summary: pd.DataFrame) -> dict[str, list[str]]:
     return shown
 
 
-def _section(store: Store, cells: Cells, points: int) -> dict[str, Any]:
+def _section(store: Store, cells: Cells, points: int, options: Options) -> dict[str, Any]:
     """Return everything that the page says of an experiment."""
     manifest, settings, runs = cells.manifest, [cell.settings for cell in cells], list_runs(store)
     runs = [run for run in runs if run["run_id"] in {one["run_id"] for one in settings}]
@@ -130,9 +130,9 @@ def _section(store: Store, cells: Cells, points: int) -> dict[str, Any]:
     shown: dict[str, list] = {"pictures": [], "machines": []}
     if not cells.trials.frame.empty:
         try:
-            measure_of(cells.trials, manifest["table"])  # says why there is none
-            table = _table(build_table(cells))
-            shown = _shown(store, manifest, points, gaps)
+            choosing = choosing_of(manifest["table"], options.choose, options.by)
+            table = _table(build_table(measured_cells(cells, choosing)))
+            shown = _shown(store, manifest, points, options, gaps)
         except CbmError as error:
             gaps.append(f"No table: {error}")
     return {
@@ -153,7 +153,9 @@ def _section(store: Store, cells: Cells, points: int) -> dict[str, Any]:
     }
 
 
-def _shown(store: Store, manifest: Mapping[str, Any], points: int, gaps: list[str]) -> dict[str, list]:
+def _shown(
+    store: Store, manifest: Mapping[str, Any], points: int, options: Options, gaps: list[str]
+) -> dict[str, list]:
     """Return curves and machines of each data set; ``gaps`` receives what cannot be shown."""
     pictures, filters = [], []
     for data in dict.fromkeys(cell["data"] for cell in manifest["cells"]):
@@ -161,8 +163,8 @@ def _shown(store: Store, manifest: Mapping[str, Any], points: int, gaps: list[st
         try:
             with catch_warnings():
                 simplefilter("ignore")  # the page itself warns of mixed versions
-                chosen = arrange({store.experiment: store}, [of_data], Options())
-            cells = measured_cells(chosen, Options())
+                chosen = arrange({store.experiment: store}, [of_data], options)
+            cells = finals.measured_cells(chosen, options)
             pictures.append(picture(chosen, cells, points) | {"data": data})
             filters += machines(chosen, cells)
         except CbmError as error:
@@ -221,7 +223,12 @@ def _about(entry: Entry, alpha: float) -> dict[str, Any]:
     if cell is None:
         return {"value": entry, "tags": {}, "sort": "", "title": "not planned"}
     mean = "" if np.isnan(cell.mean) else repr(cell.mean)
-    return {"value": entry, "sort": mean, "tags": tags(cell.settings), "title": _title(entry, cell, alpha)}
+    return {
+        "value": entry,
+        "sort": mean,
+        "tags": tags(cell.every_setting),
+        "title": _title(entry, cell, alpha),
+    }
 
 
 def _title(entry: Entry, cell: Cell, alpha: float) -> str:
@@ -231,7 +238,8 @@ def _title(entry: Entry, cell: Cell, alpha: float) -> str:
     if entry.verdict.best:
         parts.append("best of its row")
     if test is not None and test.powered(alpha):
-        parts.append(f"p = {test.p_value:.2g} against the best of the row ({test.n_pairs} pairs)")
+        corrected = "" if test.corrected_p is None else "corrected "
+        parts.append(f"{corrected}p = {test.p:.2g} against the best of the row ({test.n_pairs} pairs)")
         parts.append(f"effect size {test.effect_size:.2f}")
     if not np.isnan(cell.best_update):
         parts.append(f"best at update {cell.best_update:,.0f} on average")

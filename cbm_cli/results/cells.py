@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results.inventory import CellSettings, with_other_runs
+from cbm_cli.errors import CbmError
+from cbm_cli.results.inventory import CellSettings
 from cbm_cli.results.metrics import Metric, default_metric, fewest_effective, measured
-from cbm_cli.results.selection import Wanted, select_cells
 from cbm_cli.results.store import Store
 from cbm_cli.text import STATISTICS, did_you_mean
 
@@ -34,6 +33,16 @@ class Measure(NamedTuple):
     metric: Metric
     scale: str = "per-sample"  # or total: nats per row times the rows of the metric's part
     statistic: str = "max"  # one of `STATISTICS`; of costs the best is the minimum
+
+
+class Choice(NamedTuple):
+    """What a cell shows of settings whose value is chosen, and what decided."""
+
+    values: Mapping[str, Any]  # by column of summary.csv
+    measure: Measure
+    mean: float  # of the measure
+    complete: bool  # whether all trials of all values are there
+    at_end: bool  # whether it is the lowest or the highest of three numbers or more
 
 
 class Trials:
@@ -115,10 +124,16 @@ class Cell:
     rows: NDArray[np.intp]  # of the finished trials among all
     measure: Measure
     asked: int = 0  # trials that the experiment asks for
+    choice: Choice | None = None  # of settings that are not among the others
 
     def measured(self, measure: Measure) -> "Cell":
         """Return the same trials by another measure."""
         return replace(self, measure=measure)
+
+    @property
+    def every_setting(self) -> CellSettings:
+        """The settings, with those whose value is chosen."""
+        return {**self.settings, **(self.choice.values if self.choice else {})}
 
     @property
     def evaluated(self) -> bool:
@@ -371,48 +386,17 @@ def make_cells(trials: Trials, manifest: Mapping[str, Any], measure: Measure) ->
     return Cells(manifest, trials, measure, cells)
 
 
-def read_cells(
-    stores: Sequence[Store],
+def measure_of(
+    trials: Trials,
+    table: Mapping[str, Any],
     metric: str | None = None,
     statistic: str | None = None,
-    *,
-    others: bool = False,
-    wanted: Wanted = (),
-) -> Iterator[Cells]:
-    """Yield the cells of experiments, by default in the metric and statistic of their tables.
-
-    ``others``: with runs that are kept but that the grid no longer asks for. ``wanted``: settings with their
-    values; experiments that have no such cell are left out.
-
-    Raises
-    ------
-    CbmError
-        Unknown setting, value or metric, or a metric without the statistic.
-    IncompleteError
-        No trial is finished.
-    """
-    found = [with_other_runs(store) if others else (store.summary(), store.manifest()) for store in stores]
-    manifests = select_cells([manifest for _, manifest in found], wanted)
-    for store, (frame, _), manifest in zip(stores, found, manifests, strict=True):
-        if wanted:
-            frame = frame[frame["run_id"].isin([cell["run_id"] for cell in manifest["cells"]])]
-        if manifest["cells"] or not wanted:
-            yield _cells_of(store, frame, manifest, metric, statistic)
-
-
-def _cells_of(
-    store: Store, frame: "pd.DataFrame", manifest: Mapping[str, Any], *measure: str | None
-) -> Cells:
-    trials = Trials(frame, lambda _: store)
-    if frame.empty or not manifest["cells"]:
-        raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
-    return make_cells(trials, manifest, measure_of(trials, manifest["table"], *measure))
-
-
-def measure_of(
-    trials: Trials, table: Mapping[str, Any], metric: str | None = None, statistic: str | None = None
+    usual: str = "max",
 ) -> Measure:
-    """Return the metric and statistic that are asked for, else the table's, else the usual ones."""
+    """Return the metric and statistic that are asked for, else the table's, else the usual ones.
+
+    The usual statistic is ``max`` where the metric has no other.
+    """
     frame, known = trials.frame, measured(trials.frame)
     name = metric or table["metric"] or default_metric(frame)
     if name is None or not known:
@@ -425,7 +409,8 @@ def measure_of(
         raise CbmError(f"--statistic {statistic}: unknown{did_you_mean(statistic, STATISTICS)}", "unknown")
     chosen = Metric(name)
     evaluated, recorded = is_evaluated(frame, chosen), not chosen.better
-    shown = statistic or ("final" if evaluated or recorded else table.get("statistic", "max"))
+    usual = usual if statistic_column(frame, chosen, usual) in frame else "max"
+    shown = statistic or ("final" if evaluated or recorded else table.get("statistic") or usual)
     if evaluated and shown != "final":
         raise CbmError(
             f"--statistic {shown}: {name} is known of the final machine only; leave it out", "unsuited"
