@@ -471,23 +471,12 @@ def tempered_sweep(
 def ais_step(
     to_h: Array, theta: Theta, base: Array, betas: tuple[Number, Number], u_h: Array, u_x: Array
 ) -> tuple[Array, Array, Array]:
-    """One step of annealed importance sampling, between two inverse temperatures (here, there).
+    """One step of annealed importance sampling, from inverse temperature here to there: ``betas``.
 
     The path is f_beta(x) = exp(((1 - beta) base + beta b)'x) prod_j (1 + exp(beta (W'x + c)_j)): at 0 there
     are independent units with biases ``base`` (N,), at 1 there is theta. Downwards the steps are those of
-    reverse AIS and of RAISE.
-
-    Parameters
-    ----------
-    to_h : (R, M)
-        x W of the rows.
-
-    Returns
-    -------
-    x, to_h : (R, N), (R, M)
-        The rows after a sweep, h then x, that leaves f_here invariant.
-    gain : (R,)
-        What the step adds to their log weights: log f_there(x) - log f_here(x).
+    reverse AIS and of RAISE. Rows come as x W, (R, M); returns x (R, N) and x W after a sweep, h then x, that
+    leaves f_here invariant, and what is added to each log weight, log f_there(x) - log f_here(x), (R,).
     """
     (W, b, c), (here, there) = theta, betas
     h = draw(mean_of(to_h, c, here), u_h)
