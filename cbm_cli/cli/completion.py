@@ -185,10 +185,25 @@ def choose_options(command: Callable) -> Callable:
     return select_option(choose(by(command)))
 
 
+def folder_of_data(name: str | None) -> Path | None:
+    """Return the folder in which the data of results are looked for; CbmError for anything else."""
+    if name and not Path(name).is_dir():
+        told = "trials have data of their own; name the folder that holds the files"
+        raise CbmError(f"--data {name}: is no folder; {told}", "missing")
+    return Path(name) if name else None
+
+
+data_folder_option: Callable = click.option(
+    "--data",
+    "data",
+    callback=lambda _, __, name: folder_of_data(name),
+    metavar="DIR",
+    help="Folder with the files of the data, where they are not at the paths of the grid.",
+)
 data_option: Callable = click.option(
     "--data",
     "source",
     shell_complete=data_sets,
     metavar="NAME|FILE",
-    help="Rows: a data set's name, or a file.",
+    help="Rows: a data set's name, or a file; with RESULTS: the folder that holds its data.",
 )

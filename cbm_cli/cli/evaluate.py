@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import Target, Whole, bars, json_option, note, print_list, say
-from cbm_cli.cli.completion import data_option, results_and, select_option
+from cbm_cli.cli.completion import data_option, folder_of_data, results_and, select_option
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, harmless, text_of, valid_json
 
@@ -68,20 +68,19 @@ def evaluate(
     For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with the
     estimate of log Z. An auto encoder has no likelihood: its mean cost is printed.
     """
+    from cbm_cli.datasets.sources import data_in
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results.lock import locked
 
     raised = method == "raise" and rows is None
     chosen = Method(method, rows=100 if raised else rows, **how)
-    models = target.models()
-    if select if models else source:
-        wrong = "--select is for results" if models else "--data is for machines; trials have their own data"
-        raise CbmError(f"{wrong}; remove it", "unsuited")
-    if models:
+    if models := target.models():
+        if select:
+            raise CbmError("--select is for results; remove it", "unsuited")
         _evaluate_files(models, source, part, chosen, as_json)
     else:
         stores = [target.results().store(name) for name in target.experiments()]
-        with locked(target.folder):
+        with locked(target.folder), data_in(folder_of_data(source)):
             _evaluate_results(stores, select, chosen, as_json)
     if raised:
         note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")

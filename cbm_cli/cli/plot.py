@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import PICTURES, Whole, check_file, note
-from cbm_cli.cli.completion import choose_options, metrics, plotted, setting_names
+from cbm_cli.cli.completion import choose_options, data_folder_option, metrics, plotted, setting_names
 from cbm_cli.errors import CbmError
 from cbm_cli.text import STATISTICS
 
@@ -71,6 +71,7 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 @click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...", shell_complete=plotted)
 @page_options
 @choose_options
+@data_folder_option
 @click.option(
     "--metric",
     multiple=True,
@@ -111,7 +112,7 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
     help="Filters, samples or rows of a panel.",
 )
 @click.option("--shape", metavar="HxW", help="Size of a filter, sample or row in pixels.")
-def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
+def plot(words: tuple[str, ...], output: Path | None, data: Path | None, **choices: Any) -> None:
     """Draw a picture of results: PNG, PDF or SVG.
 
     \b
@@ -126,6 +127,7 @@ def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
     Each data set, each sampler and any other setting that varies has its own panel. RESULTS defaults to
     results/.
     """
+    from cbm_cli.datasets.sources import data_in
     from cbm_cli.report.kinds import draw, write_picture
     from cbm_cli.report.panels import Page
     from cbm_cli.results import Results
@@ -136,7 +138,8 @@ def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
         raise CbmError("-o: name the file to write, FILE.png, .pdf or .svg", "missing")
     check_file("-o", output, PICTURES)
     results = None if part.kind == "data" else Results(Path(folder))
-    write_picture(map(draw, [results], [part]), page, output)
+    with data_in(data):
+        write_picture(map(draw, [results], [part]), page, output)
     note(f"wrote {output}")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cbm_cli.cli.common import Target, Whole, cores, json_option, note
-from cbm_cli.cli.completion import results_and
+from cbm_cli.cli.completion import data_folder_option, results_and
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, valid_json
 
@@ -26,14 +27,10 @@ if TYPE_CHECKING:
 @click.option("--seed", type=Whole(0), default=1, show_default=True, help="Chooses the trials.")
 @click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
 @click.option("--no-code", is_flag=True, help="Leave out trials with recorders of their own: they are code.")
+@data_folder_option
 @json_option
 def verify(
-    target: Target,
-    seed: int,
-    jobs: int | None,
-    no_code: bool,
-    as_json: bool,
-    **how_many: Any,
+    target: Target, jobs: int | None, seed: int, no_code: bool, data: Path | None, as_json: bool, **many: Any
 ) -> None:
     """Run a sample of trials again, and compare.
 
@@ -41,10 +38,11 @@ def verify(
     damaged files. See docs/verify.md. The exit code is 1 if a trial differs or is damaged, and 3 if none
     could be rerun.
     """
+    from cbm_cli.datasets.sources import data_in
     from cbm_cli.execution import verify_trials
     from cbm_cli.execution.verifying import DAMAGED, DIFFERS, NOT_RERUN
 
-    choose, folder = _choice(**how_many), target.results()
+    choose, folder = _choice(**many), target.results()
     found: Counter[str] = Counter()
     made: Counter[str] = Counter()
 
@@ -55,7 +53,9 @@ def verify(
         click.echo(valid_json(asdict(verdict)) if as_json else _line(verdict))
 
     names, workers = target.experiments(), cores() if jobs is None else jobs
-    verify_trials(folder, names, choose, tell, workers=workers, seed=seed, code=not no_code, announce=note)
+    how: Any = {"workers": workers, "seed": seed, "code": not no_code, "announce": note}
+    with data_in(data):
+        verify_trials(folder, names, choose, tell, **how)
     if not found:
         raise IncompleteError(f"{', '.join(names)}: no trial is finished yet; start with: cbm run")
     note(f"{count(found.total(), 'trial')}: " + ", ".join(f"{n:,} {what}" for what, n in found.items()))

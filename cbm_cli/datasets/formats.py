@@ -123,7 +123,8 @@ def rows_of_frame(where: Path | str, frame: "pd.DataFrame", columns: Columns = A
     """Return the units of a data frame, whose columns have names unless they are numbered."""
     named = any(isinstance(name, str) and not name.isdigit() for name in frame.columns)
     names = [str(name) for name in frame.columns] if named else []
-    places = columns.places(where, names, frame.shape[1])
+    words = [n for n, kind in enumerate(frame.dtypes) if kind.kind not in "buif"]
+    places = columns.places(where, names, frame.shape[1], words)
     frame = frame if places is None else frame.iloc[:, places]
     for place, (name, column) in zip(places or range(frame.shape[1]), frame.items(), strict=True):
         if (lost := column.isna().to_numpy()).any():
@@ -341,14 +342,19 @@ def _single_digits(content: bytes) -> np.ndarray | None:
 
 def _columns(path: Path, content: bytes, columns: Columns) -> FileRows:
     """Return the numbers of text in columns, without the column names that a first line may have."""
-    first, line = next(_lines(path, content), (0, ""))
+    lines = _lines(path, content)
+    first, line = next(lines, (0, ""))
     if not line:
         raise DataError(f"{path}: holds no rows", None, "missing")
     delimiter = next((mark for mark in ",;|" if mark in line), None)
     fields = _fields(line, delimiter)
     named = _are_names(fields)
     names = fields if named and not (fields[-1].isdigit() and fields[0]) else []  # 0, 1, 2, ... are numbers
-    places, skipped = columns.places(path, names, len(fields)), first if named else 0
+    example = _fields(next(lines, (0, ""))[1], delimiter) if names else []
+    words = [
+        n for n, field in enumerate(example) if not (_VALUE.fullmatch(field) or field.lower() in _MISSING)
+    ]
+    places, skipped = columns.places(path, names, len(fields), words), first if named else 0
     _check_lines(path, content, 8 * len(places or fields))
     try:
         values = _numbers(content, delimiter, skipped, places)

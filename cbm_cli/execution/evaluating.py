@@ -48,6 +48,13 @@ def evaluate_trials(
             spec, run_id = Data(**fields), cell["run_id"]
             if spec not in loaded:
                 loaded[spec] = load(**spec.model_dump(), folder=manifest.get("grid_folder", ""))
+                if loaded[spec].digest not in manifest.get("digests", {}).get(
+                    spec.title, [loaded[spec].digest]
+                ):
+                    told = (
+                        "has other rows than those of its trials; name the folder of the right ones by --data"
+                    )
+                    raise CbmError(f"{store.experiment}: {spec.title}: {told}", "changed")
             for number in sorted(store.finished(run_id)):
                 yield _evaluated(store, cell, number, loaded[spec], method)
     finally:

@@ -135,13 +135,10 @@ class Agenda:
             waves.setdefault(depth(job), []).append(job)
         return [waves[number] for number in sorted(waves)]
 
-    def upper_bounds(self, experiment: Experiment) -> dict[str, float]:
-        """Return the best possible log-likelihood per sample by title of the data set, where it has one."""
-        known = dict.fromkeys(
-            (cell.data.title, self.datasets[cell.data].upper_bound) for cell in experiment.cells
-        )
-        titles = [title for title, _ in known]  # sizes of one data set share it
-        return {title: bound for title, bound in known if bound is not None and titles.count(title) == 1}
+    def data(self, experiment: Experiment) -> list[tuple[str, Dataset]]:
+        """Return the titles and the data sets of an experiment, each once."""
+        specs = dict.fromkeys(cell.data for cell in experiment.cells)
+        return list(dict.fromkeys((spec.title, self.datasets[spec]) for spec in specs))
 
 
 def only_available(
