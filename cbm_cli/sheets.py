@@ -293,7 +293,15 @@ def _padded(text: str, width: int) -> str:
 
 def _points(sheet: Sheet) -> int:
     """Return about how wide a sheet is in LaTeX, by its characters."""
-    return round(4.6 * sum(_widths(sheet, True)) + 12 * (len(sheet.header) - 1))  # digits and gaps in \small
+
+    def raised(item: Item) -> Item:
+        if isinstance(item, Label) or not item.footnote:
+            return item
+        return replace(item, number=item.number + item.footnote, footnote="")
+
+    groups = [replace(group, rows=[[*map(raised, row)] for row in group.rows]) for group in sheet.groups]
+    widths = _widths(replace(sheet, groups=groups), True)
+    return round(4.6 * sum(widths) + 12 * (len(sheet.header) - 1))  # digits and gaps in \small
 
 
 def _too_wide(sheets: Sequence[Sheet]) -> str:
