@@ -5,6 +5,8 @@ Everything here calls what the commands call, and returns arrays and data frames
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import sys
 import warnings
@@ -42,7 +44,8 @@ from cbm_cli.results import ESTIMATES, Results
 from cbm_cli.results.best import best_machines
 from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.lock import locked
-from cbm_cli.text import count
+from cbm_cli.results.writing import write_if_changed
+from cbm_cli.text import count, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -360,18 +363,28 @@ class ResultFrames:
         test: str = "signed-rank",
         alpha: float = 0.05,
         correction: str | None = None,
+        over: str | None = None,
+        select: Mapping[str, Any] | None = None,
+        choose: str | Sequence[str] | None = None,
+        by: str | None = None,
     ) -> pd.DataFrame:
-        """Return one row per cell of ``cbm table``, with what ``--format csv`` prints; options as there."""
+        """Return one row per cell of ``cbm table``, with what ``--format csv`` prints; options as there.
+
+        ``select`` maps settings to a value, or to a list of values.
+        """
         import pandas as pd
 
-        from cbm_cli.results.cells import read_cells
+        from cbm_cli.results.selection import read_cells
         from cbm_cli.statistics import build_table
 
         store = self._results.store(self._results.only(experiment))
         asked = {"rows": rows, "columns": columns, "groups": groups}
         axes = {name: names for name, names in asked.items() if names is not None}
-        cells = read_cells(store, metric, statistic)
-        found = build_table(cells, axes=axes, best=best, test=test, alpha=alpha, correction=correction)
+        names = [choose] if isinstance(choose, str) else choose
+        which: Any = {"select": _wanted(select or {}), "choose": names, "by": by}
+        (cells,) = read_cells([store], metric, statistic, **which)
+        how: Any = {"test": test, "alpha": alpha, "correction": correction, "over": over}
+        found = build_table(cells, axes=axes, best=best, **how)
         return pd.DataFrame(found.records())
 
     def best(
@@ -380,7 +393,7 @@ class ResultFrames:
         """Return the machine that ``cbm best`` names first; with several data sets, name one."""
         store = self._results.store(self._results.only(experiment))
         every: dict[str, str] = {}
-        for one in best_machines(store, metric):
+        for one in best_machines(store, metric=metric):
             if one["machine"]:
                 every.setdefault(one["data"], one["machine"])
         found = [path for name, path in every.items() if data in (None, name)]
@@ -405,6 +418,12 @@ class ResultFrames:
         return cells.merge(frames.reset_index(["run_id", "trial"]), on="run_id")
 
 
+def _wanted(select: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return settings and values to select by as text."""
+    lists = {name: one if isinstance(one, list | tuple) else [one] for name, one in select.items()}
+    return [(name, text_of(value)) for name, values in lists.items() for value in values]
+
+
 def open_results(folder: str | PathLike = "results/") -> ResultFrames:
     """Return the finished trials of a results folder as data frames; CbmError if it is not there."""
     return ResultFrames(folder)
@@ -417,6 +436,7 @@ def run(
     grid: str | PathLike | Mapping[str, Any],
     experiments: str | Sequence[str] = (),
     *,
+    data: Any = None,
     output: str | PathLike = "results/",
     jobs: int | None = None,
     trials: int | None = None,
@@ -434,25 +454,67 @@ def run(
         A grid file, or its content as a mapping with ``experiments``.
     experiments : str or sequence of str
         Experiments and groups to run; default: the grid's default.
+    data : data frame, array, or mapping, optional
+        Rows in place of ``data:`` in the grid, pictures also as (n, height, width); or fields of ``data:``,
+        as in ``{"path": frame, "drop": ["class"], "hold_out": 0.2}``. Files in ``data/`` of the output keep
+        what is trained on.
     output, jobs, trials, progress
         As ``-o``, ``-j`` and ``--trials`` of ``cbm run``, and whether to show progress on stderr.
     changes : mapping, optional
         New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip": True}``.
     """
+    rows = {} if data is None else {"data": _kept_data(data, Path(output))}
+    selected, folder = _selected(grid, experiments, trials, {**(changes or {}), **rows})
+    _raise_failures(_run_all(selected, folder, Path(output), jobs, progress))
+    return ResultFrames(output)
+
+
+def _run_all(
+    selected: Sequence[Experiment], folder: Path, output: Path, jobs: int | None, progress: bool
+) -> Ending:
     from cbm_cli.cli.common import cores
     from cbm_cli.cli.progress import Display
     from cbm_cli.execution import compile_kernels, make_agenda, run_agenda
     from cbm_cli.execution.observe import RunProgress
 
-    selected, folder = _selected(grid, experiments, trials, changes or {})
-    with locked(Path(output)):
-        agenda = make_agenda(selected, Path(output), folder=folder)
+    with locked(output):
+        agenda = make_agenda(selected, output, folder=folder)
         with _hidden_script(), Display(agenda) if progress else RunProgress(agenda) as observer:
             if agenda.jobs:
                 compile_kernels(agenda, observer.message)
-            ending = run_agenda(agenda, observer, workers=cores() if jobs is None else jobs)
-    _raise_failures(ending)
-    return ResultFrames(output)
+            return run_agenda(agenda, observer, workers=cores() if jobs is None else jobs)
+
+
+def _kept_data(data: Any, output: Path) -> dict[str, Any] | str:
+    """Return fields of ``data:`` for files that hold the units of data frames and arrays."""
+    from cbm_cli.datasets.columns import Columns
+    from cbm_cli.datasets.formats import rows_of_array, rows_of_frame
+    from cbm_cli.datasets.spec import make_spec
+
+    if isinstance(data, str):
+        return data
+    rows = data if hasattr(data, "shape") else np.array(data)
+    given = dict(data) if isinstance(data, Mapping) else {"path": rows}
+    parts = {name: given[name] for name in ("path", "valid", "test") if hasattr(given.get(name), "shape")}
+    fields = given | dict.fromkeys(parts, "rows") | {"name": given.get("name", "data")}
+    spec = make_spec(**fields)  # which says what does not fit
+    columns = Columns(spec.columns, spec.drop, spec.drop_last)
+    for name, rows in parts.items():
+        read: Any = rows_of_frame if hasattr(rows, "iloc") else rows_of_array
+        units = read(f"data[{name!r}]", rows if hasattr(rows, "iloc") else np.asarray(rows), columns)
+        values = units.values.reshape(-1, *units.image[:2]) if units.image else units.values
+        stream = io.BytesIO()
+        np.save(stream, values)
+        content = stream.getvalue()
+        path = output.resolve() / "data" / f"{hashlib.sha256(content).hexdigest()[:16]}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_if_changed(path, content)
+        fields[name] = str(path)
+    if parts:
+        fields = {
+            name: value for name, value in fields.items() if name not in ("columns", "drop", "drop_last")
+        }
+    return fields
 
 
 def _raise_failures(ending: Ending) -> None:

@@ -1,4 +1,4 @@
-"""The paper in plain NumPy, float64: one function per equation, written to be read beside it.
+"""The paper as array code: one function per equation, written to be read beside it.
 
 Melchior, Fischer & Wiskott, "How to Center Binary Deep Boltzmann Machines". The compiled kernels are tested
 against these functions. Numbers are those of the paper's equations in print, names are its LaTeX labels.
@@ -14,85 +14,145 @@ against these functions. Numbers are those of the paper's equations in print, na
     (20)-(22)  change_W, _b, _c               flip
     Algorithm 1 (alg:algorithm2)              algorithm_1: trains a centered machine, and reparameterises it
     Algorithm 2 (alg:algorithm1)              algorithm_2: trains a plain machine with the centered gradient
-    section 2                                 sweep, swap, tempered_sweep; accumulate for FPCD's fast weights
+    section 2                                 sweep (CD, PCD), tempered_sweep, swap (PT), fast_weights (FPCD)
     section 2.2, natural gradient             fisher, natural_gradient
-    section 3.2, centered DBMs                mean_field, lower_bound
+    section 3, offsets                        LETTERS, offset_target, moving_average
+    section 3.2, centered DBMs                mean_field, lower_bound; pretrained, gains_of_layer
     section 4.1, auto encoders                auto_encode, reconstruction_cost, back_propagate
-    Salakhutdinov & Murray 2008               annealed, ais_step
-    not in the paper                          weight_decay, accumulate (momentum), decayed_rate, stepped_rate
+    Salakhutdinov & Murray 2008               ais_step
+    not in the paper                          weight_decay, accumulate (momentum), rescale
 
 ``theta`` is (W, b, c) of shapes (N, M), (N,), (M,), as is a gradient; ``offsets`` are (mu, lam), (N,), (M,).
-Rows of data or of samples are x (R, N), with hidden units h (R, M). Logarithms are in nats. Samplers take
-their uniform numbers u: a unit is on where u < p. A deep machine is flattened into an RBM: x holds the units
-of its even layers side by side, h those of its odd layers.
+Rows of data or of samples are x (R, N), with hidden units h (R, M). Every array may have axes in front of
+these, such as one for trials: each trial is computed by itself. Logarithms are in nats. Samplers take their
+uniform numbers u: a unit is on where u < p. A deep machine is flattened into an RBM: x holds the units of
+its even layers side by side, h those of its odd layers.
+
+Arrays are NumPy's, and the tests' float64, or PyTorch's, on any device; results are in their precision.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.special
 from numpy.typing import NDArray
-from scipy.special import expit as sigmoid
-from scipy.special import logit, logsumexp, xlog1py, xlogy
 
-Array = NDArray[Any]  # of floats, in the precision of the arguments
+Array = NDArray[Any]  # of floats, in the precision of the arguments; or a PyTorch tensor
 Number = float | Array  # a number, or one for every unit
+Rate = float | Array  # a number, or one for every trial
 Theta = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,)
 Offsets = tuple[Array, Array]  # mu (N,), lam (M,)
 Gains = tuple[float, float]  # factors of what goes up to h and down to x
 Pairs = Sequence[tuple[Theta, Offsets]]  # neighbouring layers of an auto encoder, from the bottom
+
+# --- Arrays: one code for both libraries, with and without axes in front ---
+
+
+_OF_NUMPY = np.ndarray, np.generic, float
+
+
+def library(array: Any) -> Any:
+    """The library of an array: NumPy or PyTorch, which is imported by whoever made the array."""
+    if isinstance(array, _OF_NUMPY):
+        return np
+    import torch
+
+    return torch
+
+
+def special(array: Any) -> Any:
+    """The special functions for an array; both libraries give them the same names."""
+    return scipy.special if library(array) is np else library(array).special
+
+
+def per_row(values: Number) -> Number:
+    """Numbers of units, (..., units), as (..., 1, units), for every row; one number stays as it is."""
+    return values[..., None, :] if getattr(values, "ndim", 0) else values  # type: ignore[index]
+
+
+def per_trial(rate: Rate, array: Array) -> Rate:
+    """Numbers of trials, (...), with an axis of length 1 for each further one of an array."""
+    missing = array.ndim - getattr(rate, "ndim", array.ndim)
+    return rate.reshape(rate.shape + (1,) * missing) if missing else rate  # type: ignore[union-attr]
+
+
+def times(matrix: Array, vector: Array) -> Array:
+    """The product of matrices (..., R, C) and vectors (..., C): (..., R)."""
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def flat(theta: Theta) -> Array:
+    """All parameters, or what belongs to them, in one vector (..., P): W row by row, b, c."""
+    W, b, c = theta
+    return library(W).concat([W.reshape(*W.shape[:-2], -1), b, c], axis=-1)
+
+
+def sigmoid(a: Array) -> Array:
+    """1 / (1 + exp(-a))."""
+    return special(a).expit(a)
+
+
+def softplus(a: Array) -> Array:
+    """log(1 + exp(a))."""
+    return library(a).logaddexp(library(a).zeros_like(a[..., :1]), a)
+
+
+def states(n: int, like: Array | None = None) -> Array:
+    """All states of n binary units, (2^n, n), unit 0 is the lowest bit; as an array ``like`` another."""
+    every = ((np.arange(2**n)[:, None] >> np.arange(n)) & 1).astype(float)
+    return every if like is None else library(like).asarray(every, dtype=like.dtype, device=like.device)
+
 
 # --- The machine: distributions and likelihoods ---
 
 
 def energy(x: Array, h: Array, W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Array:
     """E(x, h) of each row (R,), Eq. (4); a plain machine has no offsets."""
-    return -(x - mu) @ b - (h - lam) @ c - np.sum((x - mu) @ W * (h - lam), axis=-1)
+    x, h = x - per_row(mu), h - per_row(lam)
+    return -times(x, b) - times(h, c) - (x @ W * h).sum(-1)
 
 
 def visible_mean(h: Array, W: Array, b: Array, lam: Number = 0.0, beta: Number = 1.0) -> Array:
     """p(x_i = 1 | h), (R, M) -> (R, N), Eq. (5), at inverse temperature beta: a number or (R, 1)."""
-    return sigmoid(beta * ((h - lam) @ W.T + b))
+    return sigmoid(beta * ((h - per_row(lam)) @ W.mT + per_row(b)))
 
 
 def hidden_mean(x: Array, W: Array, c: Array, mu: Number = 0.0, beta: Number = 1.0) -> Array:
     """p(h_j = 1 | x), (R, N) -> (R, M), Eq. (6), at inverse temperature beta: a number or (R, 1)."""
-    return sigmoid(beta * ((x - mu) @ W + c))
+    return sigmoid(beta * ((x - per_row(mu)) @ W + per_row(c)))
 
 
 def free_energy(x: Array, W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Array:
     """-log sum_h exp(-E(x, h)) of each row (R,); its negative is the unnormalised log p(x)."""
-    a = (x - mu) @ W + c  # the sum over h_j = 0, 1 is exp((0 - lam) a) + exp((1 - lam) a)
-    return -(x - mu) @ b - np.sum(np.logaddexp(0, a) - lam * a, axis=-1)
+    x = x - per_row(mu)
+    a = x @ W + per_row(c)  # the sum over h_j = 0, 1 is exp((0 - lam) a) + exp((1 - lam) a)
+    return -times(x, b) - (softplus(a) - per_row(lam) * a).sum(-1)
 
 
-def states(n: int) -> Array:
-    """All states of n binary units in the order of binary numbers, (2^n, n)."""
-    return ((np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1).astype(float)
-
-
-def log_partition(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> float:
+def log_partition(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Array:
     """log Z of the energy (4), by the sum over all states of the smaller side.
 
     For centered parameters and offsets this is log Z of the centered energy, which is 0 at the offsets. The
     plain machine of the same distribution (`transform` to offsets of 0) has an energy that is smaller by
     mu'b + lam'c - mu'W lam, and a log Z that is larger by as much. ``cbm evaluate`` prints both.
     """
-    if len(b) > len(c):
-        W, b, c, mu, lam = W.T, c, b, lam, mu
-    return logsumexp(-free_energy(states(len(b)), W, b, c, mu, lam))
+    if b.shape[-1] > c.shape[-1]:
+        W, b, c, mu, lam = W.mT, c, b, lam, mu
+    return special(W).logsumexp(-free_energy(states(b.shape[-1], W), W, b, c, mu, lam), -1)
 
 
 def log_likelihood(x: Array, W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Array:
     """log p(x) of each row (R,)."""
-    return -free_energy(x, W, b, c, mu, lam) - log_partition(W, b, c, mu, lam)
+    return -free_energy(x, W, b, c, mu, lam) - log_partition(W, b, c, mu, lam)[..., None]
 
 
 def flip(theta: Theta, offsets: Offsets, f: Array, g: Array) -> tuple[Theta, Offsets]:
     """Parameters and offsets for the states with x_i (f_i = 1) and h_j (g_j = 1) flipped, Eqs. (20)-(22)."""
     (W, b, c), (mu, lam), sign_x, sign_h = theta, offsets, (-1.0) ** f, (-1.0) ** g
-    flipped = np.where(f == 1, 1 - mu, mu), np.where(g == 1, 1 - lam, lam)
-    return (sign_x[:, None] * W * sign_h, sign_x * b, sign_h * c), flipped
+    flipped = tuple(library(W).where(on == 1, 1 - old, old) for on, old in ((f, mu), (g, lam)))
+    return (sign_x[..., None] * W * per_row(sign_h), sign_x * b, sign_h * c), flipped
 
 
 # --- Expectations <.>_d and <.>_m, and the gradients made of them ---
@@ -112,30 +172,38 @@ Estimator = Callable[[Ensemble, Ensemble], Offsets]  # new offsets, from the dat
 
 def batch(x: Array, h: Array) -> Ensemble:
     """The phase of equally weighted rows."""
-    return Ensemble(x, h, np.full(len(x), 1 / len(x)))
+    return Ensemble(x, h, library(h).full_like(h[..., 0], 1 / x.shape[-2]))
 
 
 def model_phase(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Ensemble:
     """The exact model phase: all visible states with p(x), hidden means given them."""
-    x = states(len(b))
-    return Ensemble(x, hidden_mean(x, W, c, mu), np.exp(log_likelihood(x, W, b, c, mu, lam)))
+    x = states(b.shape[-1], W)
+    return Ensemble(x, hidden_mean(x, W, c, mu), library(W).exp(log_likelihood(x, W, b, c, mu, lam)))
 
 
 def joint_phase(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Ensemble:
     """All pairs of states (x, h) with p(x, h), those of h running fastest."""
-    x, h = np.repeat(states(len(b)), 2 ** len(c), axis=0), np.tile(states(len(c)), (2 ** len(b), 1))
-    return Ensemble(x, h, np.exp(-energy(x, h, W, b, c, mu, lam) - log_partition(W, b, c, mu, lam)))
+    pairs = states(c.shape[-1] + b.shape[-1], W)
+    x, h = pairs[:, c.shape[-1] :], pairs[:, : c.shape[-1]]
+    log_z = log_partition(W, b, c, mu, lam)[..., None]
+    return Ensemble(x, h, library(W).exp(-energy(x, h, W, b, c, mu, lam) - log_z))
+
+
+def means(phase: Ensemble) -> tuple[Array, Array]:
+    """<x> (N,) and <h> (M,)."""
+    return times(phase.x.mT, phase.p), times(phase.h.mT, phase.p)
 
 
 def correlation(phase: Ensemble, mu: Number = 0.0, lam: Number = 0.0) -> Array:
     """<(x - mu)(h - lam)'>, (N, M)."""
-    return ((phase.x - mu) * phase.p[:, None]).T @ (phase.h - lam)
+    return ((phase.x - per_row(mu)) * phase.p[..., None]).mT @ (phase.h - per_row(lam))
 
 
 def gradient(data: Ensemble, model: Ensemble, mu: Number = 0.0, lam: Number = 0.0) -> Theta:
     """The log-likelihood gradient of the centered machine, Eqs. (7)-(9); the standard one without offsets."""
     dW = correlation(data, mu, lam) - correlation(model, mu, lam)
-    return dW, data.p @ data.x - model.p @ model.x, data.p @ data.h - model.p @ model.h
+    (x_d, h_d), (x_m, h_m) = means(data), means(model)
+    return dW, x_d - x_m, h_d - h_m
 
 
 def centered_gradient(data: Ensemble, model: Ensemble, mu: Array, lam: Array) -> Theta:
@@ -150,14 +218,14 @@ def plain_step(step: Theta, mu: Array, lam: Array, gains: Gains = (1.0, 1.0)) ->
     of h and of x: 2 if layer-wise pre-training doubles them, else 1.
     """
     (dW, dx, dh), (up, down) = step, gains
-    return dW, dx - down * dW @ lam, dh - up * dW.T @ mu
+    return dW, dx - down * times(dW, lam), dh - up * times(dW.mT, mu)
 
 
 def enhanced_gradient(data: Ensemble, model: Ensemble) -> Theta:
     """The enhanced gradient of Cho, Raiko & Ilin 2011, Eqs. (1)-(3)."""
-    x_d, h_d, x_m, h_m = data.p @ data.x, data.p @ data.h, model.p @ model.x, model.p @ model.h
+    (x_d, h_d), (x_m, h_m) = means(data), means(model)
     dW = correlation(data, x_d, h_d) - correlation(model, x_m, h_m)
-    return dW, x_d - x_m - dW @ (h_d + h_m) / 2, h_d - h_m - dW.T @ (x_d + x_m) / 2
+    return dW, x_d - x_m - times(dW, h_d + h_m) / 2, h_d - h_m - times(dW.mT, x_d + x_m) / 2
 
 
 def fisher(phase: Ensemble) -> Array:
@@ -167,9 +235,11 @@ def fisher(phase: Ensemble) -> Array:
     it, for the `model_phase`; an estimate of either for samples with hidden states or hidden means.
     """
     x, h, p = phase
-    s = np.hstack([(x[:, :, None] * h[:, None, :]).reshape(len(x), -1), x, h])
-    s = s - p @ s
-    return (s * p[:, None]).T @ s
+    xp, xh = library(p), x[..., :, None] * h[..., None, :]
+    sides = xh.reshape(*xh.shape[:-2], -1), x, h
+    s = xp.concat([xp.broadcast_to(side, (*p.shape, side.shape[-1])) for side in sides], axis=-1)
+    s = s - per_row(times(s.mT, p))
+    return (s * p[..., None]).mT @ s
 
 
 def natural_gradient(standard: Theta, F: Array, damping: float = 0.0) -> Theta:
@@ -177,15 +247,16 @@ def natural_gradient(standard: Theta, F: Array, damping: float = 0.0) -> Theta:
 
     F is a `fisher` matrix, or its diagonal as a matrix for the diagonal approximation.
     """
-    dW, db, dc = standard
-    F, vector = F + damping * np.eye(len(F)), np.concatenate([dW.ravel(), db, dc])
-    step_W, step_b, step_c = np.split(np.linalg.lstsq(F, vector)[0], [dW.size, dW.size + len(db)])
-    return step_W.reshape(dW.shape), step_b, step_c
+    (dW, db, dc), xp = standard, library(F)
+    damped = F + damping * xp.eye(F.shape[-1], dtype=F.dtype, device=F.device)
+    step = times(xp.linalg.pinv(damped, rtol=None), flat(standard))
+    at_c, at_b = -dc.shape[-1], -dc.shape[-1] - db.shape[-1]
+    return step[..., :at_b].reshape(dW.shape), step[..., at_b:at_c], step[..., at_c:]
 
 
 # --- Offsets ---
 
-# Shares of data mean, model mean, constant and uniform noise, by letter of a scheme.
+# Shares of the data mean, the model mean, the constant 1 and uniform noise, by letter of a scheme.
 LETTERS = {
     "0": (0, 0, 0, 0),
     "d": (1, 0, 0, 0),
@@ -197,7 +268,7 @@ LETTERS = {
 
 
 def offset_target(shares: Sequence[Number], data_mean: Number, model_mean: Number, noise: Number) -> Number:
-    """The new offset of each unit, (units,); shares are (4,) of a letter or (4, units)."""
+    """The new offset of each unit, (units,); shares are (4,) of a letter, or (4, units) of several."""
     return shares[0] * data_mean + shares[1] * model_mean + shares[2] + shares[3] * noise
 
 
@@ -209,7 +280,7 @@ def moving_average(old: Any, new: Any, nu: Number) -> Any:
 def transform(theta: Theta, old: Offsets, new: Offsets) -> Theta:
     """The parameters for other offsets that leave p(x, h) as it is, Eqs. (10)-(12)."""
     (W, b, c), (mu, lam), (mu_new, lam_new) = theta, old, new
-    return W, b + W @ (lam_new - lam), c + W.T @ (mu_new - mu)
+    return W, b + times(W, lam_new - lam), c + times(W.mT, mu_new - mu)
 
 
 # --- Both algorithms ---
@@ -221,7 +292,7 @@ def algorithm_1(
     batches: Iterable[Array],
     sample: Sampler,
     estimate: Estimator,
-    rates: tuple[float, Number, Number],
+    rates: tuple[Rate, Number, Number],
     before: bool = True,
 ) -> tuple[Theta, Offsets]:
     """Train a centered machine: Algorithm 1. Arguments as in `algorithm_2`, theta as in the energy (4)."""
@@ -246,7 +317,7 @@ def algorithm_2(
     batches: Iterable[Array],
     sample: Sampler,
     estimate: Estimator,
-    rates: tuple[float, Number, Number],
+    rates: tuple[Rate, Number, Number],
     before: bool = True,
 ) -> tuple[Theta, Offsets]:
     """Train a plain machine with the centered gradient: Algorithm 2, the one that the kernels follow.
@@ -271,10 +342,7 @@ def algorithm_2(
         mu_new, lam_new = estimate(data, model)
         if before:
             mu, lam = moving_average(mu, mu_new, nu_mu), moving_average(lam, lam_new, nu_lam)
-        dW, db, dc = centered_gradient(data, model, mu, lam)  # Eqs. (13)-(15)
-        W = W + eta * dW
-        b = b + eta * db
-        c = c + eta * dc
+        W, b, c = ascend((W, b, c), centered_gradient(data, model, mu, lam), eta)  # Eqs. (13)-(15)
         if not before:
             mu, lam = moving_average(mu, mu_new, nu_mu), moving_average(lam, lam_new, nu_lam)
     return (W, b, c), (mu, lam)
@@ -282,32 +350,37 @@ def algorithm_2(
 
 def inverse_sigmoid(mean: Array) -> Array:
     """Biases of a machine without weights that has these means, Eq. (17)."""
-    return logit(mean)
+    return special(mean).logit(mean)
 
 
 # --- Steps ---
 
 
-def ascend(theta: Theta, direction: Theta, eta: float) -> Theta:
+def ascend(theta: Theta, direction: Theta, eta: Rate) -> Theta:
     """A step of length eta along a direction."""
-    W, b, c = (parameter + eta * d for parameter, d in zip(theta, direction, strict=True))
+    W, b, c = (value + per_trial(eta, d) * d for value, d in zip(theta, direction, strict=True))
     return W, b, c
 
 
-def accumulate(old: Theta, direction: Theta, rate: float, kept: float) -> Theta:
-    """kept * old + rate * direction: the velocity of momentum, or FPCD's fast weights.
+def accumulate(old: Theta, direction: Theta, rate: Rate, kept: Rate) -> Theta:
+    """kept * old + rate * direction, such as the velocity of momentum, which is then added to theta."""
+    W, b, c = (per_trial(kept, value) * value for value in old)
+    return ascend((W, b, c), direction, rate)
 
-    Momentum adds the velocity to theta. FPCD adds the fast weights to theta for its chains alone (Tieleman &
-    Hinton 2009); there ``kept`` is their decay, such as 0.95.
+
+def fast_weights(fast: Theta, gradient: Theta, rate: Rate, decay: Rate = 0.95) -> Theta:
+    """FPCD's fast weights after an update (Tieleman & Hinton 2009): they fade, and follow the same gradient.
+
+    The chains alone feel them: they sample from theta + fast. The gradient is that without weight decay.
     """
-    W, b, c = (kept * o + rate * d for o, d in zip(old, direction, strict=True))
-    return W, b, c
+    return accumulate(fast, gradient, rate, decay)
 
 
 def rescale(direction: Theta, other: Theta) -> Theta:
     """The direction with the Euclidean norm of another, over all parameters."""
-    norm, target = (np.sqrt(sum(np.sum(d**2) for d in each)) for each in (direction, other))
-    return tuple(d * target / norm for d in direction)
+    norm, target = ((flat(each) ** 2).sum(-1) ** 0.5 for each in (direction, other))
+    W, b, c = (d * per_trial(target / norm, d) for d in direction)
+    return W, b, c
 
 
 def weight_decay(W: Array, l1: float, l2: float) -> Array:
@@ -315,50 +388,59 @@ def weight_decay(W: Array, l1: float, l2: float) -> Array:
 
     Add it before `plain_step`: the weights of the centered machine then decay, and its biases do not change.
     """
-    return -l1 * np.sign(W) - l2 * W
-
-
-def decayed_rate(update: int, start: float, decay: float, every: int) -> float:
-    """The learning rate start * decay^floor(update / every)."""
-    return start * decay ** (update // every)
-
-
-def stepped_rate(update: int, steps: Sequence[tuple[int, float]]) -> float:
-    """The learning rate of the last of the steps ((first update, rate), ...) that has begun."""
-    return [rate for first, rate in steps if first <= update][-1]
+    return -l1 * library(W).sign(W) - l2 * W
 
 
 # --- Samplers ---
 
 
+class ChainStates(NamedTuple):
+    """Chains after a sweep."""
+
+    x: Array  # (K, N)
+    h: Array  # (K, M)
+    to_h: Array  # (K, M) x W, from which come the hidden means that the gradient takes, and energies
+
+
 def draw(p: Array, u: Array) -> Array:
     """States of units: on where u < p."""
-    return (u < p).astype(float)
+    return (u < p) * 1.0
+
+
+def mean_of(to_h: Array, c: Array, beta: Number = 1.0) -> Array:
+    """`hidden_mean` from the product x W."""
+    return sigmoid(beta * (to_h + per_row(c)))
 
 
 def sweep(
     h: Array, theta: Theta, u_x: Array, u_h: Array, beta: Number = 1.0, gains: Gains = (1.0, 1.0)
-) -> tuple[Array, Array]:
-    """One Gibbs sweep of chains that carry h (K, M): x given h, then h given x; returns both.
+) -> ChainStates:
+    """One Gibbs sweep of chains that carry h (K, M): x given h, then h given x.
 
     CD starts at hidden states drawn from the data's hidden means, PCD where the last update ended. ``gains``
     as in `plain_step`.
     """
     (W, b, c), (up, down) = theta, gains
-    x = draw(visible_mean(h, down * W, b, beta=beta), u_x)
-    return x, draw(hidden_mean(x, up * W, c, beta=beta), u_h)
+    x = draw(visible_mean(down * h, W, b, beta=beta), u_x)
+    to_h = up * x @ W
+    return ChainStates(x, draw(mean_of(to_h, c, beta), u_h), to_h)
 
 
-def swap(x: Array, h: Array, theta: Theta, beta: Array, u: Array, parity: int) -> tuple[Array, Array]:
+def swap(samples: ChainStates, theta: Theta, beta: Array, u: Array, parity: int) -> ChainStates:
     """Exchange the states of neighbours (k, k + 1), k = parity, parity + 2, ..., of one ladder of chains.
 
     With the Metropolis probability min(1, exp((beta_k - beta_{k+1}) (E_k - E_{k+1}))); beta, u are (K,).
     """
-    E, order = energy(x, h, *theta), np.arange(len(beta))
-    for k in range(parity, len(beta) - 1, 2):
-        if u[k] < np.exp(min(0.0, (beta[k] - beta[k + 1]) * (E[k] - E[k + 1]))):
-            order[[k, k + 1]] = k + 1, k
-    return x[order], h[order]
+    (x, h, to_h), (_, b, c), xp, pairs = samples, theta, library(u), len(beta) - 1
+    E = -times(x, b) - times(h, c) - (to_h * h).sum(-1)  # `energy`, with x W at hand
+    gain = (beta[:-1] - beta[1:]) * (E[..., :-1] - E[..., 1:])
+    meet = xp.arange(pairs, device=u.device) % 2 == parity
+    agree = meet & (u[..., :-1] < xp.exp(xp.clip(gain, None, 0)))
+    no, old, n, m = xp.zeros_like(agree[..., :1]), xp.concat(samples, axis=-1), x.shape[-1], h.shape[-1]
+    lower, upper = (xp.concat(sides, axis=-1)[..., None] for sides in ([agree, no], [no, agree]))
+    below, above = (xp.concat([old[..., k:, :], old[..., :k, :]], axis=-2) for k in (-1, 1))
+    new = xp.where(lower, above, xp.where(upper, below, old))
+    return ChainStates(new[..., :n], new[..., n : n + m], new[..., n + m :])
 
 
 def parities(swaps: str, number: int) -> tuple[int, ...]:
@@ -373,42 +455,66 @@ def tempered_sweep(
     u: Iterable[tuple[Array, Array]],
     u_swap: Array,
     rounds: Iterable[int],
-) -> tuple[Array, Array]:
+) -> ChainStates:
     """k Gibbs sweeps of a ladder (K, M) at inverse temperatures beta (K,), then rounds of swaps.
 
     u holds k pairs (u_x, u_h), ``rounds`` the `parities`; at beta = 1 the samples are the model's.
     """
     for u_x, u_h in u:
-        x, h = sweep(h, theta, u_x, u_h, beta[:, None])
+        samples = sweep(h, theta, u_x, u_h, beta[:, None])
+        h = samples.h
     for parity in rounds:
-        x, h = swap(x, h, theta, beta, u_swap, parity)
-    return x, h
+        samples = swap(samples, theta, beta, u_swap, parity)
+    return samples
 
 
-def annealed(theta: Theta, base: Array, beta: float) -> Theta:
-    """The machine at beta between independent units with biases ``base`` (0) and theta (1)."""
-    W, b, c = theta
-    return beta * W, (1 - beta) * base + beta * b, beta * c
+def ais_step(
+    to_h: Array, theta: Theta, base: Array, betas: tuple[Number, Number], u_h: Array, u_x: Array
+) -> tuple[Array, Array, Array]:
+    """One step of annealed importance sampling, from inverse temperature here to there: ``betas``.
 
-
-def ais_step(x: Array, here: Theta, there: Theta, u_h: Array, u_x: Array) -> tuple[Array, Array]:
-    """One step of annealed importance sampling between two `annealed` machines.
-
-    Returns x (R, N) after a sweep, h then x, that leaves ``here`` invariant, and what the step adds to each
-    row's log weight, (R,). From theta down to the base, the steps are those of reverse AIS and RAISE.
+    The path is f_beta(x) = exp(((1 - beta) base + beta b)'x) prod_j (1 + exp(beta (W'x + c)_j)): at 0 there
+    are independent units with biases ``base`` (N,), at 1 there is theta. Downwards the steps are those of
+    reverse AIS and of RAISE. Rows come as x W, (R, M); returns x (R, N) and x W after a sweep, h then x, that
+    leaves f_here invariant, and what is added to each log weight, log f_there(x) - log f_here(x), (R,).
     """
-    W, b, c = here
-    h = draw(hidden_mean(x, W, c), u_h)
-    x = draw(visible_mean(h, W, b), u_x)
-    return x, free_energy(x, *here) - free_energy(x, *there)
+    (W, b, c), (here, there) = theta, betas
+    h = draw(mean_of(to_h, c, here), u_h)
+    x = draw(visible_mean(here * h, W, (1 - here) * base + here * b), u_x)
+    to_h = x @ W
+    a = to_h + per_row(c)
+    return x, to_h, (there - here) * times(x, b - base) + (softplus(there * a) - softplus(here * a)).sum(-1)
 
 
 # --- Deep machines, flattened ---
 
 
+def gains_of_layer(k: int, depth: int) -> Gains:
+    """Factors of activations in the RBM that pre-trains the layers k and k + 1 of ``depth`` pairs.
+
+    An inner layer of the deep machine has neighbours on both sides, in its RBM on one side only: what goes up
+    from the data and down from the last layer counts twice (Salakhutdinov & Hinton 2009).
+    """
+    return 2.0 if k == 0 else 1.0, 2.0 if k == depth - 1 else 1.0
+
+
+def pretrained(rbms: Pairs) -> tuple[list[Array], list[Array], list[Array]]:
+    """Weights, biases and offsets of the layers of a deep machine, from RBMs trained on one another.
+
+    RBM k + 1 is trained on the hidden means of RBM k, each with its `gains_of_layer`. Weights between inner
+    layers, whose RBM has doubled nothing, are halved; an inner layer gets the mean of its two biases, and its
+    offset from the RBM below.
+    """
+    thetas, offsets = zip(*rbms, strict=True)
+    (first, *_), (*_, last) = thetas, thetas
+    weights = [W / 2 if 0 < k < len(rbms) - 1 else W for k, (W, _, _) in enumerate(thetas)]
+    inner = [(c + b) / 2 for (_, _, c), (_, b, _) in pairwise(thetas)]
+    return weights, [first[1], *inner, last[2]], [offsets[0][0], *(lam for _, lam in offsets)]
+
+
 def mean_field(
     x: Array, start: Array, theta: Theta, tolerance: float = 1e-4, rounds: int = 100
-) -> tuple[Array, Array, int]:
+) -> tuple[Array, Array, Array]:
     """Mean-field posterior of the hidden layers given the visible layer x (R, n).
 
     Each round sets the even layers, then the odd ones, to their best response to each other; it is the last
@@ -421,21 +527,26 @@ def mean_field(
     made : int
         Rounds made; rounds + 1 without convergence.
     """
-    (W, b, c), n = theta, x.shape[1]
-    even = np.tile(start, (len(x), 1))
-    odd = hidden_mean(np.hstack([x, even]), W, c)
-    for made in range(1, rounds + 1):
-        old = np.hstack([even, odd])
-        even = visible_mean(odd, W[n:], b[n:])
-        odd = hidden_mean(np.hstack([x, even]), W, c)
-        if np.abs(np.hstack([even, odd]) - old).max() < tolerance:
-            return even, odd, made
-    return even, odd, rounds + 1
+    (W, b, c), n, xp = theta, x.shape[-1], library(x)
+    even = per_row(start) + xp.zeros_like(x[..., :1])
+    odd = hidden_mean(xp.concat([x, even], axis=-1), W, c)
+    made, goes_on = 0, xp.ones_like(odd[..., 0, 0]) == 1
+    for _ in range(rounds):
+        old = xp.concat([even, odd], axis=-1)
+        even = visible_mean(odd, W[..., n:, :], b[..., n:])
+        odd = hidden_mean(xp.concat([x, even], axis=-1), W, c)
+        new = xp.concat([even, odd], axis=-1)
+        new, made = xp.where(goes_on[..., None, None], new, old), made + goes_on
+        even, odd = new[..., : b.shape[-1] - n], new[..., b.shape[-1] - n :]
+        goes_on = goes_on & ~(xp.amax(xp.abs(new - old), axis=(-2, -1)) < tolerance)
+        if not goes_on.any():
+            break
+    return even, odd, made + goes_on
 
 
 def entropy(p: Array) -> Array:
     """Entropy of independent units with means p (R, units), (R,)."""
-    return -np.sum(xlogy(p, p) + xlog1py(1 - p, -p), axis=-1)
+    return -(special(p).xlogy(p, p) + special(p).xlog1py(1 - p, -p)).sum(-1)
 
 
 def lower_bound(x: Array, even: Array, odd: Array, theta: Theta) -> Array:
@@ -443,7 +554,8 @@ def lower_bound(x: Array, even: Array, odd: Array, theta: Theta) -> Array:
 
     The energy is linear in every unit, so that its expectation is the energy of the means.
     """
-    return -energy(np.hstack([x, even]), odd, *theta) + entropy(even) + entropy(odd) - log_partition(*theta)
+    both = library(x).concat([x, even], axis=-1)
+    return -energy(both, odd, *theta) + entropy(even) + entropy(odd) - log_partition(*theta)[..., None]
 
 
 # --- Auto encoders ---
@@ -451,9 +563,9 @@ def lower_bound(x: Array, even: Array, odd: Array, theta: Theta) -> Array:
 # Activations, and their derivatives where they have the value v.
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
     "sigmoid": (sigmoid, lambda v: v * (1 - v)),
-    "tanh": (np.tanh, lambda v: 1 - v**2),
-    "relu": (lambda a: np.maximum(a, 0), lambda v: (v > 0).astype(float)),
-    "linear": (lambda a: a, np.ones_like),
+    "tanh": (lambda a: library(a).tanh(a), lambda v: 1 - v**2),
+    "relu": (lambda a: library(a).clip(a, 0, None), lambda v: (v > 0) * 1.0),
+    "linear": (lambda a: a, lambda v: library(v).ones_like(v)),
 }
 
 
@@ -468,17 +580,17 @@ def auto_encode(
     (f, _), (g, _) = ACTIVATIONS[encoder], ACTIVATIONS[decoder]
     y = [x]
     for (W, _, c), (mu, _) in pairs:
-        y.append(f((y[-1] - mu) @ W + c))
+        y.append(f((y[-1] - per_row(mu)) @ W + per_row(c)))
     z = [y[-1]]
     for (W, b, _), (_, lam) in reversed(pairs):
-        z.insert(0, g((z[0] - lam) @ W.T + b))
+        z.insert(0, g((z[0] - per_row(lam)) @ W.mT + per_row(b)))
     return y, z
 
 
-def reconstruction_cost(x: Array, z: Array, loss: str = "cross-entropy") -> float:
+def reconstruction_cost(x: Array, z: Array, loss: str = "cross-entropy") -> Array:
     """Mean over rows of the squared error or of the cross entropy, summed over units."""
-    per_unit = (x - z) ** 2 if loss == "squared" else -xlogy(x, z) - xlog1py(1 - x, -z)
-    return per_unit.sum(axis=1).mean()
+    per_unit = (x - z) ** 2 if loss == "squared" else -special(z).xlogy(x, z) - special(z).xlog1py(1 - x, -z)
+    return per_unit.sum(-1).mean(-1)
 
 
 def back_propagate(
@@ -492,13 +604,17 @@ def back_propagate(
     (_, df), (_, dg), depth = ACTIVATIONS[encoder], ACTIVATIONS[decoder], len(pairs)
     y, z = auto_encode(x, pairs, encoder, decoder)
     weights = [W for (W, _, _), _ in pairs]
-    delta_z = [(2 * (z[0] - x) * dg(z[0]) if loss == "squared" else z[0] - x) / len(x)]
+    delta_z = [(2 * (z[0] - x) * dg(z[0]) if loss == "squared" else z[0] - x) / x.shape[-2]]
     for k in range(1, depth):  # up through the decoder
         delta_z.append(delta_z[-1] @ weights[k - 1] * dg(z[k]))
     delta_y = [delta_z[-1] @ weights[-1] * df(y[depth])]
     for k in range(depth - 1, 0, -1):  # down through the encoder
-        delta_y.insert(0, delta_y[0] @ weights[k].T * df(y[k]))
+        delta_y.insert(0, delta_y[0] @ weights[k].mT * df(y[k]))
     return [
-        ((y[k] - mu).T @ delta_y[k] + delta_z[k].T @ (z[k + 1] - lam), delta_z[k].sum(0), delta_y[k].sum(0))
+        (
+            (y[k] - per_row(mu)).mT @ delta_y[k] + delta_z[k].mT @ (z[k + 1] - per_row(lam)),
+            delta_z[k].sum(-2),
+            delta_y[k].sum(-2),
+        )
         for k, (_, (mu, lam)) in enumerate(pairs)
     ]

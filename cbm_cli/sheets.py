@@ -62,13 +62,14 @@ class Value:
     number: str
     spread: str = ""
     aside: str = ""  # in parentheses
+    footnote: str = ""  # a letter: in brackets, in LaTeX raised
     flags: str = ""  # in brackets
     mark: str = ""  # bold or underline
 
     def around(self, number: str) -> str:
         """Return the whole value with the number spelled as given."""
-        parts = (f" ± {self.spread}", f" ({self.aside})", f" [{self.flags}]")
-        shown = zip(parts, (self.spread, self.aside, self.flags), strict=True)
+        parts = (f" ± {self.spread}", f" ({self.aside})", f" [{self.footnote}]", f" [{self.flags}]")
+        shown = zip(parts, (self.spread, self.aside, self.footnote, self.flags), strict=True)
         return number + "".join(part for part, known in shown if known)
 
 
@@ -272,7 +273,8 @@ def _spread_width(entries: Iterable[Item]) -> tuple[int, int]:
 def _latex_cell(entry: Item, valued: bool, spread: tuple[int, int]) -> str:
     if isinstance(entry, Label):
         return rf"\multicolumn{{3}}{{c}}{{{entry.latex}}}" if valued else entry.latex
-    flags = f" [{latex_escape(entry.flags)}]" if entry.flags else ""
+    flags = rf"$^{{\mathrm{{{entry.footnote}}}}}$" if entry.footnote else ""
+    flags += f" [{latex_escape(entry.flags)}]" if entry.flags else ""
     if not any(c.isdigit() for c in entry.number):
         return rf"\multicolumn{{3}}{{c}}{{{latex_escape(entry.number)}{flags}}}"
     before, point, behind = entry.number.partition(".")
@@ -291,7 +293,15 @@ def _padded(text: str, width: int) -> str:
 
 def _points(sheet: Sheet) -> int:
     """Return about how wide a sheet is in LaTeX, by its characters."""
-    return round(4.6 * sum(_widths(sheet, True)) + 12 * (len(sheet.header) - 1))  # digits and gaps in \small
+
+    def raised(item: Item) -> Item:
+        if isinstance(item, Label) or not item.footnote:
+            return item
+        return replace(item, number=item.number + item.footnote, footnote="")
+
+    groups = [replace(group, rows=[[*map(raised, row)] for row in group.rows]) for group in sheet.groups]
+    widths = _widths(replace(sheet, groups=groups), True)
+    return round(4.6 * sum(widths) + 12 * (len(sheet.header) - 1))  # digits and gaps in \small
 
 
 def _too_wide(sheets: Sequence[Sheet]) -> str:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import State, empty_trail
@@ -29,11 +31,24 @@ SCORES = "log-likelihood", "pseudo-likelihood", "stochastic-pseudo-likelihood"
 EXACT_BITS = 20  # log Z is exact up to this size of the smaller side, which takes about a second
 
 
+_BLOCK = 10_000  # sparse rows that are filled up at a time
+
+
+def _bytes_of(x: Any) -> Dataset:
+    """Return rows as training holds them; sparse ones are filled up as bytes only."""
+    if not issparse(x):
+        return as_bytes(x)
+    levels = 1 if np.isin(x.data, (0, 1)).all() else 255
+    data = np.rint(x.data.astype(np.float64) * levels).astype(np.uint8)
+    return Dataset("rows", type(x)((data, x.indices, x.indptr), x.shape).toarray(), levels=levels)
+
+
 class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A binary RBM trained by the centered gradient.
 
-    Rows are values from 0 to 1. Other values are cut to this range, with a warning; training rounds grey
-    values to multiples of 1/255. Training is that of ``cbm run``: the same kernels and initial weights.
+    Rows are values from 0 to 1, dense or sparse. Other values are cut to this range, with a warning; training
+    rounds grey values to multiples of 1/255. Training is that of ``cbm run``: the same kernels and initial
+    weights. It holds a byte for each value, of sparse rows too. Rows in float32 have features in float32.
 
     Parameters
     ----------
@@ -98,10 +113,12 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         state = getattr(self, "_state", None)
         return self._train(self._values(X, reset=state is None), 1, state)
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return p(h = 1 | x), (n, n_components)."""
+    def transform(self, X: ArrayLike) -> NDArray:
+        """Return p(h = 1 | x), (n, n_components), in float32 for rows in float32, else in float64."""
         check_is_fitted(self)
-        return hidden_mean(self._values(X), self.components_.T, self.intercept_hidden_)
+        x = self._values(X)
+        W, c = (array.astype(x.dtype, copy=False) for array in (self.components_.T, self.intercept_hidden_))
+        return hidden_mean(x, W, c)
 
     def gibbs(self, X: ArrayLike) -> NDArray[np.bool_]:
         """Draw hidden and then visible states given each row, (n, n_features)."""
@@ -128,27 +145,37 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if self._log_z is None:
             exact = min(self.machine_.sizes) <= EXACT_BITS
             self._log_z = self.machine_.log_partition("exact" if exact else "ais", data=self._means)
-        return self.machine_.log_likelihood(x, log_z=self._log_z)
+        blocks = (x[i : i + _BLOCK] for i in range(0, x.shape[0], _BLOCK))
+        dense = (block.toarray() if issparse(block) else block for block in blocks)
+        return np.concatenate([self.machine_.log_likelihood(block, log_z=self._log_z) for block in dense])
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Return the mean of `score_samples`, by which grid searches choose."""
         return float(self.score_samples(X).mean())
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
     @property
     def _n_features_out(self) -> int:
         return len(self.components_)
 
-    def _values(self, X: ArrayLike, reset: bool = False) -> NDArray[np.float64]:
-        x = validate_data(self, X, reset=reset, dtype=np.float64)
+    def _values(self, X: ArrayLike, reset: bool = False) -> Any:
+        """Return rows in float64 or float32, as an array or in SciPy's CSR form."""
+        types = [np.float64, np.float32]
+        x = validate_data(self, X, reset=reset, dtype=types, accept_sparse="csr")
         if x.min() < 0 or x.max() > 1:
             found = f"values from {x.min():.4g} to {x.max():.4g} are cut to [0, 1]"
             warnings.warn(f"{found}; scale them first, as with MinMaxScaler", stacklevel=3)
-            x = x.clip(0, 1)
+            x = x.minimum(1).maximum(0) if issparse(x) else x.clip(0, 1)
         return x
 
-    def _train(self, x: NDArray, epochs: int, since: State | None) -> CenteredRBM:
+    def _train(self, x: Any, epochs: int, since: State | None) -> CenteredRBM:
         """Train for some epochs, from a state or from a new machine."""
-        settings, data = self._settings(epochs, len(x)), as_bytes(x)
+        settings, data = self._settings(epochs, x.shape[0]), _bytes_of(x)
         try:
             check(settings, data)
         except CbmError as error:
@@ -167,7 +194,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             for epoch in range(first, first + epochs):
                 learner.advance(state, trail, epoch * batches, (epoch + 1) * batches)
         self._state, self._updates, self._log_z = state, (first + epochs) * batches, None
-        self._means = x.mean(axis=0, dtype=np.float64, keepdims=True)
+        self._means = np.asarray(x.mean(axis=0, dtype=np.float64)).reshape(1, -1)
         self._keep(machine_at(state, settings, learner.sizes))
         return self
 

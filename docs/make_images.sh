@@ -4,7 +4,7 @@
 #   docs/make_images.sh [RESULTS]
 #
 # RESULTS (default: results/) holds the experiment quickstart of experiments.yaml, those of docs/gallery.md, and
-# digits of docs/tutorial.md; a picture whose experiment is missing is left as it is.
+# digits of docs/course; a picture whose experiment is missing is left as it is.
 results=$(realpath "${1:-results/}")
 images=$(dirname "$0")/images
 cbm=${CBM:-cbm}
@@ -21,5 +21,5 @@ rm -f "$page"
 
 # The pictures of these pages are drawn by the commands beside them.
 cd "$(dirname "$0")" && grep -h '^cbm plot .* -o [a-z-]*\.png$' \
-    tutorial.md gallery.md science/centering.md science/enhanced-gradient.md | sort -u |
+    course/figure-and-table.md gallery.md science/centering.md science/enhanced-gradient.md | sort -u |
     sed "s|^cbm plot results |cbm plot $results |; s|^cbm |$cbm |; s| -o | -o images/|" | sh

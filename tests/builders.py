@@ -334,7 +334,7 @@ def split(state, layers):
 def brute_log_likelihoods(machine, layers):
     """log p of every visible state, by the energies of all states of all layers."""
     weight = np.exp([-layered_energy(machine, split(state, layers)) for state in states(sum(layers))])
-    return np.log(weight.reshape(2 ** layers[0], -1).sum(axis=1) / weight.sum())
+    return np.log(weight.reshape(-1, 2 ** layers[0]).sum(axis=0) / weight.sum())
 
 
 def flipped(machine, choice):

@@ -53,7 +53,7 @@ def moments(phase):
 
 def deviations(x, p):
     """Frequency of every state of the rows x against its probability, in standard errors."""
-    index = (x @ 2.0 ** np.arange(x.shape[1])[::-1]).astype(int)
+    index = (x @ 2.0 ** np.arange(x.shape[1])).astype(int)
     frequency = np.bincount(index, minlength=len(p)) / len(x)
     return np.abs(frequency - p) / np.sqrt(p * (1 - p) / len(x))
 
@@ -146,7 +146,7 @@ def scheduled(rate):
 
 def rate_of(its, update):
     """The learning rate of an update."""
-    return float(ref.stepped_rate(update, list(zip(its.rate_from, its.rates, strict=True))))
+    return float(its.rates[its.rate_from <= update][-1])
 
 
 def as_loaded(rows):
@@ -307,13 +307,13 @@ def reference_sweeps(theta, h, its, update, site="sampler"):
     for r, (sweeps, u_swap) in enumerate(sweep_numbers(its, update, site, len(h), *theta[0].shape)):
         if T == 1:
             for u_x, u_h in sweeps:
-                x, h = ref.sweep(h, theta, u_x, u_h, gains=gains)
+                x, h, _ = ref.sweep(h, theta, u_x, u_h, gains=gains)
         else:
             turn, beta, ladders = ref.parities(swaps, update * rounds + r), np.linspace(0, 1, T), []
             for k in range(0, len(h), T):
                 u = [(u_x[k : k + T], u_h[k : k + T]) for u_x, u_h in sweeps]
                 ladders.append(ref.tempered_sweep(h[k : k + T], theta, beta, u, u_swap[k : k + T], turn))
-            x, h = (np.concatenate(side) for side in zip(*ladders, strict=True))
+            x, h, _ = (np.concatenate(side) for side in zip(*ladders, strict=True))
         samples.append(x[T - 1 :: T])
         beside.append(h[T - 1 :: T])
     return np.concatenate(samples), np.concatenate(beside), h
@@ -361,7 +361,7 @@ class Trainer:
         dW, dx, dh = ref.gradient(data, model, mu, lam)
         if its.fast_rate:
             gradient = ref.plain_step((dW * self.connected, dx, dh), mu, lam, gains)
-            self.fast = ref.accumulate(self.fast, gradient, float(its.fast_rate), float(its.fast_decay))
+            self.fast = ref.fast_weights(self.fast, gradient, float(its.fast_rate), float(its.fast_decay))
         dW = dW + ref.weight_decay(self.W, float(its.l1), float(its.l2))
         gradient = ref.plain_step((dW * self.connected, dx, dh), mu, lam, gains)
         self.velocity = ref.accumulate(self.velocity, gradient, rate_of(its, number), float(its.momentum))

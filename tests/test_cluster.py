@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Event, Timer
 
 import pytest
+from dask import config
 from distributed import Client
 from distributed.comm import connect
 from distributed.security import Security
@@ -435,8 +436,9 @@ def test_what_is_missing_for_slurm_is_named_with_its_remedy(slurm, monkeypatch):
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
 def test_tls_files_are_used_and_missing_ones_are_named(finished):
     command = "run", "grid.yaml", "-o", "there", "--no-table", "--scheduler"
-    refused = cbm(*command, "tls://127.0.0.1:1", "--tls-ca", "gone.pem", code=2)
-    assert problems_of(refused)[0][0] == "--tls-ca gone.pem"
+    with config.set({"distributed.comm.tls.ca-file": "gone.pem"}):
+        refused = cbm(*command, "tls://127.0.0.1:1", code=2)
+    assert problems_of(refused) == [("--scheduler tls://127.0.0.1:1", "", "missing")]
     make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=x -keyout key.pem -out cert.pem"
     subprocess.run(make.split(), check=True, capture_output=True)
     pem = [str(finished / name) for name in ("cert.pem", "cert.pem", "key.pem")]
@@ -444,11 +446,10 @@ def test_tls_files_are_used_and_missing_ones_are_named(finished):
     secure = LoopbackCluster(finished, "--protocol", "tls", *[word for pair in options for word in pair])
     try:
         secure.add("--nthreads", "1")
-        keys = [word.replace("-file", "") for pair in options for word in pair]
-        cbm(*command, secure.address, *keys)
-        assert trials_of("there") == trials_of("out")
         assert secure.address.startswith("tls://")
-        refused = cbm(*command, secure.address.replace("tls", "tcp"), *keys, code=2)
-        assert "--scheduler tls://" in refused.stderr
+        keys = {"ca-file": pem[0], "client": {"cert": pem[1], "key": pem[2]}}
+        with config.set({"distributed.comm.tls": keys}):
+            cbm(*command, secure.address)
+        assert trials_of("there") == trials_of("out")
     finally:
         secure.end()

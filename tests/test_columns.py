@@ -181,6 +181,15 @@ def test_all_columns_like_labels_are_named_at_once_or_by_number_if_they_have_no_
     )
 
 
+@pytest.mark.parametrize("gap", ["", "?", "0"])
+def test_text_is_named_with_the_columns_that_are_asked_about(gap):
+    write(f"id,a,species,b\n1,{gap},setosa,1\n2,0,setosa,1\n")
+    field, kind, told = refused(path="rows.csv")
+    assert (field, kind) == ("path", "missing")
+    assert "drop: [id, species]" in told
+    assert "columns: 1-4" not in told  # which would train on words
+
+
 @pytest.mark.parametrize(("head", "remedy"), [("a,b,species\n", "species"), ("", "3")])
 def test_text_labels_are_named_with_the_column_and_the_way_to_drop_it(head, remedy):
     write(f"{head}0,1,setosa\n1,0,virginica\n")

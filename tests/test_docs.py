@@ -28,13 +28,15 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 FENCE = re.compile(r'^(<!-- not run: .*-->\n)?```(\w+)(?: title="([^"\n]*)")?\n(.*?)^```$', re.M | re.S)
-# Pages that are read and typed from top to bottom; the gallery needs the results of the tutorial
-SHARED = ["tutorial.md", "gallery.md"]
+# Pages that are read and typed from top to bottom; the gallery needs the results of the course
+COURSE = [f"course/{page}.md" for page in ("own-data", "choose-settings", "figure-and-table")]
+SHARED = [*COURSE, "gallery.md"]
 HOW_TO, SCIENCE = (
     [[f"{room}/{path.name}"] for path in sorted((ROOT / "docs" / room).glob("*.md"))]
     for room in ("how-to", "science")
 )
-FOLLOWED = [SHARED[:1], ["python.md"], *HOW_TO, *nightly(SHARED, ["diagnose.md"], *SCIENCE)]
+OTHERS = [[f"course/{page}.md"] for page in ("read-a-table", "continue-and-share", "scale-out")]
+FOLLOWED = [COURSE, *OTHERS, ["python.md"], *HOW_TO, *nightly(SHARED, ["diagnose.md"], *SCIENCE)]
 SMALLER = {  # the same, in less time
     "epochs: 50": "epochs: 2",
     "n_iter=5": "n_iter=1",
@@ -140,36 +142,29 @@ def test_arrays_have_the_shapes_that_the_page_on_python_states(tmp_path, monkeyp
     assert found == 9
 
 
-def test_the_tutorial_says_what_its_table_shows_and_a_run_finds(tmp_path, monkeypatch):
+def test_the_course_says_what_its_table_shows_and_a_run_finds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs/tutorial.md").read_text("utf-8")
-    numbers = [
-        [[*map(float, cell)] for cell in re.findall(r"(-[\d.]+) ± ([\d.]+) \((-[\d.]+)\)", line)]
-        for line in re.findall(r"^ (?:CD-1|PCD-1) .*$", text, re.M)
-    ]
-    (normal, _, last), (centered, _, centered_last) = numbers[3]  # flipped digits, PCD-1
-    assert f"{centered - normal:.2f} below" in text
-    assert f"{centered_last - last:.1f} below, at {last}" in " ".join(text.split())
-    assert [abs(a[0] - b[0]) < 0.1 for a, b in numbers] == [True, True, True, False]
-    (script, grid), trials = (body for *_, title, body in FENCE.findall(text) if title), 2  # of 8
+    data, choice = ((ROOT / f"docs/{page}").read_text("utf-8") for page in COURSE[:2])
+    printed = {
+        name: [[*map(float, cell)] for cell in re.findall(r"(-[\d.]+) ± ([\d.]+) \((-[\d.]+)\)", line)]
+        for name, line in re.findall(r"^ ((?:flipped-)?digits) +(.*)$", choice, re.M)
+    }
+    normal, flipped = printed["digits"], printed["flipped-digits"]
+    said = " ".join(choice.split())
+    assert f"worse on flipped digits by {normal[0][0] - flipped[0][0]:.2f} nats" in said
+    assert f"from its best, to {flipped[0][2]}." in said
+    assert all(min(row)[0] == row[0][0] and max(row)[0] == row[2][0] for row in printed.values())
+    (script, grid), trials = (body for *_, title, body in FENCE.findall(data) if title), 2  # of 8
     exec(script, {})
-    Path("grid.yaml").write_text(re.sub("- {.*8}\n", "", grid).replace("CD-1, PCD-1", "PCD-1"), "utf-8")
-    cbm("run", "grid.yaml", "--trials", trials, "-j", 0, "--no-table")
-    found = json.loads(cbm("table", "results", "-f", "json").stdout)["cells"]
-    for cell, (mean, spread, _) in zip(found, numbers[3], strict=True):
+    Path("grid.yaml").write_text(re.sub(r"rate: \[.*\]", "rate: [1.0]", grid), "utf-8")
+    spec = make_spec(path="train.csv", binarise="threshold", threshold=8, hold_out=0.2)
+    assert f"`{describe(spec, load(spec)).partition(' (')[0]}`" in data
+    cbm("run", "grid.yaml", "--trials", trials, "--set", "offsets=dd^b_s", "-j", 0, "--no-table")
+    found = json.loads(cbm("table", "results", "--statistic", "best-valid", "-f", "json").stdout)["cells"]
+    for cell, (mean, spread, _) in zip(found, (normal[2], flipped[2]), strict=True):
         assert (
             abs(cell["mean"] - mean) < 3 * spread / math.sqrt(trials) + 0.005
         )  # 3 standard errors, rounding
-
-
-def test_the_page_on_own_data_says_what_a_run_says_of_its_rows(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "how-to" / "own-data.md").read_text("utf-8")
-    rows = next(body for _, language, _, body in FENCE.findall(page) if language == "python")
-    exec(compile(rows, "own-data.md", "exec"), {})
-    spec = make_spec(path="rows.npz")
-    line = describe(spec, load(spec)).partition(" (")[0]
-    assert f"`{line}`" in page
 
 
 def test_grids_on_other_pages_can_be_read(tmp_path):

@@ -26,7 +26,7 @@ from cbm_cli.report.finals import Ranks, critical_drawing, groups_of
 from cbm_cli.report.kinds import KINDS, draw
 from cbm_cli.report.panels import Page, compose, joined
 from cbm_cli.results import Results, Store
-from cbm_cli.statistics.layout import select
+from cbm_cli.results.selection import select_cells
 from tests.builders import cbm, problems_of, put_machine
 from tests.processes import nightly
 
@@ -380,7 +380,7 @@ def test_figures_draw_cells_that_the_grids_have(experiments, number):
         assert part.options.title or part.kind == "norms"
         if part.kind != "data":
             cells = [cell.row() for name in part.names for cell in experiments[name].cells]
-            assert select(cells, part.options.select)
+            assert select_cells([{"cells": cells}], part.options.select)[0]["cells"]
 
 
 def test_a_figure_has_its_panels_in_order_and_a_short_experiment_stands_in(results):

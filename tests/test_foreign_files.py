@@ -1,6 +1,7 @@
 """Files of other formats, encodings and codings are named for what they are, with a remedy that works."""
 
 import bz2
+import importlib.util
 import io
 import json
 import lzma
@@ -10,12 +11,18 @@ import shlex
 import subprocess
 import sys
 import zipfile
+from math import nan
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.io
+import scipy.sparse
 
 from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.columns import ALL, Columns
+from cbm_cli.datasets.formats import rows_of_frame
 from cbm_cli.datasets.sources import find
 from tests.builders import arrays, holds, idx, lines, refusal
 
@@ -48,7 +55,6 @@ FOREIGN = {  # content, and the format or what converts it
     "rows.zip": (zipped("rows.csv"), "ZIP"),
     "rows.h5": (b"\x89HDF\r\n\x1a\n" + bytes(99), "HDF5|-v7|h5py"),
     "rows.mat": (b"MATLAB 7.3 MAT-file, HDF5 schema 1.00 ." + bytes(500), "HDF5|-v7|h5py"),
-    "rows.parquet": (b"PAR1" + bytes(99), "Parquet|pandas.read_parquet"),
     "rows.feather": (b"ARROW1\0\0" + bytes(99), "Feather|pandas.read_feather"),
     "rows.json": (json.dumps(ROWS.tolist()).encode(), "JSON|numpy.save"),
     "records.json": (json.dumps([{"a": 0, "b": 1}]).encode(), "JSON|pandas.read_json"),
@@ -198,3 +204,116 @@ def test_values_below_zero_alone_have_no_option():
 def test_files_of_mnist_are_found_under_both_names(name, end):
     Path(f"{name}{end}").write_bytes(idx(ROWS))
     assert find(Path(), "train-images-idx3-ubyte") == Path(f"{name}{end}")
+
+
+# Other forms of rows
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+@pytest.mark.parametrize("make", [scipy.sparse.csr_matrix, scipy.sparse.csr_array])
+def test_sparse_matrices_of_scipy_are_filled_up(form, make):
+    scipy.sparse.save_npz("rows.npz", make(ROWS.astype(float)).asformat(form))
+    np.testing.assert_array_equal(load(path="rows.npz").train, ROWS)
+    np.testing.assert_array_equal(load(path="rows.npz", drop=[1, 3]).train, ROWS[:, [1, 3, 4]])
+
+
+def test_entries_of_a_sparse_matrix_that_stand_twice_are_added():
+    places = ([0.5, 0.5, 1.0], ([0, 0, 1], [0, 0, 1]))
+    scipy.sparse.save_npz("rows.npz", scipy.sparse.coo_matrix(places, (2, 2)))
+    np.testing.assert_array_equal(load(path="rows.npz").train, [[1, 0], [0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "told"),
+    [
+        ({"indices": np.array([9] * 28, np.int32)}, "unreadable", ""),
+        ({"indices": np.array([-1] * 28, np.int32)}, "unreadable", ""),
+        ({"shape": np.array([2**30, 2**30])}, "limit", ""),
+        ({"format": np.array(b"bsr")}, "unreadable", "tocsr"),
+        ({"indptr": np.array([0, 5], np.int32)}, "unreadable", ""),
+    ],
+)
+def test_damaged_sparse_matrices_are_refused(change, kind, told):
+    scipy.sparse.save_npz("good.npz", scipy.sparse.csr_matrix(ROWS))
+    with np.load("good.npz") as file:
+        np.savez("rows.npz", **{**file, **change})
+    error = refusal(load, path="rows.npz")
+    assert (error.field, error.kinds, told in str(error)) == ("path", (kind,), True)
+
+
+@pytest.mark.parametrize("shape", [(12, 5, 4), (12, 5, 4, 1), (12, 1, 5, 4)])
+def test_pictures_are_rows_with_a_height_and_a_width(shape):
+    pictures = np.random.default_rng(1).integers(0, 2, shape)
+    np.save("rows.npy", pictures)
+    data = load(path="rows.npy")
+    np.testing.assert_array_equal(data.train, pictures.reshape(12, 20))
+    assert data.image[:2] == (5, 4)
+    assert load(path="rows.npy", columns="1-3").image is None
+    np.save("colour.npy", np.zeros((12, 5, 4, 3)))
+    assert refusal(load, path="colour.npy").kinds == ("value",)
+
+
+@pytest.mark.parametrize("name", ["x_{}", "X_{}", "{}", "x_{}_data"])
+def test_parts_have_the_names_of_other_libraries(name):
+    parts = {name.format(part): ROWS.reshape(12, 5, 1) for part in ("train", "test")}
+    np.savez("rows.npz", **parts, y_train=np.arange(12), y_test=np.arange(12))
+    if name == "x_{}_data":
+        assert refusal(load, path="rows.npz").kinds == ("missing",)
+    else:
+        assert {*load(path="rows.npz").parts} == {"train", "test"}
+
+
+def test_pictures_of_matlab_count_last_and_are_refused():
+    scipy.io.savemat("rows.mat", {"train": np.zeros((5, 4, 12))})
+    assert refusal(load, path="rows.mat").kinds == ("unsuited",)
+
+
+def frame_of(rows=ROWS, **more):
+    return pd.DataFrame(rows, columns=[f"p{n}" for n in range(rows.shape[1])]).assign(**more)
+
+
+PARQUET = importlib.util.find_spec("pyarrow")
+
+
+def test_parquet_needs_a_package_that_is_named_as_it_is_called():
+    Path("rows.parquet").write_bytes(b"PAR1" + bytes(99))
+    error = refusal(load, path="rows.parquet")
+    if PARQUET:
+        assert error.kinds == ("unreadable",)
+        return
+    assert (error.field, error.kinds) == ("path", ("missing",))
+    assert "pip install 'cbm-cli[parquet]'" in str(error)
+
+
+@pytest.mark.skipif(not PARQUET, reason="needs pyarrow")
+def test_parquet_is_read_as_a_data_frame():
+    frame_of(kind=["a", "b"] * 6).to_parquet("rows.parquet")
+    np.testing.assert_array_equal(load(path="rows.parquet", drop="kind").train, ROWS)
+    assert refusal(load, path="rows.parquet").kinds == ("value",)
+
+
+FRAMES = {  # a frame, the columns, and the kind, place and remedy of what is wrong
+    "label": (frame_of(label=1), ALL, "missing", "drop: [label]"),
+    "words": (frame_of(kind="a"), ALL, "value", "row 1, column 6 (kind)|drop: [kind]"),
+    "gap": (frame_of(q=[1.0] * 7 + [nan] + [0.0] * 4), ALL, "value", "row 8, column 6 (q)|dropna"),
+    "nullable gap": (frame_of(q=pd.array([1] * 11 + [None], "Int64")), ALL, "value", "row 12, column 6 (q)"),
+    "numbered words": (pd.DataFrame({0: [0, 1], 1: ["a", "b"]}), ALL, "value", "column 2|drop: [2]"),
+    "unknown": (frame_of(), Columns(dropped="p9"), "unknown", "p9"),
+    "nothing": (frame_of().iloc[:0], ALL, "missing", ""),
+}
+
+
+@pytest.mark.parametrize("what", FRAMES)
+def test_data_frames_say_what_is_no_unit(what):
+    frame, columns, kind, told = FRAMES[what]
+    error = refusal(rows_of_frame, "frame", frame, columns)
+    assert (str(error).partition(":")[0], error.kinds) == ("frame", (kind,))
+    assert holds(error, told)
+
+
+@pytest.mark.parametrize("kind", [bool, "uint8", "float32", "int64", "Int64", "boolean"])
+def test_data_frames_are_rows_whatever_their_types(kind):
+    found = rows_of_frame(
+        "frame", frame_of(label=2).astype({f"p{n}": kind for n in range(5)}), Columns("1-5")
+    )
+    np.testing.assert_array_equal(found.values, ROWS)

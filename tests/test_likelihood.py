@@ -157,11 +157,10 @@ def test_independent_units_need_no_annealing(temperatures):
 def reference_walk(theta, base, x, betas, seed):
     """The walk by the steps of the reference, with the kernel's random numbers."""
     theta, x, log_weight = wide(theta), x.astype(float), np.zeros(len(x))
-    for k, (here, there) in enumerate(itertools.pairwise(betas.astype(float))):
-        machines = [ref.annealed(theta, base, beta) for beta in (here, there)]
-        size = len(x) * len(theta[2])
-        u_h, u_x = np.split(uniform(seed, k, "sampler", size + x.size), [size])
-        x, gain = ref.ais_step(x, *machines, u_h.reshape(len(x), -1), u_x.reshape(x.shape))
+    to_h = x @ theta[0]
+    for k, pair in enumerate(itertools.pairwise(betas.astype(float))):
+        u_h, u_x = np.split(uniform(seed, k, "sampler", to_h.size + x.size), [to_h.size])
+        x, to_h, gain = ref.ais_step(to_h, theta, base, pair, u_h.reshape(to_h.shape), u_x.reshape(x.shape))
         log_weight += gain
     return x, log_weight
 

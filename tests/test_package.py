@@ -169,9 +169,10 @@ def test_init_replaces_a_file_only_when_told_to(here, monkeypatch):
     assert problems_of(cbm("init", code=2)) == [(str(GRID), "", "conflict")]
     with monkeypatch.context() as full_disk:
         full_disk.setattr("os.fsync", fail)
-        assert "No space left on device" in cbm("init", "--force", code=2).stderr
-    assert {path: path.read_text() for path in here.iterdir()} == {here / GRID: "mine"}
-    cbm("init", "--force")
+        GRID.rename("mine.yaml")
+        assert "No space left on device" in cbm("init", code=2).stderr
+    assert {path: path.read_text() for path in here.iterdir()} == {here / "mine.yaml": "mine"}
+    cbm("init")
     assert "quickstart" in GRID.read_text("utf-8")
     GRID.unlink()
     GRID.symlink_to("gone")  # a link whose file is missing is also somebody's
@@ -189,8 +190,7 @@ def test_init_says_where_it_cannot_write(here, monkeypatch):
         read_only.setattr("os.access", lambda *_: False)  # a folder that is read-only, to root too
         assert refused() == [(f"-o {GRID}", "", "system")]
     GRID.mkdir()
-    for force in ((), ("--force",)):
-        assert refused(*force) == [(f"-o {GRID}", "", "value")]
+    assert refused() == [(f"-o {GRID}", "", "value")]
     assert [*here.rglob("*")] == [here / GRID]
     assert problems_of(cbm("run", code=2))[0][0] == str(GRID)
 

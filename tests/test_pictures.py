@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.builders import cbm
+from tests.processes import nightly
 
 DOCS = Path(__file__).parents[1] / "docs"
 IMAGES, PAPER, KEPT = DOCS / "images", DOCS / "reproduction", DOCS.parent / "reproduction/results"
@@ -18,7 +19,7 @@ COMMANDS = {name: call for call, name in GALLERY}
 COMMANDS |= {
     f"figure-{number}.png": f"paper figure results {number} --size page" for number in (9, 10, 11, 14, 17)
 }
-COMMANDS["digits.png"] = "plot results curves digits --select sampler=PCD-1"
+COMMANDS["digits.png"] = "plot results curves digits"
 FROM_DIGITS = ("digits.png", "gallery-filters.png", "gallery-activity.png", "gallery-samples.png")
 # What takes hours to train and is not kept; the pages say that earlier versions drew it.
 EARLIER = {"centering.png", "enhanced-gradient.png", "figure-12.png", "figure-13.png", "figure-15.png"}
@@ -49,16 +50,18 @@ def assert_alike(committed, drawn):
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """The results of the tutorial, of the sampler that is drawn."""
+    """The results of the course."""
     datasets = pytest.importorskip("sklearn.datasets")
-    folder = tmp_path_factory.mktemp("tutorial")
-    grey, text = datasets.load_digits().data, (DOCS / "tutorial.md").read_text("utf-8")
+    folder = tmp_path_factory.mktemp("course")
+    grey, text = datasets.load_digits().data, (DOCS / "course/own-data.md").read_text("utf-8")
     np.savetxt(folder / "train.csv", grey[:1400], fmt="%d", delimiter=",")
     np.savetxt(folder / "test.csv", grey[1400:], fmt="%d", delimiter=",")
     (grid,) = re.findall(r'```yaml title="digits.yaml"\n(.*?)```', text, re.S)
-    (folder / "digits.yaml").write_text(grid.replace("[CD-1, PCD-1]", "[PCD-1]"))
-    assert f"cbm {COMMANDS['digits.png']} -o digits.png" in text
-    cbm("run", folder / "digits.yaml", "-o", folder / "results", "-j", 0, "--no-table")
+    (folder / "digits.yaml").write_text(grid)
+    assert f"cbm {COMMANDS['digits.png']} -o digits.png" in (DOCS / "course/figure-and-table.md").read_text(
+        "utf-8"
+    )
+    cbm("run", folder / "digits.yaml", "-o", folder / "results", "--no-table")
     return folder / "results"
 
 
@@ -67,12 +70,11 @@ def draw(call, results, path):
     cbm(*words, "-o", path)
 
 
-@pytest.mark.parametrize("name", sorted({*COMMANDS} - EARLIER - TRAINED))
+@pytest.mark.parametrize(
+    "name", [*sorted({*COMMANDS} - EARLIER - TRAINED - {*FROM_DIGITS}), *nightly(*FROM_DIGITS)]
+)
 def test_committed_pictures_are_those_of_the_code(request, tmp_path, name):
-    results, call = KEPT, COMMANDS[name]
-    if name in FROM_DIGITS:
-        results, call = request.getfixturevalue("digits"), call.replace(" --select sampler=PCD-1", "")
-    draw(call, results, tmp_path / name)
+    draw(COMMANDS[name], request.getfixturevalue("digits") if name in FROM_DIGITS else KEPT, tmp_path / name)
     assert_alike((PAPER if name.startswith("figure") else IMAGES) / name, tmp_path / name)
 
 

@@ -125,7 +125,7 @@ KINDS = [cell(learning_rate=r, gradient=g) for g in ("natural", "standard") for 
 BY_KIND = {"rows": ["gradient", "learning_rate"], "columns": ["sampler"]}
 OF_KIND = [f"gradient {g}, {r}" for g in ("natural", "standard") for r in RATES]
 ONE = {"select": [("learning_rate", "0.05"), ("sampler", "PT_10")]}
-SEVERAL = {"select": [("learning_rate", "0.05"), ("hidden", "4"), ("learning_rate", "0.1")]}
+SEVERAL = {"select": [("learning_rate", "0.05"), ("learning_rate", "0.1")]}
 NORMS = {"weight_norm": error, "hidden_bias_norm": lambda update, trial: 0.0}
 ANGLES = {f"angle_natural_{name}": error for name in ("standard", "centered")}
 NORM, ANGLE, OVER = {"metric": [*NORMS]}, {"metric": [*ANGLES]}, {"overlay": True}

@@ -81,6 +81,20 @@ def test_an_inner_layer_gets_the_mean_input_of_its_two_rbms(hidden):
 
 
 @HIDDEN
+def test_the_deep_machine_is_that_of_the_reference(hidden):
+    pretraining, now = pretrained(settings(hidden))
+    found, layers = now.pretrained, range(len(hidden))
+    rbms = [
+        [[found[f"{name}_{k}"] for name in side] for side in (("W", "b", "c"), ("mu", "lam"))] for k in layers
+    ]
+    for part, expected in zip(pretraining.machine(now)[1:4], ref.pretrained(rbms), strict=True):
+        for array, other in zip(part, expected, strict=True):
+            np.testing.assert_array_equal(array, other)
+    gains = [tuple(pretraining._gains(k).values()) for k in layers]
+    assert gains == [ref.gains_of_layer(k, len(hidden)) for k in layers]
+
+
+@HIDDEN
 def test_every_layer_is_trained_as_an_rbm_that_is_doubled_where_it_should(hidden):
     """Against the reference of the training loop: up in the first RBM, down in the last one.
 

@@ -15,8 +15,9 @@ import pytest
 from cbm_cli.cli import common
 from cbm_cli.cli.progress import Display
 from cbm_cli.datasets.catalogue import load
-from cbm_cli.execution import Agenda, Ending, Failure, Job, forecast, forecast_run, make_agenda, slow_jobs
-from cbm_cli.execution.forecast import _Cost
+from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.execution import Agenda, Ending, Failure, Job, forecast, forecast_run, make_agenda
+from cbm_cli.execution.forecast import Cost
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, TableSpec, Trial
 from cbm_cli.results import Store
@@ -256,8 +257,7 @@ def agenda_of(tmp_path, *changes):
 @pytest.fixture
 def costs(monkeypatch):
     """Set the costs of every trial: beginning, update, evaluation."""
-    monkeypatch.setattr(forecast, "compile_kernels", lambda *_: None)
-    return lambda *seconds: monkeypatch.setattr(forecast, "_cost", lambda job: _Cost(*seconds))
+    return lambda *seconds: monkeypatch.setattr(forecast, "cost_of", lambda job: Cost(*seconds))
 
 
 def test_a_forecast_counts_start_updates_pretraining_and_evaluations(costs):
@@ -322,16 +322,41 @@ def test_a_trial_of_hours_is_warned_of_before_it_runs(grid, costs, monkeypatch, 
     assert "1 h 23 min" in said
     assert remedy in said
     monkeypatch.setattr("cbm_cli.execution.run_agenda", lambda *_, **__: Ending())
-    monkeypatch.setattr("cbm_cli.execution.slow_jobs", lambda agenda: agenda.jobs[:1])
     monkeypatch.setattr("cbm_cli.execution.compile_kernels", lambda *_: None)
     assert said in cbm("run", "grid.yaml", "-j", 1).stderr
 
 
-def test_long_trials_are_found_without_timing(tmp_path):
-    assert not slow_jobs(agenda_of(tmp_path))
-    many = ("updates: 100", "updates: 4000000000"), ("every: 20", "every: 4000")
-    slow = slow_jobs(agenda_of(tmp_path, *many), 3e12)
-    assert [one.trial.settings.sampler for one in slow] == ["PT_4", "PT_4"]
+COSTS = {  # seconds of an update and of an evaluation, measured (docs/benchmarks.md, docs/scale.md)
+    "PCD-1 784x500": ({"model": 500}, 1.6e-3, 0.0),
+    "CD-1 784x16": ({"model": 16, "sampler": "CD-1"}, 1.7e-4, 0.0),
+    "PT_20 784x500": ({"model": 500, "sampler": "PT_20"}, 21e-3, 0.0),
+    "exact 784x16": ({"model": 16, "evaluate": {"method": "exact"}}, 1.7e-4, 0.06),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_costs_are_those_of_a_measurement_within_a_factor_of_two(name):
+    given, update, evaluation = COSTS[name]
+    given = {"sampler": "PCD-1", "evaluate": {"method": "none"}} | given
+    given["model"] = {"kind": "rbm", "hidden": given["model"]}
+    how = Settings(data={"name": "mnist"}, offsets="dd^b_s", learning_rate=0.1, epochs=1, **given)
+    data = Dataset("rows", np.zeros((6000, 784), np.uint8))
+    found = forecast.cost_of(Job(Trial("test", how, 0, 1), "run", data, ()))
+    assert update / 2 < found.update < 2 * update
+    assert evaluation / 2 <= found.evaluation <= 2 * evaluation
+
+
+def test_cells_without_finished_trials_take_as_much_longer_as_those_with(finished):
+    few = agenda_of(finished, ("trials: 2", "trials: 3"), ("[CD-1, PT_4]", "CD-1"), ("[00, dd^b_s]", "00"))
+    more = agenda_of(
+        finished, ("trials: 2", "trials: 3"), ("[CD-1, PT_4]", "CD-1"), ("[00, dd^b_s]", "[00, dd^b]")
+    )
+    (past,) = [np.mean(few.stores["bars"].seconds()[one.run_id]) for one in few.jobs]
+    new = [one for one in more.jobs if one.run_id != few.jobs[0].run_id]
+    assert len(new) == 3
+    assert forecast_run(more, 1).run == pytest.approx(
+        forecast._START + past * (1 + len(new))
+    )  # cost the same
 
 
 # ---- Missing data ----

@@ -14,7 +14,11 @@ import yaml
 
 import cbm_cli as api
 from cbm_cli import notebook
+from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.spec import spec_of
+from cbm_cli.errors import CbmError
 from cbm_cli.reference import sigmoid
+from cbm_cli.results import Results
 from tests.builders import (
     GRID,
     RBM,
@@ -69,7 +73,7 @@ def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     energies = np.array([layered_energy(its, split(state, layers)) for state in states(sum(layers))])
     log_z = np.logaddexp.reduce(-energies) - found.parameters.offset_energy  # of the plain energy
     assert found.log_partition() == pytest.approx(log_z, abs=1e-6)
-    scores = np.logaddexp.reduce(-energies.reshape(len(X), -1), axis=1) - found.parameters.offset_energy
+    scores = np.logaddexp.reduce(-energies.reshape(-1, len(X)), axis=0) - found.parameters.offset_energy
     np.testing.assert_allclose(found.free_energy(X), -scores, atol=1e-5)
 
 
@@ -308,3 +312,54 @@ if __name__ == "__main__":
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "child 1" in done.stdout
+
+
+# Rows from memory
+
+OF_ROWS = {"model": {"kind": "rbm", "hidden": 3}, "offsets": "dd^b", "sampler": "PCD-1", "trials": 1}
+OF_ROWS |= {"learning_rate": 0.1, "updates": 20, "batch": 10}
+ROWS = np.random.default_rng(4).integers(0, 2, (60, 16))
+NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a", "b"] * 30)
+
+
+@pytest.mark.parametrize(
+    ("rows", "train", "valid"),
+    [
+        (ROWS, ROWS, None),
+        (ROWS.reshape(60, 4, 4), ROWS, None),
+        (ROWS.tolist(), ROWS, None),
+        ({"path": NAMED, "drop": ["kind"]}, ROWS, None),
+        ({"path": NAMED, "columns": "1-8", "valid": NAMED[:10]}, ROWS[:, :8], ROWS[:10, :8]),
+        ({"path": 9.0 * ROWS, "threshold": 5.0, "flip": True}, 1 - ROWS, None),
+    ],
+)
+def test_frames_and_arrays_are_trained_on(tmp_path, rows, train, valid):
+    grid = {"experiments": {"toy": OF_ROWS}}
+    found = api.run(grid, data=rows, output=tmp_path / "out", jobs=0, progress=False)
+    (cell,) = Results(tmp_path / "out").store("toy").manifest()["cells"]
+    data = load(spec_of(cell))
+    np.testing.assert_array_equal(data.train, train)
+    assert (data.valid is None) == (valid is None)
+    if valid is not None:
+        np.testing.assert_array_equal(data.valid, valid)
+    assert found.summaries("toy")["data"].unique().tolist() == [
+        "flipped-data" if cell["data_flip"] else "data"
+    ]
+    before = {*(tmp_path / "out").rglob("*")}
+    api.run(grid, data=rows, output=tmp_path / "out", jobs=0, progress=False)  # there is nothing to do
+    assert {*(tmp_path / "out").rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "named"),
+    [
+        (NAMED, "value", "drop: [kind]"),
+        ({"path": NAMED, "dorp": ["kind"]}, "unknown", "drop"),
+        (ROWS * 3, "value", "threshold"),
+        (np.zeros((4, 2, 2, 3)), "value", "(4, 2, 2, 3)"),
+    ],
+)
+def test_frames_that_cannot_be_trained_on_are_refused(tmp_path, rows, kind, named):
+    with pytest.raises(CbmError) as error:
+        api.run({"experiments": {"toy": OF_ROWS}}, data=rows, output=tmp_path / "out", progress=False)
+    assert (error.value.kinds, named in str(error.value)) == ((kind,), True)

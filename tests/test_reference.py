@@ -18,7 +18,7 @@ PAIRS = ["".join(pair) for pair in itertools.product(ref.LETTERS, repeat=2)]
 
 
 def bits(n):
-    return list(itertools.product((0, 1), repeat=n))
+    return [state[::-1] for state in itertools.product((0, 1), repeat=n)]
 
 
 def naive_energy(x, h, theta=THETA, offsets=OFFSETS):
@@ -100,7 +100,7 @@ def test_energies_conditionals_and_likelihoods_are_sums_over_all_states(offsets)
 
 
 def test_states_are_in_the_order_of_binary_numbers():
-    assert ref.states(3).tolist() == [list(state) for state in bits(3)]
+    assert [state @ [1, 2, 4, 8] for state in ref.states(4)] == list(range(16))
 
 
 def test_both_model_phases_have_the_machines_expectations():
@@ -325,12 +325,6 @@ def test_rescaled_steps_have_the_norm_of_the_other():
     assert flat(step) @ flat(THETA) == pytest.approx(5 * np.linalg.norm(flat(THETA)))
 
 
-def test_learning_rates_fall_in_steps():
-    assert [ref.decayed_rate(update, 0.8, 0.5, 3) for update in range(7)] == [0.8] * 3 + [0.4] * 3 + [0.2]
-    steps = [(0, 0.1), (2, 0.05), (5, 0.01)]
-    assert [ref.stepped_rate(update, steps) for update in range(7)] == [0.1] * 2 + [0.05] * 3 + [0.01] * 2
-
-
 # Samplers
 
 
@@ -345,7 +339,7 @@ def test_a_sweep_turns_units_on_below_their_probability_and_leaves_p_invariant(b
         on_h = np.array([sum(table[x, s] * s[j] for s in bits(M)) / p_x[x] for j in range(M)])
         for new in bits(M):
             found = ref.sweep(np.array([h]), THETA, just_within(x, on_x), just_within(new, on_h), beta=beta)
-            assert [tuple(side[0]) for side in found] == [x, new]
+            assert [tuple(side[0]) for side in found[:2]] == [x, new]
             arrived[new] += p_h[h] * math.prod(
                 on if to else 1 - on for to, on in zip((*x, *new), (*on_x, *on_h), strict=True)
             )
@@ -356,10 +350,10 @@ def test_doubled_inputs_are_heard_twice():
     (W, b, c), h = THETA, np.array([[1.0, 0, 1]])
     u_x, u_h = RNG.random((200, N)), RNG.random((200, M))
     h = np.tile(h, (200, 1))
-    x, up = ref.sweep(h, THETA, u_x, u_h, gains=(2.0, 1.0))
+    x, up, _ = ref.sweep(h, THETA, u_x, u_h, gains=(2.0, 1.0))
     assert (x == ref.sweep(h, THETA, u_x, u_h)[0]).all()
     assert (up == ref.draw(ref.sigmoid(2 * x @ W + c), u_h)).all()
-    x, _ = ref.sweep(h, THETA, u_x, u_h, gains=(1.0, 2.0))
+    x, _, _ = ref.sweep(h, THETA, u_x, u_h, gains=(1.0, 2.0))
     assert (x == ref.draw(ref.sigmoid(2 * h @ W.T + b), u_x)).all()
 
 
@@ -382,7 +376,8 @@ def test_swaps_of_neighbours_are_in_detailed_balance(parity):
 
     def is_swapped(ladder, u):
         x, h = (np.array(side, dtype=float) for side in zip(*ladder, strict=True))
-        new_x, new_h = ref.swap(x, h, TINY, BETA, np.full(3, u), parity)
+        new_x, new_h, to_h = ref.swap(ref.ChainStates(x, h, x @ TINY[0]), TINY, BETA, np.full(3, u), parity)
+        assert (to_h == new_x @ TINY[0]).all()
         after = [(tuple(a), tuple(b)) for a, b in zip(new_x, new_h, strict=True)]
         assert after in (list(ladder), exchanged(ladder))
         return after == exchanged(ladder)
@@ -408,24 +403,26 @@ def test_rounds_of_swaps_take_turns_or_follow_each_other():
 
 def test_a_tempered_sweep_is_a_sweep_of_each_chain_and_swaps():
     beta, K = np.linspace(0, 1, 5), 5
-    h = ref.draw(0.5, RNG.random((K, M)))
+    h = ref.draw(np.full(M, 0.5), RNG.random((K, M)))
     u, u_swap = [(RNG.random((K, N)), RNG.random((K, M))) for _ in range(2)], RNG.random(K)
     found = ref.tempered_sweep(h, THETA, beta, u, u_swap, (0, 1))
     chains = []
     for k in range(K):
         state = h[k : k + 1]
         for u_x, u_h in u:
-            x, state = ref.sweep(state, THETA, u_x[k], u_h[k], beta[k])
-        chains.append((x[0], state[0]))
-    x, h = (np.array(side) for side in zip(*chains, strict=True))
-    assert_close(found, ref.swap(*ref.swap(x, h, THETA, beta, u_swap, 0), THETA, beta, u_swap, 1), 0)
+            x, state, to_h = ref.sweep(state, THETA, u_x[k], u_h[k], beta[k])
+        chains.append((x[0], state[0], to_h[0]))
+    samples = ref.ChainStates(*(np.array(side) for side in zip(*chains, strict=True)))
+    swapped = ref.swap(ref.swap(samples, THETA, beta, u_swap, 0), THETA, beta, u_swap, 1)
+    assert_close(found, swapped)
 
 
 @pytest.mark.parametrize("betas", [(0.0, 1.0), (0.0, 0.3, 0.6, 1.0)])
 def test_the_mean_annealing_weight_over_all_paths_is_the_ratio_of_partition_functions(betas):
     """Every path of states of a tiny machine, by the weights and the conditionals of each step."""
     theta, base = (np.array([[1.5], [-2.0]]), np.array([0.3, 1.0]), np.array([-0.7])), np.array([0.5, -1.0])
-    x, machines = ref.states(2), [ref.annealed(theta, base, beta) for beta in betas]
+    (W, b, c), x = theta, ref.states(2)
+    machines = [(beta * W, (1 - beta) * base + beta * b, beta * c) for beta in betas]
     nothing = np.zeros(2), np.zeros(1)
 
     def p_of(machine):
@@ -434,7 +431,7 @@ def test_the_mean_annealing_weight_over_all_paths_is_the_ratio_of_partition_func
 
     mass, log_z_base = p_of(machines[0])
     assert log_z_base == pytest.approx(np.logaddexp(0, base).sum() + np.log(2))
-    for here, there in itertools.pairwise(machines):
+    for pair, (here, there) in zip(itertools.pairwise(betas), itertools.pairwise(machines), strict=True):
         table, _ = naive_table(here, nothing)
         arriving, moved = np.zeros(4), np.zeros(4)
         for start, h, end in itertools.product(range(4), bits(1), range(4)):
@@ -442,8 +439,11 @@ def test_the_mean_annealing_weight_over_all_paths_is_the_ratio_of_partition_func
             p_x = table[tuple(x[end]), h] / sum(table[tuple(s), h] for s in x)
             u_h = just_within(h, ref.hidden_mean(x[[start]], here[0], here[2]))
             u_x = just_within(x[end], ref.visible_mean(np.array([h]), *here[:2]))
-            state, gain = ref.ais_step(x[[start]], here, there, u_h, u_x)
+            state, to_h, gain = ref.ais_step(x[[start]] @ W, theta, base, pair, u_h, u_x)
             assert (state[0] == x[end]).all()
+            assert (to_h[0] == x[end] @ W).all()
+            expected = ref.free_energy(x[[end]], *here) - ref.free_energy(x[[end]], *there)
+            np.testing.assert_allclose(gain, expected, atol=1e-12)
             arriving[end] += mass[start] * p_h * p_x * np.exp(gain[0])
             moved[end] += p_of(here)[0][start] * p_h * p_x
         np.testing.assert_allclose(moved, p_of(here)[0])  # the step leaves its machine invariant

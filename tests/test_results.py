@@ -443,22 +443,19 @@ def test_prune_deletes_what_no_grid_asks_for_and_only_when_told_to():
     assert len(summary("out")) == 8
 
 
-def test_prune_available_leaves_alone_what_is_asked_of_missing_data():
+def test_prune_leaves_alone_what_is_asked_of_missing_data():
     """Also where the experiment is named, or all are asked for; those of other data are pruned."""
     run("--set", "learning_rate=0.2")
     whole = kept()
     Path("gone.yaml").write_text(GONE)
     Path("more.yaml").write_text(GONE.replace("bars:", "more:") + GRID[GRID.index("  bars:") :])
     for options in ((), ("bars",), ("--all",)):
-        said = cbm("prune", "out", "gone.yaml", *options, "--available", "--yes").stderr
+        said = cbm("prune", "out", "gone.yaml", *options, "--yes").stderr
         assert re.search(r"^bars: .*\bgone$", said, re.M)
         assert kept() == whole
-    assert "gone.npz" in cbm("prune", "out", "more.yaml", "--yes", code=2).stderr
-    assert kept() == whole
-    listed = cbm("prune", "out", "more.yaml", "--available").stderr
+    listed = cbm("prune", "out", "more.yaml").stderr
     assert re.search(r"^more: .*\bgone$", listed, re.M)
-    assert "--available --yes" in listed
-    cbm("prune", "out", "more.yaml", "--available", "--yes")
+    cbm("prune", "out", "more.yaml", "--yes")
     assert kept().keys() == {path for path in whole if "_0.2_" not in path}
 
 

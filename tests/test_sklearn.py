@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
@@ -166,3 +167,28 @@ def test_scores_are_those_that_are_asked_for():
     np.testing.assert_allclose(exact, fitted.machine_.pseudo_likelihood(x))
     with pytest.raises(ValueError, match="scores"):
         fitted.set_params(scores="likelihood").score_samples(x)
+
+
+def test_sparse_rows_train_the_machine_that_dense_ones_do(digits):
+    X = digits[0][:300]
+    dense, sparse = small().fit(X), small().fit(csr_matrix(X))
+    np.testing.assert_array_equal(sparse.components_, dense.components_)
+    np.testing.assert_allclose(sparse.transform(csr_matrix(X)), dense.transform(X), atol=1e-12)
+    np.testing.assert_allclose(sparse.score_samples(csr_matrix(X)), dense.score_samples(X), atol=1e-12)
+    bits = (X > 0.5).astype(float)
+    np.testing.assert_array_equal(small().fit(csr_array(bits)).components_, small().fit(bits).components_)
+    assert sparse.gibbs(csr_matrix(X)).shape == X.shape
+    with pytest.warns(UserWarning, match="from 0 to 16"):
+        cut = sparse.transform(csr_matrix(16 * X))
+    np.testing.assert_allclose(cut, dense.transform((16 * X).clip(0, 1)), atol=1e-12)
+
+
+def test_rows_in_float32_have_features_in_float32_and_train_the_same_machine(digits):
+    X = digits[0][:300]  # sixteenths, which float32 holds exactly
+    single, double = small().fit(X.astype(np.float32)), small().fit(X)
+    np.testing.assert_array_equal(single.components_, double.components_)
+    assert (single.transform(X.astype(np.float32)).dtype, single.transform(X).dtype) == (
+        np.float32,
+        np.float64,
+    )
+    np.testing.assert_allclose(single.transform(X.astype(np.float32)), double.transform(X), atol=1e-6)

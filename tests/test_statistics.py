@@ -190,7 +190,7 @@ def test_holm_can_make_a_cell_bold_again():
     assert marks_of(plain) == ["Bb", "", ""]
     assert [one.against_best.p_value for one in plain[1:]] == [4 / 2**8] * 2
     assert marks_of(held) == ["Bb", "b", "b"]
-    assert (held[1].against_best.p_value, held[1].against_best.smallest_p) == (8 / 2**8, 4 / 2**8)
+    assert (held[1].against_best.p, held[1].against_best.smallest_p) == (8 / 2**8, 4 / 2**8)
 
 
 def test_no_p_value_is_possible_above_one():

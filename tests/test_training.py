@@ -294,7 +294,7 @@ def test_the_machine_of_a_trial_has_the_likelihood_that_its_curve_ends_with(hidd
         [outcome.machine[f"{name}_{k}"].astype(float) for k in range(count)]
         for name, count in (("weights", len(hidden)), ("biases", len(layers)), ("offsets", len(layers)))
     ]
-    index = bars.train.astype(int) @ (1 << np.arange(4)[::-1])
+    index = bars.train.astype(int) @ (1 << np.arange(4))
     expected = brute_log_likelihoods(machine, layers)[index].mean()
     assert outcome.columns[2] == "train_log_likelihood"
     assert outcome.curve[-1, 2] == pytest.approx(expected, abs=1e-5)

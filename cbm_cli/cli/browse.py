@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import Target, command, json_option, note, print_list, say
-from cbm_cli.cli.completion import metrics, results_and
+from cbm_cli.cli.completion import metrics, results_and, select_option
 from cbm_cli.errors import CbmError
 from cbm_cli.text import count, decimal, text_of, valid_json
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cbm_cli.results import Results
+    from cbm_cli.results.selection import Wanted
 
 
 @click.command()
@@ -149,8 +150,9 @@ def _known(values: dict[str, Any]) -> list[tuple[str, str]]:
     shell_complete=metrics,
     help="Compare final machines by this metric, such as test_log_likelihood.",
 )
+@select_option
 @json_option
-def best(target: Target, metric: str | None, as_json: bool) -> None:
+def best(target: Target, metric: str | None, select: Wanted, as_json: bool) -> None:
     """Print the best machine of each data set and part.
 
     The likelihoods of different data cannot be compared, so that every data set of an experiment has its own
@@ -159,9 +161,12 @@ def best(target: Target, metric: str | None, as_json: bool) -> None:
     value decides; the part that the table shows comes before the rest.
     """
     from cbm_cli.results.best import best_machines
+    from cbm_cli.results.selection import select_cells
 
-    stores = map(target.results().store, target.experiments())
-    for one in chain.from_iterable(best_machines(store, metric) for store in stores):
+    stores = [target.results().store(name) for name in target.experiments()]
+    manifests = select_cells([store.manifest() for store in stores], select)
+    machines = (best_machines(*one, metric) for one in zip(stores, manifests, strict=True) if one[1]["cells"])
+    for one in chain.from_iterable(machines):
         if as_json:
             click.echo(valid_json(one))
         elif one["machine"] is None:
@@ -184,16 +189,15 @@ def _why_best(found: dict[str, Any]) -> str:
 @results_and("GRID.yaml... [EXPERIMENT]...", ".yaml", ".yml")
 @click.option("--yes", is_flag=True, help="Delete; without it, only list what would be deleted.")
 @click.option("--all", "all_", is_flag=True, help="Also delete experiments that no grid names.")
-@click.option("--available", is_flag=True, help="Leave experiments alone whose data files are missing.")
 @json_option
-def prune(target: Target, yes: bool, all_: bool, available: bool, as_json: bool) -> None:
+def prune(target: Target, yes: bool, all_: bool, as_json: bool) -> None:
     """Delete results that no grid asks for.
 
     Without --yes they are only listed. The grids' experiments keep the runs with their current settings and
     data; their other runs are deleted, with the ends and pre-trained layers that nothing else uses. Runs made
     with --set are not in a grid.
-    Experiments that no grid names stay, unless they are named as EXPERIMENT or --all is given. Files of
-    others in RESULTS stay.
+    Experiments that no grid names stay, unless they are named as EXPERIMENT or --all is given. Those whose
+    data files are missing stay, and so do files of others in RESULTS.
     """
     from cbm_cli.results.inventory import delete, unwanted
 
@@ -203,7 +207,7 @@ def prune(target: Target, yes: bool, all_: bool, available: bool, as_json: bool)
         raise CbmError(told, "missing")
     results = target.results()
     named = [name for name in target.names if name not in grids]
-    wanted, missing = _wanted(grids, results, available)
+    wanted, missing = _wanted(grids, results)
     for name in results.experiments() if all_ else named:
         wanted.setdefault(results.store(name).experiment, set())
     for name in missing:
@@ -221,12 +225,12 @@ def prune(target: Target, yes: bool, all_: bool, available: bool, as_json: bool)
     if others:
         note(f"Left alone, as no grid names them: {', '.join(others)}; to delete one, name it; all: --all")
     if sizes and not yes:
-        options = ["--all"] * all_ + ["--available"] * available
+        options = ["--all"] * all_
         note(f"To delete: {command('prune', target.folder, *target.names, *options, '--yes')}")
 
 
-def _wanted(grids: Sequence[str], results: Results, only_here: bool) -> tuple[dict[str, set[str]], set[str]]:
-    """The names of what the grids ask for; with ``only_here`` also experiments whose data are missing."""
+def _wanted(grids: Sequence[str], results: Results) -> tuple[dict[str, set[str]], set[str]]:
+    """The names of what the grids ask for, and the experiments whose data are missing."""
     from cbm_cli.execution.jobs import folders_of, only_available
     from cbm_cli.grid.read import read_grid
 
@@ -234,12 +238,11 @@ def _wanted(grids: Sequence[str], results: Results, only_here: bool) -> tuple[di
     absent: set[str] = set()
     for path in map(Path, grids):
         experiments = list(read_grid(path).experiments.values())
-        if only_here:
-            _, missing = only_available(experiments, path.parent)
-            for name, titles in missing.items():
-                note(f"{name}: left alone, the data are missing: {', '.join(titles)}")
-            absent |= missing.keys()
-            experiments = [one for one in experiments if one.name not in missing]
+        _, missing = only_available(experiments, path.parent)
+        for name, titles in missing.items():
+            note(f"{name}: left alone, the data are missing: {', '.join(titles)}")
+        absent |= missing.keys()
+        experiments = [one for one in experiments if one.name not in missing]
         for experiment, names in folders_of(experiments, results.folder, path.parent).items():
             wanted.setdefault(experiment, set()).update(names)
     return wanted, absent

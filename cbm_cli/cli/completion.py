@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from cbm_cli.cli.common import Target
+from cbm_cli.errors import CbmError
 
 SCHEMES = ("00", "d0", "0d", "dd^b", "dd^l", "dd^b_s", "dd^l_s", "aa^b", "aa^b_s", "mm^b", "dm^b", "md^b")
 SAMPLERS = ("CD-1", "CD-10", "PCD-1", "PCD-10", "PT_10", "PT_20", "FPCD-1", "exact")
@@ -140,10 +142,68 @@ def results_and(names: str, *suffixes: str) -> Callable:
     )
 
 
+def _selects(_: click.Context, __: click.Parameter, choices: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Read SETTING=VALUE[,VALUE]; a value may have commas in brackets, as in hidden=[500, 500]."""
+    found = []
+    for choice in choices:
+        name, equals, values = choice.partition("=")
+        if not equals:
+            raise CbmError(f"--select {choice}: write SETTING=VALUE, such as --select learning_rate=0.05")
+        found += [(name, value.strip()) for value in re.split(r",(?![^\[(]*[\])])", values)]
+    return found
+
+
+select_option: Callable = click.option(
+    "--select",
+    multiple=True,
+    callback=_selects,
+    shell_complete=selected,
+    metavar="SETTING=VALUE[,VALUE]",
+    help="Only cells with one of these values; repeat it for several settings.",
+)
+
+
+def setting_names(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
+    """Read names of settings, separated by commas."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _chosen(ctx: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
+    return [] if text == "none" else setting_names(ctx, option, text)
+
+
+def choose_options(command: Callable) -> Callable:
+    """Add --select, and --choose with --by."""
+    choose = click.option(
+        "--choose",
+        metavar="SETTINGS|none",
+        callback=_chosen,
+        help="Settings of which each cell shows the best value, by the mean on the part --by.",
+    )
+    parts = click.Choice(["valid", "train", "test"])
+    by = click.option("--by", type=parts, help="With --choose: the part that decides; default: valid.")
+    return select_option(choose(by(command)))
+
+
+def folder_of_data(name: str | None) -> Path | None:
+    """Return the folder in which the data of results are looked for; CbmError for anything else."""
+    if name and not Path(name).is_dir():
+        told = "trials have data of their own; name the folder that holds the files"
+        raise CbmError(f"--data {name}: is no folder; {told}", "missing")
+    return Path(name) if name else None
+
+
+data_folder_option: Callable = click.option(
+    "--data",
+    "data",
+    callback=lambda _, __, name: folder_of_data(name),
+    metavar="DIR",
+    help="Folder with the files of the data, where they are not at the paths of the grid.",
+)
 data_option: Callable = click.option(
     "--data",
     "source",
     shell_complete=data_sets,
     metavar="NAME|FILE",
-    help="Rows: a data set's name, or a file.",
+    help="Rows: a data set's name, or a file; with RESULTS: the folder that holds its data.",
 )

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import PLAIN_EVERY, Target, Whole, bars, cores, json_option, note, print_list, say
-from cbm_cli.cli.completion import data_option, results_and
+from cbm_cli.cli.completion import data_option, folder_of_data, results_and, select_option
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, duration, harmless, text_of, valid_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cbm_cli.execution.evaluating import Evaluated
     from cbm_cli.machines.likelihood import Method
-    from cbm_cli.results import Results, Store
+    from cbm_cli.results import Store
+    from cbm_cli.results.selection import Wanted
 
 _HIDDEN = "standard_error", "_doubtful"  # columns without means in the list of cells
 _QUANTITIES = {
@@ -40,7 +41,7 @@ _QUANTITIES = {
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
 @click.option("--tempering", "method", flag_value="tempering", help="Estimate by parallel tempering.")
 @click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
-@click.option("--pseudo", "method", flag_value="pseudo", help="Pseudo-likelihood of an RBM.")
+@select_option
 @data_option
 @click.option(
     "--part", type=click.Choice(["train", "valid", "test"]), default="train", help="Part of a named data set."
@@ -56,6 +57,7 @@ _QUANTITIES = {
 def evaluate(
     target: Target,
     method: str | None,
+    select: Wanted,
     source: str | None,
     part: str,
     rows: int | None,
@@ -74,20 +76,21 @@ def evaluate(
     their log Z. Tempering makes as many sweeps as AIS with these --temperatures and --runs. An auto encoder
     has no likelihood: its mean cost is printed.
     """
+    from cbm_cli.datasets.sources import data_in
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results.lock import locked
 
-    raised, jobs, again = method == "raise" and rows is None, how.pop("jobs"), how.pop("again")
+    jobs, raised = how.pop("jobs"), method == "raise" and rows is None
+    effort = {"workers": cores() if jobs is None else jobs, "again": how.pop("again")}
     chosen = Method(method, rows=100 if raised else rows, **how)
     if models := target.models():
+        if select:
+            raise CbmError("--select is for results; remove it", "unsuited")
         _evaluate_files(models, source, part, chosen, as_json)
-    elif source:
-        message = "--data is for machine files; trials are evaluated on their own data; remove --data"
-        raise CbmError(message, "unsuited")
     else:
-        results, names = target.results(), target.experiments()
-        with locked(target.folder):
-            _evaluate_results(results, names, chosen, as_json, jobs, again)
+        stores = [target.results().store(name) for name in target.experiments()]
+        with locked(target.folder), data_in(folder_of_data(source)):
+            _evaluate_results(stores, select, chosen, as_json, effort)
     if raised:
         note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
 
@@ -124,17 +127,18 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> di
 
 
 def _evaluate_results(
-    results: Results, names: Sequence[str], how: Method, as_json: bool, jobs: int | None, again: bool
+    stores: Sequence[Store], wanted: Wanted, how: Method, as_json: bool, effort: Mapping[str, Any]
 ) -> None:
     from cbm_cli.execution import evaluate_trials
+    from cbm_cli.results.selection import select_cells
 
-    whole, workers = True, cores() if jobs is None else jobs
-    for experiment in names:
-        store, found = results.store(experiment), []
-        with (
-            closing(evaluate_trials(store, how, workers=workers, again=again)) as trials,
-            _counter(store) as advance,
-        ):
+    whole, manifests = True, select_cells([one.manifest() for one in stores], wanted)
+    for store, manifest in zip(stores, manifests, strict=True):
+        experiment, found = store.experiment, []
+        if wanted and not manifest["cells"]:
+            continue
+        trials = evaluate_trials(store, how, manifest, **effort)
+        with closing(trials), _counter(store, manifest) as advance:
             for one in trials:
                 advance(not one.before)
                 found.append(one)
@@ -175,13 +179,13 @@ def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
 
 
 @contextmanager
-def _counter(store: Store) -> Iterator[Callable[[bool], None]]:
+def _counter(store: Store, manifest: Mapping[str, Any]) -> Iterator[Callable[[bool], None]]:
     """Count the evaluated trials: a bar on a terminal, a line every few seconds elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     title = TextColumn("{task.description}", markup=False)
     columns = (title, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    total = sum(len(store.finished(name)) for name in {c["run_id"] for c in store.manifest()["cells"]})
+    total = sum(len(store.finished(name)) for name in {c["run_id"] for c in manifest["cells"]})
     done, made, ended, began = 0, 0, threading.Event(), time.monotonic()
 
     def tell() -> None:

@@ -11,7 +11,6 @@ from cbm_cli.errors import CbmError
 
 @click.command()
 @click.option("--paper", is_flag=True, help="Write the paper's experiments instead of the starter.")
-@click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @click.option(
     "-o",
     "--output",
@@ -21,7 +20,7 @@ from cbm_cli.errors import CbmError
     metavar="FILE.yaml",
     help="File to write.",
 )
-def init(paper: bool, force: bool, output: Path) -> None:
+def init(paper: bool, output: Path) -> None:
     """Write experiments.yaml, a commented grid to start from.
 
     Its experiment `quickstart` is what `cbm run` runs there.
@@ -32,10 +31,8 @@ def init(paper: bool, force: bool, output: Path) -> None:
     from cbm_cli.results.writing import write_atomically
 
     check_file("-o", output, (".yaml", ".yml"))
-    if os.path.lexists(output) and not force:
-        raise CbmError(
-            f"{output}: is there already; replace it with --force, or name another file with -o", "conflict"
-        )
+    if os.path.lexists(output):
+        raise CbmError(f"{output}: is there already; remove it, or name another file with -o", "conflict")
     grid = EXPERIMENTS if paper else files("cbm_cli.grid") / "starter.yaml"
     write_atomically(output, grid.read_bytes())
     run = command("run") if output == Path("experiments.yaml") else command("run", output)

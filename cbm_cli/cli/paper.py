@@ -130,9 +130,10 @@ def _part(call: str) -> Any:
     """Return what a `cbm plot` call draws."""
     with plot.make_context("plot", [*shlex.split(call), "-o", "none.png"]) as context:
         choices = dict(context.params)
-    for name in ("output", "size", "legend"):
+    for name in ("output", "size", "legend", "data"):
         del choices[name]
-    return read_part(choices.pop("words"), choices)[1]
+    # A short experiment may have one value of a setting of which the figure shows several.
+    return read_part(choices.pop("words"), choices | {"constants": True})[1]
 
 
 def _experiments(calls: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import PICTURES, Whole, check_file, note
-from cbm_cli.cli.completion import metrics, plotted, selected
+from cbm_cli.cli.completion import choose_options, data_folder_option, metrics, plotted, setting_names
 from cbm_cli.errors import CbmError
 from cbm_cli.text import STATISTICS
 
@@ -19,21 +19,6 @@ if TYPE_CHECKING:
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _Value = click.Parameter
-
-
-def _selects(_: click.Context, __: _Value, choices: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Read SETTING=VALUE[,VALUE]; a value may have commas in brackets, as in hidden=[500, 500]."""
-    found = []
-    for choice in choices:
-        name, equals, values = choice.partition("=")
-        if not equals:
-            raise CbmError(f"--select {choice}: write SETTING=VALUE, such as --select learning_rate=0.05")
-        found += [(name, value.strip()) for value in re.split(r",(?![^\[(]*[\])])", values)]
-    return found
-
-
-def _names(_: click.Context, __: _Value, text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _limits(_: click.Context, option: _Value, text: str | None) -> tuple[float | None, float | None] | None:
@@ -85,14 +70,8 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 @click.command()
 @click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...", shell_complete=plotted)
 @page_options
-@click.option(
-    "--select",
-    multiple=True,
-    callback=_selects,
-    shell_complete=selected,
-    metavar="SETTING=VALUE[,VALUE]",
-    help="Draw only cells with one of these values; repeat it for several settings.",
-)
+@choose_options
+@data_folder_option
 @click.option(
     "--metric",
     multiple=True,
@@ -100,8 +79,8 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
     help="Column of curves or records, such as weight_norm; default: the table's; repeated: a panel each.",
 )
 @click.option("--overlay", is_flag=True, help="Draw several metrics as lines of one panel.")
-@click.option("--panels", metavar="SETTINGS", callback=_names, help="Settings that make the panels.")
-@click.option("--columns", metavar="SETTINGS", callback=_names, help="Settings that make the lines.")
+@click.option("--panels", metavar="SETTINGS", callback=setting_names, help="Settings that make the panels.")
+@click.option("--columns", metavar="SETTINGS", callback=setting_names, help="Settings that make the lines.")
 @_choice(
     "--x",
     ["updates", "epochs", "seconds", "gradient-steps"],
@@ -133,7 +112,7 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
     help="Filters, samples or rows of a panel.",
 )
 @click.option("--shape", metavar="HxW", help="Size of a filter, sample or row in pixels.")
-def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
+def plot(words: tuple[str, ...], output: Path | None, data: Path | None, **choices: Any) -> None:
     """Draw a picture of results: PNG, PDF or SVG.
 
     \b
@@ -148,6 +127,7 @@ def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
     Each data set, each sampler and any other setting that varies has its own panel. RESULTS defaults to
     results/.
     """
+    from cbm_cli.datasets.sources import data_in
     from cbm_cli.report.kinds import draw, write_picture
     from cbm_cli.report.panels import Page
     from cbm_cli.results import Results
@@ -158,7 +138,8 @@ def plot(words: tuple[str, ...], output: Path | None, **choices: Any) -> None:
         raise CbmError("-o: name the file to write, FILE.png, .pdf or .svg", "missing")
     check_file("-o", output, PICTURES)
     results = None if part.kind == "data" else Results(Path(folder))
-    write_picture(map(draw, [results], [part]), page, output)
+    with data_in(data):
+        write_picture(map(draw, [results], [part]), page, output)
     note(f"wrote {output}")
 
 

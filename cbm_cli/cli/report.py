@@ -1,15 +1,17 @@
 """``cbm report``: one page of results."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from cbm_cli.cli.common import Target, check_file, note
-from cbm_cli.cli.completion import results_and
+from cbm_cli.cli.completion import choose_options, results_and
 
 
 @click.command()
 @results_and("[EXPERIMENT]...")
+@choose_options
 @click.option(
     "-o",
     "--output",
@@ -18,7 +20,7 @@ from cbm_cli.cli.completion import results_and
     show_default=True,
     help="The HTML file; it needs no other file and no network.",
 )
-def report(target: Target, output: Path) -> None:
+def report(target: Target, output: Path, **choices: Any) -> None:
     """Write one HTML page of results.
 
     It has an overview, tables, curves, filters, and the paper's values beside them. The page can be filtered
@@ -27,8 +29,10 @@ def report(target: Target, output: Path) -> None:
     """
     check_file("-o", output, [".html", ".htm"])
     from cbm_cli.paper.page import beside_the_paper
+    from cbm_cli.report.chosen import Options
     from cbm_cli.report.page import write_report
 
-    for warning in write_report(target.results(), target.names, output, beside_the_paper):
+    options = Options(**choices)
+    for warning in write_report(target.results(), target.names, output, beside_the_paper, options):
         note(f"warning: {warning}")
     note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

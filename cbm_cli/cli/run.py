@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import traceback
 from contextlib import contextmanager, nullcontext
@@ -40,17 +39,9 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.option(
     "--wait",
     type=click.FloatRange(0),
-    help="Seconds to wait for a scheduler and workers. Default: 60, with --cluster any time.",
+    help="Seconds without an answer to give workers up. Default: 600, with --scheduler 60, with --cluster "
+    "any time.",
 )
-@click.option(
-    "--stall",
-    type=click.FloatRange(60),
-    default=600,
-    help="Seconds without an answer to give a local worker up.",
-)
-@click.option("--tls-ca", metavar="FILE", help="Certificate authority of a scheduler at tls://HOST:PORT.")
-@click.option("--tls-cert", metavar="FILE", help="Certificate of this client.")
-@click.option("--tls-key", metavar="FILE", help="Key of this client.")
 @click.option("--debug", is_flag=True, help="Show tracebacks, and what Dask logs.")
 @click.option("--trials", type=Whole(1), help="Trials of each cell, instead of the grid's number.")
 @click.option(
@@ -202,7 +193,7 @@ def _say_missing(missing: Mapping[str, Sequence[str]]) -> None:
     for name, titles in missing.items():
         note(f"{name}: left out, the data are missing: {', '.join(titles)}")
     if missing:
-        note(f"`{command('data', 'info', 'NAME')}` says where to get a data set and where to put it.")
+        note(f"`{command('data', 'list', 'NAME')}` says where to get a data set and where to put it.")
 
 
 def _say_what_is_read(agenda: Agenda) -> None:
@@ -247,8 +238,8 @@ def _describe(agenda: Agenda, workers: int, cluster: Cluster | None) -> None:
         workers = cluster.slurm.maximum * cluster.slurm.cores
         say(f"\n{job_script(cluster.slurm)}")
     if agenda.jobs:
-        forecast = forecast_run(agenda, workers, note)
-        times = "by the times of finished trials" if forecast.known else "by timing updates and evaluations"
+        forecast = forecast_run(agenda, workers)
+        times = "by the times of finished trials" if forecast.known else "by what an update computes"
         say(f"about {duration(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
         _warn_of_long_trials(forecast)
 
@@ -267,7 +258,7 @@ def _warn_of_long_trials(forecast: Forecast) -> None:
 def _run_and_show(
     agenda: Agenda, workers: int, cluster: Cluster | None, output: Path, options: Mapping[str, Any]
 ) -> None:
-    ending = _run(agenda, workers, cluster, options["stall"])
+    ending = _run(agenda, workers, cluster, options["wait"])
     if not options["no_table"]:
         _print_tables(agenda)
     for job, failure in ending.failed[:10]:
@@ -288,11 +279,10 @@ def _details(ending: Ending) -> str:
     return command("ls", job.stores[0].folder.parent, job.run_id)
 
 
-def _run(agenda: Agenda, workers: int, cluster: Cluster | None, stall: float) -> Ending:
-    from dataclasses import replace
-
+def _run(agenda: Agenda, workers: int, cluster: Cluster | None, wait: float | None) -> Ending:
     from cbm_cli.cli.progress import Display
-    from cbm_cli.execution import compile_kernels, forecast_run, run_agenda, slow_jobs
+    from cbm_cli.execution import compile_kernels, forecast_run, run_agenda
+    from cbm_cli.execution.engines import STALL
 
     if not agenda.jobs:
         done = "All {0:,} trials are" if agenda.total > 1 else "The trial is"
@@ -302,13 +292,11 @@ def _run(agenda: Agenda, workers: int, cluster: Cluster | None, stall: float) ->
         note(f"{done}; {len(agenda.jobs):,} to run.")
     if agenda.jobs and not cluster:
         compile_kernels(agenda, note)
-        slow = slow_jobs(agenda)
-        if slow:
-            _warn_of_long_trials(forecast_run(replace(agenda, jobs=slow), workers))
+        _warn_of_long_trials(forecast_run(agenda, workers))
     display = Display(agenda)
     try:
         with display:
-            return run_agenda(agenda, display, workers=workers, cluster=cluster, stall=stall)
+            return run_agenda(agenda, display, workers=workers, cluster=cluster, stall=wait or STALL)
     except KeyboardInterrupt:
         finished = f"{display.done:,} of {count(display.total, 'trial')} finished in this run"
         note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")
@@ -322,37 +310,29 @@ def _cluster(options: Mapping[str, Any]) -> Cluster | None:
     from cbm_cli.execution.slurm import read_slurm
 
     scheduler, cluster, debug = (options[name] for name in ("scheduler", "cluster", "debug"))
-    files = {name: options[name] for name in ("tls_ca", "tls_cert", "tls_key") if options[name] is not None}
-    for name, file in files.items():
-        if not os.access(file, os.R_OK):
-            raise CbmError(
-                f"--{name.replace('_', '-')} {file}: there is no such file that can be read", "missing"
-            )
-    if files and not (scheduler or "").startswith("tls://"):
-        raise CbmError("--tls-ca, --tls-cert and --tls-key need --scheduler tls://HOST:PORT", "missing")
     if cluster and scheduler:
         raise CbmError("--cluster starts a scheduler of its own; leave --scheduler out", "conflict")
-    names = {"tls_ca": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
-    files = {names[name]: file for name, file in files.items()}
     if (cluster or scheduler) and find_spec("distributed") is None:
         option = "--cluster" if cluster else "--scheduler"
         raise CbmError(
             f"{option}: Dask is missing; install it with: pip install 'cbm-cli[cluster]'", "missing"
         )
     wait = options["wait"]
+    if wait is not None and wait < 60 and not (cluster or scheduler):
+        raise CbmError(f"--wait {wait:g}: workers of this computer need 60 seconds", "limit")
     if cluster:
-        return Cluster("", math.inf if wait is None else wait, {}, debug, read_slurm(cluster))
-    return Cluster(scheduler, 60.0 if wait is None else wait, files, debug) if scheduler else None
+        return Cluster("", math.inf if wait is None else wait, debug, read_slurm(cluster))
+    return Cluster(scheduler, 60.0 if wait is None else wait, debug) if scheduler else None
 
 
 def _print_tables(agenda: Agenda) -> None:
-    from cbm_cli.cli.table import print_table
+    from cbm_cli.cli.table import print_tables
     from cbm_cli.results import Results
 
     for name, store in agenda.stores.items():
         if any(store.finished(run_id) for run_id in agenda.run_ids[name]):
             try:
-                print_table(Results(store.folder.parent), name, "text")
+                print_tables(Results(store.folder.parent), [name], "text")
             except CbmError as error:  # the trials are done all the same
                 note(f"{name}: no table: {error}")
 

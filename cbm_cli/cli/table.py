@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cbm_cli.cli.common import Target, Whole, note, print_document
-from cbm_cli.cli.completion import metrics, results_and
+from cbm_cli.cli.completion import choose_options, metrics, results_and, setting_names
 from cbm_cli.errors import CbmError
 from cbm_cli.text import FORMATS, STATISTICS, whole_number
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
-
-
-def _names(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    from cbm_cli.results.selection import Wanted
 
 
 def _parts(_: click.Context, __: click.Parameter, text: str | None) -> int | str | None:
@@ -39,12 +36,13 @@ def only_one(_: click.Context, option: click.Parameter, values: tuple[str, ...])
 
 
 def _axis(name: str, help: str) -> Callable:
-    return click.option(f"--{name}", metavar="SETTINGS", callback=_names, help=help)
+    return click.option(f"--{name}", metavar="SETTINGS", callback=setting_names, help=help)
 
 
 @click.command()
 @results_and("[EXPERIMENT]...")
 @click.option("-f", "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)
+@choose_options
 @_axis("rows", "Settings shown as rows, comma-separated, such as sampler,learning_rate or hidden.")
 @_axis("columns", "Settings shown as columns.")
 @_axis("groups", "Settings shown as groups of rows.")
@@ -72,7 +70,10 @@ def _axis(name: str, help: str) -> Callable:
 @click.option(
     "--alpha", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True
 )
-@click.option("--correction", type=click.Choice(["holm"]), help="Correct for the comparisons in a row.")
+@click.option("--correction", type=click.Choice(["holm"]), help="Correct p-values for the comparisons made.")
+@click.option(
+    "--over", type=click.Choice(["row", "table"]), help="Correct within a row (default), or over the table."
+)
 @click.option(
     "--digits",
     type=Whole(0, 15),
@@ -91,8 +92,6 @@ def table(
     rows: list[str] | None,
     columns: list[str] | None,
     groups: list[str] | None,
-    split: int | str | None,
-    all_runs: bool,
     **choices: Any,
 ) -> None:
     """Print a table of means with significance marks.
@@ -106,27 +105,30 @@ def table(
     folder = target.results()
     axes = {"rows": rows, "columns": columns, "groups": groups}
     axes = {name: names for name, names in axes.items() if names is not None}
-    for experiment in target.experiments():
-        print_table(folder, experiment, format_, split, all_runs, axes=axes, **choices)
+    print_tables(folder, target.experiments(), format_, axes=axes, **choices)
 
 
-def print_table(
+def print_tables(
     results: Results,
-    experiment: str,
+    experiments: Sequence[str],
     format_: str,
     split: int | str | None = None,
     all_runs: bool = False,
     metric: str | None = None,
     statistic: str | None = None,
+    select: Wanted = (),
+    choose: Sequence[str] | None = None,
+    by: str | None = None,
     **choices: Any,
 ) -> None:
-    """Print the table of one experiment to stdout."""
-    from cbm_cli.results.cells import read_cells
+    """Print the tables of experiments to stdout."""
+    from cbm_cli.results.selection import read_cells
     from cbm_cli.statistics import build_table
 
-    store = results.store(experiment)
-    cells = read_cells(store, metric, statistic, others=all_runs)
-    document = build_table(cells, **choices).document(split)
-    print_document(document, format_)
-    for advice in document.too_wide() if format_ == "latex" else ():
-        note(f"{experiment}: {advice}")
+    stores = [results.store(name) for name in experiments]
+    which = read_cells(stores, metric, statistic, others=all_runs, select=select, choose=choose, by=by)
+    for cells in which:
+        document = build_table(cells, **choices).document(split)
+        print_document(document, format_)
+        for advice in document.too_wide() if format_ == "latex" else ():
+            note(f"{cells.manifest['experiment']}: {advice}")

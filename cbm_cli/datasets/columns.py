@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +43,14 @@ class Columns:
     def __bool__(self) -> bool:
         return bool(self.chosen or self.dropped or self.without_last)
 
-    def places(self, where: object, names: Sequence[str], width: int) -> list[int] | None:
+    def places(
+        self, where: object, names: Sequence[str], width: int, words: Collection[int] = ()
+    ) -> list[int] | None:
         """Return the columns that are units, from 0; None for all of them.
 
-        ``names`` are those in the file's first line, if it has any. DataError for columns that are not there,
-        for nothing left, and for names of labels that were neither chosen nor dropped.
+        ``names`` are those in the file's first line, if it has any; ``words`` are columns that hold text.
+        DataError for columns that are not there, for nothing left, and for names of labels that were neither
+        chosen nor dropped.
         """
         if self.without_last and width < 2:
             raise DataError(
@@ -61,20 +64,24 @@ class Columns:
             field = "drop" if self.dropped else "columns"
             raise DataError(f"{where}: no column is left", field, "unsuited")
         if not self.chosen:
-            _ask(where, names, kept, width)
+            _ask(where, names, kept, width, words)
         return kept if self else None
 
 
-def _ask(where: object, names: Sequence[str], kept: Sequence[int], width: int) -> None:
-    """Refuse columns that look like labels or numbers of rows, unless they were named."""
+def _ask(
+    where: object, names: Sequence[str], kept: Sequence[int], width: int, words: Collection[int]
+) -> None:
+    """Refuse columns that look like labels or numbers of rows, with those of text, unless they were named."""
     odd = [place for place in kept if place < len(names) and _LABEL.fullmatch(names[place] or "id")]
     if odd:
+        odd = [place for place in kept if place in odd or place in words]
         which = f"column {odd[0] + 1} has no name, as if it numbered the rows"
         listed = as_line(names[place] or str(place + 1) for place in odd)
         if names[odd[0]]:
             which = f"column{'s' * (len(odd) > 1)} {listed} may be labels or numbers of rows, by name"
+        instead = "" if {*odd} & {*words} else f", or columns: 1-{width} to train on all"
         raise DataError(
-            f"{where}: {which}; write drop: [{listed}] to leave out, or columns: 1-{width} to train on all",
+            f"{where}: {which}; write drop: [{listed}] to leave out{instead}",
             "path",
             "missing",
         )

@@ -22,7 +22,6 @@ _ARFF = (
 _STARTS: dict[bytes, str | tuple[str, str]] = {  # first bytes -> what to say, or a format and its reader
     b"\x89HDF": _HDF5,
     b"MATLAB 7.3": _HDF5,
-    b"PAR1": ("a Parquet file", "pandas.read_parquet"),
     b"ARROW1": ("a Feather file", "pandas.read_feather"),
     b"FEA1": ("a Feather file", "pandas.read_feather"),
     b"\xd0\xcf\x11\xe0": _EXCEL,

@@ -1,6 +1,7 @@
 """Files of rows in the formats that people keep data in, recognised by their content.
 
-Text (CSV, AMAT), LIBSVM, NPY, NPZ, MAT and IDX, each gzipped or not.
+Text (CSV, AMAT), LIBSVM, NPY, NPZ (also SciPy's sparse ones), MAT, IDX and Parquet, each gzipped or not; and
+data frames of pandas.
 """
 
 import csv
@@ -13,9 +14,10 @@ import zlib
 from array import array as numbers
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,10 +38,12 @@ from cbm_cli.datasets.mat import read_mat
 from cbm_cli.errors import CbmError
 from cbm_cli.text import shortened
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _ROWS = {
-    "train": ("train", "train_data"),
-    "valid": ("valid", "validation", "val", "valid_data", "validation_data", "val_data"),
-    "test": ("test", "test_data"),
+    part: tuple(form.format(name) for form in ("{}", "{}_data", "x_{}", "X_{}") for name in names)
+    for part, names in {"train": ["train"], "valid": ["valid", "validation", "val"], "test": ["test"]}.items()
 }
 _WIDEST = 1_000_000  # columns of a LIBSVM file; a larger index is a damaged file, and would not fit in memory
 _LONGEST_LINE = 10_000_000  # characters of text
@@ -97,21 +101,52 @@ def read_tables(path: Path, columns: Columns = ALL) -> dict[str, FileRows]:
     content = unpacked(path)
     if not content:
         raise DataError(f"{path}: is empty", None, "missing")
+    if content.startswith(b"PAR1"):
+        return {"": rows_of_frame(path, _parquet(path, content), columns)}
     arrays = arrays_of(path, content)
     if arrays is None:
         return {"": _text(path, content, columns)}
-    array = arrays.get("", np.empty(0))
-    if content.startswith(b"\0\0") and array.ndim > 1 and array.dtype == np.uint8:  # IDX
-        image = Image(*array.shape[1:]) if array.ndim == 3 and not columns else None
-        array = array.reshape(len(array), -1) if array.size else array
-        return {"": table_of(path, _some(path, array, columns), image=image)}
-    return {part: table_of(path, _some(path, array, columns)) for part, array in arrays.items()}
+    return {part: rows_of_array(path, array, columns) for part, array in arrays.items()}
 
 
-def _some(path: Path, array: np.ndarray, columns: Columns) -> np.ndarray:
-    """Return the columns of a table that are units."""
-    places = columns.places(path, (), array.shape[1]) if array.ndim == 2 and array.size else None
-    return array if places is None else array[:, places]
+def rows_of_array(where: Path | str, array: np.ndarray, columns: Columns = ALL) -> FileRows:
+    """Return the units of an array: rows of numbers, or pictures (n, height, width), also of one channel."""
+    image, sides = None, [n for n in array.shape[1:] if n > 1]
+    if array.ndim > 2 and array.size and len(sides) < 3:  # three sides are a height, a width and channels
+        image = Image(*sides) if len(sides) == 2 and not columns else None
+        array = array.reshape(len(array), -1)
+    places = columns.places(where, (), array.shape[1]) if array.ndim == 2 and array.size else None
+    return table_of(where, array if places is None else array[:, places], image=image)
+
+
+def rows_of_frame(where: Path | str, frame: "pd.DataFrame", columns: Columns = ALL) -> FileRows:
+    """Return the units of a data frame, whose columns have names unless they are numbered."""
+    named = any(isinstance(name, str) and not name.isdigit() for name in frame.columns)
+    names = [str(name) for name in frame.columns] if named else []
+    words = [n for n, kind in enumerate(frame.dtypes) if kind.kind not in "buif"]
+    places = columns.places(where, names, frame.shape[1], words)
+    frame = frame if places is None else frame.iloc[:, places]
+    for place, (name, column) in zip(places or range(frame.shape[1]), frame.items(), strict=True):
+        if (lost := column.isna().to_numpy()).any():
+            gap = f"row {lost.argmax() + 1}, column {place + 1} ({name}) is a missing value"
+            raise DataError(f"{where}: {gap}; {_FILL}")
+        if column.dtype.kind not in "buif":
+            told = _complaint(str(column.iloc[0]), place, names)
+            raise DataError(f"{where}: row 1, column {place + 1}{told}")
+    values = frame.to_numpy()
+    return table_of(where, values if values.dtype.kind in "buif" else frame.to_numpy(np.float64))
+
+
+def _parquet(path: Path, content: bytes) -> "pd.DataFrame":
+    if not find_spec("pyarrow"):
+        told = "is a Parquet file, which pyarrow reads: pip install 'cbm-cli[parquet]'"
+        raise DataError(f"{path}: {told}", None, "missing")
+    from pyarrow import parquet
+
+    with reading(path, "Parquet"):
+        file = parquet.ParquetFile(io.BytesIO(content))
+        check_size(8 * file.metadata.num_rows * file.metadata.num_columns)
+        return file.read().to_pandas()
 
 
 def table_of(
@@ -159,11 +194,39 @@ def arrays_of(path: Path, content: bytes) -> _Arrays | None:
         if kind in ("NPY", "IDX"):
             return {"": read_npy(content) if kind == "NPY" else _idx(content)}
         if kind == "MAT":
-            found = read_mat(content)
-            return {part: found[name] for part, name in _parts(found).items()}
-        names = _parts(npz_headers(io.BytesIO(content)))
+            found = {
+                part: found[name] for found in [read_mat(content)] for part, name in _parts(found).items()
+            }
+            if any(array.ndim > 2 for array in found.values()):  # MATLAB counts pictures last
+                raise CbmError("holds pictures; in MATLAB make them rows: reshape(x, [], n)'", "unsuited")
+            return found
+        headers = npz_headers(io.BytesIO(content))
+        if {"format", "shape", "data"} <= headers.keys():
+            return {"": _filled(read_npz(io.BytesIO(content)))}
+        names = _parts(headers)
         found = read_npz(io.BytesIO(content), names.values())
         return {part: found[name] for part, name in names.items()}
+
+
+def _filled(arrays: _Arrays) -> np.ndarray:
+    """Return the rows of a sparse matrix of `scipy.sparse.save_npz`, of form CSR, CSC or COO."""
+    form, (n, width) = bytes(arrays["format"]).decode(), arrays["shape"].tolist()
+    if form not in ("csr", "csc", "coo"):
+        raise CbmError(f"holds a sparse matrix of form {form}; save it as CSR: matrix.tocsr()", "unreadable")
+    data = arrays["data"]
+    check_size(n * width * data.itemsize)
+    if form == "coo":
+        rows, columns = arrays["row"], arrays["col"]
+    else:
+        starts, columns = arrays["indptr"], arrays["indices"]
+        rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    if form == "csc":
+        rows, columns = columns, rows
+    if min(rows.min(initial=0), columns.min(initial=0)) < 0:
+        raise ValueError("negative indices")
+    table = np.zeros((n, width), data.dtype)
+    np.add.at(table, (rows, columns), data)
+    return table
 
 
 def _idx(content: bytes) -> np.ndarray:
@@ -188,7 +251,7 @@ def _parts(arrays: Mapping[str, np.ndarray | Header]) -> dict[str, str]:
         return names
     tables = [
         name for name, array in arrays.items()
-        if len(array.shape) == 2 and array.shape[1] > 1 and array.dtype.kind in "buif"
+        if 2 <= len(array.shape) <= 4 and prod(array.shape[1:]) > 1 and array.dtype.kind in "buif"
     ]  # fmt: skip
     if len(tables) == 1:
         return {"": tables[0]}
@@ -219,7 +282,7 @@ def _check_unused(names: Mapping[str, str], arrays: Mapping[str, np.ndarray | He
 def _text(path: Path, content: bytes, columns: Columns) -> FileRows:
     bits = _single_digits(content)
     if bits is not None:
-        return FileRows(np.ascontiguousarray(_some(path, bits, columns)))
+        return rows_of_array(path, bits, columns)
     _check_text(path, content)
     if not _LIBSVM.search(content):
         return _columns(path, content, columns)
@@ -279,14 +342,19 @@ def _single_digits(content: bytes) -> np.ndarray | None:
 
 def _columns(path: Path, content: bytes, columns: Columns) -> FileRows:
     """Return the numbers of text in columns, without the column names that a first line may have."""
-    first, line = next(_lines(path, content), (0, ""))
+    lines = _lines(path, content)
+    first, line = next(lines, (0, ""))
     if not line:
         raise DataError(f"{path}: holds no rows", None, "missing")
     delimiter = next((mark for mark in ",;|" if mark in line), None)
     fields = _fields(line, delimiter)
     named = _are_names(fields)
     names = fields if named and not (fields[-1].isdigit() and fields[0]) else []  # 0, 1, 2, ... are numbers
-    places, skipped = columns.places(path, names, len(fields)), first if named else 0
+    example = _fields(next(lines, (0, ""))[1], delimiter) if names else []
+    words = [
+        n for n, field in enumerate(example) if not (_VALUE.fullmatch(field) or field.lower() in _MISSING)
+    ]
+    places, skipped = columns.places(path, names, len(fields), words), first if named else 0
     _check_lines(path, content, 8 * len(places or fields))
     try:
         values = _numbers(content, delimiter, skipped, places)

@@ -10,6 +10,7 @@ from cbm_cli.arrays import check_size
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
 from cbm_cli.datasets.formats import NOISE, FileRows, read_tables, reading
+from cbm_cli.datasets.sources import own_file
 from cbm_cli.datasets.spec import DataSpec
 
 _Parts = dict[str, tuple[str, FileRows]]  # part -> where its rows come from, the rows
@@ -69,7 +70,7 @@ def _read(spec: DataSpec, folder: str | Path) -> _Parts:
         name = getattr(spec, option)
         if name is None:
             continue
-        path = Path(folder, name).expanduser()
+        path = own_file(folder, name)
         try:
             found_in_file = _parts(path, part, columns)
             for found, table in found_in_file.items():

@@ -2,7 +2,9 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,30 @@ from platformdirs import user_cache_path
 from cbm_cli.datasets.dataset import DataError, Image
 
 VARIABLE = "CBM_DATA_DIR"  # environment variable: a folder of data
+
+_ELSEWHERE: ContextVar[Path | None] = ContextVar("elsewhere", default=None)
+
+
+@contextmanager
+def data_in(folder: Path | None) -> Iterator[None]:
+    """Look for the files of all data sets in a folder, as where results are read on another computer.
+
+    A user's own files are there under the path that the grid gives, if it is relative, or under their name.
+    """
+    before = _ELSEWHERE.set(folder)
+    try:
+        yield
+    finally:
+        _ELSEWHERE.reset(before)
+
+
+def own_file(folder: str | Path, name: str) -> Path:
+    """Return where a file of a user's own is: below the folder of its grid, or as `data_in` says."""
+    elsewhere, path = _ELSEWHERE.get(), Path(folder, name).expanduser()
+    if elsewhere is None:
+        return path
+    below = elsewhere / name
+    return below if not Path(name).is_absolute() and below.is_file() else elsewhere / path.name
 
 
 @dataclass(frozen=True)
@@ -65,7 +91,8 @@ class DataSource:
         ``CBM_DATA_DIR`` and the user's cache count three times each: a folder with the set's name, the folder
         that `cbm data fetch` fills, and the folder itself.
         """
-        roots = [expanded(root, VARIABLE) for root in (os.environ.get(VARIABLE), _cache()) if root]
+        named = _ELSEWHERE.get(), os.environ.get(VARIABLE), _cache()
+        roots = [expanded(root, VARIABLE) for root in named if root]
         inside = (self.name, self.folder, "") if self.forms else ()
         return list(dict.fromkeys(root / folder for root in roots for folder in inside))
 

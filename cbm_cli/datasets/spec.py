@@ -19,7 +19,7 @@ from pydantic import (
 
 from cbm_cli.datasets.columns import columns_text
 from cbm_cli.datasets.dataset import DataError
-from cbm_cli.datasets.sources import SOURCES
+from cbm_cli.datasets.sources import SOURCES, own_file
 from cbm_cli.text import CONTROL, FORMULA, LARGEST, did_you_mean, shortened, whole_number
 
 OF_FILES = ("path", "valid", "test", "drop_last", "columns", "drop", "scale")  # fields that are for files
@@ -258,7 +258,7 @@ def available(data: DataSpec, folder: str | Path = "") -> str:
         except DataError as error:
             return str(error)
         return ""
-    files = [Path(folder, path).expanduser() for path in (data.path, data.valid, data.test) if path]
+    files = [own_file(folder, path) for path in (data.path, data.valid, data.test) if path]
     missing = [str(file) for file in files if not file.is_file()]
     return f"{data.title}: no file {' or '.join(missing)}" if missing else ""
 

@@ -3,7 +3,7 @@
 from cbm_cli.execution.dispatch import Ending, run_agenda
 from cbm_cli.execution.engines import Cluster
 from cbm_cli.execution.evaluating import evaluate_trials
-from cbm_cli.execution.forecast import Forecast, compile_kernels, forecast_run, slow_jobs
+from cbm_cli.execution.forecast import Forecast, compile_kernels, forecast_run
 from cbm_cli.execution.jobs import Agenda, Job, make_agenda, only_available
 from cbm_cli.execution.verifying import verify_trials
 from cbm_cli.execution.worker import Failure
@@ -21,6 +21,5 @@ __all__ = [
     "make_agenda",
     "only_available",
     "run_agenda",
-    "slow_jobs",
     "verify_trials",
 ]

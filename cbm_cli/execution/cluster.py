@@ -14,7 +14,6 @@ from typing import Any
 
 from distributed import Client, Future, as_completed
 from distributed.scheduler import KilledWorker
-from distributed.security import Security
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import dask_worker, worker
@@ -54,10 +53,7 @@ def on_cluster(
 @contextmanager
 def _connected(cluster: Cluster, stopping: threading.Event) -> Iterator[Client | None]:
     """Connect to the scheduler, also after it was lost for a while; None if the run is stopped."""
-    security = cluster.security
-    if cluster.tls:
-        security = Security(**cluster.tls, require_encryption=True)
-    how = {"set_as_default": False, "security": security}
+    how = {"set_as_default": False, "security": cluster.security}  # None: as Dask is configured
     began, problem = time.monotonic(), ""
     while not stopping.is_set():
         try:
@@ -66,6 +62,9 @@ def _connected(cluster: Cluster, stopping: threading.Event) -> Iterator[Client |
             break
         except (ValueError, TypeError) as error:
             raise CbmError(f"--scheduler {cluster.address}: {error}; write tcp://HOST:PORT") from None
+        except FileNotFoundError:
+            words = "a certificate or key that Dask is configured with is not there (distributed.comm.tls)"
+            raise CbmError(f"--scheduler {cluster.address}: {words}", "missing") from None
         except Exception as error:
             problem = str(error.__cause__ or error).rpartition(">: ")[2]  # without the object that failed
         if time.monotonic() - began > _CONNECTING:

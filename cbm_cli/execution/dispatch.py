@@ -78,8 +78,8 @@ def _write_manifests(agenda: Agenda, observer: Observer) -> None:
     for experiment in agenda.experiments:
         store = agenda.stores[experiment.name]
         store.journal.say = observer.message
-        run_ids, bounds = agenda.run_ids[experiment.name], agenda.upper_bounds(experiment)
-        store.write_manifest(experiment, run_ids, bounds, commit, agenda.folder)
+        run_ids, data = agenda.run_ids[experiment.name], agenda.data(experiment)
+        store.write_manifest(experiment, run_ids, data, commit, agenda.folder)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -38,7 +38,6 @@ class Cluster:
 
     address: str  # of the scheduler, such as tcp://host:8786
     wait: float = 60.0  # seconds without scheduler or workers after which a run ends
-    tls: dict[str, str] = field(default_factory=dict)  # files, by the names that `Security` has for them
     debug: bool = False  # let Dask log
     slurm: Slurm | None = None  # its scheduler and workers are started for the run
     security: Any = None  # of such a scheduler: a `distributed.Security` with the run's own certificate

@@ -80,7 +80,12 @@ class _Job:
 
 
 def evaluate_trials(
-    store: Store, method: Method, *, workers: int = 0, again: bool = False
+    store: Store,
+    method: Method,
+    manifest: Mapping[str, Any] | None = None,
+    *,
+    workers: int = 0,
+    again: bool = False,
 ) -> Generator[Evaluated, None, None]:
     """Evaluate every finished trial on all parts of its data, and add columns to its results.
 
@@ -88,13 +93,14 @@ def evaluate_trials(
     and so on; those of `Method.facts` say how the values were made. Trials of auto encoders have none: they
     have no likelihood, and their costs are known. Trials that have diverged or are damaged are left out.
     Those that were evaluated before with the same facts come first and stay as they are, unless ``again``:
-    an evaluation that was interrupted goes on where it stopped. The summary is rewritten at the end, also of
+    an evaluation that was interrupted goes on where it stopped. ``manifest`` is the store's with some of its
+    cells, by default with all. The summary is rewritten at the end, also of
     an interrupted one, which raises KeyboardInterrupt.
     """
     store.begin()
     jobs, stopping = [], threading.Event()
     try:
-        for one in _planned(store, method, again):
+        for one in _planned(store, method, manifest or store.manifest(), again):
             if isinstance(one, _Job):
                 jobs.append(one)
             else:
@@ -107,9 +113,11 @@ def evaluate_trials(
         raise KeyboardInterrupt
 
 
-def _planned(store: Store, method: Method, again: bool) -> Generator[Evaluated | _Job, None, None]:
+def _planned(
+    store: Store, method: Method, manifest: Mapping[str, Any], again: bool
+) -> Generator[Evaluated | _Job, None, None]:
     """What is known of trials, and what has to be done for the others."""
-    manifest, loaded = store.manifest(), dict[Data, Dataset]()
+    loaded = dict[Data, Dataset]()
     for cell in manifest["cells"]:
         numbers = sorted(store.finished(cell["run_id"]))
         rows = {row["trial"]: row for row in store.rows((cell["run_id"], number) for number in numbers)}
@@ -127,8 +135,17 @@ def _planned(store: Store, method: Method, again: bool) -> Generator[Evaluated |
                 yield Evaluated(cell, number, known, before=True)
             else:
                 if spec not in loaded:
-                    loaded[spec] = load(**spec.model_dump(), folder=manifest.get("grid_folder", ""))
+                    loaded[spec] = _loaded(store, spec, manifest)
                 yield _Job(store, cell, loaded[spec], _Evaluation(number, method), {})
+
+
+def _loaded(store: Store, spec: Data, manifest: Mapping[str, Any]) -> Dataset:
+    """Load a data set; CbmError if its rows are not those of the trials."""
+    data = load(**spec.model_dump(), folder=manifest.get("grid_folder", ""))
+    if data.digest not in manifest.get("digests", {}).get(spec.title, [data.digest]):
+        told = "has other rows than those of its trials; name the folder of the right ones by --data"
+        raise CbmError(f"{store.experiment}: {spec.title}: {told}", "changed")
+    return data
 
 
 def _is_value(name: str, ending: str) -> bool:

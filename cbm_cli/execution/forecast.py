@@ -1,22 +1,20 @@
 """Before a run: machine code, and how long the trials will take."""
 
 import contextlib
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
+from statistics import fmean, median
 from typing import NamedTuple
 
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE, damaged_files, unsaved
-from cbm_cli.kernels.machine import State, empty_trail
+from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.kernels.training import make_updates
 from cbm_cli.machines.limits import likelihood_seconds
-from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import ESTIMATES
 from cbm_cli.text import count
 from cbm_cli.trial.learner import Learner
@@ -32,11 +30,16 @@ TINY = Settings(
     updates=1,
     batch="full",
 )
-# Settings that do not change what an update costs.
-_NO_MATTER = ("offsets", "learning_rate", "sliding_factor", "init", "weight_scale", "updates", "epochs")
-_TIMED = 0.05  # seconds of training that are enough to time an update
-_LADDER = 400  # temperatures of AIS that are enough to time it
 _START = 2.0  # seconds until the workers are ready
+# Seconds on one core of an AMD EPYC (Zen 4, AVX-512), as benchmarks/scale.py --measure finds them: of a
+# multiplication in products with binary rows and in others, of a sample or mean of a unit, of it and its
+# softplus in float64, of the step of a weight ...
+_BINARY, _DENSE, _UNIT, _EXACT, _STEP = 0.7e-11, 1.5e-11, 2e-9, 1.5e-8, 2e-10
+# ... of the beginning of a trial, and of what every update, natural gradient and evaluation takes besides.
+_BEGINNING, _UPDATE, _NATURAL, _EVALUATION = 0.01, 1e-6, 1e-4, 2e-5
+_TEMPERED = 1.6  # times as many chains at one temperature: energies, swaps, products of few rows
+_ROUNDS = 10  # of mean field: what it takes once a machine has learned something
+_MOST_BITS = 40  # of a sum over states that is refused elsewhere
 
 
 def compile_kernels(agenda: Agenda, announce: Callable[[str], None] = lambda message: None) -> None:
@@ -106,45 +109,7 @@ class Forecast:
     known: int  # trials that are forecast from the times of finished trials of the same cell
 
 
-def forecast_run(
-    agenda: Agenda, workers: int, announce: Callable[[str], None] = lambda message: None
-) -> Forecast:
-    """Forecast the seconds of a run with this many workers; ``announce`` gets what takes long itself.
-
-    Trials of a cell with finished trials take the mean of what those took. Others are timed: an update and an
-    evaluation of every kind of cell, with its first weights. Early stopping, recorders, other work on the
-    computer, and what an earlier run has done of a trial are not considered.
-    """
-    compile_kernels(agenda, announce)
-    past = next((job.stores[0].seconds() for job in agenda.jobs if job.stores), {})
-    seconds = seconds_of(agenda, past)
-    trial, longest = max(zip(seconds, agenda.jobs, strict=True), key=lambda pair: pair[0])
-    known = sum(bool(past.get(job.run_id)) for job in agenda.jobs)
-    return Forecast(max(_START + sum(seconds) / max(workers, 1), trial), trial, longest, known)
-
-
-def seconds_of(agenda: Agenda, past: Mapping[str, list[float]] = MappingProxyType({})) -> list[float]:
-    """Return how long each job takes; ``past`` are the seconds of finished trials by run-id."""
-    costs: dict[tuple, _Cost] = {}
-    with one_thread():  # as in a worker
-        return [_seconds(job, past.get(job.run_id), costs) for job in agenda.jobs]
-
-
-def slow_jobs(agenda: Agenda, operations: float = 1e13) -> list[Job]:
-    """Return a job of every cell with so many multiplications that it may take long; quick to tell."""
-    cells = {job.run_id: job for job in agenda.jobs}
-    return [job for job in cells.values() if _operations(job) > operations]
-
-
-def _operations(job: Job) -> float:
-    settings, data = job.trial.settings, job.data
-    sizes = (data.width, *settings.model.hidden_layers(data.width))
-    weights = sum(n * m for n, m in pairwise(sizes))
-    sampler = settings.parsed_sampler
-    return 4.0 * job.updates * batch_rows(settings, data) * weights * sampler.steps * sampler.temperatures
-
-
-class _Cost(NamedTuple):
+class Cost(NamedTuple):
     """Seconds of one trial's beginning, of an update and of an evaluation."""
 
     beginning: float
@@ -152,59 +117,74 @@ class _Cost(NamedTuple):
     evaluation: float
 
 
-def _seconds(job: Job, past: list[float] | None, costs: dict[tuple, _Cost]) -> float:
-    if past:
-        return sum(past) / len(past)
+def forecast_run(agenda: Agenda, workers: int) -> Forecast:
+    """Forecast the seconds of a run with this many workers, without running a kernel.
+
+    Trials of a cell with finished trials take the mean of what those took, others what `cost_of` says, times
+    the median of what other cells have taken more. Early stopping, recorders, other work on the computer, and
+    what an earlier run has done of a trial are not considered.
+    """
+    past = next((job.stores[0].seconds() for job in agenda.jobs if job.stores), {})
+    cells = {job.run_id: job for job in agenda.jobs}
+    known = {name: fmean(past[name]) for name in cells if past.get(name)}
+    counted = {name: seconds_of(job, cost_of(job)) for name, job in cells.items()}
+    slower = median(seconds / counted[name] for name, seconds in known.items()) if known else 1.0
+    of_cells = {name: known.get(name, slower * seconds) for name, seconds in counted.items()}
+    longest = max(agenda.jobs, key=lambda job: of_cells[job.run_id])
+    trial, total = of_cells[longest.run_id], sum(of_cells[job.run_id] for job in agenda.jobs)
+    of_known = sum(job.run_id in known for job in agenda.jobs)
+    return Forecast(max(_START + total / max(workers, 1), trial), trial, longest, of_known)
+
+
+def seconds_of(job: Job, cost: Cost) -> float:
+    """Seconds of a trial, by the costs of its update and of its evaluation."""
     settings, data = job.trial.settings, job.data
-    deep = settings.model.kind == "dbm"  # mean field converges at other speeds with other offsets
-    kind = tuple(value for name, value in settings if name not in _NO_MATTER[0 if not deep else 1 :])
-    if kind not in costs:
-        costs[kind] = _cost(job)
-    cost = costs[kind]
     # An update of every layer in pre-training takes about as long as one of the whole machine.
     before = updates_of(f"{settings.pretraining.epochs} epochs", settings, data)
     evaluations = 1 + job.updates // updates_of(settings.every, settings, data)
     return cost.beginning + cost.evaluation * evaluations + cost.update * (before + job.updates)
 
 
-def _cost(job: Job) -> _Cost:
-    settings, began = job.trial.settings, time.perf_counter()
-    learner = Learner(settings, job.data, job.trial.seed)
-    state = learner.start()
-    learner.advance(state, empty_trail(0, 0), 0, 1)
-    beginning = min(time.perf_counter() - began, 0.2)  # the first one also loads the machine code
-    return _Cost(beginning, _update_seconds(learner, state), _evaluation_seconds(job))
-
-
-def _update_seconds(learner: Learner, state: State) -> float:
-    updates, none = 1, empty_trail(0, 0)
-    while True:
-        began = time.perf_counter()
-        learner.advance(state, none, 0, updates)
-        seconds = time.perf_counter() - began
-        if seconds > _TIMED:
-            return seconds / updates
-        updates *= 2
-
-
-def _evaluation_seconds(job: Job) -> float:
-    """Seconds of an evaluation; estimates are timed on few temperatures, exact ones are not timed."""
+def cost_of(job: Job) -> Cost:
+    """Count what an update and an evaluation compute, at what each takes on one core."""
     settings, data = job.trial.settings, job.data
-    if settings.evaluation == "exact":
-        sizes = (data.width, *settings.model.hidden_layers(data.width))
-        return likelihood_seconds(sizes, sum(map(len, data.parts.values())))
-    _seconds_with(job, {"rows": 1, "temperatures": 3})  # loads the machine code
-    if settings.evaluation not in ESTIMATES:
-        return _seconds_with(job, {})
-    of_temperature = _seconds_with(job, {"rows": 1, "temperatures": _LADDER}) / _LADDER
-    return _seconds_with(job, {"temperatures": 3}) + of_temperature * settings.temperatures
+    sizes = (data.width, *settings.model.hidden_layers(data.width))
+    weights, units = sum(n * m for n, m in pairwise(sizes)), sum(sizes)
+    rows = sum(min(len(part), settings.evaluate.rows or len(part)) for part in data.parts.values())
+    method, evaluation = settings.evaluation, rows * (weights * _DENSE + units * _UNIT)
+    if method == "exact":
+        evaluation = likelihood_seconds(sizes, rows)
+    elif method in ESTIMATES:
+        walk = settings.temperatures * 2 * (weights * _BINARY + units * _UNIT)
+        evaluation += settings.evaluate.runs * walk
+    evaluation = evaluation + _EVALUATION if method != "none" else 0.0
+    return Cost(_BEGINNING, _UPDATE + _of_update(settings, batch_rows(settings, data), sizes), evaluation)
 
 
-def _seconds_with(job: Job, changes: dict[str, int]) -> float:
-    settings = job.trial.settings
-    how = settings.evaluate.model_copy(update=changes)
-    learner = Learner(settings.model_copy(update={"evaluate": how}), job.data, job.trial.seed)
-    state = learner.start()
-    began = time.perf_counter()
-    learner.evaluate(state, 0, lambda: False)
-    return time.perf_counter() - began
+def _of_update(settings: Settings, batch: int, sizes: tuple[int, ...]) -> float:
+    """Seconds of an update: both phases, the two products of the gradient, and the step."""
+    weights, units, sampler = sum(n * m for n, m in pairwise(sizes)), sum(sizes), settings.parsed_sampler
+    if settings.model.kind == "auto-encoder":
+        return batch * (5 * weights * _DENSE + 2 * units * _UNIT) + weights * _STEP
+    data = weights * _BINARY + (units - sizes[0]) * _UNIT
+    if settings.model.kind == "dbm":
+        rounds = int(settings.data_phase.partition("gibbs-")[2] or _ROUNDS)
+        data += rounds * (2 * (weights - sizes[0] * sizes[1]) * _DENSE + (units - sizes[0]) * _UNIT)
+    if sampler.exact or settings.gradient_from == "exact":
+        rows = 2 ** min(sum(sizes[0::2]), sum(sizes[1::2]), _MOST_BITS)
+        model = rows * (weights * _DENSE + max(sizes) * _EXACT)
+    else:
+        rows = settings.chains or batch
+        model = rows * sampler.steps * sampler.temperatures * (2 * weights * _BINARY + units * _UNIT)
+        model *= _TEMPERED if sampler.temperatures > 1 else 1
+    seconds = batch * data + model + (batch + rows) * weights * _BINARY + weights * _STEP
+    return seconds + (_of_natural(settings, rows, sizes) if settings.gradient.kind == "natural" else 0)
+
+
+def _of_natural(settings: Settings, rows: int, sizes: tuple[int, ...]) -> float:
+    """Seconds of a natural gradient: of products with samples, or of a matrix over all states."""
+    (n, m), how = sizes[:2], settings.gradient
+    if how.estimate == "samples":
+        return _NATURAL + how.iterations * (_NATURAL / 2 + 2 * rows * n * m * _DENSE)
+    parameters, bits = (n + 1) * (m + 1), n + m if how.fisher == "joint" else n
+    return _NATURAL + (2 ** min(bits, _MOST_BITS) + parameters / 3) * parameters**2 * _DENSE

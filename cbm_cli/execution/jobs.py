@@ -1,7 +1,7 @@
 """From experiments to the trials that still have to be run."""
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -135,13 +135,10 @@ class Agenda:
             waves.setdefault(depth(job), []).append(job)
         return [waves[number] for number in sorted(waves)]
 
-    def upper_bounds(self, experiment: Experiment) -> dict[str, float]:
-        """Return the best possible log-likelihood per sample by title of the data set, where it has one."""
-        known = dict.fromkeys(
-            (cell.data.title, self.datasets[cell.data].upper_bound) for cell in experiment.cells
-        )
-        titles = [title for title, _ in known]  # sizes of one data set share it
-        return {title: bound for title, bound in known if bound is not None and titles.count(title) == 1}
+    def data(self, experiment: Experiment) -> list[tuple[str, Dataset]]:
+        """Return the titles and the data sets of an experiment, each once."""
+        specs = dict.fromkeys(cell.data for cell in experiment.cells)
+        return list(dict.fromkeys((spec.title, self.datasets[spec]) for spec in specs))
 
 
 def only_available(
@@ -227,7 +224,7 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
 
 def _refuse_equal(cell: Settings, other: Settings) -> None:
     """Raise CbmError for a cell that is another one but for names of the same content."""
-    for name in Settings.model_fields:
+    for name in Settings.model_fields if cell is not other else ():
         if getattr(cell, name) != getattr(other, name):
             told = "stands for the same content or value as that of another cell; leave one of them out"
             raise CbmError(told, "conflict", field=name)
@@ -271,9 +268,10 @@ def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
                 continue
             other = finished.elsewhere(store, job)
             if other is None:
-                if job.key not in wanted:
-                    wanted[job.key] = replace(job, end=finished.end(job))
-                known = wanted[job.key]
+                known = wanted.get(job.key)
+                if known is None:
+                    end = finished.end(job)
+                    known = wanted[job.key] = replace(job, end=end) if end else job
                 if store not in known.stores:
                     wanted[job.key] = replace(known, stores=(*known.stores, store))
                 if isinstance(start, TrialStarts):
@@ -333,12 +331,12 @@ def _in_order(jobs: list[Job]) -> list[Job]:
     return [job for _, job in sorted(zip(turns, jobs, strict=True), key=lambda pair: pair[0])]
 
 
-def _counted(job: Job, agenda: Agenda, states: Container[Path]) -> Job:
+def _counted(job: Job, agenda: Agenda, states: Collection[Path]) -> Job:
     """Count a job by what it continues from; without the files that cannot be read, which are removed.
 
     ``states`` are the files of all unfinished trials.
     """
-    for kind, path in job.left.items():
+    for kind, path in job.left.items() if states or job.end else ():
         if path not in states and path != job.end:
             continue
         try:

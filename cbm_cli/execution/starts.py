@@ -149,7 +149,7 @@ class Names:
         self.folder = folder  # of the grid
         self.recorders: dict[str, str] = {}  # texts of a user's own recorders, by name
         self._starts: dict[tuple[str, Settings], FileStarts | TrialStarts | None] = {}
-        self._run_ids: dict[tuple[str, Settings], str] = {}
+        self._run_ids: dict[tuple[str, Settings], tuple[str, str]] = {}  # and courses
 
     def start(self, experiment: Experiment, cell: Settings) -> FileStarts | TrialStarts | None:
         """Return where the trials of a cell start; None for new machines. Errors as for `source_cell`."""
@@ -168,26 +168,24 @@ class Names:
 
     def run_id(self, experiment: Experiment, cell: Settings) -> str:
         """Return the name of the folder of a cell's trials."""
-        key = experiment.name, cell
-        if key not in self._run_ids:
-            self._run_ids[key] = self._named(experiment, cell, cell)
-        return self._run_ids[key]
+        return self._names(experiment, cell)[0]
 
     def course(self, experiment: Experiment, cell: Settings) -> str:
         """Return the run-id without the length of training."""
-        every = cell.evaluate.model_copy(update={"every": cell.every})
-        endless = cell.model_copy(update={"updates": None, "epochs": None, "evaluate": every})
-        return self._named(experiment, cell, endless)
+        return self._names(experiment, cell)[1]
 
     def pretraining(self, experiment: Experiment, cell: Settings) -> str | None:
         """Return the name of the folder of a cell's pre-trained layers, if it has any."""
         facts = pretraining_facts(cell)
         return pretraining_id(facts, experiment.seed, self.datasets[cell.data].digest) if facts else None
 
-    def _named(self, experiment: Experiment, cell: Settings, settings: Settings) -> str:
-        start, digest = self.start(experiment, cell), self.datasets[cell.data].digest
-        recorders = self.own_recorders(cell)
-        return run_id(settings, experiment.seed, digest, recorders, start.fact() if start else "")
+    def _names(self, experiment: Experiment, cell: Settings) -> tuple[str, str]:
+        key = experiment.name, cell
+        if key not in self._run_ids:
+            start, digest = self.start(experiment, cell), self.datasets[cell.data].digest
+            given = cell, experiment.seed, digest, self.own_recorders(cell), start.fact() if start else ""
+            self._run_ids[key] = run_id(*given), run_id(*given, endless=True)
+        return self._run_ids[key]
 
     def own_recorders(self, cell: Settings) -> dict[str, str]:
         """Return the texts of a user's own recorders in a cell, by name."""

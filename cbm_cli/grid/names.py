@@ -7,16 +7,8 @@ from functools import cache
 from cbm_cli.errors import CbmError
 from cbm_cli.text import WHOLE, whole_numbers
 
-# A letter is a weight for (data mean, model mean, the constant 1/2, uniform noise).
-LETTERS: dict[str, tuple[float, float, float, float]] = {
-    "0": (0.0, 0.0, 0.0, 0.0),
-    "d": (1.0, 0.0, 0.0, 0.0),
-    "m": (0.0, 1.0, 0.0, 0.0),
-    "a": (0.5, 0.5, 0.0, 0.0),
-    "h": (0.0, 0.0, 1.0, 0.0),
-    "r": (0.0, 0.0, 0.0, 1.0),
-}
-SCHEME_PATTERN = r"[0dmahr]+(\^[bl](_s)?|_s(\^[bl])?)?"
+_KNOWN = "0dmahr"  # `reference.LETTERS` says of what an offset of each letter is made
+SCHEME_PATTERN = rf"[{_KNOWN}]+(\^[bl](_s)?|_s(\^[bl])?)?"
 SAMPLER_PATTERN = rf"(CD|PCD|FPCD)-({WHOLE})|PT_({WHOLE})(?:-({WHOLE}))?|exact"
 BACK_PROPAGATION = "back-propagation"  # shown instead of a sampler for auto encoders
 _LONGEST = 60  # characters of a name
@@ -72,7 +64,7 @@ def _complaint(text: str) -> str:
         letters, order, sliding = short[1] or short[4], short[2] or "b", short[3] or short[5]
         meant = f"{letters}^{order}{'_s' if sliding else ''}"
         return f"offset scheme {text!r} is ambiguous; did you mean {meant}?"
-    unknown = sorted(set(re.split(r"[\^_\s]", text)[0]) - set(LETTERS))
+    unknown = sorted(set(re.split(r"[\^_\s]", text)[0]) - set(_KNOWN))
     found = f" has unknown letters {' '.join(unknown)}" if unknown else " cannot be read"
     remedy = f"write one letter per layer ({_MEANINGS}), then ^b or ^l and _s, as in dd^b_s"
     return f"offset scheme {text!r}{found}; {remedy}"

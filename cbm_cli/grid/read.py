@@ -32,7 +32,7 @@ from cbm_cli.grid.expand import (
 from cbm_cli.grid.settings import AXES, Experiment, Settings, TableSpec
 from cbm_cli.grid.source import Node, Problems, Source, unknown
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
-from cbm_cli.text import did_you_mean
+from cbm_cli.text import did_you_mean, text_of
 
 SECTIONS = ("defaults", "default", "groups", "experiments")
 RULES = ("zip", "exclude", "when")
@@ -186,8 +186,19 @@ def _experiment(
     for one, reason in found.items() if problems.count == before else ():
         if not overridden or one.source is not node.source:  # others are meant for other values
             effects[one] = effects.get(one, reason) and reason
+    if cells and not overridden:
+        _check_chosen(head.table.choose, cells, given)
     places = {settings: places_of(cell, node) for settings, cell in cells.items()}
     return Experiment(name, **dict(head), cells=(*cells,), places=places)
+
+
+def _check_chosen(names: Sequence[str], cells: Collection[Settings], given: Mapping[str, Given]) -> None:
+    """Refuse to choose the value of a setting of which there is one."""
+    rows = [cell.row() for cell in cells] if names else []
+    for name in names:
+        if len({text_of(row.get(name)) for row in rows}) == 1:
+            told = f"{name} has one value, and there is nothing to choose; give it several"
+            (given["table"].node / "choose").wrong(told, "unsuited")
 
 
 def _report_effects(effects: Effects, problems: Problems) -> None:
@@ -215,7 +226,7 @@ def _table(node: Node) -> TableSpec:
     """Return what ``table:`` says; a name may stand alone instead of in a list."""
     fields, taken = node.fields(TableSpec.model_fields), dict[str, str]()
     table = {name: one.value for name, one in fields.items()}
-    for name in (axis for axis in AXES if axis in fields):
+    for name in (axis for axis in (*AXES, "choose") if axis in fields):
         table[name] = [item.shown.replace(".", "_") for item in fields[name].items]
         for item, column in zip(fields[name].items, table[name], strict=True):
             if column not in COLUMNS:

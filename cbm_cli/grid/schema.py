@@ -75,7 +75,7 @@ def _mapping(name: str, parts: dict[str, Schema]) -> Schema:
 
 def _experiment() -> Schema:
     table = _properties(TableSpec)
-    for name in ("rows", "columns", "groups"):
+    for name in ("rows", "columns", "groups", "choose"):
         table[name] = _about(table[name]["description"], _ref("column.axis"))
     tie = _list({"enum": list(Settings.model_fields)})
     change = _object({"if": _ref("condition"), "set": _ref("set")}, "if", "set")

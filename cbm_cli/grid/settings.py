@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -114,10 +114,10 @@ class Settings(Frozen):
     def unused(self) -> dict[str, str]:
         """Return the given fields, dotted where nested, that change nothing here, and why."""
         found: dict[str, str] = {}
-        for paths, reason in _UNUSED:
-            given = [path for path in paths.split() if self.value(path) != default_of(path)]
-            if given and (told := reason(self)):
-                found = dict.fromkeys(given, told) | found
+        for paths, values, defaults, reason in _fields_of_rules():
+            if (given := values(self)) != defaults and (told := reason(self)):
+                changed = zip(paths, given, defaults, strict=True)
+                found = {path: told for path, value, default in changed if value != default} | found
         return found
 
     def with_defaults(self, paths: Iterable[str]) -> "Settings":
@@ -171,17 +171,25 @@ class Settings(Frozen):
     def row(self) -> dict[str, Any]:
         """Return every setting as one flat row of plain values: the columns of ``summary.csv``."""
         flat: dict[str, Any] = {"data": self.data.title}
-        for name, value in self.model_dump().items():
-            if isinstance(value, dict):
-                flat |= {f"{name}_{inner}": part for inner, part in value.items()}
-            else:
-                flat[name] = value
+        for name, value in self.__dict__.items():
+            flat |= _columns_of(name, value) if isinstance(value, Frozen) else {name: value}
         return flat | {
             "sampler": self.sampler_name,
             "evaluate_method": self.evaluation,
             "evaluate_every": self.every,
             "evaluate_temperatures": self.temperatures,
         }
+
+
+@lru_cache(maxsize=4096)
+def _columns_of(name: str, value: Frozen) -> dict[str, Any]:
+    """Return the columns of a nested field; the cells of a grid share few values of each."""
+    plain = value.model_dump()
+    return (
+        {f"{name}_{inner}": part for inner, part in plain.items()}
+        if isinstance(plain, dict)
+        else {name: plain}
+    )
 
 
 NESTED: dict[str, type[Frozen]] = {
@@ -268,6 +276,18 @@ _UNUSED: tuple[tuple[str, Callable[[Settings], Any]], ...] = (
      and f"is for method: ais or tempering; the method is {s.evaluation}"),
     ("evaluate.rows", lambda s: s.evaluation == "none" and "is for evaluations; the method is none"),
 )  # fmt: skip
+
+
+@cache
+def _fields_of_rules() -> list[tuple[list[str], Callable[[Settings], tuple], tuple, Callable]]:
+    """Return the rules of `_UNUSED`: fields, what gets their values, their defaults, the reason."""
+    rules = [(paths.split(), reason) for paths, reason in _UNUSED]
+    return [(paths, _getter(paths), tuple(map(default_of, paths)), reason) for paths, reason in rules]
+
+
+def _getter(paths: list[str]) -> Callable[[Settings], tuple]:
+    values = attrgetter(*paths)
+    return values if len(paths) > 1 else lambda settings: (values(settings),)
 
 
 def _still(s: Settings, side: str, letters: str) -> str:
@@ -404,10 +424,16 @@ class TableSpec(Frozen):
         None,
         description="What is shown; default: log-likelihood, cost or lower bound, of test rows if there are",
     )
-    statistic: Statistic = Field(
-        "max",
-        description="Best value over training, last value, value at the best validation, or value where the "
-        "mean over trials is best",
+    statistic: Statistic | None = Field(
+        None,
+        description="Best value over training (max), last value, value at the best validation, or value "
+        "where the mean over trials is best; default: max, with choose: best-valid where it is known",
+    )
+    choose: tuple[str, ...] = Field(
+        (), description="Settings of which each cell shows the best value, by the part that is named by"
+    )
+    by: Literal["valid", "train", "test"] | None = Field(
+        None, description="With choose: part of the data whose mean decides; default: valid"
     )
 
     @model_validator(mode="before")
@@ -416,7 +442,9 @@ class TableSpec(Frozen):
         """Leave out of the default axes what another axis names."""
         if not isinstance(given, Mapping):
             return given
-        named = {column for axis in given.keys() & {*AXES} for column in given[axis]}
+        if given.get("by") and not given.get("choose"):
+            raise Misfit("by", "has no effect without choose, as in choose: learning_rate", "unsuited")
+        named = {column for axis in given.keys() & {*AXES, "choose"} for column in given[axis]}
         left = {axis: tuple(c for c in cls.default_of(axis) if c not in named) for axis in AXES}
         return left | {**given}
 

@@ -14,7 +14,16 @@ from cbm_cli.text import LARGEST, WHOLE, whole_number, whole_numbers
 class Frozen(BaseModel):
     """A validated, immutable record that refuses unknown fields."""
 
+    __slots__ = ("_hash",)
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __hash__(self) -> int:
+        """Return the hash of the fields, which is computed once: grids ask for it many times a cell."""
+        try:
+            return object.__getattribute__(self, "_hash")
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((type(self), *self.__dict__.values())))
+            return object.__getattribute__(self, "_hash")
 
     @classmethod
     def default_of(cls, field: str) -> Any:

@@ -2,16 +2,17 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results import Metric, Results, Store
-from cbm_cli.results.cells import Cell, Measure, Trials, make_cells
-from cbm_cli.results.inventory import CellSettings
-from cbm_cli.statistics.layout import columns_named, key_of, select, telling_apart
+from cbm_cli.results import Metric, Results, Store, measured
+from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells
+from cbm_cli.results.inventory import CellSettings, telling_apart
+from cbm_cli.results.selection import choosing_of, columns_named, key_of, measured_cells, select_cells
+from cbm_cli.statistics.caption import chosen_note
 from cbm_cli.text import count, text_of
 
 MOST_PANELS = 24
@@ -25,6 +26,11 @@ class Options:
     """What `cbm plot` is asked for, the same for every kind of picture that can use it."""
 
     select: Sequence[tuple[str, str]] = ()  # keep cells with these values; of one setting, alternatives
+    choose: Sequence[str] | None = (
+        None  # settings of which each cell has the best value; default: the table's
+    )
+    by: str | None = None  # part of the data that decides
+    constants: bool = False  # whether settings may be selected that do not vary
     metric: Sequence[str] = ()  # columns of curves or records
     overlay: bool = False  # several metrics are lines of one panel
     panels: Sequence[str] | None = None  # settings that make the panels
@@ -53,6 +59,7 @@ class Chosen:
     bounds: Mapping[tuple[str, str], float]  # upper bounds by experiment and data set, in nats per sample
     lines: Sequence[str] = ()
     panels: Sequence[str] = ()
+    notes: Sequence[str] = ()  # on values that were chosen
 
     @property
     def settings(self) -> list[CellSettings]:
@@ -79,41 +86,56 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
         No finished trial of what is selected.
     """
     stores = {name: results.store(name) for name in experiments}
-    manifests = {name: store.manifest() for name, store in stores.items()}
+    manifests = [_with_names(store.manifest(), name) for name, store in stores.items()]
+    return arrange(stores, select_cells(manifests, options.select, options.constants), options)
+
+
+def arrange(stores: Mapping[str, Store], manifests: Sequence[Mapping[str, Any]], options: Options) -> Chosen:
+    """Return the cells of manifests that have finished trials, in lines and panels; raises as `choose`."""
     summaries = {name: store.summary() for name, store in stores.items()}
-    shown = {name: _of_trial(summary, options.trial) for name, summary in summaries.items()}
-    every = [c for name in stores for c in _cells(name, stores[name], manifests[name], shown[name])]
-    table = manifests[experiments[0]]["table"]
-    wanted = select([cell.settings for cell in every], options.select)
-    lines, panels = _axes(wanted, table, options)
-    _check_panels(wanted, panels)
-    kept = {_name(settings) for settings in wanted}
-    done = [cell for cell in every if _name(cell.settings) in kept and len(cell.rows)]
+    shown = [
+        _shown(store, summaries[name], _with_names(manifest, name), options)
+        for (name, store), manifest in zip(stores.items(), manifests, strict=True)
+    ]
+    every, table = [cell for cells in shown for cell in cells], shown[0].manifest["table"]
+    lines, panels = _axes([cell.settings for cell in every], table, options)
+    _check_panels([cell.settings for cell in every], panels)
+    done = [cell for cell in every if len(cell.rows)]
     if not done:
         raise IncompleteError(_nothing(stores, summaries, options))
     bounds = {
         (name, data): bound
-        for name, manifest in manifests.items()
+        for name, manifest in zip(stores, manifests, strict=True)
         for data, bound in (manifest.get("upper_bounds") or {}).items()
     }
-    chosen = Chosen(done, table, stores, bounds, lines, panels)
+    notes = list(
+        dict.fromkeys(
+            note[0].lower() + note[1:-1] for cells in shown for note in chosen_note(cells, letters=False)
+        )
+    )
+    chosen = Chosen(done, table, stores, bounds, lines, panels, notes)
     _warn_of_versions(chosen.rows())
     return chosen
 
 
-def _cells(experiment: str, store: Store, manifest: Mapping[str, Any], summary: pd.DataFrame) -> list[Cell]:
-    """Return the cells of an experiment, with its name among their settings."""
-    named = [{**cell, "experiment": experiment} for cell in manifest["cells"]]
-    trials = Trials(summary, lambda _: store)
-    return [*make_cells(trials, {**manifest, "cells": named}, Measure(Metric("")))]
+def _with_names(manifest: Mapping[str, Any], experiment: str) -> dict[str, Any]:
+    """Return a manifest whose cells have the experiment among their settings."""
+    return {**manifest, "cells": [{**cell, "experiment": experiment} for cell in manifest["cells"]]}
 
 
-def _name(settings: CellSettings) -> tuple[str, str]:
-    return settings["experiment"], settings["run_id"]
-
-
-def _of_trial(summary: pd.DataFrame, number: int | None) -> pd.DataFrame:
-    return summary if number is None or summary.empty else summary[summary["trial"] == number]
+def _shown(store: Store, summary: pd.DataFrame, manifest: Mapping[str, Any], options: Options) -> Cells:
+    """Return the cells of an experiment, with the best values of settings if any are to be chosen."""
+    trials, numbers = Trials(summary, lambda _: store), summary["trial"].to_numpy()
+    cells = make_cells(trials, manifest, Measure(Metric("")))
+    choosing = choosing_of(manifest["table"], options.choose, options.by)
+    if choosing and not summary.empty:
+        known = [name for name in options.metric if name in measured(summary)]  # others are of curves alone
+        cells = measured_cells(cells, choosing, next(iter(known), None), options.statistic)
+    if options.trial is None:
+        return cells
+    return replace(
+        cells, cells=[replace(one, rows=one.rows[numbers[one.rows] == options.trial]) for one in cells]
+    )
 
 
 def _check_panels(cells: Sequence[CellSettings], panels: Sequence[str]) -> None:

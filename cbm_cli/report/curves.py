@@ -15,7 +15,7 @@ from cbm_cli.report.panels import Drawing, Panel
 from cbm_cli.report.series import Curve, Curves, band_of, read_curves, x_of
 from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, plain_axes
 from cbm_cli.results import Metric, Results
-from cbm_cli.statistics.layout import Key
+from cbm_cli.results.selection import Key
 from cbm_cli.text import count
 
 MARKS = 6  # markers of a line
@@ -60,7 +60,7 @@ def curves_drawing(
     names = {name: looks[key] for key, name in _names_of_lines(drawn).items()}
     if any(its.bounded for its in limits.values()):
         names["upper bound"] = BOUND
-    return Drawing(panels, names, _notes(drawn.curves, [*limits.values()], options))
+    return Drawing(panels, names, [*_notes(drawn.curves, [*limits.values()], options), *chosen.notes])
 
 
 def _names_of_lines(drawn: Curves) -> dict[Key, str]:

@@ -17,7 +17,7 @@ from cbm_cli.report.style import Look, in_words, looks_of, named, names_of, plai
 from cbm_cli.results import Results
 from cbm_cli.results.cells import Cell, Floats, Measure, Trials, finite, measure_of
 from cbm_cli.results.inventory import CellSettings
-from cbm_cli.statistics.layout import Key, key_of
+from cbm_cli.results.selection import Key, key_of
 from cbm_cli.statistics.wilcoxon import signed_rank
 from cbm_cli.text import count
 
@@ -57,7 +57,7 @@ def finals_drawing(results: Results, experiments: Sequence[str], options: Option
     if measure.statistic != "final":
         notes = [f"left, hollow: {said_of(measure)} of each trial; right, filled: final value"]
     notes += ["bars: median and quartiles", *([f"{count(lost, 'diverged trial')} left out"] if lost else [])]
-    return Drawing(panels, {}, notes)
+    return Drawing(panels, {}, [*notes, *chosen.notes])
 
 
 def said_of(measure: Measure) -> str:
@@ -174,7 +174,7 @@ def critical_drawing(results: Results, experiments: Sequence[str], options: Opti
         barred |= ranks.barred
     said = f"mean rank (1 is best) by the {said_of(measure)} of {in_words(measure.metric.column)}"
     bars = [f"bars: differences below the Nemenyi critical difference at {ALPHA:g}"] * barred
-    return Drawing(panels, {}, [said, *notes, *bars])
+    return Drawing(panels, {}, [said, *notes, *bars, *chosen.notes])
 
 
 def _scores(cells: Sequence[Cell], chosen: Chosen) -> tuple[list[Key], pd.DataFrame]:

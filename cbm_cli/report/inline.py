@@ -25,7 +25,7 @@ from cbm_cli.report.series import Curve, band_of, read_curves, x_of
 from cbm_cli.report.style import METADATA, Look, looks_of
 from cbm_cli.results.cells import Cell, finite
 from cbm_cli.results.inventory import CellSettings
-from cbm_cli.statistics.layout import Key, key_of
+from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import text_of
 
 FILTERED = ("offsets", "sampler", "data", "learning_rate")  # settings that the page is filtered by
@@ -87,7 +87,7 @@ def picture(chosen: Chosen, cells: Sequence[Cell], points: int) -> dict[str, Any
         slot, look = keys.index(curve.key), looks[curve.key]
         marks = _marks(curve.line(band), look.marker, (slot + 0.5) / len(keys), ends, last)
         paths = _paths(curve, band, finite(cell.final), slot, ends, last)
-        line = Line(words(cell.settings, drawn.lines), tags(cell.settings), look, marks, *paths)
+        line = Line(words(cell.settings, drawn.lines), tags(cell.every_setting), look, marks, *paths)
         panels.setdefault(words(cell.settings, drawn.panels), []).append(line)
     legend = {words(dict(zip(drawn.lines, key, strict=True)), drawn.lines): looks[key] for key in keys}
     return _axes(ends, last) | {
@@ -213,7 +213,7 @@ def _machine(chosen: Chosen, cell: Cell, trial: int) -> dict[str, Any] | None:
     imsave(stream, filters, format="png", cmap="gray", vmin=0, vmax=1, metadata=METADATA[".png"])
     return {
         "name": f"{words(cell.settings, ['data', *chosen.lines, *chosen.panels])}, trial {trial}",
-        "tags": tags(cell.settings),
+        "tags": tags(cell.every_setting),
         "address": f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}",
         "width": filters.shape[1],
         "shown": len(rows),

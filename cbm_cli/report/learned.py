@@ -25,7 +25,7 @@ from cbm_cli.report.pictures import normalised, parse_shape, tile
 from cbm_cli.report.style import BOUND, looks_of, named, names_of, plain, plain_axes
 from cbm_cli.results import Results
 from cbm_cli.results.cells import Cell
-from cbm_cli.statistics.layout import key_of
+from cbm_cli.results.selection import key_of
 from cbm_cli.text import count
 
 _SWEEPS = 1000  # of a chain before its sample

@@ -16,13 +16,14 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of
-from cbm_cli.report.chosen import Options, choose
-from cbm_cli.report.finals import measured_cells
+from cbm_cli.report import finals
+from cbm_cli.report.chosen import Options, arrange
 from cbm_cli.report.inline import FILTERED, HEIGHT, SLOT, WIDTH, machines, picture, tags, words
 from cbm_cli.report.style import own_style
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
 from cbm_cli.results.inventory import CellSettings, list_runs
+from cbm_cli.results.selection import choosing_of, measured_cells, select_cells
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.sheets import Item, Label
 from cbm_cli.statistics import Entry, ResultsTable, build_table
@@ -40,8 +41,10 @@ Beside = Callable[[Results, Set[str], pd.DataFrame], Mapping[str, Any]]
 
 
 @own_style()
-def write_report(results: Results, experiments: Sequence[str], path: Path, beside: Beside) -> list[str]:
-    """Write the page of some experiments, or of all; return warnings.
+def write_report(
+    results: Results, experiments: Sequence[str], path: Path, beside: Beside, options: Options
+) -> list[str]:
+    """Write the page of some experiments, or of all, with what is selected and chosen; return warnings.
 
     Raises
     ------
@@ -51,14 +54,16 @@ def write_report(results: Results, experiments: Sequence[str], path: Path, besid
         The folder holds no results.
     """
     stores = [results.store(name) for name in experiments or results.require_experiments()]
-    cells = [_cells(store) for store in stores]
+    manifests = select_cells([store.manifest() for store in stores], options.select)
+    shown = [one for one in zip(stores, manifests, strict=True) if one[1]["cells"] or not options.select]
+    stores, cells = [store for store, _ in shown], [_cells(*one) for one in shown]
     points = max(20, min(_POINTS, _ALL_POINTS // sum(len(its.cells) for its in cells)))
     everything = pd.concat([its.trials.frame for its in cells], ignore_index=True)
     versions = _versions(everything)
     warned = [f"trials of different {name}s: {', '.join(of)}" for name, of in versions.items() if len(of) > 1]
     html = _render(
         folder=results.folder.resolve().name,
-        sections=[_section(results, *one, points) for one in zip(stores, cells, strict=True)],
+        sections=[_section(*one, points, options) for one in zip(stores, cells, strict=True)],
         filters=_filters(cell.settings for its in cells for cell in its),
         versions=versions,
         warnings=warned,
@@ -84,9 +89,10 @@ def _render(**content: Any) -> str:
     return environment.from_string(page).render(style=style, script=script, digest=digest, **known, **content)
 
 
-def _cells(store: Store) -> Cells:
+def _cells(store: Store, manifest: Mapping[str, Any]) -> Cells:
     """Return the cells of an experiment, with a metric where there is one."""
-    manifest, trials = store.manifest(), Trials(store.summary(), lambda _: store)
+    frame, names = store.summary(), [cell["run_id"] for cell in manifest["cells"]]
+    trials = Trials(frame[frame["run_id"].isin(names)], lambda _: store)
     try:
         measure = measure_of(trials, manifest["table"])
     except CbmError:
@@ -113,9 +119,10 @@ def _versions(summary: pd.DataFrame) -> dict[str, list[str]]:
     return shown
 
 
-def _section(results: Results, store: Store, cells: Cells, points: int) -> dict[str, Any]:
+def _section(store: Store, cells: Cells, points: int, options: Options) -> dict[str, Any]:
     """Return everything that the page says of an experiment."""
     manifest, settings, runs = cells.manifest, [cell.settings for cell in cells], list_runs(store)
+    runs = [run for run in runs if run["run_id"] in {one["run_id"] for one in settings}]
     texts = {c: list(dict.fromkeys(text_of(one.get(c)) for one in settings)) for c in settings[0]}
     varied = {c: its for c, its in texts.items() if len(its) > 1 and c != "run_id"}
     gaps: list[str] = []
@@ -123,9 +130,9 @@ def _section(results: Results, store: Store, cells: Cells, points: int) -> dict[
     shown: dict[str, list] = {"pictures": [], "machines": []}
     if not cells.trials.frame.empty:
         try:
-            measure_of(cells.trials, manifest["table"])  # says why there is none
-            table = _table(build_table(cells))
-            shown = _shown(results, store.experiment, texts["data"], points, gaps)
+            choosing = choosing_of(manifest["table"], options.choose, options.by)
+            table = _table(build_table(measured_cells(cells, choosing)))
+            shown = _shown(store, manifest, points, options, gaps)
         except CbmError as error:
             gaps.append(f"No table: {error}")
     return {
@@ -147,16 +154,17 @@ def _section(results: Results, store: Store, cells: Cells, points: int) -> dict[
 
 
 def _shown(
-    results: Results, experiment: str, data_sets: Iterable[str], points: int, gaps: list[str]
+    store: Store, manifest: Mapping[str, Any], points: int, options: Options, gaps: list[str]
 ) -> dict[str, list]:
     """Return curves and machines of each data set; ``gaps`` receives what cannot be shown."""
     pictures, filters = [], []
-    for data in data_sets:
+    for data in dict.fromkeys(cell["data"] for cell in manifest["cells"]):
+        of_data = {**manifest, "cells": [cell for cell in manifest["cells"] if cell["data"] == data]}
         try:
             with catch_warnings():
                 simplefilter("ignore")  # the page itself warns of mixed versions
-                chosen = choose(results, [experiment], Options(select=[("data", data)]))
-            cells = measured_cells(chosen, Options())
+                chosen = arrange({store.experiment: store}, [of_data], options)
+            cells = finals.measured_cells(chosen, options)
             pictures.append(picture(chosen, cells, points) | {"data": data})
             filters += machines(chosen, cells)
         except CbmError as error:
@@ -215,7 +223,12 @@ def _about(entry: Entry, alpha: float) -> dict[str, Any]:
     if cell is None:
         return {"value": entry, "tags": {}, "sort": "", "title": "not planned"}
     mean = "" if np.isnan(cell.mean) else repr(cell.mean)
-    return {"value": entry, "sort": mean, "tags": tags(cell.settings), "title": _title(entry, cell, alpha)}
+    return {
+        "value": entry,
+        "sort": mean,
+        "tags": tags(cell.every_setting),
+        "title": _title(entry, cell, alpha),
+    }
 
 
 def _title(entry: Entry, cell: Cell, alpha: float) -> str:
@@ -225,7 +238,8 @@ def _title(entry: Entry, cell: Cell, alpha: float) -> str:
     if entry.verdict.best:
         parts.append("best of its row")
     if test is not None and test.powered(alpha):
-        parts.append(f"p = {test.p_value:.2g} against the best of the row ({test.n_pairs} pairs)")
+        corrected = "" if test.corrected_p is None else "corrected "
+        parts.append(f"{corrected}p = {test.p:.2g} against the best of the row ({test.n_pairs} pairs)")
         parts.append(f"effect size {test.effect_size:.2f}")
     if not np.isnan(cell.best_update):
         parts.append(f"best at update {cell.best_update:,.0f} on average")

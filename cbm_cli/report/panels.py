@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
 from cbm_cli.report.style import WIDTHS, Look, own_style
-from cbm_cli.statistics.layout import Key
+from cbm_cli.results.selection import Key
 
 WIDEST = 4  # panels side by side
 _TITLE = 124  # characters of a title in an inch, times the points of the text

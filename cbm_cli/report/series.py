@@ -14,7 +14,7 @@ from cbm_cli.report.chosen import Chosen, Options
 from cbm_cli.results import ESTIMATES, Metric, default_metric, fewest_effective
 from cbm_cli.results.cells import Cell, Measure, mean
 from cbm_cli.results.inventory import CellSettings
-from cbm_cli.statistics.layout import Key, key_of
+from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import text_of
 
 NORMS = r"(weight|visible_bias|hidden_bias)(_row|_column)?_norm"

@@ -18,7 +18,7 @@ from matplotlib.text import Text
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import with_name
-from cbm_cli.statistics.layout import Key
+from cbm_cli.results.selection import Key
 from cbm_cli.text import harmless
 
 # Okabe & Ito's colours and four of Paul Tol's, told apart with every common colour blindness, and markers for

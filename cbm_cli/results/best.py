@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def best_machines(store: Store, metric: str | None = None) -> list[dict[str, Any]]:
+def best_machines(
+    store: Store, manifest: Mapping[str, Any] | None = None, metric: str | None = None
+) -> list[dict[str, Any]]:
     """Return the name or file of the best machine for each data set and each part of it that was evaluated.
 
     On the validation part, the machines at the best validation value of each trial are compared by it; on
     other parts, or for another ``metric``, the machines at the end of training by its final value. The part
     that is usually shown comes first, a validation part before it. The machine is None where every trial on a
-    data set has diverged.
+    data set has diverged. ``manifest`` is the store's with some of its cells, by default with all.
     """
-    frame, manifest = store.summary(), store.manifest()
+    frame, manifest = store.summary(), manifest or store.manifest()
     if frame.empty:
         raise IncompleteError(f"{store.folder}: no trial is finished yet; start with: cbm run")
     trials = Trials(frame)

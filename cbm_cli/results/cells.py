@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.results.inventory import CellSettings, with_other_runs
+from cbm_cli.errors import CbmError
+from cbm_cli.results.inventory import CellSettings
 from cbm_cli.results.metrics import FACTS, Metric, default_metric, fewest_effective, measured
 from cbm_cli.results.store import Store
 from cbm_cli.text import STATISTICS, did_you_mean
@@ -34,6 +34,16 @@ class Measure(NamedTuple):
     metric: Metric
     scale: str = "per-sample"  # or total: nats per row times the rows of the metric's part
     statistic: str = "max"  # one of `STATISTICS`; of costs the best is the minimum
+
+
+class Choice(NamedTuple):
+    """What a cell shows of settings whose value is chosen, and what decided."""
+
+    values: Mapping[str, Any]  # by column of summary.csv
+    measure: Measure
+    mean: float  # of the measure
+    complete: bool  # whether all trials of all values are there
+    at_end: bool  # whether it is the lowest or the highest of three numbers or more
 
 
 class Trials:
@@ -115,10 +125,16 @@ class Cell:
     rows: NDArray[np.intp]  # of the finished trials among all
     measure: Measure
     asked: int = 0  # trials that the experiment asks for
+    choice: Choice | None = None  # of settings that are not among the others
 
     def measured(self, measure: Measure) -> "Cell":
         """Return the same trials by another measure."""
         return replace(self, measure=measure)
+
+    @property
+    def every_setting(self) -> CellSettings:
+        """The settings, with those whose value is chosen."""
+        return {**self.settings, **(self.choice.values if self.choice else {})}
 
     @property
     def evaluated(self) -> bool:
@@ -379,11 +395,6 @@ class Cells:
             for row in rows
         )
 
-    @property
-    def left_out(self) -> int:
-        """Trials of runs that the experiment no longer asks for."""
-        return len(self.trials.frame) - sum(len(cell.rows) for cell in self.cells)
-
 
 def is_evaluated(columns: Container[str], metric: Metric) -> bool:
     """Whether a metric is of the final machine, by ``cbm evaluate``."""
@@ -401,31 +412,17 @@ def make_cells(trials: Trials, manifest: Mapping[str, Any], measure: Measure) ->
     return Cells(manifest, trials, measure, cells)
 
 
-def read_cells(
-    store: Store, metric: str | None = None, statistic: str | None = None, others: bool = False
-) -> Cells:
-    """Return the cells of an experiment, by default in the metric and statistic of its table.
-
-    ``others``: with runs that are kept but that the grid no longer asks for.
-
-    Raises
-    ------
-    CbmError
-        Unknown metric, or one without the statistic.
-    IncompleteError
-        No trial is finished.
-    """
-    frame, manifest = with_other_runs(store) if others else (store.summary(), store.manifest())  # type: ignore[arg-type]
-    trials = Trials(frame, lambda _: store)
-    if frame.empty or not manifest["cells"]:
-        raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
-    return make_cells(trials, manifest, measure_of(trials, manifest["table"], metric, statistic))
-
-
 def measure_of(
-    trials: Trials, table: Mapping[str, Any], metric: str | None = None, statistic: str | None = None
+    trials: Trials,
+    table: Mapping[str, Any],
+    metric: str | None = None,
+    statistic: str | None = None,
+    usual: str = "max",
 ) -> Measure:
-    """Return the metric and statistic that are asked for, else the table's, else the usual ones."""
+    """Return the metric and statistic that are asked for, else the table's, else the usual ones.
+
+    The usual statistic is ``max`` where the metric has no other.
+    """
     frame, known = trials.frame, measured(trials.frame)
     name = metric or table["metric"] or default_metric(frame)
     if name is None or not known:
@@ -438,7 +435,8 @@ def measure_of(
         raise CbmError(f"--statistic {statistic}: unknown{did_you_mean(statistic, STATISTICS)}", "unknown")
     chosen = Metric(name)
     evaluated, recorded = is_evaluated(frame, chosen), not chosen.better
-    shown = statistic or ("final" if evaluated or recorded else table.get("statistic", "max"))
+    usual = usual if statistic_column(frame, chosen, usual) in frame else "max"
+    shown = statistic or ("final" if evaluated or recorded else table.get("statistic") or usual)
     if evaluated and shown != "final":
         raise CbmError(
             f"--statistic {shown}: {name} is known of the final machine only; leave it out", "unsuited"

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +26,7 @@ def run_id(
     data_digest: str,
     recorders: Mapping[str, str] = MappingProxyType({}),
     start: str = "",
+    endless: bool = False,
 ) -> str:
     """Return the name of the trials of a cell, whatever the number of trials or anything about output is.
 
@@ -36,18 +38,28 @@ def run_id(
         The texts of the user's own recorders, by name: of ``file.py:function`` text and function count.
     start : str
         What trials start from: the SHA-256 of a file, or the run-id of other trials.
+    endless : bool
+        Leave the length of training out, for the name that shorter and longer trainings share.
     """
-    facts = {name: value for name, value in settings.row().items() if name not in _BY_CONTENT}
-    if facts["early_stopping_metric"] is None:  # as before there was one
-        del facts["early_stopping_metric"]
-    facts["records"] = [
+    facts, readable = _facts(settings)
+    length = {"updates": None, "epochs": None} if endless else {}
+    records = [
         [name.rpartition(":")[2], recorders[name]] if name in recorders else name
         for name in settings.record.names
     ]
+    facts = facts | length | {"records": records}
+    return f"{readable}_{_digest([facts, start, base_seed, data_digest, KERNEL_VERSION])}"
+
+
+@lru_cache(maxsize=2)  # a cell is asked for both of its names in turn
+def _facts(settings: Settings) -> tuple[dict[str, Any], str]:
+    """Return what the names of a cell depend on besides recorders, and their readable part."""
+    facts = {name: value for name, value in settings.row().items() if name not in _BY_CONTENT}
+    if facts["early_stopping_metric"] is None:  # as before there was one
+        del facts["early_stopping_metric"]
     words = f"{settings.model.kind}-{settings.model.size}", settings.offsets, settings.sampler_name
     plain = (re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words)
-    readable = "_".join((*plain, settings.learning_rate.slug))[:_LONGEST]
-    return f"{readable}_{_digest([facts, start, base_seed, data_digest, KERNEL_VERSION])}"
+    return facts, "_".join((*plain, settings.learning_rate.slug))[:_LONGEST]
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:

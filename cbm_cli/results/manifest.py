@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.journal import sealed, unsealed
@@ -25,11 +26,14 @@ def write_manifest(
     path: Path,
     experiment: "Experiment",
     run_ids: Sequence[str],
-    upper_bounds: dict[str, float],
+    data: Sequence[tuple[str, Dataset]],
     commit: str | None,
     folder: Path,
 ) -> None:
-    """Write the resolved grid and its folder, the versions and the computer."""
+    """Write the resolved grid and its folder, the versions and the computer.
+
+    ``data`` are the titles and the data sets of the cells.
+    """
     from cbm_cli.kernels.computer import computer
 
     columns, own_columns = common([cell.row() for cell in experiment.cells])
@@ -48,7 +52,7 @@ def write_manifest(
         ],
         "columns": columns,  # of all cells, as tables show them
         "settings": settings,  # what rebuilds the cells
-        "upper_bounds": upper_bounds,
+        **_about_data(data),
         "versions": {name: version_of(name) for name in ("numpy", "numba", "scipy")}
         | {"cbm": __version__, "kernel": KERNEL_VERSION},
         "grid_folder": str(folder.resolve()),
@@ -56,6 +60,18 @@ def write_manifest(
         "machine": {"system": platform.platform(), "python": platform.python_version()} | computer(),
     }
     write_if_changed(path, sealed(manifest, indent=1))
+
+
+def _about_data(data: Sequence[tuple[str, Dataset]]) -> dict[str, dict[str, Any]]:
+    """Return bounds and digests by title; sizes of one set share a title, which then has no bound."""
+    sets: dict[str, list[Dataset]] = {}
+    for title, one in data:
+        sets.setdefault(title, []).append(one)
+    bounds = {title: {one.upper_bound for one in ones} for title, ones in sets.items()}
+    return {
+        "upper_bounds": {title: bound for title, (bound, *more) in bounds.items() if bound and not more},
+        "digests": {title: sorted({one.digest for one in ones}) for title, ones in sets.items()},
+    }
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

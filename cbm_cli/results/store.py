@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from cbm_cli.arrays import read_npz
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.contents import SMALL, as_text, content_of, csv_of, joined, npz, read_csv, text_columns
@@ -164,12 +165,12 @@ class Store:
         self,
         experiment: "Experiment",
         run_ids: Sequence[str],
-        upper_bounds: dict[str, float],
+        data: Sequence[tuple[str, Dataset]],
         commit: str | None,
         folder: Path = Path(),
     ) -> None:
         """Write what was asked for: the resolved grid and its folder, the versions and the computer."""
-        write_manifest(self._manifest, experiment, run_ids, upper_bounds, commit, folder)
+        write_manifest(self._manifest, experiment, run_ids, data, commit, folder)
 
     def flush(self) -> None:
         """Write what waits to be written."""

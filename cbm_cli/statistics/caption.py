@@ -1,9 +1,13 @@
 """The notes below a table: what it shows, the test, and what is incomplete, diverged or doubtful."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from string import ascii_lowercase
 
+from cbm_cli.grid.words import name_of
 from cbm_cli.results import Metric
-from cbm_cli.results.cells import MAX_OF_MEAN, Cells
+from cbm_cli.results.cells import MAX_OF_MEAN, Cell, Cells, Measure, is_evaluated
+from cbm_cli.results.selection import Key, key_of
 from cbm_cli.statistics.marks import Mark, Marking
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
 from cbm_cli.text import count
@@ -20,24 +24,72 @@ _METHODS = {
 def caption(cells: Cells, marks: Sequence[Mark], marking: Marking) -> list[str]:
     """Return the notes of a table of some cells with these marks."""
     tested = " ".join(_tested(marks, marking, cells.measure.metric))
-    return [note for note in (_what(cells), tested, *_troubles(cells, marks), *_estimates(cells)) if note]
+    notes = _what(cells), *chosen_note(cells), tested, *_troubles(cells, marks), *_estimates(cells)
+    return [note for note in notes if note]
+
+
+def in_words(measure: Measure, evaluated: bool) -> str:
+    """Return what a value is of a trial, as ``maximum test log-likelihood during training``."""
+    metric, _, statistic = measure
+    name = f"{metric.part} {metric.name}".strip()
+    if evaluated:
+        base, _, method = metric.column.rpartition("_")
+        return f"{metric.part} {Metric(base).name} ({_METHODS[method]}) of the final machine"
+    best = "minimum" if metric.better < 0 else "maximum"
+    return {
+        "max": f"{best} {name} during training",
+        "final": f"final {name}",
+        "best-valid": f"{name} at the best validation value",
+        MAX_OF_MEAN: f"{best} during training of the {name}'s mean over trials",
+    }[statistic]
+
+
+def chosen_key(cell: Cell) -> Key:
+    """Return what is chosen in a cell, as text."""
+    return key_of(cell.choice.values, cell.choice.values) if cell.choice else ()
+
+
+def footnotes_of(cells: Iterable[Cell]) -> dict[Key, str]:
+    """Return a letter for each choice, in the order of the numbers; none where all cells have one choice."""
+    keys = {chosen_key(cell): [*cell.choice.values.values()] for cell in cells if cell.choice}
+    with suppress(TypeError):  # what has no order stays in that of the cells
+        keys = dict(sorted(keys.items(), key=lambda one: one[1]))
+    if len(keys) < 2:
+        return {}
+    letters = (f"{first}{second}" for first in ("", *ascii_lowercase) for second in ascii_lowercase)
+    return dict(zip(keys, letters, strict=False))
+
+
+def chosen_note(cells: Cells, letters: bool = True) -> Iterator[str]:
+    """Say which values of settings are shown, what decided, and how far to trust that.
+
+    With ``letters``, each value has the one that stands beside it in the table.
+    """
+    choices = [cell.choice for cell in cells if cell.choice]
+    if not choices:
+        return
+    names, measure = " and ".join(map(name_of, choices[0].values)), choices[0].measure
+    told = footnotes_of(cells) or {chosen_key(next(iter(cells))): ""}
+    words = [
+        f"{letter}: {', '.join(key)}" if letter and letters else ", ".join(key)
+        for key, letter in told.items()
+    ]
+    values = "; ".join(words) if letters else " or ".join(words)
+    what = in_words(measure, is_evaluated(cells.trials.frame, measure.metric))
+    same = ", which the cells show, too: they are better than on new data" * (
+        measure.metric.part == cells.measure.metric.part
+    )
+    yield f"Chosen in each cell by the best mean {what}{same}: {names} {values}."
+    if ends := sum(choice.at_end for choice in choices):
+        yield f"In {count(ends, 'cell')} it is the lowest or the highest value tried."
+    if lacking := sum(not choice.complete for choice in choices):
+        yield f"INCOMPLETE: in {count(lacking, 'cell')} not all values have all trials; others may be chosen."
 
 
 def _what(cells: Cells) -> str:
     """Say what the numbers of a cell are."""
     metric, scale, statistic = cells.measure
-    name = f"{metric.part} {metric.name}".strip()
-    if cells.evaluated:
-        base, _, method = metric.column.rpartition("_")
-        what = f"{metric.part} {Metric(base).name} ({_METHODS[method]}) of the final machine"
-    else:
-        best = "minimum" if metric.better < 0 else "maximum"
-        what = {
-            "max": f"{best} {name} during training",
-            "final": f"final {name}",
-            "best-valid": f"{name} at the best validation value",
-            MAX_OF_MEAN: f"{best} during training of the {name}'s mean over trials",
-        }[statistic]
+    what = in_words(cells.measure, cells.evaluated)
     rows = cells.trials.numbers(f"n_{metric.part}")
     unit = metric.unit(scale, sorted({int(n) for n in rows if n == n}))
     lowest = "validation cost" if statistic == "best-valid" else "cost"
@@ -53,7 +105,7 @@ def _what(cells: Cells) -> str:
 
 def _tested(marks: Sequence[Mark], marking: Marking, metric: Metric) -> Iterator[str]:
     """Say what bold and underlined cells are."""
-    better, test, alpha, correction = marking
+    better, test, alpha, correction, over = marking
     pairs = "pair" if test == "signed-rank" else "trial"
     tests = [(mark.claimed, mark.against_best) for mark in marks if mark.against_best]
 
@@ -62,7 +114,8 @@ def _tested(marks: Sequence[Mark], marking: Marking, metric: Metric) -> Iterator
 
     if claims := [one for claimed, one in tests if claimed]:
         least = max(claims, key=lambda one: one.smallest_p)
-        held = f"{correction.capitalize()} correction within a row" if correction else "no correction"
+        where = "within a row" if over == "row" else "over the table"
+        held = f"{correction.capitalize()} correction {where}" if correction else "no correction"
         yield (
             "Bold: best of the row, or not significantly different from it (two-sided Wilcoxon "
             f"{test} test, α = {alpha:g}, {held}; {smallest(least)})."
@@ -123,5 +176,3 @@ def _estimates(cells: Cells) -> Iterator[str]:
                 f"DOUBTFUL: the last log Z of {count(doubtful, 'trial')} rests on fewer than a tenth of the "
                 "runs of AIS, or known states disprove it: it may be off by more than its error."
             )
-    if cells.left_out:
-        yield f"Left out: {count(cells.left_out, 'trial')} of runs that the experiment no longer asks for."

@@ -9,15 +9,29 @@ from typing import Any, NamedTuple
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import head_of, value_of, with_name
 from cbm_cli.results.cells import Cell, Cells, mean
-from cbm_cli.results.inventory import CellSettings
+from cbm_cli.results.inventory import CellSettings, telling_apart
+from cbm_cli.results.selection import Key, columns_named, key_of
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
-from cbm_cli.statistics.caption import caption
-from cbm_cli.statistics.layout import Key, TableLayout, columns_named, key_of, telling_apart
-from cbm_cli.statistics.marks import Mark, Marking, mark_row
+from cbm_cli.statistics.caption import caption, chosen_key, footnotes_of
+from cbm_cli.statistics.marks import Mark, Marking, mark_rows
 from cbm_cli.statistics.wilcoxon import TESTS
 from cbm_cli.text import decimal, did_you_mean, text_of
 
 MOST_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """The columns of ``summary.csv`` that make the groups, rows and columns of a table."""
+
+    groups: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All identifying columns, groups first."""
+        return self.groups + self.rows + self.columns
 
 
 class Digits(NamedTuple):
@@ -35,15 +49,18 @@ class Entry(Value):
     cell: Cell | None = None  # None where it is not planned
     verdict: Mark = field(default_factory=Mark)
 
-    def record(self, axes: Sequence[str], alpha: float) -> dict[str, Any]:
+    def record(self, axes: Sequence[str], marking: Marking) -> dict[str, Any]:
         """Return everything known about the cell: one line of the long form."""
         cell, test = self.cell, self.verdict.against_best
         assert cell is not None
-        cost = cell.measure.metric.better < 0
-        tested = test is not None and test.powered(alpha)
+        cost, choice = cell.measure.metric.better < 0, cell.choice
+        tested = test is not None and test.powered(marking.alpha)
+        names = {"p_value": "p_value", "effect_size": "effect_size", "n_pairs": "n_pairs"}
+        names |= {f"p_value_{marking.correction}": "corrected_p"} if marking.correction else {}
         marks = ("best", "bold", "underlined", "better_by_test")
         return {
             **{axis: cell.settings.get(axis) for axis in axes},
+            **({**choice.values, f"{choice.measure.metric.part}_mean": choice.mean} if choice else {}),
             "n": cell.n,
             "n_planned": cell.planned,
             "mean": cell.mean,
@@ -51,23 +68,21 @@ class Entry(Value):
             "final_mean": mean(cell.final),
             **({"epochs_to_convergence": mean(cell.epochs)} if cost else {}),
             "min_update" if cost else "max_update": cell.best_update,
-            **{
-                name: getattr(test, name) if tested else math.nan
-                for name in ("p_value", "effect_size", "n_pairs")
-            },
+            **{name: getattr(test, own) if tested else math.nan for name, own in names.items()},
             **{name: getattr(self.verdict, name) for name in marks},
             "diverged": cell.diverged,
         }
 
 
-def entry_of(cell: Cell | None, mark: Mark, digits: Digits) -> Entry:
-    """Return a cell as it is printed."""
+def entry_of(cell: Cell | None, mark: Mark, digits: Digits, footnotes: Mapping[Key, str]) -> Entry:
+    """Return a cell as it is printed; ``footnotes`` has a letter for each choice that is told."""
     if cell is None:
         return Entry("–")
     flags = [] if cell.complete else [f"n={cell.n}/{cell.planned}"]
     flags += [f"{cell.diverged} diverged"] if cell.diverged else []
     flags += ["best by mean"] if mark.disputed else ["better by test"] if mark.better_by_test else []
-    about: Any = {"flags": ", ".join(flags), "cell": cell, "verdict": mark}
+    footnote = footnotes.get(chosen_key(cell), "")
+    about: Any = {"footnote": footnote, "flags": ", ".join(flags), "cell": cell, "verdict": mark}
     if math.isnan(cell.mean):
         return Entry("diverged" if cell.n else "–", **about)
     aside = aside_of(cell)
@@ -101,7 +116,7 @@ class ResultsTable:
 
     def records(self) -> list[dict[str, Any]]:
         """Return the long form, a line for each cell."""
-        return [entry.record(self.layout.axes, self.marking.alpha) for entry in self.entries]
+        return [entry.record(self.layout.axes, self.marking) for entry in self.entries]
 
     def document(self, split: int | str | None = None) -> Document:
         """Return the table to print, in parts of at most ``split`` columns, or by ``groups``."""
@@ -126,6 +141,7 @@ class ResultsTable:
             "test": self.marking.test,
             "alpha": self.marking.alpha,
             "correction": self.marking.correction,
+            "over": self.marking.over if self.marking.correction else None,
             "layout": asdict(axes),
             "notes": notes,
         }
@@ -145,6 +161,7 @@ def build_table(
     test: str = "signed-rank",
     alpha: float = 0.05,
     correction: str | None = None,
+    over: str | None = None,
 ) -> ResultsTable:
     """Arrange the cells of an experiment in a table with significance marks.
 
@@ -163,11 +180,16 @@ def build_table(
     _known("correction", correction, {"holm": 1, None: 0})
     if not 0 < alpha < 1:
         raise CbmError(f"--alpha {alpha}: must be between 0 and 1")
-    marked = Marking(better, test, alpha, correction)
+    _known("over", over, {"row": 1, "table": 1, None: 1})
+    if over and not correction:
+        raise CbmError(f"--over {over}: has no effect without --correction holm", "unsuited")
+    marked = Marking(better, test, alpha, correction, over or "row")
     columns, places = _arranged(cells, layout)
-    rows = [[[*zip(row, _marks_of(row, marked), strict=True)] for row in group] for group in places]
-    formats = _digits([row for group in rows for row in group], digits)
-    groups = [[[entry_of(*one, formats) for one in row] for row in group] for group in rows]
+    samples = [[cell.values if cell else None for cell in row] for group in places for row in group]
+    marks = iter(mark_rows(samples, marked))
+    rows = [[[*zip(row, next(marks), strict=True)] for row in group] for group in places]
+    formats, footnotes = _digits([row for group in rows for row in group], digits), footnotes_of(cells)
+    groups = [[[entry_of(*one, formats, footnotes) for one in row] for row in group] for group in rows]
     return ResultsTable(cells, layout, columns, groups, marked)
 
 
@@ -177,10 +199,6 @@ def _known(option: str, asked: str | None, choices: Mapping[Any, Any]) -> Any:
         names = [*filter(None, choices)]
         raise CbmError(f"--{option} {asked}: unknown{did_you_mean(str(asked), names)}", "unknown")
     return choices[asked]
-
-
-def _marks_of(row: Sequence[Cell | None], marking: Marking) -> list[Mark]:
-    return mark_row([cell.values if cell else None for cell in row], marking)
 
 
 def _digits(rows: Sequence[Sequence[tuple[Cell | None, Mark]]], asked: int | None) -> Digits:
@@ -241,6 +259,11 @@ def _arranged(
 def _layout(cells: Cells, asked: Mapping[str, Sequence[str]]) -> TableLayout:
     """Return the asked-for axes, and the default ones without the columns that were asked for elsewhere."""
     settings, defaults = [cell.settings for cell in cells], cells.manifest["table"]
+    chosen = {column for cell in cells if cell.choice for column in cell.choice.values}
+    for axis, name in ((axis, name) for axis, names in asked.items() for name in names):
+        if name.replace(".", "_") in chosen:
+            told = "is chosen in each cell, and cannot tell cells apart; remove it, or write --choose none"
+            raise CbmError(f"--{axis} {name}: {told}", "conflict")
     named = {
         axis: tuple(c for name in names for c in columns_named(name, settings, f"--{axis}"))
         for axis, names in asked.items()

@@ -17,10 +17,16 @@ Sample = Mapping[int, float]  # by trial number
 class Significance:
     """Result of a test of the best of a row against another method."""
 
-    p_value: float  # two-sided; 1 if all differences are zero, NaN without a pair
+    p_value: float  # two-sided, not corrected; 1 if all differences are zero, NaN without a pair
     effect_size: float  # rank-biserial correlation in [-1, 1]; positive where the best is higher
     n_pairs: int  # matched by trial (signed-rank), or trials of the smaller sample (rank-sum)
-    smallest_p: float = 1.0  # that so many pairs allow, however different the methods are
+    smallest_p: float = 1.0  # that so many pairs allow, corrected as p, however different the methods are
+    corrected_p: float | None = None  # by Holm's correction, where it was asked for
+
+    @property
+    def p(self) -> float:
+        """The p-value that is compared with alpha: corrected, where a correction was asked for."""
+        return self.p_value if self.corrected_p is None else self.corrected_p
 
     def powered(self, alpha: float) -> bool:
         """Whether there are enough pairs for the test to find a difference at this level."""

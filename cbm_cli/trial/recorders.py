@@ -14,7 +14,7 @@ from scipy.special import expit
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.names import LETTERS, Scheme
+from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import Trail, empty_trail, machine_of
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
@@ -33,6 +33,7 @@ from cbm_cli.machines.gradients import (
 )
 from cbm_cli.machines.mixing import measure_mixing
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
+from cbm_cli.reference import LETTERS, offset_target
 from cbm_cli.results import Progress
 from cbm_cli.trial.start import updates_of
 
@@ -141,9 +142,7 @@ def offset_error(snapshots: Trail, context: Context) -> Columns:
     model = exact_moments(W, b, c)[1:] if _needs_model(context.settings) else (0.0, 0.0)
     columns = {}
     for side, k in (("visible", 0), ("hidden", 1)):
-        of_data, of_model, half, noise = LETTERS[letters[k]]
-        # The expectation of noise (letter r) is one half, too.
-        exact = of_data * data[k] + of_model * model[k] + (half + noise) / 2
+        exact = offset_target(LETTERS[letters[k]], data[k], model[k], 1 / 2)  # the expectation of noise
         columns[f"{side}_offset_error"] = np.abs(snapshots[4 + k] - exact).mean(axis=1)
     return columns
 

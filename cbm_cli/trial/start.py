@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.grid.names import LETTERS, Scheme
+from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels import plan as codes
 from cbm_cli.kernels.machine import Layout, State, aligned, machine_of, pairs_of
 from cbm_cli.kernels.plan import OffsetPlan, Plan
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import ACTIVATIONS, Layered, kernel_arrays, sides_of
+from cbm_cli.reference import LETTERS
 
 _SOURCES = {"independent": codes.INDEPENDENT, "exact": codes.ALL_STATES}
 _INVERSES: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
@@ -96,8 +97,8 @@ def _offset_plan(settings: Settings, sizes: Sequence[int]) -> OffsetPlan:
     mixes, factors = [], []
     for layer, (letter, size) in enumerate(zip(scheme.letters, sizes, strict=True)):
         noisy = settings.offsets_from == "random" and letter != "0"
-        data, model, half, noise = LETTERS["r" if noisy else letter]
-        mixes.append(np.tile(np.array([[data], [model], [half / 2], [noise]], np.float32), (1, size)))
+        shares = np.array(LETTERS["r" if noisy else letter], np.float32)
+        mixes.append(np.tile(shares[:, None], (1, size)))
         factor = (sliding.hidden if layer else sliding.visible) if scheme.sliding else 1
         factors.append(np.full(size, factor, np.float32))
     kind = settings.model.kind

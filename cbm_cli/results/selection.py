@@ -1,0 +1,245 @@
+"""Which cells are shown: those that are selected, and of a setting that is chosen, the best value in each."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.results.cells import Cell, Cells, Choice, Measure, Trials, finite, make_cells, measure_of
+from cbm_cli.results.inventory import CellSettings, telling_apart, with_other_runs
+from cbm_cli.results.metrics import Metric, default_metric, measured
+from cbm_cli.results.store import Store
+from cbm_cli.text import did_you_mean, text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Key = tuple[str, ...]
+Wanted = Sequence[tuple[str, str]]  # settings with a value; of one that is given twice, either value
+
+
+class Choosing(NamedTuple):
+    """Settings of which each cell shows the best value, the part that decides, and where it is asked for."""
+
+    names: Sequence[str]
+    by: str
+    place: str  # before the name of an option or field
+
+
+def key_of(cell: CellSettings, columns: Iterable[str]) -> Key:
+    """Return the values of some columns as text."""
+    return tuple(text_of(cell.get(column)) for column in columns)
+
+
+def columns_named(name: str, cells: Sequence[CellSettings], option: str) -> tuple[str, ...]:
+    """Return the columns that a name means: a column's own, or the grid's.
+
+    ``model.hidden`` and ``hidden`` mean ``model_hidden``; ``sliding_factor`` means ``sliding_factor_visible``
+    and ``sliding_factor_hidden``, of which only the first is returned where both say the same.
+    """
+    columns = [column for column in cells[0] if column != "run_id"]
+    asked, name = name, name.replace(".", "_")
+    if name in columns:
+        return (name,)
+    if parts := [column for column in columns if column.startswith(f"{name}_")]:
+        varied = telling_apart(cells, (), parts)
+        return varied or (parts[0],)
+    fields = [column for column in columns if column.endswith(f"_{name}")]
+    of_model = [column for column in fields if column == f"model_{name}"]
+    if len(of_model or fields) > 1:
+        raise CbmError(
+            f"{option} {asked}: several columns are called so; name one of {', '.join(fields)}", "conflict"
+        )
+    if not fields:
+        hint = did_you_mean(name, columns)
+        hint = hint if "did you mean" in hint else f"; {_what_varies(cells)}"
+        raise CbmError(f"{option} {asked}: no such setting{hint}", "unknown")
+    return tuple(of_model or fields)
+
+
+def varying_columns(name: str, cells: Sequence[CellSettings], option: str) -> tuple[str, ...]:
+    """Return the columns that a name means, as `columns_named`; CbmError if all cells have one value."""
+    columns = columns_named(name, cells, option)
+    if len({key_of(cell, columns) for cell in cells}) == 1:
+        value = " ".join(key_of(cells[0], columns)) or "not set"
+        raise CbmError(f"{option} {name}: is {value} in every cell; {_what_varies(cells)}", "unsuited")
+    return columns
+
+
+def _what_varies(cells: Sequence[CellSettings]) -> str:
+    """Say which settings vary."""
+    names = [name for name in cells[0] if name != "run_id" and len({text_of(c.get(name)) for c in cells}) > 1]
+    return f"what varies: {', '.join(names)}" if names else "nothing varies"
+
+
+def select_cells(
+    manifests: Sequence[Mapping[str, Any]], wanted: Wanted, constants: bool = False
+) -> list[Mapping[str, Any]]:
+    """Return manifests with the wanted cells only, of which some may have none.
+
+    Numbers may be written in any way, as 0.1 or 1e-1. CbmError for a setting that is unknown, or does not
+    vary unless ``constants`` may be named, and for a value that no cell of any manifest has.
+    """
+    cells, tests = [cell for manifest in manifests for cell in manifest["cells"]], dict[Key, set[str]]()
+    for name, value in wanted:
+        columns = (columns_named if constants else varying_columns)(name, cells, "--select")
+        there = {text for cell in cells if len(texts := {*key_of(cell, columns)}) == 1 for text in texts}
+        if not (found := there & {value} or there & {_number(value)}):
+            known = ", ".join(dict.fromkeys(text_of(cell.get(columns[0])) for cell in cells))
+            raise CbmError(f"--select {name}={value}: no such value; there are {known}", "unknown")
+        tests.setdefault(columns, set()).update(found)
+
+    def is_wanted(cell: CellSettings) -> bool:
+        return all({*key_of(cell, columns)} in [{text} for text in texts] for columns, texts in tests.items())
+
+    return [
+        {**manifest, "cells": [cell for cell in manifest["cells"] if is_wanted(cell)]}
+        for manifest in manifests
+    ]
+
+
+def _number(text: str) -> str:
+    """Return the text of a number that may be written in another way; other text as it is."""
+    try:
+        return text_of(float(text))
+    except ValueError:
+        return text
+
+
+# The best value of a setting
+
+
+def choosing_of(table: Mapping[str, Any], names: Sequence[str] | None, by: str | None) -> Choosing | None:
+    """Return what is to be chosen: as options say, with no names none, else as the grid's table says."""
+    if names is not None or not (own := table.get("choose")):
+        if by and not names:
+            raise CbmError(f"--by {by}: has no effect without --choose SETTING", "unsuited")
+        return Choosing(names, by or "valid", "--") if names else None
+    return Choosing(own, by or table["by"] or "valid", "--" if by else "table.")
+
+
+def choose_values(cells: Cells, choosing: Choosing) -> Cells:
+    """Return the cells that have the best values of settings, which then are no settings of theirs any more.
+
+    Cells compete that differ in these settings only. The best has the best mean of the metric on the part
+    that decides, in the statistic of the cells; a cell with a trial without a finite value comes after all
+    others, and of equals the first in the grid wins. Where the cells show values at the best validation
+    value, the best validation value decides.
+    """
+    settings, option, names = [cell.settings for cell in cells], f"{choosing.place}choose", choosing.names
+    if choosing.place == "table.":  # --set or --select may leave one value
+        names = [name for name in names if len({text_of(one.get(name)) for one in settings}) > 1]
+        if not names:
+            return cells
+    columns = tuple(column for name in names for column in varying_columns(name, settings, option))
+    if any(column.split("_")[0] == "data" and column != "data_phase" for column in columns):
+        told = f"{option} {' '.join(names)}: likelihoods of different data cannot be compared"
+        raise CbmError(told, "unsuited")
+    others = [name for name in settings[0] if name not in (*columns, "run_id")]
+    rivals: dict[Key, list[Cell]] = {}
+    for cell in cells:
+        rivals.setdefault(key_of(cell.settings, others), []).append(cell)
+    if len(rivals) == len(settings):
+        also = [name for name in others if len({text_of(one.get(name)) for one in settings}) > 1]
+        told = f"every value goes with its own of {', '.join(also)}; choose those that belong together, too"
+        raise CbmError(f"{option} {' '.join(names)}: {told}", "conflict")
+    measure = _deciding(cells, choosing)
+    table = dict(cells.manifest["table"]) | {"statistic": cells.measure.statistic}
+    table |= {axis: [c for c in table[axis] if c not in columns] for axis in ("rows", "columns", "groups")}
+    best = [_best_of([one.measured(measure) for one in its], columns) for its in rivals.values()]
+    chosen = [cell.measured(cells.measure) for cell in best]
+    manifest = {**cells.manifest, "table": table, "cells": [cell.settings for cell in chosen]}
+    return replace(cells, manifest=manifest, cells=chosen)
+
+
+def _deciding(cells: Cells, choosing: Choosing) -> Measure:
+    """Return what decides: the metric of the cells on another part; of what has no best, the usual one's."""
+    (metric, scale, statistic), frame = cells.measure, cells.trials.frame
+    if not metric.better:
+        metric, statistic = Metric(cells.manifest["table"]["metric"] or default_metric(frame) or ""), "max"
+    name, known = f"{choosing.by}{metric.column.removeprefix(metric.part)}", measured(frame)
+    if name not in known or not metric.better:
+        there = ", ".join(one for one in known if Metric(one).better) or "nothing that could decide"
+        told = f"the results hold no {name}; there is {there}"
+        hint = "; hold_out: 0.2, beside data, makes a valid part" if choosing.by == "valid" else ""
+        raise CbmError(f"{choosing.place}by {choosing.by}: {told}{hint}", "missing")
+    best = statistic == "best-valid" and choosing.by == "valid"
+    return Measure(Metric(name), scale, "max" if best else statistic)
+
+
+def _best_of(rivals: Sequence[Cell], columns: Sequence[str]) -> Cell:
+    """Return the best of cells, with the values of some settings as its choice."""
+
+    def goodness(cell: Cell) -> tuple[bool, float]:
+        known = finite(cell.value)
+        better = cell.measure.metric.better
+        return len(known) == cell.n > 0, better * float(known.mean()) if len(known) else -np.inf
+
+    best, values = max(rivals, key=goodness), [cell.settings.get(columns[0]) for cell in rivals]
+    numbers = [value for value in values if isinstance(value, int | float) and len(columns) == 1]
+    choice = Choice(
+        {column: best.settings.get(column) for column in columns},
+        best.measure,
+        best.mean,
+        complete=all(cell.complete for cell in rivals),
+        at_end=len(numbers) == len({*values}) > 2
+        and best.settings[columns[0]] in (min(numbers), max(numbers)),
+    )
+    rest = {name: value for name, value in best.settings.items() if name not in columns}
+    return replace(best, settings=rest, choice=choice)
+
+
+# The cells of experiments
+
+
+def read_cells(
+    stores: Sequence[Store],
+    metric: str | None = None,
+    statistic: str | None = None,
+    *,
+    others: bool = False,
+    select: Wanted = (),
+    choose: Sequence[str] | None = None,
+    by: str | None = None,
+) -> Iterator[Cells]:
+    """Yield the cells of experiments, by default in the metric and statistic of their tables.
+
+    ``others``: with runs that are kept but that the grid no longer asks for. ``select``: settings with their
+    values; experiments that have no such cell are left out. ``choose``, ``by``: see `choosing_of`.
+
+    Raises
+    ------
+    CbmError
+        Unknown setting, value, part or metric, or a metric without the statistic.
+    IncompleteError
+        No trial is finished.
+    """
+    found = [with_other_runs(store) if others else (store.summary(), store.manifest()) for store in stores]
+    manifests = select_cells([manifest for _, manifest in found], select)
+    for store, (frame, _), manifest in zip(stores, found, manifests, strict=True):
+        if select:
+            frame = frame[frame["run_id"].isin([cell["run_id"] for cell in manifest["cells"]])]
+        if manifest["cells"] or not select:
+            choosing = choosing_of(manifest["table"], choose, by)
+            yield _cells_of(store, frame, manifest, choosing, metric, statistic)
+
+
+def _cells_of(
+    store: Store, frame: "pd.DataFrame", manifest: Mapping[str, Any], choosing: Choosing | None, *measure: Any
+) -> Cells:
+    if frame.empty or not manifest["cells"]:
+        raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
+    cells = make_cells(Trials(frame, lambda _: store), manifest, Measure(Metric("")))
+    return measured_cells(cells, choosing, *measure)
+
+
+def measured_cells(
+    cells: Cells, choosing: Choosing | None, metric: str | None = None, statistic: str | None = None
+) -> Cells:
+    """Return cells by a measure, as `measure_of`; with the best values of settings, if any are chosen."""
+    usual = "best-valid" if choosing and choosing.by == "valid" else "max"
+    measure = measure_of(cells.trials, cells.manifest["table"], metric, statistic, usual)
+    cells = replace(cells, measure=measure, cells=[cell.measured(measure) for cell in cells])
+    return choose_values(cells, choosing) if choosing else cells

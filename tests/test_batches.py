@@ -1,0 +1,152 @@
+"""The reference with an axis for trials in front, in NumPy and PyTorch: each as if it were alone."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cbm_cli import reference as ref
+
+N, M, K, R, TRIALS = 4, 3, 5, 6, 3
+SHAPES = {
+    "W": (N, M), "b": (N,), "c": (M,), "mu": (N,), "lam": (M,), "V": (N, M), "base": (N,),
+    "x": (R, N), "h": (R, M), "more": (R, N), "start": (2,), "D": (N + 2, M), "d": (N + 2,),
+    "to_h": (K, M), "u_x": (K, N), "u_h": (K, M), "u": (K,), "rate": (),
+}  # fmt: skip
+BETA = np.linspace(0, 1, K)
+
+
+def trial(seed):
+    """Numbers of one trial by name; means, rows and what is drawn with are between 0 and 1."""
+    rng = np.random.default_rng(seed)
+    normal = "W", "b", "c", "V", "base", "to_h", "D", "d"
+    return {
+        name: rng.standard_normal(shape) if name in normal else rng.random(shape)
+        for name, shape in SHAPES.items()
+    }
+
+
+def named(arrays):
+    """The arrays, and what functions take them as."""
+    t = SimpleNamespace(**arrays)
+    t.theta, t.other, t.offsets = (t.W, t.b, t.c), (t.V, t.b, t.c), (t.mu, t.lam)
+    t.deep, t.pairs = (t.D, t.d, t.c), [((t.W, t.b, t.c), (t.mu, t.lam)), ((t.V.mT, t.c, t.b), (t.lam, t.mu))]
+    t.zero = 0 * t.mu, 0 * t.lam
+    t.data, t.model = ref.batch(t.x, ref.hidden_mean(t.x, t.W, t.c, t.mu)), ref.model_phase(*t.theta)
+    t.beta = ref.library(t.W).asarray(BETA, dtype=t.W.dtype, device=t.W.device)
+    t.samples = ref.sweep(ref.draw(t.u_h, t.u_h.mean(-2)[..., None, :]), t.theta, t.u_x, t.u_h)
+    return t
+
+
+def sampler(t):
+    return lambda data, *machine: ref.model_phase(*machine)
+
+
+def estimator(t):
+    return lambda data, model: ref.means(data)
+
+
+def trained(algorithm):
+    return lambda t: algorithm(
+        t.theta, t.offsets, [t.x, t.more], sampler(t), estimator(t), (t.rate, 0.3, 0.1), True
+    )
+
+
+CASES = {
+    "energy": lambda t: ref.energy(t.x, t.h, *t.theta, *t.offsets),
+    "visible_mean": lambda t: ref.visible_mean(t.h, t.W, t.b, t.lam, 0.3),
+    "hidden_mean": lambda t: ref.hidden_mean(t.x, t.W, t.c, t.mu, 0.3),
+    "free_energy": lambda t: ref.free_energy(t.x, *t.theta, *t.offsets),
+    "log_partition": lambda t: (ref.log_partition(*t.theta, *t.offsets), ref.log_partition(*t.theta)),
+    "log_likelihood": lambda t: ref.log_likelihood(t.x, *t.theta, *t.offsets),
+    "flip": lambda t: ref.flip(t.theta, t.offsets, (t.b > 0) * 1.0, (t.c > 0) * 1.0),
+    "joint_phase": lambda t: ref.joint_phase(*t.theta, *t.offsets)[2:],
+    "gradient": lambda t: ref.gradient(t.data, t.model, *t.offsets),
+    "centered_gradient": lambda t: ref.centered_gradient(t.data, t.model, *t.offsets),
+    "enhanced_gradient": lambda t: ref.enhanced_gradient(t.data, t.model),
+    "fisher": lambda t: (ref.fisher(t.model), ref.fisher(t.data)),
+    "natural_gradient": lambda t: ref.natural_gradient(t.other, ref.fisher(ref.joint_phase(*t.theta)), 0.1),
+    "transform": lambda t: ref.transform(t.theta, t.offsets, t.zero),
+    "algorithm_1": trained(ref.algorithm_1),
+    "algorithm_2": trained(ref.algorithm_2),
+    "inverse_sigmoid": lambda t: ref.inverse_sigmoid(t.mu),
+    "ascend": lambda t: ref.ascend(t.theta, t.other, t.rate),
+    "accumulate": lambda t: ref.accumulate(t.theta, t.other, 0.1, t.rate),
+    "fast_weights": lambda t: ref.fast_weights(t.theta, t.other, t.rate),
+    "rescale": lambda t: ref.rescale(t.theta, t.other),
+    "weight_decay": lambda t: ref.weight_decay(t.W, 0.1, 0.2),
+    "sweep": lambda t: ref.sweep(t.samples.h, t.theta, t.u_x, t.u_h, t.beta[:, None], (2.0, 0.5)),
+    "swap": lambda t: [ref.swap(t.samples, t.theta, t.beta, t.u, parity) for parity in (0, 1)],
+    "tempered_sweep": lambda t: ref.tempered_sweep(
+        t.samples.h, t.theta, t.beta, [(t.u_x, t.u_h)] * 2, t.u, (0, 1)
+    ),
+    "ais_step": lambda t: ref.ais_step(t.to_h, t.theta, t.base, (0.3, 0.4), t.u_h, t.u_x),
+    "pretrained": lambda t: ref.pretrained([*t.pairs, *t.pairs[:1]]),
+    "mean_field": lambda t: ref.mean_field(t.x, t.start, t.deep, 1e-3, 7),
+    "lower_bound": lambda t: ref.lower_bound(t.x, *ref.mean_field(t.x, t.start, t.deep)[:2], t.deep),
+    "auto_encode": lambda t: ref.auto_encode(t.x, t.pairs, "tanh", "relu"),
+    "reconstruction_cost": lambda t: [ref.reconstruction_cost(t.x, t.more, loss) for loss in ("squared", "")],
+    "back_propagate": lambda t: [
+        ref.back_propagate(t.x, t.pairs), ref.back_propagate(t.x, t.pairs, "relu", "linear", "squared")
+    ],
+}  # fmt: skip
+TESTED_WITHIN = {
+    "library", "special", "per_row", "per_trial", "times", "flat", "sigmoid", "softplus", "states", "batch",
+    "model_phase", "means", "correlation", "plain_step", "offset_target", "moving_average", "draw", "mean_of",
+    "parities", "gains_of_layer", "entropy",
+}  # fmt: skip
+
+
+def parts(found):
+    """All arrays of a nested result."""
+    return [p for part in found for p in parts(part)] if isinstance(found, tuple | list) else [found]
+
+
+@pytest.fixture(params=["numpy float64", "torch float64", "torch float32"])
+def convert(request):
+    """Make an array of a library, whose numbers have this precision unless they are told otherwise."""
+    library, dtype = request.param.split()
+    if library == "numpy":
+        yield np.asarray
+        return
+    torch = pytest.importorskip("torch")
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))
+    yield lambda array: torch.asarray(array, dtype=getattr(torch, dtype))
+    torch.set_default_dtype(usual)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_batch_of_trials_is_every_trial_by_itself(name, convert):
+    trials = [trial(seed) for seed in range(TRIALS)]
+    stacked = named({key: convert(np.stack([one[key] for one in trials])) for key in SHAPES})
+    found, alone = parts(CASES[name](stacked)), [parts(CASES[name](named(one))) for one in trials]
+    rtol, atol = (1e-4, 1e-4) if "float32" in str(stacked.W.dtype) else (1e-10, 1e-12)
+    for part, *expected in zip(found, *alone, strict=True):
+        assert isinstance(part, type(stacked.W)) or part.shape == (TRIALS,)
+        np.testing.assert_allclose(np.asarray(part), np.stack(expected), rtol=rtol, atol=atol)
+
+
+def test_a_trial_that_is_not_a_number_leaves_the_others_alone():
+    trials = [trial(seed) for seed in range(TRIALS)]
+    trials[1] = {key: np.full_like(array, np.nan) for key, array in trials[1].items()}
+    with np.errstate(invalid="ignore"):
+        stacked = named({key: np.stack([one[key] for one in trials]) for key in SHAPES})
+    for case in set(CASES) - {"natural_gradient"}:  # LAPACK refuses
+        alone = [parts(CASES[case](named(trials[k]))) for k in (0, 2)]
+        with np.errstate(invalid="ignore"):
+            found = parts(CASES[case](stacked))
+        for part, *expected in zip(found, *alone, strict=True):
+            np.testing.assert_allclose(part[[0, 2]], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_every_function_of_the_reference_is_tried_with_trials():
+    functions = {name for name, it in vars(ref).items() if getattr(it, "__module__", "") == ref.__name__}
+    classes = {name for name in functions if isinstance(getattr(ref, name), type)}
+    assert functions - classes == {*CASES} | TESTED_WITHIN
+
+
+def test_letters_may_differ_between_trials():
+    shares = np.transpose([ref.LETTERS[letter] for letter in "dma"])[..., None]
+    found = ref.offset_target(shares, np.full((3, 2), 0.2), np.full((3, 2), 0.6), np.full((3, 2), 0.9))
+    np.testing.assert_allclose(found, [[0.2] * 2, [0.6] * 2, [0.4] * 2])

@@ -1,0 +1,347 @@
+"""Which cells commands show, and the best value of a setting: --select, --choose and corrections."""
+
+import csv
+import io
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cbm_cli as cbm_api
+from cbm_cli.errors import CbmError
+from cbm_cli.grid.read import read_grid
+from cbm_cli.report.chosen import Options, choose
+from cbm_cli.report.kinds import Part, draw
+from cbm_cli.results import Metric, Results
+from cbm_cli.results.cells import Measure, Trials, make_cells
+from cbm_cli.results.selection import Choosing, measured_cells, select_cells
+from cbm_cli.statistics import Marking, build_table, mark_row, mark_rows
+from tests.builders import cbm, change_manifest, problems_of
+from tests.pictures import page_of
+
+SWEEP = """
+experiments:
+  sweep:
+    data: {path: rows.npz}
+    model: {kind: rbm, hidden: 3}
+    offsets: [00, dd^b_s]
+    sampler: PCD-1
+    learning_rate: [0.01, 0.1, 0.3]
+    updates: 60
+    batch: 10
+    trials: 3
+    evaluate: {method: exact, every: 20}
+"""
+
+
+def make_rows(folder):
+    rng = np.random.default_rng(1)
+    rows = rng.random((90, 8)) < rng.choice([0.1, 0.9], size=(3, 8))[rng.integers(3, size=90)]
+    np.savez(folder / "rows.npz", train=rows[:50], valid=rows[50:70], test=rows[70:])
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    make_rows(folder)
+    slow = SWEEP.partition("sweep:\n")[2].replace("[0.01, 0.1, 0.3]", "0.01")
+    (folder / "grid.yaml").write_text(f"{SWEEP}  slow:\n{slow}")
+    cbm("run", folder / "grid.yaml", "sweep", "slow", "-o", folder / "results", "-j", 0, "--no-table")
+    return folder / "results"
+
+
+def records(results, *options):
+    return [*csv.DictReader(io.StringIO(cbm("table", results, *options, "-f", "csv").stdout))]
+
+
+def test_a_table_of_selected_cells_has_their_numbers_and_no_others(results):
+    rows, every = records(results, "sweep", "--select", "learning_rate=1e-1"), records(results, "sweep")
+    assert [row["mean"] for row in rows] == [row["mean"] for row in every if row["learning_rate"] == "0.1"]
+    both = records(results, "sweep", "--select", "learning_rate=0.1,0.3", "--select", "offsets=00")
+    assert [(row["learning_rate"], row["offsets"]) for row in both] == [("0.1", "00"), ("0.3", "00")]
+
+
+def test_experiments_without_a_selected_cell_are_left_out(results):
+    printed = json.loads(cbm("table", results, "--select", "learning_rate=0.3", "-f", "json").stdout)
+    assert {cell["learning_rate"] for cell in printed["cells"]} == {0.3}  # one table, of sweep
+
+
+def test_commands_read_the_same_cells(results, tmp_path):
+    option = ("--select", "learning_rate=0.01")
+    found = json.loads(cbm("best", results, "sweep", *option, "--json").stdout.splitlines()[0])
+    frame = pd.read_csv(results / "sweep" / "summary.csv").query("learning_rate == 0.01")
+    assert found["value"] == pytest.approx(frame["valid_log_likelihood_max"].max())
+    cbm("report", results, *option, "-o", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert 'name="learning_rate"' not in page  # one value is nothing to filter by
+    assert "6 of 6" in page
+    evaluated = cbm("evaluate", results, "sweep", *option, "--json").stdout.splitlines()
+    assert len(evaluated) == 6
+    assert pd.read_csv(results / "sweep" / "summary.csv")["test_log_likelihood_exact"].notna().sum() == 6
+    table = cbm_api.open_results(results).table("sweep", select={"learning_rate": [0.01, 0.3]})
+    assert {*table["learning_rate"]} == {0.01, 0.3}
+    assert cbm_api.open_results(results).table("sweep", select={"offsets": "00"})["mean"].size == 3
+
+
+COMMANDS = ("table", "best", "evaluate", "report", "plot curves")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("choice", "kind", "named"),
+    [
+        ("learnin_rate=0.1", "unknown", "learning_rate"),
+        ("nonsense=1", "unknown", "what varies: offsets, learning_rate"),
+        ("batch=10", "unsuited", "what varies: offsets, learning_rate"),
+        ("learning_rate=0.2", "unknown", "0.01, 0.1, 0.3"),
+        ("learning_rate", "value", "SETTING=VALUE"),
+    ],
+)
+def test_what_cannot_be_selected_is_refused_with_what_varies(results, command, choice, kind, named):
+    first, *rest = command.split()
+    output = {"plot": ("-o", "x.png"), "report": ("-o", "x.html")}.get(first, ())
+    found = cbm(first, results, *rest, "sweep", "--select", choice, *output, code=2)
+    ((place, _, told),) = problems_of(found)
+    assert (place.partition("=")[0], told) == (f"--select {choice.partition('=')[0]}", kind)
+    assert all(word in found.stderr for word in named.split(", ")[-1:])
+
+
+def test_values_are_told_apart_by_their_whole_text():
+    cells = [{"run_id": n, "hidden": value} for n, value in enumerate([[500, 500], [500], "007", 7])]
+    for value, places in ("[500, 500]", [0]), ("[500]", [1]), ("007", [2]), ("7", [3]), ("7.0", [3]):
+        (kept,) = select_cells([{"cells": cells}], [("hidden", value)])
+        assert [cell["run_id"] for cell in kept["cells"]] == places
+    with pytest.raises(CbmError):
+        select_cells([{"cells": cells}], [("hidden", "50")])
+
+
+# The best value of a setting
+
+
+def mean_of(frame, part, statistic):
+    return frame.groupby("run_id")[f"{part}_log_likelihood_{statistic}"].mean()
+
+
+@pytest.mark.parametrize(
+    ("options", "part", "decided", "shown"),
+    [
+        ((), "valid", "max", "best_valid"),
+        (("--by", "valid", "--statistic", "final"), "valid", "final", "final"),
+        (("--by", "train"), "train", "max", "max"),
+        (("--by", "test", "--statistic", "max"), "test", "max", "max"),
+    ],
+)
+def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(
+    results, options, part, decided, shown
+):
+    frame = pd.read_csv(results / "sweep" / "summary.csv")
+    rows = records(results, "sweep", "--choose", "learning_rate", *options)
+    assert [row["offsets"] for row in rows] == ["00", "dd^b_s"]
+    for row in rows:
+        its = frame[frame["offsets"] == row["offsets"]]
+        means = mean_of(its, part, decided)
+        best = its[its["run_id"] == means.idxmax()]
+        assert float(row["learning_rate"]) == best["learning_rate"].iloc[0]
+        assert float(row[f"{part}_mean"]) == pytest.approx(means.max())
+        assert float(row["mean"]) == pytest.approx(best[f"test_log_likelihood_{shown}"].mean())
+
+
+def test_the_grid_chooses_too_and_options_come_before_it(results):
+    store = Results(results).store("sweep")
+    asked = json.loads(cbm("table", results, "sweep", "--choose", "learning_rate", "-f", "json").stdout)
+    before = store.folder.joinpath("manifest.json").read_bytes()
+    change_manifest(store.folder, lambda it: it["table"].update(choose=["learning_rate"], by=None))
+    try:
+        plain = json.loads(cbm("table", results, "sweep", "-f", "json").stdout)
+        assert plain == asked
+        assert cbm_api.open_results(results).table("sweep")["learning_rate"].size == 2
+        assert len(records(results, "sweep", "--choose", "none")) == 6
+        assert {row["train_mean"] != "" for row in records(results, "sweep", "--by", "train")} == {True}
+        one = records(results, "sweep", "--select", "learning_rate=0.1")  # there is nothing to choose
+        assert [row["learning_rate"] for row in one] == ["0.1", "0.1"]
+    finally:
+        store.folder.joinpath("manifest.json").write_bytes(before)
+
+
+GRID = """
+experiments:
+  toy:
+    data: {name: shifting-bar, size: 9, bar: 1}
+    model: {kind: rbm, hidden: 4}
+    offsets: 00
+    sampler: PCD-1
+    learning_rate: [0.1, 0.2]
+    epochs: 2
+    table: {TABLE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "field", "kind"),
+    [
+        ("choose: learnin_rate", "toy.table.choose", "unknown"),
+        ("choose: batch", "toy.table.choose", "unsuited"),
+        ("by: valid", "toy.table.by", "unsuited"),
+        ("choose: learning_rate, by: holdout", "toy.table.by", "value"),
+        ("choose: learning_rate, rows: learning_rate", "toy.table.choose", "conflict"),
+    ],
+)
+def test_a_grid_that_cannot_choose_is_refused(tmp_path, table, field, kind):
+    (tmp_path / "grid.yaml").write_text(GRID.replace("TABLE", table))
+    with pytest.raises(CbmError) as error:
+        read_grid(tmp_path / "grid.yaml")
+    ((_, where, told),) = problems_of(error.value)
+    assert (where, told) == (field, kind)
+
+
+@pytest.mark.parametrize("table", ["choose: learning_rate", "choose: [learning_rate], by: train"])
+def test_a_chosen_setting_is_no_axis_of_the_table(tmp_path, table):
+    (tmp_path / "grid.yaml").write_text(GRID.replace("TABLE", table))
+    (experiment,) = read_grid(tmp_path / "grid.yaml").experiments.values()
+    assert experiment.table.choose == ("learning_rate",)
+    assert "learning_rate" not in experiment.table.rows
+    # which --set may leave with one value, as the table of what was run then shows
+    (one,) = read_grid(tmp_path / "grid.yaml", {"learning_rate": "0.1"}).experiments.values()
+    assert len(one.cells) == 1
+
+
+def made_cells(*cells, metric="test_cost", trials=3):
+    """Cells of a hand-made summary: settings, and for each trial a validation and a test value."""
+    rows = [
+        {"run_id": str(n), "experiment": "e", "trial": trial, "diverged": np.nan if np.isfinite(v) else 9.0}
+        | {"valid_cost_min": v, "valid_cost_final": v, "test_cost_final": t, "test_cost_min": t}
+        | {"test_cost_best_valid": t, "n_test": 5}
+        for n, (_, values) in enumerate(cells)
+        for trial, (v, t) in enumerate(values)
+    ]
+    settings = [{"run_id": str(n), "data": "d", **own} for n, (own, _) in enumerate(cells)]
+    table = {"metric": metric, "scale": "per-sample", "groups": [], "rows": ["rate"], "columns": ["offsets"]}
+    manifest = {"experiment": "e", "cells": settings, "trials": trials, "table": table | {"choose": []}}
+    return make_cells(Trials(pd.DataFrame(rows)), manifest, Measure(Metric("")))
+
+
+def chosen(cells, *names, by="valid"):
+    return [cell.choice for cell in measured_cells(cells, Choosing(names, by, "--"))]
+
+
+def test_of_costs_the_lowest_wins_and_what_diverges_loses():
+    low, high = [(1.0, 9.0)] * 3, [(2.0, 1.0)] * 3
+    lost = [(0.1, 9.0), (0.1, 9.0), (np.inf, 9.0)]
+    cells = made_cells(
+        ({"rate": 1, "offsets": "00"}, high),
+        ({"rate": 2, "offsets": "00"}, low),
+        ({"rate": 3, "offsets": "00"}, lost),
+        ({"rate": 1, "offsets": "dd"}, low),
+        ({"rate": 2, "offsets": "dd"}, low[:2]),  # equal: the first of the grid
+    )
+    found = chosen(cells, "rate")
+    assert [choice.values for choice in found] == [{"rate": 2}, {"rate": 1}]
+    assert [choice.mean for choice in found] == [1.0, 1.0]
+    assert [choice.complete for choice in found] == [True, False]
+    assert [choice.at_end for choice in found] == [False, False]  # of two values each is at an end
+    assert measured_cells(cells, Choosing(("rate",), "valid", "--")).cells[0].mean == 9.0  # its test value
+    ends = made_cells(*(({"rate": rate, "offsets": "00"}, [(rate, 1.0)] * 3) for rate in (3, 1, 2)))
+    assert [choice.at_end for choice in chosen(ends, "rate")] == [True]
+
+
+def test_settings_that_belong_together_are_chosen_together():
+    pairs = [(1, 100), (2, 50)]
+    cells = made_cells(*(({"rate": r, "length": n, "offsets": "00"}, [(r, r)] * 3) for r, n in pairs))
+    with pytest.raises(CbmError) as error:
+        chosen(cells, "rate")
+    assert (error.value.kinds, "length" in str(error.value)) == (("conflict",), True)
+    assert [choice.values for choice in chosen(cells, "rate", "length")] == [{"rate": 1, "length": 100}]
+
+
+@pytest.mark.parametrize(
+    ("options", "place", "kind", "named"),
+    [
+        (("--choose", "nonsense"), "--choose nonsense", "unknown", "offsets, learning_rate"),
+        (("--choose", "batch"), "--choose batch", "unsuited", "offsets, learning_rate"),
+        (("--by", "valid"), "--by valid", "unsuited", "--choose"),
+        (("--choose", "none", "--by", "test"), "--by test", "unsuited", "--choose"),
+        (
+            ("--choose", "learning_rate", "--rows", "learning_rate"),
+            "--rows learning_rate",
+            "conflict",
+            "none",
+        ),
+        (("--over", "table"), "--over table", "unsuited", "--correction"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(results, options, place, kind, named):
+    found = cbm("table", results, "sweep", *options, code=2)
+    ((where, _, told),) = problems_of(found)
+    assert (where, told) == (place, kind)
+    assert named in found.stderr
+
+
+def test_a_part_that_does_not_exist_is_named_with_those_that_do(results):
+    cells = made_cells(*(({"rate": r, "offsets": "00"}, [(r, r)] * 3) for r in (1, 2)))
+    with pytest.raises(CbmError) as error:
+        chosen(cells, "rate", by="train")
+    assert (error.value.kinds, str(error.value).partition(":")[0]) == (("missing",), "--by train")
+    assert all(name in str(error.value) for name in ("train_cost", "valid_cost", "test_cost"))
+
+
+def test_letters_say_the_choice_of_a_cell_where_cells_differ():
+    values = {("00", 1): 2.0, ("00", 2): 1.0, ("dd", 1): 1.0, ("dd", 2): 2.0}
+    cells = made_cells(*(({"rate": r, "offsets": o}, [(v, v)] * 3) for (o, r), v in values.items()))
+    table = build_table(measured_cells(cells, Choosing(("rate",), "valid", "--")))
+    assert [(entry.cell.choice.values["rate"], entry.footnote) for entry in table.entries] == [
+        (2, "b"),
+        (1, "a"),
+    ]
+    document = table.document()
+    assert re.search(r"rate a: 1; b: 2\.", " ".join(document.notes))
+    assert " [b]" in document.render("text")
+    assert r"$^{\mathrm{b}}$" in document.render("latex")
+
+
+def test_pictures_and_page_show_the_chosen_cells(results, tmp_path):
+    options = Options(choose=["learning_rate"])
+    drawing = draw(Results(results), Part("finals", ["sweep"], options))
+    assert len(drawing.panels) == 1  # not one for each rate
+    assert any("learning rate" in note for note in drawing.notes)
+    trial = choose(Results(results), ["sweep"], Options(choose=["learning_rate"], trial=1))
+    every = choose(Results(results), ["sweep"], options)
+    assert [cell.settings["run_id"] for cell in trial.cells] == [
+        cell.settings["run_id"] for cell in every.cells
+    ]
+    assert [cell.rows.size for cell in trial.cells] == [1, 1]
+    cbm("report", results, "sweep", "--choose", "learning_rate", "-o", tmp_path / "page.html")
+    page = page_of((tmp_path / "page.html").read_text("utf-8"))
+    assert len(page.all("td", "item")) == 2
+    printed = {row["learning_rate"] for row in records(results, "sweep", "--choose", "learning_rate")}
+    assert {cell.at["data-learning_rate"] for cell in page.all("td", "item")} == printed
+
+
+# Corrections
+
+
+def test_holms_correction_over_a_table_counts_all_comparisons():
+    rng = np.random.default_rng(3)
+    rows = [[dict(enumerate(rng.normal(shift, 1, 12))) for shift in (0.0, 0.9, 1.4)] for _ in range(4)]
+    plain = [mark_row(row, Marking()) for row in rows]
+    tests = [mark.against_best for row in plain for mark in row if mark.against_best]
+    order = np.argsort([test.p_value for test in tests])
+    expected, running = {}, 0.0
+    for step, place in enumerate(order):
+        running = max(running, min(1.0, tests[place].p_value * (len(tests) - step)))
+        expected[place] = running
+    marks = mark_rows(rows, Marking(correction="holm", over="table"))
+    found = [mark.against_best for row in marks for mark in row if mark.against_best]
+    assert [test.p for test in found] == pytest.approx([expected[place] for place in range(len(tests))])
+    assert [test.p_value for test in found] == [test.p_value for test in tests]  # not corrected
+    assert {test.smallest_p for test in found} == {min(1, tests[0].smallest_p * len(tests))}
+    within = [mark_row(row, Marking(correction="holm")) for row in rows]
+    assert mark_rows(rows, Marking(correction="holm")) == within
+    assert any(a != b for a, b in zip(within, marks, strict=True))
+
+
+def test_corrected_p_values_are_named_so(results):
+    rows = records(results, "sweep", "--correction", "holm", "--over", "table")
+    assert {"p_value", "p_value_holm"} <= rows[0].keys()
+    assert "p_value_holm" not in records(results, "sweep")[0]
