@@ -6,22 +6,26 @@ Machines and seeds are fixed, so that only times differ between two calls.
 """
 
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.execution import evaluate_trials
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines.files import Flat
 from cbm_cli.machines.given import draw_given
 from cbm_cli.machines.likelihood import Answer, Method, evaluate, parts_of
 from cbm_cli.machines.samples import parse_sampler
+from cbm_cli.notebook import run
 from cbm_cli.reference import free_energy, states
-from cbm_cli.results import Outcome
+from cbm_cli.results import Outcome, Results
 from cbm_cli.trial.loop import run_trial
 
 METHODS = "ais", "tempering"
@@ -191,13 +195,40 @@ def clamped() -> Iterator[str]:
         p = np.exp(scores - np.logaddexp.reduce(scores))
         how = {"chains": 20_000, "steps": 50, "seed": 1}
         found = draw_given(machine, parse_sampler(sampler), 20_000, row[None], "row", **how).samples
-        share = np.bincount(found[:, :8] @ 2 ** np.arange(8)[::-1], minlength=256) / 20_000
+        share = np.bincount(found[:, :8] @ 2 ** np.arange(8), minlength=256) / 20_000
         noise = np.sqrt(2 * p * (1 - p) / np.pi / 20_000).sum() / 2  # expected of independent samples
         far = abs(share - p).sum() / 2
         yield f"{sampler:<6} total variation {far:.4f}, {far / noise:.2f} x noise"
 
 
-MEASUREMENTS = narrow, healthy, clustered, swelling, certificate, clamped
+def workers() -> Iterator[str]:
+    """`cbm evaluate RESULTS --ais` of 16 machines on one and on two processes."""
+    grid = {
+        "experiments": {
+            "x": {
+                "trials": 16,
+                "data": {"name": "shifting-bar", "size": 60, "bar": 10},
+                "model": {"kind": "rbm", "hidden": 200},
+                "offsets": "dd^b_s",
+                "sampler": "PCD-1",
+                "learning_rate": 0.05,
+                "updates": 100,
+                "evaluate": {"method": "none"},
+            }
+        }
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        run(grid, output=folder, progress=False)
+        store, took = Results(Path(folder)).store("x"), []
+        for processes in (1, 2):
+            began = time.monotonic()
+            for _ in evaluate_trials(store, Method("ais"), workers=processes, again=True):
+                pass
+            took.append(time.monotonic() - began)
+    yield f"{took[0]:.1f} s and {took[1]:.1f} s: {took[0] / took[1]:.2f} times as fast"
+
+
+MEASUREMENTS = narrow, healthy, clustered, swelling, certificate, clamped, workers
 
 if __name__ == "__main__":
     for measurement in MEASUREMENTS:

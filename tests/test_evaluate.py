@@ -83,7 +83,7 @@ def test_a_method_that_does_not_fit_is_still_refused_at_once():
     before = Path("out/bars/summary.csv").read_bytes()
     assert "--temperatures" in cbm("evaluate", "out", "--ais", "--temperatures", 2, code=2).stderr
     refused = cbm("evaluate", "out", "--data", "mnist", code=2)
-    assert refused.error.kinds == ("unsuited",)
+    assert refused.error.kinds == ("missing",)  # a folder of that name
     assert Path("out/bars/summary.csv").read_bytes() == before
 
 

@@ -31,7 +31,7 @@ def p_value(rows, p):
     """Of the chi-square test that rows have the distribution p over all states, of which some have none."""
     from scipy.stats import chi2
 
-    found = np.bincount(rows @ 2 ** np.arange(rows.shape[1])[::-1], minlength=len(p))
+    found = np.bincount(rows @ 2 ** np.arange(rows.shape[1]), minlength=len(p))
     assert not found[p == 0].any()
     expected = len(rows) * p[p > 0]
     return chi2.sf(((found[p > 0] - expected) ** 2 / expected).sum(), len(expected) - 1)

@@ -57,7 +57,7 @@ def test_chains_that_start_in_equilibrium_stay_there():
     x = its.chains.x.states.reshape(4000, 4, 4)
     for k, beta in enumerate(betas):
         p = rung(*machine, base, beta)[0].sum(axis=1)
-        found = np.bincount((x[:, k] @ 2 ** np.arange(4)[::-1]).astype(int), minlength=16)
+        found = np.bincount((x[:, k] @ 2 ** np.arange(4)).astype(int), minlength=16)
         statistic = ((found - 4000 * p) ** 2 / (4000 * p)).sum()
         assert chi2.sf(statistic, 15) > 1e-4
 

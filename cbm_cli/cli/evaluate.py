@@ -41,6 +41,7 @@ _QUANTITIES = {
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
 @click.option("--tempering", "method", flag_value="tempering", help="Estimate by parallel tempering.")
 @click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
+@click.option("--pseudo", "method", flag_value="pseudo", help="Pseudo-likelihood of an RBM.")
 @select_option
 @data_option
 @click.option(
