@@ -237,7 +237,7 @@ class TrainedMachine:
         return representations.filters(self.parameters)[self._layer(layer) - 1]
 
     def save(self, path: str | PathLike) -> None:
-        """Write a machine file (docs/formats.md), which `load` and the commands read."""
+        """Write a machine file (docs/machines.md), which `load` and the commands read."""
         representations.write_arrays(Path(path), machine_arrays(self.parameters))
 
     def to_sklearn(self) -> Any:
