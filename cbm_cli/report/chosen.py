@@ -11,7 +11,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results import Metric, Results, Store, measured
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells
 from cbm_cli.results.inventory import CellSettings, telling_apart
-from cbm_cli.results.selection import choosing_of, columns_named, key_of, measured_cells, select_cells
+from cbm_cli.results.selection import choosing_of, columns_named, key_of, select_cells, with_measure
 from cbm_cli.statistics.caption import chosen_note
 from cbm_cli.text import count, text_of
 
@@ -130,7 +130,7 @@ def _shown(store: Store, summary: pd.DataFrame, manifest: Mapping[str, Any], opt
     choosing = choosing_of(manifest["table"], options.choose, options.by)
     if choosing and not summary.empty:
         known = [name for name in options.metric if name in measured(summary)]  # others are of curves alone
-        cells = measured_cells(cells, choosing, next(iter(known), None), options.statistic)
+        cells = with_measure(cells, choosing, next(iter(known), None), options.statistic)
     if options.trial is None:
         return cells
     return replace(

@@ -16,14 +16,14 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of
-from cbm_cli.report import finals
 from cbm_cli.report.chosen import Options, arrange
+from cbm_cli.report.finals import measured_cells
 from cbm_cli.report.inline import FILTERED, HEIGHT, SLOT, WIDTH, machines, picture, tags, words
 from cbm_cli.report.style import own_style
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
 from cbm_cli.results.inventory import CellSettings, list_runs
-from cbm_cli.results.selection import choosing_of, measured_cells, select_cells
+from cbm_cli.results.selection import choosing_of, select_cells, with_measure
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.sheets import Item, Label
 from cbm_cli.statistics import Entry, ResultsTable, build_table
@@ -131,7 +131,7 @@ def _section(store: Store, cells: Cells, points: int, options: Options) -> dict[
     if not cells.trials.frame.empty:
         try:
             choosing = choosing_of(manifest["table"], options.choose, options.by)
-            table = _table(build_table(measured_cells(cells, choosing)))
+            table = _table(build_table(with_measure(cells, choosing)))
             shown = _shown(store, manifest, points, options, gaps)
         except CbmError as error:
             gaps.append(f"No table: {error}")
@@ -164,7 +164,7 @@ def _shown(
             with catch_warnings():
                 simplefilter("ignore")  # the page itself warns of mixed versions
                 chosen = arrange({store.experiment: store}, [of_data], options)
-            cells = finals.measured_cells(chosen, options)
+            cells = measured_cells(chosen, options)
             pictures.append(picture(chosen, cells, points) | {"data": data})
             filters += machines(chosen, cells)
         except CbmError as error:
