@@ -1,7 +1,7 @@
 """Build the reference pages of the site from the commands and the schema, so that they cannot be outdated.
 
-A page holds a marker, and behind it its generated part. `python docs/hooks.py` writes the pages that are read in
-a clone, too (a test holds them); MkDocs calls `on_page_markdown` for the others.
+A page holds a marker, and behind it its generated part. `python docs/hooks.py` writes the pages that are read
+in a clone, too (a test holds them); MkDocs calls `on_page_markdown` for the others.
 """
 
 import ast
