@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from cbm_cli.execution import Ending
     from cbm_cli.grid.settings import Experiment
+    from cbm_cli.report.panels import Picture
 
 _BLOCK = 10_000  # rows that are widened to float64 at a time
 _NO_LIKELIHOOD = (
@@ -395,6 +396,42 @@ class ResultFrames:
         how: Any = {"test": test, "alpha": alpha, "correction": correction, "over": over}
         found = build_table(cells, axes=axes, best=best, **how)
         return pd.DataFrame(found.records())
+
+    def plot(
+        self,
+        kind: str = "curves",
+        experiments: str | Sequence[str] = (),
+        *,
+        select: Mapping[str, Any] | None = None,
+        size: str | tuple[float, float] | None = None,
+        title: str = "",
+        legend: str = "below",
+        **options: Any,
+    ) -> Picture:
+        """Return a picture as ``cbm plot`` draws it, which a notebook shows.
+
+        It has a Matplotlib ``figure``, a ``caption``, and ``write(path)``.
+
+        Parameters
+        ----------
+        kind : str
+            A kind of ``cbm plot``: curves, finals, settings, norms, filters, ...
+        experiments : str or sequence of str
+            Experiments, or machines as RUN:TRIAL; default: the only experiment.
+        select : mapping, optional
+            Settings, each with a value or a list of values, as ``--select``.
+        size, title, legend, options
+            Options of ``cbm plot``: ``band="std"``, ``metric=["weight_norm"]``, ``x="learning_rate"``.
+        """
+        from cbm_cli.report.chosen import Options
+        from cbm_cli.report.kinds import Part, draw
+        from cbm_cli.report.panels import Page, compose
+
+        names = [experiments] if isinstance(experiments, str) else experiments
+        if isinstance(metric := options.get("metric"), str):
+            options["metric"] = [metric]
+        panels = draw(self._results, Part(kind, names, Options(_wanted(select or {}), **options)))
+        return compose(panels, Page(size, title, legend))
 
     def best(
         self, experiment: str | None = None, metric: str | None = None, data: str | None = None

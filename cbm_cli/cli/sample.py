@@ -73,21 +73,21 @@ def sample(
     from cbm_cli.datasets.catalogue import load_rows
     from cbm_cli.machines.files import flatten, read_machine
     from cbm_cli.machines.samples import draw, parse_sampler, write_samples
-    from cbm_cli.report.pictures import MOST, parse_shape, write_tile
+    from cbm_cli.report.learned import MOST, shape_of, write_tile
 
     machine, parsed = read_machine(model), parse_sampler(sampler)
     if machine.kind == "auto-encoder":
         message = f"{model}: an auto encoder has no distribution to draw from; see cbm features"
         raise CbmError(message, "unsuited")
     n_visible = machine.sizes[0]
-    size = parse_shape(shape, n_visible)
+    image = shape_of(shape, None, n_visible, by_columns)
     start = load_rows(source, width=n_visible) if source else None
     found = draw(flatten(machine, place=str(model)), parsed, count, start=start, **how)
     if output:
         write_samples(output, found)
         note(f"wrote {output}: {count} samples")
     if png:
-        write_tile(png, found.means if means else found.samples, size, by_columns)
+        write_tile(png, found.means if means else found.samples, image)
         note(f"wrote {png}" + (f": the first {MOST:,} of {count:,} samples" if count > MOST else ""))
 
 
