@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from cbm_cli.execution import Ending
     from cbm_cli.grid.settings import Experiment
+    from cbm_cli.report.panels import Picture
 
 _BLOCK = 10_000  # rows that are widened to float64 at a time
 _NO_LIKELIHOOD = (
@@ -228,7 +229,7 @@ class TrainedMachine:
         return representations.filters(self.parameters)[self._layer(layer) - 1]
 
     def save(self, path: str | PathLike) -> None:
-        """Write a machine file (docs/formats.md), which `load` and the commands read."""
+        """Write a machine file (docs/machines.md), which `load` and the commands read."""
         representations.write_arrays(Path(path), machine_arrays(self.parameters))
 
     def to_sklearn(self) -> Any:
@@ -386,6 +387,42 @@ class ResultFrames:
         how: Any = {"test": test, "alpha": alpha, "correction": correction, "over": over}
         found = build_table(cells, axes=axes, best=best, **how)
         return pd.DataFrame(found.records())
+
+    def plot(
+        self,
+        kind: str = "curves",
+        experiments: str | Sequence[str] = (),
+        *,
+        select: Mapping[str, Any] | None = None,
+        size: str | tuple[float, float] | None = None,
+        title: str = "",
+        legend: str = "below",
+        **options: Any,
+    ) -> Picture:
+        """Return a picture as ``cbm plot`` draws it, which a notebook shows.
+
+        It has a Matplotlib ``figure``, a ``caption``, and ``write(path)``.
+
+        Parameters
+        ----------
+        kind : str
+            A kind of ``cbm plot``: curves, finals, settings, norms, filters, ...
+        experiments : str or sequence of str
+            Experiments, or machines as RUN:TRIAL; default: the only experiment.
+        select : mapping, optional
+            Settings, each with a value or a list of values, as ``--select``.
+        size, title, legend, options
+            Options of ``cbm plot``: ``band="std"``, ``metric=["weight_norm"]``, ``x="learning_rate"``.
+        """
+        from cbm_cli.report.chosen import Options
+        from cbm_cli.report.kinds import Part, draw
+        from cbm_cli.report.panels import Page, compose
+
+        names = [experiments] if isinstance(experiments, str) else experiments
+        if isinstance(metric := options.get("metric"), str):
+            options["metric"] = [metric]
+        panels = draw(self._results, Part(kind, names, Options(_wanted(select or {}), **options)))
+        return compose(panels, Page(size, title, legend))
 
     def best(
         self, experiment: str | None = None, metric: str | None = None, data: str | None = None

@@ -50,7 +50,7 @@ Pairs = Sequence[tuple[Theta, Offsets]]  # neighbouring layers of an auto encode
 # --- Arrays: one code for both libraries, with and without axes in front ---
 
 
-_OF_NUMPY = np.ndarray, np.generic, float
+_OF_NUMPY = np.ndarray, np.generic, float, int
 
 
 def library(array: Any) -> Any:

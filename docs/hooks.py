@@ -1,6 +1,7 @@
 """Build the reference pages of the site from the commands and the schema, so that they cannot be outdated.
 
-MkDocs calls `on_page_markdown` for each page; a page holds a marker where its generated part belongs.
+A page holds a marker, and behind it its generated part. `python docs/hooks.py` writes the pages that are read
+in a clone, too (a test holds them); MkDocs calls `on_page_markdown` for the others.
 """
 
 import ast
@@ -19,6 +20,10 @@ from cbm_cli.errors import Kind
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.paper import FIGURES
 
+WRITTEN = [
+    Path(__file__).parent / name for name in ("reference/commands.md", "reference/grid.md", "gallery.md")
+]
+
 
 def on_config(config: Any) -> None:
     """Add the pages of the paper's tables and figures that were made of results."""
@@ -32,17 +37,17 @@ def on_config(config: Any) -> None:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Return the page with its markers replaced."""
+    """Return the page with what is made behind its marker."""
     for make in (commands, grid_fields, figures, messages):
         marker = f"<!-- {make.__name__.replace('_', ' ')} -->"
         if marker in markdown:
-            markdown = markdown.replace(marker, "\n".join(make()))
+            return "\n".join([markdown.partition(marker)[0] + marker, "", *make(), ""])
     return markdown
 
 
 def commands() -> Iterator[str]:
     """Write each command: what its help says, and a table of its options."""
-    for command, context in walk(click.Context(main, info_name="cbm")):
+    for command, context in walk(click.Context(main, info_name="cbm", terminal_width=80)):
         yield f"\n## {context.command_path}\n"
         yield f"```text\n{command.get_usage(context)}\n```\n"
         for part in (command.help or "").split("\n\n"):
@@ -82,13 +87,17 @@ def grid_fields() -> Iterator[str]:
 
 
 def field_table(fields: dict[str, Any], definitions: dict[str, Any]) -> Iterator[str]:
-    """Write a row for each field: its name, what it means, the words it may be."""
-    yield "| field | meaning | values |\n|---|---|---|"
+    """Write a row for each field: its name, what it means, the words it may be, and its default."""
+    yield "| field | meaning | values | default |\n|---|---|---|---|"
     for name, field in fields.items():
         words = (definitions.get(name, {}) | field).get("enum", [])
         words = ["true", "false"] if True in words else words
         shown = ", ".join(f"`{word}`" for word in words)
-        yield f"| `{name}` | {cell(field.get('description', ''))} | {shown} |"
+        default = field.get("default", "")
+        default = (
+            f"`{str(default).lower() if isinstance(default, bool) else default}`" if default != "" else ""
+        )
+        yield f"| `{name}` | {cell(field.get('description', ''))} | {shown} | {default} |"
 
 
 def figures() -> Iterator[str]:
@@ -158,3 +167,8 @@ def text_of(node: ast.expr) -> str:
 def cell(text: str) -> str:
     """Return text for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    for page in WRITTEN:
+        page.write_text(on_page_markdown(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -11,9 +11,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from cbm_cli.report.panels import Picture
 from tests.builders import cbm
 
 
@@ -52,15 +54,33 @@ def numbers_in(text):
 def figure_of(*arguments):
     """Return the figure that a command would write, and what the command says."""
     caught = []
-    with patch.object(Figure, "savefig", lambda figure, *_, **__: caught.append(figure)):
+    with patch.object(Picture, "write", lambda picture, _: caught.append(picture)):
         said = cbm(*arguments, "-o", "p.png").stderr
-    (figure,) = caught
-    return figure, said
+    (picture,) = caught
+    assert picture.caption in said
+    return shown_in(picture), said
+
+
+def shown_in(picture):
+    """The figure of a picture, which knows its caption."""
+    picture.figure.caption = picture.caption
+    return picture.figure
+
+
+def caption_of(figure):
+    return figure.caption
 
 
 def panels_of(figure):
     """The axes that are seen, by their titles, line by line."""
-    return [(axes.get_title().replace("\n", " "), axes) for axes in figure.axes if axes.get_visible()]
+    seen = [axes for axes in figure.axes if axes.get_visible()]
+    titles = [axes.get_title().replace("\n", " ") for axes in seen]
+    letters = (
+        [f"({letter})" for letter in "abcdefghijklmnopqrstuvwxyz"[: len(seen)]] if len(seen) > 1 else [""]
+    )
+    assert all(title.startswith(letter) for title, letter in zip(titles, letters, strict=True))
+    titles = [title[len(letter) :].strip() for title, letter in zip(titles, letters, strict=True)]
+    return [*zip(titles, seen, strict=True)]
 
 
 class Look(NamedTuple):
@@ -69,63 +89,65 @@ class Look(NamedTuple):
     colour: str
     dashes: tuple | None
     marker: str
-    hollow: bool
 
 
 def look_of(line, mark):
     """The look of a line and of its markers, which may be another line."""
-    hollow = to_hex(mark.get_markerfacecolor()) == "#ffffff"
-    return Look(to_hex(line.get_color()), line._unscaled_dash_pattern[1], mark.get_marker(), hollow)
+    return Look(to_hex(line.get_color()), line._unscaled_dash_pattern[1], mark.get_marker())
 
 
 def legend_of(holder):
     """Looks by name, of a figure's legend or of one within axes."""
-    legends = holder.legends if isinstance(holder, Figure) else [holder.get_legend()]
-    legend = max(legends, key=lambda it: len(it.get_texts()))  # a caption is a legend without entries
+    legend = holder.legends[0] if isinstance(holder, Figure) else holder.get_legend()
     texts = [text.get_text() for text in legend.get_texts()]
     return {name: look_of(line, line) for name, line in zip(texts, legend.legend_handles, strict=True)}
 
 
-def caption_of(figure):
-    return " ".join(it.get_title().get_text() for it in figure.legends).replace("\n", " ").strip()
-
-
 class Curve(NamedTuple):
-    """A line with its markers, its band (low, high), and the thin lines of trials before it."""
+    """A line with its markers, those that are open, its spread (low, high), and thin lines of trials."""
 
     line: pd.Series
     marks: pd.Series
+    open: pd.Series
     band: pd.DataFrame | None
     thin: list
 
 
 def curves_of(axes, legend):
     """The curves of axes by their names: what looks like an entry of the legend."""
-    thin, found, bands, last = [], {}, list(axes.collections), None
-    for line in axes.lines:
+    thin, found, bands = [], {}, list(axes.collections)
+    lines = [line for line in axes.lines if line not in _bounds(axes)]
+    while lines:
+        line = lines.pop(0)
         xy = pd.Series(line.get_ydata(), line.get_xdata(), dtype=float)
-        if line.get_linestyle() == "None":
-            look, band = look_of(last[0], line), None
-            edge = line.get_markeredgecolor() if look.hollow else line.get_markerfacecolor()
-            if bands:
-                corners = pd.DataFrame(np.concatenate([path.vertices for path in bands[0].get_paths()]))
-                band = corners.groupby(0)[1].agg(["min", "max"])
-                assert to_hex(bands.pop(0).get_facecolor()[0]) == look.colour
-            assert look.colour == to_hex(edge)
-            assert look not in found, "two curves look alike"
-            found[look], thin = Curve(last[1], xy, band, thin), []
-        elif line.get_linewidth() < 1:
+        if line.get_linewidth() < 0.5:
             thin.append(xy)
-        elif line.get_linewidth() > 1:  # a bound has 1
-            last = line, xy
+            continue
+        full, hollow = (lines.pop(0) for _ in range(2))
+        assert to_hex(hollow.get_markerfacecolor()) == "#ffffff"
+        assert to_hex(full.get_markerfacecolor()) == to_hex(full.get_markeredgecolor())
+        look, band = look_of(line, full), None
+        if bands:
+            corners = pd.DataFrame(np.concatenate([path.vertices for path in bands[0].get_paths()]))
+            band = corners.groupby(0)[1].agg(["min", "max"])
+            spread = bands.pop(0)
+            colours = spread.get_facecolor() if isinstance(spread, PolyCollection) else spread.get_color()
+            assert to_hex(colours[0]) == look.colour == to_hex(full.get_color()) == to_hex(hollow.get_color())
+        assert look not in found, "two curves look alike"
+        marks = [pd.Series(it.get_ydata(), it.get_xdata(), dtype=float) for it in (full, hollow)]
+        found[look], thin = Curve(xy, *marks, band, thin), []
     named = {name: found.pop(look) for name, look in legend.items() if look in found}
     assert not found, "a curve is not in the legend"
     return named
 
 
+def _bounds(axes):
+    return [line for line in axes.lines if list(line.get_xdata()) == [0, 1] and line.get_marker() == "None"]
+
+
 def bounds_of(axes):
     """Where lines lie across the axes."""
-    return [line.get_ydata()[0] for line in axes.lines if list(line.get_xdata()) == [0, 1]]
+    return [line.get_ydata()[0] for line in _bounds(axes)]
 
 
 def ticks_of(axis):

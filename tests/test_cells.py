@@ -109,9 +109,9 @@ def expected(store, statistic):
 
 
 def drawn_finals(results, options):
-    """The heights of the hollow and of the filled dots of each method."""
-    (axes,) = compose(draw(Results(results), Part("finals", ["encoder"], options)), Page()).axes
-    dots = [(c.get_facecolor()[0, :3].min() == 1, c.get_offsets()[:, 1]) for c in axes.collections]
+    """The heights of the pale and of the filled dots of each method."""
+    (axes,) = compose(draw(Results(results), Part("finals", ["encoder"], options)), Page()).figure.axes
+    dots = [(c.get_facecolor()[0, 3] < 1, c.get_offsets()[:, 1]) for c in axes.collections]
     return [[*heights] for hollow, heights in dots if hollow], [[*h] for hollow, h in dots if not hollow]
 
 

@@ -188,11 +188,13 @@ def messages(hooks):
     return hooks.on_page_markdown("<!-- messages -->").splitlines()
 
 
-def test_commands_of_the_site_are_all_commands(hooks):
-    text = hooks.on_page_markdown("<!-- commands -->\n<!-- grid fields -->\n<!-- figures -->")
-    assert "<!--" not in text
-    assert {f"## cbm {name}" for name in main.commands} - {"## cbm data"} <= set(text.splitlines())
-    assert "| `learning_rate` |" in text
+def test_pages_that_are_made_are_what_the_package_makes(hooks):
+    written = {page: page.read_text("utf-8") for page in hooks.WRITTEN}
+    for page, text in written.items():
+        assert text == hooks.on_page_markdown(text), f"{page}: run python docs/hooks.py"
+    lines = {line for text in written.values() for line in text.splitlines()}
+    assert {f"## cbm {name}" for name in main.commands} - {"## cbm data", "## cbm paper"} <= lines
+    assert "| `momentum` | Share of the last step that is added to the next one |  | `0.0` |" in lines
 
 
 @pytest.mark.parametrize(

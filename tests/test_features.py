@@ -5,14 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
 
-from cbm_cli.cli.features import _picture
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset, Image
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
-from cbm_cli.report.pictures import normalised, write_filter_tile
+from cbm_cli.report.learned import normalised, shape_of, tile_panel
+from cbm_cli.report.panels import Page, compose
 from tests.builders import cbm, file_of, holds
 from tests.oracles import joint, sigmoid, states
 
@@ -120,21 +119,19 @@ def test_a_filter_is_normalised_by_itself_about_grey():
     np.testing.assert_allclose(normalised(rows), [[0, 0.5, 0.75], [1, 0.75, 0.5], [0.5, 0.5, 0.5]])
 
 
-def test_filters_that_are_no_pictures_lie_line_under_line():
-    write_filter_tile(Path("a.png"), np.array([[1.0, -1.0, 0.0], [0.0, 2.0, -2.0]]), (1, 3))
-    read = imread("a.png")[:, :, 0]
-    pixel = read.shape[1] // 5  # three units and a margin on either side
-    centres = read[pixel // 2 :: pixel, pixel // 2 :: pixel][1:-1, 1:-1]
-    np.testing.assert_allclose(centres, [[1, 0, 0.5], [0.5, 1, 0]], atol=1 / 255)
+def test_long_lines_that_are_no_pictures_lie_line_under_line():
+    rows = np.random.default_rng(1).random((5, 31))
+    (axes,) = compose([tile_panel(rows, Image(1, 31))], Page()).figure.axes
+    np.testing.assert_array_equal(axes.images[0].get_array(), rows)
 
 
-def test_a_picture_is_of_the_size_and_order_that_is_asked_for_else_the_datas_else_square():
+def test_a_picture_is_of_the_size_and_order_that_is_asked_for_else_the_datas_else_square_or_a_line():
     data = Dataset("d", ROWS, image=Image(1, 4, "F"))
-    its = machine(RBM, "rbm")
-    assert _picture(None, False, its, data) == ((1, 4), True)
-    assert _picture("4x1", False, its, data) == ((4, 1), False)
-    assert _picture(None, False, its, Dataset("d", ROWS)) == ((2, 2), False)
-    assert _picture(None, True, its, None) == ((2, 2), True)
+    assert shape_of(None, data, 4) == (1, 4, "F")
+    assert shape_of("4x1", data, 4) == (4, 1, "C")
+    assert shape_of(None, Dataset("d", ROWS), 4) == shape_of(None, None, 4) == (2, 2, "C")
+    assert shape_of(None, None, 784) == (28, 28, "C")
+    assert shape_of(None, None, 128) == (1, 128, "C")
 
 
 def test_a_unit_is_unbalanced_outside_the_range_and_not_at_its_ends():
@@ -166,8 +163,8 @@ def test_all_that_is_asked_for_is_written_and_right(sizes, kind):
         for i, rows in enumerate(filters(its), 1):
             np.testing.assert_array_equal(file[f"filters_{i}"], rows)
             assert file[f"drawn_{i}"].shape == (2,)
-            write_filter_tile(Path("drawn.png"), rows[file[f"drawn_{i}"]], (2, 2))
-            assert Path(f"out/filters-{i}.png").read_bytes() == Path("drawn.png").read_bytes()
+            panel = tile_panel(normalised(rows[file[f"drawn_{i}"]]), Image(2, 2))
+            assert Path(f"out/filters-{i}.png").read_bytes() == compose([panel], Page()).content()
 
     table = np.genfromtxt("out/activity.csv", delimiter=",", names=True)
     for i, hidden in enumerate(train, 1):

@@ -8,12 +8,21 @@ import pytest
 
 from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.curves import curves_drawing, places_of_marks
-from cbm_cli.report.panels import Drawing, Page, Panel, compose
+from cbm_cli.report.curves import curves_panels, places_of_marks, settings_panels
+from cbm_cli.report.panels import Page, Panel, compose
 from cbm_cli.report.series import _running_mean
-from cbm_cli.report.style import SCHEMES, looks_of, scheme_look, write_figure
+from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
 from tests.builders import problems_of
-from tests.pictures import bounds_of, caption_of, curves_of, legend_of, numbers_in, ticks_of
+from tests.pictures import (
+    bounds_of,
+    caption_of,
+    curves_of,
+    legend_of,
+    numbers_in,
+    panels_of,
+    shown_in,
+    ticks_of,
+)
 from tests.processes import nightly
 
 UPDATES = np.arange(0, 1001, 50)
@@ -103,10 +112,14 @@ def grid(schemes=("aa^b", "00"), samplers=("CD-1", "PT_10"), rates=(0.1, 0.05), 
     return [cell(o, s, r, **more) for s in samplers for r in rates for o in schemes]
 
 
+def picture_of(cells=None, options=None, page=None, **made):
+    cells = [{**it} for it in cells or [cell()]]
+    return compose(curves_panels(HandMade(cells, **made), ["e"], Options(**options or {})), page or Page())
+
+
 def drawn(cells=None, options=None, **made):
     """The figure of some cells, by default of one, and its first panel's axes and curves."""
-    cells = [{**it} for it in cells or [cell()]]
-    figure = compose(curves_drawing(HandMade(cells, **made), ["e"], Options(**options or {})), Page())
+    figure = shown_in(picture_of(cells, options, **made))
     axes, *_ = figure.axes
     return figure, axes, curves_of(axes, legend_of(figure))
 
@@ -151,7 +164,7 @@ def test_a_long_name_of_an_axis_takes_two_lines_before_it_gets_smaller(name):
     words = "mean activity of every hidden unit given all rows of the training part"
     labels = []
     for text in (words, "short"):
-        (axes,) = compose(Drawing([Panel(lambda axes: None, **{name: text})]), Page(size="column")).axes
+        (axes,) = compose([Panel(lambda axes: None, **{name: text})], Page(size="column")).figure.axes
         labels.append(axes.xaxis.label if name == "xlabel" else axes.yaxis.label)
     long, short = labels
     assert (long.get_text().count("\n"), long.get_text().replace("\n", " ")) == (1, words)
@@ -162,9 +175,8 @@ def test_a_long_name_of_an_axis_takes_two_lines_before_it_gets_smaller(name):
 def test_settings_make_panels_and_lines(cells, made, options, titles, names):
     """Every panel has every line, in the order of the grid and of the legend."""
     figure, _, _ = drawn(cells, options, **made)
-    seen = [axes for axes in figure.axes if axes.get_visible()]
-    assert [axes.get_title().replace("\n", " ") for axes in seen] == [*titles]
-    for axes in seen:
+    assert [title for title, _ in panels_of(figure)] == [*titles]
+    for _, axes in panels_of(figure):
         assert [*curves_of(axes, legend_of(figure))] == [*legend_of(figure)] == [*names]
 
 
@@ -194,7 +206,7 @@ def test_the_y_axis_names_metric_and_unit(made, options, names):
 
 
 @pytest.mark.parametrize("scale", ["total", "per-sample"])
-@pytest.mark.parametrize("band", [None, "quartiles", "std", "sem", "trials", "none"])
+@pytest.mark.parametrize("band", ["quartiles", "std", "sem", "trials", "none"])
 def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(band, scale):
     """Of trials with rare and deep falls, whose mean is below their first quartile."""
     random = np.random.default_rng(1)
@@ -204,8 +216,8 @@ def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(ba
     figure, _, curves = drawn(cells, {"band": band, "ylim": None}, trials=9, scale=scale)
     curve, caption = curves[NORMAL], caption_of(figure)
     line, half = table.mean(axis=1), table.std(axis=1) / (3 if band == "sem" else 1)
-    low, high = line - half, line + half
-    if band in (None, "quartiles"):
+    low, high, means = line - half, line + half, band in ("std", "sem")
+    if not means:
         line, low, high = table.median(axis=1), table.quantile(0.25, axis=1), table.quantile(0.75, axis=1)
     np.testing.assert_allclose(curve.line, line)
     np.testing.assert_allclose(curve.thin, table.T if band == "trials" else [])
@@ -213,7 +225,8 @@ def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(ba
     if curve.band is not None:
         np.testing.assert_allclose(curve.band, pd.DataFrame({"low": low, "high": high}))
     assert numbers_in(caption) == ["9"]
-    assert ["median" in caption, "quartiles" in caption] == [band in (None, "quartiles")] * 2
+    assert ["Mean" in caption, "Median" in caption] == [means, not means]
+    assert ("quartiles" in caption) == (band == "quartiles")
 
 
 LACKING = {
@@ -285,7 +298,7 @@ def test_the_y_axis_ends_at_tukeys_fence_of_all_lines():
     lines = [np.median([f(u, t) for t in range(4)]) for f in schemes.values() for u in UPDATES]
     first, third = np.quantile(lines, [0.25, 0.75])
     assert axes.get_ylim() == ends(first - 1.5 * (third - first), rising(1000, 0) + 0.325)
-    assert numbers_in(caption_of(figure)) == ["4", "1.5"]
+    assert numbers_in(caption_of(figure)) == ["4", "3", "0", "1.5"]  # three lines are the same
     costs = {"metric": "test_cost", "column": "test_cost"}
     figure, axes, _ = drawn([cell(values=falling)], scale="per-sample", **costs)
     first, third = np.quantile(falling(UPDATES, 1.5), [0.25, 0.75])
@@ -329,9 +342,9 @@ def test_bounds_are_named_in_the_order_of_their_panels(both):
 @pytest.mark.parametrize(
     ("options", "xlim", "ylim"),
     [
-        ({"ylim": (-20, None)}, (0, 1000), (-20, None)),
+        ({"ylim": (-20, None)}, (-20, 1000), (-20, None)),
         ({"ylim": (None, -1), "xlim": (100, 500)}, (100, 500), (None, -1)),
-        ({"xlim": (None, 500)}, (0, 500), (None, None)),
+        ({"xlim": (None, 500)}, (-10, 500), (None, None)),
         ({"xlog": True}, (50, 1000), (None, None)),
     ],
 )
@@ -372,6 +385,122 @@ def test_a_curve_of_one_point_is_a_marker_within_the_axes():
     assert low < 0 < high
 
 
+# What would hide or mislead
+
+
+def test_of_more_than_four_lines_the_spread_is_bars_at_the_markers():
+    """Five bands over each other would be mud."""
+    for schemes in (["00", "d0", "dd^b", "aa^b"], ["00", "d0", "dd^b", "aa^b", "mm^b"]):
+        cells = [cell(o, values=lambda u, t, i=i: rising(u, t) - i) for i, o in enumerate(schemes)]
+        figure, _, curves = drawn(cells, {"ylim": None}, scale="per-sample")
+        for i, curve in enumerate(curves.values()):
+            assert [*curve.band.index] == [*(curve.marks.index if len(schemes) == 5 else UPDATES)]
+            below, above = (curve.line - curve.band[end] for end in ("min", "max"))
+            np.testing.assert_allclose(below.dropna(), 0.1, atol=0.06)
+            np.testing.assert_allclose(above.dropna(), -0.25, atol=0.08)
+            assert curve.line[1000] == pytest.approx(rising(1000, 0) - i + 0.15)
+        assert ("bars" in caption_of(figure)) == (len(schemes) == 5)
+
+
+def test_estimates_that_are_doubtful_have_open_markers_and_all_others_full_ones():
+    """Of 40 runs at least 4 must be effective; an evaluation is doubtful if most of its trials are."""
+    _, _, curves = drawn([cell()], effective=lambda update: 4.0 - 0.1 * (update % 200 == 0))
+    assert [*curves[NORMAL].open.index] == [*UPDATES[::4]]
+    assert sorted([*curves[NORMAL].open.index, *curves[NORMAL].marks.index]) == [*UPDATES]
+    _, _, curves = drawn([cell()])
+    assert (len(curves[NORMAL].open), len(curves[NORMAL].marks)) == (0, 6)
+
+
+def test_lines_that_hide_each_other_are_told_and_an_inset_shows_their_differences():
+    near = {"dd^b": 0.0, "aa^b": 0.01, "mm^b": -0.005, "00": -1.0}
+    cells = [cell(o, values=lambda u, t, d=d: rising(u, 0) + d * u / 1000) for o, d in near.items()]
+    figure, axes, _ = drawn(cells, trials=1, scale="per-sample")
+    (inset,) = axes.child_axes
+    mean = sum([*near.values()][:3]) / 3
+    for line, shift in zip(inset.lines, near.values(), strict=False):
+        np.testing.assert_allclose(line.get_ydata(), (shift - mean) * UPDATES / 1000, atol=1e-9)
+    assert len(inset.lines) == 3
+    assert numbers_in(caption_of(figure))[:2] == ["3", "0.015"]
+    apart = [cell(o, values=lambda u, t, d=d: rising(u, 0) + 50 * d) for o, d in [*near.items()][1:]]
+    figure, axes, _ = drawn(apart, trials=1, scale="per-sample")
+    assert (axes.child_axes, "coincide" in caption_of(figure)) == ([], False)
+
+
+def test_an_untrained_machine_beyond_the_axis_draws_no_stroke_along_it():
+    far = [cell(values=lambda update, trial: -5.0 - 60 * (update == 0) + trial / 10)]
+    _, _, curves = drawn(far, {"ylim": (-6, -4)}, scale="per-sample")
+    assert [*curves[NORMAL].line.index] == [*UPDATES[1:]]
+    _, _, curves = drawn(far, {"ylim": None}, scale="per-sample")
+    assert [*curves[NORMAL].line.index] == [*UPDATES]
+
+
+def test_panels_of_one_data_set_have_one_scale_also_in_parts_of_a_figure():
+    parts = [
+        cell(values=straight),
+        cell(values=lambda u, t: straight(u, t) - 4),
+        cell(data="x", values=error),
+    ]
+    panels = [it for part in parts for it in curves_panels(HandMade([part]), ["e"], Options(ylim=None))]
+    first, second, third = compose(panels, Page()).figure.axes
+    margin = 0.04 * 16 * 2.5
+    assert first.get_ylim() == second.get_ylim() == (16 * -6.25 - margin, 16 * 0.25 + margin)
+    assert third.get_ylim() != first.get_ylim()
+
+
+def test_a_line_is_named_by_what_tells_it_from_others():
+    """As in the quick start: 00 starts in two ways, the others in one."""
+    starts = {"00": ("zero", "inverse-sigmoid"), "dd^b": ("inverse-sigmoid",), "aa^b": ("inverse-sigmoid",)}
+    cells = [cell(o) | {"run_id": f"{o}{i}", "init": i} for o, its in starts.items() for i in its]
+    figure, *_ = drawn(cells, columns=["offsets", "init"])
+    assert [*legend_of(figure)] == [f"{NORMAL}, zero", f"{NORMAL}, inverse-sigmoid", "$dd^{b}$", "$aa^{b}$"]
+
+
+# A metric against a setting
+
+RATES_OF = {0.01: 1.0, 0.1: 2.0, 1.0: 0.0}
+
+
+RATES_TWO = (r"$\eta$ = 0.1", r"$\eta$ = 0.2")
+
+
+def settings_of(options=None, cells=None, **made):
+    def value(rate, scheme):
+        return lambda update, trial: RATES_OF[rate] + 3 * (scheme == "00") + trial
+
+    cells = cells or [cell(o, "CD-1", r, values=value(r, o)) for o in ("aa^b", "00") for r in RATES_OF]
+    cells = [{**it} for it in cells]
+    summary = [its["values"](1000, trial) for its in cells for trial in range(4)]
+    results = HandMade(cells, rows_have={"train_log_likelihood_max": summary}, scale="per-sample", **made)
+    panels = settings_panels(results, ["e"], Options(**options or {}))
+    return shown_in(compose(panels, Page()))
+
+
+@pytest.mark.parametrize("band", ["quartiles", "std"])
+def test_a_metric_against_a_setting_has_a_point_and_a_bar_for_each_value(band):
+    figure = settings_of({"band": band})
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_xscale()) == ("learning rate", "log")
+    assert ticks_of(axes.xaxis) == {0.01: "0.01", 0.1: "0.1", 1.0: "1"}
+    for name, shift in ((CENTERED, 0), (NORMAL, 3)):
+        curve = curves_of(axes, legend_of(figure))[name]
+        middle = pd.Series(RATES_OF) + shift + 1.5
+        np.testing.assert_allclose(curve.line, middle)
+        np.testing.assert_allclose(curve.marks, middle)
+        half = 0.75 if band == "quartiles" else np.std(range(4), ddof=1)
+        np.testing.assert_allclose(curve.band, np.column_stack([middle - half, middle + half]))
+    assert ["Median" in caption_of(figure), "maximum" in caption_of(figure)] == [band == "quartiles", True]
+
+
+def test_the_setting_is_one_that_is_numeric_and_varies():
+    cells = [cell(learning_rate=r, batch=b, values=lambda u, t: t) for r in (0.1, 0.2) for b in (1, 5)]
+    figure = settings_of({"x": "batch"}, cells)
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_xscale(), [*legend_of(figure)]) == ("batch", "linear", [*RATES_TWO])
+    for x, content in ((None, "learning_rate, batch"), ("offsets", "no numeric"), ("sampler", "no numeric")):
+        with pytest.raises(CbmError, match=content):
+            settings_of({"x": x}, cells)
+
+
 # What cannot be drawn
 
 MANY = grid(rates=[0.01 * i for i in range(1, 14)])
@@ -405,7 +534,7 @@ def test_what_cannot_be_drawn_is_said(cells, made, options, place, kind, content
 @pytest.mark.parametrize(("name", "kind"), [("curves.gif", "value"), ("missing/curves.png", "system")])
 def test_a_file_that_cannot_be_written_is_named(tmp_path, name, kind):
     with pytest.raises(CbmError) as raised:
-        write_figure(drawn()[0], tmp_path / name)
+        picture_of().write(tmp_path / name)
     assert problems_of(raised.value) == [(str(tmp_path / name), "", kind)]
 
 
@@ -418,9 +547,10 @@ def test_results_of_several_versions_are_warned_of():
 def test_suffix_decides_the_format_and_bytes_are_reproducible(tmp_path, suffix, start):
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
     for path in paths:
-        write_figure(drawn([cell(data="a$b$<c>")], {"columns": ["data"]})[0], path)
+        picture_of([cell(data="a$b$<c>")], {"columns": ["data"]}).write(path)
     one, other = (path.read_bytes() for path in paths)
     assert one == other
+    assert suffix != ".PNG" or int.from_bytes(one[16:20], "big") == 300 * 4  # pixels across, of 4 inches
     assert one.startswith(start)
     if suffix == ".svg":  # texts are texts
         assert b"train log-likelihood (of all rows)</text>" in one
@@ -445,11 +575,11 @@ def test_schemes_have_their_colours_and_no_two_look_alike():
 
 
 def test_a_scheme_looks_the_same_beside_others_and_in_deep_machines():
-    """Colour and marker are those of its letters; dashes and hollow markers those of its variant."""
+    """Colour and marker are those of its letters; dashes those of its variant."""
     schemes = ("dd^l_s", "dd^b_s", "dd^b", "000", "ddd^b_s", "aad^b")
     looks = [*legend_of(drawn([cell(scheme) for scheme in schemes])[0]).values()]
     assert [(look.colour, look.marker) for look in looks[:4]] == [("#009e73", "o")] * 3 + [("#000000", "s")]
-    assert [look.hollow for look in looks[:4]] == [True, True, False, False]
+    assert len({look.dashes for look in looks[:3]}) == 3
     assert looks[4].colour == "#009e73"
     assert looks[5].colour not in ("#009e73", "#000000", "#d55e00")
     assert [*legend_of(drawn([cell("aa^b"), cell("dd^l_s")])[0]).values()][1] == looks[0]
@@ -493,7 +623,7 @@ def test_legend_and_caption_lie_within_the_figure(number, long):
 @pytest.mark.parametrize(("size", "inches"), [("column", 3.4), *nightly(("page", 7.0), ((5.0, 3.0), 5.0))])
 def test_size_of_a_page_is_kept_and_everything_is_within(size, inches):
     page = Page(size, title="Title", legend="right")
-    figure = compose(curves_drawing(HandMade(grid()), ["e"], Options()), page)
+    figure = picture_of(grid(), page=page).figure
     figure.draw_without_rendering()
     assert figure.get_size_inches()[0] == inches
     assert figure.get_suptitle() == "Title"

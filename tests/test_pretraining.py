@@ -284,7 +284,7 @@ def test_damaged_layers_are_trained_again(folder):
 
 
 def test_the_folder_of_layers_stands_in_the_docs():
-    docs = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
+    docs = Path(__file__).resolve().parents[1] / "docs" / "results.md"
     assert "pretrained/<name>/trial-007.npz" in docs.read_text(encoding="utf-8")
 
 

@@ -8,10 +8,13 @@ from matplotlib.image import imread
 from scipy.stats import chi2
 
 from cbm_cli import reference as ref
+from cbm_cli.datasets.dataset import Image
 from cbm_cli.machines.samples import draw, parse_sampler
-from cbm_cli.report.pictures import GAP, parse_shape, tile, write_tile
+from cbm_cli.report.learned import GAP, tile_panel, tiled
+from cbm_cli.report.panels import Page, compose
 from tests.builders import cbm, holds, layered, layered_energy, machine_file, problems_of, split
 from tests.oracles import joint, random_machine, rbm, states
+from tests.pictures import tiles_of
 
 
 @pytest.fixture(autouse=True)
@@ -67,8 +70,8 @@ def test_chains_start_at_rows_of_data_each_once_before_any_twice():
 
 
 def test_tiles_lie_line_by_line_within_a_pixel_of_grey():
-    pictures = np.array([[[1], [0]], [[0], [1]], [[1], [1]]])  # three of 2x1
-    assert tile(pictures).tolist() == [
+    rows = np.array([[1, 0], [0, 1], [1, 1]])  # three of 2x1
+    assert tiled(rows, Image(2, 1)).tolist() == [
         [GAP, GAP, GAP, GAP, GAP],
         [GAP, 1, GAP, 0, GAP],
         [GAP, 0, GAP, 1, GAP],
@@ -77,25 +80,16 @@ def test_tiles_lie_line_by_line_within_a_pixel_of_grey():
         [GAP, 1, GAP, GAP, GAP],
         [GAP, GAP, GAP, GAP, GAP],
     ]
-    assert tile(np.zeros((100, 28, 28))).shape == (10 * 29 + 1, 10 * 29 + 1)
-    assert tile(np.zeros((5, 1, 500))).shape == (11, 502)
+    assert tiled(np.zeros((100, 784)), Image(28, 28)).shape == (10 * 29 + 1, 10 * 29 + 1)
+    assert tiled(np.zeros((5, 500)), Image(1, 500)).shape == (11, 502)
 
 
 def test_a_picture_holds_every_value_of_a_row_in_its_place():
     rows = np.arange(6)[None] / 6
-    for by_columns, order in ((False, "C"), (True, "F")):
-        write_tile(Path("a.png"), rows, (2, 3), by_columns)
-        read = imread("a.png")[:, :, 0]
-        pixel = read.shape[0] // 4
-        centres = read[pixel // 2 :: pixel, pixel // 2 :: pixel]
-        np.testing.assert_allclose(centres[1:-1, 1:-1], rows[0].reshape((2, 3), order=order), atol=1 / 255)
-        np.testing.assert_allclose(centres[0], GAP, atol=1 / 255)
-
-
-def test_a_picture_is_square_where_it_can_be():
-    assert parse_shape(None, 784) == (28, 28)
-    assert parse_shape(None, 128) == (1, 128)
-    assert parse_shape("16x8", 128) == (16, 8)
+    for order in ("C", "F"):
+        (axes,) = compose([tile_panel(rows, Image(2, 3, order))], Page()).figure.axes
+        drawn = tiles_of(axes.images[0].get_array(), 2, 3, times=6)
+        np.testing.assert_array_equal(drawn[0].reshape(2, 3), rows[0].reshape((2, 3), order=order))
 
 
 def save(**changes):

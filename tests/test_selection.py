@@ -16,7 +16,7 @@ from cbm_cli.report.chosen import Options, choose
 from cbm_cli.report.kinds import Part, draw
 from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
-from cbm_cli.results.selection import Choosing, measured_cells, select_cells
+from cbm_cli.results.selection import Choosing, select_cells, with_measure
 from cbm_cli.statistics import Marking, build_table, mark_row, mark_rows
 from tests.builders import cbm, change_manifest, problems_of
 from tests.pictures import page_of
@@ -223,7 +223,7 @@ def made_cells(*cells, metric="test_cost", trials=3):
 
 
 def chosen(cells, *names, by="valid"):
-    return [cell.choice for cell in measured_cells(cells, Choosing(names, by, "--"))]
+    return [cell.choice for cell in with_measure(cells, Choosing(names, by, "--"))]
 
 
 def test_of_costs_the_lowest_wins_and_what_diverges_loses():
@@ -241,7 +241,7 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
     assert [choice.mean for choice in found] == [1.0, 1.0]
     assert [choice.complete for choice in found] == [True, False]
     assert [choice.at_end for choice in found] == [False, False]  # of two values each is at an end
-    assert measured_cells(cells, Choosing(("rate",), "valid", "--")).cells[0].mean == 9.0  # its test value
+    assert with_measure(cells, Choosing(("rate",), "valid", "--")).cells[0].mean == 9.0  # its test value
     ends = made_cells(*(({"rate": rate, "offsets": "00"}, [(rate, 1.0)] * 3) for rate in (3, 1, 2)))
     assert [choice.at_end for choice in chosen(ends, "rate")] == [True]
 
@@ -289,7 +289,7 @@ def test_a_part_that_does_not_exist_is_named_with_those_that_do(results):
 def test_letters_say_the_choice_of_a_cell_where_cells_differ():
     values = {("00", 1): 2.0, ("00", 2): 1.0, ("dd", 1): 1.0, ("dd", 2): 2.0}
     cells = made_cells(*(({"rate": r, "offsets": o}, [(v, v)] * 3) for (o, r), v in values.items()))
-    table = build_table(measured_cells(cells, Choosing(("rate",), "valid", "--")))
+    table = build_table(with_measure(cells, Choosing(("rate",), "valid", "--")))
     assert [(entry.cell.choice.values["rate"], entry.footnote) for entry in table.entries] == [
         (2, "b"),
         (1, "a"),

@@ -133,22 +133,22 @@ class Batch:
         In which each trial takes the rows.
     plan : Plan
     how : str
-        eager; compiled: by torch.compile; graph: compiled, and replayed as one CUDA graph an update.
+        eager, or compiled by torch.compile; with " graph", an update is replayed as a CUDA graph.
     """
 
     def __init__(self, state: State, rows: Tensor, order: Tensor, plan: Plan, how: str = "eager") -> None:
         self.state, self.rows, self.order, self.plan, self.graph = state, rows, order, plan, None
         self.update, self.how = torch.zeros((), dtype=torch.int64, device=rows.device), how
         self.advance, self.sweep = advance, one_round
-        if how != "eager" and plan.tempered:  # a hundred rounds would take minutes to compile as one
+        if "compiled" in how and plan.tempered:  # a hundred rounds would take minutes to compile as one
             self.sweep = compiled(one_round)
-        elif how != "eager":
+        elif "compiled" in how:
             self.advance = compiled(advance)
 
     def run(self, updates: int) -> None:
         """Make updates; the first three before a graph is captured."""
         for _ in range(updates):
-            if self.how == "graph" and self.graph is None and self.update >= 3:
+            if "graph" in self.how and self.graph is None and self.update >= 3:
                 self.graph = captured(self._step)
             self.graph.replay() if self.graph else self._step()
 
@@ -175,12 +175,12 @@ class Annealing:
         )
         self.to_h, self.step = x @ theta[0], torch.zeros((), dtype=torch.int64, device=x.device)
         self.log_weight = torch.zeros(x.shape[:2], dtype=torch.float64, device=x.device)
-        self.anneal = compiled(self._anneal) if how != "eager" else self._anneal
+        self.anneal = compiled(self._anneal) if "compiled" in how else self._anneal
 
     def run(self, steps: int, at_once: int = 50) -> None:
         """Anneal; a graph replays ``at_once`` steps."""
         while steps:
-            if self.how == "graph" and self.graph is None and self.step >= 3:
+            if "graph" in self.how and self.graph is None and self.step >= 3:
                 self.graph = captured(lambda: [self._once() for _ in range(at_once)])
             replays = self.graph is not None and steps >= at_once
             self.graph.replay() if replays else self._once()

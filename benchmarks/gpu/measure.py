@@ -4,9 +4,9 @@
     python benchmarks/gpu/measure.py --device cpu --quick     the same in small, without a GPU
 
 Prints a line for every check, then a Markdown table, and writes all numbers to measure.json in --out. Needs
-PyTorch, NumPy and SciPy. With Numba, threadpoolctl and platformdirs the kernels are checked against and timed
-on the same machine; without them the script says so, compares with PyTorch on the CPU, and sets times against
-those of docs/benchmarks.md. A part that fails is told and left out.
+PyTorch, NumPy and SciPy. With Numba, threadpoolctl, platformdirs and pydantic the kernels are checked against
+and timed on the same machine; without them the script says so, compares with PyTorch on the CPU, and sets
+times against those of docs/benchmarks.md. A part that fails is told and left out.
 """
 
 import argparse
@@ -152,7 +152,7 @@ def check_against_kernels(m: Measurement) -> None:
     ends = [_trained(*each, rows, updates) for each in zip(plans, states, strict=True)]
     off = float(np.mean([batch.state.h[k].cpu().numpy() != end.h for k, end in enumerate(ends)]))
     m.tell(f"PCD-1 {n}x{hidden}, {updates} updates: share of hidden states that differ", off, f"{off:.1e}")
-    most = _difference(batch.state._replace(h=batch.state.b), [end._replace(h=end.b) for end in ends])
+    most = _difference(batch.state, ends, State._fields[:5])
     m.tell("the same: largest difference of parameters and offsets", most, f"{most:.1e}")
 
 
@@ -224,7 +224,7 @@ def digits(count: int, n: int = 784, on: float = 0.13) -> np.ndarray:
 
 def ways(m: Measurement) -> tuple[str, ...]:
     """How a batch can run on the device."""
-    return ("eager", "compiled", "graph") if m.is_gpu else ("eager",)
+    return ("compiled graph", "compiled", "eager graph", "eager") if m.is_gpu else ("eager",)
 
 
 def make_batch(
@@ -270,19 +270,17 @@ def time_training(m: Measurement, name: str, trials: int, sizes: tuple[int, int,
                 torch.cuda.empty_cache()
 
 
-def time_annealing(m: Measurement, machines: int, runs: int, n: int, hidden: int, steps: int) -> None:
-    """Seconds of a temperature of AIS; in the last way, of all temperatures."""
-    core, where = kernel_seconds(m, "AIS", (n, hidden, runs))
+def time_annealing(m: Measurement, name: str, machines: int, sizes: tuple[int, int, int]) -> None:
+    """Seconds of a temperature of AIS; in the first way, of all temperatures."""
+    (n, hidden, runs), steps = sizes, 500 if m.quick else 14_500
+    core, where = kernel_seconds(m, name, sizes)
     for how in ways(m):
         if time.monotonic() > m.ends:
             return
         with m.part(f"AIS {machines} machines {how}"):
-            annealing, some = (
-                make_annealing(m, machines, runs, n, hidden, steps, how),
-                200 if m.is_gpu else 20,
-            )
+            annealing = make_annealing(m, machines, runs, n, hidden, steps, how)
             annealing.run(100 if m.is_gpu else 5)
-            count = steps if how == "graph" else some
+            count = steps if how == "compiled graph" else steps // 50
             took = m._seconds(annealing.run, count) / count
             assert bool(torch.isfinite(annealing.log_weight).all())
             work = f"AIS {n}x{hidden}, {runs} runs, a temperature"
@@ -307,7 +305,7 @@ def make_annealing(
 def kernel_seconds(m: Measurement, name: str, sizes: tuple[int, int, int]) -> tuple[float, str]:
     """Seconds of an update, or of a temperature, of one trial on one core, and where that was measured."""
     (n, hidden, size), sampler = sizes, name.partition(" ")[0]
-    if not oracles or (m.quick and n > 100):
+    if not oracles:
         return KEPT[name], "docs/benchmarks.md"
     if name == "AIS":
         rng, rows = np.random.default_rng(3), digits(size, n).astype(np.float32)
@@ -432,14 +430,11 @@ def _trained(its: object, state: object, rows: np.ndarray, updates: int) -> obje
     return state
 
 
-def _difference(state: State, ends: list) -> float:
+def _difference(state: State, ends: list, names: tuple[str, ...] = State._fields) -> float:
     """Largest difference of any number of the states."""
-    found = {name: getattr(state, name).cpu().numpy() for name in State._fields}
-    return max(
-        float(np.abs(found[name][k] - getattr(end, name)).max())
-        for k, end in enumerate(ends)
-        for name in found
-    )
+    found = {name: getattr(state, name).cpu().numpy() for name in names}
+    pairs = ((found[name][k], getattr(end, name)) for k, end in enumerate(ends) for name in names)
+    return max(float(np.abs(one - other).max()) for one, other in pairs)
 
 
 def main() -> None:
@@ -465,7 +460,7 @@ def main() -> None:
     )
     if not oracles:
         m.tell(
-            "kernels", f"cannot be imported here: {MISSING}; carry that package to check and time them here"
+            "kernels", f"cannot be imported: {MISSING}; needs numba, threadpoolctl, platformdirs, pydantic"
         )
     with m.part("ceilings"):
         measure_ceilings(m)
@@ -480,14 +475,11 @@ def main() -> None:
     with m.part("device and CPU"):
         check_device_against_cpu(m)
     sizes = (784, 50, 5) if quick else (784, 500, 100)
-    time_training(m, "PCD-1", 2 if quick else 100, sizes)
-    time_training(m, "PT_20", 2 if quick else 50, sizes)
-    time_annealing(m, *((2, 5, 784, 50, 20) if quick else (20, 100, 784, 500, 14_500)))
-    time_training(m, "PCD-1 toys", 100 if quick else 7200, (9, 4, 16))
-    if not quick:
-        time_training(m, "PT_20", 25, sizes)
-        for trials in (25, 1):
-            time_training(m, "PCD-1", trials, sizes)
+    works = ("PCD-1", 100, sizes), ("PT_20", 50, sizes), ("AIS", 20, sizes), ("PCD-1 toys", 7200, (9, 4, 16))
+    for name, trials, shape in (*works, ("PT_20", 25, sizes), ("PCD-1", 25, sizes), ("PCD-1", 1, sizes)):
+        with m.part(f"{name}, {trials} trials"):
+            time_work = time_annealing if name == "AIS" else time_training
+            time_work(m, name, min(trials, 2) if quick else trials, shape)
     show(m)
 
 

@@ -67,7 +67,7 @@ def evaluate(
 ) -> None:
     """Compute or estimate the likelihood of machines.
 
-    MODEL is a machine of any kind: an NPZ file in the documented form (docs/formats.md), or RUN:TRIAL, as
+    MODEL is a machine of any kind: an NPZ file in the documented form (docs/machines.md), or RUN:TRIAL, as
     `cbm best` prints it; it needs --data, and there can be several. In a results folder, every trial is
     evaluated on all parts of its own data, and the means of each cell are printed and columns added to
     summary.csv. Interrupted, the same command goes on where it stopped. Trials that have diverged are named

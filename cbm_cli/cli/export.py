@@ -24,7 +24,7 @@ def export(model: Path, output: Path) -> None:
 
     RUN is any part of a run-id that no other run in RESULTS (default: results/) has, and TRIAL a number; with
     :best behind it, the machine is the one at the best validation value instead of the final one. `cbm best`
-    prints such a name. The arrays of the file are described in docs/formats.md.
+    prints such a name. The arrays of the file are described in docs/machines.md.
     """
     from cbm_cli.results.inventory import find_machine
     from cbm_cli.results.writing import write_atomically

@@ -14,7 +14,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.text import valid_json
 
 if TYPE_CHECKING:
-    from cbm_cli.datasets.dataset import Dataset
+    from cbm_cli.datasets.dataset import Image
     from cbm_cli.machines.files import Layered
     from cbm_cli.machines.representations import Features
 
@@ -88,18 +88,18 @@ def features(
         if given and not source:
             raise CbmError(f"{option} needs data; name it with --data NAME or --data FILE", "missing")
     folder = _folder(model, output)
-
     from cbm_cli.datasets.catalogue import load_source
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.representations import features_of, write_csv, write_npz
+    from cbm_cli.report.learned import shape_of
 
     machine = read_machine(model)
     data = load_source(source, machine.sizes[0], test) if source else None
-    size, by_columns = _picture(shape, by_columns, machine, data)
+    image = shape_of(shape, data, machine.sizes[0], by_columns)
     layers = [{"layer": layer, "units": n} for layer, n in enumerate(machine.sizes[1:], 1)]
     answer: Any = {"model": str(model), "kind": machine.kind, "layers": layers}
     found = features_of(machine, data) if data else None
-    files = _write_filters(folder, machine, count, seed, size, by_columns)
+    files = _write_filters(folder, machine, count, seed, image)
     if found:
         files += _write_activity(folder, machine, found, layers)
         files += write_npz(folder, found) if "npz" in formats else []
@@ -120,22 +120,9 @@ def _folder(model: Path, output: Path | None) -> Path:
     return folder
 
 
-def _picture(
-    shape: str | None, by_columns: bool, machine: Layered, data: Dataset | None
-) -> tuple[tuple[int, int], bool]:
-    """Return height and width of a filter, and whether units go down its columns; default: as in the data."""
-    from cbm_cli.report.pictures import parse_shape
-
-    if shape is None and data is not None and data.image:
-        return (data.image.height, data.image.width), by_columns or data.image.order == "F"
-    return parse_shape(shape, machine.sizes[0]), by_columns
-
-
-def _write_filters(
-    folder: Path, machine: Layered, count: int | str, seed: int, size: tuple[int, int], by_columns: bool
-) -> list[Path]:
+def _write_filters(folder: Path, machine: Layered, count: int | str, seed: int, image: Image) -> list[Path]:
     from cbm_cli.machines.representations import chosen, filters, write_filters
-    from cbm_cli.report.pictures import MOST, write_filter_tile
+    from cbm_cli.report.learned import MOST, normalised, write_tile
 
     rows = filters(machine)
     drawn = chosen(machine.sizes[1:], MOST if isinstance(count, str) else min(count, MOST), seed)
@@ -143,7 +130,7 @@ def _write_filters(
     write_filters(files[0], rows, drawn)
     for layer, (its, units) in enumerate(zip(rows, drawn, strict=True), 1):
         files.append(folder / f"filters-{layer}.png")
-        write_filter_tile(files[-1], its[units], size, by_columns)
+        write_tile(files[-1], normalised(its[units]), image)
         if len(units) < len(its):
             note(f"{files[-1]}: {len(units):,} of {len(its):,} filters, chosen at random (--filters, --seed)")
     return files
@@ -155,13 +142,14 @@ def _write_activity(
     """Write the mean activity given the training part, and add its summary to the facts of the layers."""
     from cbm_cli.machines.bounds import ROUNDS
     from cbm_cli.machines.representations import (
-        BALANCED,
         has_probabilities,
         mean_activity,
         unbalanced,
         write_activity,
     )
-    from cbm_cli.report.pictures import write_activity_curves
+    from cbm_cli.report.learned import activity_panel
+    from cbm_cli.report.panels import Page, compose
+    from cbm_cli.report.style import looks_of
 
     means, probable = mean_activity(found.parts["train"]), has_probabilities(machine)
     for layer, values in zip(layers, means, strict=True):
@@ -171,7 +159,9 @@ def _write_activity(
         note(f"warning: mean field has not settled within {ROUNDS} rounds for {found.unsettled:,} rows")
     files = [folder / "activity.csv", folder / "activity.png"]
     write_activity(files[0], means)
-    write_activity_curves(files[1], means, BALANCED if probable else None)
+    looks = looks_of([(f"layer {layer}",) for layer in range(1, len(means) + 1)], ["layer"])
+    lines = {name: (values, look) for ((name,), look), values in zip(looks.items(), means, strict=True)}
+    compose([activity_panel(lines, probable)], Page()).write(files[1])
     return files
 
 

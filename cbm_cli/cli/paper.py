@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,12 @@ import click
 
 from cbm_cli.cli.common import PICTURES, Target, check_file, command, note, print_document, print_list
 from cbm_cli.cli.completion import results_and
-from cbm_cli.cli.plot import page_options, plot, read_part
+from cbm_cli.cli.plot import page_options, plot, read_part, write_picture
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import FORMATS
 
 if TYPE_CHECKING:
-    from cbm_cli.report.panels import Drawing
+    from cbm_cli.report.panels import Panel
 
 
 @click.group()
@@ -54,7 +55,7 @@ def compare(target: Target, format_: str, scoreboard: bool, findings: bool) -> N
 @paper.command()
 @results_and("N|list")
 @page_options
-def figure(target: Target, output: Path | None, **page: Any) -> None:
+def figure(target: Target, output: Path | None, caption: bool, **page: Any) -> None:
     """Draw a figure of the paper from results.
 
     The figures are 2 to 17. Where an experiment has not been run but its -short one has, that one is drawn.
@@ -78,14 +79,13 @@ def figure(target: Target, output: Path | None, **page: Any) -> None:
     if output is None:
         raise CbmError(f"figure {number}: name the file to write: -o FILE.png, .pdf or .svg", "missing")
     check_file("-o", output, PICTURES)
-    from cbm_cli.report.kinds import write_picture
-    from cbm_cli.report.panels import Page
+    note(f"figure {number} of the paper: {figures[number]['shows']}")
+    parts = _drawings(number, figures[number]["parts"], target.folder)
+    panels = [replace(panel, key=()) for part in parts for panel in part]  # keys are of a part's settings
+    write_picture(panels, page, output, caption)
 
-    write_picture(_drawings(number, figures[number]["parts"], target.folder), Page(**page), output)
-    note(f"figure {number} of the paper: {figures[number]['shows']}\nwrote {output}")
 
-
-def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[Drawing]:
+def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[list[Panel]]:
     """Yield the panels that can be drawn; say which are missing, why, and what to run for them."""
     from cbm_cli.report.kinds import draw
     from cbm_cli.results import Results
@@ -130,7 +130,7 @@ def _part(call: str) -> Any:
     """Return what a `cbm plot` call draws."""
     with plot.make_context("plot", [*shlex.split(call), "-o", "none.png"]) as context:
         choices = dict(context.params)
-    for name in ("output", "size", "legend", "data"):
+    for name in ("output", "size", "legend", "font", "caption", "data"):
         del choices[name]
     # A short experiment may have one value of a setting of which the figure shows several.
     return read_part(choices.pop("words"), choices | {"constants": True})[1]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cbm_cli.cli.common import PICTURES, Whole, check_file, note
-from cbm_cli.cli.completion import choose_options, data_folder_option, metrics, plotted, setting_names
+from cbm_cli.cli.completion import choose_options, folder_of_data, metrics, plotted, setting_names
 from cbm_cli.errors import CbmError
 from cbm_cli.text import STATISTICS
 
 if TYPE_CHECKING:
     from cbm_cli.report.kinds import Part
+    from cbm_cli.report.panels import Panel
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _Value = click.Parameter
@@ -57,6 +58,8 @@ def page_options(command: Callable) -> Callable:
         click.option(
             "--legend", type=click.Choice(["below", "right", "none"]), default="below", show_default=True
         ),
+        click.option("--font", default="STIXGeneral", show_default=True, help="Font of all texts."),
+        click.option("--caption", is_flag=True, help="Write the caption, too, as FILE.txt."),
     )
     for option in reversed(options):
         command = option(command)
@@ -71,7 +74,11 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 @click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...", shell_complete=plotted)
 @page_options
 @choose_options
-@data_folder_option
+@click.option(
+    "--data",
+    metavar="DIR|NAME|FILE",
+    help="Folder in which data sets are looked for; of activity FILE.npz: its data set.",
+)
 @click.option(
     "--metric",
     multiple=True,
@@ -81,10 +88,10 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 @click.option("--overlay", is_flag=True, help="Draw several metrics as lines of one panel.")
 @click.option("--panels", metavar="SETTINGS", callback=setting_names, help="Settings that make the panels.")
 @click.option("--columns", metavar="SETTINGS", callback=setting_names, help="Settings that make the lines.")
-@_choice(
+@click.option(
     "--x",
-    ["updates", "epochs", "seconds", "gradient-steps"],
-    "The x axis; default: epochs where the grid says epochs, else updates.",
+    metavar="updates|epochs|seconds|gradient-steps|SETTING",
+    help="The x axis; default: epochs where the grid says epochs, else updates; of settings: a numeric one.",
 )
 @click.option("--xlog", is_flag=True, help="Logarithmic x axis.")
 @click.option("--xlim", metavar="LOW:HIGH", callback=_limits, help="Ends of the x axis.")
@@ -94,14 +101,15 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
 @_choice(
     "--band",
     ["quartiles", "std", "sem", "trials", "none"],
-    "Spread over trials, around the median (quartiles) or the mean; default: quartiles, for records std.",
+    "Spread over trials: around the mean (std, sem), else around the median.",
+    "quartiles",
 )
 @click.option("--trial", type=Whole(0), help="Draw this trial alone.")
 @click.option("--smooth", type=Whole(1), default=1, metavar="N", help="Running mean over N updates.")
 @_choice(
     "--statistic",
     [*STATISTICS],
-    "Value of a trial in finals and critical-difference; default: the table's.",
+    "Value of a trial in finals, settings and critical-difference; default: the table's.",
 )
 @click.option("--layer", type=Whole(1), help="Hidden layer of filters and activity.")
 @click.option(
@@ -112,35 +120,53 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
     help="Filters, samples or rows of a panel.",
 )
 @click.option("--shape", metavar="HxW", help="Size of a filter, sample or row in pixels.")
-def plot(words: tuple[str, ...], output: Path | None, data: Path | None, **choices: Any) -> None:
+def plot(
+    words: tuple[str, ...], output: Path | None, caption: bool, data: str | None, **choices: Any
+) -> None:
     """Draw a picture of results: PNG, PDF or SVG.
 
     \b
     KIND is one of:
-      curves               learning curves: median or mean over trials, with a band
+      curves               learning curves: a line and a band over trials
       finals               best and final value of each trial
+      settings             the value of the table against a numeric setting
       norms offsets angles what was recorded
       filters activity samples   what machines have learned
       data                 rows of data sets; name them after KIND
       critical-difference  ranks of methods over data sets
 
     Each data set, each sampler and any other setting that varies has its own panel. RESULTS defaults to
-    results/.
+    results/. Behind filters, activity and samples, machines may be named: RUN:TRIAL or FILE.npz. The caption
+    goes to the terminal.
     """
     from cbm_cli.datasets.sources import data_in
-    from cbm_cli.report.kinds import draw, write_picture
-    from cbm_cli.report.panels import Page
+    from cbm_cli.report.kinds import MACHINES, draw
     from cbm_cli.results import Results
 
-    page = Page(*(choices.pop(name) for name in Page._fields))
-    folder, part = read_part(words, choices)
+    page = {name: choices.pop(name) for name in ("size", "title", "legend", "font")}
+    folder, part = read_part(words, choices | {"data": data})
     if output is None:
         raise CbmError("-o: name the file to write, FILE.png, .pdf or .svg", "missing")
     check_file("-o", output, PICTURES)
-    results = None if part.kind == "data" else Results(Path(folder))
-    with data_in(data):
-        write_picture(map(draw, [results], [part]), page, output)
-    note(f"wrote {output}")
+    named = part.kind in MACHINES and any(":" in name or name.endswith(".npz") for name in part.names)
+    results = None
+    if part.kind != "data" and not (named and not Path(folder).is_dir()):
+        results = Results(Path(folder))
+    with data_in(None if named else folder_of_data(data)):
+        panels = draw(results, part)
+    write_picture(panels, page, output, caption)
+
+
+def write_picture(panels: Sequence[Panel], page: Mapping[str, Any], output: Path, caption: bool) -> None:
+    """Write panels as a picture, and say its caption, on stderr and in a text file beside it if asked for."""
+    from cbm_cli.report.panels import Page, compose
+    from cbm_cli.results.writing import write_atomically
+
+    picture = compose(panels, Page(**page))
+    picture.write(output)
+    note(f"wrote {output}{picture.caption and f': {picture.caption}'}")
+    if caption:
+        write_atomically(output.with_suffix(".txt"), f"{picture.caption}\n".encode())
 
 
 def read_part(words: tuple[str, ...], choices: dict[str, Any]) -> tuple[str, Part]:

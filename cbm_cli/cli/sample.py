@@ -90,20 +90,20 @@ def sample(
 
     from cbm_cli.machines.files import flatten, read_machine
     from cbm_cli.machines.samples import write_samples
-    from cbm_cli.report.pictures import MOST, parse_shape, write_tile
+    from cbm_cli.report.learned import MOST, shape_of, write_tile
 
     machine = read_machine(model)
     if machine.kind == "auto-encoder":
         message = f"{model}: an auto encoder has no distribution to draw from; see cbm features"
         raise CbmError(message, "unsuited")
-    size = parse_shape(shape, machine.sizes[0])
+    image = shape_of(shape, None, machine.sizes[0], by_columns)
     found = _drawn(flatten(machine, place=str(model)), source, given, **how)
     count = len(found.samples)
     if output:
         write_samples(output, found)
         note(f"wrote {output}: {count} samples")
     if png:
-        write_tile(png, found.means if means else found.samples, size, by_columns)
+        write_tile(png, found.means if means else found.samples, image)
         note(f"wrote {png}" + (f": the first {MOST:,} of {count:,} samples" if count > MOST else ""))
 
 

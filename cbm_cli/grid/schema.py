@@ -86,7 +86,11 @@ def _experiment() -> Schema:
         "exclude": _about("Cells to leave out", _list(_ref("condition"))),
         "when": _about("Fields to set for some cells", _list(change)),
     }
-    return _object(fields | {name: _about(info.description, _ref(f"{name}.axis")) for name, info in settings})
+    refs = {name: _about(info.description, _ref(f"{name}.axis")) for name, info in settings}
+    for name, info in settings:
+        if isinstance(info.default, str | int | float):
+            refs[name]["default"] = info.default
+    return _object(fields | refs)
 
 
 def _condition() -> Schema:
@@ -109,8 +113,9 @@ def _properties(model: type[BaseModel]) -> dict[str, Schema]:
 
 
 def _loose(schema: Schema) -> Schema:
-    """Accept a scalar in its other spellings; drop the titles, defaults and nulls that pydantic adds."""
-    schema = {key: value for key, value in schema.items() if key not in ("title", "default")}
+    """Accept a scalar in its other spellings; drop the titles and nulls that pydantic adds."""
+    plain = isinstance(schema.get("default"), str | int | float)
+    schema = {key: value for key, value in schema.items() if key != "title" and (plain or key != "default")}
     kind = schema.get("type")
     if "anyOf" in schema:
         choices = [_loose(one) for one in schema.pop("anyOf") if one != {"type": "null"}]

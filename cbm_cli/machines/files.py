@@ -1,4 +1,4 @@
-"""Machines of every kind, and their files in the documented form (docs/formats.md)."""
+"""Machines of every kind, and their files in the documented form (docs/machines.md)."""
 
 import io
 from collections.abc import Iterable, Mapping, Sequence

@@ -9,9 +9,9 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results import Metric, Results, Store, measured
-from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells
+from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
 from cbm_cli.results.inventory import CellSettings, telling_apart
-from cbm_cli.results.selection import choosing_of, columns_named, key_of, measured_cells, select_cells
+from cbm_cli.results.selection import choosing_of, columns_named, key_of, select_cells, with_measure
 from cbm_cli.statistics.caption import chosen_note
 from cbm_cli.text import count, text_of
 
@@ -27,7 +27,7 @@ class Options:
 
     select: Sequence[tuple[str, str]] = ()  # keep cells with these values; of one setting, alternatives
     choose: Sequence[str] | None = (
-        None  # settings of which each cell has the best value; default: the table's
+        None  # settings, of whose values each cell has the best; default: the table's
     )
     by: str | None = None  # part of the data that decides
     constants: bool = False  # whether settings may be selected that do not vary
@@ -35,11 +35,11 @@ class Options:
     overlay: bool = False  # several metrics are lines of one panel
     panels: Sequence[str] | None = None  # settings that make the panels
     columns: Sequence[str] | None = None  # settings that make the lines
-    x: str | None = None  # updates, epochs, seconds, gradient-steps; default: as the grid counts
+    x: str | None = None  # updates, epochs, seconds, gradient-steps; of settings: one
     xlog: bool = False
     xlim: Limits = (None, None)
     ylim: Limits | None = (None, None)  # None: never cut
-    band: str | None = None  # quartiles, std, sem, trials, none
+    band: str = "quartiles"  # or std, sem, trials, none
     trial: int | None = None
     smooth: int = 1  # updates in a running mean
     statistic: str | None = None  # of a trial, where a picture shows one value of each; default: the table's
@@ -47,6 +47,7 @@ class Options:
     layer: int | None = None  # hidden layer, from 1; default: the last
     number: int = 100  # rows, samples or filters in a panel
     shape: str | None = None  # of a row, HxW
+    data: str | None = None  # of a machine file: the rows that it is shown
 
 
 @dataclass(frozen=True)
@@ -108,14 +109,20 @@ def arrange(stores: Mapping[str, Store], manifests: Sequence[Mapping[str, Any]],
         for name, manifest in zip(stores, manifests, strict=True)
         for data, bound in (manifest.get("upper_bounds") or {}).items()
     }
-    notes = list(
-        dict.fromkeys(
-            note[0].lower() + note[1:-1] for cells in shown for note in chosen_note(cells, letters=False)
-        )
-    )
+    said = [note.rstrip(".") for cells in shown for note in chosen_note(cells, letters=False)]
+    notes = list(dict.fromkeys(said))
     chosen = Chosen(done, table, stores, bounds, lines, panels, notes)
     _warn_of_versions(chosen.rows())
     return chosen
+
+
+def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
+    """Return the cells in a metric and statistic, by default the table's; with the errors of `measure_of`."""
+    if len(options.metric) > 1:
+        raise CbmError(f"--metric: given {len(options.metric)} times; this picture shows one", "conflict")
+    trials = Trials(chosen.rows(), chosen.cells[0].trials.source)
+    measure = measure_of(trials, chosen.table, next(iter(options.metric), None), options.statistic)
+    return [cell.measured(measure) for cell in chosen.cells]
 
 
 def _with_names(manifest: Mapping[str, Any], experiment: str) -> dict[str, Any]:
@@ -130,7 +137,7 @@ def _shown(store: Store, summary: pd.DataFrame, manifest: Mapping[str, Any], opt
     choosing = choosing_of(manifest["table"], options.choose, options.by)
     if choosing and not summary.empty:
         known = [name for name in options.metric if name in measured(summary)]  # others are of curves alone
-        cells = measured_cells(cells, choosing, next(iter(known), None), options.statistic)
+        cells = with_measure(cells, choosing, next(iter(known), None), options.statistic)
     if options.trial is None:
         return cells
     return replace(

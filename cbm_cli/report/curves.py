@@ -1,135 +1,189 @@
-"""Learning curves of methods, one panel per sampler, data set or other setting."""
+"""Learning curves of methods, and a metric against a setting: lines with bands or bars over trials."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from itertools import compress
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
-from cbm_cli.report.chosen import Options, choose
-from cbm_cli.report.panels import Drawing, Panel
-from cbm_cli.report.series import Curve, Curves, band_of, read_curves, x_of
-from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, plain_axes
+from cbm_cli.errors import CbmError, IncompleteError
+from cbm_cli.grid.words import name_of
+from cbm_cli.report.chosen import Chosen, Options, choose, shown_cells
+from cbm_cli.report.limits import Ends, y_ends
+from cbm_cli.report.panels import Panel, in_order
+from cbm_cli.report.series import Curve, Curves, read_curves, summarised
+from cbm_cli.report.style import BOUND, Look, in_words, looks_of, named, plain, title_of
 from cbm_cli.results import Metric, Results
-from cbm_cli.results.selection import Key
-from cbm_cli.text import count
+from cbm_cli.results.cells import Measure
+from cbm_cli.results.selection import Key, columns_named, key_of
+from cbm_cli.text import count, text_of
 
-MARKS = 6  # markers of a line
-_SEEN = 0.01  # share of the evaluations: learning that takes more of them is not cut
-_BANDS: dict[str | None, str] = {
-    "quartiles": "; band: quartiles over trials",
-    "std": "; band: standard deviation over trials",
-    "sem": "; band: standard error of the mean",
-    "trials": "; thin lines: trials",
+_MARKS = 6  # markers of a line
+_ESTIMATES = 40  # by AIS; of a line of more not each has a marker, which says whether it is reliable
+_MOST_BANDS = 4  # of a panel; more would be mud, and are drawn as bars
+_MOST_TICKS = 8  # numbers along an axis of settings
+_ALIKE = 0.01  # share of the height within which lines hide each other
+_BANDS = {
+    "quartiles": ", {}: quartiles",
+    "std": ", {}: standard deviation",
+    "sem": ", {}: standard error of the mean",
+    "trials": ", thin lines: trials",
+    "none": "",
+}
+_COUNTS = {
+    "diverged": "{diverged} diverged, from there on left out",
+    "gaps": "{gaps} without a value at some updates, left out there",
+    "stopped": "{stopped} stopped before the others, held at the last value",
+    "doubtful": "Open markers: doubtful estimates by AIS, with an effective sample size below a tenth of the "
+    "runs ({doubtful:,} of {estimates:,})",
+    "unjudged": "AIS: effective sample sizes of some trials were not kept",
 }
 
 
-def curves_drawing(
+def curves_panels(
     results: Results, experiments: Sequence[str], options: Options, preset: str | None = None
-) -> Drawing:
+) -> list[Panel]:
     """Draw learning curves with a band over trials.
 
     Lines are the schemes, or what else the table has in its columns; every other setting that varies makes
     panels, and so does every data set. The line is the median and the band spans the quartiles over trials;
-    for records it is the mean ± a standard deviation. So that a diverging method does not flatten the others,
-    the y axis of all panels of a data set ends at the lower Tukey fence of its curves (first quartile less
-    1.5 interquartile ranges), for costs at the upper one, where this more than halves the range to show; the
-    caption then says so. Records are shown whole.
+    of more than four lines, bars at the markers do. The y axis is cut as `limits.y_ends` says; all panels of
+    a data set and metric have the same one. Where lines hide each other, an inset shows how they differ.
     """
-    chosen = choose(results, experiments, options)
-    drawn = read_curves(chosen, options, preset)
-    band = band_of(options, [curve.metric for curve in drawn.curves])
-    options = replace(options, band=band, x=x_of(options, chosen.settings))
+    return line_panels(read_curves(choose(results, experiments, options), options, preset), options)
+
+
+def settings_panels(results: Results, experiments: Sequence[str], options: Options) -> list[Panel]:
+    """Draw what the table shows against a numeric setting: a point and a bar over trials for each value."""
+    chosen = choose(results, experiments, replace(options, x=None))
+    column = _numeric(chosen, options.x)
+    lines, panels = ([c for c in columns if c != column] for columns in (chosen.lines, chosen.panels))
+    found: dict[tuple[Key, Key, str], dict[float, pd.Series]] = {}
+    cells = shown_cells(chosen, options)
+    for cell in cells:
+        keys = key_of(cell.settings, lines), key_of(cell.settings, panels), cell.settings["data"]
+        values = pd.Series(cell.values).replace([np.inf, -np.inf], np.nan)
+        found.setdefault(keys, {})[float(cell.settings[column])] = values
+    (metric, scale, _), said = cells[0].measure, said_of(cells[0].measure)
+    curves = [
+        Curve(*keys, metric, pd.DataFrame(points).T.sort_index().dropna(how="all"))
+        for keys, points in found.items()
+    ]
+    known = [curve for curve in curves if len(curve.trials)]
+    if not known:
+        raise IncompleteError(f"{', '.join(chosen.stores)}: {metric.column} has no finite value to draw")
+    values = np.unique(np.concatenate([curve.trials.index for curve in known]))
+    options = replace(options, xlog=options.xlog or bool(values[0] > 0 and values[-1] >= 10 * values[0]))
+    drawn = Curves(known, lines, panels, scale, plain(name_of(column)), chosen.notes, points=True)
+    notes = [f"The {said} of each trial"]
+    return [replace(it, notes=[*notes, *it.notes]) for it in line_panels(drawn, options)]
+
+
+def _numeric(chosen: Chosen, name: str | None) -> str:
+    """Return the column of the setting that is asked for, else the only numeric one that varies."""
+    columns = columns_named(name, chosen.settings, "--x") if name else [*chosen.lines, *chosen.panels]
+    values = {c: {text_of(settings.get(c)) for settings in chosen.settings} for c in columns}
+    numeric = [c for c, texts in values.items() if len(texts) > 1 and all(map(_is_number, texts))]
+    if len(numeric) != 1:
+        place = f"--x {name}" if name else "settings"
+        there = f"there are {', '.join(numeric)}" if numeric else "no numeric setting varies"
+        raise CbmError(f"{place}: name one numeric setting that varies; {there}", "unsuited")
+    return numeric[0]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
+
+
+def said_of(measure: Measure) -> str:
+    """Return the statistic of a trial in words."""
+    best = "minimum" if measure.metric.better < 0 else "maximum"
+    at = {"best-valid": "value at the best validation value", "max-of-mean": "value where the mean is best"}
+    return {"max": best, "final": "final value", **at}[measure.statistic]
+
+
+def line_panels(drawn: Curves, options: Options) -> list[Panel]:
+    """Return the panels of curves, in which every line looks the same everywhere."""
+    looks = looks_of(list(dict.fromkeys(curve.key for curve in drawn.curves)), drawn.lines)
+    names, panels = _names_of_lines(drawn), []
     groups: dict[Key, list[Curve]] = {}
     for curve in drawn.curves:
-        groups.setdefault(_group(drawn, curve), []).append(curve)
-    limits = {group: y_ends(curves, options) for group, curves in groups.items()}
-    looks = looks_of(list(dict.fromkeys(curve.key for curve in drawn.curves)), drawn.lines)
-    panels = []
+        groups.setdefault((curve.data, curve.metric.column), []).append(curve)
+    limits = {scale: ends_of(curves, options) for scale, curves in groups.items()}
+    free = options.ylim in (None, (None, None))
     for key in dict.fromkeys(curve.panel for curve in drawn.curves):
         curves = [curve for curve in drawn.curves if curve.panel == key]
-        its = limits[_group(drawn, curves[0])]
-        settings = zip(drawn.panels, key, strict=True)
-        title = (options.title,) if options.title else tuple(named(*s) for s in settings if s[0] != "metric")
-        draw, x = partial(_draw, curves, looks, its, options), str(options.x).replace("-", " ")
-        panels.append(Panel(draw, key, title, x, measure_of(drawn, [c.metric for c in curves]), its[:2]))
-    names = {name: looks[key] for key, name in _names_of_lines(drawn).items()}
-    if any(its.bounded for its in limits.values()):
-        names["upper bound"] = BOUND
-    return Drawing(panels, names, [*_notes(drawn.curves, [*limits.values()], options), *chosen.notes])
+        scale = curves[0].data, curves[0].metric.column
+        ends = limits[scale]
+        panel = Panel(
+            partial(_draw, drawn, curves, looks, ends, options),
+            key,
+            title_of(options.title, drawn.panels, key),
+            drawn.xlabel,
+            measure_of(drawn, [curve.metric for curve in curves]),
+            ends,
+            scale if free else None,
+            {names[curve.key]: looks[curve.key] for curve in curves}
+            | ({"upper bound": BOUND} if ends.bounded else {}),
+            _notes(drawn, curves, ends, options),
+        )
+        panels.append(panel)
+    return in_order(panels)
 
 
 def _names_of_lines(drawn: Curves) -> dict[Key, str]:
-    """Return the names of lines for the legend; metrics without the words that all of them share."""
-    shared = _shared_words(curve.metric for curve in drawn.curves)
+    """Return the names of lines for the legend: scheme, sampler and rate, and others where these are alike.
 
-    def own_words(column: str, value: str) -> str:
-        words = named(column, value)
-        if column != "metric":
-            return words
-        return " ".join(word for word in words.split() if word not in shared).rstrip(":") or words
-
-    keys = dict.fromkeys(curve.key for curve in drawn.curves)
-    return {key: ", ".join(filter(None, map(own_words, drawn.lines, key))) for key in keys}
-
-
-def _group(drawn: Curves, curve: Curve) -> Key:
-    """Panels of one data set and one metric have the same y axis."""
-    settings = zip(drawn.panels, curve.panel, strict=True)
-    return tuple(value for column, value in settings if column in ("data", "metric"))
-
-
-class Ends(NamedTuple):
-    """Ends of a y axis."""
-
-    low: float
-    high: float
-    cut: str  # where values beyond Tukey's fence are not shown: below or above, if any
-    bounded: bool  # the upper bound is within
-    bound: float | None
-
-
-def y_ends(curves: Sequence[Curve], options: Options) -> Ends:
-    """Return the ends for all curves of a data set; cut where this more than halves the range to show.
-
-    An upper bound that would take more than a third of the height is not shown.
+    Metrics are named without the words that all of them share.
     """
-    kind = band_of(options, [curve.metric for curve in curves])
-    lines, bands = ([getattr(curve, what)(kind) for curve in curves] for what in ("line", "band"))
-    values = pd.concat(lines)
-    lowest, highest = (
-        min(values.min(), *(b.min() for b, _ in bands)),
-        max(values.max(), *(b.max() for _, b in bands)),
-    )
-    sign = curves[0].metric.better
-    fence = sign * _fence(sign * values, min(sign * line.iloc[0] for line in lines))
-    fences = {1: (fence, highest, "below"), -1: (lowest, fence, "above")}
-    low, high, cut = fences.get(sign, (lowest, highest, ""))
-    if options.ylim is None or highest - lowest <= 2 * (high - low):
-        low, high, cut = lowest, highest, ""
-    bounds = {curve.bound for curve in curves}
+    keys = list(dict.fromkeys(curve.key for curve in drawn.curves))
+    shared = _shared_words(curve.metric for curve in drawn.curves)
+    first = [column in ("offsets", "sampler", "learning_rate", "metric") for column in drawn.lines]
+    short = {key: tuple(compress(key, first)) for key in keys}
+
+    def words(column: str, value: str) -> str:
+        name = named(column, value)
+        return " ".join(w for w in name.split() if column != "metric" or w not in shared).rstrip(":") or name
+
+    names = {}
+    for key in keys:
+        alone = any(first) and [*short.values()].count(short[key]) == 1
+        kept = zip(drawn.lines, key, first, strict=True)
+        names[key] = ", ".join(filter(None, (words(c, v) for c, v, it in kept if it or not alone)))
+    return names
+
+
+def ends_of(curves: Sequence[Curve], options: Options) -> Ends:
+    """Return the ends of the y axis of curves that are shown together."""
+    found = [summarised(curve.trials, options.band) for curve in curves]
+    table, better, bounds = pd.concat(found), curves[0].metric.better, {curve.bound for curve in curves}
+    start = (min if better > 0 else max)(one["line"].iloc[0] for one in found)
     bound = bounds.pop() if len(bounds) == 1 else None
-    bounded = bound is not None and bound - high <= 0.5 * (high - low)
-    high = max(high, bound) if bounded else high
-    margin = 0.04 * (high - low) or 1.0
-    ends = Ends(low - margin, high + margin, cut, bounded, bound)
-    asked = options.ylim or (None, None)
-    if asked != (None, None):
-        low, high = ends.low if asked[0] is None else asked[0], ends.high if asked[1] is None else asked[1]
-        ends = Ends(low, high, "", bound is not None and low <= bound <= high, bound)
-    return ends
+    return y_ends(table["line"].to_numpy(), table.to_numpy().ravel(), better, options, start, bound)
 
 
-def _fence(values: pd.Series, start: float) -> float:
-    """Return the lower Tukey fence where more is better; the start where learning is soon over."""
-    first, third = values.quantile([0.25, 0.75])
-    fence = first - 1.5 * (third - first)
-    lasts = (values < (start + fence) / 2).mean() > _SEEN  # not a jump at the first evaluation
-    return min(fence, start) if lasts and first - fence < 0.1 * (values.max() - start) else fence
+def coinciding(curves: Sequence[Curve], band: str, ends: Ends) -> list[Curve]:
+    """Return the most curves that lie on one of them, within 1% of the height at nearly every point."""
+    lines = [curve.line(band) for curve in curves]
+    groups = [
+        [
+            curve
+            for curve, other in zip(curves, lines, strict=True)
+            if other.index.equals(line.index)
+            and (other - line).abs().quantile(0.95) < _ALIKE * (ends.high - ends.low)
+        ]
+        for line in lines
+    ]
+    largest = max(groups, key=len)
+    return largest if len(largest) > 1 and len(lines[0]) > 2 else []
 
 
 def measure_of(drawn: Curves, metrics: Sequence[Metric]) -> str:
@@ -146,40 +200,102 @@ def _shared_words(metrics: Iterable[Metric]) -> list[str]:
 
 
 def _draw(
-    curves: Sequence[Curve], looks: Mapping[Key, Look], ends: Ends, options: Options, axes: Axes
+    drawn: Curves,
+    curves: Sequence[Curve],
+    looks: Mapping[Key, Look],
+    ends: Ends,
+    options: Options,
+    axes: Axes,
 ) -> None:
-    first, last = (f(curve.trials.index[i] for curve in curves) for f, i in ((min, 0), (max, -1)))
-    low, high = (
-        end if asked is None else asked for asked, end in zip(options.xlim, (first, last), strict=True)
-    )
     for place, curve in enumerate(curves):
-        look, line, x = looks[curve.key], curve.line(options.band), curve.trials.index
-        if options.band == "trials":
-            axes.plot(curve.trials, color=look["color"], linewidth=0.5, alpha=0.4)
-        elif options.band != "none":
-            axes.fill_between(x, *curve.band(options.band), color=look["color"], alpha=0.18, linewidth=0)
-        marks = places_of_marks(x.to_numpy(float), (place + 0.5) / len(curves), options.xlog)
+        found = summarised(curve.trials, options.band)
+        marks = places_of_marks(found.index.to_numpy(float), (place + 0.5) / len(curves), options.xlog)
+        if drawn.points or (curve.doubt is not None and len(found) <= _ESTIMATES):
+            marks = [*range(len(found))]
+        look, colour = looks[curve.key], looks[curve.key]["color"]
         # Of lines that hide each other the first are wider, and the gaps of dashes lie elsewhere.
-        width = 1.2 + 0.8 * (len(curves) - place - 1) / len(curves)
-        dashes = look["linestyle"] if look["linestyle"] == "-" else (3.5 * place, look["linestyle"][1])
-        axes.plot(line, color=look["color"], linestyle=dashes, linewidth=width)
-        # Markers lie above all lines, with an edge: in grey they alone tell noisy lines apart.
-        edge, size = ("white", 7) if look["markerfacecolor"] == look["color"] else (look["color"], 5)
-        mark = look | {"linestyle": "", "markeredgecolor": edge, "markersize": size}
-        axes.plot(line.iloc[marks], **mark, markeredgewidth=1.0, zorder=3)
-    if ends.bounded and ends.bound is not None:
+        width, dashes = 1.0 + 0.6 * (len(curves) - place - 1) / len(curves), look["linestyle"]
+        dashes = dashes if dashes == "-" else (3.5 * place, dashes[1])
+        aside = (place - (len(curves) - 1) / 2) * 2.5 / 72 * drawn.points  # points lie beside each other
+        shifted = axes.transData + ScaledTranslation(aside, 0, axes.figure.dpi_scale_trans)
+        if options.band == "trials":
+            axes.plot(curve.trials, color=colour, linewidth=0.4, alpha=0.4)
+        elif _has_bars(drawn, curves, options):
+            some = found.iloc[marks]
+            axes.vlines(some.index, some["low"], some["high"], colour, linewidth=0.8, transform=shifted)
+        elif options.band != "none" and curve.trials.shape[1] > 1:
+            axes.fill_between(found.index, found["low"], found["high"], color=colour, alpha=0.18, linewidth=0)
+        style = look | {"linestyle": dashes, "linewidth": width, "transform": shifted}
+        _draw_line(axes, curve, found["line"], marks, style)
+    if ends.bound is not None:
         axes.axhline(ends.bound, **BOUND)
-    axes.set_ylim(ends.low, ends.high)
+    _set_x_axis(axes, drawn, curves, options)
+    if not drawn.points:
+        _draw_differences(axes, coinciding(curves, options.band, ends), looks, options)
+
+
+def _draw_line(axes: Axes, curve: Curve, line: pd.Series, marks: Sequence[int], style: Look) -> None:
+    """Draw a line, and its markers, which are open where an estimate is doubtful."""
+    low, high = axes.get_ylim()  # no stroke from an untrained machine far away
+    begun = int(len(line) > 2 and not low <= line.iloc[0] <= high and low <= line.iloc[1] <= high)
+    axes.plot(line.index[begun:], line.iloc[begun:], **style | {"marker": ""})
+    doubtful = np.zeros(len(line), bool) if curve.doubt is None else curve.doubt.to_numpy() >= 0.5
+    for face, wanted in ((style["color"], False), ("white", True)):
+        at = [mark for mark in marks if doubtful[mark] == wanted]
+        axes.plot(
+            line.index[at], line.iloc[at], **style | {"linestyle": "", "markerfacecolor": face, "zorder": 3}
+        )
+
+
+def _has_bars(drawn: Curves, curves: Sequence[Curve], options: Options) -> bool:
+    """Whether spread is drawn as bars at the markers, instead of a band."""
+    spread = options.band not in ("none", "trials") and max(c.trials.shape[1] for c in curves) > 1
+    return spread and (drawn.points or len(curves) > _MOST_BANDS)
+
+
+def _set_x_axis(axes: Axes, drawn: Curves, curves: Sequence[Curve], options: Options) -> None:
+    """Set the ends of the x axis; what begins at 0 begins beside the y axis."""
+    values = np.unique(np.concatenate([curve.trials.index for curve in drawn.curves]))
+    (first, last), margin = options.xlim, 0.08 if drawn.points else 0.02
+    low, high = (values[0] if first is None else first), (values[-1] if last is None else last)
     if options.xlog:
         axes.set_xscale("log")
-        low = max(low, min(curve.trials.index[curve.trials.index > 0].min() for curve in curves))
-    else:
-        low = 0 if low >= 0 and options.xlim[0] is None and low < 0.5 * high else low
-        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        low = max(low, values[values > 0][0])
+        beside = (high / low) ** (margin * drawn.points)
+        low, high = low / beside, high * beside
+    elif first is None:
+        low = 0 if 0 <= low < 0.5 * high and not drawn.points else low
+        low, high = low - margin * (high - low), high + margin * (high - low) * drawn.points
     axes.set_xlim(*((low, high) if low < high else (low - 0.5, low + 0.5)))
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    plain_axes(axes)
+    if drawn.points and len(values) <= _MOST_TICKS:
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.set_xticks([], minor=True)
+    elif not options.xlog:
+        axes.xaxis.set_major_locator(MaxNLocator())
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.yaxis.set_major_locator(MaxNLocator())
+
+
+def _draw_differences(
+    axes: Axes, curves: Sequence[Curve], looks: Mapping[Key, Look], options: Options
+) -> None:
+    """Draw the differences of lines that hide each other from their mean, in the corner with most room."""
+    if not curves:
+        return
+    lines = pd.concat([curve.line(options.band) for curve in curves], axis=1)
+    drawn = np.concatenate([axes.transData.transform(line.get_xydata()) for line in axes.lines])
+    inside = axes.transAxes.inverted().transform(drawn)
+    corners = [(x, y) for y in (0.1, 0.55) for x in (0.5, 0.12)]
+    full = [((inside > at) & (inside < np.add(at, (0.48, 0.42)))).all(axis=1).sum() for at in corners]
+    inset = axes.inset_axes((*corners[int(np.argmin(full))], 0.46, 0.32))
+    for curve, (_, line) in zip(curves, lines.sub(lines.mean(axis=1), axis=0).items(), strict=True):
+        look = looks[curve.key]
+        inset.plot(line, color=look["color"], linestyle=look["linestyle"], linewidth=0.6)
+    inset.set_title("difference from their mean", fontsize="x-small", pad=2)
+    inset.tick_params(labelsize="x-small", labelbottom=False)
+    inset.yaxis.set_major_locator(MaxNLocator(3))
+    inset.set_xlim(axes.get_xlim())
+    inset.set_xscale(axes.get_xscale())
 
 
 def places_of_marks(x: np.ndarray, shift: float, log: bool) -> list[int]:
@@ -188,45 +304,36 @@ def places_of_marks(x: np.ndarray, shift: float, log: bool) -> list[int]:
     The ends have none, where the axis would cut them.
     """
     x = np.log(np.maximum(x, x[x > 0].min())) if log and (x > 0).any() else x
-    wanted = x[0] + (np.arange(MARKS) + shift) / MARKS * (x[-1] - x[0])
+    wanted = x[0] + (np.arange(_MARKS) + shift) / _MARKS * (x[-1] - x[0])
     first, last = (1, len(x) - 2) if len(x) > 2 else (0, len(x) - 1)
     return np.unique(np.searchsorted(x, wanted).clip(first, last)).tolist()
 
 
-def _notes(curves: Sequence[Curve], limits: Sequence[Ends], options: Options) -> list[str]:
+def _notes(drawn: Curves, curves: Sequence[Curve], ends: Ends, options: Options) -> list[str]:
     """Return the sentences of the caption."""
-    counts = sorted({curve.trials.shape[1] for curve in curves})
-    few = f"{counts[0]} to " if len(counts) > 1 else ""
-    line = "median" if options.band == "quartiles" else "mean"
-    notes = [f"line: {line} over {few}{count(counts[-1], 'trial')}{_BANDS.get(options.band, '')}"]
+    numbers = sorted({curve.trials.shape[1] for curve in curves})
+    trials = f"{numbers[0]} to " * (len(numbers) > 1) + count(numbers[-1], "trial")
+    spread = _BANDS[options.band].format("bars" if _has_bars(drawn, curves, options) else "band")
+    line = "Mean" if options.band in ("std", "sem") else "Median"
+    notes = [f"{line} over {trials}{spread}"]
     if options.trial is not None:
-        notes = [f"trial {options.trial} alone"]
-    elif counts == [1]:
-        notes = ["a single trial"]
-    metrics = {curve.metric for curve in curves}  # a trial has a curve of each
-    diverged, gaps, stopped = (
-        max(sum(getattr(curve, name) for curve in curves if curve.metric == metric) for metric in metrics)
-        for name in ("diverged", "gaps", "stopped")
-    )
-    estimates, doubtful = (sum(getattr(c, name) for c in curves) for name in ("estimates", "doubtful"))
+        notes = [f"Trial {options.trial} alone"]
+    elif numbers == [1]:
+        notes = ["A single trial"]
     if options.smooth > 1:
-        notes.append(f"running mean over {count(options.smooth, 'update')}")
+        notes.append(f"Running mean over {count(options.smooth, 'update')}")
     if options.x == "seconds":
-        notes.append("seconds: mean time of the trials, spread evenly over the updates")
-    if diverged:
-        notes.append(f"{diverged} diverged, from there on left out")
-    if gaps:
-        notes.append(f"{count(gaps, 'trial')} without a value at some updates, left out there")
-    if stopped:
-        notes.append(f"{stopped} stopped before the others, held at the last value")
-    if doubtful:
-        notes.append(f"AIS: {doubtful:,} of {estimates:,} estimates rest on fewer than a tenth of its runs")
-    if any(curve.unjudged for curve in curves):
-        notes.append(f"AIS: effective runs {'of some trials ' if estimates else ''}not kept")
-    bounds = [f"{ends.bound:.4g}" for ends in limits if ends.bound is not None and not ends.bounded]
-    if bounds:
-        each = ", ".join(bounds if len({*bounds}) > 1 else bounds[:1])  # in the order of the panels
-        notes.append(f"upper bound, not shown: {each}")
-    cut = next((ends.cut for ends in limits if ends.cut), "")
-    far = f"y axis cut: outliers {cut} are not shown (more than 1.5 interquartile ranges from the quartiles)"
-    return [*notes, *([far] if cut else [])]
+        notes.append("Seconds: mean time of the trials, spread evenly over the updates")
+    metrics = {curve.metric for curve in curves}  # a trial has a curve of each
+    sums = {
+        name: max(sum(curve.counts.get(name, 0) for curve in curves if curve.metric == it) for it in metrics)
+        for name in (*_COUNTS, "estimates")
+    }
+    notes += [text.format_map(sums) for name, text in _COUNTS.items() if sums[name]]
+    if alike := [] if drawn.points else coinciding(curves, options.band, ends):
+        lines = pd.concat([curve.line(options.band) for curve in alike], axis=1)
+        apart = (lines.max(axis=1) - lines.min(axis=1)).max()
+        notes.append(
+            f"{len(alike)} lines coincide within {apart:.2g}; inset: their differences from their mean"
+        )
+    return [*notes, *drawn.notes]

@@ -3,8 +3,7 @@
 import base64
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +15,13 @@ from numpy.typing import NDArray
 
 from cbm_cli.arrays import read_npz
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.words import with_name
 from cbm_cli.report.chosen import Chosen, Options
-from cbm_cli.report.curves import Ends, measure_of, places_of_marks, y_ends
-from cbm_cli.report.learned import data_if_here, shape_of
-from cbm_cli.report.pictures import normalised, tile
-from cbm_cli.report.series import Curve, band_of, read_curves, x_of
-from cbm_cli.report.style import METADATA, Look, looks_of
+from cbm_cli.report.curves import line_panels, places_of_marks
+from cbm_cli.report.learned import data_of, if_here, normalised, shape_of, tiled
+from cbm_cli.report.limits import Ends
+from cbm_cli.report.panels import METADATA, caption_of
+from cbm_cli.report.series import read_curves, summarised
+from cbm_cli.report.style import Look, looks_of, spelled
 from cbm_cli.results.cells import Cell, finite
 from cbm_cli.results.inventory import CellSettings
 from cbm_cli.results.selection import Key, key_of
@@ -42,18 +41,12 @@ def tags(cell: CellSettings) -> dict[str, str]:
     return {name: text_of(cell.get(name)) for name in FILTERED}
 
 
-def words(settings: Mapping[str, Any], columns: Sequence[str]) -> str:
-    """Return settings as a title."""
-    return ", ".join(with_name(column, settings.get(column)).unicode for column in columns)
-
-
 class Stroke(NamedTuple):
     """The look of a line, as SVG names it."""
 
     colour: str
     dashes: str
     marker: str  # path of a marker
-    hollow: bool
 
 
 class Line(NamedTuple):
@@ -73,32 +66,30 @@ class Line(NamedTuple):
 def picture(chosen: Chosen, cells: Sequence[Cell], points: int) -> dict[str, Any]:
     """Return the panels of a data set: curves of at most so many points, and beside them the final values."""
     drawn = read_curves(chosen, Options())
-    curves = [_thinned(curve, points) for curve in drawn.curves]
-    band = band_of(Options(), [curve.metric for curve in curves])
-    ends, last = y_ends(curves, Options()), max(curve.trials.index[-1] for curve in curves)
-    keys = list(dict.fromkeys(curve.key for curve in curves))
+    shown = line_panels(drawn, Options())
+    ends, last = shown[0].ends, max(curve.trials.index[-1] for curve in drawn.curves)
+    assert ends is not None
+    keys = list(dict.fromkeys(curve.key for curve in drawn.curves))
     looks = {key: _strokes(look) for key, look in looks_of(keys, drawn.lines).items()}
     places = {
         tuple(key_of(cell.settings, axes) for axes in (drawn.lines, drawn.panels)): cell for cell in cells
     }
     panels: dict[str, list[Line]] = {}
-    for curve in curves:
-        cell = places[curve.key, curve.panel]
-        slot, look = keys.index(curve.key), looks[curve.key]
-        marks = _marks(curve.line(band), look.marker, (slot + 0.5) / len(keys), ends, last)
-        paths = _paths(curve, band, finite(cell.final), slot, ends, last)
-        line = Line(words(cell.settings, drawn.lines), tags(cell.every_setting), look, marks, *paths)
-        panels.setdefault(words(cell.settings, drawn.panels), []).append(line)
-    legend = {words(dict(zip(drawn.lines, key, strict=True)), drawn.lines): looks[key] for key in keys}
+    for curve in drawn.curves:
+        cell, slot, look = places[curve.key, curve.panel], keys.index(curve.key), looks[curve.key]
+        found = _thinned(summarised(curve.trials, "quartiles"), points)
+        marks = _marks(found["line"], look.marker, (slot + 0.5) / len(keys), ends, last)
+        paths = _paths(found, finite(cell.final), slot, ends, last)
+        line = Line(spelled(drawn.lines, curve.key), tags(cell.every_setting), look, marks, *paths)
+        panels.setdefault(spelled(drawn.panels, curve.panel), []).append(line)
     return _axes(ends, last) | {
         "panels": panels,
-        "legend": legend,
-        "measure": measure_of(drawn, [curves[0].metric]),
+        "legend": {spelled(drawn.lines, key): looks[key] for key in keys},
+        "measure": shown[0].ylabel,
         "beyond": any(line.beyond for lines in panels.values() for line in lines),
         "slots": len(keys),
-        "line": "median" if band == "quartiles" else "mean",
-        "band": "quartiles" if band == "quartiles" else "standard deviation",
-        "x": x_of(Options(), chosen.settings),
+        "caption": caption_of(shown),
+        "x": drawn.xlabel,
     }
 
 
@@ -111,22 +102,19 @@ def _axes(ends: Ends, last: float) -> dict[str, Any]:
         "y_ticks": y_ticks,
         "margin": _LETTER * max(len(text) + 1 for _, text in y_ticks),
         "bound": _down(ends.bound, ends) if ends.bounded else None,
-        "cut": ends.cut,
     }
 
 
-def _thinned(curve: Curve, points: int) -> Curve:
-    """Return a curve of at most so many evaluations, the first and the last among them."""
-    chosen = np.unique(np.linspace(0, len(curve.trials) - 1, points).round().astype(int))
-    return replace(curve, trials=curve.trials.iloc[chosen])
+def _thinned(table: pd.DataFrame, points: int) -> pd.DataFrame:
+    """Return at most so many evaluations, the first and the last among them."""
+    return table.iloc[np.unique(np.linspace(0, len(table) - 1, points).round().astype(int))]
 
 
 def _strokes(look: Look) -> Stroke:
     """Return a look as SVG names it; black becomes the colour of the text."""
     colour, style = look["color"], look["linestyle"]
     dashes = " ".join(f"{1.6 * it:.3g}" for it in (() if style == "-" else style[1]))
-    hollow = look["markerfacecolor"] != colour
-    return Stroke("currentColor" if colour == "#000000" else colour, dashes, _marker(look["marker"]), hollow)
+    return Stroke("currentColor" if colour == "#000000" else colour, dashes, _marker(look["marker"]))
 
 
 @cache
@@ -158,10 +146,12 @@ def _down(y: Any, ends: Ends) -> Any:
     return np.rint(share.clip(-4, 4) * HEIGHT).astype(int)
 
 
-def _paths(curve: Curve, kind: str, known: NDArray, slot: int, ends: Ends, last: float) -> tuple[str, ...]:
+def _paths(
+    found: pd.DataFrame, known: NDArray, slot: int, ends: Ends, last: float
+) -> tuple[str, str, str, str, str]:
     """Return band, line, dots, marks beyond the ends, and a title."""
-    x = _across(curve.trials.index, last)
-    low, high = (_down(edge, ends) for edge in curve.band(kind))
+    x = _across(found.index, last)
+    low, middle, high = (_down(found[name], ends) for name in ("low", "line", "high"))
     band = _path(np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]])) + "z"
     dots, beyond = "", ""
     spread = np.linspace(-1, 1, len(known)) if len(known) > 1 else np.zeros(1)
@@ -176,7 +166,7 @@ def _paths(curve: Curve, kind: str, known: NDArray, slot: int, ends: Ends, last:
     if known.size:
         quartiles = np.quantile(known, [0.25, 0.5, 0.75])
         title = f"quartiles of the final values: {', '.join(f'{value:.5g}' for value in quartiles)}"
-    return band, _path(x, _down(curve.line(kind), ends)), dots, beyond, title
+    return band, _path(x, middle), dots, beyond, title
 
 
 def _path(x: NDArray, y: NDArray) -> str:
@@ -206,13 +196,13 @@ def _machine(chosen: Chosen, cell: Cell, trial: int) -> dict[str, Any] | None:
         weights = read_npz(io.BytesIO(content))["weights_0"]
     except (CbmError, KeyError):
         return None
-    image = shape_of(Options(), data_if_here(chosen, cell), len(weights))
+    image = shape_of(None, if_here(partial(data_of, chosen.store(cell), cell.settings)), len(weights))
     rows = normalised(weights.T[:_UNITS])
-    filters = tile(np.array([row.reshape(image[:2], order=image.order) for row in rows]))
-    stream = io.BytesIO()
+    filters = tiled(rows, image)
+    stream, columns = io.BytesIO(), ["data", *chosen.lines, *chosen.panels]
     imsave(stream, filters, format="png", cmap="gray", vmin=0, vmax=1, metadata=METADATA[".png"])
     return {
-        "name": f"{words(cell.settings, ['data', *chosen.lines, *chosen.panels])}, trial {trial}",
+        "name": f"{spelled(columns, key_of(cell.settings, columns))}, trial {trial}",
         "tags": tags(cell.every_setting),
         "address": f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}",
         "width": filters.shape[1],

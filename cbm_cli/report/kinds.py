@@ -1,55 +1,59 @@
 """The kinds of pictures, by the words of ``cbm plot``."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import NamedTuple
 
+from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.panels import Drawing, Page, compose, joined
-from cbm_cli.report.style import check_formula, check_output, write_figure
+from cbm_cli.report.panels import Panel
 from cbm_cli.results import Results
+from cbm_cli.text import did_you_mean
 
-# kind -> module and function, whether several metrics are possible, the preset of metrics
-_CURVES = ("curves", "curves_drawing")
+# kind -> module and function
 _KINDS = {
-    "curves": _CURVES,
-    "finals": ("finals", "finals_drawing"),
-    "norms": _CURVES,
-    "offsets": _CURVES,
-    "angles": _CURVES,
-    "filters": ("learned", "filters_drawing"),
-    "activity": ("learned", "activity_drawing"),
-    "samples": ("learned", "samples_drawing"),
-    "data": ("learned", "data_drawing"),
-    "critical-difference": ("finals", "critical_drawing"),
+    "curves": "curves.curves_panels",
+    "finals": "finals.finals_panels",
+    "settings": "curves.settings_panels",
+    "norms": "curves.curves_panels",
+    "offsets": "curves.curves_panels",
+    "angles": "curves.curves_panels",
+    "filters": "learned.filters_panels",
+    "activity": "learned.activity_panels",
+    "samples": "learned.samples_panels",
+    "data": "learned.data_panels",
+    "critical-difference": "ranks.ranks_panels",
 }
 KINDS = tuple(_KINDS)
-PRESETS = ("norms", "offsets", "angles")
+_PRESETS = ("norms", "offsets", "angles")
+MACHINES = ("filters", "activity", "samples")  # kinds that show machines
+TIMES = ("updates", "epochs", "seconds", "gradient-steps")  # x axes of curves
 
 
 class Part(NamedTuple):
     """One call of ``cbm plot``: a kind, what it is of, and how."""
 
     kind: str
-    names: Sequence[str]  # experiments; of data: data sets
+    names: Sequence[str]  # experiments; of data: data sets; of machines also RUN:TRIAL and files
     options: Options
 
 
-def draw(results: Results | None, part: Part) -> Drawing:
-    """Return the drawing of a part; the errors are those of its kind."""
-    module, function = _KINDS[part.kind]
+def draw(results: Results | None, part: Part) -> list[Panel]:
+    """Return the panels of a part; the errors are those of its kind."""
+    if part.kind not in _KINDS:
+        raise CbmError(f"{part.kind}: is no kind of picture{did_you_mean(part.kind, KINDS)}", "unknown")
+    module, function = _KINDS[part.kind].split(".")
     make = getattr(import_module(f"cbm_cli.report.{module}"), function)
-    check_formula("--title", part.options.title)
-    if results is None or part.kind == "data":
+    if part.options.x not in (None, *TIMES) and part.kind != "settings":
+        raise CbmError(f"--x {part.options.x}: a setting is the x axis of cbm plot settings", "unsuited")
+    if part.kind == "data":
         return make(part.names, part.options)
-    preset = {"preset": part.kind} if part.kind in PRESETS else {}
+    if part.kind in MACHINES:
+        from cbm_cli.report.learned import machines_of
+
+        return make(machines_of(results, part.names, part.options), part.options)
+    assert results is not None
     experiments = [results.only(name) for name in part.names or (None,)]
-    return make(results, experiments, part.options, **preset)
-
-
-def write_picture(drawings: Iterable[Drawing], page: Page, path: Path) -> None:
-    """Write drawings as one figure to a PNG, PDF or SVG file; what cannot be written is refused first."""
-    check_output(path)
-    check_formula("--title", page.title)
-    write_figure(compose(joined([*drawings]), page), path)
+    return make(
+        results, experiments, part.options, **({"preset": part.kind} if part.kind in _PRESETS else {})
+    )

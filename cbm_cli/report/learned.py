@@ -3,10 +3,14 @@
 This is the one module of the room that reads machines and data sets, since they are what it draws.
 """
 
+import math
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,162 +23,162 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, read_machine
 from cbm_cli.machines.samples import draw, parse_sampler
-from cbm_cli.report.chosen import Chosen, Options, choose
-from cbm_cli.report.panels import Drawing, Panel
-from cbm_cli.report.pictures import normalised, parse_shape, tile
-from cbm_cli.report.style import BOUND, looks_of, named, names_of, plain, plain_axes
-from cbm_cli.results import Results
+from cbm_cli.report.chosen import Options, choose
+from cbm_cli.report.limits import Ends
+from cbm_cli.report.panels import Page, Panel, compose, in_order
+from cbm_cli.report.style import BOUND, Look, looks_of, names_of, plain, spelled, title_of
+from cbm_cli.results import Results, Store
 from cbm_cli.results.cells import Cell
-from cbm_cli.results.selection import key_of
+from cbm_cli.results.inventory import MACHINE_NAME, CellSettings, find_run
+from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count
 
+MOST = 2_500  # small pictures in a panel
+GAP = 0.35  # grey between them
 _SWEEPS = 1000  # of a chain before its sample
 _LONG = 30  # pixels: longer lines are no pictures, and stand without gaps
 _SMALL = 20  # pixels: smaller pictures are enlarged, so that the lines between them stay thin
 _load = cache(load)
 
 
-def data_drawing(sources: Sequence[str], options: Options) -> Drawing:
+# Rows as small pictures
+
+
+def data_panels(sources: Sequence[str], options: Options) -> list[Panel]:
     """Draw the first rows of the training parts of data sets, named as for ``cbm evaluate --data``."""
     if not sources:
         raise CbmError("data: name data sets, as in cbm plot data mnist shifting-bar:size=9", "missing")
     panels = []
-    for place, source in enumerate(sources):
+    for source in sources:
         data = load_source(source)
         shown = data.train[: options.number] / data.levels
         title = (options.title or f"{plain(data.name)}: {len(shown):,} of {count(len(data.train), 'row')}",)
-        panels.append(
-            Panel(partial(_draw_rows, shown, shape_of(options, data, data.width)), (str(place),), title)
-        )
-    return Drawing(panels)
+        panels.append(tile_panel(shown, shape_of(options.shape, data, data.width), (source,), title))
+    return panels
 
 
-def filters_drawing(results: Results, experiments: Sequence[str], options: Options) -> Drawing:
-    """Draw filters of one trial's machine of each cell, projected to the visible units (Fig. 15)."""
+def tile_panel(
+    rows: NDArray, image: Image, key: Key = (), title: tuple[str, ...] = (), notes: Sequence[str] = ()
+) -> Panel:
+    """Return a panel of rows (n, H * W) of values from 0, black, to 1, white, as small pictures."""
+    lines = image.height == 1 and image.width > _LONG
+    pixels = rows if lines else tiled(rows[:MOST], image, max(1, _SMALL // max(image[:2])))
+    aspect = min(1.0, pixels.shape[0] / pixels.shape[1])
 
-    def rows_of(machine: Layered, data: Dataset | None) -> NDArray:
-        layer = _layer(machine, options)
-        units = representations.chosen(machine.sizes[1:], options.number, seed=1)[layer - 1]
-        return normalised(representations.filters(machine)[layer - 1][units])
+    def fill(axes: Axes) -> None:
+        axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axes.set_aspect("auto" if lines else "equal")
+        axes.axis("off")
 
-    said = "filters chosen at random, each normalised by itself; white: excited"
-    return _tiles(choose(results, experiments, options), options, rows_of, said)
-
-
-def samples_drawing(results: Results, experiments: Sequence[str], options: Options) -> Drawing:
-    """Draw samples of one trial's machine of each cell, by parallel tempering."""
-
-    def rows_of(machine: Layered, data: Dataset | None) -> NDArray:
-        if machine.kind == "auto-encoder":
-            raise CbmError(
-                "samples: an auto encoder has no distribution to draw from; see filters or activity",
-                "unsuited",
-            )
-        sampler = parse_sampler("PT_10")
-        n = options.number
-        return draw(flatten(machine), sampler, n, chains=n, steps=_SWEEPS, seed=1, start=None).samples
-
-    said = f"samples by PT$_{{10}}$, {_SWEEPS:,} sweeps from random states"
-    return _tiles(choose(results, experiments, options), options, rows_of, said)
+    return Panel(fill, key, title, notes=notes, aspect=aspect)
 
 
-def activity_drawing(results: Results, experiments: Sequence[str], options: Options) -> Drawing:
-    """Draw the mean activity of hidden units given the training data, in decreasing order (Fig. 16)."""
-    chosen = choose(results, experiments, options)
-    lines: dict[tuple[str, ...], list] = {}
+def write_tile(path: Path, rows: NDArray, image: Image) -> None:
+    """Write rows as a PNG, as `tile_panel` draws them."""
+    compose([tile_panel(rows, image)], Page()).write(path)
+
+
+def tiled(rows: NDArray, image: Image, times: int = 1) -> NDArray[np.float64]:
+    """Arrange rows (n, H * W) as pictures, line by line in about a square, with a pixel of grey around each.
+
+    Each pixel of a row becomes ``times`` pixels across and down.
+    """
+    pictures = np.array([row.reshape(image[:2], order=image.order) for row in rows])
+    pictures = np.kron(pictures, np.ones((1, times, times)))
+    n, height, width = pictures.shape
+    across = min(n, max(1, round(math.sqrt(n * (height + 1) / (width + 1)))))
+    down = -(-n // across)
+    cells = np.full((down * across, height + 1, width + 1), GAP)
+    cells[:n, 1:, 1:] = pictures
+    lines = cells.reshape(down, across, height + 1, width + 1).swapaxes(1, 2)
+    return np.pad(lines.reshape(down * (height + 1), -1), ((0, 1), (0, 1)), constant_values=GAP)
+
+
+def normalised(rows: NDArray) -> NDArray:
+    """Divide each row (n, N) by its largest absolute value and move it to [0, 1]: zero becomes one half."""
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    return 0.5 + 0.5 * np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
+
+
+def shape_of(text: str | None, data: Dataset | None, width: int, by_columns: bool = False) -> Image:
+    """Return the shape of a row as a picture: ``HxW``, else the data set's, else a square or a line."""
+    side = math.isqrt(width)
+    image = Image(side, side) if side**2 == width else Image(1, width)
+    if text is None and data is not None and data.image:
+        image = data.image
+    elif text is not None:
+        match = re.fullmatch(r"(\d{1,9})x(\d{1,9})", text)
+        if match is None:
+            raise CbmError(f"--shape {text}: write HxW, height and width in pixels, such as 28x28")
+        image = Image(int(match[1]), int(match[2]))
+        if image.height * image.width != width:
+            said = f"{image.height * image.width} pixels, the machine {width} visible units"
+            raise CbmError(f"--shape {text}: has {said}", "unsuited")
+    return image._replace(order="F") if by_columns else image
+
+
+# Machines
+
+
+class Shown(NamedTuple):
+    """A machine, where it is shown, and the data set that it has learned."""
+
+    machine: Layered
+    panel: Key
+    line: Key
+    data: Callable[[], Dataset]  # DataError without its files
+
+
+class Machines(NamedTuple):
+    """The machines that a picture shows, and the settings that tell its panels and lines apart."""
+
+    shown: Sequence[Shown]
+    panels: Sequence[str]
+    lines: Sequence[str]
+    note: str = ""
+
+
+def machines_of(results: Results | None, names: Sequence[str], options: Options) -> Machines:
+    """Return the machine of one trial of each cell of experiments, or those named by RUN:TRIAL or a file."""
+    if any(map(is_machine, names)):
+        # Machines that are named are told apart by their names, which the title says as they are.
+        return Machines([_named(results, name, options) for name in names], [], ["experiment"])
+    assert results is not None
+    chosen = choose(results, [results.only(name) for name in names or (None,)], options)
+    shown, trials = [], []
     for cell in chosen.cells:
-        machine, data = _machine(chosen, cell), data_of(chosen, cell)
-        found, _ = representations.represent(machine, data.train, 1 / data.levels)
-        balanced = representations.BALANCED if representations.has_probabilities(machine) else None
-        for layer, values in enumerate(representations.mean_activity(found), 1):
-            if options.layer in (None, layer):
-                key = (*key_of(cell.settings, chosen.panels), str(layer))
-                lines.setdefault(key, []).append(
-                    (key_of(cell.settings, chosen.lines), np.sort(values)[::-1], balanced)
-                )
-        _layer(machine, options)
-    looks = looks_of(list(dict.fromkeys(line for its in lines.values() for line, *_ in its)), chosen.lines)
-    several = len({key[-1] for key in lines}) > 1
-    panels = [
-        Panel(
-            partial(_draw_activity, [(values, looks[line], balanced) for line, values, balanced in its]),
-            key,
-            (options.title,)
-            if options.title
-            else (*map(named, chosen.panels, key), *([f"layer {key[-1]}"] if several else [])),
-            "share of units, the most active first",
-            "mean activity",
-            (-0.02, 1.02) if all(balanced for *_, balanced in its) else None,
-        )
-        for key, its in lines.items()
-    ]
-    names = {names_of(chosen.lines, key): look for key, look in looks.items()}
-    return Drawing(
-        panels, names, ["grey: 0.05 and 0.95, beyond which a unit counts as always off or on", _which(chosen)]
-    )
+        store, trial = chosen.store(cell), _trial(cell)
+        machine = read_machine(*store.machine(cell.settings["run_id"], trial))
+        keys = key_of(cell.settings, chosen.panels), key_of(cell.settings, chosen.lines)
+        shown.append(Shown(machine, *keys, partial(data_of, store, cell.settings)))
+        trials.append((trial, spelled([*chosen.panels, *chosen.lines], (*keys[0], *keys[1]))))
+    usual = Counter(trial for trial, _ in trials).most_common()[0][0]
+    others = [f"trial {trial} of {name}" for trial, name in trials if trial != usual]
+    note = ". ".join([", ".join([f"Of trial {usual}", *others]), *chosen.notes])
+    return Machines(shown, chosen.panels, chosen.lines, note)
 
 
-def _draw_activity(lines: Sequence[tuple], axes: Axes) -> None:
-    for place, (values, look, balanced) in enumerate(lines):
-        x = (np.arange(len(values)) + 0.5) / len(values)
-        marks = np.searchsorted(x, (np.arange(6) + (place + 0.5) / len(lines)) / 6).clip(0, len(x) - 1)
-        axes.plot(
-            x,
-            values,
-            **look,
-            drawstyle="steps-mid",
-            linewidth=1.3,
-            markersize=4,
-            markevery=np.unique(marks).tolist(),
-        )
-        for end in balanced or ():
-            axes.axhline(end, **BOUND | {"linewidth": 0.6}, zorder=0)
-        if balanced:
-            axes.set_ylim(-0.02, 1.02)
-    axes.set_xlim(0, 1)
-    plain_axes(axes)
+def is_machine(name: str) -> bool:
+    """Whether a word names a machine, by RUN:TRIAL or its file, and no experiment."""
+    return name.endswith(".npz") or MACHINE_NAME.fullmatch(name) is not None
 
 
-def _tiles(
-    chosen: Chosen, options: Options, rows_of: Callable[[Layered, Dataset | None], NDArray], said: str
-) -> Drawing:
-    """Draw rows of one machine of each cell as small pictures, one panel per cell."""
-    columns, panels = [*chosen.panels, *chosen.lines], []
-    for cell in chosen.cells:
-        machine, data = _machine(chosen, cell), data_if_here(chosen, cell)
-        shape = shape_of(options, data, machine.sizes[0])
-        key = key_of(cell.settings, columns)
-        title = (options.title,) if options.title else tuple(map(named, columns, key))
-        panels.append(Panel(partial(_draw_rows, rows_of(machine, data), shape), key, title))
-    return Drawing(panels, {}, [said, _which(chosen)])
+def _named(results: Results | None, name: str, options: Options) -> Shown:
+    """Return a machine by its name or file; its data are those of ``--data``, else of its run."""
+    found = None if name.endswith(".npz") else MACHINE_NAME.fullmatch(name)
+    if found and results and not found[1]:
+        name = str(results.folder / name)
+    machine = read_machine(Path(name))
 
+    def data() -> Dataset:
+        if options.data:
+            return load_source(options.data, machine.sizes[0])
+        if not found:
+            raise DataError(f"{name}: its data are not known; name them by --data", None, "missing")
+        (store, run_id), *_ = find_run(results or Results(Path(found[1] or "results")), found[2])
+        return data_of(store, next(it for it in store.manifest()["cells"] if it["run_id"] == run_id))
 
-def _draw_rows(rows: NDArray, image: Image, axes: Axes) -> None:
-    """Fill the axes with rows (n, H * W) of values in [0, 1], white is 1, as small pictures."""
-    pictures = rows.reshape(-1, *((image.width, image.height) if image.order == "F" else image[:2]))
-    pictures = pictures.swapaxes(1, 2) if image.order == "F" else pictures
-    enlarged = np.kron(pictures, np.ones((1, *(max(1, _SMALL // max(image[:2])),) * 2)))
-    if image.height == 1 and image.width > _LONG:
-        axes.imshow(rows, cmap="gray", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    else:
-        axes.imshow(tile(enlarged), cmap="gray", vmin=0, vmax=1)
-    axes.axis("off")
-
-
-def shape_of(options: Options, data: Dataset | None, width: int) -> Image:
-    """Return the shape of a row as a picture: the one asked for, the data set's, or a square."""
-    if options.shape is None and data is not None and data.image:
-        return data.image
-    return Image(*parse_shape(options.shape, width))
-
-
-def _layer(machine: Layered, options: Options) -> int:
-    """Return the hidden layer to show, from 1; CbmError if there is none."""
-    layers = len(machine.sizes) - 1
-    if options.layer is not None and not 1 <= options.layer <= layers:
-        said = f"--layer {options.layer}: the machine has {count(layers, 'hidden layer')}"
-        raise CbmError(said, "unsuited")
-    return options.layer or layers
+    return Shown(machine, (), (found[0] if found else Path(name).stem,), data)
 
 
 def _trial(cell: Cell) -> int:
@@ -186,26 +190,130 @@ def _trial(cell: Cell) -> int:
     return int(alive.min())
 
 
-def _machine(chosen: Chosen, cell: Cell) -> Layered:
-    return read_machine(*chosen.store(cell).machine(cell.settings["run_id"], _trial(cell)))
-
-
-def data_of(chosen: Chosen, cell: Cell) -> Dataset:
+def data_of(store: Store, settings: CellSettings) -> Dataset:
     """Return the data set of a cell; DataError without its files."""
-    return _load(spec_of(cell.settings), folder=chosen.store(cell).manifest().get("grid_folder", ""))
+    return _load(spec_of(settings), folder=store.manifest().get("grid_folder", ""))
 
 
-def data_if_here(chosen: Chosen, cell: Cell) -> Dataset | None:
-    """Return the data set of a cell, or None without its files."""
+def if_here(data: Callable[[], Dataset]) -> Dataset | None:
+    """Return a data set, or None without its files."""
     with suppress(DataError):
-        return data_of(chosen, cell)
+        return data()
     return None
 
 
-def _which(chosen: Chosen) -> str:
-    """Return which trials are shown: the usual one, and the cells of which it is another."""
-    columns = [*chosen.panels, *chosen.lines]
-    shown = [(_trial(cell), key_of(cell.settings, columns)) for cell in chosen.cells]
-    (usual, _), *_ = Counter(trial for trial, _ in shown).most_common()
-    others = [f"trial {trial} of {names_of(columns, key)}" for trial, key in shown if trial != usual]
-    return ", ".join([f"of trial {usual}", *others])
+# What they have learned
+
+
+def filters_panels(machines: Machines, options: Options) -> list[Panel]:
+    """Draw filters of one trial's machine of each cell, projected to the visible units (Fig. 15)."""
+
+    def rows_of(machine: Layered) -> NDArray:
+        layer = _layer(machine, options)
+        units = representations.chosen(machine.sizes[1:], options.number, seed=1)[layer - 1]
+        return normalised(representations.filters(machine)[layer - 1][units])
+
+    return _tiles(
+        machines, options, rows_of, "Filters chosen at random, each normalised by itself; white excites"
+    )
+
+
+def samples_panels(machines: Machines, options: Options) -> list[Panel]:
+    """Draw samples of one trial's machine of each cell, by parallel tempering."""
+
+    def rows_of(machine: Layered) -> NDArray:
+        if machine.kind == "auto-encoder":
+            raise CbmError(
+                "samples: an auto encoder has no distribution to draw from; see filters or activity",
+                "unsuited",
+            )
+        n = options.number
+        sampler = parse_sampler("PT_10")
+        return draw(flatten(machine), sampler, n, chains=n, steps=_SWEEPS, seed=1, start=None).samples
+
+    said = f"Samples by parallel tempering at 10 temperatures, {_SWEEPS:,} sweeps from random states"
+    return _tiles(machines, options, rows_of, said)
+
+
+def _tiles(
+    machines: Machines, options: Options, rows_of: Callable[[Layered], NDArray], said: str
+) -> list[Panel]:
+    """Draw rows of each machine as small pictures, in a panel of its own."""
+    columns, panels = [*machines.panels, *machines.lines], []
+    for one in machines.shown:
+        image = shape_of(options.shape, if_here(one.data), one.machine.sizes[0])
+        key = (*one.panel, *one.line)
+        title = title_of(options.title, columns, key)
+        notes = [said, *filter(None, [machines.note])]
+        panels.append(tile_panel(rows_of(one.machine), image, key, title, notes))
+    return in_order(panels)
+
+
+def activity_panels(machines: Machines, options: Options) -> list[Panel]:
+    """Draw the mean activity of hidden units given the training data, in decreasing order (Fig. 16)."""
+    lines: dict[Key, dict[Key, NDArray]] = {}
+    balanced = True
+    for one in machines.shown:
+        _layer(one.machine, options)
+        data = one.data()
+        found, _ = representations.represent(one.machine, data.train, 1 / data.levels)
+        balanced &= representations.has_probabilities(one.machine)
+        for layer, values in enumerate(representations.mean_activity(found), 1):
+            if options.layer in (None, layer):
+                lines.setdefault((*one.panel, str(layer)), {})[one.line] = values
+    looks = looks_of(list(dict.fromkeys(one.line for one in machines.shown)), machines.lines)
+    several = len({layer for *_, layer in lines}) > 1
+    panels = []
+    for key, its in lines.items():
+        drawn = {names_of(machines.lines, line): (values, looks[line]) for line, values in its.items()}
+        title = title_of(
+            options.title, [*machines.panels, *["layer"] * several], key[: len(key) - 1 + several]
+        )
+        panels.append(activity_panel(drawn, balanced, key, title, [machines.note]))
+    return in_order(panels)
+
+
+def activity_panel(
+    lines: Mapping[str, tuple[NDArray, Look]],
+    balanced: bool,
+    key: Key = (),
+    title: tuple[str, ...] = (),
+    notes: Sequence[str] = (),
+) -> Panel:
+    """Return a panel of the mean activities of units, by name, in decreasing order.
+
+    ``balanced``: activities are probabilities, of which some count as balanced.
+    """
+
+    def fill(axes: Axes) -> None:
+        for place, (values, look) in enumerate(lines.values()):
+            x = (np.arange(len(values)) + 0.5) / len(values)
+            marks = np.searchsorted(x, (np.arange(6) + (place + 0.5) / len(lines)) / 6).clip(0, len(x) - 1)
+            style = look | {"markevery": np.unique(marks).tolist(), "drawstyle": "steps-mid"}
+            axes.plot(x, np.sort(values)[::-1], **style, linewidth=1.0)
+        for end in representations.BALANCED * balanced:
+            axes.axhline(end, **BOUND, zorder=0)
+        axes.set_xlim(0, 1)
+
+    said = [
+        "Dashed: {} and {}, beyond which a unit counts as always off or on".format(*representations.BALANCED)
+    ]
+    return Panel(
+        fill,
+        key,
+        title,
+        "share of units, the most active first",
+        "mean activity",
+        Ends(-0.02, 1.02) if balanced else None,
+        looks={name: look for name, (_, look) in lines.items()} if len(lines) > 1 else {},
+        notes=[*said * balanced, *filter(None, notes)],
+    )
+
+
+def _layer(machine: Layered, options: Options) -> int:
+    """Return the hidden layer to show, from 1; CbmError if there is none."""
+    layers = len(machine.sizes) - 1
+    if options.layer is not None and not 1 <= options.layer <= layers:
+        said = f"--layer {options.layer}: the machine has {count(layers, 'hidden layer')}"
+        raise CbmError(said, "unsuited")
+    return options.layer or layers

@@ -16,14 +16,13 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import name_of, value_of
-from cbm_cli.report import finals
-from cbm_cli.report.chosen import Options, arrange
-from cbm_cli.report.inline import FILTERED, HEIGHT, SLOT, WIDTH, machines, picture, tags, words
-from cbm_cli.report.style import own_style
+from cbm_cli.report.chosen import Options, arrange, shown_cells
+from cbm_cli.report.inline import FILTERED, HEIGHT, SLOT, WIDTH, machines, picture, tags
+from cbm_cli.report.style import own_style, spelled
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
 from cbm_cli.results.inventory import CellSettings, list_runs
-from cbm_cli.results.selection import choosing_of, measured_cells, select_cells
+from cbm_cli.results.selection import choosing_of, key_of, select_cells, with_measure
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.sheets import Item, Label
 from cbm_cli.statistics import Entry, ResultsTable, build_table
@@ -131,7 +130,7 @@ def _section(store: Store, cells: Cells, points: int, options: Options) -> dict[
     if not cells.trials.frame.empty:
         try:
             choosing = choosing_of(manifest["table"], options.choose, options.by)
-            table = _table(build_table(measured_cells(cells, choosing)))
+            table = _table(build_table(with_measure(cells, choosing)))
             shown = _shown(store, manifest, points, options, gaps)
         except CbmError as error:
             gaps.append(f"No table: {error}")
@@ -164,7 +163,7 @@ def _shown(
             with catch_warnings():
                 simplefilter("ignore")  # the page itself warns of mixed versions
                 chosen = arrange({store.experiment: store}, [of_data], options)
-            cells = finals.measured_cells(chosen, options)
+            cells = shown_cells(chosen, options)
             pictures.append(picture(chosen, cells, points) | {"data": data})
             filters += machines(chosen, cells)
         except CbmError as error:
@@ -188,9 +187,8 @@ def _troubles(store: Store, cells: Cells, varied: Sequence[str]) -> list[dict[st
             failures.setdefault(message.strip()[:300], []).append(str(number))
         reasons += [f"failed (trial {', '.join(numbers)}): {why}" for why, numbers in failures.items()]
         if reasons:
-            found.append(
-                {"name": words(cell.settings, varied), "reasons": reasons, "tags": tags(cell.settings)}
-            )
+            name = spelled(varied, key_of(cell.settings, varied))
+            found.append({"name": name, "reasons": reasons, "tags": tags(cell.settings)})
     more = len(found) - _MOST_TROUBLES
     rest = [{"name": f"and {count(more, 'more cell')}", "reasons": [], "tags": {}}] if more > 0 else []
     return found[:_MOST_TROUBLES] + rest

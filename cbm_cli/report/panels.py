@@ -1,46 +1,50 @@
-"""Panels side by side with one legend and one caption: what every kind of picture becomes."""
+"""Panels side by side with one legend: what every kind of picture becomes, and its file."""
 
+import io
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Tick
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
-from cbm_cli.report.style import WIDTHS, Look, own_style
+from cbm_cli.errors import CbmError
+from cbm_cli.report.limits import Ends, shared
+from cbm_cli.report.style import BOUND, FONT, Look, check_font, check_formula, own_style
 from cbm_cli.results.selection import Key
 
-WIDEST = 4  # panels side by side
-_TITLE = 124  # characters of a title in an inch, times the points of the text
-_CAPTION = 150  # characters of the caption in an inch, times the points of the text
+WIDTHS = {"column": 3.4, "page": 7.0}  # inches: one column, and both columns, of a journal
+_WIDEST = {"column": 2, "page": 3}  # panels side by side; of other sizes four
+_DPI = 300  # as journals ask for
+# Metadata by suffix, so that two pictures of the same results have the same bytes.
+METADATA: dict[str, dict[str, Any]] = {
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    ".svg": {"Date": None},
+}
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes, and how to fill it."""
+    """One pair of axes, how to fill it, and what there is to say about it."""
 
     draw: Callable[[Axes], None]
     key: Key = ()  # values of the settings that tell panels apart
     title: tuple[str, ...] = ()  # settings; a line ends between two of them where it must
     xlabel: str = ""
     ylabel: str = ""
-    ends: tuple[float, float] | None = None  # of the y axis; panels that all have the same share its numbers
-    looks: Mapping[str, Look] = field(default_factory=dict)  # legend within the panel
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """Panels of one kind, with their legend and what there is to say about them."""
-
-    panels: Sequence[Panel]
+    ends: Ends | None = None  # of the y axis
+    scale: Key | None = None  # panels of the same scale, which are compared, have the same y axis
     looks: Mapping[str, Look] = field(default_factory=dict)  # legend: name -> look
     notes: Sequence[str] = ()  # sentences of the caption
+    aspect: float = 0.82  # height by width
 
 
 class Page(NamedTuple):
@@ -49,141 +53,103 @@ class Page(NamedTuple):
     size: str | tuple[float, float] | None = None  # column, page, or width and height in inches
     title: str = ""
     legend: str = "below"  # or right, none
+    font: str = FONT
 
 
-def joined(drawings: Sequence[Drawing]) -> Drawing:
-    """Return one drawing whose panels are lettered (a), (b), ..., with the looks and notes of all.
+class Picture(NamedTuple):
+    """A figure, and its caption, which is not in it."""
 
-    Where a look means different lines in different drawings, each panel has its own legend.
-    """
-    if len(drawings) == 1:
-        return drawings[0]
-    panels: list[Panel] = []
-    letters = []
-    looks = {name: look for drawing in drawings for name, look in drawing.looks.items()}
-    clear = len({str(look) for look in looks.values()}) == len(looks)
-    clear &= all(looks[name] == look for drawing in drawings for name, look in drawing.looks.items())
-    for drawing in drawings:
-        first = len(panels)
-        for panel in drawing.panels:
-            first_word, *others = panel.title or ("",)
-            title = (f"({chr(97 + len(panels))}) {first_word}".strip(), *others)
-            own = {} if clear else drawing.looks
-            panels.append(replace(panel, title=title, key=(str(len(panels)),), looks=own))
-        letters.append(", ".join(f"({chr(97 + i)})" for i in range(first, len(panels))))
-    notes: dict[str, list[str]] = {}
-    for drawing, its in zip(drawings, letters, strict=True):
-        for note in drawing.notes:
-            notes.setdefault(note, []).append(its)
-    said = [
-        note if len(where) == len(drawings) else f"{', '.join(where)} {note}" for note, where in notes.items()
-    ]
-    return Drawing(panels, looks if clear else {}, said)
+    figure: Figure
+    caption: str
+    font: str = FONT
 
+    def write(self, path: Path) -> None:
+        """Write the figure as PNG, PDF or SVG, by the suffix; CbmError if the file cannot be written.
 
-def compose(drawing: Drawing, page: Page) -> Figure:
-    """Return the figure of a drawing: its panels in a grid, the legend and the caption."""
-    points = 10.0 if page.size is None else 8.0
-    with own_style(points):
-        panels = _in_order(drawing.panels)
-        across = _across([panel.key for panel in panels], page.size)
-        down = -(-len(panels) // across)
-        fixed = page.size if isinstance(page.size, tuple) else None
-        width = fixed[0] if fixed else WIDTHS.get(str(page.size)) or max(0.8 + 2.9 * across, 5.0)
-        handles = _handles(drawing.looks)
-        beside = handles if page.legend == "right" else []
-        legend = _legend(handles if page.legend == "below" else [], drawing.notes, width, points)
-        needed = _width_of(legend, width)
-        width = width if page.size else max(width, needed)
-        entries = -(-len(legend["handles"]) // legend["ncols"])
-        texts = 0.2 * entries + 0.15 * legend["title"].count("\n") + 0.25 * bool(page.title)
-        rows = min(2.5, 0.82 * width / across) if page.size else 2.5
-        rows += 0.18 * max(len(panel.looks) for panel in panels)
-        height = fixed[1] if fixed else 0.9 + texts * points / 10 + rows * down
-        figure = Figure(figsize=(width, height), layout="constrained")
-        same = len({panel.ends for panel in panels}) == 1 and panels[0].ends is not None
-        grid: Any = figure.subplots(down, across, squeeze=False, sharey=same).ravel()
-        for axes, panel in zip(grid, panels, strict=False):
-            panel.draw(axes)
-            if panel.looks and page.legend != "none":
-                place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.27)}
-                axes.legend(handles=_handles(panel.looks), **place, frameon=False, fontsize="x-small")
-            axes.set_title(_broken(panel.title, int(_TITLE / points * width / across)))
-        for axes in grid[len(panels) :]:
-            axes.set_visible(False)
-        _name_axes(grid, panels, across)
-        if page.title:
-            figure.suptitle(page.title)
-        if beside:
-            figure.legend(handles=beside, loc="outside right center", frameon=False)
-        if legend["handles"] or legend["title"]:
-            _add_legend(figure, legend)
-        _fit_texts(figure, across)
-    return figure
+        PNG and SVG have the caption, and what is written in the picture, as their description.
+        """
+        if path.suffix.lower() not in METADATA:
+            raise CbmError(f"{path}: the suffix must be one of {', '.join(METADATA)}")
+        try:
+            path.write_bytes(self.content(path.suffix.lower()))
+        except OSError as error:
+            raise CbmError(f"{path}: cannot be written ({error.strerror})", "system") from None
+
+    def content(self, suffix: str = ".png") -> bytes:
+        """Return the bytes of a file."""
+        about = {} if suffix == ".pdf" else {"Description": "\n".join([self.caption, *self._texts()])}
+        stream = io.BytesIO()
+        with own_style(font=self.font):
+            self.figure.savefig(stream, format=suffix[1:], dpi=_DPI, metadata=METADATA[suffix] | about)
+        return stream.getvalue()
+
+    def _texts(self) -> list[str]:
+        """Return the titles, names and legends of the figure."""
+        numbers = {label for tick in self.figure.findobj(Tick) for label in (tick.label1, tick.label2)}
+        texts = (text.get_text().strip() for text in self.figure.findobj(Text) if text not in numbers)
+        return list(dict.fromkeys(filter(None, texts)))
+
+    def _repr_png_(self) -> bytes:
+        return self.content()
 
 
-def _fit_texts(figure: Figure, across: int) -> None:
-    """Break names and titles that are longer than their axes, or make them smaller."""
-    for _ in range(3):  # a text of more lines takes room from others
-        figure.draw_without_rendering()
-        wide, changed = figure.bbox.width / across, False
-        for axes in filter(Axes.get_visible, figure.axes):
-            box = axes.get_window_extent()
-            changed |= _fit(axes.title, wide) | _fit(axes.xaxis.label, min(wide, 1.1 * box.width))
-            changed |= _fit(axes.yaxis.label, box.height, upright=True)
-            changed |= _thin(axes.xaxis, "width", box.width) | _thin(axes.yaxis, "height", box.height)
-        if not changed:
-            return
-
-
-def _fit(text: Text, room: float, upright: bool = False) -> bool:
-    """Fit a text into so many pixels; return whether it was too long."""
-
-    def length() -> float:
-        box = text.get_window_extent()
-        return box.height if upright else box.width
-
-    if not text.get_text() or length() <= room:
-        return False
-    words = text.get_text()
-    if words.count("\n") == 0:
-        text.set_text(textwrap.fill(words, max(int(len(words) * room / length()), 8), break_long_words=False))
-    if length() > room:
-        text.set_fontsize(float(text.get_fontsize()) * room / length())
-    return True
-
-
-def _thin(axis: Axis, side: str, length: float) -> bool:
-    """Have fewer numbers along an axis of so many pixels where they run into each other."""
-    labels, locator = [label for label in axis.get_ticklabels() if label.get_text()], axis.get_major_locator()
-    needed = sum(getattr(label.get_window_extent(), side) for label in labels)
-    if needed < 0.8 * length or not isinstance(locator, MaxNLocator):
-        return False
-    locator.set_params(nbins=max(1, len(labels) // 2))
-    return True
-
-
-def _name_axes(grid: Sequence[Axes], panels: Sequence[Panel], across: int) -> None:
-    """Name the axes: y once in a row where all panels have the same name, x only below a column."""
-    for i, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
-        below = panels[i + across].xlabel if i + across < len(panels) else None
-        if panel.xlabel != below:
-            axes.set_xlabel(panel.xlabel)
-    once = len({panel.ylabel for panel in panels}) == 1
-    for i, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
-        axes.set_ylabel("" if once and i % across else panel.ylabel)
-
-
-def _in_order(panels: Sequence[Panel]) -> list[Panel]:
-    """Sort panels by where each value of their keys first appeared, the first setting slowest."""
+def in_order(panels: Sequence[Panel]) -> list[Panel]:
+    """Sort panels by the values of their settings, each in the order in which it first appears."""
     values = zip(*(panel.key for panel in panels), strict=True)
     places = [{v: i for i, v in enumerate(dict.fromkeys(column))} for column in values]
     return sorted(panels, key=lambda panel: [place[v] for place, v in zip(places, panel.key, strict=True)])
 
 
+def compose(panels: Sequence[Panel], page: Page) -> Picture:
+    """Return the picture of some panels: lettered, in a grid, with a legend."""
+    check_font(page.font)
+    check_formula("--title", page.title)
+    panels = [
+        replace(panel, ends=shared(it.ends for it in panels if it.ends and it.scale == panel.scale))
+        if panel.ends and panel.scale
+        else panel
+        for panel in panels
+    ]
+    across = _across([panel.key for panel in panels], page.size)
+    looks = common_looks(panels)
+    with own_style(10.0 if page.size is None else 8.0, page.font):
+        figure = Figure(figsize=_size(panels, page, across), layout="constrained")
+        legend = _add_legend(figure, looks or {}, page.legend)
+        same = len({panel.ends for panel in panels}) == 1 and panels[0].ends is not None
+        grid: Any = figure.subplots(-(-len(panels) // across), across, squeeze=False, sharey=same).ravel()
+        for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
+            if panel.ends:
+                axes.set_ylim(panel.ends.low, panel.ends.high)
+            panel.draw(axes)
+            if looks is None and page.legend != "none":
+                below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.25), "fontsize": "small"}
+                axes.legend(handles=_handles(panel.looks), **below)
+            letter = f"({chr(97 + place)}) " * (len(panels) > 1)
+            axes.set_title(letter + ", ".join(filter(None, panel.title)))
+            _thin_out(axes, figure.get_figwidth() / across, figure.get_figheight() * across / len(panels))
+        for axes in grid[len(panels) :]:
+            axes.set_visible(False)
+        _name_axes(grid, panels, across)
+        if page.title:
+            figure.suptitle(page.title)
+        if page.size is None and legend and legend.get_window_extent().width > figure.bbox.width:
+            figure.set_figwidth(legend.get_window_extent().width / figure.dpi + 0.2)
+        _fit_texts(figure, across)
+    return Picture(figure, caption_of(panels), page.font)
+
+
+def common_looks(panels: Sequence[Panel]) -> dict[str, Look] | None:
+    """Return the legend of all panels, the bound last; None where a name or a look means several lines."""
+    looks = {name: look for panel in panels for name, look in panel.looks.items() if look is not BOUND}
+    clear = all(looks.get(name, BOUND) == look for panel in panels for name, look in panel.looks.items())
+    clear &= len({str(look) for look in looks.values()}) == len(looks)
+    bounds = {name: look for panel in panels for name, look in panel.looks.items() if look is BOUND}
+    return looks | bounds if clear else None
+
+
 def _across(keys: Sequence[Key], size: object) -> int:
     """Return the panels side by side: the first setting's values go down, or the last one's across."""
-    widest = min(WIDEST, {"column": 2, "page": 3}.get(size, WIDEST) if isinstance(size, str) else WIDEST)
+    widest = _WIDEST.get(size, 4) if isinstance(size, str) else 4
     down, last = len({key[:1] for key in keys}), len({key[-1:] for key in keys})
     for across in (len(keys) // down, last):
         if 1 < across <= widest and len(keys) % across == 0:
@@ -193,43 +159,82 @@ def _across(keys: Sequence[Key], size: object) -> int:
     return len(keys) if len(keys) <= widest else 2 if len(keys) == 4 or widest == 2 else 3
 
 
-def _broken(parts: Iterable[str], room: int) -> str:
-    """Join settings by commas, in lines of about so many characters."""
-    lines: list[str] = []
-    for part in filter(None, parts):
-        if lines and len(lines[-1]) + 2 + len(part) <= room:
-            lines[-1] += f", {part}"
-        else:
-            lines.append(part)
-    return ",\n".join(lines)
+def _size(panels: Sequence[Panel], page: Page, across: int) -> tuple[float, float]:
+    """Return width and height in inches."""
+    if isinstance(page.size, tuple):
+        return page.size
+    width = WIDTHS.get(str(page.size)) or max(0.8 + 2.9 * across, 4.0)
+    names = {name for panel in panels for name in panel.looks}
+    named = any(panel.xlabel for panel in panels)
+    row = (
+        min(2.6, max(panel.aspect for panel in panels) * (width / across - 0.4 * named)) + 0.25 + 0.15 * named
+    )
+    return width, row * -(-len(panels) // across) + 0.17 * -(-len(names) // 4) + 0.25 * bool(page.title)
 
 
 def _handles(looks: Mapping[str, Look]) -> list[Line2D]:
     return [Line2D([], [], **look, label=name) for name, look in looks.items() if name]
 
 
-def _legend(handles: Sequence[Line2D], notes: Sequence[str], width: float, points: float) -> dict[str, Any]:
-    """Return a legend of as many columns as fit into the width; its title is the caption."""
-    lines, room = "; ".join(notes).splitlines(), int(_CAPTION / points * width)
-    title = "\n".join(part for line in lines for part in textwrap.wrap(line, room))
-    legend = {"handles": handles, "title": title}
-    for ncols in range(min(len(handles), 6), 1, -1):
-        if _width_of(legend | {"ncols": ncols}, width) <= width:
-            return legend | {"ncols": ncols}
-    return legend | {"ncols": 1}
+def _add_legend(figure: Figure, looks: Mapping[str, Look], place: str) -> Legend | None:
+    """Add a legend, of as many columns as fit into the width."""
+    handles = _handles(looks) if place != "none" else []
+    where: Any = "outside right center" if place == "right" else "outside lower center"
+    for ncols in range(1 if place == "right" else min(len(handles), 6), 0, -1):
+        legend = figure.legend(handles=handles, loc=where, ncols=ncols, handlelength=3.2, columnspacing=1.6)
+        figure.draw_without_rendering()
+        if not handles or ncols == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return legend
+        legend.remove()
+    return None
 
 
-def _width_of(legend: Mapping[str, Any], width: float) -> float:
-    """Return the inches that a legend takes."""
-    figure = Figure(figsize=(width, 3))
-    box = _add_legend(figure, legend)
-    figure.draw_without_rendering()
-    return box.get_window_extent().width / figure.dpi + 0.1
+def _thin_out(axes: Axes, width: float, height: float) -> None:
+    """Have as many numbers along the axes as there is room for."""
+    for axis, room in ((axes.xaxis, width - 0.6), (axes.yaxis, height - 0.6)):
+        if isinstance(locator := axis.get_major_locator(), MaxNLocator):
+            locator.set_params(nbins=min(6, max(2, int(room / 0.35))), steps=[1, 2, 5, 10])
 
 
-def _add_legend(figure: Figure, legend: Mapping[str, Any]) -> Legend:
-    place = "outside lower center" if figure.axes else "lower center"
-    how = {"loc": place, "frameon": False, "handlelength": 2.8, "title_fontsize": "small"}
-    box = figure.legend(**legend, **how)
-    box.get_title().set(color="#555555", multialignment="center")
-    return box
+def _name_axes(grid: Sequence[Axes], panels: Sequence[Panel], across: int) -> None:
+    """Name the axes: y once in a row where all panels have the same name, x only below a column."""
+    same = len({panel.ylabel for panel in panels}) == 1
+    for place, panel in enumerate(panels):
+        if place % across == 0 or not same:
+            grid[place].set_ylabel(panel.ylabel)
+        last = place + across >= len(panels)
+        if last or panels[place + across].xlabel != panel.xlabel:
+            grid[place].set_xlabel(panel.xlabel)
+
+
+def _fit_texts(figure: Figure, across: int) -> None:
+    """Break names and titles that are longer than their axes, or make them smaller."""
+    for _ in range(3):  # a text of more lines takes room from others
+        figure.draw_without_rendering()
+        for axes in filter(Axes.get_visible, figure.axes):
+            box, wide = axes.get_window_extent(), figure.bbox.width / across
+            across_axes = min(wide, 1.1 * box.width)
+            texts = ((axes.title, wide), (axes.xaxis.label, across_axes), (axes.yaxis.label, box.height))
+            for text, room in texts:
+                extent = text.get_window_extent()
+                length = extent.height if text is axes.yaxis.label else extent.width
+                words = text.get_text()
+                if words and length > room:
+                    if "\n" not in words:
+                        letters = max(int(len(words) * room / length), 8)
+                        text.set_text(textwrap.fill(words, letters, break_long_words=False))
+                    else:
+                        text.set_fontsize(float(text.get_fontsize()) * room / length)
+
+
+def caption_of(panels: Sequence[Panel]) -> str:
+    """Return what there is to say, with the letters of the panels that it is true of."""
+    notes: dict[str, list[str]] = {}
+    for place, panel in enumerate(panels):
+        for note in [*panel.notes, *(panel.ends.notes if panel.ends else [])]:
+            notes.setdefault(note, []).append(chr(97 + place))
+    said = [
+        note if len(letters) == len(panels) else f"({', '.join(letters)}) {note}"
+        for note, letters in notes.items()
+    ]
+    return " ".join(f"{sentence}." for sentence in said)

@@ -1,13 +1,11 @@
 """The content of learning curves: the trials of each method, by line and panel."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Options
@@ -17,14 +15,12 @@ from cbm_cli.results.inventory import CellSettings
 from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import text_of
 
-NORMS = r"(weight|visible_bias|hidden_bias)(_row|_column)?_norm"
-PRESETS = {"norms": NORMS, "offsets": r"lam_\d+|(visible|hidden)_offset_error", "angles": r"angle_.*"}
-_RECORDERS = {
-    "norms": "weight_norms+bias_norms",
-    "offsets": "offset_values+offset_error",
-    "angles": "gradient_angles",
+# kind of picture -> the columns that it shows, and the recorders of these
+PRESETS = {
+    "norms": (r"(weight|visible_bias|hidden_bias)(_row|_column)?_norm", "weight_norms+bias_norms"),
+    "offsets": (r"lam_\d+|(visible|hidden)_offset_error", "offset_values+offset_error"),
+    "angles": (r"angle_.*", "gradient_angles"),
 }
-_TIMES = ("update", "epoch")
 
 
 @dataclass(frozen=True)
@@ -35,37 +31,33 @@ class Curve:
     panel: Key
     data: str  # title of the data set
     metric: Metric
-    # (evaluations, trials), indexed by the x axis; likelihoods and costs in the table's scale. A trial that
+    # (points, trials), indexed by the x axis; likelihoods and costs in the table's scale. A trial that
     # stopped early keeps its last value, one that diverged has none from there on.
     trials: pd.DataFrame
-    bound: float | None  # upper bound in the same scale
-    diverged: int  # trials that diverged
-    stopped: int  # trials that stopped before others
-    gaps: int  # other trials without a finite value at some updates
-    estimates: int = 0  # values that rest on an estimate of log Z by AIS
-    doubtful: int = 0  # those of too few effective runs
-    unjudged: bool = False  # whether there are other estimates by AIS, whose effective runs are not known
+    # trials that diverged, have gaps or stopped before others; estimates by AIS, those of too few effective
+    # runs (doubtful), and whether the effective runs of some are not known (unjudged)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    bound: float | None = None  # upper bound in the same scale
+    doubt: pd.Series | None = None  # share of the trials whose estimate is doubtful, (points,)
 
-    @property
-    def mean(self) -> pd.Series:
-        """Mean over the trials that are finite."""
-        return self.trials.mean(axis=1)
+    def line(self, band: str) -> pd.Series:
+        """Return the line of a band."""
+        return summarised(self.trials, band)["line"]
 
-    def line(self, kind: str | None) -> pd.Series:
-        """Return what lies within a band: the median between quartiles, else the mean."""
-        return self.trials.median(axis=1) if kind == "quartiles" else self.mean
 
-    def band(self, kind: str | None) -> tuple[pd.Series, pd.Series]:
-        """Return the ends of a band over the trials."""
-        if kind == "quartiles":
-            return self.trials.quantile(0.25, axis=1), self.trials.quantile(0.75, axis=1)
-        if kind == "trials":
-            return self.trials.min(axis=1), self.trials.max(axis=1)
-        if kind == "none":
-            return self.mean, self.mean
-        half = self.trials.std(axis=1, ddof=1).fillna(0)  # of a single trial
-        half /= np.sqrt(self.trials.count(axis=1)) if kind == "sem" else 1
-        return self.mean - half, self.mean + half
+def summarised(trials: pd.DataFrame, band: str) -> pd.DataFrame:
+    """Return a line over trials (points, trials) and the ends of its band, as low, line and high.
+
+    The median lies between quartiles, or between the least and the largest value (``trials``); the mean
+    between mean ± a standard deviation (``std``) or a standard error (``sem``).
+    """
+    if band in ("std", "sem"):
+        line, half = trials.mean(axis=1), trials.std(axis=1).fillna(0)  # of a single trial
+        half /= np.sqrt(trials.count(axis=1)) if band == "sem" else 1
+        return pd.DataFrame({"low": line - half, "line": line, "high": line + half})
+    ends = {"trials": (0.0, 1.0), "none": (0.5, 0.5)}.get(band, (0.25, 0.75))
+    names = {"low": ends[0], "line": 0.5, "high": ends[1]}
+    return pd.DataFrame({name: trials.quantile(share, axis=1) for name, share in names.items()})
 
 
 @dataclass(frozen=True)
@@ -76,6 +68,9 @@ class Curves:
     lines: list[str]  # columns whose values name the lines
     panels: list[str]
     scale: str
+    xlabel: str
+    notes: Sequence[str]  # on values of settings that were chosen
+    points: bool = False  # a value of each setting, not of each update
 
 
 def read_curves(chosen: Chosen, options: Options, preset: str | None = None) -> Curves:
@@ -88,7 +83,7 @@ def read_curves(chosen: Chosen, options: Options, preset: str | None = None) -> 
     IncompleteError
         Nothing was evaluated or recorded, or has no finite value.
     """
-    metrics = metrics_of(chosen, options, preset)
+    metrics, x = metrics_of(chosen, options, preset), x_of(options, chosen.settings)
     lines, panels = [*chosen.lines], [*chosen.panels]
     if len(metrics) > 1:
         constant = [c for c in lines if len({key_of(settings, [c]) for settings in chosen.settings}) == 1]
@@ -97,27 +92,33 @@ def read_curves(chosen: Chosen, options: Options, preset: str | None = None) -> 
     found = [
         curve
         for cell in chosen.cells
-        for curve in _curves(chosen, cell, [*map(Metric, metrics)], (lines, panels), options)
+        for metric in map(Metric, metrics)
+        if (curve := _curve(chosen, cell.measured(Measure(metric, chosen.table["scale"])), x, options))
     ]
     if not found:
         raise IncompleteError(f"{', '.join(chosen.stores)}: {', '.join(metrics)} has no finite value to draw")
-    return Curves(found, lines, panels, chosen.table["scale"])
+    curves = [
+        replace(curve, key=key_of(settings, lines), panel=key_of(settings, panels))
+        for settings, curve in found
+    ]
+    return Curves(curves, lines, panels, chosen.table["scale"], x.replace("-", " "), chosen.notes)
 
 
 def metrics_of(chosen: Chosen, options: Options, preset: str | None = None) -> list[str]:
     """Return the metrics to draw; an error lists the columns that there are."""
     firsts = [replace(cell, rows=cell.rows[:1]) for cell in chosen.cells]
     frames = (frame for first in firsts for kind in ("curves", "records") for frame in first.frames(kind))
-    known = dict.fromkeys(c for frame in frames for c in frame if c not in _TIMES)
+    known = dict.fromkeys(c for frame in frames for c in frame if c not in ("update", "epoch"))
     there = f"there are {', '.join(known)}" if known else "nothing was evaluated or recorded"
     for name in options.metric:
         if name not in known:
             raise CbmError(f"--metric {name}: no column of the curves or the records; {there}", "unknown")
     names = ", ".join(chosen.stores)
     if preset and not options.metric:
-        metrics = [column for column in known if re.fullmatch(PRESETS[preset], column)]
+        pattern, recorders = PRESETS[preset]
+        metrics = [column for column in known if re.fullmatch(pattern, column)]
         if not metrics:
-            remedy = f"run with `record: {_RECORDERS[preset]}`, or name a column by --metric"
+            remedy = f"run with `record: {recorders}`, or name a column by --metric"
             raise IncompleteError(f"{names}: no {preset} were recorded; {remedy}; {there}")
         return metrics
     usual = chosen.table["metric"] or default_metric(chosen.rows())
@@ -127,82 +128,57 @@ def metrics_of(chosen: Chosen, options: Options, preset: str | None = None) -> l
     raise IncompleteError(f"{names}: the results hold no {usual or 'likelihood or cost'} to draw{remedy}")
 
 
-def _curves(
-    chosen: Chosen, cell: Cell, metrics: Sequence[Metric], axes: tuple[Any, Any], options: Options
-) -> list[Curve]:
-    """Return the curves of a cell, but those without a finite value."""
-    place, settings = _place(cell, x_of(options, chosen.settings)), cell.settings
-    found = []
-    for metric in metrics:
-        own = cell.measured(Measure(metric, chosen.table["scale"]))
-        lost = own.trials.diverged[own.rows]
-        curves = zip(own.curves(), lost, strict=True)
-        known = [
-            _Known(one.index.to_numpy(float), one.to_numpy(float), gone) for one, gone in curves if len(one)
-        ]
-        trials = _held(known, options) if known else pd.DataFrame()
-        if trials.empty:
-            continue
-        trials.index = place(trials.index)
-        trials = trials.loc[slice(*options.xlim)]
-        bound = chosen.bounds.get((settings["experiment"], settings["data"])) if metric.better > 0 else None
-        line, panel = (key_of({**settings, "metric": metric.column}, columns) for columns in axes)
-        found.append(
-            Curve(
-                line,
-                panel,
-                settings["data"],
-                metric,
-                trials,
-                None if bound is None else bound * float(own.scale[0]),
-                diverged=sum(one.diverged for one in known),
-                stopped=sum(one.updates[-1] < trials.attrs["last"] for one in known if not one.diverged),
-                gaps=trials.attrs["gaps"],
-                **(_doubts(cell) if metric.better > 0 else {}),
-            )
-        )
-    return [curve for curve in found if not curve.trials.empty]
-
-
-def _doubts(cell: Cell) -> dict[str, Any]:
-    """Return how many values of a cell rest on estimates of log Z, and how many are doubtful."""
-    frames, runs = cell.frames(), cell.trials.frame["evaluate_runs"].iloc[cell.rows[0]]
-    effective = [curve["effective_sample_size"] for curve in frames if "effective_sample_size" in curve]
-    estimated = cell.trials.frame["evaluate_method"].iloc[cell.rows[0]] in ESTIMATES
-    return {
-        "estimates": sum(one.count() for one in effective),
-        "doubtful": sum(int((one < fewest_effective(runs)).sum()) for one in effective),
-        "unjudged": len(effective) < len(frames) and estimated,
-    }
-
-
-class _Known(NamedTuple):
-    """What is known of a metric in one trial."""
-
-    updates: NDArray[np.float64]  # ascending
-    values: NDArray[np.float64]
-    diverged: bool
-
-    def at(self, updates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the values at other updates: the last one before, of a diverged trial none at its end."""
-        if len(updates) == len(self.updates):
-            return self.values
-        place = np.searchsorted(self.updates, updates, side="right") - 1
-        there = (self.updates[place] == updates) if self.diverged else place >= 0
-        return np.where(there, self.values[place], np.nan)
-
-
-def _held(known: Sequence[_Known], options: Options) -> pd.DataFrame:
-    """Return finite values (evaluations, trials); trials that stopped hold their last value."""
-    updates = np.unique(np.concatenate([one.updates for one in known]))
-    values = np.column_stack([one.at(updates) for one in known])
-    trials = pd.DataFrame(np.where(np.isfinite(values), values, np.nan), index=updates).dropna(how="all")
-    lost = np.array([one.diverged for one in known])
-    gaps = int((trials.isna().any().to_numpy() & ~lost).sum())
+def _curve(chosen: Chosen, cell: Cell, x: str, options: Options) -> tuple[CellSettings, Curve] | None:
+    """Return the curve of a cell, and its settings with the metric; None without a finite value."""
+    curves = zip(cell.curves(), cell.trials.diverged[cell.rows], strict=True)
+    known = [(curve, bool(lost)) for curve, lost in curves if len(curve)]
+    trials, metric, settings = _held(known), cell.measure.metric, cell.settings
+    if trials.empty:
+        return None
+    holes = trials.isna().any().to_numpy() & ~np.array([lost for _, lost in known])
+    counts = {"diverged": sum(lost for _, lost in known), "gaps": int(holes.sum())}
+    counts["stopped"] = sum(curve.index[-1] < trials.index[-1] for curve, lost in known if not lost)
+    doubt = None
+    if metric.better > 0:
+        doubt, of_ais = _doubts(cell)
+        counts |= of_ais
     if options.smooth > 1:
         trials = trials.apply(_running_mean, width=options.smooth)
-    trials.attrs |= {"gaps": gaps, "last": updates[-1]}
-    return trials
+    place = _place(cell, x)
+    trials.index = place(trials.index)
+    trials = trials.loc[slice(*options.xlim)]
+    if trials.empty:
+        return None
+    if doubt is not None:
+        doubt = doubt.set_axis(place(doubt.index)).reindex(trials.index).fillna(0)
+    bound = chosen.bounds.get((settings["experiment"], settings["data"])) if metric.better > 0 else None
+    scaled = None if bound is None else bound * float(cell.scale[0])
+    return {**settings, "metric": metric.column}, Curve(
+        (), (), settings["data"], metric, trials, counts, scaled, doubt
+    )
+
+
+def _held(known: Sequence[tuple[pd.Series, bool]]) -> pd.DataFrame:
+    """Return finite values (updates, trials); trials that stopped hold their last value, if not diverged."""
+    if not known:
+        return pd.DataFrame()
+    updates = np.unique(np.concatenate([curve.index for curve, _ in known])).astype(float)
+    held = [curve.reindex(updates, method=None if lost else "ffill") for curve, lost in known]
+    trials = pd.concat(held, axis=1, keys=range(len(held)))
+    return trials.replace([np.inf, -np.inf], np.nan).dropna(how="all")
+
+
+def _doubts(cell: Cell) -> tuple[pd.Series | None, dict[str, int]]:
+    """Return the share of trials whose estimates by AIS have too few effective runs, and their numbers."""
+    row, frames = cell.trials.frame.iloc[cell.rows[0]], cell.frames()
+    known = [frame.set_index("update") for frame in frames if "effective_sample_size" in frame]
+    if not known:
+        return None, {"unjudged": int(row["evaluate_method"] in ESTIMATES)}
+    sizes = pd.concat([frame["effective_sample_size"] for frame in known], axis=1)
+    doubtful = sizes < fewest_effective(row["evaluate_runs"])
+    counts = {"doubtful": int(doubtful.sum().sum()), "estimates": int(sizes.count().sum())}
+    unjudged = int(row["evaluate_method"] in ESTIMATES and len(known) < len(frames))
+    return doubtful.sum(axis=1) / sizes.count(axis=1), counts | {"unjudged": unjudged}
 
 
 def _running_mean(values: pd.Series, width: float) -> pd.Series:
@@ -220,14 +196,6 @@ def _running_mean(values: pd.Series, width: float) -> pd.Series:
     first, last = (x - width / 2).clip(x[0]), (x + width / 2).clip(max=x[-1])
     totals = np.interp(last, edges, sums) - np.interp(first, edges, sums)
     return pd.Series(totals / (last - first), known.index).reindex(values.index)
-
-
-def band_of(options: Options, metrics: Iterable[Metric]) -> str:
-    """Return the band to draw: by default quartiles, since one far trial stretches a standard deviation.
-
-    Records are shown with the standard deviation.
-    """
-    return options.band or ("quartiles" if all(metric.better for metric in metrics) else "std")
 
 
 def x_of(options: Options, cells: Sequence[CellSettings]) -> str:

@@ -232,10 +232,10 @@ def _cells_of(
     if frame.empty or not manifest["cells"]:
         raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
     cells = make_cells(Trials(frame, lambda _: store), manifest, Measure(Metric("")))
-    return measured_cells(cells, choosing, *measure)
+    return with_measure(cells, choosing, *measure)
 
 
-def measured_cells(
+def with_measure(
     cells: Cells, choosing: Choosing | None, metric: str | None = None, statistic: str | None = None
 ) -> Cells:
     """Return cells by a measure, as `measure_of`; with the best values of settings, if any are chosen."""
