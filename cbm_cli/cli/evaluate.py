@@ -143,10 +143,14 @@ def _evaluate_results(
             for one in trials:
                 advance(not one.before)
                 found.append(one)
+                if one.columns and as_json:  # as they are found: of several workers in any order
+                    about = {"experiment": experiment, "trial": f"{one.cell['run_id']} {one.number}"}
+                    click.echo(valid_json(about | one.columns))
         places = {cell["run_id"]: place for place, cell in enumerate(store.manifest()["cells"])}
         found.sort(key=lambda one: (places[one.cell["run_id"]], one.number))
-        if evaluated := sum(bool(one.columns) for one in found):
-            _print_evaluated(store, found, as_json)
+        evaluated = sum(bool(one.columns) for one in found)
+        if evaluated and not as_json:
+            _print_evaluated(store, found)
         if kept := sum(one.before for one in found):
             note(f"{experiment}: {count(kept, 'trial')} evaluated before; --again evaluates them again")
         _note_others(store, found)
@@ -211,15 +215,10 @@ def _counter(store: Store, manifest: Mapping[str, Any]) -> Iterator[Callable[[bo
             ended.set()
 
 
-def _print_evaluated(store: Store, found: Sequence[Evaluated], as_json: bool) -> None:
-    """Print a line per trial in JSON, or a line per cell: settings that vary, trials, means of columns."""
+def _print_evaluated(store: Store, found: Sequence[Evaluated]) -> None:
+    """Print a line per cell: the settings that vary, the number of trials, the mean of each column."""
     from cbm_cli.results.inventory import axes_of
 
-    if as_json:
-        for one in (one for one in found if one.columns):
-            about = {"experiment": store.experiment, "trial": f"{one.cell['run_id']} {one.number}"}
-            click.echo(valid_json(about | one.columns))
-        return
     say(f"{store.experiment}: means over trials, in nats per row")
     axes = axes_of(store.manifest())
     trials: dict[tuple[str, ...], list[dict[str, float]]] = {}
