@@ -44,7 +44,7 @@ def main() -> None:
             more = any(trials_of(kept, name) > trials_of(results, name) for name in shown)
             draw = [sys.executable, "-m", "cbm_cli.cli", "paper", "figure"]
             where = [str((kept if more else results).folder), str(number), "--size", "page"]
-            picture = ["-o", str(DRAWN / f"figure-{number}.png")]
+            picture = ["-o", str(DRAWN / f"figure-{number}.png"), "--caption"]
             subprocess.run([*draw, *where, *picture], check=False)  # it says which experiments are missing
 
 

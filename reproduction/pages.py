@@ -16,7 +16,6 @@ from typing import Any
 
 import pandas as pd
 import yaml
-from PIL import Image
 
 from cbm_cli.datasets.sources import SOURCES
 from cbm_cli.grid.read import read_grid
@@ -190,8 +189,7 @@ class Reproduction:
             *(f"Run instead of the whole, {name}: {self.grid[name]['description']}" for name in shorter),
             *([f"**Run in part.** {parts}."] if (parts := self.parts(names)) else []),
             *_said(texts),
-            *(f"![Figure {number}, obtained]({path.name})" for path in pictures),
-            *([EARLIER] if any(is_of_earlier_version(path) for path in pictures) else []),
+            *(block for path in pictures for block in _shown(number, path)),
             *_findings(self.findings("figure", number)),
             *(f"Values: {link}." for link in elsewhere),
             *(block for name in names if name not in tables for block in self.values(name)),
@@ -297,10 +295,11 @@ class Reproduction:
         yield _markdown([*header, "core hours of all trials"], rows)
 
 
-def is_of_earlier_version(picture: Path) -> bool:
-    """Whether a picture was drawn before pictures said in their description what is written in them."""
-    with Image.open(picture) as image:
-        return "Description" not in image.info
+def _shown(number: int, picture: Path) -> Iterator[str]:
+    """Write a picture, and its caption, which `cbm paper figure --caption` has written beside it."""
+    caption = picture.with_suffix(".txt")
+    yield f"![Figure {number}, obtained]({picture.name})"
+    yield caption.read_text(encoding="utf-8").strip() if caption.exists() else EARLIER
 
 
 def _yaml(path: Any) -> Any:

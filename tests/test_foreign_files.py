@@ -296,6 +296,7 @@ FRAMES = {  # a frame, the columns, and the kind, place and remedy of what is wr
     "label": (frame_of(label=1), ALL, "missing", "drop: [label]"),
     "words": (frame_of(kind="a"), ALL, "value", "row 1, column 6 (kind)|drop: [kind]"),
     "gap": (frame_of(q=[1.0] * 7 + [nan] + [0.0] * 4), ALL, "value", "row 8, column 6 (q)|dropna"),
+    "gap behind": (frame_of(q=[nan] * 12), Columns(dropped="1-2"), "value", "row 1, column 6 (q)"),
     "nullable gap": (frame_of(q=pd.array([1] * 11 + [None], "Int64")), ALL, "value", "row 12, column 6 (q)"),
     "numbered words": (pd.DataFrame({0: [0, 1], 1: ["a", "b"]}), ALL, "value", "column 2|drop: [2]"),
     "unknown": (frame_of(), Columns(dropped="p9"), "unknown", "p9"),

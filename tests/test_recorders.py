@@ -16,7 +16,7 @@ from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import Trail, empty_trail
 from cbm_cli.machines.files import read_machine
-from cbm_cli.results import Store
+from cbm_cli.results import Progress, Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial import recorders
 from cbm_cli.trial.learner import Learner
@@ -463,7 +463,7 @@ def test_a_stretch_has_no_more_snapshots_than_a_group(monkeypatch):
     records = Recording(its, DATA, 1, {}, 60)
     first, seen = 0, []
     while first < 60:
-        trail, last = records.trail(first, 60)
+        trail, last = records.trail(Progress(None, first), 60)
         assert trail.W.shape == (len(trail.update), 4, 3)
         assert len(trail.update) <= 3
         assert ((trail.update >= first) & (trail.update < last)).all()

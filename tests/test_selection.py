@@ -302,9 +302,8 @@ def test_letters_say_the_choice_of_a_cell_where_cells_differ():
 
 def test_pictures_and_page_show_the_chosen_cells(results, tmp_path):
     options = Options(choose=["learning_rate"])
-    drawing = draw(Results(results), Part("finals", ["sweep"], options))
-    assert len(drawing.panels) == 1  # not one for each rate
-    assert any("learning rate" in note for note in drawing.notes)
+    (panel,) = draw(Results(results), Part("finals", ["sweep"], options))  # not one for each rate
+    assert any("learning rate" in note for note in panel.notes)
     trial = choose(Results(results), ["sweep"], Options(choose=["learning_rate"], trial=1))
     every = choose(Results(results), ["sweep"], options)
     assert [cell.settings["run_id"] for cell in trial.cells] == [
@@ -345,3 +344,22 @@ def test_corrected_p_values_are_named_so(results):
     rows = records(results, "sweep", "--correction", "holm", "--over", "table")
     assert {"p_value", "p_value_holm"} <= rows[0].keys()
     assert "p_value_holm" not in records(results, "sweep")[0]
+
+
+def test_records_have_the_p_value_as_computed_and_the_corrected_one():
+    rng, values = np.random.default_rng(5), {"00": 2.0, "d0": 1.5, "dd": 0.0}
+    cells = made_cells(
+        *(
+            ({"rate": 1, "offsets": o}, [(0.0, v + rng.normal()) for _ in range(10)])
+            for o, v in values.items()
+        ),
+        trials=10,
+    )
+    measured = with_measure(cells, None, statistic="final")
+    plain, held = (build_table(measured, correction=c).records() for c in (None, "holm"))
+    p, (small, large) = [row["p_value"] for row in held], sorted(row["p_value"] for row in plain[:2])
+    assert p[:2] == [row["p_value"] for row in plain[:2]]
+    assert sorted(row["p_value_holm"] for row in held[:2]) == pytest.approx(
+        [2 * small, max(2 * small, large)]
+    )
+    assert all(row["effect_size"] > 0 for row in held[:2])  # of costs the best is lower, and better

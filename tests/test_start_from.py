@@ -17,7 +17,7 @@ from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.trial.loop import run_trial
-from cbm_cli.trial.start_from import check_machine, start_from_machine
+from cbm_cli.trial.start import check_machine, start_from_machine
 from tests.builders import GRID as TOYS
 from tests.builders import cbm, contents_of, files, numbers, problems_of, put_machine, summary, trials_of
 

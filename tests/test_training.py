@@ -15,6 +15,7 @@ from cbm_cli.kernels.step import Gradient, ascend
 from cbm_cli.machines.files import Flat
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
+from tests import fuzz
 from tests.builders import (
     FIXED,
     FOUR,
@@ -462,3 +463,15 @@ def test_work_arrays_begin_at_a_cache_line():
     assert copy.dtype == np.float32
     assert (copy == values).all()
     assert copy.flags.c_contiguous
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["rbm", "dbm"])
+def test_random_settings_make_the_updates_of_the_reference(deep):
+    """Of 1 to 513 units and 300 rows: products of bits by tables, tiles and complements are among them."""
+    rng = np.random.default_rng(2)
+    cases = (
+        fuzz.dbm(rng, (1, 2, 7, 16, 17, 33, 64)) if deep else fuzz.rbm(rng)
+        for _ in range(30 if deep else 170)
+    )
+    found = [fuzz.differences(case) for case in cases]
+    assert [line for lines in found for line in lines] == []

@@ -62,7 +62,7 @@ TEN = {  # settings of trials that go in batches of three with different schemes
     "PT_4-3": {"temperatures": 4, "steps": 3},
     "PT_7, 15 samples": {"temperatures": 7, "samples": 15},
 }
-SCHEMES = ("dd", "am", "rh"), (1.0, 0.3, 0.01), (0.1, 0.05, 0.2)  # with sliding factors and rates
+SCHEMES = ("dh", "am", "rr"), (1.0, 0.3, 0.01), (0.1, 0.05, 0.2)  # with sliding factors and rates
 
 
 class Measurement:

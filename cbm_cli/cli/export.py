@@ -1,4 +1,4 @@
-"""``cbm export``: write the machine of a trial as a file."""
+"""``cbm export``: a machine as a file, or a study to share."""
 
 from __future__ import annotations
 
@@ -6,30 +6,48 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import check_file, note
+from cbm_cli.cli.common import Target, check_file, note
+from cbm_cli.cli.completion import results_and
+from cbm_cli.errors import CbmError
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path), metavar="[RESULTS/]RUN:TRIAL")
+@results_and("[EXPERIMENT]...|RUN:TRIAL")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    metavar="FILE.npz",
-    help="Where to write.",
+    metavar="FILE.npz|FILE.zip",
+    help="Where to write: a machine as NPZ, a study as ZIP.",
 )
-def export(model: Path, output: Path) -> None:
-    """Write the machine of a trial as an NPZ file.
+def export(target: Target, output: Path) -> None:
+    """Write the machine of a trial as a file, or a study to share.
 
-    RUN is any part of a run-id that no other run in RESULTS (default: results/) has, and TRIAL a number; with
-    :best behind it, the machine is the one at the best validation value instead of the final one. `cbm best`
-    prints such a name. The arrays of the file are described in docs/machines.md.
+    RUN is any part of a run-id that no other run in RESULTS has, and TRIAL a number; with :best behind it,
+    the machine is the one at the best validation value instead of the final one. `cbm best` prints such a
+    name. The arrays of the file are described in docs/machines.md.
+
+    Without RUN:TRIAL, the ZIP file holds the page of `cbm report`, and the settings, summary and curves of
+    each experiment, with the digests of the data.
     """
     from cbm_cli.results.inventory import find_machine
     from cbm_cli.results.writing import write_atomically
 
-    check_file("-o", output, [".npz"], [model])
-    name, content = find_machine(model)
-    write_atomically(output, content)
-    note(f"wrote {output}: the machine of {name}")
+    models = target.models()
+    if not models and output.suffix == ".npz":
+        raise CbmError(f"-o {output}: NPZ is for a machine; name it as RUN:TRIAL, or write FILE.zip")
+    check_file("-o", output, [".npz"] if models else [".zip"], models)
+    if len(models) > 1:
+        raise CbmError(f"{models[1]}: a file holds one machine; name one", "conflict")
+    if models:
+        name, content = find_machine(models[0])
+        write_atomically(output, content)
+        note(f"wrote {output}: the machine of {name}")
+        return
+    from cbm_cli.paper.page import beside_the_paper
+    from cbm_cli.report.study import write_study
+
+    for warning in write_study(target.results(), target.names, output, beside_the_paper):
+        note(f"warning: {warning}")
+    note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

@@ -27,8 +27,9 @@ TINY = Settings(
     offsets="dd^b",
     sampler="CD-1",
     learning_rate=0.1,
-    updates=1,
+    updates=3,
     batch="full",
+    evaluate={"every": 1},
 )
 _START = 2.0  # seconds until the workers are ready
 # Seconds on one core of an AMD EPYC (Zen 4, AVX-512), as benchmarks/scale.py --measure finds them: of a
@@ -69,7 +70,8 @@ def _kind_of(settings: Settings) -> str:
     model = settings.model
     depth = f"-{model.layers}" if model.kind == "auto-encoder" else ""
     aside = settings.offsets_from in ("independent", "exact")
-    return model.kind + depth + "-aside" * aside
+    natural = settings.gradient.kind == "natural" or settings.gradient.scale_to != "none"
+    return model.kind + depth + "-aside" * aside + "-natural" * natural
 
 
 def _touch(kinds: dict[str, Job]) -> None:

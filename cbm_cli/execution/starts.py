@@ -17,7 +17,7 @@ from cbm_cli.results import Progress, Store, pretraining_id, run_id
 from cbm_cli.text import count
 from cbm_cli.trial.own_recorders import load_recorder
 from cbm_cli.trial.pretraining import pretraining_facts
-from cbm_cli.trial.start_from import check_machine, start_from_machine
+from cbm_cli.trial.start import check_machine, start_from_machine
 
 
 @dataclass(frozen=True)

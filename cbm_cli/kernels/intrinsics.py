@@ -1,4 +1,4 @@
-"""What compiled code cannot say: vectors of 16 floats, sgemm without Numba's runtime, and a call of Python.
+"""What compiled code cannot say: vectors of 16 floats, and sgemm without Numba's runtime.
 
 Loops over short rows are written with explicit vectors, for LLVM guards every short inner loop by checks for
 overlap. Places in arrays count numbers through their rows; arrays are C-contiguous.
@@ -47,17 +47,6 @@ def gemm(typingctx, ta, tb, m, n, k, a, lda, b, ldb, c, ldc):
         return context.get_dummy_value()
 
     return signature, codegen
-
-
-@intrinsic
-def call(typingctx, address, number):
-    """The int64 that the C function of one int64 at an address returns."""
-
-    def codegen(context, builder, sig, args):
-        kind = ir.FunctionType(_LONG, [_LONG])
-        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), [args[1]])
-
-    return types.int64(types.int64, types.int64), codegen
 
 
 def _data(context, builder, sig, args, i):

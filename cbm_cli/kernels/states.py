@@ -79,7 +79,7 @@ def imply_means(
 _LOW_BITS = 10  # states walked by products before exp(activation) is computed afresh
 _SAFE = 300.0  # |activation| up to which exp(activation) and its products stay far from overflow
 _LARGEST_LOG = 690.0  # of a product of factors in float64
-_ROWS = 224  # rows of data widened at a time
+BLOCK = 224  # rows of data widened at a time
 
 
 @lean
@@ -135,9 +135,12 @@ def add_and_score(activation: Wide, step: Wide, sign: float) -> float:
 
 
 class GrayWork(NamedTuple):
-    """Work arrays of a walk through the states of m units, with n on the other side; float64."""
+    """A machine of n units and, on the smaller side, m whose states are walked through; float64."""
 
-    columns: Wide  # (m, n) W', or W
+    W: Wide  # (n, m)
+    b: Wide  # (n,)
+    c: Wide  # (m,)
+    columns: Wide  # (m, n) W'
     rising: Wide  # (low bits, n) exp(w_ij), what switching a unit on multiplies exp(activation_i) by
     falling: Wide
     still: Wide  # (n,) ones
@@ -146,27 +149,49 @@ class GrayWork(NamedTuple):
 
 
 @allocating
+def make_gray(n_visible: int, n_hidden: int) -> GrayWork:
+    """Allocate a walk for the partition function."""
+    n, m = max(n_visible, n_hidden), min(n_visible, n_hidden)
+    low = min(m, _LOW_BITS)
+    machine = np.empty((n, m)), np.empty(n), np.empty(m), np.empty((m, n))
+    return GrayWork(*machine, np.empty((low, n)), np.empty((low, n)), np.ones(n), np.empty(n), np.empty(n))
+
+
+@allocating
 def log_partition(W: Array, b: Array, c: Array) -> float:
     """log Z of the machine W (N, M), b (N,), c (M,), over all states of its smaller side; float64.
 
     Cost: 2^min(N, M) max(N, M) multiplications. Never raises; NaN in gives NaN out.
     """
-    W64, b64, c64 = W.astype(np.float64), b.astype(np.float64), c.astype(np.float64)
-    if W.shape[1] > W.shape[0]:
-        W64, b64, c64 = np.ascontiguousarray(W64.T), c64, b64
-    columns, n = np.ascontiguousarray(W64.T), b64.size
-    low = columns[:_LOW_BITS]
-    work = GrayWork(columns, np.exp(low), np.exp(-low), np.ones(n), np.empty(n), np.empty(n))
-    return walk_gray_code(W64, b64, c64, work)
+    return log_z_of(W, b, c, make_gray(b.size, c.size))
 
 
 @lean
-def walk_gray_code(W: Wide, b: Wide, c: Wide, work: GrayWork) -> float:
-    """log Z by a walk through all states of the side with biases c: (N, M), (N,), (M,) float64.
+def log_z_of(W: Array, b: Array, c: Array, work: GrayWork) -> float:
+    """`log_partition` in work arrays."""
+    turned = c.size > b.size
+    for i in range(b.size):
+        for j in range(c.size):
+            row, column = (j, i) if turned else (i, j)
+            work.W[row, column] = work.columns[column, row] = W[i, j]
+    for biases, own in ((work.b, c if turned else b), (work.c, b if turned else c)):
+        for i in range(biases.size):
+            biases[i] = own[i]
+    for j in range(work.rising.shape[0]):
+        for i in range(work.b.size):
+            work.rising[j, i] = math.exp(work.columns[j, i])
+            work.falling[j, i] = math.exp(-work.columns[j, i])
+    return walk_gray_code(work)
+
+
+@lean
+def walk_gray_code(work: GrayWork) -> float:
+    """log Z by a walk through all states of the smaller side.
 
     z_i = exp(activation_i) is carried from state to state: neighbours in Gray code differ in one bit j,
     which multiplies z_i by exp(+-w_ij). Machines with huge parameters take the safe, slower form.
     """
+    W, b, c = work.W, work.b, work.c
     bound = activation_bound(W, b)
     safe, run = bound > _SAFE, max(1, int(_LARGEST_LOG / (bound + 1.0)))
     low_bits = work.rising.shape[0]
@@ -211,7 +236,7 @@ def score_after(work: GrayWork, j: int, sign: float, safe: bool, run: int) -> fl
 
 def mean_log_likelihood(W: Array, b: Array, c: Array, rows: Rows, unit: np.float32, log_z: float) -> float:
     """Mean over rows (n, N) uint8 of log p(x) in nats, given log Z; rows of unit 1 are binary."""
-    size, (n, m) = min(_ROWS, len(rows)), W.shape
+    size, (n, m) = min(BLOCK, len(rows)), W.shape
     x, activation = room((size, n)), room((size, m))
     total = sum_of_scores((W, b, c), rows, np.float32(unit), x, activation, bits_for(size, n, m))
     return total / len(rows) - log_z

@@ -1,13 +1,10 @@
 """Training with the centered gradient, the paper's Algorithm 2, compiled; `reference.algorithm_2`."""
 
-from collections.abc import Callable
-from ctypes import CFUNCTYPE, c_int64, c_void_p, cast
 from typing import NamedTuple
 
 import numpy as np
 
 from cbm_cli.kernels.compiling import lean, merged, specialised
-from cbm_cli.kernels.intrinsics import call
 from cbm_cli.kernels.machine import (
     Array,
     Machine,
@@ -21,6 +18,15 @@ from cbm_cli.kernels.machine import (
     velocity_of,
 )
 from cbm_cli.kernels.mean_field import Deep, make_deep
+from cbm_cli.kernels.natural import (
+    Direction,
+    Natural,
+    find_direction,
+    make_natural,
+    move,
+    take_gradient,
+    take_samples,
+)
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
 from cbm_cli.kernels.phases import (
     Batches,
@@ -44,8 +50,6 @@ from cbm_cli.kernels.sampling import Chains, draw_samples, make_chains, restart
 from cbm_cli.kernels.states import AllStates, make_all_states, weigh_all_states
 from cbm_cli.kernels.step import Gradient, add, copy, fast_step, rate_at, step
 from cbm_cli.kernels.units import mean_of_units
-
-Direct = Callable[["Workspace", int], None]  # makes the step of an update in Python
 
 
 class Source(NamedTuple):
@@ -95,30 +99,20 @@ class Training:
     rows : (n, visible) uint8
         Training data.
     plan : Plan
-    direct : callable, optional
-        Makes the step of an update instead of the centered gradient, such as a natural gradient's.
+    direction : Direction, optional
+        The direction of the steps, if it is not the centered gradient.
     """
 
-    def __init__(self, state: State, rows: Rows, plan: Plan, direct: Direct | None = None) -> None:
-        (n, m), self.state, self.errors = state.W.shape, state, []
+    def __init__(self, state: State, rows: Rows, plan: Plan, direction: Direction | None = None) -> None:
+        (n, m), self.state = state.W.shape, state
         work, deeper = make_workspace(state, rows, plan), n - plan.visible
         aside = make_aside(state.aside_h, n, m, plan) if plan.offsets_from != SAME else None
         deep = (
             make_deep(plan.batch, plan.visible, deeper, m, state.rounds, plan.gibbs > 0) if deeper else None
         )
-
-        @CFUNCTYPE(c_int64, c_int64)
-        def make_step(update: int) -> int:
-            try:
-                direct(work, update)
-            except BaseException as error:
-                self.errors.append(error)
-            return len(self.errors)
-
-        self._step = make_step  # C code calls it as long as this lives
-        address = cast(make_step, c_void_p).value if direct else 0
-        self._run = specialised(make_updates, work, plan, empty_trail(n, m), 0, 0, deep, aside, address)
-        self._given = (work, plan), (deep, aside, address)
+        natural = make_natural(direction, n, m, len(work.model.phase.x)) if direction else None
+        self._given = (work, plan), (deep, aside, natural)
+        self._run = specialised(make_updates, work, plan, empty_trail(n, m), 0, 0, deep, aside, natural)
 
     def __call__(self, trail: Trail, first: int, last: int) -> None:
         """Make the updates first, ..., last - 1, and fill in those of the trail.
@@ -127,8 +121,6 @@ class Training:
         """
         before, after = self._given
         self._run(*before, trail, first, last, *after)
-        if self.errors:
-            raise self.errors.pop()
 
 
 def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: int) -> None:
@@ -203,10 +195,11 @@ def make_updates(
     last: int,
     deep: Deep | None,
     aside: Source | None,
-    direct: int,
+    natural: Natural | None,
 ) -> None:
-    """The loop of `Training`. Where ``deep`` or ``aside`` is None, nothing of it is compiled."""
-    machine, data, model, gradient, mark = work.machine, work.data, work.model, work.gradient, 0
+    """The loop of `Training`. Where ``deep``, ``aside`` or ``natural`` is None, nothing of it is compiled."""
+    machine, data, model, gradient = work.machine, work.data, work.model, work.gradient
+    mark = np.searchsorted(trail.update, first)
     for update in range(first, last):
         load_batch(work.batches, plan, update, data.x)  # x_d (B, N)
         infer_hidden(machine, data, deep, plan, update)  # h_d (B, M), Eq. (6), or mean field
@@ -218,12 +211,23 @@ def make_updates(
         mark = keep(machine, trail, mark, update)
         if plan.fast_rate > 0:
             fast_step(work.fast, gradient, plan)  # before weight decay, which they do not have
-        if direct == 0:
+        if natural is None:
             step(machine, gradient, work.velocity, plan, rate_at(plan, update))  # Eqs. (13)-(15)
-        elif call(direct, update) != 0:
-            return
+        else:
+            natural_step(work, natural, plan, update)
         if not plan.offsets.before:
             move_offsets(machine, data_mean, model_mean, work.noise, plan, update)
+
+
+@lean
+def natural_step(work: Workspace, natural: Natural, plan: Plan, update: int) -> None:
+    """Make the step of an update along a natural gradient, or along one of another length."""
+    model = work.model.phase
+    take_gradient(natural, work.machine, work.gradient, work.data.x, plan)
+    if natural.how.sampled:
+        take_samples(natural, model, work.model.states.h, plan, update)
+    find_direction(natural, work.machine, model)
+    move(natural, work.machine, work.velocity, plan, rate_at(plan, update))
 
 
 @merged
@@ -324,10 +328,10 @@ def keep(machine: Machine, trail: Trail, mark: int, update: int) -> int:
     """Write the machine and its offsets into row ``mark`` of the trail, if that is for this update."""
     if mark == trail.update.size or trail.update[mark] != update:
         return mark
-    mu, lam = trail.mu[mark], trail.lam[mark]
-    copy(machine, Machine(trail.W[mark], trail.b[mark], trail.c[mark], mu, lam))
-    for i in range(mu.size):
-        mu[i] = machine.mu[i]
-    for j in range(lam.size):
-        lam[j] = machine.lam[j]
+    for i in range(machine.b.size):
+        trail.b[mark, i], trail.mu[mark, i] = machine.b[i], machine.mu[i]
+        for j in range(machine.c.size):
+            trail.W[mark, i, j] = machine.W[i, j]
+    for j in range(machine.c.size):
+        trail.c[mark, j], trail.lam[mark, j] = machine.c[j], machine.lam[j]
     return mark + 1

@@ -18,7 +18,7 @@ class Significance:
     """Result of a test of the best of a row against another method."""
 
     p_value: float  # two-sided, not corrected; 1 if all differences are zero, NaN without a pair
-    effect_size: float  # rank-biserial correlation in [-1, 1]; positive where the best is higher
+    effect_size: float  # rank-biserial correlation in [-1, 1]; positive where the first is higher
     n_pairs: int  # matched by trial (signed-rank), or trials of the smaller sample (rank-sum)
     smallest_p: float = 1.0  # that so many pairs allow, corrected as p, however different the methods are
     corrected_p: float | None = None  # by Holm's correction, where it was asked for

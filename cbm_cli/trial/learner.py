@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,16 +9,15 @@ from numpy.typing import NDArray
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings
-from cbm_cli.kernels import training
 from cbm_cli.kernels.auto_encoder import EncoderTraining
+from cbm_cli.kernels.compiling import specialised
+from cbm_cli.kernels.evaluation import Exact, evaluate_exactly, make_exact
 from cbm_cli.kernels.machine import State, Trail
-from cbm_cli.kernels.random import FISHER, fill_uniform
-from cbm_cli.kernels.step import add, fade, rate_at
+from cbm_cli.kernels.natural import CENTERED, FISHERS, Direction
+from cbm_cli.kernels.training import Training
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import Flat, Layered, machine_arrays
-from cbm_cli.machines.gradients import Direction
 from cbm_cli.machines.likelihood import Method, columns, evaluate, mean_cost, parts_of, values
-from cbm_cli.reference import Ensemble
 from cbm_cli.results import ESTIMATES
 from cbm_cli.trial.start import first_machine, layout_of, machine_at, make_plan, state_of
 
@@ -34,7 +32,7 @@ class Learner:
         self.sizes = layout_of(settings, data).sizes
         self.plan = make_plan(settings, data, seed)
         self.direction = _direction_of(settings)
-        self._training: training.Training | EncoderTraining | None = None
+        self._training: Training | EncoderTraining | None = None
         self.method, names = _method_of(settings), settings.evaluate.parts
         self.parts = parts_of(data, self.method, names.split("+") if names else None)
         mean_field = settings.model.kind == "dbm" and settings.data_phase == "mean-field"
@@ -46,6 +44,7 @@ class Learner:
         else:
             self.measured = columns(self.method, self.sizes, self.parts)
         self.columns = (*self.measured, *self.counted)  # names of the values of an evaluation
+        self.exact = self._exact_parts()
 
     def start(self) -> State:
         """The state before the first update."""
@@ -55,39 +54,42 @@ class Learner:
         """The state before the first update of a machine."""
         return state_of(machine, self.plan, self.seed)
 
+    def _exact_parts(self) -> Exact | None:
+        """The rows of an evaluation, if the training loop can make it itself."""
+        names = [*self.parts.rows]
+        if self.settings.model.kind != "rbm" or self.method.name != "exact" or not names:
+            return None
+        watched = names.index("valid") if "valid" in names else -1
+        return make_exact([*self.parts.rows.values()], self.parts.unit, self.sizes[1], watched)
+
     def advance(self, state: State, trail: Trail, first: int, last: int) -> None:
         """Make the updates first, ..., last - 1 in one call of a kernel; the state changes in place."""
+        self._training_of(state)(trail, first, last)
+
+    def advance_through(
+        self, state: State, trail: Trail, first: int, stations: range, best: float
+    ) -> list[list[float]]:
+        """Make the updates from ``first`` through some evaluations, and return the values of these.
+
+        The last one is left to `evaluate` if the machine has diverged, or is better than ``best`` on the
+        validation part.
+        """
+        trained, curve = self._training_of(state), np.empty((len(stations), len(self.columns)))
+        evaluates = specialised(evaluate_exactly, state, self.exact, best, curve[0])
+        for made, station in enumerate(stations):
+            trained(trail, first, station)
+            first = station
+            if not evaluates(state, self.exact, best, curve[made]):
+                return curve[:made].tolist()
+        return curve.tolist()
+
+    def _training_of(self, state: State) -> Any:
         if self._training is None or self._training.state is not state:
             if self.encodes:
                 self._training = EncoderTraining(state, self.sizes, self.data.train, self.plan)
             else:
-                direct = partial(self._direct, self.direction) if self.direction else None
-                self._training = training.Training(state, self.data.train, self.plan, direct)
-        self._training(trail, first, last)
-
-    @np.errstate(over="ignore", invalid="ignore")  # the next evaluation finds what has diverged
-    def _direct(self, direction: Direction, work: training.Workspace, update: int) -> None:
-        """Make the step of an update along a natural gradient, or along a rescaled one."""
-        plan, machine, model = self.plan, work.machine, work.model.phase
-        gradient, decay = work.gradient[:3], None
-        if plan.l1 or plan.l2:
-            decay = -(plan.l1 * np.sign(machine.W) + plan.l2 * machine.W)
-            gradient = gradient[0] + decay, *gradient[1:]
-        h = work.model.states.h if plan.exact else model.h / model.weight[:, None]
-        data, u = work.data.x if plan.exact else None, None
-        if direction.sampled:
-            numbers = np.empty(h.size + -h.size % 4, np.float32)
-            fill_uniform(numbers, plan.seed, update, FISHER, 0)
-            u = numbers[: h.size].reshape(h.shape)
-        rows = Ensemble(model.x, h, -model.weight)
-        found = direction(machine[:3], gradient, machine[3:], rows, data, u, decay)
-        to, rate = work.velocity if plan.momentum else machine, rate_at(plan, update)
-        if plan.momentum:
-            fade(to, plan.momentum)
-        for array, change in zip(to[:3], found, strict=True):
-            array += rate * change
-        if plan.momentum:
-            add(to, machine)
+                self._training = Training(state, self.data.train, self.plan, self.direction)
+        return self._training
 
     def evaluate(self, state: State, update: int, should_stop: Callable[[], bool]) -> list[float]:
         """The values of ``columns``; raises Stopped if a long evaluation was asked to stop."""
@@ -132,6 +134,12 @@ def _direction_of(settings: Settings) -> Direction | None:
     how = settings.gradient
     if how.kind != "natural" and how.scale_to == "none":
         return None
-    fisher = how.fisher if how.kind == "natural" else None
-    sampled = how.estimate == "samples"
-    return Direction(fisher, sampled, how.added_damping, how.iterations, how.scale_to, how.scale_of)
+    return Direction(
+        FISHERS[how.fisher] if how.kind == "natural" else CENTERED,
+        how.estimate == "samples",
+        how.added_damping,
+        how.iterations,
+        how.scale_to != "none",
+        how.scale_to == "centered",
+        how.scale_of == "weights",
+    )

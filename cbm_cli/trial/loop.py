@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.computer import combined, computer
-from cbm_cli.kernels.machine import State
+from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.machines.estimates import LONGEST_CALL, Stopped
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
@@ -138,19 +138,35 @@ class _Course:
             now.state = self._first_state(now)
 
     def _train(self, now: Progress) -> None:
-        """One call of the kernel, towards the next evaluation."""
-        stop = min(self._next_station(now), now.update + self.at_once)
-        trail, stop = self.recording.trail(now.update, stop)
-        self._in_time(lambda: self.learner.advance(now.state, trail, now.update, stop), stop - now.update)
-        self.recording.keep(now, trail)
-        now.update = stop
+        """One call of the kernel: to the next evaluation at most, or through those that it can make."""
+        station, through = self._next_station(now), self.learner.exact is not None
+        stop = min(now.update + self.at_once, max(station, self.last - 1) if through else station)
+        trail, stop = self.recording.trail(now, stop)
+        stations = min(stop, self.last - 1) // self.every - now.update // self.every if through else 0
+        if stations:
+            stop = station + (stations - 1) * self.every
+            through_all = range(station, stop + 1, self.every)
+            self._in_time(lambda: self._train_through(now, trail, through_all), stop - now.update)
+        else:
+            self._in_time(lambda: self.learner.advance(now.state, trail, now.update, stop), stop - now.update)
+            now.update = stop
+        made = np.searchsorted(trail.update, now.update)
+        self.recording.keep(now, Trail._make(array[:made] for array in trail))
+
+    def _train_through(self, now: Progress, trail: Trail, stations: range) -> None:
+        """Add the evaluations at these updates to the curve."""
+        best, batches = -np.inf if self.best is None else self.best, self.learner.plan.batches
+        rows = self.learner.advance_through(now.state, trail, now.update, stations, best)
+        made = zip(stations, rows, strict=False)  # the last one may be left
+        now.curve += [[update, update / batches, *row] for update, row in made]
+        now.update = stations[min(len(rows), len(stations) - 1)]
 
     def _in_time(self, call: Callable[[], None], updates: int) -> None:
         """Make a call of so many updates, and adapt how many updates the next call makes."""
         began = time.perf_counter()
         call()
         seconds = time.perf_counter() - began
-        if seconds < LONGEST_CALL / 2 and updates == self.at_once:
+        if seconds < LONGEST_CALL / 2 and 2 * updates > self.at_once:
             self.at_once *= 2
         elif seconds > LONGEST_CALL and self.at_once > 1:
             self.at_once //= 2

@@ -106,8 +106,10 @@ def log_likelihood(snapshots: Trail, context: Context) -> Columns:
 
 def weight_norms(snapshots: Trail, context: Context) -> Columns:
     """Frobenius norm of W; mean Euclidean norms of its N rows and of its M columns."""
-    squares = np.multiply(snapshots.W, snapshots.W, dtype=np.float64)
-    rows = squares @ np.ones(squares.shape[2])
+    squares = snapshots.W.astype(np.float64)
+    squares *= squares
+    count, n, m = squares.shape
+    rows = (squares.reshape(-1, m) @ np.ones(m)).reshape(count, n)
     columns = np.einsum("tnm->tm", squares)
     return {
         "weight_norm": np.sqrt(rows.sum(axis=1)),
@@ -345,9 +347,9 @@ def record(
     """
     flaws = {} if flaws is None else flaws
     recorders = {**_FUNCTIONS, **(own or {})}
-    arrays = snapshots[1:]
-    finite = np.logical_and.reduce([np.isfinite(a).all(axis=tuple(range(1, a.ndim))) for a in arrays])
-    if not finite.all():
+    arrays, finite = snapshots[1:], np.True_
+    if not all(np.isfinite(array).all() for array in arrays):
+        finite = np.logical_and.reduce([np.isfinite(a).all(axis=tuple(range(1, a.ndim))) for a in arrays])
         # Zeros replace a diverged machine, so that no recorder has to handle it.
         zeroed = (np.where(finite.reshape(-1, *[1] * (a.ndim - 1)), a, a.dtype.type(0)) for a in arrays)
         snapshots = Trail(snapshots.update, *zeroed)
@@ -385,15 +387,19 @@ class Recording:
         self.marks = _marks(settings, data, last)
         n, m = self.shape = data.width, settings.model.hidden_layers(data.width)[0]
         self.group = max(1, min(1000, GROUP_BYTES // (4 * (n + 1) * (m + 1))))
+        self.nothing = empty_trail(n, m)
 
-    def trail(self, first: int, last: int) -> tuple[Trail, int]:
-        """Return an empty trail for updates first, ..., last - 1, and the end of the stretch.
+    def trail(self, now: Progress, last: int) -> tuple[Trail, int]:
+        """Return an empty trail for the updates before ``last``, and the end of the stretch.
 
-        The stretch ends early if it would have more snapshots than a group.
+        The stretch ends early where a group is whole.
         """
-        start, stop = np.searchsorted(self.marks, (first, last))
-        if stop - start > self.group:
-            last, stop = int(self.marks[start + self.group]), start + self.group
+        if not len(self.marks):
+            return self.nothing, last
+        left = self.group - (len(now.pending["update"]) if now.pending else 0)
+        start, stop = np.searchsorted(self.marks, (now.update, last))
+        if stop - start > left:
+            last, stop = int(self.marks[start + left]), start + left
         return empty_trail(*self.shape, self.marks[start:stop].tolist()), last
 
     def keep(self, now: Progress, trail: Trail) -> None:
@@ -401,11 +407,11 @@ class Recording:
         if not len(trail.update):
             return
         pending = trail._asdict()
-        if now.pending:
+        if now.pending and len(now.pending["update"]):
             pending = {name: np.concatenate([now.pending[name], array]) for name, array in pending.items()}
-        while len(pending["update"]) >= self.group:
-            self._record(now, {name: array[: self.group] for name, array in pending.items()})
-            pending = {name: array[self.group :] for name, array in pending.items()}
+        if len(pending["update"]) >= self.group:
+            self._record(now, pending)
+            pending = {}
         now.pending = pending
 
     def finish(self, now: Progress) -> None:
@@ -435,4 +441,5 @@ def _marks(settings: Settings, data: Dataset, last: int) -> NDArray[np.int64]:
         return np.empty(0, np.int64)
     every = updates_of(how.every or settings.every, settings, data)
     windows = [np.arange(start, min(stop, last) + 1) for start, stop in how.windows]
-    return np.unique(np.concatenate([np.arange(0, last + 1, every), [last], *windows])).astype(np.int64)
+    marks = np.sort(np.concatenate([np.arange(0, last + 1, every), [last], *windows]), kind="stable")
+    return marks[np.append(True, marks[1:] > marks[:-1])].astype(np.int64)

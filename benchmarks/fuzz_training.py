@@ -1,0 +1,39 @@
+"""Random settings of training against the reference, for some minutes.
+
+    python benchmarks/fuzz_training.py --minutes 3 --seed 1
+
+The kernels and `tests.oracles.Trainer`, which follows cbm_cli/reference.py, make two updates of RBMs of 1 to
+513 units and of deep machines, with the same random numbers. It prints what differs; tests/test_training.py
+does so for 200 of them.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.fuzz import dbm, differences, rbm
+
+
+def main() -> None:
+    """Parse the command line, and compare until the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    rng, count, wrong = np.random.default_rng(given.seed), 0, 0
+    end = time.monotonic() + 60 * given.minutes
+    while time.monotonic() < end:
+        case = (rbm, rbm, rbm, dbm)[count % 4](rng)
+        found = differences(case)
+        count, wrong = count + 1, wrong + len(found)
+        print(*found, sep="\n", end="\n" * bool(found), flush=True)
+    print(f"{count:,} settings, {wrong} of which differ")
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""A study in one ZIP file, to share: the page, and the manifest, summary and curves of each experiment."""
+
+import io
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from cbm_cli.report.chosen import Options
+from cbm_cli.report.page import Beside, write_report
+from cbm_cli.results import Results
+from cbm_cli.results.writing import EXPORTS, write_atomically
+
+_DATE = (1980, 1, 1, 0, 0, 0)  # of all members, so that the same results make the same bytes
+
+
+def write_study(results: Results, experiments: Sequence[str], path: Path, beside: Beside) -> list[str]:
+    """Write the page of some experiments, or of all, with their tables; return warnings.
+
+    Manifests hold the settings of all cells and the digests of the data. There are no machines and no rows.
+    """
+    members: dict[str, bytes] = {}
+    for name in experiments or results.require_experiments():
+        store = results.store(name)
+        members[f"{name}/manifest.json"] = (store.folder / "manifest.json").read_bytes()
+        members[f"{name}/summary.csv"] = store.summary().to_csv(index=False, lineterminator="\n").encode()
+        for folder in EXPORTS:
+            for table in sorted((store.folder / folder).glob("*.csv")):
+                members[f"{name}/{folder}/{table.name}"] = table.read_bytes()
+    with TemporaryDirectory() as there:
+        warnings = write_report(results, experiments, page := Path(there, "report.html"), beside, Options())
+        members["report.html"] = page.read_bytes()
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(members.items()):
+            archive.writestr(zipfile.ZipInfo(name, _DATE), content, zipfile.ZIP_DEFLATED)
+    write_atomically(path, stream.getvalue())
+    return warnings
