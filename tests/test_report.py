@@ -13,10 +13,8 @@ import pytest
 from matplotlib.image import imread
 from scipy.stats import wilcoxon
 
-from cbm_cli.paper.findings import Evidence, Judged
 from cbm_cli.results import Results
 from tests.builders import cbm, change_manifest, change_record, problems_of
-from tests.golden import outputs
 from tests.pictures import grey, numbers_in, page_of, points_of, tiles_of, trials_of, weights_of
 
 TOYS = """
@@ -203,35 +201,6 @@ def test_filters_are_of_each_methods_machine_with_the_best_final_value(page, tri
         content = base64.b64decode(shown.all("img")[0].at["src"].partition(",")[2])
         tiles = tiles_of(imread(io.BytesIO(content), format="png")[..., 0], 2, 2)
         np.testing.assert_allclose(tiles[:3], grey(weights_of(best["machine"])["weights_0"].T), atol=0.01)
-
-
-def test_findings_on_the_experiments_of_the_page_are_listed_and_others_counted(made, monkeypatch):
-    def judged(experiment, *outcomes):
-        finding = {"name": "n", "place": "6.1, <i>figure</i>", "says": f"{EVIL} in {experiment}."}
-        checks = [{"cell": {"offsets": "00"}, "below": 1}]
-        evidence = [Evidence(0, "run", "1", 0.5, 1.0, 6, 0.03, outcome, True) for outcome in outcomes]
-        return Judged(finding | {"experiments": [experiment], "comparisons": 1, "checks": checks}, evidence)
-
-    found = [judged("bars", 1), judged("bars"), judged("wild", -1), judged("divergence")]
-    monkeypatch.setattr("cbm_cli.paper.page.check_findings", lambda results: found)
-    page = read(made)
-    items = page.all("ul", "findings")[0].all("li")
-    assert [it.all("strong")[0].text for it in items] == ["reproduced", "not run", "contradicted"]
-    assert [it.at["class"] for it in items] == ["reproduced", "not-run", "contradicted"]
-    assert f"{EVIL} in bars." in items[0].text
-    assert numbers_in(items[0].all("small")[0].text) == ["6.1", "1", "1"]
-    (board,) = [it for it in page.all("section") if it.at.get("id") == "scoreboard"]
-    assert numbers_in(board.all("p", "note")[-1].text) == ["1"]
-
-
-def test_published_values_stand_beside_obtained_ones(tmp_path):
-    page = read(outputs.unpack(tmp_path / "results"), "paper")
-    (board,) = [it for it in page.all("section") if it.at.get("id") == "scoreboard"]
-    header, *rows = board.all("table")[0].rows()
-    values = {row[1]: row[2] for row in rows}
-    assert header[1:4] == ["offsets", "published", "obtained"]
-    assert values["aaᵇ"] == "-60.85 ± 1.91"  # table 2
-    assert len(values) == 4
 
 
 def test_diverged_and_failed_trials_are_listed_with_their_reason(results):

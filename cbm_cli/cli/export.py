@@ -45,9 +45,8 @@ def export(target: Target, output: Path) -> None:
         write_atomically(output, content)
         note(f"wrote {output}: the machine of {name}")
         return
-    from cbm_cli.paper.page import beside_the_paper
     from cbm_cli.report.study import write_study
 
-    for warning in write_study(target.results(), target.names, output, beside_the_paper):
+    for warning in write_study(target.results(), target.names, output):
         note(f"warning: {warning}")
     note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

@@ -23,16 +23,15 @@ from cbm_cli.cli.completion import choose_options, results_and
 def report(target: Target, output: Path, **choices: Any) -> None:
     """Write one HTML page of results.
 
-    It has an overview, tables, curves, filters, and the paper's values beside them. The page can be filtered
-    by scheme, sampler, data and learning rate, sorted, printed and sent as one file. It also shows what is
-    unfinished, what has diverged or failed and why, and which versions computed it.
+    It has an overview, tables, curves and filters. The page can be filtered by scheme, sampler, data and
+    learning rate, sorted, printed and sent as one file. It also shows what is unfinished, what has diverged
+    or failed and why, and which versions computed it.
     """
     check_file("-o", output, [".html", ".htm"])
-    from cbm_cli.paper.page import beside_the_paper
     from cbm_cli.report.chosen import Options
     from cbm_cli.report.page import write_report
 
     options = Options(**choices)
-    for warning in write_report(target.results(), target.names, output, beside_the_paper, options):
+    for warning in write_report(target.results(), target.names, output, options):
         note(f"warning: {warning}")
     note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

@@ -5,7 +5,7 @@ It is made from page.html, page.css and page.js, which lie beside this module.
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,8 @@ _ALL_POINTS = 60_000  # of a page
 _MOST_TROUBLES = 50  # cells that are listed, of each experiment
 
 
-# Returns what the page says of the paper, from the results, and the experiments shown and their summaries.
-Beside = Callable[[Results, Set[str], pd.DataFrame], Mapping[str, Any]]
-
-
 @own_style()
-def write_report(
-    results: Results, experiments: Sequence[str], path: Path, beside: Beside, options: Options
-) -> list[str]:
+def write_report(results: Results, experiments: Sequence[str], path: Path, options: Options) -> list[str]:
     """Write the page of some experiments, or of all, with what is selected and chosen; return warnings.
 
     Raises
@@ -67,7 +61,6 @@ def write_report(
         versions=versions,
         warnings=warned,
         points=points,
-        **beside(results, {store.experiment for store in stores}, everything),
     )
     write_atomically(path, harmless(html).encode())
     return warned

@@ -7,14 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.page import Beside, write_report
+from cbm_cli.report.page import write_report
 from cbm_cli.results import Results
 from cbm_cli.results.writing import EXPORTS, write_atomically
 
 _DATE = (1980, 1, 1, 0, 0, 0)  # of all members, so that the same results make the same bytes
 
 
-def write_study(results: Results, experiments: Sequence[str], path: Path, beside: Beside) -> list[str]:
+def write_study(results: Results, experiments: Sequence[str], path: Path) -> list[str]:
     """Write the page of some experiments, or of all, with their tables; return warnings.
 
     Manifests hold the settings of all cells and the digests of the data. There are no machines and no rows.
@@ -28,7 +28,7 @@ def write_study(results: Results, experiments: Sequence[str], path: Path, beside
             for table in sorted((store.folder / folder).glob("*.csv")):
                 members[f"{name}/{folder}/{table.name}"] = table.read_bytes()
     with TemporaryDirectory() as there:
-        warnings = write_report(results, experiments, page := Path(there, "report.html"), beside, Options())
+        warnings = write_report(results, experiments, page := Path(there, "report.html"), Options())
         members["report.html"] = page.read_bytes()
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
