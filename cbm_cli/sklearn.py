@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
 from scipy.sparse import issparse
@@ -20,7 +21,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.machines.files import Layered
-from cbm_cli.machines.threads import one_thread
+from cbm_cli.machines.threads import one_thread, using_cores
 from cbm_cli.notebook import TrainedMachine, as_bytes
 from cbm_cli.reference import hidden_mean, visible_mean
 from cbm_cli.trial.checks import check
@@ -69,6 +70,8 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Seed of initial weights, batches and chains.
     scores : {"log-likelihood", "pseudo-likelihood", "stochastic-pseudo-likelihood"}
         What `score_samples` returns; the last one is that of `sklearn.neural_network.BernoulliRBM`.
+    n_jobs : int or None
+        Cores that training and `score_samples` use; -1: all. Results do not depend on it.
 
     Attributes
     ----------
@@ -94,6 +97,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         n_iter: int = 10,
         random_state: Any = None,
         scores: str = "log-likelihood",
+        n_jobs: int | None = None,
     ) -> None:
         self.n_components = n_components
         self.offsets = offsets
@@ -103,6 +107,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.n_iter = n_iter
         self.random_state = random_state
         self.scores = scores
+        self.n_jobs = n_jobs
 
     def fit(self, X: ArrayLike, y: object = None) -> CenteredRBM:
         """Train a new machine for ``n_iter`` epochs; ``y`` is ignored."""
@@ -144,7 +149,8 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             return self.machine_.pseudo_likelihood(x, seed=check_random_state(self.random_state))
         if self._log_z is None:
             exact = min(self.machine_.sizes) <= EXACT_BITS
-            self._log_z = self.machine_.log_partition("exact" if exact else "ais", data=self._means)
+            with using_cores(effective_n_jobs(self.n_jobs)):
+                self._log_z = self.machine_.log_partition("exact" if exact else "ais", data=self._means)
         blocks = (x[i : i + _BLOCK] for i in range(0, x.shape[0], _BLOCK))
         dense = (block.toarray() if issparse(block) else block for block in blocks)
         return np.concatenate([self.machine_.log_likelihood(block, log_z=self._log_z) for block in dense])
@@ -190,7 +196,7 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         batches = learner.plan.batches
         first = -(-self._updates // batches)  # an epoch of this size of the batch
         trail = empty_trail(*state.W.shape)
-        with one_thread():
+        with one_thread(), using_cores(effective_n_jobs(self.n_jobs)):
             for epoch in range(first, first + epochs):
                 learner.advance(state, trail, epoch * batches, (epoch + 1) * batches)
         self._state, self._updates, self._log_z = state, (first + epochs) * batches, None

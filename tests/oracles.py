@@ -15,7 +15,7 @@ from cbm_cli.kernels.plan import ALL_STATES, INDEPENDENT, SAME, offset_plan, pla
 from cbm_cli.kernels.random import fill_uniform
 from cbm_cli.kernels.sampling import draw_samples, make_chains
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
-from cbm_cli.kernels.training import train
+from cbm_cli.kernels.training import Training
 from cbm_cli.kernels.units import mean_of_units, sample_units
 from cbm_cli.machines.files import Flat
 from cbm_cli.machines.likelihood import exact_scores
@@ -158,7 +158,7 @@ def as_loaded(rows):
 
 def learn(state, rows, plan, first, last, trail=None):
     """Train in place, without a trail unless one is given."""
-    train(state, as_loaded(rows), plan, trail or empty_trail(*state.W.shape), first, last)
+    Training(state, as_loaded(rows), plan)(trail or empty_trail(*state.W.shape), first, last)
 
 
 def learn_auto_encoder(state, sizes, rows, plan, first, last):
@@ -196,7 +196,7 @@ def unit_means(activation, bias, gain=1, scale=1):
 def unit_states(activation, u):
     """States of units with these activations (vectors)."""
     found, ones = np.empty_like(activation), np.ones_like(activation)
-    sample_units(activation[None], ones, 0 * ones, u, 0, found[None])
+    sample_units(activation[None], ones, 0 * ones, u, found[None])
     return found
 
 

@@ -52,7 +52,7 @@ _QUANTITIES = {
 @click.option("--base", type=click.Choice(["base-rate", "uniform"]), default="base-rate", show_default=True)
 @click.option("--rows", type=Whole(1), help="Evaluate a fixed subsample of this many rows.")
 @click.option("--seed", type=Whole(0, 2**64 - 1), default=1, show_default=True)
-@click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
+@click.option("-j", "--jobs", type=Whole(0), help="Cores to use; 0: only this process. Default: all.")
 @click.option("--again", is_flag=True, help="Evaluate also trials that were, with the same settings.")
 @json_option
 def evaluate(
@@ -87,7 +87,7 @@ def evaluate(
     if models := target.models():
         if select:
             raise CbmError("--select is for results; remove it", "unsuited")
-        _evaluate_files(models, source, part, chosen, as_json)
+        _evaluate_files(models, source, part, chosen, as_json, effort["workers"])
     else:
         stores = [target.results().store(name) for name in target.experiments()]
         with locked(target.folder), data_in(folder_of_data(source)):
@@ -96,10 +96,12 @@ def evaluate(
         note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
 
 
-def _evaluate_files(paths: Sequence[Path], source: str | None, part: str, how: Method, as_json: bool) -> None:
+def _evaluate_files(
+    paths: Sequence[Path], source: str | None, part: str, how: Method, as_json: bool, jobs: int
+) -> None:
     """Evaluate machine files; of several, print the name before what is known of each."""
     for path in paths:
-        answer = _evaluate_file(path, source, part, how)
+        answer = _evaluate_file(path, source, part, how, jobs)
         name = {"model": str(path)} if len(paths) > 1 else {}
         if as_json:
             click.echo(valid_json(name | answer))
@@ -107,12 +109,12 @@ def _evaluate_files(paths: Sequence[Path], source: str | None, part: str, how: M
             say("\n".join([*name.values(), _shown(answer)]))
 
 
-def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> dict[str, Any]:
+def _evaluate_file(path: Path, source: str | None, part: str, how: Method, jobs: int) -> dict[str, Any]:
     from cbm_cli.datasets.catalogue import load_rows
     from cbm_cli.datasets.dataset import Dataset
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.likelihood import evaluate, parts_of
-    from cbm_cli.machines.threads import one_thread
+    from cbm_cli.machines.threads import one_thread, using_cores
 
     machine = read_machine(path)
     if source is None:
@@ -120,7 +122,7 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method) -> di
         raise CbmError(message, "missing")
     rows, unit = load_rows(source, part, machine.sizes[0])
     parts = parts_of(Dataset("rows", rows, levels=round(1 / unit)), how)
-    with one_thread():
+    with one_thread(), using_cores(jobs):
         common, by_part = evaluate(machine, parts, how, str(path))
     answer = common | by_part["train"]
     _warn(answer, str(path))

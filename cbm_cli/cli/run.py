@@ -33,7 +33,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.argument("grid", type=click.Path(path_type=Path), default="experiments.yaml", metavar="[GRID.yaml]")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=of_grid)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="results/", help="Results folder.")
-@click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
+@click.option("-j", "--jobs", type=Whole(0), help="Cores to use; 0: only this process. Default: all.")
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, such as tcp://host:8786.")
 @click.option("--cluster", metavar="FILE.yaml", type=click.Path(path_type=Path), help="Use workers on SLURM.")
 @click.option(

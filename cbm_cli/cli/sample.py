@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, check_file, note
+from cbm_cli.cli.common import Whole, check_file, cores, note
 from cbm_cli.cli.completion import data_sets
 from cbm_cli.errors import CbmError
 
@@ -94,8 +94,7 @@ def sample(
 
     machine = read_machine(model)
     if machine.kind == "auto-encoder":
-        message = f"{model}: an auto encoder has no distribution to draw from; see cbm features"
-        raise CbmError(message, "unsuited")
+        raise CbmError(f"{model}: an auto encoder has nothing to draw from; see cbm features", "unsuited")
     image = shape_of(shape, None, machine.sizes[0], by_columns)
     found = _drawn(flatten(machine, place=str(model)), source, given, **how)
     count = len(found.samples)
@@ -121,11 +120,13 @@ def _drawn(
     from cbm_cli.datasets.given import read_given
     from cbm_cli.machines.given import draw_given
     from cbm_cli.machines.samples import draw, parse_sampler
+    from cbm_cli.machines.threads import using_cores
 
     parsed, start = parse_sampler(sampler), load_rows(source, width=machine.sizes[0]) if source else None
-    if given:
-        return draw_given(machine, parsed, count, read_given(given), str(given), start=start, **how)
-    return draw(machine, parsed, count or 100, start=start, **how)
+    with using_cores(cores()):
+        if given:
+            return draw_given(machine, parsed, count, read_given(given), str(given), start=start, **how)
+        return draw(machine, parsed, count or 100, start=start, **how)
 
 
 def _check_files(inputs: Sequence[str | Path], output: Path | None, png: Path | None) -> None:

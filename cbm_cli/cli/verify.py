@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--sample", type=Whole(1), help="Run so many trials again (default: 10).")
 @click.option("--all", "all_", is_flag=True, help="Run all trials again.")
 @click.option("--seed", type=Whole(0), default=1, show_default=True, help="Chooses the trials.")
-@click.option("-j", "--jobs", type=Whole(0), help="Worker processes; 0: only this one. Default: all cores.")
+@click.option("-j", "--jobs", type=Whole(0), help="Cores to use; 0: only this process. Default: all.")
 @click.option("--no-code", is_flag=True, help="Leave out trials with recorders of their own: they are code.")
 @data_folder_option
 @json_option

@@ -15,9 +15,9 @@ _stopped: set[str] = set()  # runs that this worker was asked to stop
 
 
 def work(
-    message: bytes, token: str, environment: str, *datasets: Dataset
+    message: bytes, token: str, environment: str, cores: int, *datasets: Dataset
 ) -> list[tuple[tuple[str, int], Result]]:
-    """Run a packet of trials; reports go to the coordinator as events of the topic ``token``.
+    """Run a packet of trials on some cores; reports go to the coordinator as events of the topic ``token``.
 
     Raises RuntimeError on a worker whose versions are not those of the ``environment``.
     """
@@ -31,7 +31,7 @@ def work(
             worker.log_event(token, news)
 
     sets = {data.digest: data for data in datasets}
-    return [*run_packet(pickle.loads(message), sets, tell, lambda: token in _stopped)]
+    return [*run_packet(pickle.loads(message), sets, tell, lambda: token in _stopped, cores)]
 
 
 @cache

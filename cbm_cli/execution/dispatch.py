@@ -38,9 +38,9 @@ def run_agenda(
 ) -> Ending:
     """Run every job of the agenda and write its outcome.
 
-    Trials run on ``workers`` processes (0: in this one), which may be silent for ``stall`` seconds, or on a
-    Dask cluster. Ctrl-C raises KeyboardInterrupt once all finished trials and the progress of the others are
-    written.
+    Trials run on ``workers`` cores, each in a process that may be silent for ``stall`` seconds (0: in this
+    one), or on a Dask cluster. Ctrl-C raises KeyboardInterrupt once all finished trials and the progress of
+    the others are written.
     """
     ending, stopping, due = Ending(), threading.Event(), time.monotonic() + EXPORT_EVERY
     _write_manifests(agenda, observer)
@@ -54,7 +54,7 @@ def run_agenda(
 
             return on_cluster(jobs, observer, stopping, reached)
         if workers:
-            return on_local_workers(jobs, observer, stopping, min(workers, len(jobs)), stall)
+            return on_local_workers(jobs, observer, stopping, workers, stall)
         return in_process(jobs, observer, stopping)
 
     try:

@@ -92,8 +92,8 @@ class Backlog:
         self.seconds = GROUP  # of a trial, lately
         self.looked = time.monotonic()
 
-    def __bool__(self) -> bool:
-        return bool(self.waiting or self.suspects)
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.suspects)
 
     def take(self, free: bool, threads: int) -> Packet | None:
         """Return the next trials for a worker, or None.
@@ -151,14 +151,14 @@ def on_local_workers(
     jobs: Sequence[Job],
     observer: Observer,
     stopping: threading.Event,
-    workers: int,
+    cores: int,
     stall: float = STALL,
 ) -> Iterator[tuple[Job, Result]]:
-    """Run the trials on worker processes of this computer, one thread each.
+    """Run the trials on worker processes of this computer, which share so many cores.
 
     A worker that does not answer for ``stall`` seconds is ended.
     """
-    crew, deadline = _Crew(Backlog(jobs, TRIES), observer, workers), math.inf
+    crew, deadline = _Crew(Backlog(jobs, TRIES), observer, cores), math.inf
     try:
         while time.monotonic() < deadline:
             if not stopping.is_set():
@@ -177,19 +177,29 @@ def on_local_workers(
 
 
 class _Crew:
-    """The worker processes of a run."""
+    """The worker processes of a run: as many as cores, or as there are trials."""
 
-    def __init__(self, backlog: Backlog, observer: Observer, size: int) -> None:
-        self.backlog, self.observer, self.size = backlog, observer, size
+    def __init__(self, backlog: Backlog, observer: Observer, cores: int) -> None:
+        self.backlog, self.observer, self.cores = backlog, observer, cores
+        self.size = min(cores, len(backlog))
         self.idle: list[_Worker] = []
         self.busy: dict[Connection, _Worker] = {}
 
     def assign(self) -> None:
         """Give every worker without trials some."""
-        while len(self.busy) < self.size and (packet := self.backlog.take(True, self.size)):
+        while len(self.busy) < self.size:
+            cores = self._next_share()
+            if not (packet := self.backlog.take(True, self.size)):
+                return
             worker = self.idle.pop() if self.idle else _Worker()
-            worker.start(packet)
+            worker.start(packet, cores)
             self.busy[worker.connection] = worker
+
+    def _next_share(self) -> int:
+        """Cores of the next trials: an even share of all, and no more than are left to those that begin."""
+        begin = max(1, min(self.size - len(self.busy), len(self.backlog)))
+        left = self.cores - sum(worker.cores for worker in self.busy.values())
+        return max(1, min(left // begin, math.ceil(self.cores / (len(self.busy) + begin))))
 
     def hear(self, connection: Connection) -> Iterator[tuple[Job, Result]]:
         """Receive a message of a worker."""
@@ -252,10 +262,10 @@ class _Worker:
         theirs.close()
         self.known: set[str] = set()  # digests of the data sets that it has
 
-    def start(self, packet: Packet) -> None:
-        """Send trials, with their data if this worker does not have them."""
-        self.packet = packet
-        self.tell((packet.tasks, packet.news_of(self.known)))
+    def start(self, packet: Packet, cores: int) -> None:
+        """Send trials and how many cores they may use, with their data if this worker does not have them."""
+        self.packet, self.cores = packet, cores
+        self.tell((packet.tasks, packet.news_of(self.known), cores))
 
     def tell(self, message: object) -> None:
         """Send a message; the death of a worker shows when its answer is read."""

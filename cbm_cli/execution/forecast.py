@@ -13,13 +13,15 @@ from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE, damaged_files, unsaved
 from cbm_cli.kernels.machine import empty_trail
+from cbm_cli.kernels.team import is_shared
 from cbm_cli.kernels.training import make_updates
 from cbm_cli.machines.limits import likelihood_seconds
-from cbm_cli.results import ESTIMATES
+from cbm_cli.results import ESTIMATES, Progress
 from cbm_cli.text import count
-from cbm_cli.trial.learner import Learner
+from cbm_cli.trial.learner import Learner, is_directed
 from cbm_cli.trial.loop import run_trial
-from cbm_cli.trial.start import batch_rows, updates_of
+from cbm_cli.trial.pretraining import LayerTraining
+from cbm_cli.trial.start import batch_rows, layout_of, updates_of
 
 TINY = Settings(
     data={"name": "bars-and-stripes", "size": 2},
@@ -50,7 +52,7 @@ def compile_kernels(agenda: Agenda, announce: Callable[[str], None] = lambda mes
     code is removed, and compiled again.
     """
     damaged = _remove_damaged()
-    kinds = {_kind_of(job.trial.settings): job for job in agenda.jobs}
+    kinds = {_kind_of(job): job for job in {job.run_id: job for job in agenda.jobs}.values()}
     missing = {kind: job for kind, job in kinds.items() if not _is_compiled(kind)}
     if not missing:
         return
@@ -65,20 +67,31 @@ def compile_kernels(agenda: Agenda, announce: Callable[[str], None] = lambda mes
         )
 
 
-def _kind_of(settings: Settings) -> str:
+def _kind_of(job: Job) -> str:
     """What the types of the training loop's arguments depend on."""
+    settings, data = job.trial.settings, job.data
     model = settings.model
     depth = f"-{model.layers}" if model.kind == "auto-encoder" else ""
     aside = settings.offsets_from in ("independent", "exact")
-    natural = settings.gradient.kind == "natural" or settings.gradient.scale_to != "none"
-    return model.kind + depth + "-aside" * aside + "-natural" * natural
+    layout = layout_of(settings, data)
+    weights = sum(n * m for n, m in pairwise(layout.sizes)) if depth else layout.width * layout.height
+    exact = "exact" in (settings.sampler_name, settings.gradient_from, settings.offsets_from)
+    natural = is_directed(settings)
+    shared = is_shared(batch_rows(settings, data), weights, 1) and not (exact or natural)
+    layers = bool(settings.pretraining.epochs)
+    ways = "-aside" * aside, "-natural" * natural, "-shared" * shared, "-layers" * layers
+    return model.kind + depth + "".join(ways)
 
 
 def _touch(kinds: dict[str, Job]) -> None:
     run_trial(Trial("compilation", TINY, 0, 0), load(**TINY.data.model_dump()))
     for kind, job in kinds.items():
-        learner = Learner(job.trial.settings, job.data, job.trial.seed)
+        given = job.trial.settings, job.data, job.trial.seed
+        learner, layers, now = Learner(*given), LayerTraining(*given), Progress(None)
         learner.advance(learner.start(), empty_trail(0, 0), 0, 1)
+        if not layers.is_done(now):
+            now.state = layers.first_state(now)
+            layers.advance(now, 1)
         if CACHE and not unsaved:
             with contextlib.suppress(OSError):
                 _mark(kind).touch()

@@ -16,6 +16,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash
 from cbm_cli.machines.estimates import Stopped
+from cbm_cli.machines.threads import using_cores
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compiled
@@ -63,6 +64,7 @@ def stretch(
     sources: dict[str, str],
     report: Report,
     should_stop: Callable[[], bool],
+    cores: int = 1,
 ) -> Result:
     """Run a trial to its end, for STRETCH seconds, or until it should stop; ``sources`` as in Job."""
     began = time.monotonic()
@@ -72,8 +74,9 @@ def stretch(
 
     try:
         if not isinstance(trial, Trial):
-            return trial.run(data, since, should_stop)
-        return run_trial(trial, data, since, report, should_pause, compiled(sources), should_stop)
+            with using_cores(cores):
+                return trial.run(data, since, should_stop)
+        return run_trial(trial, data, since, report, should_pause, compiled(sources), should_stop, cores)
     except KeyboardInterrupt:
         raise
     except Stopped:
@@ -87,9 +90,11 @@ def run_packet(
     datasets: Mapping[str, Dataset],
     tell: Callable[..., None],
     stopped: Callable[[], bool],
+    cores: int = 1,
 ) -> Iterator[tuple[tuple[str, int], Result]]:
     """Run trials for about GROUP seconds, at least a stretch of the first; yield their keys and results.
 
+    Each uses up to ``cores`` threads.
     ``tell`` gets the reports: run-id, trial number, updates made and value, or nothing as a sign of life.
     Trials that are not yielded were not begun.
     """
@@ -102,7 +107,7 @@ def run_packet(
     for trial, run_id, digest, since, sources in tasks:
         key = run_id, trial.number
         report = now_and_then(lambda *news, key=key: tell(*key, *news), REPORT_EVERY)
-        yield key, stretch(trial, datasets[digest], since, sources, report, should_stop)
+        yield key, stretch(trial, datasets[digest], since, sources, report, should_stop, cores)
         if stopped() or time.monotonic() - began > GROUP:
             return
 
@@ -133,10 +138,10 @@ def serve(connection: Connection) -> None:
     datasets: dict[str, Dataset] = {}
     try:
         while not leaving and (message := connection.recv()) is not None:
-            tasks, new = message
+            tasks, new, cores = message
             datasets |= new
             stopped = lambda: bool(leaving) or connection.poll()  # noqa: E731
-            for answer in run_packet(tasks, datasets, lambda *news: connection.send(news), stopped):
+            for answer in run_packet(tasks, datasets, lambda *news: connection.send(news), stopped, cores):
                 connection.send([answer])
             connection.send(bool(leaving))
     except (EOFError, OSError):  # the coordinator is gone

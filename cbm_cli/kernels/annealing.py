@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from cbm_cli.kernels.compiling import lean, lean_sum
 from cbm_cli.kernels.machine import Array, aligned, room
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, hold, product
-from cbm_cli.kernels.random import SAMPLER, fill_uniform
+from cbm_cli.kernels.random import SAMPLER, fill_runs
+from cbm_cli.kernels.team import Team, meet, share, units_of
 from cbm_cli.kernels.units import sample_units, sum_of_softplus
 
 
@@ -35,6 +36,9 @@ class Walks(NamedTuple):
     bias_h: Array
     u: Array
     log_weight: NDArray[np.float64]  # (R,)
+    team: Team | None = None
+
+    own = "beta_x", "beta_h", "bias_x", "bias_h", "u"  # of each thread
 
 
 def make_walks(machine: tuple[Array, Array, Array], base: Array, x: Array) -> Walks:
@@ -64,7 +68,8 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
     adds log f at betas[k + 1] less log f at betas[k]. Upwards from independent units this is AIS;
     downwards from samples of the machine it is reverse AIS, and from a row of data RAISE.
     """
-    x, h = walks.x, walks.h
+    x, h, team = walks.x, walks.h, walks.team
+    of_x, of_h = units_of(team, walks.b.size, walks.b.size), units_of(team, walks.c.size, walks.c.size)
     for k in range(first, last):
         beta = betas[k]
         for i in range(walks.b.size):
@@ -73,10 +78,11 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
         for j in range(walks.c.size):
             walks.beta_h[j] = beta
             walks.bias_h[j] = beta * walks.c[j]
-        fill_uniform(walks.u, seed, k, SAMPLER, 0)
-        sample_units(walks.to_h, walks.beta_h, walks.bias_h, walks.u, 0, h)
+        fill_runs(walks.u, 0, h.shape, of_h, (seed, k, SAMPLER, 0))
+        fill_runs(walks.u, h.size, x.shape, of_x, (seed, k, SAMPLER, 0))
+        sample_units(walks.to_h, walks.beta_h, walks.bias_h, walks.u, h, of_h)
         binary_product(h, walks.h_bits, walks.W, True, walks.to_x)  # (R, M) @ (M, N)
-        sample_units(walks.to_x, walks.beta_x, walks.bias_x, walks.u, h.size, x)
+        sample_units(walks.to_x, walks.beta_x, walks.bias_x, walks.u[h.size :], x, of_x)
         binary_product(x, walks.x_bits, walks.W, False, walks.to_h)  # (R, N) @ (N, M)
         weigh(walks, beta, betas[k + 1])
 
@@ -84,7 +90,9 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
 @lean_sum
 def weigh(walks: Walks, here: np.float32, there: np.float32) -> None:
     """log_weight += log f_there(x) - log f_here(x), for every walk; `reference.ais_step`."""
-    for r in range(walks.log_weight.size):
+    meet(walks.team)
+    first, last = share(walks.team, walks.log_weight.size)
+    for r in range(first, last):
         slope = 0.0
         for i in range(walks.b.size):
             slope += np.float64(walks.x[r, i]) * (np.float64(walks.b[i]) - np.float64(walks.base[i]))

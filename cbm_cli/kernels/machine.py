@@ -3,26 +3,26 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[np.float32]
 Rows = NDArray[np.uint8]  # of data, (n, units)
 
 
-def room(shape: int | tuple[int, ...]) -> Array:
-    """Floats, not set yet, from a multiple of 64 bytes on: no vector lies across two cache lines."""
-    size = int(np.prod(shape))
-    work = np.empty(size + 16, np.float32)
-    first = -work.ctypes.data // 4 % 16
-    return work[first : first + size].reshape(shape)
+def room(shape: int | tuple[int, ...], kind: DTypeLike = np.float32) -> NDArray[Any]:
+    """Numbers, not set yet, from a multiple of 64 bytes on: no vector lies across two cache lines."""
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    work = np.empty(size + 64, np.uint8)
+    first = -work.ctypes.data % 64
+    return work[first : first + size].view(kind).reshape(shape)
 
 
-def aligned(values: NDArray) -> Array:
-    """A float32 copy of an array, as `room` makes it."""
-    copy = room(values.shape)
+def aligned(values: NDArray, kind: DTypeLike = np.float32) -> NDArray[Any]:
+    """A copy of an array, as `room` makes it."""
+    copy = room(values.shape, kind)
     copy[...] = values
     return copy
 

@@ -11,6 +11,7 @@ first-level cache. Shapes and the number of units that are on decide which way i
 same work gives the same bytes everywhere. docs/benchmarks.md has the measurements behind the constants.
 """
 
+from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -31,7 +32,8 @@ from cbm_cli.kernels.intrinsics import (
     sixteen,
     turn_sixteen,
 )
-from cbm_cli.kernels.machine import Array, aligned
+from cbm_cli.kernels.machine import Array, aligned, room
+from cbm_cli.kernels.team import Team, columns_of, make_teams, meet, share, width_of_panel
 
 # Dense products
 
@@ -39,21 +41,69 @@ _AS_IS, _TURNED = ord("n"), ord("t")
 
 
 @merged
-def product(a: Array, b: Array, out: Array) -> None:
+def product(a: Array, b: Array, out: Array, team: Team | None = None) -> None:
     """out = a b: (R, K) @ (K, M)."""
-    gemm(_AS_IS, _AS_IS, b.shape[1], a.shape[0], a.shape[1], b, _row(b), a, _row(a), out, _row(out))
+    first, last = _columns_by_blas(team, out)
+    if last > first:
+        b, own = b[:, first:], out[:, first:]
+        gemm(_AS_IS, _AS_IS, last - first, a.shape[0], a.shape[1], b, _row(b), a, _row(a), own, _row(out))
+    _end(team)
 
 
 @merged
-def product_nt(a: Array, b: Array, out: Array) -> None:
+def product_nt(a: Array, b: Array, out: Array, team: Team | None = None) -> None:
     """out = a b': (R, K) @ (M, K)'."""
-    gemm(_TURNED, _AS_IS, b.shape[0], a.shape[0], a.shape[1], b, _row(b), a, _row(a), out, _row(out))
+    first, last = _columns_by_blas(team, out)
+    if last > first:
+        b, own = b[first:], out[:, first:]
+        gemm(_TURNED, _AS_IS, last - first, a.shape[0], a.shape[1], b, _row(b), a, _row(a), own, _row(out))
+    _end(team)
 
 
 @merged
-def product_tn(a: Array, b: Array, out: Array) -> None:
+def product_tn(a: Array, b: Array, out: Array, team: Team | None = None) -> None:
     """out = a' b: (K, R)' @ (K, M)."""
-    gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], a.shape[0], b, _row(b), a, _row(a), out, _row(out))
+    first, last = _columns_by_blas(team, out)
+    if last > first:
+        b, own = b[:, first:], out[:, first:]
+        gemm(_AS_IS, _TURNED, last - first, a.shape[1], a.shape[0], b, _row(b), a, _row(a), own, _row(out))
+    _end(team)
+
+
+@merged
+def _columns_by_blas(team: Team | None, out: Array) -> tuple[int, int]:
+    """Columns of a product that this thread makes once all have come: its own, or the first thread all."""
+    meet(team)
+    if team is None or team.splits:
+        return columns_of(team, out.shape[1])
+    return 0, out.shape[1] if team.thread == 0 else 0
+
+
+@merged
+def _end(team: Team | None) -> None:
+    """What only the first thread has made can be read from here on."""
+    if team is not None and not team.splits:
+        meet(team)
+
+
+@cache
+def splits(shapes: tuple[tuple[int, int, int], ...], threads: int) -> bool:
+    """Whether products (R, K) @ (K, M) of these shapes have the same bytes in parts, one for each thread.
+
+    BLAS may add up in another order where a product is smaller; random numbers show it.
+    """
+    teams, random = make_teams(threads, True), np.random.default_rng(0)
+    teams[0].arrivals[1] = 1  # one after the other, on this thread
+    for rows, units, columns in shapes:
+        a, b = (aligned(random.random(shape) - 0.5) for shape in ((rows, units), (units, columns)))
+        for multiply, *factors in ((product, a, b), (product_nt, a, b.T.copy()), (product_tn, a.T.copy(), b)):
+            whole, parts = room((rows, columns)), room((rows, columns))
+            multiply(*factors, whole)
+            for team in teams:
+                multiply(*factors, parts, team)
+            if not np.array_equal(whole, parts):
+                return False
+    return True
 
 
 @merged
@@ -89,6 +139,9 @@ class Bits(NamedTuple):
     sums: Array  # a panel of _BLOCK rows of the product
     total: Array  # a panel of the sum of all rows of W
     shared: bool  # whether many products share W, all of which `hold` copies to the tiles
+    team: Team | None = None
+
+    own = "tile", "tables", "sums", "total"  # of each thread
 
 
 def make_bits(rows: int, units: int, shared: int = 0) -> Bits:
@@ -129,12 +182,12 @@ _NO_BITS = _allocated(0, (0, 0, 0), 0, [0, 0, 0, 0])
 
 @lean
 def pack_rows(x: Array, bits: Bits) -> None:
-    """Pack the rows x (R, K) of zeros and ones."""
-    rows, units = x.shape
+    """Pack the rows x (R, K) of zeros and ones: of a thread its columns of x."""
+    (rows, units), (first, last) = x.shape, columns_of(bits.team, x.shape[1])
     for r in range(rows):
-        for q in range(units // 16):
+        for q in range(first // 16, last // 16):
             bits.words[q, r] = sixteen(x, np.int64(r * units + 16 * q))
-        if units % 16:
+        if units % 16 and first < last == units:
             word = 0
             for i in range(units - units % 16, units):
                 word |= np.int64(x[r, i] > 0.5) << (i & 15)
@@ -143,13 +196,17 @@ def pack_rows(x: Array, bits: Bits) -> None:
 
 @lean
 def pack_columns(x: Array, last: int, bits: Bits) -> None:
-    """Pack the first ``last`` columns of x (K, N) as rows: bits become a matrix (last, K)."""
+    """Pack the first ``last`` columns of x (K, N) as rows: bits become a matrix (last, K).
+
+    A thread packs its columns.
+    """
+    first, last = columns_of(bits.team, last)
     for q in range(bits.words.shape[0]):
-        word = bits.words[q]
+        word = bits.words[q, first:last]
         word[:] = 0
         for k in range(16 * q, min(16 * q + 16, x.shape[0])):
-            row, bit = x[k], np.uint16(1 << (k & 15))
-            for i in range(last):
+            row, bit = x[k, first:last], np.uint16(1 << (k & 15))
+            for i in range(word.size):
                 word[i] |= np.uint16(row[i] > np.float32(0.5)) * bit
 
 
@@ -161,11 +218,14 @@ _COUNT = np.array([byte.bit_count() for byte in range(256)])
 
 @lean
 def _list_units(bits: Bits, units: int, off: bool) -> None:
-    """List the units that are on, or off, eight bits at a time; the row of zeros fills the last fours."""
+    """List the units that are on, or off, eight bits at a time; the row of zeros fills the last fours.
+
+    A thread lists its share of the rows.
+    """
     (words, rows), (tiles, _, room), last = bits.words.shape, bits.on.shape, _CHUNK // 16 - 1
-    tile = room - _SPARE
+    tile, mine = room - _SPARE, share(bits.team, rows)
     for t in range(tiles):
-        for r in range(rows):
+        for r in range(mine[0], mine[1]):
             start = at = np.int64((t * rows + r) * room)
             for q in range(t * (tile // 16), min(words, (t + 1) * (tile // 16))):
                 word, first = np.int64(bits.words[q, r]), np.int64(16 * q - t * tile)
@@ -199,28 +259,33 @@ def worth_packing(rows: int, units: int, columns: int) -> bool:
 
 @merged
 def binary_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> None:
-    """out = x W, or x W' where ``turned``, for rows x (R, K) of zeros and ones; they are packed into bits."""
+    """out = x W, or x W' where ``turned``, for rows x (R, K) of zeros and ones; they are packed into bits.
+
+    Threads get their columns of out, of their columns of x.
+    """
     if worth_packing(x.shape[0], x.shape[1], out.shape[1]):
         pack_rows(x, bits)
         bits_product(bits, W, turned, out)
     elif not turned:
-        product(x, W, out)
+        product(x, W, out, bits.team)
     elif out.shape[1] <= 16 and x.size <= _SMALL_WORK:
+        meet(bits.team)
         for k in range(x.shape[1]):
             for i in range(out.shape[1]):
                 bits.tile[16 * k + i] = W[i, k]
-        multiply_rows(x, bits.tile, out)
+        multiply_rows(x, bits.tile, out)  # each thread all
+        meet(bits.team)
     else:
-        product_nt(x, W, out)
+        product_nt(x, W, out, bits.team)
 
 
 @lean
 def hold(W: Array, turned: bool, bits: Bits) -> None:
     """Copy W, or W' where ``turned``, to the tiles if it is shared: the next products are those with it."""
     units, columns = (W.shape[1], W.shape[0]) if turned else W.shape
-    tile, j = bits.on.shape[2] - _SPARE, 0
-    while bits.shared and j < columns:
-        width = _width_of_panel(columns - j)
+    tile, (j, end) = bits.on.shape[2] - _SPARE, columns_of(bits.team, columns)
+    while bits.shared and j < end:
+        width = width_of_panel(columns - j)
         for start in range(0, units, tile):
             _load_tile(W, turned, start, tile, j, width, bits.tile[_held(bits, start, j, width) :])
         j += width
@@ -236,6 +301,7 @@ def _held(bits: Bits, start: int, j: int, width: int) -> int:
 @lean
 def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
     """out = x W, or x W' where ``turned``; x (R, K) as packed, out (R, M)."""
+    meet(bits.team)  # all words are packed
     rows, columns = out.shape
     units, blocks = W.shape[1] if turned else W.shape[0], -(-rows // _BLOCK)
     block, on = -(-rows // blocks), _count_units(bits)
@@ -243,9 +309,10 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
     gather = _prefers_gathering(bits, rows * units - on if off else on, columns)
     if gather:
         _list_units(bits, units, off)
-    j = 0
-    while j < columns:
-        width = _width_of_panel(columns - j)
+        meet(bits.team)
+    j, end = columns_of(bits.team, columns)
+    while j < end:
+        width = width_of_panel(columns - j)
         direct = columns >= 16 and not (gather and off)  # the last sums go to out, not to bits.sums
         for first in range(0, rows, block):
             last = min(rows, first + block)
@@ -258,15 +325,6 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
             if not direct:
                 _unload(bits.sums, first, last, j, width, out)
         j += width
-
-
-@lean
-def _width_of_panel(columns: int) -> int:
-    """Columns of the next panel where so many are left: panels of 48 keep the last one from being narrow."""
-    vectors = (columns + 15) // 16
-    if vectors == 1:
-        return 16
-    return 48 if vectors % 4 else 64
 
 
 @lean

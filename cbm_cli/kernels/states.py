@@ -1,6 +1,7 @@
 """All states of the smaller side: the exact model phase, and the exact partition function by Gray code."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from cbm_cli.kernels.compiling import allocating, lean, lean_sum
 from cbm_cli.kernels.machine import Array, Machine, Rows, room
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt
+from cbm_cli.kernels.team import share_out
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
 Wide = NDArray[np.float64]
@@ -237,9 +239,19 @@ def score_after(work: GrayWork, j: int, sign: float, safe: bool, run: int) -> fl
 def mean_log_likelihood(W: Array, b: Array, c: Array, rows: Rows, unit: np.float32, log_z: float) -> float:
     """Mean over rows (n, N) uint8 of log p(x) in nats, given log Z; rows of unit 1 are binary."""
     size, (n, m) = min(BLOCK, len(rows)), W.shape
-    x, activation = room((size, n)), room((size, m))
-    total = sum_of_scores((W, b, c), rows, np.float32(unit), x, activation, bits_for(size, n, m))
-    return total / len(rows) - log_z
+    scores = np.empty(-(-len(rows) // size))
+
+    def make() -> Callable[[int], None]:
+        work = room((size, n)), room((size, m)), bits_for(size, n, m)
+
+        def score(k: int) -> None:
+            block = rows[k * size : (k + 1) * size]
+            scores[k] = sum_of_scores((W, b, c), block, np.float32(unit), *work)
+
+        return score
+
+    share_out(range(len(scores)), make)
+    return float(np.add.accumulate(scores)[-1]) / len(rows) - log_z
 
 
 @lean

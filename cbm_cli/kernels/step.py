@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import lean, lean_sum
-from cbm_cli.kernels.machine import Array, Machine
+from cbm_cli.kernels.compiling import lean, lean_sum, merged
+from cbm_cli.kernels.machine import Array, Machine, room
 from cbm_cli.kernels.plan import Plan
+from cbm_cli.kernels.team import columns_of, is_alone, meet, share
 
 
 class Gradient(NamedTuple):
@@ -20,6 +21,15 @@ class Gradient(NamedTuple):
         np.int64
     ]  # (N, 2) first hidden unit that a unit of x is connected with, one after the last
     along_mu: Array  # (M,) the step of W times mu, summed
+    aside: Array  # (1, M) steps of W and b that only c needs
+    aside_b: Array  # (N,)
+
+    own = "along_mu", "aside", "aside_b"  # of each thread
+
+
+def make_gradient(W: Array, x: Array, h: Array, spans: NDArray[np.int64]) -> Gradient:
+    """Allocate what is needed beside a gradient."""
+    return Gradient(W, x, h, spans, room(h.shape), room((1, h.size)), room(x.shape))
 
 
 @lean
@@ -38,12 +48,14 @@ def rate_at(plan: Plan, update: int) -> np.float32:
 @lean
 def step(machine: Machine, gradient: Gradient, velocity: Machine, plan: Plan, rate: np.float32) -> None:
     """Move a machine along its centered gradient; a negative rate descends. `reference.plain_step`."""
+    meet(plan.team)
     if plan.l1 > 0 or plan.l2 > 0:
         decay_weights(machine.W, gradient.W, plan, np.float32(1) if rate > 0 else np.float32(-1))
+        meet(plan.team)
     if plan.momentum > 0:
-        fade(velocity, plan.momentum)
+        fade(velocity, plan.momentum, plan)
         ascend(velocity, gradient, plan, rate)
-        add(velocity, machine)
+        add(velocity, machine, plan)
     else:
         ascend(machine, gradient, plan, rate)
 
@@ -51,39 +63,64 @@ def step(machine: Machine, gradient: Gradient, velocity: Machine, plan: Plan, ra
 @lean
 def fast_step(fast: Machine, gradient: Gradient, plan: Plan) -> None:
     """Let the fast weights fade, and move them along the same gradient (Tieleman & Hinton 2009)."""
-    fade(fast, plan.fast_decay)
+    meet(plan.team)
+    fade(fast, plan.fast_decay, plan)
     ascend(fast, gradient, plan, plan.fast_rate)
 
 
-@lean_sum
+@lean
 def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -> None:
     """Add ``rate`` times the centered gradient, Eqs. (13)-(15); `reference.centered_gradient`.
+
+    A thread moves its rows of W and b. For its part of c, which sums over all rows, it makes their steps
+    again, of its columns and aside: the same loop, whose sums have one order on any number of threads.
+    """
+    c, (first, last) = machine.c, columns_of(plan.team, machine.c.size)
+    climb(machine, gradient, plan, rate, (*share(plan.team, machine.b.size), 0, machine.c.size))
+    if not is_alone(plan.team):
+        machine = Machine(gradient.aside, gradient.aside_b, c, machine.mu, machine.lam)
+        climb(machine, gradient, plan, rate, (0, machine.b.size, first, last))
+    climb_hidden(c[first:last], gradient.h[first:last], gradient.along_mu[first:last], rate)
+
+
+@lean_sum
+def climb(
+    machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32, part: tuple[int, int, int, int]
+) -> None:
+    """Move W and b of a part, rows and columns from and to, and sum the step of W times mu over its rows.
 
     <(x - mu)(h - lam)'>_d - <(x - mu)(h - lam)'>_m is multiplied out, gradient.W - mu gradient.h' -
     gradient.x lam': the products then need no centered copies of the rows.
     """
-    W, b, c, mu, lam = machine
+    (W, b, _, mu, lam), (top, bottom, left, right) = machine, part
     along_mu = gradient.along_mu  # c takes the sum: each addition to c is rounded at the size of c
-    for j in range(c.size):
+    for j in range(along_mu.size):
         along_mu[j] = 0
-    for i in range(b.size):
-        row, along, x_i, mu_i = W[i], gradient.W[i], gradient.x[i], mu[i]
+    for i in range(top, bottom):
+        row, along, x_i, mu_i = W[min(i, W.shape[0] - 1)], gradient.W[i], gradient.x[i], mu[i]
         # Doubled activations double what the biases make up for: to_hidden (x - mu) W must stay 0 at x = mu.
         mu_up, along_lam = plan.to_hidden * mu_i, np.float32(0)
-        for j in range(np.uint64(gradient.spans[i, 0]), np.uint64(gradient.spans[i, 1])):  # connected units
+        first, last = max(left, gradient.spans[i, 0]), min(right, gradient.spans[i, 1])  # connected units
+        for j in range(np.uint64(first), np.uint64(last)):
             change = rate * (along[j] - mu_i * gradient.h[j] - x_i * lam[j])
             row[j] += change
             along_mu[j] += change * mu_up
             along_lam += change * lam[j]
         b[i] += rate * x_i - plan.to_visible * along_lam
+
+
+@lean_sum
+def climb_hidden(c: Array, gradient: Array, along_mu: Array, rate: np.float32) -> None:
+    """Move c by its gradient and the step of W times mu."""
     for j in range(c.size):
-        c[j] += rate * gradient.h[j] - along_mu[j]
+        c[j] += rate * gradient[j] - along_mu[j]
 
 
 @lean
 def decay_weights(W: Array, gradient: Array, plan: Plan, sign: np.float32) -> None:
     """gradient -= sign (l2 W + l1 sign(W)): the centered biases stay, as in any step of W."""
-    for i in range(W.shape[0]):
+    first, last = share(plan.team, W.shape[0])
+    for i in range(first, last):
         for j in range(W.shape[1]):
             w = W[i, j]
             direction = np.float32(w > 0) - np.float32(w < 0)
@@ -91,33 +128,42 @@ def decay_weights(W: Array, gradient: Array, plan: Plan, sign: np.float32) -> No
 
 
 @lean
-def fade(machine: Machine, factor: np.float32) -> None:
+def fade(machine: Machine, factor: np.float32, plan: Plan) -> None:
     """Multiply W, b and c by a factor."""
-    for i in range(machine.b.size):
+    (top, bottom), (left, right) = parts_of(machine, plan)
+    for i in range(top, bottom):
         machine.b[i] *= factor
         for j in range(machine.c.size):
             machine.W[i, j] *= factor
-    for j in range(machine.c.size):
+    for j in range(np.uint64(left), np.uint64(right)):
         machine.c[j] *= factor
 
 
 @lean
-def add(change: Machine, machine: Machine) -> None:
+def add(change: Machine, machine: Machine, plan: Plan) -> None:
     """Add W, b and c of ``change`` to a machine."""
-    for i in range(machine.b.size):
+    (top, bottom), (left, right) = parts_of(machine, plan)
+    for i in range(top, bottom):
         machine.b[i] += change.b[i]
         for j in range(machine.c.size):
             machine.W[i, j] += change.W[i, j]
-    for j in range(machine.c.size):
+    for j in range(np.uint64(left), np.uint64(right)):
         machine.c[j] += change.c[j]
 
 
 @lean
-def copy(machine: Machine, to: Machine) -> None:
+def copy(machine: Machine, to: Machine, plan: Plan) -> None:
     """Copy W, b and c to another machine."""
-    for i in range(machine.b.size):
+    (top, bottom), (left, right) = parts_of(machine, plan)
+    for i in range(top, bottom):
         to.b[i] = machine.b[i]
         for j in range(machine.c.size):
             to.W[i, j] = machine.W[i, j]
-    for j in range(machine.c.size):
+    for j in range(np.uint64(left), np.uint64(right)):
         to.c[j] = machine.c[j]
+
+
+@merged
+def parts_of(machine: Machine, plan: Plan) -> tuple[tuple[int, int], tuple[int, int]]:
+    """This thread's rows of W and b, and its entries of c."""
+    return share(plan.team, machine.b.size), columns_of(plan.team, machine.c.size)

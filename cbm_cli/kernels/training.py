@@ -1,10 +1,11 @@
 """Training with the centered gradient, the paper's Algorithm 2, compiled; `reference.algorithm_2`."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from cbm_cli.kernels.compiling import lean, merged, specialised
+from cbm_cli.kernels.compiling import lean, merged
 from cbm_cli.kernels.machine import (
     Array,
     Machine,
@@ -44,11 +45,12 @@ from cbm_cli.kernels.phases import (
     weigh_hidden,
 )
 from cbm_cli.kernels.plan import ALL_STATES, SAME, Plan
-from cbm_cli.kernels.products import Bits, binary_product, bits_for
+from cbm_cli.kernels.products import Bits, binary_product, bits_for, splits
 from cbm_cli.kernels.random import ASIDE, OFFSETS, SAMPLER, fill_uniform
 from cbm_cli.kernels.sampling import Chains, draw_samples, make_chains, restart
 from cbm_cli.kernels.states import AllStates, make_all_states, weigh_all_states
-from cbm_cli.kernels.step import Gradient, add, copy, fast_step, rate_at, step
+from cbm_cli.kernels.step import Gradient, add, copy, fast_step, make_gradient, parts_of, rate_at, step
+from cbm_cli.kernels.team import Crew, columns_of, is_shared, leads, meet, units_of
 from cbm_cli.kernels.units import mean_of_units
 
 
@@ -62,6 +64,8 @@ class Source(NamedTuple):
     u: Array  # random numbers of a restart (CD)
     first: int  # block of its random numbers
     smooth: "Smooth"
+
+    own = ("u",)  # of each thread
 
 
 class Smooth(NamedTuple):
@@ -111,21 +115,31 @@ class Training:
             make_deep(plan.batch, plan.visible, deeper, m, state.rounds, plan.gibbs > 0) if deeper else None
         )
         natural = make_natural(direction, n, m, len(work.model.phase.x)) if direction else None
-        self._given = (work, plan), (deep, aside, natural)
-        self._run = specialised(make_updates, work, plan, empty_trail(n, m), 0, 0, deep, aside, natural)
+        exact = plan.exact or plan.offsets_from == ALL_STATES
+        self._crew = Crew(
+            make_updates,
+            (work, plan, deep, aside, natural),
+            (empty_trail(n, m), 0, 0),
+            not (exact or direction) and is_shared(plan.batch, n, m),
+            partial(splits, dense_shapes(n, m, plan)),
+        )
 
     def __call__(self, trail: Trail, first: int, last: int) -> None:
         """Make the updates first, ..., last - 1, and fill in those of the trail.
 
         An update's random numbers depend on its number alone, so that a stretch can be cut anywhere.
         """
-        before, after = self._given
-        self._run(*before, trail, first, last, *after)
+        self._crew(last - first, trail, first, last)
 
 
-def train(state: State, rows: Rows, plan: Plan, trail: Trail, first: int, last: int) -> None:
-    """Advance ``state`` in place through the updates first, ..., last - 1; see `Training`."""
-    Training(state, rows, plan)(trail, first, last)
+def dense_shapes(n: int, m: int, plan: Plan) -> tuple[tuple[int, int, int], ...]:
+    """Shapes of the products without binary rows."""
+    shapes, inner = [], n - plan.visible
+    if inner:
+        shapes += [(plan.batch, inner, m), (plan.batch, m, inner), (inner, plan.batch + plan.rows, m)]
+    if plan.unit != 1:
+        shapes += [(plan.batch, plan.visible, m), (n, plan.batch + plan.rows, m)]
+    return tuple(shapes)
 
 
 def make_workspace(state: State, rows: Rows, plan: Plan) -> Workspace:
@@ -146,7 +160,7 @@ def make_workspace(state: State, rows: Rows, plan: Plan) -> Workspace:
         data,
         make_source(state.h, m, plan, plan.exact, model),
         both,
-        Gradient(*(room(shape) for shape in ((n, m), n, m)), plan.spans, room(m)),
+        make_gradient(*(room(shape) for shape in ((n, m), n, m)), plan.spans),
         make_means(n, m, multiple=4),
         make_means(n, m),
         room(drawn + -drawn % 4),
@@ -190,12 +204,12 @@ def make_aside(h: Array, n: int, m: int, plan: Plan) -> Source:
 def make_updates(
     work: Workspace,
     plan: Plan,
-    trail: Trail,
-    first: int,
-    last: int,
     deep: Deep | None,
     aside: Source | None,
     natural: Natural | None,
+    trail: Trail,
+    first: int,
+    last: int,
 ) -> None:
     """The loop of `Training`. Where ``deep``, ``aside`` or ``natural`` is None, nothing of it is compiled."""
     machine, data, model, gradient = work.machine, work.data, work.model, work.gradient
@@ -208,7 +222,7 @@ def make_updates(
         gather_gradient(work.both, data.mean, model.phase.mean, plan, gradient)  # <.>_d - <.>_m
         if plan.offsets.before:
             move_offsets(machine, data_mean, model_mean, work.noise, plan, update)
-        mark = keep(machine, trail, mark, update)
+        mark = keep(machine, trail, mark, update, plan)
         if plan.fast_rate > 0:
             fast_step(work.fast, gradient, plan)  # before weight decay, which they do not have
         if natural is None:
@@ -238,16 +252,16 @@ def advance(work: Workspace, source: Source, plan: Plan, site: int, update: int)
         weigh_all_states(work.machine, source.states, phase.weight, phase.h)
     else:
         if plan.restart:
-            restart(work.data.h, plan.seed, update, source.first, source.u, chains.h.states)
+            restart(work.data.h, plan, update, source.first, source.u, chains.h.states)
         if plan.fast_rate > 0:
-            copy(work.machine, work.felt)
-            add(work.fast, work.felt)
+            copy(work.machine, work.felt, plan)
+            add(work.fast, work.felt, plan)
         draw_samples(work.felt, chains, plan, site, update, phase.x, phase.activation)
         if plan.fast_rate > 0:  # hidden means are those of the regular weights
             binary_product(phase.x, phase.bits, work.machine.W, False, phase.activation)
         if chains.mean.size == 0:
             weigh_hidden(work.machine, phase, plan)
-    average(phase)
+    average(phase, plan)
 
 
 @merged
@@ -255,7 +269,9 @@ def means_for_offsets(work: Workspace, aside: Source | None, plan: Plan, update:
     """Data and model means that the offsets take; those of the model may be a second model phase's."""
     data = work.data.mean
     if plan.offsets.drawn:
-        draw_means(work, plan, update)
+        meet(plan.team)
+        if leads(plan.team):
+            draw_means(work, plan, update)
         data = work.drawn
     if aside is None:
         return data, model_means(work.machine, work.model, plan)
@@ -281,16 +297,20 @@ def smooth_means(machine: Machine, source: Source, plan: Plan) -> None:
         plan.offsets.smooth,
         len(source.phase.x),
     )
-    copy_means(phase.mean, means)
+    meet(plan.team)
+    if leads(plan.team):
+        copy_means(phase.mean, means)
+    meet(plan.team)
     if first < last:
-        activation, p = source.smooth.activation, source.smooth.x
+        (activation, p), width = (source.smooth.activation, source.smooth.x), last - first
         binary_product(source.chains.cold, source.smooth.bits, machine.W[first:last], True, activation)
-        share = np.float32(1) / np.float32(rows)
-        mean_of_units(activation, plan.to_visible, machine.b[first:last], share, p)
-        add_up(p, None, phase.wide, means.x[first:last])
+        share, runs = np.float32(1) / np.float32(rows), units_of(plan.team, width, width)
+        mean_of_units(activation, plan.to_visible, machine.b[first:last], share, p, runs)
+        add_up(p, None, phase.wide, means.x[first:last], plan.team)
     if plan.offsets.drawn:
-        add_up(source.chains.cold, None, phase.wide, means.h)
-        for j in range(means.h.size):
+        add_up(source.chains.cold, None, phase.wide, means.h, plan.team)
+        left, right = columns_of(plan.team, means.h.size)
+        for j in range(np.uint64(left), np.uint64(right)):
             means.h[j] /= rows
 
 
@@ -324,14 +344,15 @@ def copy_means(means: Means, to: Means) -> None:
 
 
 @merged
-def keep(machine: Machine, trail: Trail, mark: int, update: int) -> int:
+def keep(machine: Machine, trail: Trail, mark: int, update: int, plan: Plan) -> int:
     """Write the machine and its offsets into row ``mark`` of the trail, if that is for this update."""
     if mark == trail.update.size or trail.update[mark] != update:
         return mark
-    for i in range(machine.b.size):
+    (top, bottom), (left, right) = parts_of(machine, plan)
+    for i in range(top, bottom):
         trail.b[mark, i], trail.mu[mark, i] = machine.b[i], machine.mu[i]
         for j in range(machine.c.size):
             trail.W[mark, i, j] = machine.W[i, j]
-    for j in range(machine.c.size):
+    for j in range(np.uint64(left), np.uint64(right)):
         trail.c[mark, j], trail.lam[mark, j] = machine.c[j], machine.lam[j]
     return mark + 1

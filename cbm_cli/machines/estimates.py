@@ -13,6 +13,7 @@ from scipy.special import expit, logit
 
 from cbm_cli.kernels.annealing import Walks, anneal, make_walks
 from cbm_cli.kernels.machine import Array
+from cbm_cli.kernels.team import Crew, is_shared
 from cbm_cli.machines import streams
 from cbm_cli.reference import free_energy
 from cbm_cli.results import fewest_effective
@@ -137,17 +138,23 @@ def raise_bounds(
     return -free_energy(x, W, b, c) - log_z_of_base(base, len(c)) + log_weights
 
 
+def annealing(walks: Walks, betas: Array) -> Crew:
+    """The kernel that makes steps of these walks, on as many threads as are fastest."""
+    return Crew(anneal, (walks,), (betas, np.uint64(0), 0, 0), is_shared(len(walks.x), *walks.W.shape))
+
+
 def walk(
     machine: Plain, base: Array, x: Array, betas: Array, seed: int, should_stop: ShouldStop = never
 ) -> Walks:
     """Walks along ``betas`` from the states x (R, N), made in short calls of the kernel."""
     walks, step, at_once = make_walks(machine, base, x), 0, 1
+    crew = annealing(walks, betas)
     while step < len(betas) - 1:
         if should_stop():
             raise Stopped
         stop = min(step + at_once, len(betas) - 1)
         began = time.perf_counter()
-        anneal(walks, betas, np.uint64(seed), step, stop)
+        crew(stop - step, betas, np.uint64(seed), step, stop)
         if time.perf_counter() - began < LONGEST_CALL / 2:
             at_once *= 2
         step = stop

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.annealing import Walks, anneal, weigh
+from cbm_cli.kernels.annealing import Walks, weigh
 from cbm_cli.kernels.machine import Array, Rows, room
 from cbm_cli.kernels.products import binary_product, product
-from cbm_cli.machines.estimates import ShouldStop, Stopped
+from cbm_cli.machines.estimates import ShouldStop, Stopped, annealing
 
 _ROUNDING = 1e-6  # of log Z, relative: kernels sum in float32
 _TEMPERATURES = 500  # of AIS for each sweep of the chains that look for states: they take 0.2% of its time
@@ -63,8 +63,9 @@ def log_z_at_least(
     product(walks.x, walks.W, walks.to_h)
     sweeps = max(1, steps // _TEMPERATURES)
     still = np.ones(sweeps + 1, np.float32)
+    crew = annealing(walks, still)
     for sweep in range(sweeps):
-        anneal(walks, still, np.uint64(seed), sweep, sweep + 1)
+        crew(1, still, np.uint64(seed), sweep, sweep + 1)
         found.append((walks.x.copy(), log_weights(walks)))
     states, weights = map(np.concatenate, zip(*found, strict=True))
     binary, ends = rows if unit == 1 else (), (states, weights)

@@ -1,8 +1,11 @@
-"""How many threads the matrix products of one evaluation may use."""
+"""How many threads a trial or an evaluation may use."""
 
 from contextlib import AbstractContextManager
 
 from cbm_cli.kernels.computer import libraries
+from cbm_cli.kernels.team import using_cores
+
+__all__ = ["one_thread", "using_cores"]
 
 
 def one_thread() -> AbstractContextManager:

@@ -129,10 +129,15 @@ def _method_of(settings: Settings) -> Method:
     )
 
 
+def is_directed(settings: Settings) -> bool:
+    """Whether updates do not simply follow the centered gradient."""
+    return settings.gradient.kind == "natural" or settings.gradient.scale_to != "none"
+
+
 def _direction_of(settings: Settings) -> Direction | None:
     """The direction of updates if it is not simply the centered gradient."""
     how = settings.gradient
-    if how.kind != "natural" and how.scale_to == "none":
+    if not is_directed(settings):
         return None
     return Direction(
         FISHERS[how.fisher] if how.kind == "natural" else CENTERED,

@@ -18,7 +18,7 @@ from cbm_cli.grid.parts import SlidingFactor
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.plan import Plan
-from cbm_cli.kernels.training import train
+from cbm_cli.kernels.training import Training
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import Layered
 from cbm_cli.results import Progress
@@ -46,6 +46,7 @@ class LayerTraining:
         self.stages = len(self.sizes) - 1 if settings.pretraining.epochs else 0
         self.updates = updates_of_layer(settings, data)
         self._stage: tuple[int, Stage] | None = None
+        self._training: Training | None = None
 
     def is_done(self, now: Progress) -> bool:
         """Whether all layers are pre-trained."""
@@ -61,7 +62,9 @@ class LayerTraining:
         """Make up to ``at_once`` updates; at the end of a layer, keep it and start the next one."""
         stage = self._stage_of(now)
         stop = min(stage.updates, now.update + at_once)
-        train(now.state, stage.data.train, stage.plan, empty_trail(*now.state.W.shape), now.update, stop)
+        if self._training is None or self._training.state is not now.state:
+            self._training = Training(now.state, stage.data.train, stage.plan)
+        self._training(empty_trail(*now.state.W.shape), now.update, stop)
         now.update = stop
         if stop < stage.updates:
             return
