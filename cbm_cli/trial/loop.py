@@ -140,7 +140,8 @@ class _Course:
 
     def _train(self, now: Progress) -> None:
         """One call of the kernel: to the next evaluation at most, or through those that it can make."""
-        station, through = self._next_station(now), self.learner.exact is not None
+        may_stop = self.settings.early_stopping.metric is not None
+        station, through = self._next_station(now), self.learner.exact is not None and not may_stop
         stop = min(now.update + self.at_once, max(station, self.last - 1) if through else station)
         trail, stop = self.recording.trail(now, stop)
         stations = min(stop, self.last - 1) // self.every - now.update // self.every if through else 0
