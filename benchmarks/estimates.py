@@ -23,6 +23,7 @@ from cbm_cli.machines.files import Flat
 from cbm_cli.machines.given import draw_given
 from cbm_cli.machines.likelihood import Answer, Method, evaluate, parts_of
 from cbm_cli.machines.samples import parse_sampler
+from cbm_cli.machines.threads import one_thread
 from cbm_cli.notebook import run
 from cbm_cli.reference import free_energy, states
 from cbm_cli.results import Outcome, Results
@@ -78,7 +79,8 @@ def clusters(seed: int, n: int = 30, rows: int = 600, centres: int = 10) -> Data
 def estimated(machine: Flat, rows: NDArray, method: str, seed: int, temperatures: int) -> Answer:
     """Return the answer of an evaluation with 100 runs from base rates of the rows."""
     how = Method(method, temperatures=temperatures, seed=seed, checked=False)
-    return evaluate(machine, parts_of(Dataset("rows", rows), how), how)[0]
+    with one_thread():
+        return evaluate(machine, parts_of(Dataset("rows", rows), how), how)[0]
 
 
 def narrow() -> Iterator[str]:
