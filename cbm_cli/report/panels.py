@@ -63,11 +63,12 @@ class Picture(NamedTuple):
     caption: str
     font: str = FONT
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | Path) -> None:
         """Write the figure as PNG, PDF or SVG, by the suffix; CbmError if the file cannot be written.
 
         PNG and SVG have the caption, and what is written in the picture, as their description.
         """
+        path = Path(path)
         if path.suffix.lower() not in METADATA:
             raise CbmError(f"{path}: the suffix must be one of {', '.join(METADATA)}")
         try:
