@@ -142,9 +142,7 @@ def test_all_documented_names_of_the_validation_part_are_read_and_labels_are_no_
     np.testing.assert_array_equal(data.valid, ROWS[:3])
 
 
-@pytest.mark.parametrize(
-    "others", [("x_test",), ("X_valid",), ("valid", "val"), ("train_data",), ("test", "eval")]
-)
+@pytest.mark.parametrize("others", [("valid", "val"), ("train_data",), ("test", "eval")])
 def test_an_array_beside_train_that_could_be_a_part_is_named(others):
     Path("rows.npz").write_bytes(arrays(train=ROWS, **dict.fromkeys(others, ROWS[:3])))
     error = refusal(load, path="rows.npz")

@@ -592,7 +592,8 @@ def test_lines_that_hide_each_other_have_markers_on_top_of_all_at_other_points()
     assert not set.intersection(*places)
     for curve in curves.values():
         assert (curve.marks == curve.line[curve.marks.index]).all()
-    marks, lines = ([it for it in axes.lines if (it.get_marker() == "None") == no] for no in (False, True))
+    bare = ("None", "")
+    marks, lines = ([it for it in axes.lines if (it.get_marker() in bare) == no] for no in (False, True))
     assert len({line.get_linewidth() for line in lines}) == 3
     assert min(mark.get_zorder() for mark in marks) > max(line.get_zorder() for line in lines)
 

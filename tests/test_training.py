@@ -11,7 +11,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import Layout, Machine, aligned, room
 from cbm_cli.kernels.phases import add_up
-from cbm_cli.kernels.step import Gradient, ascend
+from cbm_cli.kernels.step import ascend, make_gradient
 from cbm_cli.machines.files import Flat
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
@@ -446,7 +446,7 @@ def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
     mu, lam, dx, dh = (np.float32(rng.random(units)) for units in (n, m, n, m))
     dx, dh, dW = dx / 50, dh / 50, np.float32(rng.normal(0, 0.01, (n, m)))
     its, machine = plan(n, m, 1), Machine(*map(aligned, (W, b, c, mu, lam)))
-    ascend(machine, Gradient(*map(aligned, (dW, dx, dh)), its.spans, room(m)), its, np.float32(rate))
+    ascend(machine, make_gradient(*map(aligned, (dW, dx, dh)), its.spans), its, np.float32(rate))
     wide_W, wide_x, wide_h, wide_mu, wide_lam = wide((dW, dx, dh, mu, lam))
     centered = wide_W - np.outer(wide_mu, wide_h) - np.outer(wide_x, wide_lam)
     step = np.float64(np.float32(rate)) * ref.plain_step((centered, wide_x, wide_h), wide_mu, wide_lam)[2]

@@ -175,7 +175,8 @@ def _named(results: Results | None, name: str, options: Options) -> Shown:
             return load_source(options.data, machine.sizes[0])
         if not found:
             raise DataError(f"{name}: its data are not known; name them by --data", None, "missing")
-        (store, run_id), *_ = find_run(results or Results(Path(found[1] or "results")), found[2])
+        folder = Results(Path(found[1])) if found[1] else results or Results(Path("results"))
+        (store, run_id), *_ = find_run(folder, found[2])
         return data_of(store, next(it for it in store.manifest()["cells"] if it["run_id"] == run_id))
 
     return Shown(machine, (), (found[0] if found else Path(name).stem,), data)
