@@ -225,7 +225,7 @@ def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(folder, monkey
         assert len(set(calls)) == 2
         calls.clear()
         run(GRID, "alone")
-        assert len(calls) == steps  # as many as for all four cells
+        assert steps < 2 * len(calls)  # not four times as many for all four cells; pieces end by the clock
     else:
         run(GRID, "alone")
     alone, together = contents_of("alone"), contents_of("together")
