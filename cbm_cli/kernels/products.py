@@ -33,7 +33,7 @@ from cbm_cli.kernels.intrinsics import (
     turn_sixteen,
 )
 from cbm_cli.kernels.machine import Array, aligned, room
-from cbm_cli.kernels.team import Team, columns_of, make_teams, meet, share, width_of_panel
+from cbm_cli.kernels.team import Team, columns_of, make_teams, meet, rows_of, share, width_of_panel
 
 # Dense products
 
@@ -43,47 +43,34 @@ _AS_IS, _TURNED = ord("n"), ord("t")
 @merged
 def product(a: Array, b: Array, out: Array, team: Team | None = None) -> None:
     """out = a b: (R, K) @ (K, M)."""
-    first, last = _columns_by_blas(team, out)
+    meet(team)
+    first, last = rows_of(team, len(out))
     if last > first:
-        b, own = b[:, first:], out[:, first:]
-        gemm(_AS_IS, _AS_IS, last - first, a.shape[0], a.shape[1], b, _row(b), a, _row(a), own, _row(out))
-    _end(team)
+        a, own = a[first:last], out[first:]
+        gemm(_AS_IS, _AS_IS, b.shape[1], len(a), len(b), b, _row(b), a, _row(a), own, _row(out))
+    meet(team)
 
 
 @merged
 def product_nt(a: Array, b: Array, out: Array, team: Team | None = None) -> None:
     """out = a b': (R, K) @ (M, K)'."""
-    first, last = _columns_by_blas(team, out)
+    meet(team)
+    first, last = rows_of(team, len(out))
     if last > first:
-        b, own = b[first:], out[:, first:]
-        gemm(_TURNED, _AS_IS, last - first, a.shape[0], a.shape[1], b, _row(b), a, _row(a), own, _row(out))
-    _end(team)
+        a, own = a[first:last], out[first:]
+        gemm(_TURNED, _AS_IS, len(b), len(a), b.shape[1], b, _row(b), a, _row(a), own, _row(out))
+    meet(team)
 
 
 @merged
 def product_tn(a: Array, b: Array, out: Array, team: Team | None = None) -> None:
     """out = a' b: (K, R)' @ (K, M)."""
-    first, last = _columns_by_blas(team, out)
-    if last > first:
-        b, own = b[:, first:], out[:, first:]
-        gemm(_AS_IS, _TURNED, last - first, a.shape[1], a.shape[0], b, _row(b), a, _row(a), own, _row(out))
-    _end(team)
-
-
-@merged
-def _columns_by_blas(team: Team | None, out: Array) -> tuple[int, int]:
-    """Columns of a product that this thread makes once all have come: its own, or the first thread all."""
     meet(team)
-    if team is None or team.splits:
-        return columns_of(team, out.shape[1])
-    return 0, out.shape[1] if team.thread == 0 else 0
-
-
-@merged
-def _end(team: Team | None) -> None:
-    """What only the first thread has made can be read from here on."""
-    if team is not None and not team.splits:
-        meet(team)
+    first, last = rows_of(team, len(out))
+    if last > first:
+        a, own = a[:, first:last], out[first:]
+        gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], len(b), b, _row(b), a, _row(a), own, _row(out))
+    meet(team)
 
 
 @cache

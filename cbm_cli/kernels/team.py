@@ -31,6 +31,7 @@ from cbm_cli.kernels.machine import aligned
 _LONG = ir.IntType(64)
 _SPINS = 400  # looks at the counter, with a pause after each, before another process may run: about 12 us
 _WIDE, _NARROW = 64, 48  # columns of the panels of a product, which no two threads share
+_TILE = 24  # rows of a product that BLAS makes at once, or a multiple of them
 _TRIES, _WORTH = 3, 3.0  # calls of each number of threads at first, unless they take so many times as long
 _TURN = 40  # calls after which another number than the best is tried again; more if it is slower
 _LITTLE = 2**20  # weights times rows below which an update is not shared: about 40 us
@@ -43,7 +44,7 @@ class Team(NamedTuple):
     notes: NDArray[np.int64]  # (threads,) a number of each
     thread: int
     threads: int
-    splits: bool  # whether BLAS makes columns of a product with the same bytes as the whole
+    splits: bool  # whether BLAS makes rows of a product with the same bytes as the whole
 
 
 def make_teams(threads: int, splits: bool = False) -> list[Team]:
@@ -135,6 +136,19 @@ def share(team: Team | None, count: int) -> tuple[int, int]:
     if team is None:
         return 0, count
     return count * team.thread // team.threads, count * (team.thread + 1) // team.threads
+
+
+@merged
+def rows_of(team: Team | None, rows: int) -> tuple[int, int]:
+    """This thread's share of the rows of a product by BLAS: whole tiles, or all or none if BLAS adds up in
+    another order where rows are fewer.
+    """
+    if team is None:
+        return 0, rows
+    if not team.splits:
+        return 0, rows if team.thread == 0 else 0
+    first, last = share(team, (rows + _TILE - 1) // _TILE)
+    return min(first * _TILE, rows), min(last * _TILE, rows)
 
 
 @merged
