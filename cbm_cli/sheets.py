@@ -278,6 +278,7 @@ def _latex_cell(entry: Item, valued: bool, spread: tuple[int, int]) -> str:
     if not any(c.isdigit() for c in entry.number):
         return rf"\multicolumn{{3}}{{c}}{{{latex_escape(entry.number)}{flags}}}"
     before, point, behind = entry.number.partition(".")
+    before = before.replace("≤ ", r"\le ")
     number = [_LATEX_MARKS[entry.mark].format(part) if part else "" for part in (before, point + behind)]
     tail = rf"\pm {_padded(entry.spread, spread[0])}" if entry.spread else ""
     tail += rf"\;({_padded(entry.aside, spread[1])})" if entry.aside else ""

@@ -1,6 +1,7 @@
 """Cells: what is told of the trials of a run, and that every reader tells the same."""
 
 import json
+from dataclasses import replace
 from math import inf, nan, sqrt
 
 import numpy as np
@@ -12,7 +13,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, compose
-from cbm_cli.results import Metric, Results
+from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
 from cbm_cli.text import STATISTICS
 from tests.builders import GRID, cbm, change_manifest
@@ -46,6 +47,49 @@ def cell_of(columns, metric, scale="per-sample", statistic="max", planned=0):
     trials = Trials(pd.DataFrame(columns))
     rows = np.arange(len(trials.frame))
     return Cell({}, trials, rows, Measure(Metric(metric), scale, statistic), planned)
+
+
+METRIC = "valid_log_likelihood"
+ESTIMATED = ("update", "epoch", METRIC, f"{METRIC}_at_most", "effective_sample_size")
+DISPROVED = [
+    [0, 0, -9, -8, 50],
+    [10, 1, -6, -5, 50],
+    [20, 2, 4, -7, 0],
+    [30, 3, -5.5, -5.6, 60],
+    [40, 4, 3, -8, 0],
+]
+
+
+@pytest.mark.parametrize(
+    ("statistic", "value", "bounded"),
+    [("max", -5.5, False), ("final", -8, True), ("best-valid", -5.5, False), ("max-of-mean", -5.5, False)],
+)
+def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic, value, bounded):
+    outcome = Outcome(ESTIMATED, np.array(DISPROVED, float), {}, None, 1.0)
+    row = {"trial": 0, "experiment": "x", "run_id": "r", "n_valid": 2, **outcome.summary()}
+    assert row[f"{METRIC}_max_update"] == 30
+    frame = pd.DataFrame(outcome.curve, columns=ESTIMATED)
+    trials = Trials(pd.DataFrame([row]), Curves(frame))
+    cell = Cell({}, trials, np.array([0]), Measure(Metric(METRIC), "total", statistic), 1)
+    assert (cell.value.tolist(), cell.bounded.tolist()) == ([2 * value], [bounded])
+    assert cell.curves()[0].tolist() == [-18, -12, -14, -11, -16]
+    if statistic == "max-of-mean":
+        late = replace(cell, trials=Trials(trials.frame, Curves(frame.iloc[[0, 2, 4]])))
+        assert (late.value.tolist(), late.bounded.tolist()) == ([-14], [True])
+
+
+class Curves:
+    """What holds one curve."""
+
+    def __init__(self, frame):
+        self.frame = frame
+
+    def __call__(self, experiment):
+        return self
+
+    def curves(self, run_id, numbers):
+        """Return it."""
+        return [self.frame]
 
 
 def test_cell_sums_up_a_hand_made_run():

@@ -3,10 +3,12 @@
 import json
 import shutil
 from contextlib import closing
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cbm_cli as cbm_package
@@ -128,14 +130,26 @@ def test_a_table_says_how_its_values_were_made_and_that_they_differ():
         assert holds(cbm(*table).stdout, words)
 
 
-def test_a_table_says_which_evaluations_are_doubtful():
+def test_a_table_says_which_evaluations_are_doubtful_and_shows_what_is_proved_of_those_that_are_disproved():
     cbm("evaluate", "out", *AIS, "-j", 0)
     table = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
-    assert "DOUBTFUL" not in cbm(*table).stdout
-    key = next((row["run_id"], int(row["trial"])) for row in summary("out") if row["diverged"] == "")
-    change_record("out/bars", key, lambda record: record["row"].update(ais_doubtful=1.0))
+    assert not {"DOUBTFUL", "≤"} & {*cbm(*table).stdout.replace(":", "").split()}
+    finite = [row for row in summary("out") if row["diverged"] == ""]
+    key, other = (finite[0]["run_id"], int(finite[0]["trial"])), finite[1]
+    assert other["run_id"] == key[0]
+    proved = {"ais_doubtful": 1.0, "train_log_likelihood_at_most_ais": -36.25}
+    change_record("out/bars", key, lambda record: record["row"].update(proved))
     Path("out/bars/summary.csv").unlink()  # it is made anew from the records
-    assert "DOUBTFUL: the last log Z of 1 trial " in cbm(*table).stdout
+    told = cbm(*table).stdout
+    assert "DOUBTFUL: the last log Z of 1 trial " in told
+    assert "≤: at most; known states disprove the estimates of 1 trial," in told
+    total = float(other["n_train"])  # the scale of this grid's table
+    mean = total * (-36.25 + float(other["train_log_likelihood_ais"])) / 2
+    assert f"≤ {mean:.2f} ± " in told
+    assert rf"$\le {int(mean)}$" in cbm(*table, "--format", "latex").stdout
+    cells = pd.read_csv(StringIO(cbm(*table, "--format", "csv").stdout), comment="#")
+    assert cells["at_most"].tolist().count(1) == 1 == cells["at_most"].sum()
+    assert cells["mean"][cells["at_most"] == 1].item() == pytest.approx(mean)
 
 
 def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from cbm_cli.errors import CbmError
 from cbm_cli.results.inventory import CellSettings
 from cbm_cli.results.metrics import FACTS, Metric, default_metric, fewest_effective, measured
+from cbm_cli.results.outcome import at_most, believed
 from cbm_cli.results.store import Store
 from cbm_cli.text import STATISTICS, did_you_mean
 
@@ -183,6 +184,16 @@ class Cell:
         """The value that the table shows."""
         return self._of_all(self.measure.statistic)[self._known]
 
+    @cached_property
+    def bounded(self) -> NDArray[np.bool_]:
+        """Whether the value of each trial is what is proved, in place of an estimate that it disproves."""
+        if self.measure.statistic == MAX_OF_MEAN and not self.evaluated:
+            column, update = at_most(self.measure.metric.column), self.best_update
+            limits = np.array([_value_at(curve, column, update) for curve in self.frames()])
+        else:
+            limits = self.trials.numbers(self._limit)[self.rows]
+        return (self.value == limits[self._known] * self.scale[self._known]) & np.isfinite(self.value)
+
     @property
     def values(self) -> dict[int, float]:
         """The value that the table shows, by trial."""
@@ -272,7 +283,7 @@ class Cell:
             pairs = zip(found, others, strict=True)
             found = [one if column in one and len(one) else other for one, other in pairs]
         return [
-            frame.set_index("update").get(column, frame["update"].iloc[:0].astype(float)) * scale
+            _curve(frame.set_index("update"), column) * scale
             for frame, scale in zip(found, self.scale, strict=True)
         ]
 
@@ -287,7 +298,21 @@ class Cell:
         if statistic == MAX_OF_MEAN:
             return self._at_best_mean[0]
         column = statistic_column(self.trials.frame, self.measure.metric, statistic)
-        return self.trials.numbers(column)[self.rows] * self.scale
+        values = self.trials.numbers(column)[self.rows]
+        if self.evaluated:
+            doubtful = self.trials.numbers(f"{column.rpartition('_')[2]}_doubtful")[self.rows] > 0
+            most = self.trials.numbers(self._limit)[self.rows]
+            values = np.where(doubtful & (values > most), most, values)
+        return values * self.scale
+
+    @property
+    def _limit(self) -> str:
+        """The column with what is proved of the value."""
+        metric, statistic = self.measure.metric.column, self.measure.statistic
+        if self.evaluated:
+            quantity, _, method = metric.rpartition("_")
+            return f"{at_most(quantity)}_{method}"
+        return f"{at_most(metric)}_{statistic.replace('-', '_')}"
 
     @cached_property
     def _at_best_mean(self) -> tuple[Floats, float]:
@@ -300,6 +325,19 @@ class Cell:
         if any(curve.empty for curve in curves):
             return values, np.nan
         return _at_best_mean(curves, self.trials.diverged[self.rows], self.measure.metric.better)
+
+
+def _curve(frame: "pd.DataFrame", metric: str) -> "pd.Series":
+    """Return a metric by update, without estimates that are disproved; empty if it was not measured."""
+    if metric not in frame:
+        return frame.index[:0].to_series().astype(float)
+    return frame.assign(shown=believed(metric, frame))["shown"]
+
+
+def _value_at(frame: "pd.DataFrame", column: str, update: float) -> float:
+    """Return the value of a column at the last evaluation up to an update; NaN if there is none."""
+    found = frame.loc[frame["update"] <= update, column] if column in frame else ()
+    return float(found.iloc[-1]) if len(found) else np.nan
 
 
 def _at_best_mean(

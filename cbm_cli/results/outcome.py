@@ -1,6 +1,7 @@
 """What a trial results in: its outcome, or its progress when it is interrupted."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -126,22 +127,26 @@ class Outcome:
 
         The best of likelihoods and bounds is the maximum, ``_max``, of costs the minimum, ``_min``. With a
         validation part there are also the values at its best evaluation. Other columns, and those of
-        recorders, have only a final value.
+        recorders, have only a final value. Beside each of these values of an estimate stands what is proved.
         """
         updates = self.curve[1:, 0].astype(int)
         row: dict[str, float | int] = {}
-        for name, column in zip(self.columns[2:], self.curve[1:, 2:].T, strict=True):
+        raw = dict(zip(self.columns, self.curve[1:].T, strict=True))
+        curve = {name: believed(name, raw) for name in self.columns[2:]}
+        for name, column in curve.items():
             sign = better(name)
             if sign:
                 best, end = best_of(column, sign), "max" if sign > 0 else "min"
                 row[f"{name}_{end}"] = float(column[best]) if np.isfinite(column[best]) else -sign * np.inf
                 row[f"{name}_{end}_update"] = int(updates[best])
+                if at_most(name) in curve:
+                    row[f"{at_most(name)}_{end}"] = float(curve[at_most(name)][best])
             row[f"{name}_final"] = float(column[-1])
         watched = validation_metric(self.columns)
         if watched:
-            best = 1 + best_of(self.curve[1:, self.columns.index(watched)], better(watched))
-            values = zip(self.columns, self.curve[best].tolist(), strict=True)
-            row |= {f"{name}_best_valid": value for name, value in values if better(name)}
+            best = best_of(curve[watched], better(watched))
+            shown = (one for name in curve if better(name) for one in (name, at_most(name)) if one in curve)
+            row |= {f"{name}_best_valid": float(curve[name][best]) for name in shown}
         if self.records is not None and len(self.records):
             values = zip(self.recorded[1:], self.records[-1, 1:].tolist(), strict=True)
             row |= {f"{name}_final": value for name, value in values}
@@ -151,6 +156,19 @@ class Outcome:
 def better(column: str) -> int:
     """Return 1 if more of a column's metric is better, -1 if less is, 0 for other columns."""
     return next((sign for ending, sign in _BEST.items() if column.endswith(ending)), 0)
+
+
+def at_most(metric: str) -> str:
+    """Return the column with what is proved of an estimate: how large its metric can be."""
+    return f"{metric}_at_most"
+
+
+def believed(metric: str, columns: Mapping[str, Any]) -> Any:
+    """Return a column of a curve, with what is proved in place of each estimate that it disproves."""
+    values, most = columns[metric], columns.get(at_most(metric))
+    if most is None:
+        return values
+    return np.where((columns["effective_sample_size"] == 0) & (values > most), most, values)
 
 
 def validation_metric(columns: tuple[str, ...]) -> str | None:

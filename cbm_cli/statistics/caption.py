@@ -171,6 +171,11 @@ def _estimates(cells: Cells) -> Iterator[str]:
             remedy = "more evaluate.temperatures and evaluate.runs estimate it better"
             remedy = f": log Z is underestimated; {remedy}" if cells.estimated else ""
             yield f"{count(above, 'trial')} above 0, which no log-likelihood is{remedy}."
+        if bounded := sum(int(cell.bounded.sum()) for cell in cells):
+            yield (
+                f"≤: at most; known states disprove the estimates of {count(bounded, 'trial')}, for which "
+                "stands what they prove."
+            )
         if doubtful := sum(cell.doubtful for cell in cells):
             yield (
                 f"DOUBTFUL: the last log Z of {count(doubtful, 'trial')} rests on fewer than a tenth of the "

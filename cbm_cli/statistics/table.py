@@ -65,6 +65,7 @@ class Entry(Value):
             "n_planned": cell.planned,
             "mean": cell.mean,
             "std": cell.std,
+            "at_most": int(cell.bounded.sum()),
             "final_mean": mean(cell.final),
             **({"epochs_to_convergence": mean(cell.epochs)} if cost else {}),
             "min_update" if cost else "max_update": cell.best_update,
@@ -91,6 +92,7 @@ def entry_of(cell: Cell | None, mark: Mark, digits: Digits, footnotes: Mapping[K
         "–" if math.isnan(value) else decimal(value, spec)
         for value, spec in zip((cell.mean, cell.std, mean(beside)), digits, strict=True)
     )
+    number = f"≤ {number}" if cell.bounded.any() else number
     return Entry(number, spread, behind if aside else "", mark=mark.name, **about)
 
 

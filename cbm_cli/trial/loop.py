@@ -14,7 +14,7 @@ from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.machines.estimates import LONGEST_CALL, Stopped
 from cbm_cli.machines.threads import one_thread, using_cores
 from cbm_cli.results import Outcome, Progress
-from cbm_cli.results.outcome import better, validation_metric
+from cbm_cli.results.outcome import believed, better, validation_metric
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.pretraining import LayerTraining
 from cbm_cli.trial.recorders import Recorder, Recording
@@ -194,7 +194,7 @@ class _Course:
 
     def _score(self, row: list[float]) -> float:
         """The validation metric of an evaluation, so that more is better; non-finite values are the worst."""
-        value = row[self.columns.index(self.watched)]
+        value = float(believed(self.watched, dict(zip(self.columns, row, strict=True))))
         return better(self.watched) * value if np.isfinite(value) else -np.inf
 
     def _converged(self, now: Progress) -> int | None:
@@ -202,11 +202,11 @@ class _Course:
         stops = self.settings.model.kind == "auto-encoder" or self.settings.early_stopping.metric
         if not (stops and self.watched):
             return None
-        how, column = self.settings.early_stopping, self.columns.index(self.watched)
+        how = self.settings.early_stopping
         newest = max(1, len(now.curve) - how.look_ahead - 1)
 
         def end(first: int) -> int | None:
-            costs = [-better(self.watched) * row[column] for row in now.curve[first:]]
+            costs = [-self._score(row) for row in now.curve[first:]]
             return converged(costs, how.look_ahead, how.tolerance)
 
         # Without an end among the newest epochs all of them have none.
