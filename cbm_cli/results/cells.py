@@ -336,8 +336,8 @@ def _curve(frame: "pd.DataFrame", metric: str) -> "pd.Series":
 
 def _value_at(frame: "pd.DataFrame", column: str, update: float) -> float:
     """Return the value of a column at the last evaluation up to an update; NaN if there is none."""
-    found = frame.loc[frame["update"] <= update, column] if column in frame else ()
-    return float(found.iloc[-1]) if len(found) else np.nan
+    known = frame[frame["update"] <= update]
+    return float(known[column].iloc[-1]) if column in frame and len(known) else np.nan
 
 
 def _at_best_mean(
