@@ -171,8 +171,11 @@ def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(how):
     process.stdout.readline()
     process.send_signal(signal.SIGTERM) if how == "terminate" else process.stdout.close()
     assert process.wait(60) == (130 if how == "terminate" else 1)  # 130 as of cbm run
-    assert "Traceback" not in process.stderr.read()
-    rows = [row.get("ais_log_z", "") != "" for row in summary("out")]
+    told, rows = process.stderr.read(), [row.get("ais_log_z", "") != "" for row in summary("out")]
+    assert "Traceback" not in told
+    assert ("; the same command goes on." in told) == (how == "terminate")
+    if how == "terminate":
+        assert f"Interrupted; {sum(rows)} trial" in told
     assert len(rows) == 8
     in_records = ["ais_log_z" in json.loads(line)["row"] for line in lines_of().values()]
     assert 0 < sum(rows) == sum(in_records) < 8

@@ -17,7 +17,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, duration, harmless, text_of, valid_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from cbm_cli.execution.evaluating import Evaluated
     from cbm_cli.machines.likelihood import Method
@@ -137,17 +137,11 @@ def _evaluate_results(
 
     whole, manifests = True, select_cells([one.manifest() for one in stores], wanted)
     for store, manifest in zip(stores, manifests, strict=True):
-        experiment, found = store.experiment, []
+        experiment = store.experiment
         if wanted and not manifest["cells"]:
             continue
-        trials = evaluate_trials(store, how, manifest, **effort)
-        with closing(trials), _counter(store, manifest) as advance:
-            for one in trials:
-                advance(not one.before)
-                found.append(one)
-                if one.columns and as_json:  # as they are found: of several workers in any order
-                    about = {"experiment": experiment, "trial": f"{one.cell['run_id']} {one.number}"}
-                    click.echo(valid_json(about | one.columns))
+        with closing(evaluate_trials(store, how, manifest, **effort)) as trials:
+            found = _all_of(trials, store, manifest, as_json, effort["again"])
         places = {cell["run_id"]: place for place, cell in enumerate(store.manifest()["cells"])}
         found.sort(key=lambda one: (places[one.cell["run_id"]], one.number))
         evaluated = sum(bool(one.columns) for one in found)
@@ -163,6 +157,26 @@ def _evaluate_results(
         whole = whole and bool(found) and not any(one.problem for one in found)
     if not whole:
         raise SystemExit(IncompleteError.exit_code)
+
+
+def _all_of(
+    trials: Iterable[Evaluated], store: Store, manifest: Mapping[str, Any], as_json: bool, again: bool
+) -> list[Evaluated]:
+    """Return what evaluations find, and print it as JSON as it comes: of several workers in any order."""
+    found: list[Evaluated] = []
+    try:
+        with _counter(store, manifest) as advance:
+            for one in trials:
+                advance(not one.before)
+                found.append(one)
+                if one.columns and as_json:
+                    about = {"experiment": store.experiment, "trial": f"{one.cell['run_id']} {one.number}"}
+                    click.echo(valid_json(about | one.columns))
+    except KeyboardInterrupt:
+        done = count(sum(not one.before for one in found), "trial")
+        note(f"\nInterrupted; {done} evaluated; the same command {'without --again ' * again}goes on.")
+        raise
+    return found
 
 
 def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
