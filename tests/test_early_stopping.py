@@ -9,10 +9,12 @@ from cbm_cli.machines.likelihood import Method, Parts, evaluate
 from cbm_cli.results import run_id
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.loop import run_trial
-from tests.builders import finish_in_pieces, rbm_settings, refusal
+from tests.builders import brute_log_likelihoods, finish_in_pieces, rbm_settings, refusal, visible_rows
 from tests.oracles import rbm
 
 PLAIN = {"updates": 400, "learning_rate": 0.3, "batch": 5, "sampler": "PCD-1"}
+DEEP = {"model": {"kind": "dbm", "hidden": [3, 2]}, "offsets": "ddd^b_s"}
+KINDS = {"weights": 2, "biases": 3, "offsets": 3}
 METHODS = {"likelihood": "exact", "pseudo-likelihood": "pseudo"}
 
 
@@ -30,17 +32,20 @@ def settings(metric, how=None, **changes):
     return rbm_settings(**PLAIN, evaluate=evaluation, early_stopping=stopping, **changes)
 
 
-@pytest.mark.parametrize("metric", METHODS)
 @pytest.mark.parametrize("look_ahead", [2, 4])
-def test_training_stops_where_the_metric_has_not_improved(metric, look_ahead):
-    whole = run_trial(Trial("x", settings(None), 0, 1), data())
-    own = settings(metric, {"look_ahead": look_ahead, "tolerance": 0.001})
+@pytest.mark.parametrize(
+    ("metric", "changes"), [("likelihood", {}), ("pseudo-likelihood", {}), ("likelihood", DEEP)]
+)
+def test_training_stops_where_the_metric_has_not_improved(metric, changes, look_ahead):
+    whole = run_trial(Trial("x", settings(None, **changes), 0, 1), data())
+    tolerance = 0.05 if changes else 0.001
+    own = settings(metric, {"look_ahead": look_ahead, "tolerance": tolerance}, **changes)
     stopped = run_trial(Trial("x", own, 0, 1), data())
     column = stopped.columns.index(
         {"likelihood": "valid_log_likelihood"}.get(metric, "valid_pseudo_likelihood")
     )
     values = stopped.curve[1:, column]
-    improves = np.diff(values) > 0.001
+    improves = np.diff(values) > tolerance
     assert len(values) < 40
     assert not improves[-look_ahead:].any()
     runs = np.lib.stride_tricks.sliding_window_view(improves, look_ahead).any(axis=1)
@@ -50,6 +55,13 @@ def test_training_stops_where_the_metric_has_not_improved(metric, look_ahead):
     updates = stopped.curve[:, 0]
     np.testing.assert_array_equal(updates, whole.curve[: len(updates), 0])
     machine = stopped.best_machine
+    if changes:
+        arrays = ([machine[f"{name}_{k}"] for k in range(n)] for name, n in KINDS.items())
+        known = brute_log_likelihoods([*arrays], [9, 3, 2])
+        places = {tuple(row): place for place, row in enumerate(visible_rows([9, 3, 2]).astype(int).tolist())}
+        expected = np.mean([known[places[tuple(row)]] for row in data().valid.tolist()])
+        assert expected == pytest.approx(values[best], abs=1e-4)
+        return
     W, mu, lam = machine["weights_0"], machine["offsets_0"], machine["offsets_1"]
     plain = rbm(W, machine["biases_0"] - W @ lam, machine["biases_1"] - mu @ W)
     parts = Parts({"valid": data().valid}, 1.0, np.zeros(9, np.float32))
