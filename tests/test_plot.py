@@ -173,11 +173,14 @@ def test_a_long_name_of_an_axis_takes_two_lines_before_it_gets_smaller(name):
 
 @pytest.mark.parametrize(("cells", "made", "options", "titles", "names"), PANELS.values(), ids=PANELS)
 def test_settings_make_panels_and_lines(cells, made, options, titles, names):
-    """Every panel has every line, in the order of the grid and of the legend."""
+    """Every panel has every line, in the order of the grid and of the legend; of records it shows all."""
     figure, _, _ = drawn(cells, options, **made)
     assert [title for title, _ in panels_of(figure)] == [*titles]
     for _, axes in panels_of(figure):
-        assert [*curves_of(axes, legend_of(figure))] == [*legend_of(figure)] == [*names]
+        curves, (low, high) = curves_of(axes, legend_of(figure)), axes.get_ylim()
+        assert [*curves] == [*legend_of(figure)] == [*names]
+        if "records" in made:
+            assert all(curve.line.between(low, high).all() for curve in curves.values())
 
 
 OF_ANGLES = [f"{it}: angle to natural gradient (degrees)" for it in ("standard", "centered")]

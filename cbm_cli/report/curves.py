@@ -114,14 +114,16 @@ def line_panels(drawn: Curves, options: Options) -> list[Panel]:
     """Return the panels of curves, in which every line looks the same everywhere."""
     looks = looks_of(list(dict.fromkeys(curve.key for curve in drawn.curves)), drawn.lines)
     names, panels = _names_of_lines(drawn), []
-    groups: dict[Key, list[Curve]] = {}
+    within: dict[Key, list[Curve]] = {}
     for curve in drawn.curves:
-        groups.setdefault((curve.data, curve.metric.column), []).append(curve)
-    limits = {scale: ends_of(curves, options) for scale, curves in groups.items()}
+        within.setdefault(curve.panel, []).append(curve)
+    together: dict[Key, list[Curve]] = {}  # of panels of one data set and the same metrics
+    for curves in within.values():
+        together.setdefault(_scale_of(curves), []).extend(curves)
+    limits = {scale: ends_of(curves, options) for scale, curves in together.items()}
     free = options.ylim in (None, (None, None))
-    for key in dict.fromkeys(curve.panel for curve in drawn.curves):
-        curves = [curve for curve in drawn.curves if curve.panel == key]
-        scale = curves[0].data, curves[0].metric.column
+    for key, curves in within.items():
+        scale = _scale_of(curves)
         ends = limits[scale]
         panel = Panel(
             partial(_draw, drawn, curves, looks, ends, options),
@@ -137,6 +139,10 @@ def line_panels(drawn: Curves, options: Options) -> list[Panel]:
         )
         panels.append(panel)
     return in_order(panels)
+
+
+def _scale_of(curves: Sequence[Curve]) -> Key:
+    return curves[0].data, *dict.fromkeys(curve.metric.column for curve in curves)
 
 
 def _names_of_lines(drawn: Curves) -> dict[Key, str]:
