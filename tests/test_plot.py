@@ -171,6 +171,18 @@ def test_a_long_name_of_an_axis_takes_two_lines_before_it_gets_smaller(name):
     assert long.get_fontsize() == pytest.approx(short.get_fontsize(), rel=0.1)
 
 
+@pytest.mark.parametrize("size", [None, "page", "column"])
+def test_the_legend_of_a_panel_stands_below_the_name_of_its_axis_and_in_the_picture(size):
+    looks = [{f"line {n} of {k}": {"color": "C0", "linestyle": "-"} for n in range(k)} for k in (2, 7)]
+    panels = [Panel(lambda axes: None, xlabel="updates", looks=it) for it in looks]
+    figure = compose(panels, Page(size=size)).figure
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        legend, name = axes.get_legend().get_window_extent(), axes.xaxis.label.get_window_extent()
+        assert 0 <= legend.y0 < legend.y1 < name.y0
+        assert axes.get_window_extent().height > figure.bbox.height / 4
+
+
 @pytest.mark.parametrize(("cells", "made", "options", "titles", "names"), PANELS.values(), ids=PANELS)
 def test_settings_make_panels_and_lines(cells, made, options, titles, names):
     """Every panel has every line, in the order of the grid and of the legend; of records it shows all."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.axis import Tick
 from matplotlib.figure import Figure
@@ -14,6 +15,7 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 from cbm_cli.errors import CbmError
 from cbm_cli.report.limits import Ends, shared
@@ -123,8 +125,10 @@ def compose(panels: Sequence[Panel], page: Page) -> Picture:
                 axes.set_ylim(panel.ends.low, panel.ends.high)
             panel.draw(axes)
             if looks is None and page.legend != "none":
-                below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.25), "fontsize": "small"}
-                axes.legend(handles=_handles(panel.looks), **below)
+                lines = ScaledTranslation(0, -3.5 * rcParams["font.size"] / 72, figure.dpi_scale_trans)
+                below = {"bbox_to_anchor": (0.5, 0), "bbox_transform": axes.transAxes + lines}
+                handles = _handles(panel.looks)
+                axes.legend(handles=handles, loc="upper center", fontsize="small", **below)
             letter = f"({chr(97 + place)}) " * (len(panels) > 1)
             axes.set_title(letter + ", ".join(filter(None, panel.title)))
             _thin_out(axes, figure.get_figwidth() / across, figure.get_figheight() * across / len(panels))
@@ -165,12 +169,13 @@ def _size(panels: Sequence[Panel], page: Page, across: int) -> tuple[float, floa
     if isinstance(page.size, tuple):
         return page.size
     width = WIDTHS.get(str(page.size)) or max(0.8 + 2.9 * across, 4.0)
-    names = {name for panel in panels for name in panel.looks}
+    rows, looks = -(-len(panels) // across), common_looks(panels)
+    lines = rows * max(len(panel.looks) for panel in panels) if looks is None else -(-len(looks) // 4)
     named = any(panel.xlabel for panel in panels)
     row = (
         min(2.6, max(panel.aspect for panel in panels) * (width / across - 0.4 * named)) + 0.25 + 0.15 * named
     )
-    return width, row * -(-len(panels) // across) + 0.17 * -(-len(names) // 4) + 0.25 * bool(page.title)
+    return width, row * rows + 0.17 * lines + 0.25 * bool(page.title)
 
 
 def _handles(looks: Mapping[str, Look]) -> list[Line2D]:
