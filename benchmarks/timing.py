@@ -30,7 +30,7 @@ def target() -> str:
     """The processor that the kernels are compiled for, and the one whose sgemm OpenBLAS has chosen."""
     cores = {info["architecture"] for info in threadpool_info() if info["internal_api"] == "openblas"}
     kernels = numba.config.CPU_NAME or get_host_cpu_name()
-    return f"kernels for {kernels}, OpenBLAS for {', '.join(sorted(cores))}, one thread"
+    return f"kernels for {kernels}, OpenBLAS for {', '.join(sorted(cores))} on one thread"
 
 
 def medians(works: dict[str, Work], rounds: int) -> dict[str, float]:
