@@ -45,12 +45,13 @@ class Reproduction:
 
     def __init__(self, kept: Path) -> None:
         results = Results(kept)
-        self.trials = dict([*results.all_summaries().groupby("experiment")])
-        everything = pd.concat(self.trials.values(), ignore_index=True)
+        everything = results.all_summaries()
+        self.trials = dict([*everything.groupby("experiment")])
         self.comparison = compare(everything, results.store)
+        self.score = score(self.comparison).set_index("table")
         beside = everything[everything["data"].isin(SUBSTITUTES)].replace({"data": SUBSTITUTES})
         self.substituted = beside if beside.empty else compare(beside, results.store).cells
-        self.judged = check_findings(results)
+        self.judged = check_findings(everything, results.store)
         self.texts = _yaml(HERE / "pages.yaml")
         grid = DOCS.parent / "experiments.yaml"
         self.grid, self.planned = _yaml(grid)["experiments"], read_grid(grid).experiments
@@ -112,7 +113,7 @@ class Reproduction:
         chances = self.comparison.chances.loc[own.index]
         part = replace(self.comparison, cells=own, chances=chances, missing={}, not_comparable=0)
         document = part.document()
-        row = score(self.comparison).set_index("table").loc[number]
+        row = self.score.loc[number]
         two_sweeps = (part.plausible()["obtained_sampler"] == "PCD-2").any()
         how = "as read, with PCD-2 for the published PCD-1 except on MNIST"
         as_read = f"; {how}, {row['read']}" if two_sweeps else ""

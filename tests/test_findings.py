@@ -54,7 +54,8 @@ def made(folder, experiment, course, trials=6, chosen=lambda cell: True, machine
 
 
 def judged(folder):
-    return {one.finding["name"]: one for one in check_findings(Results(folder))}
+    results = Results(folder)
+    return {one.finding["name"]: one for one in check_findings(results.all_summaries(), results.store)}
 
 
 @pytest.mark.parametrize("finding", findings(), ids=lambda it: it["name"])
@@ -108,10 +109,8 @@ def test_the_published_values_are_as_the_findings_say(tmp_path):
                 trial[column] = float(line.mean) / rows
                 trial[f"{column[:-4]}_final"] = float(line.final_mean or line.mean) / rows
             trials.append(cells[run] | trial | {f"n_{part}": 8 for part in SIZES})
-    results = SimpleNamespace(  # without curves
-        store=lambda name: Store(tmp_path / name), all_summaries=lambda: pd.DataFrame(trials)
-    )
-    judged = [one for one in check_findings(results) if one.evidence]
+    found = check_findings(pd.DataFrame(trials), lambda name: Store(tmp_path / name))  # without curves
+    judged = [one for one in found if one.evidence]
     assert sum(len(one.evidence) == one.finding["comparisons"] for one in judged) >= 20
     for one in judged:
         misses = one.finding["comparisons"] - one.needed

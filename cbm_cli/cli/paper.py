@@ -43,11 +43,12 @@ def compare(target: Target, format_: str, scoreboard: bool, findings: bool) -> N
             "--scoreboard and --findings: give one of them; the scoreboard counts findings, too", "conflict"
         )
     folder = target.results()
-    judged = check_findings(folder) if scoreboard or findings else []
+    known = folder.all_summaries()
+    judged = check_findings(known, folder.store) if scoreboard or findings else []
     if findings:
         print_document(findings_document(judged), format_)
         return
-    comparison = compare(folder.all_summaries(), folder.store)
+    comparison = compare(known, folder.store)
     counted = count_values(comparison, count_findings(judged)) if scoreboard else None
     print_document(counted or comparison.document(), format_)
 

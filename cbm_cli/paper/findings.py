@@ -15,8 +15,8 @@ from cbm_cli.errors import IncompleteError
 from cbm_cli.grid.words import value_of, with_name
 from cbm_cli.paper import FINDINGS
 from cbm_cli.paper.machine_measures import machine_measure
-from cbm_cli.results import Metric, Results
-from cbm_cli.results.cells import Cell, Floats, Measure, Trials
+from cbm_cli.results import Metric
+from cbm_cli.results.cells import Cell, Floats, Measure, Source, Trials
 from cbm_cli.sheets import Document, Group, Label, Sheet
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Sample, signed_rank
 from cbm_cli.text import count, text_of
@@ -145,25 +145,24 @@ def findings() -> list[dict[str, Any]]:
     return yaml.safe_load(FINDINGS.read_text(encoding="utf-8"))["findings"]
 
 
-def check_findings(results: Results) -> list[Judged]:
-    """Check all findings on the experiments of a results folder."""
-    known = results.all_summaries()
+def check_findings(known: pd.DataFrame, store: Source) -> list[Judged]:
+    """Check all findings on the trials of all experiments; ``store`` finds the curves of an experiment."""
     if known.empty:
         raise IncompleteError("there are no finished trials to check findings on; start with `cbm run`")
-    return [Judged(one, [*_evidence(one, known, results)]) for one in findings()]
+    return [Judged(one, [*_evidence(one, known, store)]) for one in findings()]
 
 
-def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, results: Results) -> Iterator[Evidence]:
+def _evidence(finding: Mapping[str, Any], known: pd.DataFrame, store: Source) -> Iterator[Evidence]:
     frame = known[known["experiment"].isin(finding["experiments"])]
     if frame.empty:
         return
-    trials = Trials(frame, results.store)
+    trials, runs = Trials(frame, store), frame.drop_duplicates("run_id")
     for i, statement in enumerate(finding["checks"]):
         own = {"scale": finding.get("scale"), "metric": finding.get("metric")} | statement
         metrics = [
             side.get("metric", own["metric"]) if isinstance(side, dict) else "" for side in _sides(own)[1]
         ]
-        for run, other in pairs_of(finding, statement, trials.frame.drop_duplicates("run_id")):
+        for run, other in pairs_of(finding, statement, runs):
             a = _quantity(run, trials, own, metrics[0])
             b = (
                 _quantity(str(other), trials, own, metrics[1])
