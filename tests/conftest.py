@@ -25,24 +25,29 @@ def real_data_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
-def _finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("finished")
+def trained(tmp_path_factory) -> Path:
+    """Return the folder of grid.yaml and of its results in out, which no test changes."""
+    folder = tmp_path_factory.mktemp("trained")
     (folder / "grid.yaml").write_text(GRID)
     cbm("run", folder / "grid.yaml", "-o", folder / "out", "-j", 0, "--no-table")
     return folder
 
 
 @pytest.fixture
-def grid(tmp_path, monkeypatch):
-    """Return a function that writes another grid.yaml; the working folder is a new one, and has one."""
+def here(tmp_path, monkeypatch) -> Path:
+    """Return the working folder, a new one."""
     monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def grid(here):
+    """Return a function that writes another grid.yaml; the working folder is a new one, and has one."""
     Path("grid.yaml").write_text(GRID)
     return Path("grid.yaml").write_text
 
 
 @pytest.fixture
-def finished(_finished, tmp_path, monkeypatch) -> Path:
+def finished(trained, here) -> Path:
     """Return the working folder, a new one: with grid.yaml, and its finished results in out."""
-    shutil.copytree(_finished, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return shutil.copytree(trained, here, dirs_exist_ok=True)

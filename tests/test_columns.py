@@ -13,6 +13,8 @@ from cbm_cli.datasets.spec import spec_of
 from cbm_cli.grid.read import read_grid
 from tests.builders import VALIDATOR, arrays, cbm, grid_text, lines, problems_of
 
+pytestmark = pytest.mark.usefixtures("here")
+
 ROWS = np.random.Generator(np.random.Philox(key=5)).integers(0, 2, (30, 4), np.uint8)
 ROWS[:2] = [[0, 1, 0, 1], [1, 0, 1, 0]]
 
@@ -21,11 +23,6 @@ def table(names, *columns, mark=","):
     """Return a CSV file of columns under their names."""
     rows = [names, *zip(*columns, strict=True)]
     return "".join(mark.join(map(str, row)) + "\n" for row in rows)
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def write(text, name="rows.csv"):

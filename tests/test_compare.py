@@ -556,33 +556,25 @@ def test_the_known_reason_of_a_difference_is_a_note():
         assert any(reason in note for note in found.notes() for reason in REASONS) == known
 
 
-def test_kept_results_are_compared(tmp_path):
-    found = json.loads(cbm("paper", "compare", outputs.unpack(tmp_path), "-f", "json").stdout)["cells"]
+def test_results_are_compared_and_counted_by_the_command(tmp_path):
+    results = outputs.unpack(tmp_path)
+    found = json.loads(cbm("paper", "compare", results, "-f", "json").stdout)["cells"]
     values = [(one["offsets"], round(one["obtained_mean"], 2), round(one["z"], 1)) for one in found]
     assert values[:2] == [("aa^b", -61.92, -0.8), ("dd^l_s", -61.39, -0.9)]
     assert values[2:] == [("d0", -59.64, 1.5), ("00", -67.09, -0.6), ("dd^l_s", -61.39, -0.9)]
-
-
-# ---- Kept results ----
-
-KEPT = Path(__file__).parents[1] / "reproduction/results"
-
-
-def test_kept_results_give_the_scoreboard_of_the_page(monkeypatch):
-    """A known misreading shows in the counts as read; findings are judged where the pages are made."""
-    monkeypatch.setattr("cbm_cli.paper.findings.check_findings", lambda results: [])
-    text = cbm("paper", "compare", KEPT, "--scoreboard", "-f", "markdown").stdout
-    rows = re.findall(r"^\| (?:\d+|sum) \|.*$", text, re.M)
-    page = re.sub(
-        r"\[(\d+)\]\(.*?\)", r"\1", (KEPT.parents[1] / "docs/reproduction/index.md").read_text("utf-8")
-    )
-    assert len(rows) == 13
-    assert [row for row in rows if row not in page] == []
+    board = cbm("paper", "compare", results, "--scoreboard").stdout
+    counted = re.findall(r"^ (2|7|sum) +(.*?) +–$", board, re.M)
+    assert [line.split() for _, line in counted] == [
+        ["64", "4", "60", "2", "4", "4"],
+        ["32", "1", "31", "2", "1", "1"],
+        ["625", "5", "620", "2", "5", "5"],
+    ]
+    assert re.findall(r"\d+", board.rstrip().splitlines()[-1]) == ["59", "0", "0", "0", "59"]  # findings
 
 
 def test_kept_results_that_were_edited_are_refused(tmp_path):
-    shutil.copytree(KEPT, tmp_path / "kept")
-    victim = tmp_path / "kept" / "moving-average" / "trials.jsonl.gz"
+    kept = Path(__file__).parents[1] / "reproduction/results/moving-average"
+    victim = shutil.copytree(kept, tmp_path / kept.name) / "trials.jsonl.gz"
     victim.write_bytes(gzip.compress(gzip.decompress(victim.read_bytes()).replace(b"-5", b"-4", 1)))
-    refused = cbm("paper", "compare", tmp_path / "kept", code=2)
+    refused = cbm("paper", "compare", tmp_path, code=2)
     assert problems_of(refused) == [(str(victim), "", "changed")]

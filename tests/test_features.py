@@ -15,13 +15,10 @@ from cbm_cli.report.panels import Page, compose
 from tests.builders import cbm, file_of, holds
 from tests.oracles import joint, sigmoid, states
 
+pytestmark = pytest.mark.usefixtures("here")
+
 RBM, DEEP, DEEPER = (4, 3), (4, 3, 2), (4, 3, 3, 2)
 ROWS = states(4).astype(np.uint8)
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def save(sizes=RBM, kind="rbm", name="m.npz", **changes):

@@ -5,10 +5,8 @@ import io
 import re
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
-import yaml
 from scipy.io import savemat
 from scipy.sparse import csr_matrix
 
@@ -17,10 +15,11 @@ from cbm_cli.datasets.dataset import Image
 from cbm_cli.datasets.spec import available
 from cbm_cli.grid.parts import Data
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.schema import json_schema
 from cbm_cli.results import Store
 from tests.builders import arrays as npy
 from tests.builders import cbm, contents_of, holds, idx, lines, problems_of, refusal, summary
+
+pytestmark = pytest.mark.usefixtures("here")
 
 ROWS = np.random.Generator(np.random.Philox(key=11)).integers(0, 2, (20, 6), np.uint8)
 ROWS[4] = 0  # a LIBSVM line of a label alone
@@ -29,11 +28,6 @@ STARTED = np.maximum(ROWS, np.eye(1, 6, dtype=np.uint8))  # no row is zero: that
 GREY = (np.arange(120) * 2).reshape(20, 6).astype(np.uint8)
 GREY_16 = (np.arange(120) % 17).reshape(20, 6)
 npz = npy
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def put(content: bytes, name: str = "rows") -> str:
@@ -481,27 +475,3 @@ def test_files_may_be_an_axis_and_have_options_and_a_name():
     ]
     named = ["name", "size", "bar", "flip", "binarise", "threshold"]  # without the fields of files
     assert list(Data(name="mnist").model_dump()) == named
-
-
-@pytest.mark.parametrize(
-    ("data", "place", "field", "told"),
-    [
-        ("{flip: yes}", "3:5", "mine.data", "path: rows.csv"),
-        ("rows.csv", "3:11", "mine.data", "path: rows.csv"),
-        ("{path: rows.csv, binarise: maybe}", "3:38", "mine.data.binarise", "threshold|sample|none|maybe"),
-        ("{path: ''}", "3:18", "mine.data.path", ""),
-    ],
-)
-def test_options_that_do_not_fit_a_file_are_told_with_their_place(data, place, field, told):
-    error = refusal(cells_of, data)
-    assert [problem[:2] for problem in problems_of(error)] == [(place, field)]
-    assert holds(error, told)
-
-
-def test_the_schema_for_editors_knows_files():
-    fit = ["{path: [a.csv, b.csv], binarise: sample, flip: [on, off]}", "[mnist, {path: rows.csv}]"]
-    fit += ["{path: t.npz, valid: v.csv, test: t.csv, name: digits, drop_last: yes}"]
-    wrong = ["{valid: v.csv}", "{name: mnist, valid: v.csv}", "{name: digits}", "{path: {a: b}}"]
-    validator = jsonschema.Draft202012Validator(json_schema())
-    texts = [GRID.replace("{path: rows.csv, test: parts/t.npz}", data) for data in (*fit, *wrong)]
-    assert [validator.is_valid(yaml.safe_load(text)) for text in texts] == [True] * 3 + [False] * 4

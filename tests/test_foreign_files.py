@@ -26,13 +26,10 @@ from cbm_cli.datasets.formats import rows_of_frame
 from cbm_cli.datasets.sources import find
 from tests.builders import arrays, holds, idx, lines, refusal
 
+pytestmark = pytest.mark.usefixtures("here")
+
 ROWS = np.random.Generator(np.random.Philox(key=7)).integers(0, 2, (12, 5), np.uint8)
 GREY = np.linspace(0, 1, 60).reshape(12, 5)
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def zipped(*names):

@@ -11,12 +11,9 @@ from cbm_cli.machines.given import conditional
 from tests.builders import RBM, THREE, TWO, brute_log_likelihoods, cbm, layered, machine_file, visible_rows
 from tests.oracles import rbm
 
+pytestmark = pytest.mark.usefixtures("here")
+
 ROWS = np.array([[1, np.nan, 0, np.nan], [np.nan, np.nan, 1, 0]])
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def exact_conditional(machine, layers, row):

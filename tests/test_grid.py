@@ -78,14 +78,6 @@ def names(experiments):
 # ---- What a grid expands to ----
 
 
-def test_unquoted_values_mean_what_they_look_like():
-    text = without("offsets").replace("0.1", "1e-3") + "    offsets: [00, 0d, dd_s^b]\n"
-    found = [(cell.offsets, cell.learning_rate.start) for cell in cells(text)]
-    assert found == [("00", 0.001), ("0d", 0.001), ("dd^b_s", 0.001)]
-    for word, value in {"off": False, "on": True, "yes": True, "no": False, "true": True}.items():
-        assert cells(PLAIN.replace("bar: 1", f"bar: 1, flip: {word}"))[0].data.flip is value
-
-
 def test_axes_multiply_in_the_order_they_are_written():
     flips = "    data: {flip: [false, true], name: shifting-bar, size: 9, bar: 1}\n"
     text = (
@@ -97,17 +89,6 @@ def test_axes_multiply_in_the_order_they_are_written():
     assert cells(text)[2] == settings(
         sampler="CD-1", data=Data(name="shifting-bar", size=9, bar=1, flip=True)
     )
-
-
-def test_data_may_be_a_list_of_names_and_mappings_with_axes_of_their_own():
-    text = without("data") + "    data: [mnist, {name: bars-and-stripes, size: [2, 3]}]\n"
-    bars = [Data(name="bars-and-stripes", size=size) for size in (2, 3)]
-    assert [cell.data for cell in cells(text)] == [Data(name="mnist"), *bars]
-
-
-def test_equal_cells_are_merged():
-    text = without("offsets").replace("0.1", "[0.1, 1e-1]") + "    offsets: [dd^b_s, dd_s^b, 00]\n"
-    assert cells(text) == (settings(), settings(offsets="00"))
 
 
 def test_a_merge_key_takes_over_what_is_not_given_beside_it():
@@ -125,27 +106,6 @@ def test_a_merge_key_takes_over_what_is_not_given_beside_it():
     loaded = yaml.safe_load(text)["experiments"]
     assert loaded["one"]["updates"] == loaded["two"]["updates"] == 50
     assert loaded["one"]["sampler"] == "PT_10"
-
-
-def test_zip_ties_axes_into_one():
-    text = without("learning_rate") + (
-        "    learning_rate: [0.1, 0.2]\n    weight_scale: [0.1, 0.2]\n    ladders: [1, 2, 4]\n"
-        "    init: [zero, inverse-sigmoid, zero]\n    zip: [[learning_rate, weight_scale], [ladders, init]]\n"
-    )
-    paths = ("learning_rate.start", "weight_scale", "ladders", "init")
-    assert [tuple(map(cell.value, paths)) for cell in cells(text)] == [
-        (rate, rate, ladders, init)
-        for rate in (0.1, 0.2)
-        for ladders, init in ((1, "zero"), (2, "inverse-sigmoid"), (4, "zero"))
-    ]
-
-
-def test_one_list_of_fields_is_one_zip():
-    text = without("data").replace("0.1", "[0.1, 0.2]") + (
-        "    data: [mnist, {name: bars-and-stripes, size: 3}]\n    zip: [data, learning_rate]\n"
-    )
-    found = [(cell.data.name, cell.learning_rate.start) for cell in cells(text)]
-    assert found == [("mnist", 0.1), ("bars-and-stripes", 0.2)]
 
 
 @pytest.mark.parametrize(
@@ -176,11 +136,6 @@ def test_when_changes_cells_in_order_and_each_change_sees_those_before():
     length = {"updates": None, "epochs": 7, "weight_decay": {"l2": 0.2}, "weight_scale": 0.3}
     found = cells(PLAIN.replace("dd^b_s", "[00, dd^b_s]") + when)
     assert found == (settings(**flipped, **length), settings(weight_scale=0.3))
-
-
-def test_set_of_a_whole_nested_field_replaces_it():
-    text = PLAIN + "    when: [{if: {sampler: PT_10}, set: {data: {name: bars-and-stripes, size: 3}}}]\n"
-    assert cells(text) == (settings(data=Data(name="bars-and-stripes", size=3)),)
 
 
 def test_defaults_serve_where_an_experiment_is_silent():
@@ -218,11 +173,6 @@ experiments:
 def test_names_of_a_table_may_stand_alone_and_default_axes_leave_them_out(given, axes):
     table = read(PLAIN + f"    table: {given}\n").experiments["toy"].table
     assert (table.rows, table.columns, table.groups) == axes
-
-
-def test_honest_aliases_are_written_out():
-    text = without("data").replace("0.1", "&rate 0.1") + "    weight_scale: *rate\n    data: mnist\n"
-    assert cells(text) == (settings(data=Data(name="mnist"), weight_scale=0.1),)
 
 
 def test_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path):
@@ -329,20 +279,6 @@ def test_overridden_field_leaves_its_zip_and_conditions_may_then_hold_nowhere():
     )
 
 
-@pytest.mark.parametrize(
-    ("short", "long"),
-    [
-        ("evaluate: none", "evaluate: {method: none}"),
-        ("evaluate: [exact, none]", "evaluate: {method: [exact, none]}"),
-        ("start_from: m.npz", "start_from: {path: m.npz}"),
-        ("start_from: some/machine", "start_from: {path: some/machine}"),
-    ],
-)
-def test_a_word_is_short_for_a_mapping(short, long):
-    cells = [read(f"{PLAIN}    {line}\n").experiments["toy"].cells for line in (short, long)]
-    assert cells[0] == cells[1]
-
-
 def test_an_experiment_to_start_from_may_be_a_word():
     second = PLAIN.partition("toy:")[2].replace("\n", "\n    start_from: toy\n", 1)
     found = read(f"{PLAIN}  more:{second}").experiments["more"]
@@ -425,6 +361,9 @@ rbm - value << = !@<<: CD-1 | !@<<: [{momentum: 2}, 1]
 rbm momentum value 1 = !<<: {momentum: @1}
 rbm momentm unknown momentum = !<<: [{@momentm: 0.5}]
 rbm data unknown mnst mnist = @mnst
+rbm data unknown rows.csv path = @rows.csv
+rbm data.binarise value threshold sample none maybe = {path: rows.csv, binarise: @maybe}
+rbm data.path value = {path: @''}
 rbm data.size missing* shifting-bar 9 1 = @shifting-bar
 rbm data.size unsuited mnist size binarise threshold flip = {name: mnist, size: @3}
 rbm data.bar conflict 4 = {name: shifting-bar, size: 4, bar: @4}
@@ -568,22 +507,6 @@ def test_experiments_that_start_from_each_other_are_refused():
 
 def test_fields_overridden_by_an_option_excuse_the_others():
     assert cells(PLAIN + "    ladders: 4\n", {"sampler": "CD-1"})[0].ladders == 1
-
-
-def test_kinds_of_machines_share_a_grid_with_fields_that_only_some_need():
-    text = without("model") + "    model: [{kind: rbm, hidden: 4}, {kind: auto-encoder, hidden: half}]\n"
-    found = [(cell.model.kind, cell.sampler) for cell in cells(text)]
-    assert found == [("rbm", "PT_10"), ("auto-encoder", None)]
-
-
-@pytest.mark.parametrize(
-    ("text", "updates"), [("1e4", 10_000), ("10_000", 10_000), ("1.5e3", 1500), ("+2E1", 20), ("7", 7)]
-)
-def test_whole_numbers_may_have_an_exponent_or_underscores(text, updates):
-    assert cells(without("updates") + f"    updates: {text}\n")[0].updates == updates
-    if "." not in text:
-        (cell,) = cells(PLAIN + f"    evaluate: {{every: {text.lstrip('+').lower()} updates}}\n")
-        assert cell.every == f"{updates} updates"
 
 
 def test_errors_found_with_the_data_name_the_place_of_their_field():

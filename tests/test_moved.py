@@ -23,7 +23,7 @@ experiments:
 """
 
 
-@pytest.fixture(params=["rows.npy", "sub/rows.npy", "ABSOLUTE/rows.npy"])
+@pytest.fixture(params=["rows.npy"])
 def moved(request, tmp_path):
     """Results whose grid is gone, and the folder to which its data have moved."""
     rows = np.random.default_rng(2).integers(0, 2, (40, 6), np.uint8)
@@ -39,6 +39,7 @@ def moved(request, tmp_path):
     return tmp_path / "out", there
 
 
+@pytest.mark.parametrize("moved", ["rows.npy", "sub/rows.npy", "ABSOLUTE/rows.npy"], indirect=True)
 def test_results_find_their_data_in_a_folder_that_is_named(moved, tmp_path):
     out, there = moved
     cbm("verify", out, "--all", "-j", 0, code=3)
@@ -49,18 +50,13 @@ def test_results_find_their_data_in_a_folder_that_is_named(moved, tmp_path):
     cbm("plot", out, "activity", "--data", there, "-o", tmp_path / "a.png")
 
 
-def test_other_rows_under_the_name_are_refused(moved):
+def test_other_rows_under_the_name_and_folders_that_are_none_are_refused(moved):
     out, there = moved
+    for command, *words in (("evaluate",), ("verify",), ("plot", "curves", "-o", "x.png")):
+        found = cbm(command, out, *words, "--data", there / "nowhere", code=2)
+        assert problems_of(found) == [(f"--data {there / 'nowhere'}", "", "missing")]
     for path in there.rglob("*.npy"):
         np.save(path, 1 - np.load(path))
     assert problems_of(cbm("evaluate", out, "--data", there, code=2))[0][2] == "changed"
     verdicts = cbm("verify", out, "--all", "-j", 0, "--data", there, "--json", code=3).stdout.splitlines()
     assert {json.loads(line)["verdict"] for line in verdicts} == {"cannot be rerun"}
-
-
-@pytest.mark.parametrize("command", ["evaluate", "verify", "plot"])
-def test_a_folder_of_data_is_a_folder(moved, command):
-    out, there = moved
-    words = ["curves", "-o", "x.png"] if command == "plot" else []
-    found = cbm(command, out, *words, "--data", there / "nowhere", code=2)
-    assert problems_of(found) == [(f"--data {there / 'nowhere'}", "", "missing")]

@@ -37,15 +37,7 @@ from tests.builders import (
     summary,
     trials_of,
 )
-from tests.oracles import (
-    advance,
-    copied,
-    flat,
-    log_likelihoods,
-    moments,
-    random_state,
-    sigmoid,
-)
+from tests.oracles import advance, copied, flat, log_likelihoods, moments, random_state, sigmoid
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "recorders.md"
 

@@ -167,6 +167,7 @@ def test_evaluation_prints_a_line_per_cell_and_json_everything():
 @pytest.mark.parametrize("how", ["terminate", "close the pipe"])
 def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(how):
     command = f"{sys.executable} -m cbm_cli.cli evaluate out --ais --json --temperatures 9000".split()
+    command += [] if how == "terminate" else ["-j", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.readline()
     process.send_signal(signal.SIGTERM) if how == "terminate" else process.stdout.close()
@@ -242,8 +243,10 @@ def test_every_reader_refuses_what_is_no_results_folder(command):
     assert not [*Path("empty").iterdir()]
 
 
-@pytest.mark.parametrize("command", [*READERS, "run"])
-@pytest.mark.parametrize(("format_", "told"), [(2, "an earlier version"), (4, "9.9")])
+@pytest.mark.parametrize(
+    ("command", "format_", "told"),
+    [("table", 4, "9.9"), *((command, 2, "an earlier version") for command in [*READERS, "run"])],
+)
 def test_results_of_another_format_are_refused(command, format_, told):
     path = Path("out/bars/manifest.json")
     manifest = json.loads(path.read_text()) | {"format": format_}
@@ -316,10 +319,7 @@ def test_a_run_that_is_not_one_is_refused_with_what_there_is():
     problems, said = refused("ls", "out", "rbm-3_00")
     assert problems == [("out", "", "value")]
     assert [run_id in said for run_id in run_ids()] == [True, True, False, False]
-    for asked, hint in [
-        (run_ids()[0].replace("rbm", "rmb"), run_ids()[0]),
-        ("zzz", "cbm ls out EXPERIMENT"),
-    ]:
+    for asked, hint in [(run_ids()[0].replace("rbm", "rmb"), run_ids()[0]), ("zzz", "cbm ls out EXPERIMENT")]:
         problems, said = refused("ls", "out", asked)
         assert problems == [("out", "", "unknown")]
         assert hint in said

@@ -16,10 +16,7 @@ from tests.builders import cbm, holds, layered, layered_energy, machine_file, pr
 from tests.oracles import joint, random_machine, rbm, states
 from tests.pictures import tiles_of
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def machine(n=4, m=3, seed=1):

@@ -70,6 +70,8 @@ def test_every_field_has_a_description_for_hovering():
         ("data: mnist", ""),
         ("data: [mnist, {name: bars-and-stripes, size: [2, 3], flip: [off, 'true']}]", ""),
         ("data: {name: mnist, bar: 3}", "data.bar unsuited"),
+        ("data: {path: [a.csv, b.csv], binarise: sample, flip: [on, off]}", ""),
+        ("data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, drop_last: yes}]", ""),
         ("sliding_factor: [0.01, {visible: 1, hidden: [0.1, 1e-2]}]", ""),
         ("batch: [full, 50, '50', 1_000]", ""),
         ("evaluate: {method: none, every: [50, 1 epoch]}", ""),
@@ -96,9 +98,11 @@ def test_schema_accepts_what_the_reader_accepts(line, told):
         assert read(toy(line)).experiments["toy"].cells
 
 
-@pytest.mark.parametrize(
-    "text", ["[a]", "{}", "experiments: {}", "experiments: {a/b: {}}", "experiments: {a: }"]
-)
+FILES = [toy(f"data: {one}") for one in ("{valid: v.csv}", "{name: mnist, valid: v.csv}", "{name: digits}")]
+OTHERS = ["[a]", "{}", "experiments: {}", "experiments: {a/b: {}}", "experiments: {a: }"]
+
+
+@pytest.mark.parametrize("text", [*OTHERS, *FILES, toy("data: {path: {a: b}}")])
 def test_schema_refuses_files_of_another_shape(text):
     with pytest.raises(CbmError):
         read(text)

@@ -85,19 +85,19 @@ def test_commands_read_the_same_cells(results, tmp_path):
     assert cbm_api.open_results(results).table("sweep", select={"offsets": "00"})["mean"].size == 3
 
 
-COMMANDS = ("table", "best", "evaluate", "report", "plot curves")
+CHOICES = [
+    ("learning_rate=0.2", "unknown", "0.01, 0.1, 0.3"),
+    ("learnin_rate=0.1", "unknown", "learning_rate"),
+    ("nonsense=1", "unknown", "what varies: offsets, learning_rate"),
+    ("batch=10", "unsuited", "what varies: offsets, learning_rate"),
+    ("learning_rate", "value", "SETTING=VALUE"),
+]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
-    ("choice", "kind", "named"),
-    [
-        ("learnin_rate=0.1", "unknown", "learning_rate"),
-        ("nonsense=1", "unknown", "what varies: offsets, learning_rate"),
-        ("batch=10", "unsuited", "what varies: offsets, learning_rate"),
-        ("learning_rate=0.2", "unknown", "0.01, 0.1, 0.3"),
-        ("learning_rate", "value", "SETTING=VALUE"),
-    ],
+    ("command", "choice", "kind", "named"),
+    [("table", *choice) for choice in CHOICES]
+    + [(command, *CHOICES[0]) for command in ("best", "evaluate", "report", "plot curves")],
 )
 def test_what_cannot_be_selected_is_refused_with_what_varies(results, command, choice, kind, named):
     first, *rest = command.split()

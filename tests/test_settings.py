@@ -11,15 +11,7 @@ from pydantic import ValidationError
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.jobs import Job
-from cbm_cli.grid.parts import (
-    RECORDERS,
-    EarlyStopping,
-    LearningRate,
-    MeanField,
-    Model,
-    Pretraining,
-    Record,
-)
+from cbm_cli.grid.parts import RECORDERS, EarlyStopping, LearningRate, MeanField, Model, Pretraining, Record
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.grid.words import value_of
@@ -153,6 +145,15 @@ SOURCES = [*product(("samples", "exact"), ("same", "independent", "exact", "rand
 BOTH, ALL = "[samples, exact]", "[same, independent, exact, random]"
 DECAY = "weight_decay.l1 weight_decay.l2"
 SLID = "sliding_factor: 0.1; offsets"
+BAR = "{name: shifting-bar, size: 9, bar: 1"
+WHOLE = {"1e4": 10_000, "10_000": 10_000, "2e1": 20, "1.5e3": 1500, "+2E1": 20, "7": 7}
+PLAINLY = [*WHOLE][:3]
+BARS, CODE, ONE = "bars-and-stripes", "auto-encoder", "{name: bars-and-stripes, size: 3}"
+SETS = "[mnist, {name: bars-and-stripes, size: [2, 3]}]"
+MODELS = "{kind: rbm, hidden: 4}, {kind: auto-encoder, hidden: half}"
+CHANGED, PAIR = f"when: [{{if: {{batch: 100}}, set: {{data: {ONE}}}}}]", "zip: [data, batch]"
+TIED = "momentum: [0.1, 0.2]; weight_scale: [0.1, 0.2]; batch: [2, 3, 4]; chains: [5, 6, 5]"
+TIED += "; zip: [[momentum, weight_scale], [batch, chains]]"
 
 
 @pytest.mark.parametrize(
@@ -202,6 +203,24 @@ SLID = "sliding_factor: 0.1; offsets"
         ("rbm", f"sampler: FPCD-1; learning_rate: {DECAYING}", "fast_rate", [0.1]),
         ("rbm", "offsets: dd^b_s; sliding_factor: 1", SIDES, [(1, 1)]),
         ("rbm", "record: " + "+".join(RECORDERS), "record.names", [RECORDERS]),
+        # What YAML takes for numbers, and other spellings of the same
+        ("rbm", "offsets: [00, 0d, dd_s^b]", "offsets", ["00", "0d", "dd^b_s"]),
+        ("rbm", "offsets: [dd^b_s, dd_s^b, 00]; batch: [4, 04]", "offsets batch", [("dd^b_s", 4), ("00", 4)]),
+        ("rbm", "learning_rate: [1e-3, 0.1, 1e-1]", "learning_rate.start", [0.001, 0.1]),
+        ("rbm", "learning_rate: &rate 0.1; weight_scale: *rate", "weight_scale", [0.1]),
+        *(("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [True]) for word in ("on", "yes", "true")),
+        *(("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [False]) for word in ("off", "no")),
+        *(("rbm", f"epochs: ; updates: {text}", "updates", [n]) for text, n in WHOLE.items()),
+        *(("rbm", f"evaluate: {{every: {it} updates}}", "every", [f"{WHOLE[it]} updates"]) for it in PLAINLY),
+        ("rbm", "evaluate: [exact, none]", "evaluate.method", ["exact", "none"]),
+        ("rbm", "start_from: m.npz", "start_from.path", ["m.npz"]),
+        ("rbm", "start_from: some/machine", "start_from.path", ["some/machine"]),
+        # Lists of data and of models, tied axes, and a change of a whole field
+        ("rbm", f"data: {SETS}", "data.name data.size", [("mnist", None), (BARS, 2), (BARS, 3)]),
+        ("rbm", f"data: [mnist, {ONE}]; batch: [4, 2]; {PAIR}", "data.size batch", [(None, 4), (3, 2)]),
+        ("rbm", f"model: [{MODELS}]; offsets: 00", "model.kind sampler", [("rbm", "PCD-1"), (CODE, None)]),
+        ("rbm", TIED, "momentum batch weight_scale", [(m, b, m) for m in (0.1, 0.2) for b in (2, 3, 4)]),
+        ("rbm", CHANGED, "data.name data.bar", [(BARS, None)]),
         # Constant offsets have no sliding factor
         ("rbm", f"{SLID}: hd^b_s", SIDES, [(0.01, 0.1)]),
         ("rbm", f"{SLID}: hd^b_s; offsets_from: random", SIDES, [(0.1, 0.1)]),

@@ -19,7 +19,7 @@ from cbm_cli.results.selection import read_cells
 from cbm_cli.sheets import Document, Group, Label, Sheet, Value
 from cbm_cli.statistics import build_table
 from cbm_cli.statistics.wilcoxon import TESTS
-from tests.builders import GRID, cbm, problems_of
+from tests.builders import cbm, problems_of
 
 TABLE = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
 UP = [-5.0, -5.1, -5.2, -5.3, -5.4, -5.5]
@@ -555,22 +555,14 @@ def test_no_trials_and_no_evaluation_are_said():
     assert refused([(planned(), UP)], frame=bare)[1] == "missing"
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("table")
-    (folder / "grid.yaml").write_text(GRID)
-    cbm("run", folder / "grid.yaml", "-o", folder / "results", "-j", "0", "--no-table")
-    return folder / "results"
-
-
-def test_the_command(results):
+def test_the_command(trained):
     for words, part in {
         "--columns sliding_factor --rows offsets,sampler": "sliding factor visible 0.01",
         "--columns hidden --rows offsets,sampler --digits 0": "hidden units 3",
         "--split 1 -f latex": r"\label{tab:bars}",
         "--split groups -f markdown": "ddᵇₛ",
     }.items():
-        assert part in cbm("table", results, *words.split()).output
+        assert part in cbm("table", trained / "out", *words.split()).output
 
 
 def test_the_command_refuses_options_before_it_reads(tmp_path):
@@ -588,9 +580,10 @@ def test_the_command_refuses_options_before_it_reads(tmp_path):
     assert [*choices["test"].choices] == [*TESTS]
 
 
-def test_the_command_reads_the_curves_for_the_maximum_of_the_mean(results):
-    cells = json.loads(cbm("table", results, *["--statistic", "max-of-mean", "-f", "json"]).stdout)["cells"]
-    store = Results(results).store("bars")
+def test_the_command_reads_the_curves_for_the_maximum_of_the_mean(trained):
+    printed = cbm("table", trained / "out", "--statistic", "max-of-mean", "-f", "json").stdout
+    cells = json.loads(printed)["cells"]
+    store = Results(trained / "out").store("bars")
     runs = {(cell["offsets"], cell["sampler"]): cell["run_id"] for cell in store.manifest()["cells"]}
     assert len(cells) == len(runs) == 4
     for cell in cells:

@@ -21,28 +21,14 @@ from cbm_cli.machines.limits import likelihood_seconds
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.text import decimal, text_of
 from tests.builders import GRID, cbm, problems_of, summary
+from tests.pictures import bounds_of, figure_of
 
 ROWS = np.random.default_rng(5).integers(0, 2, (60, 6)).astype(np.uint8)
 BARS = "{name: bars-and-stripes, size: 2}"
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("grid.yaml").write_text(GRID)
-
-
 def run(*words, output="results"):
     return cbm("run", "grid.yaml", "-o", output, "-j", 0, *words)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Finished results of the grid."""
-    path = tmp_path_factory.mktemp("words")
-    (path / "grid.yaml").write_text(GRID)
-    cbm("run", path / "grid.yaml", "-o", path / "results", "-j", 0, "--no-table")
-    return path / "results"
 
 
 def test_every_one_line_help_fits_80_columns():
@@ -74,7 +60,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("command", "suffix"), PLACES.items())
-def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(folder, command, suffix):
+def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(grid, command, suffix):
     np.savez("m.npz", anything=ROWS)
     Path(f"there{suffix}").mkdir()
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
@@ -92,7 +78,7 @@ def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(folde
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
 
 
-def test_samples_do_not_overwrite_what_they_are_drawn_from(folder):
+def test_samples_do_not_overwrite_what_they_are_drawn_from(grid):
     np.savez("rows.npz", train=ROWS)
     for words in (("rows.npz",), ("m.npz", "--data", "rows.npz")):
         found = problems_of(cbm("sample", *words, "-o", "./rows.npz", code=2))
@@ -102,8 +88,8 @@ def test_samples_do_not_overwrite_what_they_are_drawn_from(folder):
 # ---- The best machine of each data set, and the metric ----
 
 
-def test_each_data_set_has_a_best_machine_of_its_own(folder):
-    Path("grid.yaml").write_text(GRID.replace("size: 2}", "size: [2, 3]}"))
+def test_each_data_set_has_a_best_machine_of_its_own(grid):
+    grid(GRID.replace("size: 2}", "size: [2, 3]}"))
     run("--no-table")
     found = [json.loads(line) for line in cbm("best", "results", "bars", "--json").stdout.splitlines()]
     rows = summary("results")
@@ -119,7 +105,7 @@ def test_each_data_set_has_a_best_machine_of_its_own(folder):
         assert f"data_size {one['settings']['data_size']}" in line
 
 
-def test_the_default_metric_is_one_for_all_commands(folder):
+def test_the_default_metric_is_one_for_all_commands(grid):
     np.savez("rows.npz", train=ROWS[:30], test=ROWS[30:])
     np.savez("more.npz", train=ROWS[:30])
     text = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00")
@@ -138,10 +124,10 @@ def test_the_default_metric_is_one_for_all_commands(folder):
     assert " 30 rows" in run(output="total").stdout
 
 
-def test_sizes_of_one_data_set_do_not_share_an_upper_bound(folder):
+def test_sizes_of_one_data_set_do_not_share_an_upper_bound(grid):
     def bounds(name, size):
         Path("grid.yaml").write_text(text.replace("size: 2", size).replace("bars:", f"{name}:"))
-        run("--no-table")
+        run("--no-table", "--set", "updates=20", "--trials", 1)
         return [*json.loads(Path(f"results/{name}/manifest.json").read_text())["upper_bounds"].values()]
 
     text = GRID.replace("[CD-1, PT_4]", "CD-1")
@@ -149,15 +135,16 @@ def test_sizes_of_one_data_set_do_not_share_an_upper_bound(folder):
     assert bounds("bars2", "size: 2") == pytest.approx([-1.733], abs=1e-3)
     assert bounds("bars3", "size: 3") == pytest.approx([-2.599], abs=1e-3)
     for names in (["both"], ["bars2", "bars3"]):
-        cbm("plot", "curves", *names, "-o", "curves.svg")
-        assert "bound" not in re.sub("<[^<>]*>", "", Path("curves.svg").read_text())
+        figure, said = figure_of("plot", "curves", *names)
+        assert [bounds_of(axes) for axes in figure.axes if axes.get_visible()] == [[], []]
+        assert "bound" not in said
 
 
 # ---- What is listed and shown ----
 
 
-def test_longer_runs_that_a_short_one_hides_are_told_of_listed_and_shown(folder, made):
-    shutil.copytree(made, "results")
+def test_longer_runs_that_a_short_one_hides_are_told_of_listed_and_shown(grid, trained):
+    shutil.copytree(trained / "out", "results")
     long = cbm("table").stdout
     said = run("--set", "updates=40", "--no-table").stderr
     assert re.search(r"\b8\b.*: updates 100\b.* 40\b", said)
@@ -176,8 +163,8 @@ def test_longer_runs_that_a_short_one_hides_are_told_of_listed_and_shown(folder,
         assert f"{row}-40 " in every
 
 
-def test_show_takes_a_hash_or_the_name_of_a_machine_and_is_short(folder, made):
-    shutil.copytree(made, "results")
+def test_show_takes_a_hash_or_the_name_of_a_machine_and_is_short(grid, trained):
+    shutil.copytree(trained / "out", "results")
     machine = cbm("best").stdout.strip()
     run_id = machine.removeprefix("results/").partition(":")[0]
     text = cbm("ls", machine).stdout
@@ -193,8 +180,8 @@ def test_show_takes_a_hash_or_the_name_of_a_machine_and_is_short(folder, made):
     ]
 
 
-def test_commands_to_type_next_are_quoted(folder, made):
-    shutil.copytree(made, "my results")
+def test_commands_to_type_next_are_quoted(grid, trained):
+    shutil.copytree(trained / "out", "my results")
     for changes in ((), ("--set", "updates=40")):
         said = run("--no-table", *changes, output="my results").stderr.splitlines()
         commands = [line[line.index("cbm ") :] for line in said if "my results" in line]
@@ -223,7 +210,7 @@ def strict(text):
     return json.loads(text, parse_constant=refuse)
 
 
-def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_finite(folder):
+def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_finite(grid):
     numbers = {1e38: "1e38", 2.5e38: "2.5e38", 1e-05: "1e-05", 16.0: "16", 5e4: "50000", -0.0: "0"}
     assert [*map(text_of, numbers)] == [*numbers.values()]
     assert [*map(text_of, (None, math.nan, "00", 0.05))] == ["", "", "00", "0.05"]
@@ -246,7 +233,7 @@ def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_fi
 # ---- cbm evaluate ----
 
 
-def test_every_machine_file_that_is_named_is_evaluated(folder):
+def test_every_machine_file_that_is_named_is_evaluated(grid):
     for name, weight in zip("abc", (0.1, 0.5, 1.0), strict=True):
         machine(f"{name}.npz", weight)
     files, words = [f"{name}.npz" for name in "abc"], ("--data", "bars-and-stripes:size=2")
@@ -261,7 +248,7 @@ def test_every_machine_file_that_is_named_is_evaluated(folder):
     assert "nosuch.npz" in cbm("evaluate", "a.npz", "nosuch.npz", *words, code=2).stderr
 
 
-def test_estimates_that_contradict_each_other_are_doubtful_and_told(folder):
+def test_estimates_that_contradict_each_other_are_doubtful_and_told(grid):
     n, weight = 12, 6  # two modes, between which few temperatures do not move
     machine = np.full((n, 1), weight, "f4"), np.full(n, -weight / 2, "f4"), np.full(1, -weight * n / 2, "f4")
 
@@ -295,7 +282,7 @@ def test_estimates_that_contradict_each_other_are_doubtful_and_told(folder):
 # ---- Before a run ----
 
 
-def test_a_dry_run_runs_and_compiles_no_kernel(folder, monkeypatch):
+def test_a_dry_run_runs_and_compiles_no_kernel(grid, monkeypatch):
     kernels = [
         one for name, one in sys.modules.items() if name.startswith(("cbm_cli.kernels", "cbm_cli.machines"))
     ]
