@@ -10,33 +10,9 @@ from cbm_cli.kernels.machine import Layout, State, aligned
 from tests.oracles import Trainer, flat, learn, make_state, mix, plan, random_state
 
 SIZES = [
-    1,
-    2,
-    3,
-    7,
-    8,
-    9,
-    15,
-    16,
-    17,
-    31,
-    32,
-    33,
-    47,
-    48,
-    49,
-    63,
-    64,
-    65,
-    100,
-    127,
-    128,
-    129,
-    200,
-    384,
-    385,
+    1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 100, 127, 128, 129, 200, 384, 385,
     513,
-]
+]  # fmt: skip
 BATCHES = [1, 2, 3, 7, 8, 9, 16, 17, 50, 111, 112, 113, 224, 225, 300]
 FEW = [1, 2, 8, 9, 17]  # rows where one ladder is swept for each of them
 WAYS = {  # how RBMs learn, and the rows that they learn from

@@ -1,8 +1,6 @@
 """What a user gets wrong is told in one message that names the place and the remedy; exit code 2."""
 
-import gzip
 import os
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -39,20 +37,6 @@ def with_line(text, line):
 
 # What is wrong with a grid is tested in test_grid, with a machine file in test_machines, with rows in
 # test_files; here, that commands say it.
-
-
-def test_all_errors_of_a_grid_are_told_at_once_with_line_column_and_remedy():
-    text = GRID.replace("learning_rate: 0.1", "learning_rate: -1").replace("dd^b_s", "ddbs")
-    told, message = refused_grid(text.replace("PT_4", "PT4").replace("hidden: 3", "hidden: none"))
-    words = {
-        "6:32 model.hidden": "none",
-        "7:19 offsets": "dd^b_s",
-        "8:21 sampler": "PT_c",
-        "9:20 learning_rate": "-1",
-    }
-    assert told == [(*place.replace(" ", " bars.").split(), "value") for place in words]
-    for line, word in zip(message.splitlines(), words.values(), strict=True):
-        assert word in line
 
 
 def test_what_is_not_there_is_named():
@@ -120,29 +104,12 @@ MNIST = GRID.replace("{name: bars-and-stripes, size: 2}", "mnist").replace("batc
 IMAGES = "train-images-idx3-ubyte"
 
 
-def idx(count, magic=0x803):
-    return struct.pack(">4I", magic, count, 28, 28) + bytes(count * 28 * 28)
-
-
 def test_missing_data_says_what_to_put_where(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(Path("cache").absolute()))
     problems, message = refused_grid(MNIST)
     assert problems[0][:2] == ("5:11", "bars.data.name")
     assert IMAGES in message
     assert "CBM_DATA_DIR" in message
-
-
-@pytest.mark.parametrize(
-    "content", [idx(30)[:-5], idx(30, magic=0x801), gzip.compress(idx(30), mtime=0)[:-40]]
-)
-def test_a_broken_data_file_is_named(monkeypatch, content):
-    monkeypatch.setenv("CBM_DATA_DIR", str(Path("data").absolute()))
-    Path("data").mkdir()
-    Path("data", IMAGES).write_bytes(content)
-    Path("data", "t10k-images-idx3-ubyte").write_bytes(idx(30))
-    problems, message = refused_grid(MNIST)
-    assert [one[:2] for one in problems] == [("5:11", "bars.data.name")]
-    assert IMAGES in message
 
 
 def test_results_that_are_a_file_are_refused():
@@ -160,13 +127,6 @@ def test_results_that_cannot_be_written_are_refused():
     message = refused("run", "grid.yaml", "-o", out, "-j", 0)
     assert out in message
     assert "-o" in message
-
-
-def test_a_folder_without_results_says_how_to_make_some():
-    Path("empty").mkdir()
-    assert "cbm run" in refused("table", "nowhere")
-    for command in (("table",), ("paper", "compare")):
-        assert "cbm run" in refused(*command, "empty", code=3)
 
 
 @pytest.mark.parametrize(

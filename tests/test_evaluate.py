@@ -16,18 +16,11 @@ from cbm_cli.execution import evaluate_trials
 from cbm_cli.machines.likelihood import Method
 from cbm_cli.results import Results
 from cbm_cli.results.contents import as_text
+
+# isort: off
 from tests.builders import (
-    GRID,
-    TWO,
-    cbm,
-    change_record,
-    holds,
-    layered,
-    machine_file,
-    numbers,
-    summary,
-    visible_rows,
-)
+    GRID, TWO, cbm, change_record, holds, layered, machine_file, numbers, summary, visible_rows,
+)  # fmt: skip
 
 DIVERGING = GRID.replace("learning_rate: 0.1", "learning_rate: 0.1\n    weight_decay: [0, 1e30]")
 

@@ -370,6 +370,10 @@ rbm data.bar conflict 4 = {name: shifting-bar, size: 4, bar: @4}
 rbm data missing path = !@data: {flip: yes}
 rbm model.hidden missing = !@model: {kind: rbm}
 rbm model value 4 kind hidden = !@model: 4
+rbm data missing* = !data:; weight_scale: [1, 2, 3]
+rbm model missing* = !model:; weight_scale: [1, 2, 3]
+rbm offsets missing* = !offsets:; weight_scale: [1, 2, 3]
+rbm learning_rate missing* = !learning_rate:; weight_scale: [1, 2, 3]
 rbm model.kind value rbm dbm auto-encoder dbn = {kind: @dbn, hidden: 4}
 rbm offsets value dq^b q = [00, @dq^b]
 rbm offsets value dd^b_s = @ddbs | @dd^s_b
@@ -457,12 +461,6 @@ rbm when.set.fast_decay unsuited FPCD-k PCD-1 = [{if: {batch: 100}, set: {fast_d
 @pytest.mark.parametrize(("text", "told", "named"), mistakes(MISTAKES))
 def test_one_mistake_is_told_once_with_its_place(text, told, named):
     check_mistake(refused(text), text, told, named)
-
-
-@pytest.mark.parametrize("field", ["data", "model", "offsets", "sampler", "learning_rate"])
-def test_missing_field_is_told_once_however_many_cells_there_are(field):
-    error = refused(without(field) + "    ladders: [1, 2]\n    weight_scale: [1, 2, 3]\n")
-    assert problems_of(error) == [("2:3", f"toy.{field}", "missing")]
 
 
 def test_a_field_may_have_no_effect_on_some_cells_which_are_then_one_cell():

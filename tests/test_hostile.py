@@ -34,21 +34,12 @@ from cbm_cli.results import read_progress
 from cbm_cli.sheets import Document, Group, Label, Sheet, Value
 from cbm_cli.text import CONTROL, FORMATS
 from cbm_cli.trial.own_recorders import compile_recorder
+
+# isort: off
 from tests.builders import (
-    GRID,
-    MACHINES,
-    arrays,
-    cbm,
-    grid_text,
-    holds,
-    idx,
-    layered,
-    lines,
-    machine_file,
-    problems_of,
-    refusal,
+    GRID, MACHINES, arrays, cbm, grid_text, holds, idx, layered, lines, machine_file, problems_of, refusal,
     summary,
-)
+)  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -13,16 +13,11 @@ from cbm_cli.report.panels import Page, Panel, compose
 from cbm_cli.report.series import _running_mean
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
 from tests.builders import problems_of
+
+# isort: off
 from tests.pictures import (
-    bounds_of,
-    caption_of,
-    curves_of,
-    legend_of,
-    numbers_in,
-    panels_of,
-    shown_in,
-    ticks_of,
-)
+    bounds_of, caption_of, curves_of, legend_of, numbers_in, panels_of, shown_in, ticks_of,
+)  # fmt: skip
 from tests.processes import nightly
 
 UPDATES = np.arange(0, 1001, 50)

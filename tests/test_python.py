@@ -19,25 +19,12 @@ from cbm_cli.datasets.spec import spec_of
 from cbm_cli.errors import CbmError
 from cbm_cli.reference import sigmoid
 from cbm_cli.results import Results
+
+# isort: off
 from tests.builders import (
-    GRID,
-    RBM,
-    THREE,
-    TWO,
-    brute_log_likelihoods,
-    cbm,
-    files,
-    grid_text,
-    holds,
-    layered,
-    layered_energy,
-    machine_file,
-    problems_of,
-    refusal,
-    split,
-    summary,
-    visible_rows,
-)
+    GRID, RBM, THREE, TWO, brute_log_likelihoods, cbm, files, grid_text, holds, layered, layered_energy,
+    machine_file, problems_of, refusal, split, summary, visible_rows,
+)  # fmt: skip
 from tests.oracles import states
 
 pytestmark = pytest.mark.usefixtures("here")

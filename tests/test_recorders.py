@@ -23,20 +23,12 @@ from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compile_recorder, load_recorder
 from cbm_cli.trial.recorders import Context, Recording, check_recorders, record
+
+# isort: off
 from tests.builders import (
-    GRID,
-    cbm,
-    coins,
-    contents_of,
-    finish_in_pieces,
-    holds,
-    lines_of,
-    problems_of,
-    rbm_settings,
-    refusal,
-    summary,
-    trials_of,
-)
+    GRID, cbm, coins, contents_of, finish_in_pieces, holds, lines_of, problems_of, rbm_settings, refusal,
+    summary, trials_of,
+)  # fmt: skip
 from tests.oracles import advance, copied, flat, log_likelihoods, moments, random_state, sigmoid
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "recorders.md"
@@ -425,23 +417,18 @@ def test_the_recorded_likelihood_is_the_curves():
     assert outcome.summary()["log_likelihood_final"] == outcome.curve[-1, 2]
 
 
-def test_a_training_is_the_same_with_recorders_and_without():
-    bare = run(settings({}))
-    assert (bare.recorded, bare.records) == ((), None)
-    recorded = run(settings({"what": "weight_norms+offset_error", "every": 1}))
-    assert recorded.curve.tobytes() == bare.curve.tobytes()
-    for name, array in bare.machine.items():
-        assert array.tobytes() == recorded.machine[name].tobytes()
-
-
-def test_a_recorder_that_writes_into_its_snapshots_changes_no_machine():
+def test_a_training_is_the_same_without_recorders_and_with_one_that_writes_into_its_snapshots():
     def careless(snapshots, context):
         snapshots.W[:] = 0
         return {"nothing": np.zeros(len(snapshots.update))}
 
-    found = run(settings({"what": "mine.py:careless"}), recorders={"mine.py:careless": careless})
-    for name, array in run(settings({})).machine.items():
-        assert array.tobytes() == found.machine[name].tobytes()
+    bare = run(settings({}))
+    assert (bare.recorded, bare.records) == ((), None)
+    its = settings({"what": "weight_norms+mine.py:careless+offset_error", "every": 1})
+    recorded = run(its, recorders={"mine.py:careless": careless})
+    assert recorded.curve.tobytes() == bare.curve.tobytes()
+    for name, array in bare.machine.items():
+        assert array.tobytes() == recorded.machine[name].tobytes()
 
 
 def together(snapshots, context):

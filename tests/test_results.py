@@ -17,19 +17,11 @@ from cbm_cli.results import Results, Store
 from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.journal import sealed
 from cbm_cli.results.writing import EXPORTS, KINDS
+
+# isort: off
 from tests.builders import (
-    GRID,
-    cbm,
-    change_record,
-    files,
-    forget,
-    lines_of,
-    numbers,
-    problems_of,
-    summary,
-    throw_in,
-    trials_of,
-)
+    GRID, cbm, change_record, files, forget, lines_of, numbers, problems_of, summary, throw_in, trials_of,
+)  # fmt: skip
 from tests.processes import start_cbm
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)

@@ -18,7 +18,7 @@ from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
 from cbm_cli.statistics import Marking, build_table, mark_row, mark_rows
-from tests.builders import cbm, change_manifest, problems_of
+from tests.builders import cbm, change_manifest, grid_text, problems_of
 from tests.pictures import page_of
 
 SWEEP = """
@@ -165,45 +165,14 @@ def test_the_grid_chooses_too_and_options_come_before_it(results):
         store.folder.joinpath("manifest.json").write_bytes(before)
 
 
-GRID = """
-experiments:
-  toy:
-    data: {name: shifting-bar, size: 9, bar: 1}
-    model: {kind: rbm, hidden: 4}
-    offsets: 00
-    sampler: PCD-1
-    learning_rate: [0.1, 0.2]
-    epochs: 2
-    table: {TABLE}
-"""
-
-
-@pytest.mark.parametrize(
-    ("table", "field", "kind"),
-    [
-        ("choose: learnin_rate", "toy.table.choose", "unknown"),
-        ("choose: batch", "toy.table.choose", "unsuited"),
-        ("by: valid", "toy.table.by", "unsuited"),
-        ("choose: learning_rate, by: holdout", "toy.table.by", "value"),
-        ("choose: learning_rate, rows: learning_rate", "toy.table.choose", "conflict"),
-    ],
-)
-def test_a_grid_that_cannot_choose_is_refused(tmp_path, table, field, kind):
-    (tmp_path / "grid.yaml").write_text(GRID.replace("TABLE", table))
-    with pytest.raises(CbmError) as error:
-        read_grid(tmp_path / "grid.yaml")
-    ((_, where, told),) = problems_of(error.value)
-    assert (where, told) == (field, kind)
-
-
-@pytest.mark.parametrize("table", ["choose: learning_rate", "choose: [learning_rate], by: train"])
-def test_a_chosen_setting_is_no_axis_of_the_table(tmp_path, table):
-    (tmp_path / "grid.yaml").write_text(GRID.replace("TABLE", table))
-    (experiment,) = read_grid(tmp_path / "grid.yaml").experiments.values()
+@pytest.mark.parametrize("table", ["{choose: learning_rate}", "{choose: [learning_rate], by: train}"])
+def test_a_chosen_setting_is_no_axis_of_the_table(table):
+    text = grid_text("rbm", learning_rate="[0.1, 0.2]", table=table)
+    (experiment,) = read_grid("grid.yaml", text=text).experiments.values()
     assert experiment.table.choose == ("learning_rate",)
     assert "learning_rate" not in experiment.table.rows
     # which --set may leave with one value, as the table of what was run then shows
-    (one,) = read_grid(tmp_path / "grid.yaml", {"learning_rate": "0.1"}).experiments.values()
+    (one,) = read_grid("grid.yaml", {"learning_rate": "0.1"}, text=text).experiments.values()
     assert len(one.cells) == 1
 
 

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from cbm_cli.errors import CbmError
@@ -16,7 +17,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.grid.words import value_of
 from cbm_cli.results.identity import run_id
-from tests.builders import MACHINES, check_mistake, grid_text, mistakes, pairs
+from tests.builders import MACHINES, VALIDATOR, check_mistake, grid_text, mistakes, pairs
 
 
 def cells(kind, overrides=None, **fields):
@@ -122,6 +123,11 @@ rbm sliding_factor.visible conflict aa^b_s a 0 = {visible: @0}; offsets: aa^b_s
 dbm sliding_factor.visible unsuited 0dd^b_s = {visible: @0}; offsets: 0dd^b_s
 rbm weight_scale unsuited a.npz = @1; start_from: {path: a.npz}
 dbm init unsuited a.npz = @zero; start_from: {path: a.npz}
+rbm table.choose unknown learning_rate = {choose: @learnin_rate}; learning_rate: [0.1, 0.2]
+rbm table.choose unsuited = {choose: @batch}
+rbm table.by unsuited = {by: @valid}
+rbm table.by value = {choose: learning_rate, by: @holdout}; learning_rate: [0.1, 0.2]
+rbm table.choose conflict = {choose: @learning_rate, rows: learning_rate}; learning_rate: [0.1, 0.2]
 rbm start_from.machine unsuited experiment = {path: a.npz, machine: @best-valid}
 """
 
@@ -206,9 +212,9 @@ TIED += "; zip: [[momentum, weight_scale], [batch, chains]]"
         # What YAML takes for numbers, and other spellings of the same
         ("rbm", "offsets: [00, 0d, dd_s^b]", "offsets", ["00", "0d", "dd^b_s"]),
         ("rbm", "offsets: [dd^b_s, dd_s^b, 00]; batch: [4, 04]", "offsets batch", [("dd^b_s", 4), ("00", 4)]),
-        ("rbm", "learning_rate: [1e-3, 0.1, 1e-1]", "learning_rate.start", [0.001, 0.1]),
+        ("rbm", "learning_rate: [1e-3, .1, '1e-1']", "learning_rate.start", [0.001, 0.1]),
         ("rbm", "learning_rate: &rate 0.1; weight_scale: *rate", "weight_scale", [0.1]),
-        *(("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [True]) for word in ("on", "yes", "true")),
+        *(("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [True]) for word in ("on", "yes", "'true'")),
         *(("rbm", f"data: {BAR}, flip: {word}}}", "data.flip", [False]) for word in ("off", "no")),
         *(("rbm", f"epochs: ; updates: {text}", "updates", [n]) for text, n in WHOLE.items()),
         *(("rbm", f"evaluate: {{every: {it} updates}}", "every", [f"{WHOLE[it]} updates"]) for it in PLAINLY),
@@ -232,6 +238,7 @@ TIED += "; zip: [[momentum, weight_scale], [batch, chains]]"
     ],
 )
 def test_lines_of_a_grid_give_these_values_to_its_cells(kind, fields, paths, values):
+    VALIDATOR.validate(yaml.safe_load(grid_text(kind, **pairs(fields))))
     found = [tuple(map(cell.value, paths.split())) for cell in cells(kind, **pairs(fields))]
     assert found == [value if " " in paths else (value,) for value in values]
 

@@ -217,6 +217,7 @@ def _fit_texts(figure: Figure, across: int) -> None:
     """Break names and titles that are longer than their axes, or make them smaller."""
     for _ in range(3):  # a text of more lines takes room from others
         figure.draw_without_rendering()
+        fitting = True
         for axes in filter(Axes.get_visible, figure.axes):
             box, wide = axes.get_window_extent(), figure.bbox.width / across
             across_axes = min(wide, 1.1 * box.width)
@@ -226,11 +227,14 @@ def _fit_texts(figure: Figure, across: int) -> None:
                 length = extent.height if text is axes.yaxis.label else extent.width
                 words = text.get_text()
                 if words and length > room:
+                    fitting = False
                     if "\n" not in words:
                         letters = max(int(len(words) * room / length), 8)
                         text.set_text(textwrap.fill(words, letters, break_long_words=False))
                     else:
                         text.set_fontsize(float(text.get_fontsize()) * room / length)
+        if fitting:
+            return
 
 
 def caption_of(panels: Sequence[Panel]) -> str:
