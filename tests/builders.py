@@ -80,6 +80,13 @@ def cbm(*arguments, code=0):
     return result
 
 
+def run_grid(text, *words, folder=".", output="results"):
+    """Run a grid that is written into a folder; return the folder of its results there."""
+    (grid := Path(folder, "grid.yaml")).write_text(text)
+    cbm("run", grid, *words, "-o", Path(folder, output), "-j", 0, "--no-table")
+    return Path(folder, output)
+
+
 SAID = re.compile(r"(?:[^ ]*\.ya?ml:(\d+:\d+)|(.+?))(?:: ([\w.<]+))?: ")
 
 

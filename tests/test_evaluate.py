@@ -19,7 +19,7 @@ from cbm_cli.results.contents import as_text
 
 # isort: off
 from tests.builders import (
-    GRID, TWO, cbm, change_record, holds, layered, machine_file, numbers, summary, visible_rows,
+    GRID, TWO, cbm, change_record, holds, layered, machine_file, numbers, run_grid, summary, visible_rows,
 )  # fmt: skip
 
 DIVERGING = GRID.replace("learning_rate: 0.1", "learning_rate: 0.1\n    weight_decay: [0, 1e30]")
@@ -27,10 +27,8 @@ DIVERGING = GRID.replace("learning_rate: 0.1", "learning_rate: 0.1\n    weight_d
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("evaluate")
-    (folder / "grid.yaml").write_text(DIVERGING.replace("[CD-1, PT_4]", "CD-1"))
-    cbm("run", folder / "grid.yaml", "-o", folder / "out", "-j", 0, "--no-table", "--set", "updates=40")
-    return folder / "out"
+    text = DIVERGING.replace("[CD-1, PT_4]", "CD-1")
+    return run_grid(text, "--set", "updates=40", folder=tmp_path_factory.mktemp("evaluate"))
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,7 @@ from cbm_cli.report.panels import Page, compose
 from cbm_cli.report.ranks import Ranks, groups_of, ranks_panels
 from cbm_cli.results import Results, Store
 from cbm_cli.results.selection import select_cells
-from tests.builders import cbm, problems_of, put_machine
+from tests.builders import cbm, problems_of, put_machine, run_grid
 from tests.processes import nightly
 
 # isort: off
@@ -74,10 +74,8 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("figures")
     np.save(folder / "rows.npy", np.eye(4))
     deep = DEEP.format("dbm-mnist", 0) + DEEP.format("dbm-caltech", "[0, 2]")
-    (folder / "grid.yaml").write_text(GRID + deep)
     names = ("toys", "other-offsets-short", "dbm-mnist-short", "dbm-caltech-short", "divergence")
-    cbm("run", folder / "grid.yaml", *names, "-o", folder / "results", "-j", 0, "--no-table")
-    return folder / "results"
+    return run_grid(GRID + deep, *names, folder=folder)
 
 
 @pytest.fixture(scope="module")

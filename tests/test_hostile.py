@@ -38,7 +38,7 @@ from cbm_cli.trial.own_recorders import compile_recorder
 # isort: off
 from tests.builders import (
     GRID, MACHINES, arrays, cbm, grid_text, holds, idx, layered, lines, machine_file, problems_of, refusal,
-    summary,
+    run_grid, summary,
 )  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -379,16 +379,14 @@ def test_a_source_of_data_that_cannot_be_is_refused(source):
 def test_long_names_make_folders_that_a_disk_takes():
     Path(f"{'x' * 200}.csv").write_bytes(lines(ROWS))
     text = GRID.replace("{name: bars-and-stripes, size: 2}", f"{{path: {'x' * 200}.csv}}")
-    Path("grid.yaml").write_text(text.replace("trials: 2", "trials: 1"))
     steps = " + ".join(f"0.01 from {first} updates" for first in range(10, 60))
-    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--set", f"learning_rate={{start: 0.1, steps: {steps}}}")
+    run_grid(text, "--trials", 1, "--set", f"learning_rate={{start: 0.1, steps: {steps}}}")
     assert len(summary("results")) == 4
 
 
 def test_pruning_follows_no_links():
-    Path("grid.yaml").write_text(GRID)
-    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--trials", 1, "-o", "elsewhere")
-    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--trials", 1)
+    for output in ("elsewhere", "results"):
+        run_grid(GRID, "--trials", 1, output=output)
     Path("other.yaml").write_text(GRID.replace("bars:", "stripes:"))
     Path("results/linked").symlink_to(Path("elsewhere/bars").absolute())
     for place in ("elsewhere", "results"):
@@ -443,8 +441,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[31mred\x9b2J\u202etxt\r[bold]<script>&\ud800"
 
 def test_a_description_and_a_folder_do_nothing_to_a_terminal():
     text = GRID.replace("  bars:", '  bars:\n    description: "\\e]0;t\\a \\x9b2J \\u202e [red]x"')
-    Path("grid.yaml").write_text(text)
-    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--trials", 1)
+    run_grid(text, "--trials", 1)
     Path("results/bars").rename(Path("results", HOSTILE.replace("\ud800", "").replace("/", "")))
     for command in (["run", "grid.yaml", "--list"], ["ls"], ["table"], ["best"], ["evaluate", "results"]):
         output = cbm(*command).output
@@ -493,8 +490,7 @@ def test_no_encoding_of_a_terminal_is_an_error(encoding):
 def test_a_name_with_dollars_is_no_formula_of_a_picture():
     Path("rows.csv").write_bytes(lines(ROWS))
     data = "[{path: rows.csv, name: 'a$\\x$b'}, {name: bars-and-stripes, size: 2}]"
-    Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", data))
-    cbm("run", "grid.yaml", "-j", 0, "--no-table", "--trials", 1, "--set", "updates=20")
+    run_grid(GRID.replace("{name: bars-and-stripes, size: 2}", data), "--trials", 1, "--set", "updates=20")
     cbm("plot", "results", "curves", "bars", "-o", "curves.png")
     shown = {"ls results bars": "a$\\x$b", "table": "a$\\x$b", "best": "rbm-3"}
     shown |= {"evaluate results": "a$\\x$b", "table --rows data_path,sampler": "rows.csv"}

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.builders import cbm, problems_of
+from tests.builders import cbm, problems_of, run_grid
 
 GRID = """
 experiments:
@@ -32,8 +32,7 @@ def moved(request, tmp_path):
     for folder in ((here / name).parent, there / "sub"):
         folder.mkdir(parents=True)
     np.save(here / name, rows)
-    (here / "grid.yaml").write_text(GRID.replace("PATH", name))
-    cbm("run", here / "grid.yaml", "-o", tmp_path / "out", "-j", 0, "--no-table")
+    run_grid(GRID.replace("PATH", name), folder=here, output=tmp_path / "out")
     shutil.rmtree(here)
     np.save(there / "sub" / "rows.npy" if request.param == "sub/rows.npy" else there / "rows.npy", rows)
     return tmp_path / "out", there

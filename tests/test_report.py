@@ -14,7 +14,7 @@ from matplotlib.image import imread
 from scipy.stats import wilcoxon
 
 from cbm_cli.results import Results
-from tests.builders import cbm, change_manifest, change_record, problems_of
+from tests.builders import cbm, change_manifest, change_record, problems_of, run_grid
 from tests.pictures import grey, numbers_in, page_of, points_of, tiles_of, trials_of, weights_of
 
 TOYS = """
@@ -41,10 +41,7 @@ CELLS = [*product(("CD-1", "PT_4"), (0.1, 0.3))]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Results of two experiments; not to be changed."""
-    folder = tmp_path_factory.mktemp("report")
-    (folder / "grid.yaml").write_text(TOYS)
-    cbm("run", folder / "grid.yaml", "bars", "wild", "-o", folder / "toys", "-j", 0, "--no-table")
-    return folder / "toys"
+    return run_grid(TOYS, "bars", "wild", folder=tmp_path_factory.mktemp("report"), output="toys")
 
 
 @pytest.fixture

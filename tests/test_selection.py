@@ -18,7 +18,7 @@ from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
 from cbm_cli.statistics import Marking, build_table, mark_row, mark_rows
-from tests.builders import cbm, change_manifest, grid_text, problems_of
+from tests.builders import cbm, change_manifest, grid_text, problems_of, run_grid
 from tests.pictures import page_of
 
 SWEEP = """
@@ -47,9 +47,7 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep")
     make_rows(folder)
     slow = SWEEP.partition("sweep:\n")[2].replace("[0.01, 0.1, 0.3]", "0.01")
-    (folder / "grid.yaml").write_text(f"{SWEEP}  slow:\n{slow}")
-    cbm("run", folder / "grid.yaml", "sweep", "slow", "-o", folder / "results", "-j", 0, "--no-table")
-    return folder / "results"
+    return run_grid(f"{SWEEP}  slow:\n{slow}", "sweep", "slow", folder=folder)
 
 
 def records(results, *options):

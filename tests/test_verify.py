@@ -15,7 +15,7 @@ from cbm_cli.kernels.computer import combined, computer
 from cbm_cli.results import Outcome, Results, Store
 from cbm_cli.results.store import stores_in
 from cbm_cli.trial.loop import run_trial
-from tests.builders import cbm, damage, finished_in, grid_text, lines_of, numbers, problems_of
+from tests.builders import cbm, damage, finished_in, grid_text, lines_of, numbers, problems_of, run_grid
 from tests.golden.cases import _BASE, CASES
 from tests.processes import start_cbm
 
@@ -67,8 +67,7 @@ def made(tmp_path_factory):
     for number in range(2):
         outcome = run_trial(Trial("start", settings, number, 1), load("bars-and-stripes", size=2))
         np.savez(folder / f"start-{number}.npz", **outcome.machine)
-    (folder / "grid.yaml").write_text(EVERYTHING)
-    cbm("run", folder / "grid.yaml", *NAMES, "-o", folder / "out", "-j", 0, "--no-table")
+    run_grid(EVERYTHING, *NAMES, folder=folder, output="out")
     return folder, shutil.copytree(folder, tmp_path_factory.mktemp("kept") / "copy")
 
 
