@@ -154,15 +154,17 @@ PANELS = {
 }
 
 
+LONG = "mean activity of every hidden unit given all rows of the training part"
+
+
 @pytest.mark.parametrize("name", ["xlabel", "ylabel"])
 def test_a_long_name_of_an_axis_takes_two_lines_before_it_gets_smaller(name):
-    words = "mean activity of every hidden unit given all rows of the training part"
     labels = []
-    for text in (words, "short"):
+    for text in (LONG, "short"):
         (axes,) = compose([Panel(lambda axes: None, **{name: text})], Page(size="column")).figure.axes
         labels.append(axes.xaxis.label if name == "xlabel" else axes.yaxis.label)
     long, short = labels
-    assert (long.get_text().count("\n"), long.get_text().replace("\n", " ")) == (1, words)
+    assert (long.get_text().count("\n"), long.get_text().replace("\n", " ")) == (1, LONG)
     assert long.get_fontsize() == pytest.approx(short.get_fontsize(), rel=0.1)
 
 
@@ -176,6 +178,14 @@ def test_the_legend_of_a_panel_stands_below_the_name_of_its_axis_and_in_the_pict
         legend, name = axes.get_legend().get_window_extent(), axes.xaxis.label.get_window_extent()
         assert 0 <= legend.y0 < legend.y1 < name.y0
         assert axes.get_window_extent().height > figure.bbox.height / 4
+
+
+def test_long_names_that_take_room_from_each_other_fit():
+    panel = Panel(lambda axes: None, xlabel=f"{LONG} and {LONG}", ylabel=f"{LONG} and {LONG}")
+    (axes,) = compose([panel], Page(size="column")).figure.axes
+    axes.figure.draw_without_rendering()
+    assert axes.xaxis.label.get_window_extent().width < 1.1 * axes.bbox.width
+    assert axes.yaxis.label.get_window_extent().height < axes.bbox.height
 
 
 @pytest.mark.parametrize(("cells", "made", "options", "titles", "names"), PANELS.values(), ids=PANELS)
