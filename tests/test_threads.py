@@ -200,6 +200,20 @@ def count_in_turn(one, board, rounds):
         meet(one)
 
 
+@lean
+def only_arrive(one, times):
+    one.arrivals[1] = 1  # nobody waits, so that all count themselves in at the same time
+    for _ in range(times):
+        meet(one)
+
+
+def test_no_arrival_is_lost_however_many_come_at_once():
+    """A lost one would let all wait for ever."""
+    teams, times = make_teams(4), 5_000_000
+    run_together(only_arrive, [(one, times) for one in teams], teams[0].arrivals)
+    assert teams[0].arrivals[0] == 4 * times
+
+
 @pytest.mark.parametrize("count", THREADS)
 def test_what_a_thread_writes_is_seen_after_a_meeting(count):
     teams, board, expected = make_teams(count), np.zeros(1, np.int64), 0
