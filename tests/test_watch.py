@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cbm_cli.execution.observe import FILE
 from tests.builders import GRID, cbm, numbers
-from tests.processes import start_cbm, until
+from tests.processes import children, listening, start_cbm, until
 
 LONG = GRID.replace("updates: 100", "updates: 1e9").replace("every: 20", "every: 1e8")
 
@@ -17,7 +17,10 @@ def test_a_run_is_watched_while_it_lasts_and_is_not_shown_when_it_was_killed(fin
     main = start_cbm("run", "long.yaml", "-o", "out put", "-j", 1, cwd=finished)
     facts = until(lambda: (path := Path("out put", FILE)).exists() and json.loads(path.read_text()), 60)
     assert (facts["trials"], facts["finished"], facts["failed"]) == (8, 0, 0)
-    until(lambda: json.loads(Path("out put", FILE).read_text())["running"], 60)
+    ports = set()
+    look = lambda: ports.update(listening([main.pid, *children(main.pid)]))  # noqa: E731
+    until(lambda: look() or json.loads(Path("out put", FILE).read_text())["running"], 60)
+    assert not ports  # nobody can connect
     first, count, running, *table = cbm("ls", "out put", "--watch").stdout.splitlines()
     main.kill()
     main.wait()
