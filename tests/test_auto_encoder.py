@@ -21,16 +21,7 @@ from cbm_cli.trial.checks import check
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import converged, run_trial
 from tests.builders import FIXED, STEPS, cbm, coins, evaluate_file, finish_in_pieces, finished_in, grid_text
-from tests.oracles import (
-    batch_of,
-    copied,
-    learn_auto_encoder,
-    noises,
-    plan,
-    rate_of,
-    summed_costs,
-    wide,
-)
+from tests.oracles import batch_of, copied, learn_auto_encoder, noises, plan, rate_of, summed_costs, wide
 
 ROWS = (np.random.default_rng(7).random((64, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
 
@@ -373,11 +364,7 @@ def test_a_trial_stops_when_the_validation_cost_has_converged():
 @pytest.mark.parametrize(
     ("changes", "data", "words"),
     [
-        (
-            {},
-            Dataset("alone", ROWS),
-            r"alone has no validation part to watch; make one of some .*hold_out",
-        ),
+        ({}, Dataset("alone", ROWS), r"alone has no validation part to watch; make one of some .*hold_out"),
         ({"evaluate": {"parts": "train"}}, DATA, r"write train\+valid"),
         ({"batch": 41}, DATA, "coins has 40"),
     ],

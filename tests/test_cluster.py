@@ -32,16 +32,7 @@ from cbm_cli.execution.slurm import read_slurm
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome
 from tests.builders import GRID, cbm, problems_of, toy_jobs, trials_of
-from tests.processes import (
-    ROOT,
-    LoopbackCluster,
-    children,
-    listening,
-    nightly,
-    session_of,
-    start_cbm,
-    until,
-)
+from tests.processes import ROOT, LoopbackCluster, children, listening, nightly, session_of, start_cbm, until
 from tests.test_execution import Deadly, Hasty, Hearing, Raising
 
 pytestmark = pytest.mark.slow

@@ -65,8 +65,7 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changes", "chance"),
-    [({}, 0.1), ({}, 0.7), ({"sampler": "CD-1"}, 0.3), (AIS, 0.1), (AIS, 0.3)],
+    ("changes", "chance"), [({}, 0.1), ({}, 0.7), ({"sampler": "CD-1"}, 0.3), (AIS, 0.1), (AIS, 0.3)]
 )
 def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at

@@ -188,7 +188,7 @@ def test_readers_see_whole_records_while_others_are_written_and_put_in_order(tmp
     threads = [threading.Thread(target=read) for _ in range(1)]
     for thread in threads:
         thread.start()
-    for number in range(1, 400):
+    for number in range(1, 160):
         writer.append(record(number, text="x" * 1000))
         writer.flush()
         if number % 20 == 0:
@@ -199,7 +199,7 @@ def test_readers_see_whole_records_while_others_are_written_and_put_in_order(tmp
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert max(seen) == 400
+    assert max(seen) == 160
 
 
 def test_the_state_of_a_trial_stays_until_the_trial_is_on_disk(store, monkeypatch):
