@@ -37,7 +37,7 @@ from cbm_cli.machines.likelihood import (
 )
 from cbm_cli.machines.limits import check_likelihood
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
-from cbm_cli.machines.samples import draw, parse_sampler
+from cbm_cli.machines.samples import CHAINS, draw, parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
 from cbm_cli.results import ESTIMATES, Results
@@ -202,7 +202,7 @@ class TrainedMachine:
         given: ArrayLike | None = None,
         sampler: str = "PT_10",
         steps: int = 1000,
-        chains: int = 100,
+        chains: int = CHAINS,
         start: ArrayLike | None = None,
         means: bool = False,
     ) -> NDArray:

@@ -232,7 +232,7 @@ def test_runs_evaluations_and_features_read_the_same_columns():
     machine, *_ = cbm("best", "results").stdout.splitlines()
     source = "rows.csv:drop=id,class,flip=true"
     assert "log-likelihood" in cbm("evaluate", machine, "--data", source).stdout.lower()
-    cbm("features", machine, "--data", source, "--filters", 2)
+    cbm("features", machine, "--data", source, "-o", "out.npz")
     assert load_source(source).width == 3
     assert "drop: [class]" in cbm("evaluate", machine, "--data", "rows.csv:drop=id", code=2).stderr
     told = cbm("run", "grid.yaml", "-j", 0, "--set", "data.drop=[id, clas]", code=2)

@@ -1,6 +1,5 @@
-"""``cbm features``: filters, activities and representations against formulas written out unit by unit."""
+"""Filters, activities and representations, and ``cbm features``, by formulas written out unit by unit."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -33,13 +32,9 @@ def machine(sizes, kind="dbm", **changes):
 
 
 def features(*arguments, code=0):
-    """Run cbm features m.npz; check its exit code; return what it says on stdout and stderr."""
-    result = cbm("features", "m.npz", *arguments, code=code)
+    """Run cbm features m.npz -o out.npz; check its exit code; return what it says on stdout and stderr."""
+    result = cbm("features", "m.npz", "-o", "out.npz", *arguments, code=code)
     return result.stdout, result.stderr
-
-
-def known(*arguments):
-    return json.loads(features(*arguments, "--json")[0])
 
 
 # Representations
@@ -139,78 +134,40 @@ def test_a_unit_is_unbalanced_outside_the_range_and_not_at_its_ends():
 
 
 @pytest.mark.parametrize(("sizes", "kind"), [(RBM, "rbm"), (DEEPER, "dbm"), (DEEP, "auto-encoder")])
-def test_all_that_is_asked_for_is_written_and_right(sizes, kind):
+@pytest.mark.parametrize("layer", [None, 1])
+def test_every_part_of_the_data_is_represented_by_the_layer_asked_for(sizes, kind, layer):
     save(sizes, kind)
-    np.savez("rows.npz", train=ROWS, test=ROWS[::3])
-    formats = ("--representations", "npz", "--representations", "csv")
-    answer = known("--data", "rows.npz", "-o", "out", "--filters", 2, *formats)
-
     its = read_machine(Path("m.npz"))
-    layers = range(1, len(sizes))
-    (train, _), (test, _) = represent(its, ROWS), represent(its, ROWS[::3])
-    files = ["filters.npz", *(f"filters-{i}.png" for i in layers), "activity.csv", "activity.png"]
-    files += [f"layer-{i}.npz" for i in layers]
-    files += [f"layer-{i}-{part}.csv" for part in ("train", "test") for i in layers]
-    assert answer["files"] == [f"out/{name}" for name in files]
-    assert sorted(path.name for path in Path("out").iterdir()) == sorted(files)
-    assert (answer["model"], answer["kind"], answer["unsettled"]) == ("m.npz", kind, 0)
-
-    with np.load("out/filters.npz") as file:
-        assert {*file.files} == {f"{name}_{i}" for name in ("filters", "drawn") for i in layers}
-        for i, rows in enumerate(filters(its), 1):
-            np.testing.assert_array_equal(file[f"filters_{i}"], rows)
-            assert file[f"drawn_{i}"].shape == (2,)
-            panel = tile_panel(normalised(rows[file[f"drawn_{i}"]]), Image(2, 2))
-            assert Path(f"out/filters-{i}.png").read_bytes() == compose([panel], Page()).content()
-
-    table = np.genfromtxt("out/activity.csv", delimiter=",", names=True)
-    for i, hidden in enumerate(train, 1):
-        mean, its_rows = hidden.mean(axis=0), table[table["layer"] == i]
-        assert its_rows["rank"].tolist() == list(range(1, sizes[i] + 1))
-        np.testing.assert_allclose(its_rows["mean_activity"], np.sort(mean)[::-1], rtol=2e-6)
-        np.testing.assert_allclose(mean[its_rows["unit"].astype(int)], its_rows["mean_activity"], rtol=2e-6)
+    np.savez("rows.npz", train=ROWS, test=ROWS[::3])
+    stdout, stderr = features("--data", "rows.npz", *(() if layer is None else ("--layer", layer)))
+    shown = layer or len(sizes) - 1
+    assert holds(stderr, f"out.npz|layer {shown}")
+    train, _ = represent(its, ROWS)
+    for number, (line, hidden) in enumerate(zip(stdout.splitlines()[1:], train, strict=True), 1):
+        mean = hidden.mean(axis=0)
         outside = np.mean((mean < 0.05) | (mean > 0.95))
-        expected = {"layer": i, "units": sizes[i], "mean_activity": mean.mean(), "unbalanced": outside}
-        assert answer["layers"][i - 1] == pytest.approx(expected)
-
-        with np.load(f"out/layer-{i}.npz") as file:
-            assert sorted(file.files) == ["test", "train"]
-            np.testing.assert_array_equal(file["train"], hidden)
-            np.testing.assert_array_equal(file["test"], test[i - 1])
-        for part, rows in (("train", hidden), ("test", test[i - 1])):
-            read = np.loadtxt(f"out/layer-{i}-{part}.csv", delimiter=",", ndmin=2)
-            np.testing.assert_allclose(read, rows, rtol=1e-5)
-
-    data = load(path="out/layer-1.npz", binarise="none")  # data for another machine
+        assert line.split() == [str(number), str(sizes[number]), f"{mean.mean():.4f}", f"{outside:.1%}"]
+    with np.load("out.npz") as file:
+        assert sorted(file.files) == ["test", "train"]
+        np.testing.assert_array_equal(file["train"], train[shown - 1])
+        np.testing.assert_array_equal(file["test"], represent(its, ROWS[::3])[0][shown - 1])
+    data = load(path="out.npz", binarise="none")  # data for another machine
     assert (data.levels, list(data.parts)) == (255, ["train", "test"])
-    np.testing.assert_allclose(data.train / 255, train[0], rtol=0, atol=0.5 / 255 + 1e-6)
-
-
-def test_without_data_there_are_filters_and_nothing_else():
-    save(DEEP, "dbm")
-    stdout, stderr = features()
-    assert [line.split() for line in stdout.splitlines()[1:]] == [["1", "3"], ["2", "2"]]
-    names = ["filters-1.png", "filters-2.png", "filters.npz"]
-    assert sorted(path.name for path in Path("m-features").iterdir()) == names
-    assert holds(stderr, "|".join(f"m-features/{name}" for name in names))
+    np.testing.assert_allclose(data.train / 255, train[shown - 1], rtol=0, atol=0.5 / 255 + 1e-6)
 
 
 def test_the_table_is_read_at_a_glance():
     save(weights_0=np.zeros((4, 3)), biases_1=np.array([9.0, -9.0, 0.0]))
     Path("rows.csv").write_text("0,0,1,1\n" * 3)
-    stdout, stderr = features("--data", "rows.csv", "--filters", 2)
-    head, row = stdout.splitlines()
+    head, row = features("--data", "rows.csv")[0].splitlines()
     assert row.split() == ["1", "3", "0.5000", "66.7%"]
     assert head.endswith("[0.05, 0.95]")
-    (line,) = (line for line in stderr.splitlines() if "--filters" in line)
-    assert holds(line, "m-features/filters-1.png|2|3|--seed")
 
 
 def test_activities_that_are_no_probabilities_are_not_called_balanced_or_not():
     save(RBM, "auto-encoder", encoder=np.array("tanh"))
     np.save("rows.npy", ROWS)
-    assert "unbalanced" not in known("--data", "rows.npy")["layers"][0]
-    assert "%" not in features("--data", "rows.npy")[0]
+    assert not {"%", "outside"} & {*features("--data", "rows.npy")[0].split()}
 
 
 def test_mean_field_that_does_not_settle_is_reported():
@@ -220,20 +177,7 @@ def test_mean_field_that_does_not_settle_is_reported():
     biases = {"biases_1": np.array([2.0]), "biases_2": np.array([-2.0])}  # plain ones: -2 and -2
     save((4, 1, 1), "dbm", weights_0=np.zeros((4, 1)), weights_1=np.full((1, 1), 4.0), **offsets, **biases)
     np.save("rows.npy", ROWS)
-    stdout, stderr = features("--data", "rows.npy", "--json")
-    assert json.loads(stdout)["unsettled"] == 16
-    assert holds(stderr, "100|16")
-
-
-def test_same_seed_same_bytes():
-    save((9, 8), "rbm")
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        options = ("--data", "bars-and-stripes:size=3", "--filters", 4, "--representations", "npz")
-        features("-o", name, "--seed", seed, *options)
-    for file in Path("a").iterdir():
-        a, b, c = (Path(name, file.name).read_bytes() for name in "abc")
-        assert a == b
-        assert (a != c) == file.name.startswith("filters")
+    assert holds(features("--data", "rows.npy")[1], "100|16")
 
 
 # What cannot be done
@@ -242,18 +186,17 @@ def test_same_seed_same_bytes():
 @pytest.mark.parametrize(
     ("arguments", "kind", "told"),
     [
-        ("--test rows.npy", "missing", "--test|--data"),
-        ("--representations npz", "missing", "--representations|--data"),
-        ("--data two.npz --test rows.npy", "conflict", "rows.npy|two.npz (test)"),
+        ("", None, "--data"),
         ("--data rows.npy:treshold=0.1", "unknown", "treshold|threshold"),
         ("--data rows.npy:threshold", "value", "threshold|shifting-bar:size=9,bar=1"),
         ("--data rows.npy:flip=1,flip=0", "conflict", "flip"),
         ("--data bars-and-stripes:size=3", "conflict", "9|4"),
         ("--data nothing", "unknown", "nothing|bars-and-stripes"),
-        ("--shape 3x3", None, "--shape 3x3|9|4"),
-        ("--filters 0", None, "--filters"),
-        ("--representations xlsx", None, "--representations"),
-        ("-o rows.npy", None, "-o rows.npy"),
+        ("--data rows.npy --layer 2", "unsuited", "--layer 2|1 hidden layer"),
+        ("--data rows.npy --layer 0", None, "--layer"),
+        ("--data rows.npy -o out", "value", "-o out|.npz"),
+        ("--data two.npz -o ./two.npz", "conflict", "-o two.npz"),
+        ("--data rows.npy -o ./m.npz", "conflict", "-o m.npz"),
     ],
 )
 def test_impossible_requests_are_refused_and_nothing_is_written(arguments, kind, told):
@@ -261,16 +204,8 @@ def test_impossible_requests_are_refused_and_nothing_is_written(arguments, kind,
     np.save("rows.npy", ROWS)
     np.savez("two.npz", train=ROWS, test=ROWS)
     before = {path.name: path.read_bytes() for path in Path().iterdir()}
-    refused = cbm("features", "m.npz", *arguments.split(), code=2)
+    words = arguments.split()
+    refused = cbm("features", "m.npz", *(() if "-o" in words else ("-o", "out.npz")), *words, code=2)
     assert kind is None or refused.error.kinds == (kind,)
     assert holds(refused.stderr, told)
     assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
-
-
-def test_the_machine_is_not_written_over():
-    save(name="layer-1.npz")
-    before = Path("layer-1.npz").read_bytes()
-    refused = cbm("features", "layer-1.npz", "-o", ".", code=2)
-    assert refused.error.kinds == ("conflict",)
-    assert holds(refused.stderr, "-o .|layer-1.npz")
-    assert Path("layer-1.npz").read_bytes() == before

@@ -94,7 +94,6 @@ def test_files_and_python_give_the_same_bytes():
             mine = cbm_package.load("m.npz").sample(6, 4, given=ROWS, steps=5)
             np.testing.assert_array_equal(found["samples"], mine)
             assert found["hidden"].shape == (6, 3)
-    cbm("sample", "m.npz", "--given", "rows.csv", "--png", "s.png", "--shape", "2x2")
     assert len(cbm_package.load("m.npz").sample(given=ROWS, steps=1)) == 2
 
 

@@ -54,8 +54,7 @@ PLACES = {
     "plot curves -o": ".png",
     "paper figure 3 -o": ".pdf",
     "sample m.npz -o": ".npz",
-    "sample m.npz --png": ".png",
-    "features m.npz -o": "",
+    "features m.npz --data rows.npz -o": ".npz",
 }
 
 
@@ -80,7 +79,7 @@ def test_every_command_refuses_a_place_where_it_cannot_or_should_not_write(grid,
 
 def test_samples_do_not_overwrite_what_they_are_drawn_from(grid):
     np.savez("rows.npz", train=ROWS)
-    for words in (("rows.npz",), ("m.npz", "--data", "rows.npz")):
+    for words in (("rows.npz",), ("m.npz", "--given", "rows.npz")):
         found = problems_of(cbm("sample", *words, "-o", "./rows.npz", code=2))
         assert found == [("-o rows.npz", "", "conflict")]
 

@@ -38,12 +38,12 @@ def load(data: DataSpec | str | None = None, /, *, folder: str | Path = "", **op
     return dataset
 
 
-def load_source(source: str, width: int | None = None, test: str | None = None) -> Dataset:
+def load_source(source: str, width: int | None = None) -> Dataset:
     """Return all parts of the data set that a command line names.
 
     ``source`` is a data set with its options, as ``mnist`` or ``shifting-bar:size=9,bar=1,flip=true``, or a
-    file, as ``rows.csv`` or ``grey.npy:binarise=threshold``; ``test`` is a file of the test part. Rows of a
-    LIBSVM file are filled up to ``width``.
+    file, as ``rows.csv`` or ``grey.npy:binarise=threshold``. Rows of a LIBSVM
+    file are filled up to ``width``.
     """
     name, _, text = (source, "", "") if isfile(source) else source.rpartition(":")
     if isfile(name):
@@ -61,7 +61,7 @@ def load_source(source: str, width: int | None = None, test: str | None = None) 
             raise DataError(f"--data {source}: {field} {twice}", None, "conflict" if equals else "value")
         given[field] = value
     try:
-        spec = make_spec(**given | ({"test": test} if test else {}))
+        spec = make_spec(**given)
     except DataError as error:
         raise DataError(f"--data {source}: {error}", error.field, *error.kinds) from None
     return _load(spec, "", width)

@@ -16,6 +16,7 @@ from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, posterior_of
 from cbm_cli.machines.files import Layered, flatten
 from cbm_cli.reference import ACTIVATIONS
 from cbm_cli.results.writing import write_atomically
+from cbm_cli.text import count
 
 BALANCED = (0.05, 0.95)  # a unit with a mean activity outside is nearly always off, or on
 _BLOCK = 1_000  # rows at a time: enough for fast products, few to wait for the slowest of them
@@ -35,10 +36,18 @@ def filters(machine: Layered) -> list[Array]:
     return [np.ascontiguousarray(product.T, dtype=np.float32) for product in projected]
 
 
-def chosen(sizes: Sequence[int], count: int | None, seed: int) -> list[NDArray[np.int64]]:
-    """Choose ``count`` units of each layer at random, in order; all where count is None or larger."""
+def chosen(sizes: Sequence[int], most: int, seed: int) -> list[NDArray[np.int64]]:
+    """Choose ``most`` units of each layer at random, in order; all where it has no more."""
     random = streams.generator(seed, streams.UNITS)
-    return [np.sort(random.permutation(n)[:count]) for n in sizes]
+    return [np.sort(random.permutation(n)[:most]) for n in sizes]
+
+
+def layer_of(machine: Layered, asked: int | None) -> int:
+    """Return the hidden layer to show, from 1: the one that is asked for, else the last; CbmError if none."""
+    layers = len(machine.sizes) - 1
+    if asked is not None and not 1 <= asked <= layers:
+        raise CbmError(f"--layer {asked}: the machine has {count(layers, 'hidden layer')}", "unsuited")
+    return asked or layers
 
 
 # Representations
@@ -55,8 +64,8 @@ def features_of(machine: Layered, data: Dataset) -> Features:
     """Represent the rows of all parts of a data set; errors of `represent`."""
     parts, unsettled = {}, 0
     for part, rows in data.parts.items():
-        parts[part], count = represent(machine, rows, 1 / data.levels)
-        unsettled += count
+        parts[part], more = represent(machine, rows, 1 / data.levels)
+        unsettled += more
     return Features(parts, unsettled)
 
 
@@ -78,10 +87,10 @@ def represent(machine: Layered, rows: Rows, unit: float = 1.0) -> tuple[list[Arr
     found, unsettled = [np.empty((len(rows), n), np.float32) for n in machine.sizes[1:]], 0
     for start in range(0, len(rows), _BLOCK):
         x = rows[start : start + _BLOCK] * np.float32(unit)
-        layers, count = (
+        layers, more = (
             (encoded(machine, x), 0) if machine.kind == "auto-encoder" else hidden_means(machine, x)
         )
-        unsettled += count
+        unsettled += more
         for whole, layer in zip(found, layers, strict=True):
             whole[start : start + len(x)] = layer
     return found, unsettled
@@ -126,45 +135,6 @@ def has_probabilities(machine: Layered) -> bool:
 
 
 # Files
-
-
-def write_filters(path: Path, rows: Sequence[Array], drawn: Sequence[NDArray]) -> None:
-    """Write ``filters_l`` (n_l, n_0), and ``drawn_l``, which of them are in the picture, for each layer l."""
-    arrays = {f"filters_{layer}": array for layer, array in enumerate(rows, 1)}
-    write_arrays(path, arrays | {f"drawn_{layer}": array for layer, array in enumerate(drawn, 1)})
-
-
-def write_activity(path: Path, means: Sequence[NDArray]) -> None:
-    """Write the mean activity of each unit of each layer, in decreasing order, as CSV."""
-    lines = ["layer,rank,unit,mean_activity"]
-    for layer, values in enumerate(means, 1):
-        order = np.argsort(-values, kind="stable")
-        lines += [f"{layer},{rank},{unit},{values[unit]:.6g}" for rank, unit in enumerate(order, 1)]
-    write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
-
-
-def write_npz(folder: Path, features: Features) -> list[Path]:
-    """Write a file for each layer, with an array for each part; return their paths.
-
-    The arrays are called ``train`` and so on: `cbm` reads such files as data.
-    """
-    paths = []
-    for layer, of_parts in enumerate(zip(*features.parts.values(), strict=True), 1):
-        paths.append(folder / f"layer-{layer}.npz")
-        write_arrays(paths[-1], dict(zip(features.parts, of_parts, strict=True)))
-    return paths
-
-
-def write_csv(folder: Path, features: Features) -> list[Path]:
-    """Write a file for each layer and part, one row per line and no header; return their paths."""
-    paths = []
-    for part, layers in features.parts.items():
-        for layer, rows in enumerate(layers, 1):
-            paths.append(folder / f"layer-{layer}-{part}.csv")
-            stream = io.BytesIO()
-            np.savetxt(stream, rows, fmt="%.6g", delimiter=",")
-            write_atomically(paths[-1], stream.getvalue())
-    return paths
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -22,6 +22,8 @@ from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import free_energy, visible_mean
 from cbm_cli.results.writing import write_atomically
 
+CHAINS = 100  # side by side, unless fewer samples are asked for
+
 
 class Samples(NamedTuple):
     """n samples of the visible layer, and the hidden states that they were drawn from."""
@@ -88,7 +90,8 @@ def draw(
             found = Samples(np.empty(shape, np.uint8), np.empty(shape, np.float32), hidden)
             return _collect(plain, h.reshape(-1, len(c)), plan, found, steps, random)
     except MemoryError:
-        message = f"{count} samples of {chains} chains do not fit into memory; lower --count or --chains"
+        remedy = "ask for fewer samples, or fewer temperatures"
+        message = f"{count} samples of {chains} chains do not fit into memory; {remedy}"
         raise CbmError(message, "limit") from None
 
 

@@ -25,7 +25,7 @@ from cbm_cli.machines.files import Layered, flatten, read_machine
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.chosen import Options, choose
 from cbm_cli.report.limits import Ends
-from cbm_cli.report.panels import Page, Panel, compose, in_order
+from cbm_cli.report.panels import Panel, in_order
 from cbm_cli.report.style import BOUND, Look, looks_of, names_of, plain, spelled, title_of
 from cbm_cli.results import Results, Store
 from cbm_cli.results.cells import Cell
@@ -73,11 +73,6 @@ def tile_panel(
     return Panel(fill, key, title, notes=notes, aspect=aspect)
 
 
-def write_tile(path: Path, rows: NDArray, image: Image) -> None:
-    """Write rows as a PNG, as `tile_panel` draws them."""
-    compose([tile_panel(rows, image)], Page()).write(path)
-
-
 def tiled(rows: NDArray, image: Image, times: int = 1) -> NDArray[np.float64]:
     """Arrange rows (n, H * W) as pictures, line by line in about a square, with a pixel of grey around each.
 
@@ -100,7 +95,7 @@ def normalised(rows: NDArray) -> NDArray:
     return 0.5 + 0.5 * np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
 
 
-def shape_of(text: str | None, data: Dataset | None, width: int, by_columns: bool = False) -> Image:
+def shape_of(text: str | None, data: Dataset | None, width: int) -> Image:
     """Return the shape of a row as a picture: ``HxW``, else the data set's, else a square or a line."""
     side = math.isqrt(width)
     image = Image(side, side) if side**2 == width else Image(1, width)
@@ -114,7 +109,7 @@ def shape_of(text: str | None, data: Dataset | None, width: int, by_columns: boo
         if image.height * image.width != width:
             said = f"{image.height * image.width} pixels, the machine {width} visible units"
             raise CbmError(f"--shape {text}: has {said}", "unsuited")
-    return image._replace(order="F") if by_columns else image
+    return image
 
 
 # Machines
@@ -210,7 +205,7 @@ def filters_panels(machines: Machines, options: Options) -> list[Panel]:
     """Draw filters of one trial's machine of each cell, projected to the visible units (Fig. 15)."""
 
     def rows_of(machine: Layered) -> NDArray:
-        layer = _layer(machine, options)
+        layer = representations.layer_of(machine, options.layer)
         units = representations.chosen(machine.sizes[1:], options.number, seed=1)[layer - 1]
         return normalised(representations.filters(machine)[layer - 1][units])
 
@@ -255,7 +250,7 @@ def activity_panels(machines: Machines, options: Options) -> list[Panel]:
     lines: dict[Key, dict[Key, NDArray]] = {}
     balanced = True
     for one in machines.shown:
-        _layer(one.machine, options)
+        representations.layer_of(one.machine, options.layer)
         data = one.data()
         found, _ = representations.represent(one.machine, data.train, 1 / data.levels)
         balanced &= representations.has_probabilities(one.machine)
@@ -309,12 +304,3 @@ def activity_panel(
         looks={name: look for name, (_, look) in lines.items()} if len(lines) > 1 else {},
         notes=[*said * balanced, *filter(None, notes)],
     )
-
-
-def _layer(machine: Layered, options: Options) -> int:
-    """Return the hidden layer to show, from 1; CbmError if there is none."""
-    layers = len(machine.sizes) - 1
-    if options.layer is not None and not 1 <= options.layer <= layers:
-        said = f"--layer {options.layer}: the machine has {count(layers, 'hidden layer')}"
-        raise CbmError(said, "unsuited")
-    return options.layer or layers
