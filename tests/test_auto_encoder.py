@@ -425,7 +425,7 @@ def test_an_auto_encoder_is_judged_by_its_cost(tmp_path, monkeypatch, sizes, tex
     assert found["cost"]["mean"] == pytest.approx(expected, rel=1e-6)
     assert found["cost"]["total"] == pytest.approx(1_003 * expected, rel=1e-6)
     assert found["cost"]["n"] == 1_003
-    assert evaluate_file("--set", "rows=50", "--json")["cost"]["n"] == 50
+    assert evaluate_file("--rows", 50, "--json")["cost"]["n"] == 50
     text = evaluate_file()
     shown = re.match(rf"{words} +(\S+) (nats )?per row \(1003 rows\)\n", text)[1]
     assert float(shown) == pytest.approx(found["cost"]["mean"], abs=1e-6)

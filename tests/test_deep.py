@@ -378,7 +378,7 @@ def test_the_exact_likelihood_of_a_file_is_the_sum_over_all_states(layers):
 @pytest.mark.usefixtures("folder")
 def test_the_standard_error_of_the_tighter_bound_is_its_spread_over_seeds():
     save(TWO, seed=4)
-    found = [known("--set", f"seed={seed}")["tighter_bound"] for seed in range(40)]
+    found = [known("--seed", seed)["tighter_bound"] for seed in range(40)]
     spread = np.std([bound["mean"] for bound in found], ddof=1)
     error = np.mean([bound["standard_error"] for bound in found])
     assert abs(spread / error - 1) < 4 / np.sqrt(2 * 39)  # in standard errors of a standard deviation
@@ -389,7 +389,7 @@ def test_the_standard_error_of_the_tighter_bound_is_its_spread_over_seeds():
 @pytest.mark.usefixtures("folder")
 def test_annealing_finds_log_z_within_its_error_and_bounds_with_it(layers, base):
     save(layers, seed=2)
-    exact, found = known("--exact"), known("--ais", "--set", "temperatures=1000", "--set", f"base={base}")
+    exact, found = known("--exact"), known("--ais", "--temperatures", 1000, "--base", base)
     assert found["method"] == "ais"
     assert "log_likelihood" not in found
     error = found["log_z_standard_error"]
@@ -408,12 +408,12 @@ def test_annealing_finds_log_z_within_its_error_and_bounds_with_it(layers, base)
 def test_people_are_shown_likelihood_bounds_and_estimate():
     save(TWO)
     number = r"(-?\d+\.\d{6})"
-    estimated = ["log Z", "reverse log Z", "lower bound", "at most", "tighter bound"]
     for method, lines in (
-        (["--exact"], ["log Z", "log-likelihood", "lower bound", "tighter bound"]),
-        (["--ais", "--set", "temperatures=200"], estimated),
+        ("--exact", ["log Z", "log-likelihood", "lower bound", "tighter bound"]),
+        ("--ais", ["log Z", "reverse log Z", "lower bound", "at most", "tighter bound"]),
     ):
-        text, answer = evaluate_file(*method), known(*method)
+        options = (method, "--temperatures", 200)
+        text, answer = evaluate_file(*options), known(*options)
         shown = dict(re.findall(rf"^([a-z][\w -]*?) +{number}", text, re.MULTILINE | re.IGNORECASE))
         assert [*shown] == lines
         for words, value in shown.items():
@@ -443,7 +443,7 @@ def test_log_z_belongs_to_the_plain_energy_or_to_the_documented_one(layers, cent
     assert found["log_z"] == pytest.approx(ref.log_partition(W, b, c), abs=1e-5)
     assert (found["log_z"] == found["log_z_centered"]) == (not centered)
     assert ("centered energy" in evaluate_file("--exact")) == centered
-    annealed = known("--ais", "--set", "temperatures=50", "--set", "runs=5")
+    annealed = known("--ais", "--temperatures", 50, "--runs", 5)
     same = found["log_z_centered"] - found["log_z"]
     assert annealed["log_z_centered"] - annealed["log_z"] == pytest.approx(same, abs=1e-9)
 
@@ -513,7 +513,7 @@ def test_finished_trials_gain_likelihood_bounds_and_estimates():
     cbm("run", "grid.yaml", "deep", "encoder", "-j", 0, "--no-table")
     before = {name: pd.read_csv(f"results/{name}/summary.csv") for name in ("deep", "encoder")}
     exact = cbm("evaluate", "results/")
-    cbm("evaluate", "results", "deep", "--ais", "--set", "temperatures=500")
+    cbm("evaluate", "results", "deep", "--ais", "--temperatures", 500)
     after = {name: pd.read_csv(f"results/{name}/summary.csv") for name in before}
     pd.testing.assert_frame_equal(after["encoder"], before["encoder"])
     assert "encoder: 2 trials of auto encoders have no normalised likelihood; their costs" in exact.stderr

@@ -44,7 +44,7 @@ SMALLER = {  # the same, in less time
     "updates: 10000": "updates: 200",
     "trials: 8": "trials: 2",
     "updates=2000": "updates=200",
-    "temperatures=2000": "temperatures=100",
+    "temperatures 2000": "temperatures 100",
     " --xlim 40000:40500": "",
     "--trials 5": "",
 }

@@ -273,7 +273,7 @@ def test_evaluate_gives_the_same_by_every_method(model):
     exact = json.loads(cbm("evaluate", "m.npz", "--exact", *options).stdout)
     assert exact["log_z"] == pytest.approx(log_z(model))
     for base in ("base-rate", "uniform"):
-        how = ["--ais", "--set", "temperatures=2000", "--set", f"base={base}"]
+        how = ["--ais", "--temperatures", 2000, "--base", base]
         found = json.loads(cbm("evaluate", "m.npz", *how, *options).stdout)
         assert found["method"] == "ais"
         error = found["log_z_standard_error"]
@@ -282,7 +282,7 @@ def test_evaluate_gives_the_same_by_every_method(model):
         low, high = found["log_z_interval"]  # three standard errors each way
         assert high - low == pytest.approx(6 * error, rel=0.05)
         assert found["log_likelihood"]["n"] == 16
-    bound = json.loads(cbm("evaluate", "m.npz", "--raise", "--set", "temperatures=2000", *options).stdout)
+    bound = json.loads(cbm("evaluate", "m.npz", "--raise", "--temperatures", 2000, *options).stdout)
     below = exact["log_likelihood"]["mean"] - bound["log_likelihood"]["mean"]
     assert -4 * bound["log_likelihood"]["standard_error_over_rows"] < below < 0.5
 
@@ -397,7 +397,7 @@ def test_a_doubtful_estimate_is_warned_about(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     W, b, c = random_machine(9, 4, seed=9, scale=8.0)
     np.savez("m.npz", weights_0=W, biases_0=b, biases_1=c)
-    options = ["--ais", "--set", "temperatures=5", "--set", "runs=20", "--data", "bars-and-stripes:size=3"]
+    options = ["--ais", "--temperatures", 5, "--runs", 20, "--data", "bars-and-stripes:size=3"]
     said = cbm("evaluate", "m.npz", *options).stderr
     least = log_z([array.astype(np.float32) for array in (W, b, c)])
     assert re.search(rf"log Z to be at least {least:.2f}", said)
@@ -412,7 +412,7 @@ def test_a_log_likelihood_above_what_is_possible_is_warned_about(tmp_path, monke
     for rows, most in ((modes[[1, 1]], 0.0), (modes, -np.log(2))):
         np.savetxt("modes.csv", rows, "%d", ",")
         options, told = ("m.npz", "--data", "modes.csv"), "log Z to be at least"
-        by_chance = "--ais", "--set", "base=uniform", "--set", "temperatures=3", "--set", "runs=2"
+        by_chance = "--ais", "--base", "uniform", "--temperatures", 3, "--runs", 2
         assert told in cbm("evaluate", *options, *by_chance).stderr
         answer = json.loads(cbm("evaluate", *options, *by_chance, "--json").stdout)
         assert answer["log_likelihood_at_most"]["mean"] <= most + 0.01 < answer["log_likelihood"]["mean"]
@@ -426,15 +426,15 @@ def test_finished_trials_gain_columns_and_lose_none(tmp_path, monkeypatch):
     import pandas as pd
 
     before = pd.read_csv("results/bars/summary.csv")
-    assert "log Z of 8 trials" not in cbm("evaluate", "--ais", "--set", "temperatures=500", "-j", 0).stderr
-    cbm("evaluate", "results", "--raise", "--set", "temperatures=500")
+    assert "log Z of 8 trials" not in cbm("evaluate", "--ais", "--temperatures", 500, "-j", 0).stderr
+    cbm("evaluate", "results", "--raise", "--temperatures", 500)
     after = pd.read_csv("results/bars/summary.csv")
     pd.testing.assert_frame_equal(after[before.columns], before)
     difference = after["train_log_likelihood_ais"] - after["train_log_likelihood_final"]
     assert (difference.abs() < 5 * after["ais_log_z_standard_error"]).all()
     assert (after["train_log_likelihood_raise"] - after["train_log_likelihood_final"]).abs().max() < 0.5
     monkeypatch.setattr(Estimate, "disproved_by", lambda estimate, least: True)
-    again = ("evaluate", "--ais", "--set", "temperatures=500", "--set", "seed=2", "-j", 0)
+    again = ("evaluate", "--ais", "--temperatures", 500, "-j", 0, "--again")
     assert "log Z of 8 trials" in cbm(*again).stderr
     assert (pd.read_csv("results/bars/summary.csv")["ais_effective_sample_size"] == 0).all()
     result = cbm("run", "grid.yaml", "-j", 0, "--trials", 3)

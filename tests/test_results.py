@@ -17,19 +17,11 @@ from cbm_cli.results import Results, Store
 from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.journal import sealed
 from cbm_cli.results.writing import EXPORTS, KINDS
+
+# isort: off
 from tests.builders import (
-    GRID,
-    cbm,
-    change_record,
-    files,
-    forget,
-    lines_of,
-    numbers,
-    problems_of,
-    summary,
-    throw_in,
-    trials_of,
-)
+    GRID, cbm, change_record, files, forget, lines_of, numbers, problems_of, summary, throw_in, trials_of,
+)  # fmt: skip
 from tests.processes import start_cbm
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
@@ -166,7 +158,7 @@ def test_evaluation_prints_a_line_per_cell_and_json_everything():
 
 @pytest.mark.parametrize("how", ["terminate", "close the pipe"])
 def test_an_interrupted_evaluation_leaves_a_summary_with_what_was_found(how):
-    command = f"{sys.executable} -m cbm_cli.cli evaluate out --ais --json --set temperatures=9000".split()
+    command = f"{sys.executable} -m cbm_cli.cli evaluate out --ais --json --temperatures 9000".split()
     command += [] if how == "terminate" else ["-j", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.readline()

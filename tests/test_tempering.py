@@ -130,12 +130,12 @@ def test_machines_of_any_depth_have_the_exact_likelihood(layers):
     machine = layered(layers, 3)
     np.savez("m.npz", **machine_file(machine, "rbm" if len(layers) == 2 else "dbm"))
     np.save("rows.npy", states(layers[0]).astype(np.uint8))
-    answer = evaluate_file("--tempering", "--set", "temperatures=2000", "--json")
+    answer = evaluate_file("--tempering", "--temperatures", 2000, "--json")
     exact = evaluate_file("--exact", "--json")
     assert abs(answer["log_z"] - exact["log_z"]) < 4.5 * answer["log_z_standard_error"]
     assert not answer["doubtful"]
     assert answer["log_z_at_least"] <= exact["log_z"]
-    assert "rungs" in evaluate_file("--tempering", "--set", "temperatures=200")
+    assert "rungs" in evaluate_file("--tempering", "--temperatures", 200)
 
 
 @pytest.fixture(autouse=True)
@@ -187,7 +187,7 @@ def test_training_and_results_take_it():
     assert float(row["effective_sample_size_final"]) == 100
     assert float(row["log_z_at_least_final"]) <= float(row["log_z_final"]) + 0.1
     lines = cbm(
-        "evaluate", "out", "--tempering", "--set", "temperatures=100", "--json", "-j", 0
+        "evaluate", "out", "--tempering", "--temperatures", 100, "--json", "-j", 0
     ).stdout.splitlines()
     exact = cbm("evaluate", "out", "--exact", "--json", "-j", 0).stdout.splitlines()
     for one, other in zip(map(json.loads, lines), map(json.loads, exact), strict=True):

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from itertools import combinations
 from typing import Any, NoReturn
 
 import click
@@ -81,7 +80,7 @@ def _in_words(error: Exception) -> str:
 
 
 def _refuse_repeats(command: click.Command) -> None:
-    """Let a command refuse an option that is given twice, and two for one thing: Click takes the last one."""
+    """Let a command refuse an option that is given twice, of which Click would take the last one."""
     for one in command.commands.values() if isinstance(command, click.Group) else [command]:
         if not isinstance(one.parse_args, partial):
             one.parse_args = partial(_parse_once, one, one.parse_args)  # type: ignore[method-assign]
@@ -94,9 +93,6 @@ def _parse_once(
     for option in given:
         if not option.multiple and not option.is_flag and given.count(option) > 1:
             raise click.UsageError(f"{max(option.opts, key=len)} is given twice; give it once", ctx)
-    for one, other in combinations(given, 2):
-        if one.name == other.name and one is not other:
-            raise CbmError(f"{one.opts[0]} and {other.opts[0]}: give one of them", "conflict")
     return parse(ctx, args)
 
 

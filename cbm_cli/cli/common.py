@@ -82,20 +82,6 @@ class Whole(click.IntRange):
         return super().convert(number, param, ctx)
 
 
-def parse_changes(changes: Sequence[str]) -> dict[str, str]:
-    """Read FIELD=VALUE of --set; CbmError for other words, and for a field that is given twice."""
-    found: dict[str, str] = {}
-    for change in changes:
-        field, equals, value = change.partition("=")
-        if not equals:
-            raise CbmError(f"--set {change}: write FIELD=VALUE")
-        if field in found:
-            axis = f"{field}=[{found[field]},{value}]"
-            raise CbmError(f"--set {field}: is given twice; give it once, in a grid as {axis}", "conflict")
-        found[field] = value
-    return found
-
-
 def say(line: str = "") -> None:
     """Print a line of data to stdout."""
     click.echo(harmless(line))

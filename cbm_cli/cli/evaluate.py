@@ -11,21 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import (
-    PLAIN_EVERY,
-    Target,
-    Whole,
-    bars,
-    cores,
-    json_option,
-    note,
-    parse_changes,
-    print_list,
-    say,
-)
+from cbm_cli.cli.common import PLAIN_EVERY, Target, Whole, bars, cores, json_option, note, print_list, say
 from cbm_cli.cli.completion import data_option, folder_of_data, results_and, select_option
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.text import count, decimal, did_you_mean, duration, harmless, text_of, valid_json
+from cbm_cli.text import count, decimal, duration, harmless, text_of, valid_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,14 +24,6 @@ if TYPE_CHECKING:
     from cbm_cli.results import Store
     from cbm_cli.results.selection import Wanted
 
-_ESTIMATES = ("ais", "tempering")
-_FIELDS: dict[str, tuple[click.ParamType, Sequence[str]]] = {  # of --set: type, and methods with this field
-    "temperatures": (Whole(3), (*_ESTIMATES, "raise")),
-    "runs": (Whole(2), _ESTIMATES),
-    "base": (click.Choice(["base-rate", "uniform"]), (*_ESTIMATES, "raise")),
-    "rows": (Whole(1), ("exact", *_ESTIMATES, "raise", "pseudo")),
-    "seed": (Whole(0, 2**64 - 1), ("exact", *_ESTIMATES, "raise")),
-}
 _HIDDEN = "standard_error", "_doubtful"  # columns without means in the list of cells
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
@@ -64,28 +45,25 @@ _QUANTITIES = {
 @select_option
 @data_option
 @click.option(
-    "--part",
-    type=click.Choice(["train", "valid", "test"]),
-    help="With MODEL: part of the named data set; default: train.",
+    "--part", type=click.Choice(["train", "valid", "test"]), default="train", help="Part of a named data set."
 )
-@click.option(
-    "--set",
-    "changes",
-    multiple=True,
-    metavar="FIELD=VALUE",
-    help="Set how it is done, as evaluate: of a grid does: temperatures, runs, base, rows; or the seed.",
-)
+@click.option("--temperatures", type=Whole(3), show_default="14500; for deep machines 29000")
+@click.option("--runs", type=Whole(2), default=100, show_default=True, help="Independent runs of AIS.")
+@click.option("--base", type=click.Choice(["base-rate", "uniform"]), default="base-rate", show_default=True)
+@click.option("--rows", type=Whole(1), help="Evaluate a fixed subsample of this many rows.")
+@click.option("--seed", type=Whole(0, 2**64 - 1), default=1, show_default=True)
 @click.option("-j", "--jobs", type=Whole(0), help="Cores to use; 0: only this process. Default: all.")
+@click.option("--again", is_flag=True, help="Evaluate also trials that were, with the same settings.")
 @json_option
 def evaluate(
     target: Target,
     method: str | None,
     select: Wanted,
     source: str | None,
-    part: str | None,
-    changes: tuple[str, ...],
-    jobs: int | None,
+    part: str,
+    rows: int | None,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Compute or estimate the likelihood of machines.
 
@@ -96,44 +74,26 @@ def evaluate(
     and left out, damaged ones also: then, and if no trial is finished, the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, estimates the bound with
-    their log Z. AIS has 14,500 temperatures, of a deep machine 29,000, and 100 runs; tempering makes as many
-    sweeps. An auto encoder has no likelihood: its mean cost is printed.
+    their log Z. Tempering makes as many sweeps as AIS with these --temperatures and --runs. An auto encoder
+    has no likelihood: its mean cost is printed.
     """
     from cbm_cli.datasets.sources import data_in
+    from cbm_cli.machines.likelihood import Method
     from cbm_cli.results.lock import locked
 
-    workers, chosen = cores() if jobs is None else jobs, _method(method, parse_changes(changes))
+    jobs, raised = how.pop("jobs"), method == "raise" and rows is None
+    effort = {"workers": cores() if jobs is None else jobs, "again": how.pop("again")}
+    chosen = Method(method, rows=100 if raised else rows, **how)
     if models := target.models():
         if select:
             raise CbmError("--select is for results; remove it", "unsuited")
-        _evaluate_files(models, source, part or "train", chosen, as_json, workers)
+        _evaluate_files(models, source, part, chosen, as_json, effort["workers"])
     else:
-        if part:
-            raise CbmError("--part: trials are evaluated on all parts of their data; remove it", "unsuited")
         stores = [target.results().store(name) for name in target.experiments()]
         with locked(target.folder), data_in(folder_of_data(source)):
-            _evaluate_results(stores, select, chosen, as_json, workers)
-
-
-def _method(name: str | None, changes: Mapping[str, str]) -> Method:
-    """Return a method with the fields of --set; CbmError for those it does not have, or that do not fit."""
-    from cbm_cli.machines.likelihood import Method
-
-    found: dict[str, Any] = {}
-    for field, text in changes.items():
-        if field not in _FIELDS:
-            raise CbmError(f"--set {field}: unknown{did_you_mean(field, _FIELDS)}", "unknown")
-        kind, methods = _FIELDS[field]
-        if (name or "exact") not in methods:
-            raise CbmError(f"--set {field}: has no effect with --{name or 'exact'}; remove it", "unsuited")
-        try:
-            found[field] = kind.convert(text, None, None)
-        except click.BadParameter as error:
-            raise CbmError(f"--set {field}={text}: {error.message}") from None
-    if name == "raise" and "rows" not in found:
-        note("RAISE anneals from every row: at most 100 of a part are evaluated (--set rows changes this)")
-        found["rows"] = 100
-    return Method(name, **found)
+            _evaluate_results(stores, select, chosen, as_json, effort)
+    if raised:
+        note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
 
 
 def _evaluate_files(
@@ -170,7 +130,7 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method, jobs:
 
 
 def _evaluate_results(
-    stores: Sequence[Store], wanted: Wanted, how: Method, as_json: bool, workers: int
+    stores: Sequence[Store], wanted: Wanted, how: Method, as_json: bool, effort: Mapping[str, Any]
 ) -> None:
     from cbm_cli.execution import evaluate_trials
     from cbm_cli.results.selection import select_cells
@@ -180,15 +140,15 @@ def _evaluate_results(
         experiment = store.experiment
         if wanted and not manifest["cells"]:
             continue
-        with closing(evaluate_trials(store, how, manifest, workers=workers)) as trials:
-            found = _all_of(trials, store, manifest, as_json)
+        with closing(evaluate_trials(store, how, manifest, **effort)) as trials:
+            found = _all_of(trials, store, manifest, as_json, effort["again"])
         places = {cell["run_id"]: place for place, cell in enumerate(store.manifest()["cells"])}
         found.sort(key=lambda one: (places[one.cell["run_id"]], one.number))
         evaluated = sum(bool(one.columns) for one in found)
         if evaluated and not as_json:
             _print_evaluated(store, found)
         if kept := sum(one.before for one in found):
-            note(f"{experiment}: {count(kept, 'trial')} evaluated before in the same way")
+            note(f"{experiment}: {count(kept, 'trial')} evaluated before; --again evaluates them again")
         _note_others(store, found)
         if not found:
             note(f"{experiment}: no trial is finished yet; start with: cbm run")
@@ -200,7 +160,7 @@ def _evaluate_results(
 
 
 def _all_of(
-    trials: Iterable[Evaluated], store: Store, manifest: Mapping[str, Any], as_json: bool
+    trials: Iterable[Evaluated], store: Store, manifest: Mapping[str, Any], as_json: bool, again: bool
 ) -> list[Evaluated]:
     """Return what evaluations find, and print it as JSON as it comes: of several workers in any order."""
     found: list[Evaluated] = []
@@ -214,7 +174,7 @@ def _all_of(
                     click.echo(valid_json(about | one.columns))
     except KeyboardInterrupt:
         done = count(sum(not one.before for one in found), "trial")
-        note(f"\nInterrupted; {done} evaluated; the same command goes on.")
+        note(f"\nInterrupted; {done} evaluated; the same command {'without --again ' * again}goes on.")
         raise
     return found
 
@@ -296,7 +256,7 @@ def _warn(answer: dict[str, Any], name: str) -> None:
 
     if doubt := doubt_of(answer):
         bracket = ", and compare --raise" if "log_likelihood" in answer else ""
-        note(f"warning: {name}: {doubt}; trust neither it nor its error; --set more temperatures{bracket}")
+        note(f"warning: {name}: {doubt}; trust neither it nor its error; use more --temperatures{bracket}")
     if answer.get("mean_field_unsettled"):
         note(
             f"warning: {name}: mean field has not settled for {answer['mean_field_unsettled']} rows; their "

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import (
-    Whole,
-    check_folder,
-    command,
-    cores,
-    note,
-    note_activation,
-    parse_changes,
-    say,
-)
+from cbm_cli.cli.common import Whole, check_folder, command, cores, note, note_activation, say
 from cbm_cli.cli.completion import changes, of_grid
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
@@ -84,7 +75,7 @@ def run(
     --dry-run: read a grid of others first, or give --no-code.
     """
     check_folder("-o", output)
-    read = _read(grid, experiments, options["trials"], parse_changes(options["changes"]))
+    read = _read(grid, experiments, options["trials"], _parse_changes(options["changes"]))
     if list_:
         _list(read)
         return
@@ -166,6 +157,19 @@ def _explained(debug: bool) -> Iterator[None]:
             raise
         words = f"unforeseen {type(error).__name__}: {error}; finished trials are kept"
         raise CbmError(f"{words}; --debug shows where it happened", "failed") from None
+
+
+def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for change in changes:
+        field, equals, value = change.partition("=")
+        if not equals:
+            raise CbmError(f"--set {change}: write FIELD=VALUE, such as --set learning_rate=0.05")
+        if field in found:
+            remedy = f"give it once; several values are an axis: --set {field}=[{found[field]},{value}]"
+            raise CbmError(f"--set {field}: is given twice; {remedy}", "conflict")
+        found[field] = value
+    return found
 
 
 def _list(grid: Grid) -> None:

@@ -85,20 +85,22 @@ def evaluate_trials(
     manifest: Mapping[str, Any] | None = None,
     *,
     workers: int = 0,
+    again: bool = False,
 ) -> Generator[Evaluated, None, None]:
     """Evaluate every finished trial on all parts of its data, and add columns to its results.
 
     Columns are named ``<part>_log_likelihood_<method>``, ``<part>_lower_bound_<method>``, ``<method>_log_z``
     and so on; those of `Method.facts` say how the values were made. Trials of auto encoders have none: they
     have no likelihood, and their costs are known. Trials that have diverged or are damaged are left out.
-    Those that were evaluated before with the same facts come first and stay as they are: an evaluation that
-    was interrupted goes on where it stopped. ``manifest`` is the store's with some of its cells, by default
-    with all. The summary is rewritten at the end, also of an interrupted one, which raises KeyboardInterrupt.
+    Those that were evaluated before with the same facts come first and stay as they are, unless ``again``:
+    an evaluation that was interrupted goes on where it stopped. ``manifest`` is the store's with some of its
+    cells, by default with all. The summary is rewritten at the end, also of
+    an interrupted one, which raises KeyboardInterrupt.
     """
     store.begin()
     jobs, stopping = [], threading.Event()
     try:
-        for one in _planned(store, method, manifest or store.manifest()):
+        for one in _planned(store, method, manifest or store.manifest(), again):
             if isinstance(one, _Job):
                 jobs.append(one)
             else:
@@ -112,7 +114,7 @@ def evaluate_trials(
 
 
 def _planned(
-    store: Store, method: Method, manifest: Mapping[str, Any]
+    store: Store, method: Method, manifest: Mapping[str, Any], again: bool
 ) -> Generator[Evaluated | _Job, None, None]:
     """What is known of trials, and what has to be done for the others."""
     loaded = dict[Data, Dataset]()
@@ -127,7 +129,7 @@ def _planned(
                 yield Evaluated(cell, number, {}, diverged=True)
             elif cell["model_kind"] == "auto-encoder":
                 yield Evaluated(cell, number, {})
-            elif facts.items() <= row.items():
+            elif not again and facts.items() <= row.items():
                 ending = f"_{method.name or 'exact'}"
                 known = {name: value for name, value in row.items() if _is_value(name, ending)}
                 yield Evaluated(cell, number, known, before=True)
