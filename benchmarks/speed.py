@@ -4,8 +4,8 @@
 
 One thread of BLAS, so many of cbm and PyTorch. Works are timed in turn, round after round, so that a busy
 machine slows all of them; the table has medians, and ratios to cbm and to "products": the sgemms of the same
-work alone, which bound all that multiplies by BLAS. Data come from CBM_DATA_DIR or ../shared/data; random rows
-with as many units on stand in for what is missing, and the title says so.
+work alone, which bound all that multiplies by BLAS. Data come from CBM_DATA_DIR or ../shared/data; random
+rows with as many units on stand in for what is missing, and the title says so.
 
 The same on another instruction set; the line above the table names it:
 
