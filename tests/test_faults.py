@@ -216,9 +216,9 @@ def test_ctrl_c_ends_a_run_whose_recorder_does_not_return(grid, workers):
     ("how", "workers", "reason"),
     [
         ("exits", 0, "SystemExit: 0"),
+        ("raises another BaseException", 0, "GeneratorExit"),
         *nightly(
             ("exits", 2, "SystemExit: 0"),
-            ("raises another BaseException", 0, "GeneratorExit"),
             ("raises another BaseException", 2, "GeneratorExit"),
             ("takes the worker along", 2, "3 times"),
         ),
