@@ -203,12 +203,6 @@ def test_silence_while_the_run_was_paused_is_not_that_of_its_workers(monkeypatch
     monkeypatch.setattr(engines.time, "monotonic", lambda: clock[0])
     backlog = Backlog(toy_jobs(Trial))
     packet = backlog.take(True, 0)
-    for clock[0], silent in [
-        (1.5, 0),
-        (3, 0),
-        (60, 0),
-        (61.5, 0),
-        (61.9, 0),
-        (62.1, 1),
-    ]:  # paused from 3 to 60
+    times = 1.5, 3, 60, 61.5, 61.9, 62.1  # paused from 3 to 60
+    for clock[0], silent in zip(times, (0, 0, 0, 0, 0, 1), strict=True):
         assert len([*backlog.silent([packet], 5.0)]) == silent

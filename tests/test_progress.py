@@ -151,12 +151,7 @@ def test_the_progress_of_a_run_is_in_a_file_as_it_is_shown(tmp_path, monkeypatch
     display.started -= 60
     display.progress(*one.key, 10, -7.25)
     facts = json.loads(Path("progress.json").read_text())
-    assert {name: facts[name] for name in ("trials", "finished", "failed", "latest")} == {
-        "trials": 1,
-        "finished": 0,
-        "failed": 0,
-        "latest": "",
-    }
+    assert [facts[name] for name in ("trials", "finished", "failed", "latest")] == [1, 0, 0, ""]
     assert (facts["seconds"], facts["seconds_left"]) == (pytest.approx(60, abs=1), pytest.approx(60, abs=2))
     assert facts["running"] == [
         "bars-and-stripes dd^b CD-1 0.1 trial 0: update 10, train log-likelihood -7.25 per row"
@@ -263,13 +258,7 @@ def costs(monkeypatch):
 def test_a_forecast_counts_start_updates_pretraining_and_evaluations(costs):
     costs(0.5, 0.001, 0.1)
     how = {"method": "ais", "every": "100 epochs", "temperatures": 1000}
-    changes = {
-        "offsets": "ddd^b",
-        "updates": None,
-        "epochs": 300,
-        "batch": 4,
-        "evaluate": how,
-    }  # 2 updates an epoch
+    changes = {"offsets": "ddd^b", "epochs": 300, "batch": 4, "evaluate": how}  # 2 updates an epoch
     deep = Settings(
         data={"name": "bars-and-stripes", "size": 2},
         learning_rate=0.1,
