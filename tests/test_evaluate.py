@@ -89,13 +89,6 @@ def stop_after(trials, **how):
         return [one.number for one in islice((one for one in evaluating if not one.diverged), trials)]
 
 
-def test_workers_change_nothing():
-    cbm("evaluate", "out", *AIS, "-j", 0)
-    alone = Path("out/bars/summary.csv").read_bytes()
-    cbm("evaluate", "out", *AIS, "-j", 2, "--again")
-    assert Path("out/bars/summary.csv").read_bytes() == alone
-
-
 def test_an_evaluation_goes_on_where_it_stopped():
     how = {"temperatures": 30, "runs": 5}
     for _ in range(3):
@@ -106,7 +99,7 @@ def test_an_evaluation_goes_on_where_it_stopped():
     assert all(row["ais_temperatures"] == "30" for row in summary("out") if row["diverged"] == "")
     whole = Path("out/bars/summary.csv").read_bytes()
     assert cbm("evaluate", "out", *AIS, "-j", 0).stdout == result.stdout
-    assert cbm("evaluate", "out", *AIS, "-j", 0, "--again").stdout == result.stdout
+    assert cbm("evaluate", "out", *AIS, "-j", 2, "--again").stdout == result.stdout  # by workers
     assert Path("out/bars/summary.csv").read_bytes() == whole
 
 

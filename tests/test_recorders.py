@@ -419,6 +419,7 @@ def test_the_recorded_likelihood_is_the_curves():
 
 def test_a_training_is_the_same_without_recorders_and_with_one_that_writes_into_its_snapshots(monkeypatch):
     monkeypatch.setattr(recorders, "GROUP_BYTES", 4 * 5 * 4)  # each snapshot alone
+
     def careless(snapshots, context):
         snapshots.W[:] = 0
         return {"nothing": np.zeros(len(snapshots.update))}
