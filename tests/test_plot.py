@@ -33,7 +33,7 @@ class HandMade:
         self.trials, self.bounds, self.diverged = trials, bounds, diverged
         self.recorded, self.lengths = records or {}, lengths or {}
         self.effective, self.rows = more.pop("effective", None), more.pop("rows_have", {})
-        self.column = more.pop("column", "train_log_likelihood")
+        self.column, self.most = more.pop("column", "train_log_likelihood"), more.pop("at_most", None)
         layout = {"rows": ["sampler", "learning_rate"], "columns": ["offsets"], "groups": ["data"]}
         self.table = layout | {"scale": "total", "metric": "train_log_likelihood"} | more
 
@@ -62,7 +62,9 @@ class HandMade:
         updates = UPDATES[: self.lengths.get(trial)]
         values = [self.values[run_id](update, trial) for update in updates]
         curve = pd.DataFrame({"update": updates, "epoch": updates / 100, self.column: values})
-        return curve.assign(effective_sample_size=self.effective(updates)) if self.effective else curve
+        known = {f"{self.column}_at_most": self.most} if self.most else {}
+        known |= {"effective_sample_size": self.effective(updates)} if self.effective else {}
+        return curve.assign(**known)
 
     def curves(self, run_id, trials):
         return [self.curve(run_id, trial) for trial in trials]
@@ -429,6 +431,17 @@ def test_estimates_that_are_doubtful_have_open_markers_and_all_others_full_ones(
     assert sorted([*curves[NORMAL].open.index, *curves[NORMAL].marks.index]) == [*UPDATES]
     _, _, curves = drawn([cell()])
     assert (len(curves[NORMAL].open), len(curves[NORMAL].marks)) == (0, 6)
+
+
+def test_estimates_that_are_disproved_are_drawn_at_what_is_proved():
+    made = {"effective": lambda update: 40.0 * (update < 900), "at_most": -7.0}
+    figure, _, curves = drawn([cell(values=lambda update, trial: -5.0 - trial)], {"ylim": None}, **made)
+    np.testing.assert_allclose(curves[NORMAL].line / 16, np.where(UPDATES < 900, -6.5, -7.0))
+    upper = np.asarray(curves[NORMAL].band)[:, 1]
+    np.testing.assert_allclose(upper / 16, np.where(UPDATES < 900, -5.75, -7.0))
+    assert min(curves[NORMAL].open.index) >= 900
+    late = 4 * (UPDATES >= 900).sum()
+    assert numbers_in(caption_of(figure)) == ["4", f"{late}", f"{4 * len(UPDATES)}", f"{late}"]
 
 
 def test_lines_that_hide_each_other_are_told_and_an_inset_shows_their_differences():

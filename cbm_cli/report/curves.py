@@ -41,6 +41,7 @@ _COUNTS = {
     "stopped": "{stopped} stopped before the others, held at the last value",
     "doubtful": "Open markers: doubtful estimates by AIS, with an effective sample size below a tenth of the "
     "runs ({doubtful:,} of {estimates:,})",
+    "disproved": "{disproved:,} of these are disproved, and drawn at the most that known states allow",
     "unjudged": "AIS: effective sample sizes of some trials were not kept",
 }
 

@@ -177,6 +177,7 @@ def _doubts(cell: Cell) -> tuple[pd.Series | None, dict[str, int]]:
     sizes = pd.concat([frame["effective_sample_size"] for frame in known], axis=1)
     doubtful = sizes < fewest_effective(row["evaluate_runs"])
     counts = {"doubtful": int(doubtful.sum().sum()), "estimates": int(sizes.count().sum())}
+    counts["disproved"] = int((sizes == 0).sum().sum())
     unjudged = int(row["evaluate_method"] in ESTIMATES and len(known) < len(frames))
     return doubtful.sum(axis=1) / sizes.count(axis=1), counts | {"unjudged": unjudged}
 
