@@ -156,3 +156,23 @@ def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():
             "table", "out", "bars", "--metric", "train_pseudo_likelihood_pseudo", "--format", "json"
         ).stdout
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("out --exact --ais", "--exact|--ais"),
+        ("out --exact --runs 5", "--runs|--exact"),
+        ("out --pseudo --temperatures 50", "--temperatures|--pseudo"),
+        ("out --pseudo --seed 3", "--seed|--pseudo"),
+        ("out --raise --runs 5", "--runs|--raise"),
+        ("out --ais --part test", "--part|machines"),
+        ("m.npz --ais --again --data d.npy", "--again|results"),
+        ("m.npz --ais --select sampler=CD-1 --data d.npy", "--select|results"),
+    ],
+)
+def test_options_that_exclude_each_other_or_have_no_effect_are_refused(arguments, told):
+    Path("m.npz").touch()
+    before = summary("out")
+    assert holds(cbm("evaluate", *arguments.split(), code=2).stderr, told)
+    assert summary("out") == before

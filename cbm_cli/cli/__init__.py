@@ -93,6 +93,9 @@ def _parse_once(
     for option in given:
         if not option.multiple and not option.is_flag and given.count(option) > 1:
             raise click.UsageError(f"{max(option.opts, key=len)} is given twice; give it once", ctx)
+        for other in given:
+            if other.name == option.name and other is not option:
+                raise click.UsageError(f"{option.opts[-1]} and {other.opts[-1]}: give one of them", ctx)
     return parse(ctx, args)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from cbm_cli.cli.common import PLAIN_EVERY, Target, Whole, bars, cores, json_option, note, print_list, say
 from cbm_cli.cli.completion import data_option, folder_of_data, results_and, select_option
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
     from cbm_cli.results import Store
     from cbm_cli.results.selection import Wanted
 
+# Options of a part of the methods, or of MODEL or RESULTS alone
+_OF_METHODS = {
+    "temperatures": ("ais", "tempering", "raise"),
+    "base": ("ais", "tempering", "raise"),
+    "runs": ("ais", "tempering"),
+    "seed": ("exact", "ais", "tempering", "raise"),
+}
+_OF_MODELS, _OF_RESULTS = ("part",), ("select", "again")
 _HIDDEN = "standard_error", "_doubtful"  # columns without means in the list of cells
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
@@ -81,12 +90,12 @@ def evaluate(
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results.lock import locked
 
+    models = target.models()
+    _refuse_without_effect(method or "exact", bool(models))
     jobs, raised = how.pop("jobs"), method == "raise" and rows is None
     effort = {"workers": cores() if jobs is None else jobs, "again": how.pop("again")}
     chosen = Method(method, rows=100 if raised else rows, **how)
-    if models := target.models():
-        if select:
-            raise CbmError("--select is for results; remove it", "unsuited")
+    if models:
         _evaluate_files(models, source, part, chosen, as_json, effort["workers"])
     else:
         stores = [target.results().store(name) for name in target.experiments()]
@@ -94,6 +103,18 @@ def evaluate(
             _evaluate_results(stores, select, chosen, as_json, effort)
     if raised:
         note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
+
+
+def _refuse_without_effect(method: str, of_models: bool) -> None:
+    """Raise CbmError for an option that is given, and that this method or these machines do not have."""
+    ctx, other = click.get_current_context(), _OF_RESULTS if of_models else _OF_MODELS
+    given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    for name in given:
+        if method not in _OF_METHODS.get(name, (method,)):
+            raise CbmError(f"--{name}: has no effect with --{method}; remove it", "unsuited")
+        if name in other:
+            told = "results; name a folder" if of_models else "machines; trials are evaluated on all parts"
+            raise CbmError(f"--{name} is for {told}, or remove it", "unsuited")
 
 
 def _evaluate_files(
