@@ -269,7 +269,7 @@ def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
         best = max(float(row["train_log_likelihood_final"]) for row in summary("results"))
         assert answer == pytest.approx(best, abs=1e-7)  # in float64, and in float32 while it trained
         cbm("sample", name, "-o", "x.npz", "-n", 5, "--steps", 2)
-        cbm("features", name, "-o", "features")
+        cbm("features", name, "--data", "bars-and-stripes:size=2", "-o", "features.npz")
     assert Path("m.npz").read_bytes() == Store(Path("results/bars")).machine(run_id, int(number))[1]
     for name, kind, hint in (
         ("rbm-3:0", None, run_id),  # several runs
