@@ -212,6 +212,7 @@ def workers() -> Iterator[str]:
                 "sampler": "PCD-1",
                 "learning_rate": 0.05,
                 "updates": 100,
+                "batch": "full",
                 "evaluate": {"method": "none"},
             }
         }

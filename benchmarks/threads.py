@@ -32,6 +32,7 @@ from cbm_cli.trial.learner import Learner
 
 Turn = Callable[[int], None]  # does so many things, on as many threads as the context and the pace say
 TURN, WARM_UP = 0.1, 300  # seconds of a turn; updates after which chains look like data
+TRIES = 8  # turns in which a trial tries numbers of threads
 
 
 class Fixed(Pace):
@@ -132,6 +133,9 @@ def measure(title: str, data: Dataset, cores: int, rounds: int) -> None:
     n = max(1, min(2000, round(TURN / min(seconds(turn, 1, 1) for _ in range(3)))))
     times: dict[str, list[float]] = {"one": [], "all": [], "chosen": []}
     choosing, fixed = Pace(), Fixed()
+    give(choosing)
+    for _ in range(TRIES):  # the choice of a trial that has gone on for a while
+        seconds(turn, n, cores)
     for _ in range(rounds):
         for name, threads, pace in (("one", 1, fixed), ("all", cores, fixed), ("chosen", cores, choosing)):
             give(pace)
