@@ -201,11 +201,11 @@ def clamped() -> Iterator[str]:
 
 
 def workers() -> Iterator[str]:
-    """`cbm evaluate RESULTS --ais` of 16 machines on one and on two processes."""
+    """`cbm evaluate RESULTS --ais` of 32 machines on one and on two processes."""
     grid = {
         "experiments": {
             "x": {
-                "trials": 16,
+                "trials": 32,
                 "data": {"name": "shifting-bar", "size": 60, "bar": 10},
                 "model": {"kind": "rbm", "hidden": 200},
                 "offsets": "dd^b_s",

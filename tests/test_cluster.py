@@ -403,8 +403,10 @@ def test_what_is_missing_for_slurm_is_named_with_its_remedy(slurm, monkeypatch):
     Path("bin/sbatch").chmod(0o755)
     monkeypatch.setattr("cbm_cli.execution.slurm._PATIENCE", 0.5)
     refused("system", "--cluster", "sbatch", "0 s", "sinfo")
-    said = cbm(*COMMAND, "--scheduler", "tcp://localhost:1", code=2).stderr
-    assert "--scheduler" in said
+    for options, told in ((COMMAND[2:], "--cluster"), (("-j", 2), "-j")):
+        both = cbm(*COMMAND[:2], *options, "--scheduler", "tcp://localhost:1", code=2)
+        assert both.error.kinds == ("conflict",)
+        assert told in both.stderr
 
 
 @pytest.mark.nightly

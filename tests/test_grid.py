@@ -308,11 +308,15 @@ def test_of_two_values_none_wins_in_silence(options, place, kind, tmp_path):
         assert place in result.stderr.splitlines()[-1]  # an option that Click refuses
 
 
-def test_a_part_may_be_set_after_the_whole_and_a_flag_be_given_twice(tmp_path):
+def test_a_part_may_be_set_after_the_whole_and_a_flag_be_given_twice_if_it_has_an_effect(tmp_path):
     changes = {"data": "{name: bars-and-stripes, size: 2}", "data.flip": "true"}
     assert [cell.data.title for cell in cells(PLAIN, changes)] == ["flipped-bars-and-stripes"]
     (tmp_path / "grid.yaml").write_text(PLAIN)
-    assert "toy" in cbm("run", tmp_path / "grid.yaml", "--list", "--yes", "--yes").stdout
+    assert "toy" in cbm("run", tmp_path / "grid.yaml", "--list", "--list").stdout
+    for option in (["--yes"], ["-j", 1], ["--dry-run"]):
+        refused = cbm("run", tmp_path / "grid.yaml", "--list", *option, code=2)
+        assert refused.error.kinds == ("unsuited",)
+        assert {"-j": "--jobs"}.get(option[0], option[0]) in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["nan", "007", "null", "1e3", "true", "~", ".5", "0x1F"])

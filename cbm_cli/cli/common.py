@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from cbm_cli.errors import CbmError
 from cbm_cli.text import LARGEST, harmless, shortened, whole_number
@@ -90,6 +91,12 @@ def say(line: str = "") -> None:
 def cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def given_options() -> list[str]:
+    """Return the parameters of the running command that stand on the command line."""
+    ctx = click.get_current_context()
+    return [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
 
 
 def note(message: str) -> None:

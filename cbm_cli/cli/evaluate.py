@@ -10,9 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from cbm_cli.cli.common import PLAIN_EVERY, Target, Whole, bars, cores, json_option, note, print_list, say
+from cbm_cli.cli.common import (
+    PLAIN_EVERY,
+    Target,
+    Whole,
+    bars,
+    cores,
+    given_options,
+    json_option,
+    note,
+    print_list,
+    say,
+)
 from cbm_cli.cli.completion import data_option, folder_of_data, results_and, select_option
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, duration, harmless, text_of, valid_json
@@ -107,9 +117,8 @@ def evaluate(
 
 def _refuse_without_effect(method: str, of_models: bool) -> None:
     """Raise CbmError for an option that is given, and that this method or these machines do not have."""
-    ctx, other = click.get_current_context(), _OF_RESULTS if of_models else _OF_MODELS
-    given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    for name in given:
+    other = _OF_RESULTS if of_models else _OF_MODELS
+    for name in given_options():
         if method not in _OF_METHODS.get(name, (method,)):
             raise CbmError(f"--{name}: has no effect with --{method}; remove it", "unsuited")
         if name in other:

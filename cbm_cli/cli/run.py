@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Whole, check_folder, command, cores, note, note_activation, say
+from cbm_cli.cli.common import (
+    Whole,
+    check_folder,
+    command,
+    cores,
+    given_options,
+    note,
+    note_activation,
+    say,
+)
 from cbm_cli.cli.completion import changes, of_grid
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
@@ -77,6 +86,7 @@ def run(
     check_folder("-o", output)
     read = _read(grid, experiments, options["trials"], _parse_changes(options["changes"]))
     if list_:
+        _refuse_beside_list()
         _list(read)
         return
 
@@ -170,6 +180,14 @@ def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
             raise CbmError(f"--set {field}: is given twice; {remedy}", "conflict")
         found[field] = value
     return found
+
+
+def _refuse_beside_list() -> None:
+    """Raise CbmError for an option that --list does not heed."""
+    options = {param.name: param.opts[-1] for param in click.get_current_context().command.params}
+    for name in given_options():
+        if name not in ("grid", "experiments", "trials", "changes", "list_"):
+            raise CbmError(f"{options[name]}: has no effect with --list; remove it", "unsuited")
 
 
 def _list(grid: Grid) -> None:
@@ -312,6 +330,8 @@ def _cluster(options: Mapping[str, Any]) -> Cluster | None:
     scheduler, cluster, debug = (options[name] for name in ("scheduler", "cluster", "debug"))
     if cluster and scheduler:
         raise CbmError("--cluster starts a scheduler of its own; leave --scheduler out", "conflict")
+    if (cluster or scheduler) and options["jobs"] is not None:
+        raise CbmError("-j is for the cores of this computer; a cluster's workers have their own", "conflict")
     if (cluster or scheduler) and find_spec("distributed") is None:
         option = "--cluster" if cluster else "--scheduler"
         raise CbmError(
