@@ -9,10 +9,11 @@ import pytest
 from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.curves import curves_panels, places_of_marks, settings_panels
+from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, Panel, compose
 from cbm_cli.report.series import _running_mean
 from cbm_cli.report.style import SCHEMES, looks_of, scheme_look
-from tests.builders import problems_of
+from tests.builders import problems_of, refusal
 
 # isort: off
 from tests.pictures import (
@@ -664,3 +665,23 @@ def test_size_of_a_page_is_kept_and_everything_is_within(size, inches):
     assert [*legend_of(figure)] == [CENTERED, NORMAL]
     for axes in figure.axes:
         assert figure.bbox.x0 <= axes.get_tightbbox().x0 < axes.get_tightbbox().x1 <= figure.bbox.x1 + 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "value"),
+    [
+        ("curves", "layer", 2),
+        ("norms", "statistic", "final"),
+        ("settings", "smooth", 5),
+        ("finals", "x", "epochs"),
+        ("critical-difference", "band", "std"),
+        ("filters", "ylim", None),
+        ("activity", "shape", "2x2"),
+        ("samples", "overlay", True),
+        ("data", "trial", 0),
+        ("data", "select", [("offsets", "00")]),
+    ],
+)
+def test_an_option_without_effect_on_a_kind_of_picture_is_refused(kind, option, value):
+    error = refusal(draw, None, Part(kind, [], Options(**{option: value})))
+    assert (error.kinds, f"--{option}" in str(error), kind in str(error)) == (("unsuited",), True, True)

@@ -30,6 +30,24 @@ MACHINES = ("filters", "activity", "samples")  # kinds that show machines
 TIMES = ("updates", "epochs", "seconds", "gradient-steps")  # x axes of curves
 
 
+_ON_TIME, _Y_AXIS, _TILES = (
+    ("x", "xlog", "xlim", "smooth", "overlay"),
+    ("ylim", "band"),
+    ("layer", "number", "shape"),
+)
+_CELLS = "metric", "panels", "columns", "trial", "select", "choose", "by"
+_WITHOUT_EFFECT = {  # on the pictures of a kind
+    **dict.fromkeys(("curves", *_PRESETS), ("statistic", *_TILES)),
+    "settings": ("smooth", "overlay", *_TILES),
+    "finals": (*_ON_TIME, *_TILES),
+    "critical-difference": (*_ON_TIME, *_Y_AXIS, *_TILES),
+    "filters": (*_ON_TIME, *_Y_AXIS, "statistic"),
+    "activity": (*_ON_TIME, *_Y_AXIS, "statistic", "shape"),
+    "samples": (*_ON_TIME, *_Y_AXIS, "statistic", "layer"),
+    "data": (*_ON_TIME, *_Y_AXIS, "statistic", "layer", *_CELLS),
+}
+
+
 class Part(NamedTuple):
     """One call of ``cbm plot``: a kind, what it is of, and how."""
 
@@ -46,6 +64,9 @@ def draw(results: Results | None, part: Part) -> list[Panel]:
     make = getattr(import_module(f"cbm_cli.report.{module}"), function)
     if part.options.x not in (None, *TIMES) and part.kind != "settings":
         raise CbmError(f"--x {part.options.x}: a setting is the x axis of cbm plot settings", "unsuited")
+    for name in _WITHOUT_EFFECT[part.kind]:
+        if getattr(part.options, name) not in (getattr(Options(), name), [], {}):
+            raise CbmError(f"--{name}: has no effect on {part.kind}; remove it", "unsuited")
     if part.kind == "data":
         return make(part.names, part.options)
     if part.kind in MACHINES:
