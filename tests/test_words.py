@@ -216,8 +216,8 @@ def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_fi
     assert [*map(text_of, (None, math.nan, "00", 0.05))] == ["", "", "00", "0.05"]
     assert (decimal(-5e38, ".2f"), decimal(-22.196, ".2f")) == ("-5e38", "-22.20")
     machine("m.npz", 1e30)
-    for method in ("--exact", "--ais"):
-        words = ("--data", "bars-and-stripes:size=2", method, "--temperatures", 5, "--json")
+    for method in (["--exact"], ["--ais", "--temperatures", 5]):
+        words = ("--data", "bars-and-stripes:size=2", *method, "--json")
         assert strict(cbm("evaluate", "m.npz", *words).stdout)["log_likelihood"]["n"] == 8
     run("--no-table", "--set", "learning_rate=[1e30,2e30]", "--set", "updates=20")
     for words in (("table",), ("ls", "results", "bars"), ("best",), ("ls", "--watch")):
