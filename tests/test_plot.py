@@ -157,7 +157,7 @@ PANELS = {
 }
 
 
-LONG = "mean activity of every hidden unit given all rows of the training part"
+LONG = "mean activity of every hidden unit given all rows of the training and the validation part"
 
 
 @pytest.mark.parametrize("name", ["xlabel", "ylabel"])
