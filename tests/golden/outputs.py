@@ -16,8 +16,8 @@ from cbm_cli.cli import main
 
 HERE = Path(__file__).parent
 RESULTS, OUTPUTS = HERE / "results.zip", HERE / "outputs"
-_RBM = "rbm-4_aa-b_PCD-1_0.1:0 --data bars-and-stripes:size=3 --runs 10"
-_DEEP = "ddd-b-s_PCD-1_0.1:0 --data bars-and-stripes:size=3 --runs 10"
+_RBM = "rbm-4_aa-b_PCD-1_0.1:0 --data bars-and-stripes:size=3"
+_DEEP = "ddd-b-s_PCD-1_0.1:0 --data bars-and-stripes:size=3"
 _ENCODER = "auto-encoder-half_dd-b-s:1:best --data bars-and-stripes:size=3"
 
 # File of the output -> commands; the first word behind a command is a place in the results folder.
@@ -29,9 +29,9 @@ COMMANDS = {
     "ls.txt": ["ls .", "ls . deep"],
     "best.txt": ["best . bars", "best . encoder"],
     "evaluate.json": [
-        f"evaluate {_RBM} --temperatures 100 --ais --json",
+        f"evaluate {_RBM} --temperatures 100 --runs 10 --ais --json",
         f"evaluate {_RBM} --temperatures 50 --raise --json",
-        f"evaluate {_DEEP} --temperatures 100 --ais --json",
+        f"evaluate {_DEEP} --temperatures 100 --runs 10 --ais --json",
         f"evaluate {_ENCODER} --json",
     ],
 }
