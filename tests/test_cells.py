@@ -68,6 +68,7 @@ def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic, value
     outcome = Outcome(ESTIMATED, np.array(DISPROVED, float), {}, None, 1.0)
     row = {"trial": 0, "experiment": "x", "run_id": "r", "n_valid": 2, **outcome.summary()}
     assert row[f"{METRIC}_max_update"] == 30
+    assert [row[f"{METRIC}_at_most_{it}"] for it in ("max", "best_valid", "final")] == [-5.6, -5.6, -8]
     frame = pd.DataFrame(outcome.curve, columns=ESTIMATED)
     trials = Trials(pd.DataFrame([row]), Curves(frame))
     cell = Cell({}, trials, np.array([0]), Measure(Metric(METRIC), "total", statistic), 1)
