@@ -136,6 +136,38 @@ def test_a_table_says_which_evaluations_are_doubtful_and_shows_what_is_proved_of
     assert cells["mean"][cells["at_most"] == 1].item() == pytest.approx(mean)
 
 
+def test_methods_that_contradict_each_other_are_doubtful_but_an_exact_one_is_not():
+    cbm("evaluate", "out", "--exact", "-j", 0)
+    row = next(row for row in summary("out") if row["diverged"] == "")
+    key, log_z = (row["run_id"], int(row["trial"])), float(row["exact_log_z"])
+    columns = ("train_log_likelihood_tempering", "train_log_likelihood_ais")
+    for ais, contradicted in ((log_z - 3, "1.0"), (log_z, "0.0")):
+        made = {"ais_log_z": ais, "ais_log_z_standard_error": 0.1, "ais_doubtful": 0.0, columns[1]: -3.0}
+        change_record("out/bars", key, lambda record, made=made: record["row"].update(made))
+        Path("out/bars/summary.csv").unlink()
+        told = cbm("evaluate", "out", "--tempering", "--again", "-j", 0).stderr
+        assert ("of 1 trial " in told) == (contradicted == "1.0")
+        row = next(row for row in summary("out") if (row["run_id"], int(row["trial"])) == key)
+        assert row["ais_contradicted"] == row["tempering_contradicted"] == contradicted
+        assert "exact_contradicted" not in row
+        for column in columns:
+            table = cbm("table", "out", "bars", "--metric", column).stdout
+            assert ("DOUBTFUL: the last log Z of 1 trial " in table) == (contradicted == "1.0")
+
+
+def test_an_estimate_above_what_raise_proves_is_doubtful():
+    cbm("evaluate", "out", "--raise", "-j", 0)
+    rows = [row for row in summary("out") if row["diverged"] == ""]
+    assert all(float(row["raise_log_z_at_most"]) > float(row["raise_log_z_at_least"]) for row in rows)
+    key, most = (rows[0]["run_id"], int(rows[0]["trial"])), float(rows[0]["raise_log_z_at_most"])
+    made = {"ais_log_z": most + 1, "ais_log_z_standard_error": 0.01}
+    change_record("out/bars", key, lambda record: record["row"].update(made))
+    cbm("evaluate", "out", "--exact", "-j", 0)
+    row = next(row for row in summary("out") if (row["run_id"], int(row["trial"])) == key)
+    assert float(row["exact_log_z"]) < most
+    assert row["ais_contradicted"] == row["raise_contradicted"] == "1.0"
+
+
 def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():
     cbm("evaluate", "out", "--pseudo", "-j", 0)
     row = next(row for row in summary("out") if row["diverged"] == "")

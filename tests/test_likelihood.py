@@ -24,6 +24,7 @@ from cbm_cli.machines.estimates import (
     walk,
 )
 from cbm_cli.machines.files import Flat, Layered, flatten
+from cbm_cli.machines.known import log_sum
 from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores, parts_of
 from cbm_cli.machines.samples import exact_samples
 from tests.builders import GRID, cbm, layered, visible_rows
@@ -345,6 +346,19 @@ def narrow_machine(seed, n=20, m=6):
     others = W[:, 1:], b, c[1:]
     c[0] = log_z(others) + depth + ref.free_energy(state[None], *others)[0] - steep * state.sum()
     return (W, b, c), state
+
+
+@pytest.mark.parametrize("n", [5, 64, 130])
+def test_each_distinct_state_counts_once(n):
+    random = np.random.default_rng(n)
+    states = random.integers(0, 2, (40, n), dtype=np.uint8)
+    states[1:20] = states[0]
+    states[range(20), -1 - np.arange(20) % n] ^= 1  # neighbours, which differ in one bit each
+    weights = states @ random.random(n)
+    known = [(states, weights), (states[::-1].astype(np.float32), weights[::-1])]
+    distinct = {row.tobytes(): weight for row, weight in zip(states, weights, strict=True)}
+    expected = np.logaddexp.reduce([*distinct.values()])
+    assert log_sum(known) == pytest.approx(expected - 1e-6 * max(1, abs(expected)), abs=1e-12)
 
 
 def test_an_estimate_that_misses_a_known_state_is_doubtful():

@@ -43,7 +43,8 @@ _OF_METHODS = {
     "seed": ("exact", "ais", "tempering", "raise"),
 }
 _OF_MODELS, _OF_RESULTS = ("part",), ("select", "again")
-_HIDDEN = "standard_error", "_doubtful"  # columns without means in the list of cells
+_FLAGS = "_doubtful", "_contradicted"
+_HIDDEN = "standard_error", *_FLAGS  # columns without means in the list of cells
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
     "log_likelihood_at_most": "at most",
@@ -211,9 +212,9 @@ def _all_of(
 
 def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
     """Say which trials were not evaluated, and why, and how many estimates are doubtful."""
-    flags = [value for one in found for name, value in one.columns.items() if name.endswith("_doubtful")]
-    if few := int(sum(flags)):
-        what = "is not carried by its runs, or known states disprove it"
+    flags = [[value for name, value in one.columns.items() if name.endswith(_FLAGS)] for one in found]
+    if few := sum(map(any, flags)):
+        what = "is not carried by its runs, or known states or another method disprove it"
         note(f"warning: {store.experiment}: the estimate of log Z of {count(few, 'trial')} {what}")
     for one in found:
         trial = f"{store.experiment}: trial {one.number} of {one.cell['run_id']}"

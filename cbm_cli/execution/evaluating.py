@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
@@ -15,11 +17,11 @@ from cbm_cli.execution.jobs import Key
 from cbm_cli.execution.observe import Observer
 from cbm_cli.execution.worker import Failure
 from cbm_cli.grid.settings import Data
-from cbm_cli.machines.estimates import ShouldStop
+from cbm_cli.machines.estimates import ROUNDING, ShouldStop
 from cbm_cli.machines.files import Layered, read_machine
 from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
 from cbm_cli.machines.threads import one_thread
-from cbm_cli.results import Progress, Store
+from cbm_cli.results import ESTIMATES, Progress, Store
 
 _QUANTITIES = ("log_likelihood", "lower_bound", "tighter_bound", "pseudo_likelihood")
 _OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
@@ -62,6 +64,7 @@ class _Job:
     data: Dataset
     trial: _Evaluation
     sources: Mapping[str, str]
+    row: Columns  # what is known of the trial
 
     @property
     def run_id(self) -> str:
@@ -136,7 +139,7 @@ def _planned(
             else:
                 if spec not in loaded:
                     loaded[spec] = _loaded(store, spec, manifest)
-                yield _Job(store, cell, loaded[spec], _Evaluation(number, method), {})
+                yield _Job(store, cell, loaded[spec], _Evaluation(number, method), {}, row)
 
 
 def _loaded(store: Store, spec: Data, manifest: Mapping[str, Any]) -> Dataset:
@@ -167,6 +170,7 @@ def _evaluated(
         if isinstance(result, Failure):
             yield Evaluated(job.cell, number, {}, problem=result.message)  # type: ignore[attr-defined]
         elif not isinstance(result, Progress):
+            result |= _contradictions(job.row | result)  # type: ignore[attr-defined, operator]
             store.add_columns(job.run_id, number, result)  # type: ignore[arg-type]
             yield Evaluated(job.cell, number, result)  # type: ignore[attr-defined, arg-type]
 
@@ -180,6 +184,23 @@ def _columns(machine: Layered, data: Dataset, method: Method, name: str, should_
             columns[f"{part}_{name}_{how}"] = answer[name]["mean"]
             if "standard_error" in answer[name]:
                 columns[f"{part}_{name}_standard_error_{how}"] = answer[name]["standard_error"]
-    of_machine = (*OF_MACHINE, "reverse_log_z", "doubtful")
+    of_machine = (*OF_MACHINE, "log_z_at_most", "reverse_log_z", "doubtful")
     found = {f"{how}_{name}": float(common[name]) for name in of_machine if name in common}
     return columns | found | method.facts(machine.kind == "dbm")
+
+
+def _contradictions(row: Columns) -> Columns:
+    """Return ``<method>_contradicted``: whether a method's interval of log Z misses that of another."""
+    ends = {}
+    for name in ("exact", *ESTIMATES):
+        if (log_z := row.get(f"{name}_log_z")) is not None:
+            reach = 3 * row.get(f"{name}_log_z_standard_error", 0.0)
+            ends[name] = log_z + np.log1p(-reach) if reach < 1 else -np.inf, log_z + reach
+    if (most := row.get("raise_log_z_at_most")) is not None:
+        ends["raise"] = -np.inf, most
+    found = {}
+    for name, (low, high) in ends.items():
+        missed = (low > top + ROUNDING or high + ROUNDING < least for least, top in ends.values())
+        found[f"{name}_contradicted"] = float(any(missed))
+    found.pop("exact_contradicted", None)
+    return found

@@ -62,11 +62,14 @@ def log_z_at_least(
     walks.x[:] = heaviest(found, rows, unit, deep, len(walks.x))
     product(walks.x, walks.W, walks.to_h)
     sweeps = max(1, steps // _TEMPERATURES)
-    still = np.ones(sweeps + 1, np.float32)
-    crew = annealing(walks, still)
+    betas = np.ones(sweeps + 1, np.float32)
+    chains = walks._replace(base=np.zeros_like(walks.base))
+    crew = annealing(chains, betas)
     for sweep in range(sweeps):
-        crew(1, still, np.uint64(seed), sweep, sweep + 1)
-        found.append((walks.x.copy(), log_weights(walks)))
+        betas[sweep : sweep + 2] = 1, 0  # a sweep of the machine, then the step from it to one of zeros
+        walks.log_weight[:] = 0
+        crew(1, betas, np.uint64(seed), sweep, sweep + 1)
+        found.append((walks.x.copy(), len(walks.c) * np.log(2) - walks.log_weight))
     states, weights = map(np.concatenate, zip(*found, strict=True))
     binary, ends = rows if unit == 1 else (), (states, weights)
     return max(log_sum(binary), log_sum([ends])) if len(deep) else log_sum([*binary, ends])
@@ -87,13 +90,20 @@ def heaviest(found: Sequence[Known], rows: Sequence[Known], unit: float, deep: A
 def log_sum(known: Sequence[Known]) -> float:
     """Return the logarithm of the sum of the weights of distinct states, less what may be rounding.
 
-    The lightest states are left out, which leaves less in the sum. Without states it is -inf.
+    The lightest states are left out, and one of two states whose hashes agree, which leaves less in the sum.
+    Without states it is -inf.
     """
     top = max((weights.max() for _, weights in known), default=-np.inf)
-    distinct: dict[bytes, float] = {}
-    for states, weights in known:
-        near = weights > top - _NEGLIGIBLE
-        bits = np.packbits(states[near].astype(np.uint8, copy=False), axis=1)
-        distinct |= zip(bits.view(f"V{bits.shape[1]}").ravel().tolist(), weights[near].tolist(), strict=True)
-    total = top + np.log(np.exp(np.array([*distinct.values()]) - top).sum()) if distinct else top
+    if not np.isfinite(top):
+        return float(top)
+    near = [weights >= top - _NEGLIGIBLE for _, weights in known]
+    pairs = [*zip(known, near, strict=True)]
+    weights = np.concatenate([weights[kept] for (_, weights), kept in pairs])
+    states = np.concatenate([x[kept] for (x, _), kept in pairs], dtype=np.uint8, casting="unsafe")
+    words = np.packbits(np.pad(states, ((0, 0), (0, -states.shape[1] % 64)))).view(np.uint64)
+    odd = np.random.default_rng(0).integers(2**63, size=len(words) // len(states), dtype=np.uint64) * 2 + 1
+    hashes = ((words ^ words >> np.uint64(31)).reshape(len(states), -1) * odd).sum(axis=1)
+    order = np.argsort(hashes)
+    first = np.diff(hashes[order], prepend=~hashes[order[0]]) != 0
+    total = top + np.log(np.exp(weights[order[first]] - top).sum())
     return float(total - _ROUNDING * max(1, abs(total)))

@@ -304,8 +304,9 @@ def _raised(
     for answer, (rows, exact) in zip(by_part.values(), known, strict=True):
         answer["log_likelihood_at_most"] = _over(float(exact.mean()) - proved, len(rows))
     highest = [gap.mean() + 3 * gap.std(ddof=1) / np.sqrt(len(gap)) for gap in gaps if len(gap) > 1]
-    disproved = bool(min(highest, default=np.inf) + ROUNDING < proved)
-    judged = {"log_z_at_least": proved, "disproved": disproved, "doubtful": disproved}
+    most = float(min(highest, default=np.inf))
+    disproved = most + ROUNDING < proved
+    judged = {"log_z_at_least": proved, "log_z_at_most": most, "disproved": disproved, "doubtful": disproved}
     return {"method": "raise"} | judged, by_part
 
 

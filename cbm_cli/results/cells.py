@@ -255,8 +255,7 @@ class Cell:
     def doubtful(self) -> int:
         """Trials whose last estimate of log Z rests on few runs of AIS, or is disproved."""
         if self.evaluated:
-            method = self.measure.metric.column.rpartition("_")[2]
-            return int((self.trials.numbers(f"{method}_doubtful")[self.rows] > 0).sum())
+            return int(self._is_doubtful.sum())
         effective = self.trials.numbers("effective_sample_size_final")[self.rows]
         runs = self.trials.numbers("evaluate_runs")[self.rows]
         return sum(a < fewest_effective(b) for a, b in zip(effective, runs, strict=True))
@@ -300,10 +299,18 @@ class Cell:
         column = statistic_column(self.trials.frame, self.measure.metric, statistic)
         values = self.trials.numbers(column)[self.rows]
         if self.evaluated:
-            doubtful = self.trials.numbers(f"{column.rpartition('_')[2]}_doubtful")[self.rows] > 0
             most = self.trials.numbers(self._limit)[self.rows]
-            values = np.where(doubtful & (values > most), most, values)
+            values = np.where(self._is_doubtful & (values > most), most, values)
         return values * self.scale
+
+    @property
+    def _is_doubtful(self) -> NDArray[np.bool_]:
+        """Which estimates of `cbm evaluate` are doubtful by themselves or beside those of another method."""
+        method = self.measure.metric.column.rpartition("_")[2]
+        flags = [
+            self.trials.numbers(f"{method}_{flag}")[self.rows] > 0 for flag in ("doubtful", "contradicted")
+        ]
+        return np.logical_or(*flags)
 
     @property
     def _limit(self) -> str:

@@ -179,5 +179,6 @@ def _estimates(cells: Cells) -> Iterator[str]:
         if doubtful := sum(cell.doubtful for cell in cells):
             yield (
                 f"DOUBTFUL: the last log Z of {count(doubtful, 'trial')} rests on fewer than a tenth of the "
-                "runs of AIS, or known states disprove it: it may be off by more than its error."
+                "runs of AIS, or known states or another method disprove it: it may be off by more than its "
+                "error."
             )
