@@ -303,7 +303,7 @@ def test_filters_keep_what_is_chosen(made, opened):
     assert page.inner_text("#found") == "10 of 10 cells"
     choose(page, "dd^b_s")
     assert seen(page, ".results thead th")[1:] == ["ddᵇₛ"]
-    assert seen(page, "h2")[2:] == ["bars", "Versions"]  # wild has other schemes
+    assert seen(page, "h2") == ["Overview", "bars", "Versions"]  # wild has other schemes
     assert page.inner_text("#found") == "4 of 10 cells"
     choose(page, "PT_4")
     choose(page, "0.3")
@@ -369,9 +369,9 @@ def test_hostile_strings_stay_text(results, opened):
         manifest.update(description=EVIL, grid_commit=EVIL)
         manifest["machine"][EVIL] = EVIL
         for cell in manifest["cells"]:
-            cell.update(data=EVIL, init=EVIL + cell["offsets"])
+            cell["columns"] |= {"data": EVIL, "init": EVIL + cell["columns"]["offsets"]}
 
-    change_manifest(evil, change)
+    change_manifest(evil / "bars", change)
     page = opened(written(evil)[0])
     assert page.evaluate("typeof hacked") == "undefined"
     assert page.locator("script").count() == 1
