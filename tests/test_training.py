@@ -1,4 +1,4 @@
-"""The training loop against the reference: Algorithm 2, flips, the enhanced gradient, samplers, options."""
+"""The training loop against the reference: flips, samplers, offsets, options, and random settings."""
 
 import itertools
 
@@ -8,100 +8,31 @@ import pytest
 from cbm_cli import reference as ref
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import Layout, Machine, aligned, room
-from cbm_cli.kernels.phases import add_up
 from cbm_cli.kernels.step import ascend, make_gradient
 from cbm_cli.machines.files import Flat
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
 from tests import fuzz
+
+# isort: off
 from tests.builders import (
-    FIXED,
-    FOUR,
-    STEPS,
-    THREE,
-    TWO,
-    brute_log_likelihoods,
-    coins,
-    flipped,
-    layered,
-    rbm_settings,
+    FIXED, FOUR, STEPS, THREE, TWO, brute_log_likelihoods, coins, flipped, layered, rbm_settings,
     visible_rows,
-)
+)  # fmt: skip
 from tests.oracles import (
-    Trainer,
-    advance,
-    batch_of,
-    copied,
-    exact_log_likelihoods,
-    exactly,
-    flat,
-    flattened,
-    joint,
-    learn,
-    make_state,
-    mean_log_p,
-    mirrored,
-    mix,
-    plan,
-    random_machine,
-    random_state,
-    states,
-    wide,
-)
+    Trainer, advance, batch_of, exact_log_likelihoods, flat, flattened, learn, make_state, mix, plan,
+    random_machine, wide,
+)  # fmt: skip
 from tests.processes import nightly
-
-FIVE = states(5)[[1, 2, 4, 8, 16, 17, 30]].astype(np.uint8)
-
-
-def exact_plan(scheme="dd", **changes):
-    return plan(5, 3, len(FIVE), scheme, exact=True, **changes)
-
-
-@pytest.mark.parametrize("before", [True, False], ids=["before", "later"])
-@pytest.mark.parametrize("sliding", [1.0, 0.1], ids=["batch mean", "moving average"])
-@pytest.mark.parametrize("scheme", ["".join(pair) for pair in itertools.product("0dmahr", repeat=2)])
-def test_exact_updates_are_those_of_algorithm_2(scheme, sliding, before):
-    its = exact_plan(scheme, before=before, sliding=(sliding, sliding / 2))
-    state = random_state(5, 3, its, seed=2)
-    theta, offsets = exactly(ref.algorithm_2, wide(state[:3]), wide(state[3:5]), FIVE, its, 20)
-    learn(state, FIVE, its, 0, 20)
-    np.testing.assert_allclose(flat(*state[:3]), flat(*theta), atol=3e-5)  # float32 against float64
-    for found, expected in zip(state[3:5], offsets, strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def curve(state, rows, its, updates=40):
-    values = []
-    for update in range(updates):
-        learn(state, rows, its, update, update + 1)
-        values.append(mean_log_p(state[:3], rows))
-    return np.array(values)
-
-
-@pytest.mark.parametrize("scheme", ["dd", "aa", "mm", "dm", "md", "hh", "d0", "h0"])
-def test_a_whole_training_does_not_notice_flipped_data_and_offsets(scheme):
-    its = exact_plan(scheme, learning_rate=0.3, sliding=(1, 0.1))
-    state = random_state(5, 3, its, seed=5, scale=0.3)
-    mirror = mirrored(state)
-    np.testing.assert_allclose(curve(state, FIVE, its), curve(mirror, 1 - FIVE, its), atol=2e-5)
-
-
-@pytest.mark.parametrize("scheme", ["00", "0d"])
-def test_a_machine_without_visible_offsets_does_notice(scheme):
-    its = exact_plan(scheme, learning_rate=0.3)
-    state = random_state(5, 3, its, seed=5, scale=0.3)._replace(mu=np.zeros(5, np.float32))
-    mirror = mirrored(state)._replace(mu=np.zeros(5, np.float32))
-    difference = curve(state, FIVE, its) - curve(mirror, 1 - FIVE, its)
-    assert np.abs(difference).max() > 1e-3  # fifty times the tolerance above
 
 
 def assert_same_state(state, trainer):
     its = trainer.its
     if not its.exact:
         np.testing.assert_array_equal(state.h, trainer.h)
-    np.testing.assert_allclose(flat(*state[:3]), flat(*trainer.theta), atol=3e-5)
+    np.testing.assert_allclose(flat(*state[:3]), flat(*trainer.theta), atol=3e-5)  # float32, not float64
     for found, expected in zip(state[3:5], trainer.offsets, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
     for kind, wanted in {"velocity": its.momentum > 0, "fast": its.fast_rate > 0}.items():
@@ -111,16 +42,16 @@ def assert_same_state(state, trainer):
             np.testing.assert_allclose(flat(*found), flat(*getattr(trainer, kind)), atol=3e-5)
 
 
-# Machines of several layers
+# Machines of one or several hidden layers
 
 SMALL = (5, 3)
 LAYER_ROWS = {layers: visible_rows(layers)[[1, 4, 7, 12, 17, 22, 30]] for layers in (SMALL, TWO)}
 LAYER_ROWS |= {layers: visible_rows(layers)[[1, 3, 4, 6]] for layers in (THREE, FOUR)}
 
 
-def deep_plan(layers, batch, scheme=None, **changes):
-    layout, letters = Layout(layers), scheme or "d" * len(layers)
-    mixes = [mix(letter, size) for letter, size in zip(letters, layers, strict=True)]
+def deep_plan(layers, batch, scheme, **changes):
+    layout = Layout(layers)
+    mixes = [mix(letter, size) for letter, size in zip(scheme, layers, strict=True)]
     sides = [layout.side(mixes, odd=odd) for odd in (False, True)]
     exactly = {"tolerance": 1e-7, "rounds": 1000, "spans": layout.spans(), "visible": layers[0]}
     return plan(layout.width, layout.height, batch, sides, **exactly | changes)
@@ -128,16 +59,9 @@ def deep_plan(layers, batch, scheme=None, **changes):
 
 def deep_state(layers, its, seed, scale=1.0, machine=None):
     weights, biases, offsets = machine or layered(layers, seed, scale)
-    layout, flat = Layout(layers), flattened((weights, biases, offsets))
-    sides = [layout.side(offsets, odd=odd) for odd in (False, True)]
-    return make_state(flat.plain, sides, its, np.random.default_rng(seed + 1))
-
-
-def neighbours(layers):
-    """Units of x and h in neighbouring layers."""
-    even = np.repeat(np.arange(0, len(layers), 2), layers[0::2])
-    odd = np.repeat(np.arange(1, len(layers), 2), layers[1::2])
-    return np.abs(even[:, None] - odd) == 1
+    sides = [Layout(layers).side(offsets, odd=odd) for odd in (False, True)]
+    plain = flattened((weights, biases, offsets)).plain
+    return make_state(plain, sides, its, np.random.default_rng(seed + 1))
 
 
 FAST = {"fast_rate": 0.3, "fast_decay": 0.9}
@@ -156,9 +80,19 @@ WAYS = {
     "FPCD-2": {"steps": 2, **FAST},
 }
 DEEP_WAYS = [way for way in WAYS if "FPCD" not in way and "doubled" not in way]
+SOME = [(SMALL, way) for way in ("CD-1", "PCD-2", "PT_3", "exact", "FPCD-1")]
+SOME += [(THREE, way) for way in ("PCD-1", "PT_3", "gibbs-3")]
 
 
-@pytest.mark.parametrize("letter", "0da")
+def follow(state, trainer, rows, updates):
+    """Compare training with the reference after each update."""
+    for update in range(updates):
+        trainer.update(rows, update)
+        learn(state, rows, trainer.its, update, update + 1)
+        assert_same_state(state, trainer)
+
+
+@pytest.mark.parametrize("scheme", ["00000", "ddddd", "aaaaa", "mrhda"])
 @pytest.mark.parametrize(
     ("layers", "way"),
     [
@@ -166,29 +100,22 @@ DEEP_WAYS = [way for way in WAYS if "FPCD" not in way and "doubled" not in way]
         *itertools.product([TWO, THREE, FOUR], DEEP_WAYS),
     ],
 )
-def test_updates_are_those_of_the_reference(layers, way, letter):
-    rows = LAYER_ROWS[layers]
-    its = deep_plan(layers, len(rows), letter * len(layers), **WAYS[way])
+def test_updates_are_those_of_the_reference(layers, way, scheme):
+    rows, slides = LAYER_ROWS[layers], {"before": scheme[0] in "0a", "sliding": (0.3, 0.2)}
+    its = deep_plan(layers, len(rows), scheme[: len(layers)], **slides, **WAYS[way])
     state = deep_state(layers, its, seed=5, scale=0.7)
-    trainer, connected = Trainer(state, its), neighbours(layers)
+    trainer = Trainer(state, its)
+    follow(state, trainer, rows, 4 if len(layers) > 2 else 12)
+    below, above = (np.repeat(range(k, len(layers), 2), layers[k::2]) for k in (0, 1))
+    connected = np.abs(below[:, None] - above) == 1
     np.testing.assert_array_equal(trainer.connected, connected)
-    for update in range(4 if len(layers) > 2 else 12):
-        trainer.update(rows, update)
-        learn(state, rows, its, update, update + 1)
-        assert_same_state(state, trainer)
     assert (state.W[~connected] == 0).all()
     assert state.rounds[1:].tolist() == [0 if its.gibbs or layers == SMALL else 4, 0]
 
 
 @pytest.mark.parametrize("drawn", [False, True], ids=["hidden probabilities", "hidden states"])
 @pytest.mark.parametrize("smooth", ["none", "visible", "deeper", "all"])
-@pytest.mark.parametrize(
-    ("layers", "way"),
-    [
-        *((SMALL, way) for way in ("CD-1", "PCD-2", "PT_3", "FPCD-1", "doubled down", "doubled up", "exact")),
-        *((THREE, way) for way in ("PCD-1", "PT_3", "gibbs-3")),
-    ],
-)
+@pytest.mark.parametrize(("layers", "way"), [*SOME, (SMALL, "doubled down"), (SMALL, "doubled up")])
 def test_offsets_take_means_of_probabilities_or_of_states(layers, way, smooth, drawn):
     rows = LAYER_ROWS[layers]
     its = deep_plan(layers, len(rows), "mama"[: len(layers)], sliding=(0.5, 0.5), **WAYS[way])
@@ -196,20 +123,10 @@ def test_offsets_take_means_of_probabilities_or_of_states(layers, way, smooth, d
     span = {"none": (0, 0), "visible": (0, n), "deeper": (n, N), "all": (0, N)}[smooth]
     its = its._replace(offsets=its.offsets._replace(smooth=span, drawn=drawn))
     state = deep_state(layers, its, seed=5, scale=0.7)
-    trainer = Trainer(state, its)
-    for update in range(6):
-        trainer.update(rows, update)
-        learn(state, rows, its, update, update + 1)
-        assert_same_state(state, trainer)
+    follow(state, Trainer(state, its), rows, 6)
 
 
-@pytest.mark.parametrize(
-    ("layers", "way"),
-    [
-        *((SMALL, way) for way in ("CD-1", "PCD-2", "PT_3", "exact", "FPCD-1")),
-        *((THREE, way) for way in ("PCD-1", "PT_3", "gibbs-3")),
-    ],
-)
+@pytest.mark.parametrize(("layers", "way"), SOME)
 def test_training_can_be_cut_anywhere(layers, way):
     rows = np.resize(visible_rows(layers), (23, layers[0]))
     its = deep_plan(layers, 4, "arda"[: len(layers)], batches=5, shuffled=True, **WAYS[way])
@@ -221,83 +138,55 @@ def test_training_can_be_cut_anywhere(layers, way):
         assert one.tobytes() == other.tobytes()
 
 
-# Flips
-
-
 @pytest.mark.parametrize(
-    ("layers", "layer", "scheme"),
-    [*itertools.product([TWO], range(3), ["ddd", "aaa", "mmm"]), *[(THREE, k, "dddd") for k in range(4)]],
+    ("layers", "scheme"),
+    [
+        *((SMALL, scheme) for scheme in ("dd", "aa", "mm", "dm", "md", "hh", "d0", "h0", "00", "0d")),
+        *((TWO, 3 * letter) for letter in "dam"),
+        (THREE, "dddd"),
+    ],
 )
-def test_training_with_offsets_does_not_notice_a_flip_of_any_layer(layers, layer, scheme):
+def test_training_with_offsets_does_not_notice_a_flip_of_any_layer(layers, scheme):
     """In log p of all visible states after 25 updates with exact model phases."""
     machine, rows = layered(layers, seed=9, scale=0.3), LAYER_ROWS[layers]
-    its, ends = deep_plan(layers, len(rows), scheme, exact=True, learning_rate=0.3), []
-    mirror = flipped(machine, [np.full(size, at == layer) for at, size in enumerate(layers)])
-    for start, batch in ((machine, rows), (mirror, rows if layer else 1 - rows)):
+    its = deep_plan(layers, len(rows), scheme, exact=True, learning_rate=0.3)
+    for letter, offset in zip(scheme, machine[2], strict=True):
+        offset *= letter != "0"
+
+    def trained(start, batch):
         state = deep_state(layers, its, seed=8, machine=start)
+        if scheme[0] == "0":
+            state.mu[: layers[0]] = 0
         learn(state, batch, its, 0, 25)
         flat = Flat(*state[:3], state.mu[layers[0] :], layers)
-        ends.append(exact_log_likelihoods(flat, visible_rows(layers)))
-    plain, other = ends
-    assert np.abs(plain - exact_log_likelihoods(flattened(machine), visible_rows(layers))).max() > 0.2
-    np.testing.assert_allclose(other if layer else other[::-1], plain, atol=2e-4)
+        return exact_log_likelihoods(flat, visible_rows(layers))
 
-
-# Gibbs steps in the data phase
-
-
-@pytest.mark.parametrize("layers", [TWO, THREE])
-def test_many_gibbs_steps_draw_from_the_exact_posterior(layers):
-    """Means and correlations of 40,000 chains given one row, within 4.5 standard errors."""
-    batch, row = 40_000, visible_rows(layers)[[5]]
-    its = deep_plan(layers, batch, "0" * len(layers), gibbs=60, exact=True, learning_rate=1)
-    state = deep_state(layers, its, seed=11)
-    state.mu[:], state.lam[:] = 0, 0
-    W, b, c = (array.astype(float) for array in state[:3])
-    x = states(len(b))
-    p, _ = joint(W, b, c)
-    posterior = p * (x[:, : layers[0]] == row).all(axis=1)[:, None]
-    posterior /= posterior.sum()
-    before = copied(state)
-    learn(state, np.tile(row, (batch, 1)), its, 0, 1)
-    step = [after.astype(float) - then for after, then in zip(state[:3], before[:3], strict=True)]
-    connected = neighbours(layers)
-
-    def expectations(p):
-        return (x.T @ p @ states(len(c)))[connected], p.sum(axis=1) @ x, p.sum(axis=0) @ states(len(c))
-
-    found = step[0][connected], step[1], step[2]
-    for moved, given, model in zip(found, expectations(posterior), expectations(p), strict=True):
-        error = np.sqrt(given * (1 - given) / batch)
-        assert (np.abs(moved - (given - model)) < 4.5 * error + 1e-3).all()  # float32 sums of 40,000 rows
+    plain = trained(machine, rows)
+    assert np.abs(plain - exact_log_likelihoods(flattened(machine), visible_rows(layers))).max() > 0.1
+    for layer in range(len(layers)) if "0" not in scheme else [0]:
+        mirror = flipped(machine, [np.full(size, at == layer) for at, size in enumerate(layers)])
+        other = trained(mirror, rows if layer else 1 - rows)
+        error = np.abs((other if layer else other[::-1]) - plain).max()
+        assert error > 1e-2 if scheme[0] == "0" else error < 2e-4
 
 
 # From end to end
 
 
 @pytest.mark.parametrize("changes", [{}, {"data_phase": "gibbs-2"}, {"sampler": "PT_3"}])
-@pytest.mark.parametrize("hidden", [(4, 3), (3, 2, 2, 2)])
-def test_the_machine_of_a_trial_has_the_likelihood_that_its_curve_ends_with(hidden, changes):
-    layers = 4, *hidden
-    its = {
-        "data": {"name": "bars-and-stripes", "size": 2},
-        "model": {"kind": "dbm", "hidden": list(hidden)},
-        "offsets": "d" * len(layers) + "^b_s",
-        "sampler": "PCD-1",
-        "learning_rate": 0.1,
-        "updates": 40,
-        "batch": 4,
-        "evaluate": {"every": 20},
-    }
+def test_the_machine_of_a_trial_has_the_likelihood_that_its_curve_ends_with(changes):
+    hidden = (3, 2, 2, 2)
+    model = {"model": {"kind": "dbm", "hidden": list(hidden)}, "offsets": "ddddd^b_s"}
+    its = rbm_settings(**model, updates=40, batch=4, evaluate={"every": 20}, **changes)
     bars = load("bars-and-stripes", size=2)
-    outcome = run_trial(Trial("test", Settings(**its | changes), 0, 1), bars)
+    outcome = run_trial(Trial("test", its, 0, 1), bars)
     assert str(outcome.machine["kind"]) == "dbm"
     machine = [
         [outcome.machine[f"{name}_{k}"].astype(float) for k in range(count)]
-        for name, count in (("weights", len(hidden)), ("biases", len(layers)), ("offsets", len(layers)))
+        for name, count in (("weights", 4), ("biases", 5), ("offsets", 5))
     ]
     index = bars.train.astype(int) @ (1 << np.arange(4))
-    expected = brute_log_likelihoods(machine, layers)[index].mean()
+    expected = brute_log_likelihoods(machine, (4, *hidden))[index].mean()
     assert outcome.columns[2] == "train_log_likelihood"
     assert outcome.curve[-1, 2] == pytest.approx(expected, abs=1e-5)
     fields = outcome.columns[3:]
@@ -311,14 +200,10 @@ def test_the_machine_of_a_trial_has_the_likelihood_that_its_curve_ends_with(hidd
 # As users write it
 
 SIX, BATCH, SEED, UPDATES = (6, 3), 4, 2024, 12  # 13 rows are 3 batches of an epoch; the last row is dropped
-
+BOTH = STEPS["momentum and decay"]
 KNOBS = STEPS | {
     "fewer chains": ({"chains": 3}, {"samples": 3, "ladders": 3}),
     "more chains": ({"chains": 9, "sampler": "PCD-2"}, {"samples": 9, "ladders": 9, "steps": 2}),
-    "swaps of all neighbours": (
-        {"sampler": "PT_5", "swaps": "both"},
-        {"ladders": 1, "temperatures": 5, "swap_both": True},
-    ),
     "swaps of all neighbours in two ladders": (
         {"sampler": "PT_4-2", "swaps": "both", "ladders": 2},
         {"ladders": 2, "temperatures": 4, "steps": 2, "swap_both": True},
@@ -326,21 +211,24 @@ KNOBS = STEPS | {
     "fixed visible offsets": ({"sliding_factor": FIXED}, {"factors": FIXED}),
     "everything with fast weights": (
         {"sampler": "FPCD-1", "fast_learning_rate": 0.3, "fast_decay": 0.9, "chains": 6, "shuffle": False}
-        | STEPS["momentum and decay"][0],
-        FAST | {"samples": 6, "ladders": 6, "shuffled": False} | STEPS["momentum and decay"][1],
+        | BOTH[0],
+        FAST | {"samples": 6, "ladders": 6, "shuffled": False} | BOTH[1],
     ),
     "everything with tempering": (
-        {"sampler": "PT_3", "swaps": "both", "sliding_factor": FIXED} | STEPS["momentum and decay"][0],
-        {"ladders": 1, "temperatures": 3, "swap_both": True, "factors": FIXED}
-        | STEPS["momentum and decay"][1],
+        {"sampler": "PT_3", "swaps": "both", "sliding_factor": FIXED} | BOTH[0],
+        {"ladders": 1, "temperatures": 3, "swap_both": True, "factors": FIXED} | BOTH[1],
     ),
 }
+
+
+def scheme_of(layers):
+    return f"{'dam'[: len(layers)]:a<{len(layers)}}"
 
 
 def learner_of(layers, **changes):
     its = {
         "model": {"kind": "rbm" if len(layers) == 2 else "dbm", "hidden": list(layers[1:])},
-        "offsets": f"{'dam'[: len(layers)]:a<{len(layers)}}^b_s",
+        "offsets": f"{scheme_of(layers)}^b_s",
         "sliding_factor": {"visible": 0.2, "hidden": 0.3},
         "weight_scale": 0.7,
         "updates": UPDATES,
@@ -356,11 +244,10 @@ def plan_of(layers, factors=None, **changes):
     factors = factors or {"visible": 0.2, "hidden": 0.3}
     by_layer = [np.full(n, factors["hidden" if k else "visible"]) for k, n in enumerate(layers)]
     sliding = [np.concatenate(by_layer[k::2]) for k in (0, 1)]
-    scheme = f"{'dam'[: len(layers)]:a<{len(layers)}}"
-    its, visible = deep_plan(layers, BATCH, scheme, sliding=sliding, **changes), layers[0]
+    its = deep_plan(layers, BATCH, scheme_of(layers), sliding=sliding, **changes)
     if len(layers) == 2:
         return its
-    deeper = visible, its.offsets.mu_mix.shape[1]  # hidden layers take means of probabilities
+    deeper = layers[0], its.offsets.mu_mix.shape[1]  # hidden layers take means of probabilities
     return its._replace(offsets=its.offsets._replace(smooth=deeper))
 
 
@@ -377,16 +264,6 @@ def test_boltzmann_machines_learn_as_in_the_reference(layers, name):
         trainer.update(batch_of(learner.data.train, its, update, shuffled), update)
         advance(learner, state, update, update + 1)
         assert_same_state(state, trainer)
-
-
-@pytest.mark.parametrize("name", KNOBS)
-def test_every_one_of_them_changes_the_training(name):
-    plain, changed = learner_of(SIX), learner_of(SIX, **KNOBS[name][0])
-    ends = []
-    for learner in (plain, changed):
-        ends.append(learner.start())
-        advance(learner, ends[-1], 0, UPDATES)
-    assert np.abs(ends[0].W - ends[1].W).max() > 1e-3  # 30 times the tolerance above
 
 
 def test_the_first_biases_of_units_that_never_change_are_those_of_a_clipped_mean():
@@ -412,18 +289,7 @@ def test_fixed_visible_offsets_are_the_mean_of_the_whole_training_part():
     assert not state.lam.any()
 
 
-@pytest.mark.parametrize("units", [1, 4, 15, 16, 17, 63, 64, 65, 130])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_means_are_sums_in_float64(units, weighted):
-    random = np.random.default_rng(units)
-    rows, weight = np.float32(random.random((7, units))), np.float32(-random.random(7))
-    total = np.full(units, np.nan, np.float32)
-    add_up(rows, weight if weighted else None, np.empty(units + 3), total)
-    expected = (rows.astype(float) * (-weight[:, None] if weighted else 1)).sum(axis=0)
-    np.testing.assert_allclose(total, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("count", [100, 60_000, 200_000])
+@pytest.mark.parametrize("count", [100, 200_000])
 def test_means_over_many_rows_are_exact(count):
     """One float32 sum is off by 5e-4 after 60,000 rows: a unit that is always on had the mean 1.0005."""
     rows = np.ones((count, 3), np.uint8)
@@ -436,13 +302,11 @@ def test_means_over_many_rows_are_exact(count):
     np.testing.assert_allclose(state.lam, hidden, atol=3e-7)  # of which float32 sigmoids have the most
 
 
-@pytest.mark.parametrize("rate", [1e-4, 1e-5])
-@pytest.mark.parametrize("size", [1, 5, 20])
+@pytest.mark.parametrize(("size", "rate"), [(1, 1e-4), (20, 1e-5)])
 def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
     """Float32 allows one rounding at the size of c; one per visible unit was up to 200 times as much."""
     rng, n, m = np.random.default_rng(size), 784, 50
-    sizes = {"W": (n, m), "b": n, "c": m}
-    W, b, c = (np.float32(rng.normal(0, 0.1, sizes[name])) for name in "Wbc")
+    W, b, c = (np.float32(rng.normal(0, 0.1, shape)) for shape in ((n, m), n, m))
     c = np.float32(size * np.sign(c))
     mu, lam, dx, dh = (np.float32(rng.random(units)) for units in (n, m, n, m))
     dx, dh, dW = dx / 50, dh / 50, np.float32(rng.normal(0, 0.01, (n, m)))
@@ -455,15 +319,8 @@ def test_a_step_of_the_hidden_bias_is_rounded_once(size, rate):
 
 
 def test_work_arrays_begin_at_a_cache_line():
-    for shape in (1, 17, (3, 5), (100, 784)):
-        made = room(shape)
-        assert made.ctypes.data % 64 == 0
-        assert made.shape == ((shape,) if isinstance(shape, int) else shape)
-    values = np.arange(15.0).reshape(3, 5)
-    copy = aligned(values)
-    assert copy.dtype == np.float32
-    assert (copy == values).all()
-    assert copy.flags.c_contiguous
+    for array in (*map(room, (1, 17, (3, 5), (100, 784))), aligned(np.arange(15.0))):
+        assert array.ctypes.data % 64 == 0
 
 
 @pytest.mark.parametrize(("kind", "count"), [("rbm", 100), ("dbm", 20), *nightly(("rbm", 600), ("dbm", 100))])
