@@ -24,27 +24,25 @@ def bits(n):
 def naive_energy(x, h, theta=THETA, offsets=OFFSETS):
     """The energy, term by term."""
     (W, b, c), (mu, lam) = theta, offsets
-    total = 0.0
-    for i in range(len(b)):
-        total -= (x[i] - mu[i]) * b[i]
-        for j in range(len(c)):
-            total -= (x[i] - mu[i]) * W[i, j] * (h[j] - lam[j])
-    for j in range(len(c)):
-        total -= (h[j] - lam[j]) * c[j]
-    return total
+    total = -sum((x[i] - mu[i]) * b[i] for i in range(len(b)))
+    total -= sum((h[j] - lam[j]) * c[j] for j in range(len(c)))
+    return total - sum(
+        (x[i] - mu[i]) * W[i, j] * (h[j] - lam[j]) for i in range(len(b)) for j in range(len(c))
+    )
 
 
-def naive_table(theta=THETA, offsets=OFFSETS):
-    """p(x, h) of all pairs of states, and log Z."""
+def naive_table(theta=THETA, offsets=None):
+    """p(x, h) of all pairs of states, and log Z; without offsets unless they are given."""
     n, m = theta[0].shape
+    offsets = offsets or (np.zeros(n), np.zeros(m))
     weights = {(x, h): math.exp(-naive_energy(x, h, theta, offsets)) for x in bits(n) for h in bits(m)}
     Z = sum(weights.values())
     return {pair: weight / Z for pair, weight in weights.items()}, math.log(Z)
 
 
-def naive_log_p(x, theta=THETA, offsets=OFFSETS):
+def naive_log_p(rows, theta=THETA, offsets=None):
     table, _ = naive_table(theta, offsets)
-    return math.log(sum(p for (x_of, _), p in table.items() if x_of == tuple(x)))
+    return [math.log(sum(p for (of_x, _), p in table.items() if of_x == tuple(x))) for x in rows]
 
 
 def just_within(states, on):
@@ -84,9 +82,8 @@ def test_energies_conditionals_and_likelihoods_are_sums_over_all_states(offsets)
     assert ref.log_partition(W, b, c, mu, lam) == pytest.approx(log_z)
     assert ref.log_partition(W.T, c, b, lam, mu) == pytest.approx(log_z)
     for x, h in table:
-        assert ref.energy(np.array([x]), np.array([h]), W, b, c, mu, lam) == pytest.approx(
-            naive_energy(x, h, THETA, offsets)
-        )
+        found = ref.energy(np.array([x]), np.array([h]), W, b, c, mu, lam)
+        assert found == pytest.approx(naive_energy(x, h, THETA, offsets))
     for x in bits(N):
         p_x = sum(table[x, h] for h in bits(M))
         expected = [sum(table[x, h] * h[j] for h in bits(M)) / p_x for j in range(M)]
@@ -104,46 +101,35 @@ def test_states_are_in_the_order_of_binary_numbers():
 
 
 def test_both_model_phases_have_the_machines_expectations():
-    table, _ = naive_table()
-    xh = [[sum(p * x[i] * h[j] for (x, h), p in table.items()) for j in range(M)] for i in range(N)]
+    table, _ = naive_table(THETA, OFFSETS)
+    xh, x, h = np.zeros((N, M)), np.zeros(N), np.zeros(M)
+    for (of_x, of_h), p in table.items():
+        xh, x, h = xh + p * np.outer(of_x, of_h), x + p * np.array(of_x), h + p * np.array(of_h)
     for phase in (ref.model_phase(*THETA, *OFFSETS), ref.joint_phase(*THETA, *OFFSETS)):
         assert phase.p.sum() == pytest.approx(1)
-        np.testing.assert_allclose(ref.correlation(phase), xh)
-        np.testing.assert_allclose(
-            phase.p @ phase.x, [sum(p * x[i] for (x, _), p in table.items()) for i in range(N)]
-        )
-        np.testing.assert_allclose(
-            phase.p @ phase.h, [sum(p * h[j] for (_, h), p in table.items()) for j in range(M)]
-        )
+        assert_close((ref.correlation(phase), phase.p @ phase.x, phase.p @ phase.h), (xh, x, h))
 
 
 def test_other_offsets_leave_the_distribution():
     new = RNG.random(N), RNG.random(M)
     moved = ref.transform(THETA, OFFSETS, new)
-    table, _ = naive_table()
-    assert naive_table(moved, new)[0] == pytest.approx(table)
+    assert naive_table(moved, new)[0] == pytest.approx(naive_table(THETA, OFFSETS)[0])
     assert_close(ref.transform(moved, new, OFFSETS), THETA)
 
 
-FLIPS = [
-    (f, g) for f in ([0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 1, 0]) for g in ([0, 0, 0], [1, 1, 1], [0, 1, 0])
-]
-
-
-@pytest.mark.parametrize(("f", "g"), FLIPS)
+@pytest.mark.parametrize("f", [[1, 1, 1, 1], [1, 0, 1, 0]])
+@pytest.mark.parametrize("g", [[0, 0, 0], [0, 1, 0]])
 def test_a_flipped_machine_has_the_energies_of_the_flipped_states(f, g):
-    f, g = np.array(f), np.array(g)
-    theta, offsets = ref.flip(THETA, OFFSETS, f, g)
+    theta, offsets = ref.flip(THETA, OFFSETS, np.array(f), np.array(g))
     for x, h in itertools.product(bits(N), bits(M)):
-        mirrored = naive_energy(np.abs(x - f), np.abs(h - g), theta, offsets)
+        mirrored = naive_energy(np.abs(np.subtract(x, f)), np.abs(np.subtract(h, g)), theta, offsets)
         assert mirrored == pytest.approx(naive_energy(x, h))
 
 
 def test_the_inverse_sigmoid_gives_a_machine_without_weights_the_data_mean():
     mean = np.array([0.1, 0.5, 0.9])
-    np.testing.assert_allclose(
-        ref.visible_mean(np.zeros((1, 2)), np.zeros((3, 2)), ref.inverse_sigmoid(mean)), [mean]
-    )
+    found = ref.visible_mean(np.zeros((1, 2)), np.zeros((3, 2)), ref.inverse_sigmoid(mean))
+    np.testing.assert_allclose(found, [mean])
 
 
 # Gradients
@@ -155,7 +141,7 @@ def phases(theta=THETA, offsets=NO_OFFSETS):
 
 
 def mean_log_p(offsets):
-    return lambda theta: np.mean([naive_log_p(x, theta, offsets) for x in ROWS])
+    return lambda theta: np.mean(naive_log_p(ROWS, theta, offsets))
 
 
 @pytest.mark.parametrize("offsets", [OFFSETS, NO_OFFSETS], ids=["centered", "standard"])
@@ -173,23 +159,22 @@ def test_the_centered_gradient_is_a_step_of_the_centered_machine():
     np.testing.assert_allclose(flat(found), flat(back), atol=1e-8)
 
 
-@pytest.mark.parametrize("gains", [(1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize("gains", [(2, 1), (1, 2)])
 @pytest.mark.parametrize("side", ["visible", "hidden"])
 def test_a_step_with_doubled_inputs_does_not_notice_a_flip(side, gains):
     """A step of a machine that hears inputs twice, and the step of its mirror."""
-    up, down = gains
-    data, model = phases()
+    (up, down), (mu, lam), both = gains, OFFSETS, phases()
 
-    def mirrored(W, b, c):
-        return (-W, -b, c + up * W.sum(axis=0)) if side == "visible" else (-W, b + down * W.sum(axis=1), -c)
+    def step(phases, mu, lam):
+        return ref.plain_step(ref.gradient(*phases, mu, lam), mu, lam, gains)
 
-    def step(data, model, mu, lam):
-        return ref.plain_step(ref.gradient(data, model, mu, lam), mu, lam, gains)
-
-    flipped = [p._replace(x=1 - p.x) if side == "visible" else p._replace(h=1 - p.h) for p in (data, model)]
-    mu, lam = OFFSETS
-    other = (1 - mu, lam) if side == "visible" else (mu, 1 - lam)
-    assert_close(step(*flipped, *other), mirrored(*step(data, model, mu, lam)))
+    W, b, c = step(both, mu, lam)
+    if side == "visible":
+        other = step([phase._replace(x=1 - phase.x) for phase in both], 1 - mu, lam)
+        assert_close(other, (-W, -b, c + up * W.sum(axis=0)))
+    else:
+        other = step([phase._replace(h=1 - phase.h) for phase in both], mu, 1 - lam)
+        assert_close(other, (-W, b + down * W.sum(axis=1), -c))
 
 
 def test_aa_is_the_enhanced_gradient_and_dm_and_md_share_its_weight_step_alone():
@@ -201,17 +186,13 @@ def test_aa_is_the_enhanced_gradient_and_dm_and_md_share_its_weight_step_alone()
         found = ref.centered_gradient(data, model, mu, lam)
         np.testing.assert_allclose(found[0], enhanced[0], atol=1e-14)
         assert np.abs(flat(found) - flat(enhanced)).max() > 1e-6
-    assert np.abs(ref.centered_gradient(data, model, x_d, h_d)[0] - enhanced[0]).max() > 1e-3
 
 
 def test_decay_pulls_weights_to_zero_and_leaves_the_centered_biases():
     W, _, _ = THETA
-
-    def penalty(theta):
-        return -0.3 * np.abs(theta[0]).sum() - 0.1 * (theta[0] ** 2).sum()
-
     decay = ref.weight_decay(W, l1=0.3, l2=0.2)
-    np.testing.assert_allclose(flat((decay, np.zeros(N), np.zeros(M))), slopes(penalty, THETA), atol=1e-9)
+    slope = slopes(lambda theta: -0.3 * np.abs(theta[0]).sum() - 0.1 * (theta[0] ** 2).sum(), THETA)
+    np.testing.assert_allclose(flat((decay, *NO_OFFSETS)), slope, atol=1e-9)
     dW, db, dc = ref.gradient(*phases(), *OFFSETS)
     steps = [ref.plain_step((dW + term, db, dc), *OFFSETS) for term in (0.0, decay)]
     ends = [ref.transform(ref.ascend(THETA, step, 0.1), NO_OFFSETS, OFFSETS) for step in steps]
@@ -223,12 +204,12 @@ def test_decay_pulls_weights_to_zero_and_leaves_the_centered_biases():
 
 
 def log_joint(theta):
-    table, _ = naive_table(theta, NO_OFFSETS)
+    table, _ = naive_table(theta)
     return np.log([table[x, h] for x in bits(N) for h in bits(M)])
 
 
 def log_marginal(theta):
-    table, _ = naive_table(theta, NO_OFFSETS)
+    table, _ = naive_table(theta)
     return np.log([sum(table[x, h] for h in bits(M)) for x in bits(N)])
 
 
@@ -239,67 +220,39 @@ def test_fisher_matrices_are_expected_products_of_scores(log_p, phase):
     np.testing.assert_allclose(ref.fisher(phase(*THETA)), expected, atol=1e-8)
 
 
-def test_the_natural_gradient_solves_for_the_gradient_whatever_the_flip():
-    """Flips are linear in the parameters: the natural step of the mirror is the mirror of the step."""
+@pytest.mark.parametrize("damping", [0.0, 0.1])
+def test_the_natural_gradient_solves_for_the_gradient(damping):
     F, gradient = ref.fisher(ref.joint_phase(*THETA)), ref.gradient(*phases())
-    step = ref.natural_gradient(gradient, F, damping=0.1)
-    np.testing.assert_allclose(F @ flat(step) + 0.1 * flat(step), flat(gradient), atol=1e-12)
-    W, b, c = THETA
-    mirror = -W, -b, c + W.sum(axis=0)
-    data = ref.batch(1 - ROWS, ref.hidden_mean(1 - ROWS, mirror[0], mirror[2]))
-    other = ref.natural_gradient(
-        ref.gradient(data, ref.model_phase(*mirror)), ref.fisher(ref.joint_phase(*mirror))
-    )
-    dW, db, dc = ref.natural_gradient(gradient, F)
-    assert_close(other, (-dW, -db, dc + dW.sum(axis=0)), 1e-9)
+    step = flat(ref.natural_gradient(gradient, F, damping))
+    np.testing.assert_allclose(F @ step + damping * step, flat(gradient), atol=1e-12)
 
 
 # Both algorithms
 
 
-def exact(data, *machine):
-    return ref.model_phase(*machine)
-
-
 def estimator(scheme):
     """Offsets of a scheme; noise is other in every call, and the same for every new estimator."""
     rng = np.random.default_rng(3)
-
-    def estimate(data, model):
-        return tuple(
-            ref.offset_target(
-                ref.LETTERS[letter], data.p @ of_data, model.p @ of_model, rng.random(of_data.shape[1])
-            )
-            for letter, of_data, of_model in zip(scheme, data[:2], model[:2], strict=True)
+    return lambda data, model: tuple(
+        ref.offset_target(
+            ref.LETTERS[letter], data.p @ of_data, model.p @ of_model, rng.random(of_data.shape[1])
         )
-
-    return estimate
-
-
-def trained(algorithm, theta, offsets, scheme, before, rows=ROWS, nus=(0.3, 0.1)):
-    batches = [rows[:4], rows[3:]] * 5
-    return algorithm(theta, offsets, batches, exact, estimator(scheme), (0.2, *nus), before)
+        for letter, of_data, of_model in zip(scheme, data[:2], model[:2], strict=True)
+    )
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "later"])
 @pytest.mark.parametrize("scheme", PAIRS)
 def test_algorithm_1_is_algorithm_2(scheme, before):
-    centered, offsets = trained(
-        ref.algorithm_1, ref.transform(THETA, NO_OFFSETS, OFFSETS), OFFSETS, scheme, before
-    )
-    plain, same_offsets = trained(ref.algorithm_2, THETA, OFFSETS, scheme, before)
+    def trained(algorithm, theta):
+        batches = [ROWS[:4], ROWS[3:]] * 5
+        phase, rates = lambda data, *machine: ref.model_phase(*machine), (0.2, 0.3, 0.1)
+        return algorithm(theta, OFFSETS, batches, phase, estimator(scheme), rates, before)
+
+    centered, offsets = trained(ref.algorithm_1, ref.transform(THETA, NO_OFFSETS, OFFSETS))
+    plain, same_offsets = trained(ref.algorithm_2, THETA)
     assert_close(offsets, same_offsets)
     assert_close(ref.transform(centered, offsets, NO_OFFSETS), plain, 1e-11)
-
-
-@pytest.mark.parametrize("before", [True, False], ids=["before", "later"])
-@pytest.mark.parametrize("scheme", ["dd", "aa", "mm", "dm", "md", "hh", "da"])
-def test_training_with_offsets_that_are_means_does_not_notice_a_flip(scheme, before):
-    f, g = np.array([1, 0, 1, 1]), np.array([0, 1, 0])
-    theta, offsets = trained(ref.algorithm_1, THETA, OFFSETS, scheme, before)
-    other = trained(ref.algorithm_1, *ref.flip(THETA, OFFSETS, f, g), scheme, before, np.abs(ROWS - f))
-    for found, expected in zip(other, ref.flip(theta, offsets, f, g), strict=True):
-        assert_close(found, expected, 1e-11)
 
 
 def test_letters_weigh_means_a_half_and_noise():
@@ -312,25 +265,21 @@ def test_letters_weigh_means_a_half_and_noise():
     assert ref.moving_average(0.2, 0.7, 0.1) == pytest.approx(0.25)
 
 
-def test_accumulated_steps_by_hand():
+def test_accumulated_and_rescaled_steps_by_hand():
     one, velocity = (np.ones(1),) * 3, (np.zeros(1),) * 3
     for expected in (0.1, 0.1 * 1.5, 0.1 * 1.75):
         velocity = ref.accumulate(velocity, one, rate=0.1, kept=0.5)
         assert_close(velocity, (np.full(1, expected),) * 3)
-
-
-def test_rescaled_steps_have_the_norm_of_the_other():
     step = ref.rescale(THETA, (np.array([[3.0]]), np.array([4.0]), np.array([0.0])))
-    assert np.linalg.norm(flat(step)) == pytest.approx(5)
-    assert flat(step) @ flat(THETA) == pytest.approx(5 * np.linalg.norm(flat(THETA)))
+    assert_close(step, [5 * array / np.linalg.norm(flat(THETA)) for array in THETA])
 
 
 # Samplers
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("beta", [0.4, 1.0])
 def test_a_sweep_turns_units_on_below_their_probability_and_leaves_p_invariant(beta):
-    table, _ = naive_table([beta * part for part in THETA], NO_OFFSETS)
+    table, _ = naive_table([beta * part for part in THETA])
     p_h = {h: sum(table[x, h] for x in bits(N)) for h in bits(M)}
     p_x = {x: sum(table[x, h] for h in bits(M)) for x in bits(N)}
     arrived = dict.fromkeys(bits(M), 0.0)
@@ -347,9 +296,8 @@ def test_a_sweep_turns_units_on_below_their_probability_and_leaves_p_invariant(b
 
 
 def test_doubled_inputs_are_heard_twice():
-    (W, b, c), h = THETA, np.array([[1.0, 0, 1]])
+    (W, b, c), h = THETA, np.tile([[1.0, 0, 1]], (200, 1))
     u_x, u_h = RNG.random((200, N)), RNG.random((200, M))
-    h = np.tile(h, (200, 1))
     x, up, _ = ref.sweep(h, THETA, u_x, u_h, gains=(2.0, 1.0))
     assert (x == ref.sweep(h, THETA, u_x, u_h)[0]).all()
     assert (up == ref.draw(ref.sigmoid(2 * x @ W + c), u_h)).all()
@@ -361,39 +309,27 @@ TINY = np.array([[1.5, -2.0]]), np.array([0.3]), np.array([-0.7, 0.4])  # 1 visi
 BETA = np.array([0.0, 0.5, 1.0])
 
 
-def tempered(beta):
-    table, _ = naive_table([beta * part for part in TINY], (np.zeros(1), np.zeros(2)))
-    return table
-
-
 @pytest.mark.parametrize("parity", [0, 1])
 def test_swaps_of_neighbours_are_in_detailed_balance(parity):
     """p(s) T(s -> s') = p(s') T(s' -> s) for the states s, s' of a ladder before and after a swap."""
-    tables, joint_states = [tempered(beta) for beta in BETA], list(itertools.product(bits(1), bits(2)))
+    tables = [naive_table([beta * part for part in TINY])[0] for beta in BETA]
 
     def p_of(ladder):
         return math.prod(table[state] for table, state in zip(tables, ladder, strict=True))
 
-    def is_swapped(ladder, u):
+    def after_swap(ladder, u):
         x, h = (np.array(side, dtype=float) for side in zip(*ladder, strict=True))
         new_x, new_h, to_h = ref.swap(ref.ChainStates(x, h, x @ TINY[0]), TINY, BETA, np.full(3, u), parity)
         assert (to_h == new_x @ TINY[0]).all()
-        after = [(tuple(a), tuple(b)) for a, b in zip(new_x, new_h, strict=True)]
-        assert after in (list(ladder), exchanged(ladder))
-        return after == exchanged(ladder)
+        return [(tuple(a), tuple(b)) for a, b in zip(new_x, new_h, strict=True)]
 
-    def exchanged(ladder):
-        ladder = list(ladder)
-        ladder[parity], ladder[parity + 1] = ladder[parity + 1], ladder[parity]
-        return ladder
-
-    for ladder in itertools.product(joint_states, repeat=3):
-        there, back = p_of(ladder), p_of(exchanged(ladder))
-        if ladder[parity] == ladder[parity + 1]:
-            continue
-        rate = min(1.0, back / there)  # Metropolis: there * min(1, back / there) is symmetric
-        assert is_swapped(ladder, rate - 1e-9)
-        assert rate == 1 or not is_swapped(ladder, rate + 1e-9)
+    for ladder in map(list, itertools.product(itertools.product(bits(1), bits(2)), repeat=3)):
+        exchanged = ladder.copy()
+        exchanged[parity : parity + 2] = ladder[parity : parity + 2][::-1]
+        if exchanged != ladder:
+            rate = min(1.0, p_of(exchanged) / p_of(ladder))  # Metropolis: p rate is symmetric
+            assert after_swap(ladder, rate - 1e-9) == exchanged
+            assert rate == 1 or after_swap(ladder, rate + 1e-9) == ladder
 
 
 def test_rounds_of_swaps_take_turns_or_follow_each_other():
@@ -417,23 +353,15 @@ def test_a_tempered_sweep_is_a_sweep_of_each_chain_and_swaps():
     assert_close(found, swapped)
 
 
-@pytest.mark.parametrize("betas", [(0.0, 1.0), (0.0, 0.3, 0.6, 1.0)])
-def test_the_mean_annealing_weight_over_all_paths_is_the_ratio_of_partition_functions(betas):
+def test_the_mean_annealing_weight_over_all_paths_is_the_ratio_of_partition_functions():
     """Every path of states of a tiny machine, by the weights and the conditionals of each step."""
     theta, base = (np.array([[1.5], [-2.0]]), np.array([0.3, 1.0]), np.array([-0.7])), np.array([0.5, -1.0])
-    (W, b, c), x = theta, ref.states(2)
+    (W, b, c), x, betas = theta, ref.states(2), (0.0, 0.3, 0.6, 1.0)
     machines = [(beta * W, (1 - beta) * base + beta * b, beta * c) for beta in betas]
-    nothing = np.zeros(2), np.zeros(1)
-
-    def p_of(machine):
-        table, log_z = naive_table(machine, nothing)
-        return np.array([sum(table[tuple(s), h] for h in bits(1)) for s in x]), log_z
-
-    mass, log_z_base = p_of(machines[0])
-    assert log_z_base == pytest.approx(np.logaddexp(0, base).sum() + np.log(2))
+    table, log_z_base = naive_table(machines[0])
+    mass = np.array([sum(table[tuple(s), h] for h in bits(1)) for s in x])
     for pair, (here, there) in zip(itertools.pairwise(betas), itertools.pairwise(machines), strict=True):
-        table, _ = naive_table(here, nothing)
-        arriving, moved = np.zeros(4), np.zeros(4)
+        table, arriving = naive_table(here)[0], np.zeros(4)
         for start, h, end in itertools.product(range(4), bits(1), range(4)):
             p_h = table[tuple(x[start]), h] / sum(table[tuple(x[start]), s] for s in bits(1))
             p_x = table[tuple(x[end]), h] / sum(table[tuple(s), h] for s in x)
@@ -445,80 +373,65 @@ def test_the_mean_annealing_weight_over_all_paths_is_the_ratio_of_partition_func
             expected = ref.free_energy(x[[end]], *here) - ref.free_energy(x[[end]], *there)
             np.testing.assert_allclose(gain, expected, atol=1e-12)
             arriving[end] += mass[start] * p_h * p_x * np.exp(gain[0])
-            moved[end] += p_of(here)[0][start] * p_h * p_x
-        np.testing.assert_allclose(moved, p_of(here)[0])  # the step leaves its machine invariant
         mass = arriving
-    assert np.log(mass.sum()) + log_z_base == pytest.approx(naive_table(theta, nothing)[1])
+    assert np.log(mass.sum()) + log_z_base == pytest.approx(naive_table(theta)[1])
 
 
 # Deep machines
 
 
-def deep_case(scale, deep_weights=1.0):
+def deep_case(deep_weights=1.0):
     """A machine of layers 3, 3, 2: units 3 and 4 of x are the second hidden layer."""
     rng = np.random.default_rng(5)
-    W, b, c = (scale * rng.standard_normal(shape) for shape in ((5, 3), 5, 3))
+    W, b, c = (rng.standard_normal(shape) for shape in ((5, 3), 5, 3))
     W[3:] *= deep_weights
     return W, b, c
 
 
-def naive_posterior(theta, x):
-    """p(even, odd | x) of the hidden layers, and log p(x)."""
-    table, _ = naive_table(theta, (np.zeros(5), np.zeros(3)))
-    given = {(s[3:], h): p for (s, h), p in table.items() if s[:3] == x}
-    total = sum(given.values())
-    return {state: p / total for state, p in given.items()}, math.log(total)
+def visible_log_p(theta, x):
+    """log p(x) of the visible layer alone."""
+    return math.log(sum(p for (state, _), p in naive_table(theta)[0].items() if state[:3] == x))
 
 
-@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
-def test_the_bound_is_the_expectation_under_independent_units_and_below_log_p(scale):
-    theta, rows = deep_case(scale), ref.states(3)
+def test_the_bound_is_the_expectation_under_independent_units_and_below_log_p():
+    theta, rows = deep_case(), ref.states(3)
     even, odd, _ = ref.mean_field(rows, np.array([0.4, 0.6]), theta, 1e-9, 2000)
-    found, (_, log_z) = (
-        ref.lower_bound(rows, even, odd, theta),
-        naive_table(theta, (np.zeros(5), np.zeros(3))),
-    )
+    found, (_, log_z) = ref.lower_bound(rows, even, odd, theta), naive_table(theta)
     gaps = []
     for r, x in enumerate(bits(3)):
         expected = -log_z
         for s, h in itertools.product(bits(2), bits(3)):
             means = zip((*s, *h), (*even[r], *odd[r]), strict=True)
             q = math.prod(mean if unit else 1 - mean for unit, mean in means)
-            minus_energy = -naive_energy((*x, *s), h, theta, (np.zeros(5), np.zeros(3)))
-            expected += q * (minus_energy - math.log(q)) if q > 0 else 0
+            energy = naive_energy((*x, *s), h, theta, (np.zeros(5), np.zeros(3)))
+            expected -= q * (energy + math.log(q)) if q > 0 else 0
         assert found[r] == pytest.approx(expected, abs=1e-9)
-        gaps.append(naive_posterior(theta, x)[1] - found[r])
+        gaps.append(visible_log_p(theta, x) - found[r])
     assert min(gaps) > -1e-12
     assert max(gaps) > 1e-4
 
 
 def test_the_bound_is_tight_without_weights_to_deeper_layers_and_for_an_rbm():
-    theta, rows = deep_case(1.0, deep_weights=0.0), ref.states(3)
+    theta, rows = deep_case(deep_weights=0.0), ref.states(3)
     even, odd, made = ref.mean_field(rows, np.array([0.4, 0.6]), theta)
     assert made == 2  # the first round still moves the deeper layer from its start
-    expected = [naive_posterior(theta, x)[1] for x in bits(3)]
+    expected = [visible_log_p(theta, x) for x in bits(3)]
     np.testing.assert_allclose(ref.lower_bound(rows, even, odd, theta), expected, atol=1e-12)
     even, odd, made = ref.mean_field(ROWS, np.zeros(0), THETA)
     assert (even.shape, made) == ((len(ROWS), 0), 1)
-    expected = [naive_log_p(x, THETA, NO_OFFSETS) for x in ROWS]
-    np.testing.assert_allclose(ref.lower_bound(ROWS, even, odd, THETA), expected, atol=1e-12)
+    np.testing.assert_allclose(ref.lower_bound(ROWS, even, odd, THETA), naive_log_p(ROWS), atol=1e-12)
 
 
 def test_mean_field_ends_where_every_mean_answers_to_the_others():
-    (W, b, c), rows = deep_case(1.0), ref.states(3)
-    even, odd, made = ref.mean_field(rows, np.array([0.4, 0.6]), (W, b, c), 1e-12, 1000)
+    (W, b, c), rows, start = deep_case(), ref.states(3), np.array([0.4, 0.6])
+    even, odd, made = ref.mean_field(rows, start, (W, b, c), 1e-12, 1000)
     assert 2 < made <= 1000
-    for r, x in enumerate(rows):
-        for i in range(2):
-            a = b[3 + i] + sum(W[3 + i, j] * odd[r, j] for j in range(3))
-            assert even[r, i] == pytest.approx(1 / (1 + math.exp(-a)), abs=1e-10)
-        for j in range(3):
-            a = c[j] + sum(W[i, j] * value for i, value in enumerate((*x, *even[r])))
-            assert odd[r, j] == pytest.approx(1 / (1 + math.exp(-a)), abs=1e-10)
-    assert ref.mean_field(rows, np.array([0.4, 0.6]), (W, b, c), 1e-12, made - 1)[2] == made
-    start, odd, made = ref.mean_field(rows, np.array([0.4, 0.6]), (W, b, c), rounds=0)
-    assert (start == [0.4, 0.6]).all()
-    np.testing.assert_allclose(odd, ref.hidden_mean(np.hstack([rows, start]), W, c))
+    np.testing.assert_allclose(even, ref.sigmoid(odd @ W[3:].T + b[3:]), atol=1e-10)
+    np.testing.assert_allclose(odd, ref.sigmoid(np.hstack([rows, even]) @ W + c), atol=1e-10)
+    assert ref.mean_field(rows, start, (W, b, c), 1e-12, made - 1)[2] == made
+    even, odd, made = ref.mean_field(rows, start, (W, b, c), rounds=0)
+    assert (even == start).all()
+    np.testing.assert_allclose(odd, ref.hidden_mean(np.hstack([rows, even]), W, c))
 
 
 # Auto encoders
@@ -552,34 +465,26 @@ KINDS = [
 
 def naive_layers(x, pairs, encoder, decoder):
     """Layers of one row, unit by unit."""
-    y = [list(x)]
+    y = [x]
     for (W, _, c), (mu, _) in pairs:
-        n, m = W.shape
-        y.append(
-            [NAIVE[encoder](c[j] + sum((y[-1][i] - mu[i]) * W[i, j] for i in range(n))) for j in range(m)]
-        )
+        y.append([NAIVE[encoder](a) for a in (y[-1] - mu) @ W + c])
     z = [y[-1]]
     for (W, b, _), (_, lam) in pairs[::-1]:
-        n, m = W.shape
-        z.append(
-            [NAIVE[decoder](b[i] + sum(W[i, j] * (z[-1][j] - lam[j]) for j in range(m))) for i in range(n)]
-        )
+        z.append([NAIVE[decoder](a) for a in W @ (z[-1] - lam) + b])
     return y, z[::-1]
 
 
 @pytest.mark.parametrize(("encoder", "decoder", "loss"), KINDS)
-@pytest.mark.parametrize("sizes", [(4, 3), (4, 3, 2), (4, 2, 3, 2)], ids=str)
+@pytest.mark.parametrize("sizes", [(4, 3), (4, 2, 3, 2)], ids=str)
 def test_back_propagation_is_the_derivative_of_the_cost(sizes, encoder, decoder, loss):
     pairs, x = auto_encoder(sizes), RNG.random((5, 4))
     y, z = ref.auto_encode(x, pairs, encoder, decoder)
     for r in range(len(x)):
         for found, expected in zip((y, z), naive_layers(x[r], pairs, encoder, decoder), strict=True):
-            for layer, values in zip(found, expected, strict=True):
-                np.testing.assert_allclose(layer[r], values)
+            assert_close([layer[r] for layer in found], expected)
 
     def cost(theta, k):
-        changed = [*pairs[:k], (theta, pairs[k][1]), *pairs[k + 1 :]]
-        total = 0.0
+        changed, total = [*pairs[:k], (theta, pairs[k][1]), *pairs[k + 1 :]], 0.0
         for row in x:
             for value, made in zip(row, naive_layers(row, changed, encoder, decoder)[1][0], strict=True):
                 if loss == "squared":
@@ -592,11 +497,3 @@ def test_back_propagation_is_the_derivative_of_the_cost(sizes, encoder, decoder,
     for k, found in enumerate(ref.back_propagate(x, pairs, encoder, decoder, loss)):
         expected = slopes(lambda theta, k=k: cost(theta, k), pairs[k][0])
         np.testing.assert_allclose(flat(found), expected, atol=1e-6)
-
-
-def test_other_offsets_leave_the_function_of_an_auto_encoder():
-    pairs, x = auto_encoder((4, 3, 2)), RNG.random((5, 4))
-    news = [(RNG.random(len(theta[1])), RNG.random(len(theta[2]))) for theta, _ in pairs]
-    moved = [(ref.transform(theta, old, new), new) for (theta, old), new in zip(pairs, news, strict=True)]
-    for found, expected in zip(ref.auto_encode(x, moved), ref.auto_encode(x, pairs), strict=True):
-        assert_close(found, expected)
