@@ -2,9 +2,9 @@
 
 import itertools
 import json
-import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cbm_cli import reference as ref
@@ -27,51 +27,43 @@ from cbm_cli.machines.files import Flat, Layered, flatten
 from cbm_cli.machines.known import log_sum
 from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores, parts_of
 from cbm_cli.machines.samples import exact_samples
-from tests.builders import GRID, cbm, layered, visible_rows
+from tests.builders import GRID, cbm, layered, run_grid, visible_rows
+
+# isort: off
 from tests.oracles import (
-    deviations,
-    joint,
-    log_likelihoods,
-    log_z,
-    mean_log_p,
-    random_machine,
-    rbm,
-    states,
-    uniform,
-    wide,
-)
+    deviations, joint, log_likelihoods, log_z, mean_log_p, random_machine, rbm, states, uniform, wide,
+)  # fmt: skip
 from tests.oracles import walk as kernel_walk
 from tests.processes import nightly
 
+pytestmark = pytest.mark.usefixtures("here")
 
-@pytest.mark.parametrize("shape", [(9, 4), (4, 9), (1, 1), (6, 6), (7, 1), (40, 12), (13, 30)])
-@pytest.mark.parametrize("scale", [0.01, 1.0, 5.0])
+
+# Exact likelihoods
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 5.0, 1e3, 1e6])
+@pytest.mark.parametrize("shape", [(4, 9), (1, 1), (7, 1), (40, 12), (13, 30)])
 def test_log_z_by_gray_code_is_the_sum_over_all_states(shape, scale):
     machine = random_machine(*shape, seed=3, scale=scale)
     assert log_z(machine) == pytest.approx(ref.log_partition(*wide(machine)), rel=1e-12, abs=1e-10)
 
 
-@pytest.mark.parametrize("scale", [60.0, 1e3, 1e6])
-def test_log_z_of_a_diverged_machine_does_not_overflow(scale):
-    machine = random_machine(9, 4, seed=3, scale=scale)
-    assert log_z(machine) == pytest.approx(ref.log_partition(*wide(machine)), rel=1e-12)
-
-
-def own_machine(kind, sizes, size, all_of_them, seed=0):
+def own_machine(kind, sizes, size, all_of_them):
     """A machine whose weights, all or one of them, have this size."""
-    weights, biases, offsets = layered(sizes, seed)
-    weights = [size * W for W in weights] if all_of_them else [W.copy() for W in weights]
+    weights, biases, offsets = layered(sizes, 0)
+    weights = [size * W if all_of_them else W for W in weights]
     weights[0][0, 0] = size
     return Layered(kind, tuple(weights), tuple(biases), tuple(0 * offset for offset in offsets))
 
 
-def exact(machine, rows, unit=1.0):
+def exact(machine, rows):
     how = Method("exact")
-    return evaluate(machine, Parts({"train": rows}, unit, np.zeros(rows.shape[1], np.float32)), how, "m.npz")
+    return evaluate(machine, Parts({"train": rows}, 1.0, np.zeros(rows.shape[1], np.float32)), how, "m.npz")
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])
-@pytest.mark.parametrize("size", [1.0, 1e3, 1e10, 2e38, 1e39, 1e100, 1e300])
+@pytest.mark.parametrize("size", [1.0, 1e10, 1e39, 1e300])
 @pytest.mark.parametrize(("kind", "sizes"), [("rbm", (6, 4)), ("rbm", (4, 6)), ("dbm", (5, 3, 2))])
 def test_exact_likelihoods_are_finite_and_never_above_0(kind, sizes, size, all_of_them):
     machine, rows = own_machine(kind, sizes, size, all_of_them), visible_rows(sizes)
@@ -83,13 +75,6 @@ def test_exact_likelihoods_are_finite_and_never_above_0(kind, sizes, size, all_o
     assert expected < 0
     one = np.ascontiguousarray(rows[exact_scores(flat, rows).argmax()][None])
     assert exact(machine, one)[1]["train"]["log_likelihood"]["mean"] <= 0
-
-
-def test_exact_likelihoods_of_files_are_summed_in_float64():
-    machine = own_machine("rbm", (6, 4), 1e5, True)
-    rows = visible_rows((6, 4))
-    expected = log_likelihoods(machine.weights[0], *machine.biases, rows).mean()
-    assert exact(machine, rows)[1]["train"]["log_likelihood"]["mean"] == pytest.approx(expected, rel=1e-14)
 
 
 def test_float32_that_takes_a_likelihood_above_0_is_not_believed():
@@ -109,89 +94,56 @@ def test_float32_that_takes_a_likelihood_above_0_is_not_believed():
 @pytest.mark.parametrize("size", [2e38, 1e39, 1e300])
 def test_what_float32_cannot_hold_is_refused_where_it_is_used(method, size):
     machine, rows = own_machine("rbm", (6, 4), size, False), visible_rows((6, 4))
-    how = Method(method, temperatures=20, runs=5)
-    with pytest.raises(CbmError, match=r"^m\.npz: has weights or biases of up to .*e\+.* float32: an exact"):
-        evaluate(machine, Parts({"train": rows}, 1.0, np.zeros(6, np.float32)), how, "m.npz")
+    how, parts = Method(method, temperatures=20, runs=5), Parts({"train": rows}, 1.0, np.zeros(6, np.float32))
+    with pytest.raises(CbmError, match=r"^m\.npz: .*e\+"):
+        evaluate(machine, parts, how, "m.npz")
 
 
-@pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
-def test_log_likelihood_is_that_of_the_sum_over_all_states(shape):
-    machine = random_machine(*shape, seed=5)
-    rows = states(shape[0])[::3].astype(np.uint8)
-    expected = log_likelihoods(*machine, rows).mean()
-    assert mean_log_p(machine, rows) == pytest.approx(expected, abs=2e-6)
+@pytest.mark.parametrize(("levels", "shape", "rows"), [(1, (20, 1200), 700), (255, (6, 4), 10)])
+def test_many_rows_of_many_units_and_grey_rows_are_summed_without_loss(levels, shape, rows):
+    machine = random_machine(*shape, seed=8, scale=0.3)
+    rows = np.random.default_rng(1).integers(0, levels + 1, (rows, shape[0])).astype(np.uint8)
+    expected = -ref.free_energy(rows / levels, *wide(machine)).mean()
+    assert mean_log_p(machine, rows, 1 / levels, log_z=0.0) == pytest.approx(expected, rel=1e-6)
 
 
-def test_many_rows_and_many_units_are_summed_in_pieces_without_loss():
-    machine = random_machine(20, 1200, seed=8, scale=0.3)
-    rows = (np.random.default_rng(1).random((700, 20)) < 0.4).astype(np.uint8)
-    expected = -ref.free_energy(rows, *wide(machine)).mean()
-    assert mean_log_p(machine, rows, log_z=0.0) == pytest.approx(expected, rel=1e-6)
-
-
-def test_grey_values_enter_the_energy_as_they_are():
-    machine = random_machine(6, 4, seed=9)
-    grey = np.random.default_rng(2).integers(0, 256, (10, 6)).astype(np.uint8)
-    expected = -ref.free_energy(grey / 255, *wide(machine)).mean()
-    assert mean_log_p(machine, grey, 1 / 255, log_z=0.0) == pytest.approx(expected, abs=2e-6)
+# Annealing
 
 
 def test_the_default_schedule_is_the_papers():
     betas, ends = schedule(), np.float32([0, 0.5, 0.9, 1])
-    assert len(betas) == 14_501
     counts = [((betas >= low) & (betas < high)).sum() for low, high in itertools.pairwise(ends)]
     assert counts == [500, 4_000, 10_000]
-    assert (betas[0], betas[-1]) == (0, 1)
+    assert (len(betas), betas[0], betas[-1]) == (14_501, 0, 1)
     assert (np.diff(betas) > 0).all()
 
 
-@pytest.mark.parametrize("temperatures", [3, 50])
-def test_independent_units_need_no_annealing(temperatures):
-    base = np.float32([-2, 0.5, 1, 3])
-    machine = np.zeros((4, 3), np.float32), base, np.zeros(3, np.float32)
-    found, _ = ais(machine, base, seed=1, temperatures=temperatures, runs=10)
-    assert found.log_z == pytest.approx(log_z(machine), abs=1e-12)
-    assert found.standard_error == 0
-    assert found.effective_sample_size == 10
-
-
-def reference_walk(theta, base, x, betas, seed):
-    """The walk by the steps of the reference, with the kernel's random numbers."""
-    theta, x, log_weight = wide(theta), x.astype(float), np.zeros(len(x))
-    to_h = x @ theta[0]
-    for k, pair in enumerate(itertools.pairwise(betas.astype(float))):
-        u_h, u_x = np.split(uniform(seed, k, "sampler", to_h.size + x.size), [to_h.size])
-        x, to_h, gain = ref.ais_step(to_h, theta, base, pair, u_h.reshape(to_h.shape), u_x.reshape(x.shape))
-        log_weight += gain
-    return x, log_weight
-
-
 @pytest.mark.parametrize("direction", [1, -1])
-def test_the_walk_is_that_of_the_reference(direction):
+def test_the_walk_is_that_of_the_reference_and_can_be_cut_anywhere(direction):
     machine, base = random_machine(6, 4, seed=2), random_machine(6, 1, seed=3)[1]
     betas = schedule(40)[::direction].copy()
-    x = (np.random.default_rng(1).random((9, 6)) < 0.5).astype(np.float32)
-    expected_x, expected = reference_walk(machine, base, x, betas, seed=7)
-    moved, found = kernel_walk(machine, base, x, betas, 7)
-    assert (moved == expected_x).all()
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_a_walk_can_be_cut_anywhere():
-    machine, base = random_machine(6, 4, seed=2), np.zeros(6, np.float32)
-    betas, x = schedule(60), np.zeros((5, 6), np.float32)
-    whole = walk(machine, base, x, betas, seed=3).log_weight
-    _, pieces = kernel_walk(machine, base, x, betas, 3, cuts=(1, 20, 21))
-    assert pieces.tobytes() == whole.tobytes()
+    start = (np.random.default_rng(1).random((9, 6)) < 0.5).astype(np.float32)
+    moved, found = kernel_walk(machine, base, start, betas, 7)
+    theta, x, log_weight = wide(machine), start.astype(float), np.zeros(9)
+    to_h = x @ theta[0]
+    for k, pair in enumerate(itertools.pairwise(betas.astype(float))):
+        u_h, u_x = np.split(uniform(7, k, "sampler", to_h.size + x.size), [to_h.size])
+        x, to_h, gain = ref.ais_step(to_h, theta, base, pair, u_h.reshape(to_h.shape), u_x.reshape(x.shape))
+        log_weight += gain
+    assert (moved == x).all()
+    np.testing.assert_allclose(found, log_weight, atol=1e-5)
+    _, pieces = kernel_walk(machine, base, start, betas, 7, cuts=(1, 20, 21))
+    assert (
+        pieces.tobytes() == found.tobytes() == walk(machine, base, start, betas, seed=7).log_weight.tobytes()
+    )
     with pytest.raises(Stopped):
-        walk(machine, base, x, betas, seed=3, should_stop=lambda: True)
+        walk(machine, base, start, betas, seed=7, should_stop=lambda: True)
 
 
 @pytest.mark.parametrize("way", ["upwards", "downwards"])
 def test_the_stated_error_is_kept_at_the_stated_rate(way):
     machine = random_machine(8, 5, seed=4, scale=0.7)
-    base, exact = base_rate(np.full(8, 0.4), 50), log_z(machine)
-    inside = 0
+    base, exact, inside = base_rate(np.full(8, 0.4), 50), log_z(machine), 0
     for seed in range(60):
         if way == "upwards":
             found, _ = ais(machine, base, seed, temperatures=100, runs=100)
@@ -204,7 +156,7 @@ def test_the_stated_error_is_kept_at_the_stated_rate(way):
     assert inside >= 51
 
 
-@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
 def test_exact_samples_have_the_machines_distribution(shape):
     machine = random_machine(*shape, seed=5)
     p = joint(*machine)[0].sum(axis=1)
@@ -213,24 +165,19 @@ def test_exact_samples_have_the_machines_distribution(shape):
 
 def test_raise_bounds_the_likelihood_from_below_and_comes_close():
     machine, base = random_machine(8, 5, seed=6), np.zeros(8, np.float32)
-    rows = exact_samples(machine, 60, seed=1)
+    rows, gaps = exact_samples(machine, 60, seed=1), []
     exact = log_likelihoods(*machine, rows)
-    gaps = []
     for temperatures in (20, 2000):
         bound = raise_bounds(machine, base, rows, 2, temperatures)
-        error = (bound - exact).std(ddof=1) / np.sqrt(len(rows))
         gaps.append((exact - bound).mean())
-        assert gaps[-1] > -4 * error
+        assert gaps[-1] > -4 * (bound - exact).std(ddof=1) / np.sqrt(len(rows))
     assert gaps[1] < 0.1 < gaps[0]
-    many = raise_bounds(machine, base, np.repeat(rows, 50, axis=0), 2, 20)
-    assert (exact - np.log(np.exp(many).reshape(60, 50).mean(axis=1))).mean() < gaps[0]
 
 
 def test_the_mean_raise_weight_is_the_annealing_models_probability():
     """Summed over all rows, exp(bound) averages to one: the bound belongs to a distribution."""
     machine, base = random_machine(4, 3, seed=7, scale=1.5), np.zeros(4, np.float32)
-    rows = states(4).astype(np.float32)
-    many = np.repeat(rows, 200, axis=0)
+    many = np.repeat(states(4).astype(np.float32), 200, axis=0)
     totals = [np.exp(raise_bounds(machine, base, many, seed, 10)).sum() / 200 for seed in range(10)]
     assert abs(np.mean(totals) - 1) < 4 * np.std(totals, ddof=1) / np.sqrt(10)
 
@@ -246,12 +193,10 @@ def test_effective_runs_and_doubts():
         log_weights = np.where(np.arange(50) < runs, 0.0, -100.0)
         assert summarise(log_weights, 0.0).doubtful == doubtful
     w = np.array([1.0, 2, 3, 4])
-    found = summarise(np.log(w), 0.0)
-    assert found.log_z == pytest.approx(np.log(2.5))
+    found, back = summarise(np.log(w), 0.0), summarise(np.log(w), 0.0, sign=-1)
+    assert found.log_z == -back.log_z == pytest.approx(np.log(2.5))
     assert found.effective_sample_size == pytest.approx(100 / 30)
     assert found.standard_error == pytest.approx(w.std(ddof=1) / 2 / 2.5)
-    back = summarise(np.log(w), 0.0, sign=-1)
-    assert back.log_z == pytest.approx(-np.log(2.5))
     assert back.interval[0] < back.log_z < back.interval[1]
 
 
@@ -261,43 +206,42 @@ def test_the_base_rate_is_the_smoothed_logit_of_the_mean():
     assert log_z_of_base(np.zeros(3, np.float32), 4) == pytest.approx(7 * np.log(2))
 
 
-@pytest.fixture
-def model(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    W, b, c = random_machine(9, 4, seed=9)
+def saved(**how):
+    W, b, c = random_machine(9, 4, seed=9, **how)
     np.savez("m.npz", weights_0=W, biases_0=b, biases_1=c)
     return W, b, c
 
 
-def test_evaluate_gives_the_same_by_every_method(model):
-    options = ["--data", "bars-and-stripes:size=3", "--json"]
-    exact = json.loads(cbm("evaluate", "m.npz", "--exact", *options).stdout)
+def test_evaluate_gives_the_same_by_every_method():
+    model, options = saved(), ["m.npz", "--data", "bars-and-stripes:size=3", "--json"]
+    exact = json.loads(cbm("evaluate", *options, "--exact").stdout)
     assert exact["log_z"] == pytest.approx(log_z(model))
     for base in ("base-rate", "uniform"):
-        how = ["--ais", "--temperatures", 2000, "--base", base]
-        found = json.loads(cbm("evaluate", "m.npz", *how, *options).stdout)
+        found = json.loads(cbm("evaluate", *options, "--ais", "--temperatures", 2000, "--base", base).stdout)
         assert found["method"] == "ais"
         error = found["log_z_standard_error"]
         assert abs(found["log_z"] - exact["log_z"]) < 4 * error
         assert abs(found["reverse_log_z"] - exact["log_z"]) < 4 * found["reverse_log_z_standard_error"]
         low, high = found["log_z_interval"]  # three standard errors each way
+        assert low < found["log_z"] < high
         assert high - low == pytest.approx(6 * error, rel=0.05)
         assert found["log_likelihood"]["n"] == 16
-    bound = json.loads(cbm("evaluate", "m.npz", "--raise", "--temperatures", 2000, *options).stdout)
+    bound = json.loads(cbm("evaluate", *options, "--raise", "--temperatures", 2000).stdout)
     below = exact["log_likelihood"]["mean"] - bound["log_likelihood"]["mean"]
     assert -4 * bound["log_likelihood"]["standard_error_over_rows"] < below < 0.5
 
 
-def test_of_two_rows_and_not_of_one_raise_knows_a_standard_error(model):
-    x = states(9)[:2].astype(np.uint8)
-    machine = Layered("rbm", (model[0],), model[1:], (np.zeros(9), np.zeros(4)))
-    how = Method("raise", temperatures=10)
-    errors = [
-        evaluate(machine, parts_of(Dataset("two", x[:n]), how), how)[1]["train"]["log_likelihood"]
-        for n in (1, 2)
-    ]
-    assert np.isnan(errors[0]["standard_error_over_rows"])
-    assert errors[1]["standard_error_over_rows"] > 0
+def test_of_two_rows_and_not_of_one_raise_knows_a_standard_error():
+    W, b, c = saved()
+    machine = Layered("rbm", (W,), (b, c), (np.zeros(9), np.zeros(4)))
+    how, x = Method("raise", temperatures=10), states(9)[:2].astype(np.uint8)
+    found = [evaluate(machine, parts_of(Dataset("two", x[:n]), how), how)[1]["train"] for n in (1, 2)]
+    errors = [its["log_likelihood"]["standard_error_over_rows"] for its in found]
+    assert np.isnan(errors[0])
+    assert errors[1] > 0
+
+
+# What is proved of log Z
 
 
 def estimated(machine, rows, unit=1.0, method="ais", sizes=None, **how):
@@ -311,15 +255,12 @@ def estimated(machine, rows, unit=1.0, method="ais", sizes=None, **how):
     return common, by_part["train"]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "scale"), [((9, 4), 1), ((4, 9), 3), ((1, 1), 1), ((5, 4, 3), 1), ((4, 3, 3, 2), 2)]
-)
+@pytest.mark.parametrize(("sizes", "scale"), [((9, 4), 1), ((4, 9), 3), ((1, 1), 1), ((4, 3, 3, 2), 2)])
 @pytest.mark.parametrize("unit", [1.0, 1 / 255])
 def test_log_z_is_at_least_what_the_known_states_weigh(sizes, scale, unit):
     all_rows = (states(sizes[0]) * round(1 / unit)).astype(np.uint8)
     for seed in range(5):
-        machine = layered(sizes, seed, scale)
-        theta = flatten(Layered("dbm", *machine)).plain
+        theta = flatten(Layered("dbm", *layered(sizes, seed, scale))).plain
         for rows in (all_rows, np.repeat(all_rows[:1], 3, axis=0), all_rows.clip(0, 1)):
             common, answer = estimated(theta, rows, unit, sizes=sizes, runs=5)
             below = log_z(theta) - common["log_z_at_least"]
@@ -388,18 +329,13 @@ def test_healthy_estimates_are_not_doubtful(n, count):
     assert doubtful <= 1
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_likelihood_lies_between_raise_and_what_is_proved(seed):
-    machine, rows = random_machine(8, 5, seed=seed), states(8)[::3].astype(np.uint8)
-    common, answer = estimated(machine, rows, method="raise", temperatures=1000, seed=seed)
-    exact = log_likelihoods(*machine, rows).mean()
+def test_the_likelihood_lies_between_raise_and_what_is_proved_or_is_doubtful(monkeypatch):
+    machine, rows = random_machine(8, 5, seed=1), states(8).astype(np.uint8)
+    common, answer = estimated(machine, rows[::3], method="raise", temperatures=1000)
+    exact = log_likelihoods(*machine, rows[::3]).mean()
     raised, most = answer["log_likelihood"], answer["log_likelihood_at_most"]["mean"]
     assert raised["mean"] - 0.1 < exact < most < exact + 1.1
     assert not common["doubtful"]
-
-
-def test_a_bound_by_raise_above_what_is_proved_is_doubtful(monkeypatch):
-    machine, rows = random_machine(8, 5, seed=1), states(8).astype(np.uint8)
     right = likelihood.raise_bounds
     monkeypatch.setattr(likelihood, "raise_bounds", lambda *given, **how: right(*given, **how) + 0.5)
     common, _ = estimated(machine, rows, method="raise", temperatures=1000)
@@ -407,42 +343,27 @@ def test_a_bound_by_raise_above_what_is_proved_is_doubtful(monkeypatch):
     assert f"{common['log_z_at_least']:.2f}" in likelihood.doubt_of(common)
 
 
-def test_a_doubtful_estimate_is_warned_about(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    W, b, c = random_machine(9, 4, seed=9, scale=8.0)
-    np.savez("m.npz", weights_0=W, biases_0=b, biases_1=c)
-    options = ["--ais", "--temperatures", 5, "--runs", 20, "--data", "bars-and-stripes:size=3"]
-    said = cbm("evaluate", "m.npz", *options).stderr
-    least = log_z([array.astype(np.float32) for array in (W, b, c)])
-    assert re.search(rf"log Z to be at least {least:.2f}", said)
-
-
-def test_a_log_likelihood_above_what_is_possible_is_warned_about(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    W, b, c = random_machine(9, 4, seed=9, scale=8.0)
-    np.savez("m.npz", weights_0=W, biases_0=b, biases_1=c)
-    x = states(9)
+def test_a_log_likelihood_above_what_is_possible_is_warned_about():
+    W, b, c = saved(scale=8.0)
+    x, least = states(9), f"{log_z((W, b, c)):.2f}"
     modes = x[np.argsort(x @ b + np.logaddexp(0, x @ W + c).sum(axis=1))[-2:]]  # far above a state by chance
     for rows, most in ((modes[[1, 1]], 0.0), (modes, -np.log(2))):
         np.savetxt("modes.csv", rows, "%d", ",")
-        options, told = ("m.npz", "--data", "modes.csv"), "log Z to be at least"
+        options = "m.npz", "--data", "modes.csv"
         by_chance = "--ais", "--base", "uniform", "--temperatures", 3, "--runs", 2
-        assert told in cbm("evaluate", *options, *by_chance).stderr
+        assert (least in cbm("evaluate", *options, *by_chance).stderr) == (rows is modes)
         answer = json.loads(cbm("evaluate", *options, *by_chance, "--json").stdout)
         assert answer["log_likelihood_at_most"]["mean"] <= most + 0.01 < answer["log_likelihood"]["mean"]
-        assert told not in cbm("evaluate", *options, "--exact").stderr
+        assert cbm("evaluate", *options, "--exact").stderr == ""
 
 
-def test_finished_trials_gain_columns_and_lose_none(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "grid.yaml").write_text(GRID)
-    cbm("run", "grid.yaml", "-o", "results", "-j", 0, "--no-table")
-    import pandas as pd
-
-    before = pd.read_csv("results/bars/summary.csv")
-    assert "log Z of 8 trials" not in cbm("evaluate", "--ais", "--temperatures", 500, "-j", 0).stderr
+def test_finished_trials_gain_columns_and_lose_none(monkeypatch):
+    run_grid(GRID)
+    path = "results/bars/summary.csv"
+    before = pd.read_csv(path)
+    assert "8 trials" not in cbm("evaluate", "--ais", "--temperatures", 500, "-j", 0).stderr
     cbm("evaluate", "results", "--raise", "--temperatures", 500)
-    after = pd.read_csv("results/bars/summary.csv")
+    after = pd.read_csv(path)
     pd.testing.assert_frame_equal(after[before.columns], before)
     difference = after["train_log_likelihood_ais"] - after["train_log_likelihood_final"]
     assert (difference.abs() < 5 * after["ais_log_z_standard_error"]).all()
@@ -450,16 +371,14 @@ def test_finished_trials_gain_columns_and_lose_none(tmp_path, monkeypatch):
     monkeypatch.setattr(Estimate, "disproved_by", lambda estimate, least: True)
     again = ("evaluate", "--ais", "--temperatures", 500, "-j", 0, "--again")
     assert "log Z of 8 trials" in cbm(*again).stderr
-    assert (pd.read_csv("results/bars/summary.csv")["ais_effective_sample_size"] == 0).all()
-    result = cbm("run", "grid.yaml", "-j", 0, "--trials", 3)
-    assert "8 of 12 trials are done" in result.stderr
-    again = pd.read_csv("results/bars/summary.csv")
-    assert again["train_log_likelihood_ais"].notna().sum() == 8
+    assert (pd.read_csv(path)["ais_effective_sample_size"] == 0).all()
+    run_grid(GRID, "--trials", 3)
+    again = pd.read_csv(path)
+    assert (len(again), again["train_log_likelihood_ais"].notna().sum()) == (12, 8)
     assert "(RAISE)" in cbm("table", "results", "--metric", "train_log_likelihood_raise").stdout
 
 
-def test_offsets_that_make_biases_infinite_are_refused_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_offsets_that_make_biases_infinite_are_refused_in_one_line():
     arrays = {"weights_0": np.full((2, 2), 1e308), "offsets_0": np.ones(2), "offsets_1": np.ones(2)}
     np.savez("m.npz", **arrays, biases_0=np.full(2, -1e308), biases_1=np.zeros(2))
     (line,) = cbm("evaluate", "m.npz", "--data", "bars-and-stripes:size=2", code=2).stderr.splitlines()
