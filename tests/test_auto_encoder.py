@@ -3,7 +3,7 @@
 import io
 import itertools
 import re
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,6 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import machine_of, pairs_of
 from cbm_cli.machines.estimates import Stopped
@@ -20,7 +19,12 @@ from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import converged, run_trial
-from tests.builders import FIXED, STEPS, cbm, coins, evaluate_file, finish_in_pieces, finished_in, grid_text
+
+# isort: off
+from tests.builders import (
+    FIXED, STEPS, coins, evaluate_file, file_of, finish_in_pieces, finished_in, grid_text, holds, refusal,
+    run_grid,
+)  # fmt: skip
 from tests.oracles import batch_of, copied, learn_auto_encoder, noises, plan, rate_of, summed_costs, wide
 
 ROWS = (np.random.default_rng(7).random((64, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
@@ -54,20 +58,15 @@ def random_state(learner, seed, scale=0.7):
     return state
 
 
-def reference_pairs(file):
-    """(theta, offsets) of neighbouring layers, from a machine file."""
+def output_of(file, rows):
     depth, pairs = sum(name.startswith("weights") for name in file), []
     for k in range(depth):
         b = file[f"decoder_biases_{k}" if k else "biases_0"]
         lam = file[f"decoder_offsets_{k + 1}" if k + 1 < depth else f"offsets_{depth}"]
-        theta, offsets = (file[f"weights_{k}"], b, file[f"biases_{k + 1}"]), (file[f"offsets_{k}"], lam)
-        pairs.append((wide(theta), wide(offsets)))
-    return pairs
-
-
-def output_of(file, rows):
+        theta = file[f"weights_{k}"], b, file[f"biases_{k + 1}"]
+        pairs.append((wide(theta), wide((file[f"offsets_{k}"], lam))))
     kinds = str(file["encoder"]), str(file["decoder"])
-    return ref.auto_encode(np.asarray(rows, dtype=float), reference_pairs(file), *kinds)[1][0]
+    return ref.auto_encode(np.asarray(rows, dtype=float), pairs, *kinds)[1][0]
 
 
 def cost_of(file, rows):
@@ -81,7 +80,6 @@ def moved_offsets(pairs, y, z, learner, update):
     below, above = np.array(learner.sizes[:-1]), np.array(learner.sizes[1:])
     noise_y, noise_z = noises(plan, update, below.sum(), above.sum())
     noise_y, noise_z = np.split(noise_y, below.cumsum()[:-1]), np.split(noise_z, above.cumsum()[:-1])
-
     nus, slides = learner.settings.sliding_factor, "_s" in learner.settings.offsets
     nu_x, nu_h = (nus.visible, nus.hidden) if slides else (1, 1)
 
@@ -143,40 +141,32 @@ SLIDING = {"sliding_factor": {"visible": 0.3, "hidden": 0.1}}
 KINDS = [
     {},
     {"scheme": "00"},
-    {"scheme": "d0"},
     {"scheme": "0d^l"},
     {"scheme": "dh^l_s", **SLIDING},
     {"scheme": "rr^b_s", **SLIDING},
-    {"loss": "squared"},
     {"encoder": "tanh", "decoder": "linear", "loss": "squared", "scheme": "dd^l"},
     {"encoder": "relu", "decoder": "tanh", "loss": "squared"},
     {"encoder": "linear", "decoder": "relu", "loss": "squared"},
-    {"encoder": "tanh"},
-    {"hidden": (4, 3)},
     {"hidden": (4, 3), "scheme": "0rd^b_s", **SLIDING},
-    {"hidden": (4, 3), "scheme": "ddd^l_s", **SLIDING},
     {"hidden": (4, 3), "encoder": "tanh", "decoder": "sigmoid", "loss": "squared"},
-    {"hidden": (5, 2, 3), "scheme": "dhrd", "encoder": "relu"},
+    {"hidden": (5, 2, 3), "scheme": "dhrd^l", "encoder": "relu"},
 ]
 OPTIONS = STEPS | {
     "fixed visible offsets": ({"sliding_factor": FIXED}, {}),
     "two hidden layers": ({"hidden": (4, 3), "sliding_factor": FIXED} | MOMENTUM[0], MOMENTUM[1]),
-    "squared errors": (
-        {"encoder": "tanh", "decoder": "linear", "loss": "squared"} | MOMENTUM[0],
-        MOMENTUM[1],
-    ),
 }
 
 
+@pytest.mark.parametrize("levels", [1, 255])
 @pytest.mark.parametrize("changes", KINDS, ids=lambda changes: "-".join(map(str, changes.values())))
-def test_the_cost_is_that_of_the_machine_file_and_training_descends_it(changes):
-    learner = Learner(settings(**changes), DATA, 3)
+def test_the_cost_is_that_of_the_machine_file_and_training_descends_it(changes, levels):
+    parts = [rows * (levels // 5 or 1) for rows in DATA.parts.values()]
+    learner = Learner(settings(**changes), Dataset("coins", *parts, levels=levels), 3)
     state = random_state(learner, seed=1)
     assert learner.columns == ("train_cost", "valid_cost", "test_cost")
-    expected = [cost_of(learner.machine(state), rows) for rows in DATA.parts.values()]
+    expected = [cost_of(learner.machine(state), rows / levels) for rows in parts]
     np.testing.assert_allclose(learner.evaluate(state, 0, lambda: False), expected, rtol=1e-6)
-    its = plan(1, 1, len(DATA.train), learning_rate=0.2)
-    assert_descends(learner, state, its, updates=6)
+    assert_descends(learner, state, plan(1, 1, len(DATA.train), learning_rate=0.2), updates=6)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -207,18 +197,9 @@ def test_the_cost_of_saturated_units_is_finite():
     assert found == 240  # -log(1 - sigmoid(120)) is 120 in each wrong unit
 
 
-def test_grey_values_are_probabilities():
-    grey = Dataset("grey", DATA.train * 51, DATA.valid, levels=255)
-    learner = Learner(settings(), grey, 3)
-    state = random_state(learner, seed=2)
-    expected = cost_of(learner.machine(state), grey.train / 255)
-    assert learner.evaluate(state, 0, lambda: False)[0] == pytest.approx(expected)
-    assert_descends(learner, state, plan(1, 1, len(DATA.train), learning_rate=0.2), updates=1)
-
-
-@pytest.mark.parametrize("hidden", [3, (4, 3), (5, 4, 3)])
+@pytest.mark.parametrize("hidden", [3, (5, 4, 3)])
 def test_all_schemes_compute_the_same_function_before_training(hidden):
-    layers = 2 if hidden == 3 else len(hidden) + 1
+    layers = 1 + np.size(hidden)
     outputs, offsets = [], []
     for scheme in ("0" * layers, "d" * layers, "h" * layers, "d" + "0" * (layers - 1), "r" * layers):
         learner = Learner(settings(hidden, scheme, weight_scale=1.0), DATA, 3)
@@ -232,22 +213,17 @@ def test_all_schemes_compute_the_same_function_before_training(hidden):
 @pytest.mark.parametrize(
     ("scheme", "kinds", "expected"),
     [
-        ("ddd", ("sigmoid", "sigmoid"), (None, 0.5, 0.5, 0.5)),
-        ("ddd", ("tanh", "sigmoid"), (None, 0, 0, 0.5)),
-        ("ddd", ("sigmoid", "tanh"), (None, 0.5, 0.5, 0)),
+        ("ddd", ("sigmoid", "sigmoid"), (DATA.train.mean(axis=0), 0.5, 0.5, 0.5)),
+        ("ddd", ("tanh", "sigmoid"), (DATA.train.mean(axis=0), 0, 0, 0.5)),
         ("0hd", ("relu", "linear"), (0, 0.5, 0, 0.5)),
         ("hr0", ("tanh", "tanh"), (0.5, 0.5, 0, 0.5)),
     ],
 )
 def test_the_first_offsets(scheme, kinds, expected):
-    given = settings((4, 3), scheme, *kinds, loss="squared")
-    learner = Learner(given, DATA, 3)
-    file, expected = learner.machine(learner.start()), list(expected)
-    if expected[0] is None:
-        expected[0] = DATA.train.mean(axis=0)
-    for name, value in zip(
-        ("offsets_0", "offsets_1", "offsets_2", "decoder_offsets_1"), expected, strict=True
-    ):
+    learner = Learner(settings((4, 3), scheme, *kinds, loss="squared"), DATA, 3)
+    file = learner.machine(learner.start())
+    names = "offsets_0", "offsets_1", "offsets_2", "decoder_offsets_1"
+    for name, value in zip(names, expected, strict=True):
         np.testing.assert_allclose(file[name], np.broadcast_to(value, file[name].shape), atol=1e-7)
 
 
@@ -261,29 +237,19 @@ def test_the_first_visible_bias_makes_the_data_mean(decoder):
     assert not zero.c.any()
 
 
-def flipped(state, sizes):
-    """The auto encoder that makes 1 - z of 1 - x where ``state`` makes z of x."""
-    mirror = copied(state)
-    first = pairs_of(machine_of(mirror), sizes)[0]
-    first.c[:] += first.W.sum(axis=0)
-    first.W[:] *= -1
-    first.b[:] *= -1
-    first.mu[:] = 1 - first.mu
-    return mirror
-
-
-@pytest.mark.parametrize(
-    ("hidden", "loss"), [(3, "cross-entropy"), (3, "squared"), ((4, 3), "cross-entropy")]
-)
-@pytest.mark.parametrize("letters", ["dd", "d0", "hd", "h0", "00"])
+@pytest.mark.parametrize(("hidden", "loss"), [(3, "squared"), ((4, 3), "cross-entropy")])
+@pytest.mark.parametrize("letters", ["dd", "hd", "h0", "00"])
 def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidden, loss, letters):
     """In the costs of 60 updates from the same function, of the data and of the flipped data."""
     scheme = letters[0] + letters[1] * np.size(hidden) + ("^l_s" if letters != "00" else "")
     learner, costs = Learner(settings(hidden, scheme, loss=loss, batch=7), DATA, 3), []
     straight = random_state(learner, seed=6)
-    mirror = flipped(straight, learner.sizes)
-    if letters == "00":
-        mirror.mu[:6] = 0
+    mirror = copied(straight)  # makes 1 - z of 1 - x
+    first = pairs_of(machine_of(mirror), learner.sizes)[0]
+    first.c[:] += first.W.sum(axis=0)
+    first.W[:] *= -1
+    first.b[:] *= -1
+    first.mu[:] = 1 - first.mu if letters != "00" else 0
     for update, (state, flip) in itertools.product(range(60), ((straight, 0), (mirror, 1))):
         learn_auto_encoder(state, learner.sizes, DATA.train ^ flip, learner.plan, update, update + 1)
         costs.append(summed_costs(state, learner.sizes, DATA.valid ^ flip, learner.plan) / len(DATA.valid))
@@ -319,7 +285,6 @@ def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch):
         ([3, 2, 1, 1, 1, 1, 1, 1], 5, 1e-5, 3),
         ([3, 2, 1, 5, 5, 5, 5, 4.5], 5, 1e-5, None),  # the fifth epoch ahead improves on the fourth
         ([3, 2, 1, 5, 5, 5, 5, 5, 0.5], 5, 1e-5, 3),  # the sixth comes too late
-        ([1, 2, 3], 2, 1e-5, 1),
         ([3, 2, 1.5, 1.375, 1.375], 1, 0.2, 4),  # falls by less than the tolerance, but falls
         ([3, 2, 1.5, 1.375, 1.25, 1.125], 2, 0.2, 5),  # in each epoch by less, though in two together by more
         ([3, 1, 4, 2, 2, 2, 2], 3, 1e-5, 2),  # the fall to the fourth is one, though not below the second
@@ -333,55 +298,40 @@ def test_convergence_of_costs_written_by_hand(costs, look_ahead, tolerance, epoc
     assert converged(costs, look_ahead, tolerance) == epoch
 
 
-def test_convergence_is_known_once_and_for_all():
-    costs = np.random.default_rng(1).random((50, 40)) + np.linspace(3, 0, 40)
-    for sequence in costs.tolist():
-        epochs = [converged(sequence[:size], 4, 0.01) for size in range(41)]
-        known = [epoch for epoch in epochs if epoch is not None]
-        assert len(set(known)) <= 1
-        if known:
-            stop = epochs.index(known[0])
-            assert (np.diff(sequence[stop - 5 : stop]) >= -0.01).all()
-            assert known[0] == 1 + np.argmin(sequence[:stop])
-
-
 def test_a_trial_stops_when_the_validation_cost_has_converged():
-    quick = settings(
-        batch=5, epochs=500, learning_rate=1.0, early_stopping={"look_ahead": 3, "tolerance": 0.01}
-    )
+    stop = {"look_ahead": 3, "tolerance": 0.01}
+    quick = settings(batch=5, epochs=500, learning_rate=1.0, early_stopping=stop)
     outcome = run_trial(Trial("test", quick, 0, 1), DATA)
     assert outcome.columns == ("update", "epoch", "train_cost", "valid_cost", "test_cost")
     valid = outcome.curve[1:, 3]
     assert len(valid) < 500
     assert (np.diff(valid)[-3:] >= -0.01).all()
     assert outcome.converged == converged(valid, 3, 0.01) == 1 + valid.argmin()
-    row, best = outcome.summary(), outcome.converged
-    assert row["test_cost_best_valid"] == outcome.curve[best, 4]
-    assert cost_of(outcome.best_machine, DATA.test) == pytest.approx(row["test_cost_best_valid"], rel=1e-6)
+    best = outcome.summary()["test_cost_best_valid"]
+    assert best == outcome.curve[outcome.converged, 4]
+    assert cost_of(outcome.best_machine, DATA.test) == pytest.approx(best, rel=1e-6)
     assert cost_of(outcome.machine, DATA.test) == pytest.approx(outcome.curve[-1, 4], rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("changes", "data", "words"),
+    ("changes", "data", "told"),
     [
-        ({}, Dataset("alone", ROWS), r"alone has no validation part to watch; make one of some .*hold_out"),
-        ({"evaluate": {"parts": "train"}}, DATA, r"write train\+valid"),
-        ({"batch": 41}, DATA, "coins has 40"),
+        ({}, Dataset("alone", ROWS), "alone|hold_out"),
+        ({"evaluate": {"parts": "train"}}, DATA, "train+valid"),
+        ({"batch": 41}, DATA, "coins|40"),
     ],
 )
-def test_settings_that_do_not_suit_the_data_are_refused(changes, data, words):
-    with pytest.raises(CbmError, match=words):
-        check(settings(**changes), data)
+def test_settings_that_do_not_suit_the_data_are_refused(changes, data, told):
+    assert holds(refusal(check, settings(**changes), data), told)
 
 
-def test_from_a_grid_to_the_summary(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_from_a_grid_to_the_summary(here):
     np.savez("coins.npz", train=DATA.train, valid=DATA.valid, test=DATA.test)
     model = {"model": "{kind: auto-encoder, hidden: [[4, 3]]}", "offsets": "[000, ddd^b_s]"}
     length = {"learning_rate": "0.5", "batch": "10", "epochs": "30"}
-    Path("grid.yaml").write_text(grid_text("auto-encoder", data="{path: coins.npz}", **model, **length))
-    cbm("run", "grid.yaml", "-j", 0, "--trials", 2, "--no-table")
-    store, keys = Store(Path("results/toy")), finished_in(Store(Path("results/toy")))
+    run_grid(grid_text("auto-encoder", data="{path: coins.npz}", **model, **length), "--trials", 2)
+    store = Store(Path("results/toy"))
+    keys = finished_in(store)
     assert len(keys) == 4
     for key, best in product(keys, (True, False)):
         curve = store.curve(*key).to_numpy()
@@ -390,57 +340,30 @@ def test_from_a_grid_to_the_summary(tmp_path, monkeypatch):
             assert cost_of(dict(arrays), DATA.test) == pytest.approx(row[4], rel=1e-6)
 
 
-def encoder(sizes, seed=1, **changes):
-    """Arrays of an auto encoder's file with offsets, saved in m.npz, and rows in rows.npy."""
-    rng = np.random.default_rng(seed)
-    arrays = {f"weights_{i}": rng.standard_normal(shape) for i, shape in enumerate(pairwise(sizes))}
-    for name in ("biases", "offsets", "decoder_biases", "decoder_offsets"):
-        inner = name.startswith("decoder")
-        layers = [*enumerate(sizes)][1:-1] if inner else enumerate(sizes)
-        arrays |= {f"{name}_{i}": rng.standard_normal(n) for i, n in layers}
-    texts = {"kind": "auto-encoder", "encoder": "sigmoid", "decoder": "sigmoid", "loss": "cross-entropy"}
-    arrays |= {name: np.array(text) for name, text in (texts | changes).items()}
-    np.savez("m.npz", **arrays)
-    rows = (rng.random((1_003, sizes[0])) < 0.4).astype(np.uint8)
-    np.save("rows.npy", rows)
-    return arrays, rows
-
-
 @pytest.mark.parametrize(
-    ("sizes", "texts", "words"),
+    ("sizes", "texts"),
     [
-        ((6, 3), {}, "cross entropy"),
-        ((6, 4, 2), {"encoder": "tanh"}, "cross entropy"),
-        ((6, 4, 3, 2), {"encoder": "relu", "decoder": "linear", "loss": "squared"}, "squared error"),
-        ((6, 4, 2), {"loss": "squared"}, "squared error"),
+        ((6, 4, 2), {"encoder": "tanh"}),
+        ((6, 4, 3, 2), {"encoder": "relu", "decoder": "linear", "loss": "squared"}),
     ],
 )
-def test_an_auto_encoder_is_judged_by_its_cost(tmp_path, monkeypatch, sizes, texts, words):
-    monkeypatch.chdir(tmp_path)
-    arrays, rows = encoder(sizes, **texts)
-    expected = cost_of(arrays, rows)
-    found = evaluate_file("--json")
-    assert found["method"] == "cost"
-    assert found["loss"] == texts.get("loss", "cross-entropy")
+def test_an_auto_encoder_is_judged_by_its_cost(here, sizes, texts):
+    texts = {"encoder": "sigmoid", "decoder": "sigmoid", "loss": "cross-entropy"} | texts
+    arrays = file_of(sizes, "auto-encoder", **{name: np.array(text) for name, text in texts.items()})
+    np.savez("m.npz", **arrays)
+    rows = (np.random.default_rng(1).random((1_003, 6)) < 0.4).astype(np.uint8)
+    np.save("rows.npy", rows)
+    found, expected = evaluate_file("--json"), cost_of(arrays, rows)
+    assert (found["method"], found["loss"]) == ("cost", texts["loss"])
     assert found["cost"]["mean"] == pytest.approx(expected, rel=1e-6)
     assert found["cost"]["total"] == pytest.approx(1_003 * expected, rel=1e-6)
     assert found["cost"]["n"] == 1_003
     assert evaluate_file("--rows", 50, "--json")["cost"]["n"] == 50
-    text = evaluate_file()
-    shown = re.match(rf"{words} +(\S+) (nats )?per row \(1003 rows\)\n", text)[1]
-    assert float(shown) == pytest.approx(found["cost"]["mean"], abs=1e-6)
-    assert ("nats" in text) == (words == "cross entropy")
-
-
-@pytest.mark.parametrize("method", ["exact", "ais", "raise"])
-def test_an_auto_encoder_has_no_likelihood(tmp_path, monkeypatch, method):
-    monkeypatch.chdir(tmp_path)
-    encoder((6, 3))
-    said = evaluate_file(f"--{method}", code=2)
-    assert re.search(rf"m.npz: an auto encoder has no normalised likelihood.* cost; remove --{method}", said)
-
-
-def test_a_cross_entropy_of_outputs_beyond_0_and_1_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    encoder((6, 3), decoder="linear")
-    assert "m.npz: the cross entropy needs a sigmoid decoder, not linear" in evaluate_file(code=2)
+    shown = re.match(r"(cross entropy|squared error) +(\S+) (nats )?per row \(1003 rows\)\n", evaluate_file())
+    assert float(shown[2]) == pytest.approx(found["cost"]["mean"], abs=1e-6)
+    assert shown[1][:5] == texts["loss"][:5]
+    assert bool(shown[3]) == (texts["loss"] == "cross-entropy")
+    assert holds(evaluate_file("--exact", code=2), "m.npz|--exact")
+    if texts["loss"] == "squared":
+        np.savez("m.npz", **arrays | {"loss": np.array("cross-entropy")})
+        assert holds(evaluate_file(code=2), "m.npz|linear")
