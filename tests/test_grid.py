@@ -6,7 +6,6 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 
@@ -14,8 +13,6 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.parts import Data, Model
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, TableSpec
-from cbm_cli.paper.published import match, published_cells
-from cbm_cli.text import text_of
 from tests.builders import cbm, check_mistake, mistakes, problems_of, refusal
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
@@ -209,13 +206,6 @@ def test_groups_nest_and_are_chosen(more, asked, found):
 # ---- Choosing experiments ----
 
 
-def test_groups_nest_and_are_resolved():
-    grid = read(SEVERAL + "groups: {outer: [inner, c], inner: [b, a], one: b}\ndefault: [outer, a]\n")
-    assert grid.groups == {"outer": ("b", "a", "c"), "inner": ("b", "a"), "one": ("b",)}
-    assert names(grid.select([])) == ["b", "a", "c"]
-    assert names(grid.select(["c", "one", "b"])) == ["c", "b"]
-
-
 def test_unknown_experiment_is_refused_with_the_names_there_are():
     grid = read(SEVERAL.replace("b: {}", "big-one: {}") + "groups: {both: [a, c]}\n")
     error = refusal(grid.select, ["a", "bigone"])
@@ -360,37 +350,28 @@ def test_a_flag_has_an_effect_or_is_refused(tmp_path):
         assert option.partition("=")[0] in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        # Each value needs an effect on some cell
-        (
-            without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
-            "    zip: [offsets, sliding_factor]\n",
-            "9:22 toy.sliding_factor unsuited",
-        ),
-        (
-            PLAIN
-            + "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate.method: cost}}]\n",
-            "10:54 toy.when.set.evaluate.method unsuited",
-        ),
-        # and a default on some experiment
-        ("defaults: {fast_decay: 0.5}\n" + PLAIN, "1:24 defaults.fast_decay unsuited"),
-        (
-            SEVERAL.replace(
-                "a: {}, b: {}", "a: {start_from: {experiment: b}}, b: {start_from: {experiment: a}}"
-            ),
-            "9:45 a.start_from.experiment conflict 9:90 b.start_from.experiment conflict",
-        ),
-    ],
-)
-def test_what_has_no_effect_or_no_end_is_refused(text, told):
-    found = [word for problem in problems_of(refused(text)) for word in problem]
-    assert found[: len(told.split())] == told.split()
+def test_each_value_needs_an_effect_on_some_cell():
+    zipped = without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
+    error = refused(zipped + "    zip: [offsets, sliding_factor]\n")
+    assert problems_of(error) == [("9:22", "toy.sliding_factor", "unsuited")]
+    changed = "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate.method: cost}}]\n"
+    first, *_ = problems_of(refused(PLAIN + changed))
+    assert first == ("10:54", "toy.when.set.evaluate.method", "unsuited")
+
+
+def test_experiments_that_start_from_each_other_are_refused():
+    text = SEVERAL.replace(
+        "a: {}, b: {}", "a: {start_from: {experiment: b}}, b: {start_from: {experiment: a}}"
+    )
+    error = refused(text)
+    told = [(field, kind) for _, field, kind in problems_of(error)]
+    assert told == [("a.start_from.experiment", "conflict"), ("b.start_from.experiment", "conflict")]
 
 
 def test_a_default_serves_the_experiments_that_it_suits():
     other = "data: mnist, model: {kind: rbm, hidden: 1}, offsets: 00, sampler: FPCD-1, learning_rate: 1"
+    error = refused("defaults: {fast_decay: 0.5}\n" + PLAIN)
+    assert problems_of(error) == [("1:24", "defaults.fast_decay", "unsuited")]
     text = f"defaults: {{fast_decay: 0.5}}\n{PLAIN}  other: {{{other}, updates: 9, start_from: toy}}\n"
     toy, other = read(text).experiments.values()
     assert [one.cells[0].fast_decay for one in (toy, other)] == [0.95, 0.5]
@@ -584,6 +565,29 @@ experiments:
     assert found[:2] == [("9:17", "toy.fast_decay", "unsuited"), ("10:17", "other.data", "unknown")]
 
 
+@pytest.mark.parametrize(
+    ("text", "place", "kind"),
+    [
+        ("", "", "missing"),
+        ("- a\n- b\n", "1:1", "value"),
+        ("{}", "1:1 experiments", "missing"),
+        ("experiments: [a]", "1:1 experiments", "missing"),
+        ("experiments:\n  a/b: {}\n", "2:3", "value"),
+        ("experiments:\n  ..: {}\n", "2:3 ..", "value"),
+        ("experiments:\n  toy:\n", "2:3 toy", "value"),
+        ("experiments:\n  toy:\n    a: b: c\n", "3:9", "unreadable"),
+        ("experiments:\n\ttoy: 1\n", "2:1", "unreadable"),
+        ("experiments: {toy: *x}\n", "1:20", "unreadable"),
+        ("experiments: &x {toy: *x}\n", "1:18", "limit"),
+        (PLAIN + "---\n" + PLAIN, "9:1", "unreadable"),
+        (PLAIN + "    init: \x07\n", "9:11", "unreadable"),
+        (PLAIN.encode() + b"    # caf\xe9\n", "9:10", "unreadable"),
+        (PLAIN.encode("utf-16"), "1:1", "unreadable"),
+        ("experiments: " + "[" * 5000, "1:34", "limit"),
+        ("experiments: " + "[" * 50 + "]" * 50, "1:34", "limit"),
+        ("#" * 1_000_001, "", "limit"),
+    ],
+)
 def test_what_is_no_grid_is_refused_with_its_place(text, place, kind, tmp_path):
     path = tmp_path / "grid.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -646,29 +650,6 @@ def test_experiments_of_the_paper_expand_to_their_tables():
         assert name.endswith("-short") or one.trials == TRIALS.get(name, 25)
         assert one.description
     assert [one.name for one in paper().select()] == ["quickstart"]
-
-
-SMALL = ("standard-methods", "init-", "reparameterization", "moving-average")  # tables 2 to 8
-
-
-@pytest.mark.parametrize(
-    ("names", "tables", "lines", "others"),
-    [
-        ("quickstart toy-tables no-moving-average", SMALL, 216, 4),
-        ("mnist-16", SMALL, 77, 42),
-        ("eight-sets", "big-rbm", 192, 0),
-    ],
-)
-def test_every_published_value_of_an_rbm_has_its_cell_with_all_settings(names, tables, lines, others):
-    cells = [(cell.row(), one) for one in paper().select(names.split()) for cell in one.cells]
-    runs, published = pd.DataFrame([row for row, _ in cells]).map(text_of), published_cells()
-    found = match(published[published["table"].str.startswith(tables)], runs)
-    found = found[~found["departures"].astype(bool)]
-    assert (found["line"].nunique(), len(runs) - found["run"].nunique()) == (lines, others)
-    for line in found.itertuples():
-        experiment = cells[line.run][1]
-        scale = "total" if line.log_likelihood_scale == "total" else "per-sample"
-        assert (experiment.table.scale, str(experiment.trials)) == (scale, line.trials)
 
 
 def test_a_short_experiment_is_less_of_the_long_one():
