@@ -37,8 +37,8 @@ from cbm_cli.trial.own_recorders import compile_recorder
 
 # isort: off
 from tests.builders import (
-    GRID, MACHINES, arrays, cbm, grid_text, holds, idx, layered, lines, machine_file, problems_of, refusal,
-    run_grid, summary,
+    GRID, MACHINES, arrays, cbm, grid_text, holds, idx, layered, lines, machine_file, problems_of,
+    refusal, run_grid, summary,
 )  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -64,6 +64,13 @@ def mat_file(compressed, **found):
     stream = io.BytesIO()
     savemat(stream, {"train": ROWS.astype(float)} | found, do_compression=compressed)
     return stream.getvalue()
+
+
+MILLIONS = arrays(np.zeros(30_000_000, np.uint8))
+
+
+# Content, kind, and what it claims; of the understated file a directory says that a member has 138 bytes
+SIZE = (30_000_128).to_bytes(4, "little")
 
 
 TWO_KINDS = {"rbm": (4, 3), "dbm": (4, 3, 2)}
@@ -162,26 +169,18 @@ def zipped(**members):
     return stream.getvalue()
 
 
-def understated():
-    """An NPZ file whose directory says that a member of 30 million bytes has 138 bytes."""
-    content, size = zipped(train=arrays(np.zeros(30_000_000, np.uint8))), (30_000_128).to_bytes(4, "little")
-    assert content.count(size) == 2
-    return content.replace(size, (138).to_bytes(4, "little"))
-
-
 SHAPE = b"\6\0\0\0\5\0\0\0"  # of ROWS in a MAT file
-ZEROS = bytes(30_000_000)
-BOMBS = {  # content, kind, and what it claims
+BOMBS = {
     "gzip": (gzip.compress(b"0,1\n" * 7_500_000, mtime=0), "limit", ""),
-    "gzip of zeros": (gzip.compress(ZEROS, mtime=0), "limit", ""),
+    "gzip of zeros": (gzip.compress(bytes(30_000_000), mtime=0), "limit", ""),
     "npy header": (claimed((2**40,)), "unreadable", "8,796,093,022,208"),
     "npy overflow": (claimed((2**62, 2**62)), "unreadable", "10"),
     "npy of impossible texts": (claimed((1,), "<U3")[:-10] + b"\xff" * 12, "unreadable", ""),
     "npy negative": (claimed((-1,)), "unreadable", "10"),
     "npy of wide texts": (claimed((1,), "<U500000000"), "unreadable", "2,000,000,000"),
-    "npz member": (zipped(train=arrays(np.zeros(30_000_000, np.uint8))), "limit", "30,000,128"),
+    "npz member": (zipped(train=MILLIONS), "limit", "30,000,128"),
     "npz header": (zipped(train=claimed((2**40,))), "unreadable", "8,796,093,022,208"),
-    "npz understated": (understated(), "unreadable", ""),
+    "npz understated": (zipped(train=MILLIONS).replace(SIZE, (138).to_bytes(4, "little")), "unreadable", ""),
     "mat compressed": (mat_file(True, train=np.zeros((3000, 10_000), np.uint8)), "limit", ""),
     "mat shape": (mat_file(False).replace(SHAPE, b"\xff\xff\xff\x7f\5\0\0\0"), "unreadable", ""),
     "libsvm": (b"1 1000000:1\n" * 40, "limit", "40,000,000"),
@@ -208,17 +207,27 @@ def test_a_bomb_is_refused_before_it_takes_memory(what, monkeypatch):
 
 def test_members_that_are_not_needed_are_not_unpacked(monkeypatch):
     limited(monkeypatch, 10_000_000)
-    bomb = arrays(np.zeros(30_000_000, np.uint8))
     for reader, member in (
         (formats.read_tables, {"train": ROWS}),
         (read_machine, machine_file(layered((4, 3), 1), "rbm")),
     ):
         small = {name: arrays(np.asarray(array)) for name, array in member.items()}
-        Path("input").write_bytes(zipped(bomb=bomb, pickled=arrays(np.array([{}])), **small))
+        Path("input").write_bytes(zipped(bomb=MILLIONS, pickled=arrays(np.array([{}])), **small))
         reader(Path("input"))
     assert problems_of(refusal(npz.read_npz, Path("input"))) == [("input", "", "limit")]
     monkeypatch.undo()
     assert npz.MOST_BYTES >= 2 * 70_000 * 784 * 8  # MNIST in float64
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [('a: "\\ud800"', "1:4"), ('"\\ud800": 1', "1:1"), ("a: !!python/object/apply:os.system [ls]", "1:4")],
+)
+def test_odd_values_of_yaml_are_refused(text, place):
+    Path("grid.yaml").write_text(text)
+    error = refusal(read_grid, Path("grid.yaml"))
+    assert place in [problem[0] for problem in problems_of(error)]
+    assert len(str(error)) < 3000
 
 
 @pytest.mark.parametrize("place", ["/dev/zero", "pipe", "."])
@@ -242,28 +251,6 @@ def test_a_name_is_refused_or_written_as_it_is_read_again(text):
             found = kind.parse(text)
             again = kind.parse(str(found))
             assert (again, str(again)) == (found, str(found))
-
-
-NUMBERS = st.one_of(
-    st.floats(), st.integers(-3, 10**30), st.sampled_from(["1e-400", "nan", "1e400", "0x10", "1_0"])
-)
-RATES = st.one_of(
-    NUMBERS,
-    st.fixed_dictionaries({"start": NUMBERS}, optional={
-        "decay": NUMBERS,
-        "every": st.from_regex(r"\d{1,30} (updates?|epochs?)", fullmatch=True),
-        "steps": st.from_regex(r"[0-9.e]{1,6} from \d{1,20} epochs( \+ 1 from \d{1,4} epochs)?$"),
-    }),
-)  # fmt: skip
-
-
-@QUICK
-@given(RATES)
-def test_a_learning_rate_is_refused_or_survives_its_own_text(rate):
-    grid = check_grid(GRID, {"learning_rate": yaml.safe_dump(rate, default_flow_style=True)})
-    for cell in grid.experiments["bars"].cells if grid else ():
-        assert 0 < cell.learning_rate.start < float("inf")
-        assert isinstance(cell.row()["learning_rate"], float | str)
 
 
 # Grids
@@ -306,28 +293,6 @@ def test_any_grid_gives_experiments_or_complaints(fields, kind):
 @given(st.sampled_from([*FIELDS, "data.flip", "trials", "nothing"]), st.text() | VALUES.map(yaml.safe_dump))
 def test_any_text_of_set_is_read_or_refused(field, text):
     check_grid(GRID, {field: text})
-
-
-@pytest.mark.parametrize(
-    ("text", "place", "told"),
-    [
-        ("{a: " * 5000, "1:85", "20"),
-        ("a: 1\na: 2", "2:1", "a|line 1"),
-        ('a: "\\ud800"', "1:4", ""),
-        ('"\\ud800": 1', "1:1", ""),
-        ("a: !!python/object/apply:os.system [ls]", "1:4", ""),
-        (GRID.replace("updates: 100", "updates: " + "9" * 5000), "10:14", ""),
-        (GRID.replace("updates: 100", "updates: 1e30"), "10:14", "1e30"),
-        (GRID.replace("hidden: 3", f"hidden: {10**30}"), "6:32", ""),
-        (GRID.replace("every: 20", f"every: {10**30}"), "12:38", ""),
-    ],
-)  # fmt: skip
-def test_odd_and_huge_values_of_yaml_are_refused(text, place, told):
-    Path("grid.yaml").write_text(text)
-    error = refusal(read_grid, Path("grid.yaml"))
-    assert place in [problem[0] for problem in problems_of(error)]
-    assert holds(error, told)
-    assert len(str(error)) < 3000
 
 
 # Names and links: nothing leads out of a folder
@@ -425,8 +390,7 @@ def test_a_column_that_would_break_a_file_is_refused_by_name():
     bad = ["a,b", '"q', "a\nb", "", " a", "a ", "x" * 101, "=1+1", "\x1b[31m", "'", "-1"]
     for columns in (*([name] for name in bad), [1, "1"]):
         error = refusal(recorded, *columns)
-        assert problems_of(error)[0][0] == "record"
-        assert holds(error, "mine.py, f")
+        assert holds(error, "record|mine.py, f")
         assert repr(str(columns[-1])[:40]) in str(error)
         assert not CONTROL.search(str(error))
     (values,) = recorded("é (mean) a_1:2/3+4-5.6").values()
@@ -492,16 +456,11 @@ def test_a_name_with_dollars_is_no_formula_of_a_picture():
     data = "[{path: rows.csv, name: 'a$\\x$b'}, {name: bars-and-stripes, size: 2}]"
     run_grid(GRID.replace("{name: bars-and-stripes, size: 2}", data), "--trials", 1, "--set", "updates=20")
     cbm("plot", "results", "curves", "bars", "-o", "curves.png")
-    shown = {"ls results bars": "a$\\x$b", "table": "a$\\x$b", "best": "rbm-3"}
-    shown |= {"evaluate results": "a$\\x$b", "table --rows data_path,sampler": "rows.csv"}
-    for command, name in shown.items():
-        assert name in cbm(*command.split()).stdout
+    for command in ("ls results bars", "table", "evaluate results"):
+        assert "a$\\x$b" in cbm(*command.split()).stdout
 
 
-# Trainings without end
-
-
-def test_a_training_without_end_is_begun_and_one_of_endless_rows_is_refused():
+def test_trainings_without_end_are_begun_and_endless_rows_and_rates_are_refused():
     long = "updates=1000000000000"
     Path("grid.yaml").write_text(GRID)
     tracemalloc.start()
@@ -513,14 +472,13 @@ def test_a_training_without_end_is_begun_and_one_of_endless_rows_is_refused():
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
         tracemalloc.stop()
+    long = "--set", "updates=100000000", "--set", "evaluate.every=100000000", "--set"
+    for change in (
+        "record={what: weight_norms, every: 1}",
+        "record={what: weight_norms, window: 0-100000000}",
+        "learning_rate={start: 0.1, decay: 0.9, every: 1 update}",
+    ):
+        assert holds(cbm("run", "grid.yaml", *long, change, code=2).stderr, "100,000,000")
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("record", "{what: weight_norms, every: 1}"), ("record", "{what: weight_norms, window: 0-100000000}"),
-     ("learning_rate", "{start: 0.1, decay: 0.9, every: 1 update}")],
-)  # fmt: skip
-def test_endless_records_and_rates_are_refused(field, value):
-    Path("grid.yaml").write_text(GRID)
-    changes = ["--set", "updates=100000000", "--set", "evaluate.every=100000000", "--set", f"{field}={value}"]
-    assert holds(cbm("run", "grid.yaml", *changes, code=2).stderr, "100,000,000")
+# Trainings without end
