@@ -1,6 +1,6 @@
 """A program that runs a grid again and again in forks of itself, each with another fault of the disk.
 
-Usage: faulty_disk.py FOLDER [FAULT], with a grid.yaml in it; it writes FOLDER/NAME/out and FOLDER/NAME/said.
+Usage: faulty_disk.py FOLDER FAULT..., with FOLDER/grid.yaml; it writes FOLDER/FAULT/out, code and said.
 """
 
 import errno
@@ -25,23 +25,21 @@ COMMAND = ["run", str(GRID), "-o", "out", "-j", "0", "--no-table"]
 
 def break_disk(fault):
     """Make calls of `os` fail from the third on, kill this process at one of them, or limit files."""
-    call, _, how = fault.partition("-")
     if fault == FULL:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
-        return
-    call, how = ("mkdir", READ_ONLY) if fault == READ_ONLY else (call, how)
+        return resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
+    call, _, how = ("mkdir-" * (fault == READ_ONLY) + fault).partition("-")
     real, calls = getattr(os, call), []
 
     def broken(*arguments, **keywords):
         calls.append(arguments)
-        if how.isdigit() and len(calls) == int(how):
+        if how == str(len(calls)):
             os.kill(os.getpid(), signal.SIGKILL)
         if not how.isdigit() and len(calls) > 2 * (fault != READ_ONLY):
             number = getattr(errno, how)
             raise OSError(number, os.strerror(number))
         return real(*arguments, **keywords)
 
-    setattr(os, call, broken)
+    return setattr(os, call, broken)
 
 
 def fail_for_a_while():
@@ -64,22 +62,22 @@ def fail_for_a_while():
         with open("finished", "a") as stream:
             stream.write(f"{line} {time.monotonic()}\n")
 
-    def noted(self, run_id, trial, *others):
-        write(self, run_id, trial, *others)
-        note(f"{run_id} {trial.number}")
-
     def die():
         note("died at")
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def noted(self, run_id, trial, *others):
+        write(self, run_id, trial, *others)
+        note(f"{run_id} {trial.number}")
+
     os.fsync, Store.write = broken, noted
 
 
-def run_forked(folder, fault):
-    """Run the grid in a child process with a fault; return its exit code."""
+def run_forked(fault):
+    """Run the grid in a child process with a fault, in a folder of its name; return its exit code."""
     child = os.fork()
     if child == 0:
-        os.chdir(folder)
+        os.chdir(fault)
         with open("said", "w") as said:
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)
@@ -93,8 +91,6 @@ if __name__ == "__main__":
     os.chdir(sys.argv[1])
     warm = ["warm" if word == "out" else word for word in COMMAND] + ["--trials", "1"]
     main(warm, standalone_mode=False)  # before the forks, which are then fast
-    for fault in sys.argv[2:] or (*KILLS, *ERRORS, FULL, READ_ONLY):
-        folder = Path(fault)
-        folder.mkdir()
-        code = run_forked(folder, fault)
-        (folder / "code").write_text(str(code))
+    for fault in sys.argv[2:]:
+        Path(fault).mkdir()
+        Path(fault, "code").write_text(str(run_forked(fault)))

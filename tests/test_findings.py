@@ -23,10 +23,9 @@ from tests.builders import TWO, cbm, coins, layered, machine_file
 
 GRID = read_grid(Path(__file__).parents[1] / "experiments.yaml").experiments
 PLAIN = {"kind": np.array("rbm"), "weights_0": np.zeros((2, 2))}
-SIZES = {"train": 8, "valid": 8, "test": 8}
 
 
-def made(folder, experiment, course, trials=6, chosen=lambda cell: True, machine=lambda cell, trial: PLAIN):
+def made(folder, experiment, course, trials=6, chosen=bool, machine=lambda cell, trial: PLAIN, first=0):
     """Write results of an experiment whose trials have the columns that ``course(cell, trial)`` returns.
 
     Columns are by update; names without a part of the data are records. ``machine(cell, trial)`` returns the
@@ -37,15 +36,15 @@ def made(folder, experiment, course, trials=6, chosen=lambda cell: True, machine
     (folder / experiment).mkdir(parents=True)
     store.write_manifest(planned, names, {}, None)
     for name, cell in zip(names, planned.cells, strict=True):
-        for number in range(trials if chosen(cell.row()) else 0):
+        for number in range(first, trials if chosen(cell.row()) else first):
             columns = {key: np.array(values, float) for key, values in course(cell.row(), number).items()}
             updates = columns.pop("update")
             curve = {key: values for key, values in columns.items() if re.match("train_|valid_|test_", key)}
             recorded = {key: values for key, values in columns.items() if key not in curve}
             rows = np.column_stack([updates, updates, *curve.values()])
             outcome = Outcome(
-                ("update", "epoch", *curve), rows, machine(cell.row(), number), None, 1.0, SIZES,
-                recorded=("update", *recorded) if recorded else (),
+                ("update", "epoch", *curve), rows, machine(cell.row(), number), None, 1.0,
+                {"train": 8, "valid": 8, "test": 8}, recorded=("update", *recorded) if recorded else (),
                 records=np.column_stack([updates, *recorded.values()]) if recorded else None,
             )  # fmt: skip
             store.write(name, Trial(experiment, cell, number, 1), outcome)
@@ -53,8 +52,9 @@ def made(folder, experiment, course, trials=6, chosen=lambda cell: True, machine
     return folder
 
 
-def judged(folder):
-    results = Results(folder)
+def judged(folder, *experiment, **options):
+    """What is found in a folder, by name, after results of an experiment are `made` in it."""
+    results = Results(made(folder, *experiment, **options) if experiment else folder)
     return {one.finding["name"]: one for one in check_findings(results.all_summaries(), results.store)}
 
 
@@ -108,7 +108,7 @@ def test_the_published_values_are_as_the_findings_say(tmp_path):
                 column = f"{part}_{metric[line.model]}"
                 trial[column] = float(line.mean) / rows
                 trial[f"{column[:-4]}_final"] = float(line.final_mean or line.mean) / rows
-            trials.append(cells[run] | trial | {f"n_{part}": 8 for part in SIZES})
+            trials.append(cells[run] | trial | {f"n_{part}": 8 for part in ("train", "valid", "test")})
     found = check_findings(pd.DataFrame(trials), lambda name: Store(tmp_path / name))  # without curves
     judged = [one for one in found if one.evidence]
     assert sum(len(one.evidence) == one.finding["comparisons"] for one in judged) >= 20
@@ -134,56 +134,35 @@ BELOW = (
     "data-mean-needs-no-average",
     "moving-average-keeps-the-maximum",
 )
-
-
-@pytest.fixture(scope="module")
-def diverging(tmp_path_factory):
-    """Results in which schemes of model means diverge without a moving average, as in the paper."""
-    return made(tmp_path_factory.mktemp("diverging"), "no-moving-average", figure_8(DIVERGING))
-
-
-@pytest.fixture(scope="module")
-def found(diverging):
-    """All findings judged on them."""
-    return judged(diverging)
-
-
-def test_divergence_and_moving_averages(found):
-    assert [found[name].verdict for name in BELOW] == ["reproduced"] * 3
-    others = [one for name, one in found.items() if name not in BELOW]
-    assert {one.verdict for one in others} == {"not run"}
-    # Numbers are sums over the rows and name the runs
-    checks = "fall of aa^b_s, dm^b_s below 3: 2 of 2 (0.75)", "fall of aa^b, dm^b above 5: 2 of 2 (100.2)"
-    assert found[BELOW[0]].numbers() == "; ".join(checks)
+LOST = lambda cell, trial: toy(-50, (-np.inf if trial else -60) if cell["offsets"] in DIVERGING else -50)  # noqa: E731
 
 
 @pytest.mark.parametrize(
-    ("course", "contradicted"),
+    ("course", "verdicts"),
     [
-        (figure_8({}), [True, False, False]),  # nothing diverges
-        (figure_8(DIVERGING | {"aa^b_s": -120}), [True, False, False]),
-        (figure_8(DIVERGING | {"dd^b": -90}), [False, True, False]),
-        (lambda cell, trial: toy(-50 - 9 * cell["offsets"].endswith("_s"), -150), [True, True, True]),
+        (LOST, ["reproduced"] * 3),  # a trial without a finite value counts as the lowest
+        (figure_8({}), ["contradicted", "reproduced", "reproduced"]),  # nothing diverges
+        (figure_8(DIVERGING | {"aa^b_s": -120}), ["contradicted", "reproduced", "reproduced"]),
+        (figure_8(DIVERGING | {"dd^b": -90}), ["reproduced", "contradicted", "reproduced"]),
+        (lambda cell, trial: toy(-50 - 9 * cell["offsets"].endswith("_s"), -150), ["contradicted"] * 3),
     ],
 )
-def test_what_is_otherwise_contradicts(tmp_path, course, contradicted):
-    found = judged(made(tmp_path, "no-moving-average", course))
-    words = {True: "contradicted", False: "reproduced"}
-    assert [found[name].verdict for name in BELOW] == [words[one] for one in contradicted]
+def test_divergence_and_moving_averages_are_as_stated_or_contradicted(tmp_path, course, verdicts):
+    found = judged(tmp_path, "no-moving-average", course)
+    assert [found[name].verdict for name in BELOW] == verdicts
 
 
 @pytest.mark.parametrize(("finals", "means_agree"), [(DIVERGING, 4), ({}, 2)])
 def test_few_trials_decide_nothing(tmp_path, finals, means_agree):
-    few = judged(made(tmp_path, "no-moving-average", figure_8(finals), trials=5))[BELOW[0]]
+    few = judged(tmp_path, "no-moving-average", figure_8(finals), trials=5)[BELOW[0]]
     assert (few.verdict, few.trials) == ("undecided", "5")
     assert [few.record()[name] for name in ("as_stated", "means_agree", "compared")] == [0, means_agree, 4]
 
 
-def test_a_part_of_the_runs_decides_nothing(tmp_path):
-    """Nor does an experiment without finished trials change anything."""
+def test_a_part_of_the_runs_decides_nothing_nor_does_an_experiment_without_trials(tmp_path):
     made(tmp_path, "divergence", figure_8({}), trials=0)
     part = {"chosen": lambda cell: "aa" in cell["offsets"]}
-    one = judged(made(tmp_path, "no-moving-average", figure_8(DIVERGING), **part))[BELOW[0]]
+    one = judged(tmp_path, "no-moving-average", figure_8(DIVERGING), **part)[BELOW[0]]
     assert one.verdict == "undecided"
     assert "above 5: 1 of 1 (100.2)" in one.numbers()  # -50 to -150 - trial / 10
 
@@ -194,7 +173,7 @@ def test_one_trial_has_no_spread(tmp_path, trials, verdict):
         wide = 1 + trial % 3 if cell["offsets"] in ("00", "d0^b_s") else trial / 100
         return {"update": [0, 60000, 120000], "test_log_likelihood": [-200, -80 - wide, -90]}
 
-    found = judged(made(tmp_path, "big-rbm-mnist", course, trials))
+    found = judged(tmp_path, "big-rbm-mnist", course, trials)
     assert found["big-mnist-spread"].verdict == verdict
     assert found["big-mnist"].verdict != "not run"
 
@@ -205,7 +184,7 @@ def test_one_trial_has_no_spread(tmp_path, trials, verdict):
 )
 def test_one_side_and_both(tmp_path, final, verdict):
     course = lambda cell, trial: toy(-60, final.get(cell["offsets"], -45) - trial / 10)  # noqa: E731
-    assert judged(made(tmp_path, "other-offsets", course))["both-layers-above-one"].verdict == verdict
+    assert judged(tmp_path, "other-offsets", course)["both-layers-above-one"].verdict == verdict
 
 
 @pytest.mark.parametrize(("early", "verdict"), [(-40, "reproduced"), (-50, "contradicted")])
@@ -215,7 +194,7 @@ def test_a_value_at_an_update_is_the_first_from_there_on(tmp_path, early, verdic
         values = np.array([-90, -80, early if ahead else -45, -30]) - trial / 10
         return {"update": [0, 9000, 11000, 50000], "train_log_likelihood": values / 8}
 
-    one = judged(made(tmp_path, "divergence-causes", course))["faster-at-first"]
+    one = judged(tmp_path, "divergence-causes", course)["faster-at-first"]
     assert one.verdict == verdict
     assert {round(e.value + 0.25) for e in one.evidence} == {early, -45}
 
@@ -223,10 +202,10 @@ def test_a_value_at_an_update_is_the_first_from_there_on(tmp_path, early, verdic
 @pytest.mark.parametrize(("near", "far"), [(20, 60), (60, 20)])
 def test_angles_are_means_of_the_records(tmp_path, near, far):
     def course(cell, trial):
-        reached = 10 if cell["gradient_kind"] == "natural" else 5000
+        reached = -1.73 if cell["gradient_kind"] == "natural" else -3
         return {
             "update": [0, 10, 100, 5000, 10000],
-            "train_log_likelihood": [-3, -1.73 if reached == 10 else -3, -1.73, -1.73, -1.73],
+            "train_log_likelihood": [-3, reached, reached, -1.73, -1.73],
             "angle_natural_centered": [near + trial, near, near, 90, 90],  # after update 200: not counted
             "angle_natural_standard": [far + trial, far, far, 0, 0],
         }
@@ -235,7 +214,7 @@ def test_angles_are_means_of_the_records(tmp_path, near, far):
         own_length = cell["gradient_fisher"] == "joint" and cell["gradient_scale_to"] == "none"
         return own_length or cell["gradient_kind"] == "centered"
 
-    found = judged(made(tmp_path, "natural-gradient", course, chosen=needed))
+    found = judged(tmp_path, "natural-gradient", course, chosen=needed)
     one = found["closer-to-natural"]
     assert one.verdict == ("reproduced" if near < far else "contradicted")
     assert {(round(e.value - e.other), e.n) for e in one.evidence} == {(near - far, 6)}
@@ -247,14 +226,13 @@ def test_angles_are_means_of_the_records(tmp_path, near, far):
 def test_numbers_are_means_over_the_trials_in_which_both_sides_have_one(tmp_path):
     def course(cell, trial):
         late = cell["gradient_scale_to"] == "standard"
-        reached = 1000 + 1000 * trial + 500 * late
         values = -3 if late and trial == 5 else -1.73  # which never reaches the value
-        return {"update": [0, reached, 10000], "train_log_likelihood": [-3, values, values]}
+        updates = [0, 1000 + 1000 * trial + 500 * late, 10000]
+        return {"update": updates, "train_log_likelihood": [-3, values, values]}
 
-    found = judged(made(tmp_path, "natural-gradient", course))["centered-is-shorter"]
+    found = judged(tmp_path, "natural-gradient", course)["centered-is-shorter"]
     (one,) = found.evidence
-    assert (one.value, one.other, one.n) == (3500, 3000, 6)
-    assert found.verdict == "contradicted"
+    assert (one.value, one.other, one.n, found.verdict) == (3500, 3000, 6, "contradicted")
 
 
 def test_means_are_over_updates_not_over_rows(tmp_path):
@@ -266,50 +244,44 @@ def test_means_are_over_updates_not_over_rows(tmp_path):
             "angle_natural_standard": [40] * 5,
         }
 
-    found = judged(made(tmp_path, "natural-gradient", course))["closer-to-natural-elsewhere"]
+    found = judged(tmp_path, "natural-gradient", course)["closer-to-natural-elsewhere"]
     assert found.verdict == "contradicted"
     assert [e.value for e in found.evidence] == [pytest.approx(45 + 2.5, abs=0.02)] * 4
-
-
-def test_a_trial_without_a_finite_value_counts_as_the_lowest(tmp_path):
-    def course(cell, trial):
-        return toy(-50, (-np.inf if trial else -60) if cell["offsets"] in DIVERGING else -50)
-
-    assert judged(made(tmp_path, "no-moving-average", course))[BELOW[0]].verdict == "reproduced"
 
 
 def test_the_lower_cost_is_the_better(tmp_path):
     def course(cell, trial):
         cost = 0.5 if cell["offsets"] == "dd^b_s" else 0.6
-        return {
-            "update": [0, 9, 18],
-            "valid_cost": [9, cost + trial, 3 + cost],
-            "train_cost": [9, cost, cost],
-        }
+        columns = {"valid_cost": [9, cost + trial, 3 + cost], "train_cost": [9, cost, cost]}
+        return {"update": [0, 9, 18]} | columns
 
-    few = "connect4", "mushrooms", "rcv1"
-    found = judged(made(tmp_path, "auto-encoder", course, chosen=lambda cell: cell["data"] in few))
+    few = {"chosen": lambda cell: cell["data"] in ("connect4", "mushrooms", "rcv1")}
+    found = judged(tmp_path, "auto-encoder", course, **few)
     assert [one.outcome for one in found["auto-encoders"].evidence] == [1, 1, 1, 1]
     assert found["auto-encoders"].verdict == "undecided"  # on two of nine data sets
     assert found["auto-encoders-rcv1"].verdict == found["auto-encoders-training"].verdict == "contradicted"
 
 
-def test_the_command_lists_all_and_tells_what_was_not_run(diverging, found, tmp_path):
-    printed = json.loads(cbm("paper", "compare", diverging, "--findings", "-f", "json").stdout)
-    assert printed["cells"] == [one.record() for one in found.values()]
-    assert {one["verdict"] for one in printed["cells"]} <= {*VERDICTS}
-    text = cbm("paper", "compare", diverging, "--findings").stdout
+def test_the_command_lists_all_and_tells_what_was_not_run(tmp_path):
+    """Results in which schemes of model means diverge without a moving average, as in the paper."""
+    found = judged(tmp_path, "no-moving-average", figure_8(DIVERGING))
+    assert [found[name].verdict for name in BELOW] == ["reproduced"] * 3
+    assert {one.verdict for name, one in found.items() if name not in BELOW} == {"not run"}
+    # Numbers are sums over the rows and name the runs
+    checks = "fall of aa^b_s, dm^b_s below 3: 2 of 2 (0.75)", "fall of aa^b, dm^b above 5: 2 of 2 (100.2)"
+    assert found[BELOW[0]].numbers() == "; ".join(checks)
+    command = "paper", "compare", tmp_path, "--findings"
+    assert json.loads(cbm(*command, "-f", "json").stdout)["cells"] == [it.record() for it in found.values()]
+    text = cbm(*command).stdout
+    assert re.search(r"a-mean-needs-no-average +6\.5, figure 8 \(b\) +reproduced +1 of 1 +1 of 1 +6\n", text)
     counts = [3, 0, 0, len(findings()) - 3]
     said = ", ".join(f"{number} {verdict}" for number, verdict in zip(counts, VERDICTS, strict=True))
     assert f"{said}." in text.splitlines()[-1]
-    assert re.search(
-        r"data-mean-needs-no-average +6\.5, figure 8 \(b\) +reproduced +1 of 1 +1 of 1 +6\n", text
-    )
     assert ": standard-methods-bars, " in text  # of those not run
-    assert cbm("paper", "compare", diverging, "--findings", "--scoreboard", code=2).error.kinds == (
-        "conflict",
-    )
-    assert cbm("paper", "compare", tmp_path, "--findings", code=3).error.kinds == ("incomplete",)
+    assert cbm(*command, "--scoreboard", code=2).error.kinds == ("conflict",)
+    (tmp_path / "empty").mkdir()
+    empty = cbm("paper", "compare", tmp_path / "empty", "--findings", code=3)
+    assert empty.error.kinds == ("incomplete",)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +300,7 @@ def test_filters_and_activity_of_deep_machines_are_compared(tmp_path, monkeypatc
 
     data = coins(5)
     monkeypatch.setattr(machine_measures, "_load", lambda spec, folder: data)
-    found = judged(made(tmp_path, "dbm-mnist", lambda cell, trial: {"update": [0]}, machine=machine))
+    found = judged(tmp_path, "dbm-mnist", lambda cell, trial: {"update": [0]}, machine=machine)
     assert found["deep-activity"].verdict == verdict
     assert {one.n for one in found["deep-activity"].evidence} == {6}
     filters = found["deep-filters"].evidence[0]
@@ -339,16 +311,15 @@ def test_filters_and_activity_of_deep_machines_are_compared(tmp_path, monkeypatc
     assert judged(tmp_path)["deep-activity"].verdict == "not run"
 
 
-def test_the_spread_of_activity_is_over_units_of_means_over_rows(tmp_path, monkeypatch):
+@pytest.mark.parametrize("levels", [1, 255])
+def test_the_spread_of_activity_is_over_units_of_means_over_rows(tmp_path, monkeypatch, levels):
     machine = layered((5, 3), seed=1)
     np.savez(tmp_path / "m.npz", **machine_file(machine, "rbm"))
     (W,), (_, c), (mu, _) = machine
-    for levels in (1, 255):
-        data = Dataset("grey", levels * coins(5).train, None, levels=levels)
-        monkeypatch.setattr(machine_measures, "_load", lambda spec, folder, data=data: data)
-        monkeypatch.setattr(machine_measures, "spec_of", lambda cell: None)
-        found = machine_measures.activity_spread(
-            read_machine(tmp_path / "m.npz"), SimpleNamespace(manifest=dict), {}
-        )
-        means = (1 / (1 + np.exp(-((coins(5).train - mu) @ W + c)))).mean(axis=0)
-        assert found == pytest.approx(means.std(), rel=1e-5)
+    data = Dataset("grey", levels * coins(5).train, levels=levels)
+    monkeypatch.setattr(machine_measures, "_load", lambda spec, folder: data)
+    monkeypatch.setattr(machine_measures, "spec_of", lambda cell: None)
+    store = SimpleNamespace(manifest=dict)
+    found = machine_measures.activity_spread(read_machine(tmp_path / "m.npz"), store, {})
+    means = (1 / (1 + np.exp(-((coins(5).train - mu) @ W + c)))).mean(axis=0)
+    assert found == pytest.approx(means.std(), rel=1e-5)

@@ -3,9 +3,11 @@
 import json
 import re
 import shutil
+import socket
 import sys
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,11 +20,13 @@ from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import Agenda, Ending, Failure, Job, forecast, forecast_run, make_agenda
 from cbm_cli.execution.forecast import Cost
+from cbm_cli.execution.observe import FILE
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, TableSpec, Trial
 from cbm_cli.results import Store
 from cbm_cli.trial.loop import run_trial
-from tests.builders import GRID, cbm, numbers, problems_of, summary
+from tests.builders import GRID, cbm, numbers, problems_of, rbm_settings, summary
+from tests.processes import children, listening, start_cbm, until
 
 MODELS = {
     "rbm": {"model": {"kind": "rbm", "hidden": 3}, "offsets": "dd", "sampler": "CD-1"},
@@ -44,16 +48,16 @@ def dry(*options):
 
 def job(kind, method, parts=None, scale="per-sample", begun=0, **changes):
     """A job of 8 rows, and a display of it in an experiment with tables of this scale."""
-    settings = Settings(
-        data={"name": "bars-and-stripes", "size": 2},
-        learning_rate=0.1,
-        updates=20,
-        evaluate={"method": method, "parts": parts},
-        **MODELS[kind] | changes,
-    )
+    base = {
+        "data": {"name": "bars-and-stripes", "size": 2},
+        "learning_rate": 0.1,
+        "updates": 20,
+        "evaluate": {"method": method, "parts": parts},
+    }
     data = load("bars-and-stripes", size=2)
     data = replace(data, test=data.train[:5])
-    one = Job(Trial("test", settings, 0, 1), "run", data, (Store(Path("out/test")),), begun=begun)
+    trial = Trial("test", Settings(**base | MODELS[kind] | changes), 0, 1)
+    one = Job(trial, "run", data, (Store(Path("out/test")),), begun=begun)
     experiment = SimpleNamespace(name="test", table=TableSpec(scale=scale))
     return one, Display(Agenda([experiment], {}, {}, {}, [one]))
 
@@ -62,7 +66,6 @@ def job(kind, method, parts=None, scale="per-sample", begun=0, **changes):
     ("kind", "method", "value"),
     [
         ("rbm", None, "train log-likelihood"),
-        ("rbm", "ais", "train log-likelihood"),
         ("rbm", "none", ""),
         ("dbm", None, "train log-likelihood"),
         ("dbm", "ais", "train lower bound"),
@@ -74,11 +77,10 @@ def test_the_latest_value_has_its_name(kind, method, value):
     one, display = job(kind, method)
     display.progress(*one.key, 4, -7.25)
     update, words = display.running[one.key]
-    assert update == 4
-    assert (value in words, "-7.25" in words) == (True, bool(value))
+    assert (update, value in words, "-7.25" in words) == (4, True, bool(value))
     display.progress(*one.key, 8, np.nan)  # pre-training has no value
-    assert display.running[one.key][0] == 8
-    assert numbers(display.running[one.key][1]) == [[8]]
+    update, words = display.running[one.key]
+    assert (update, numbers(words)) == (8, [[8]])
     display.finished(one, SimpleNamespace(curve=np.array([[20, 1, -7.25]]), diverged=None))
     assert {"bars-and-stripes", *one.trial.settings.offsets.split()} <= {*display.latest.split()}
     assert (value in display.latest, "-7.25" in display.latest) == (True, bool(value))
@@ -113,8 +115,7 @@ def left(display):
 
 def test_pretraining_is_named_and_counts_as_work(monkeypatch):
     one, display = job("dbm", None, batch=2, pretraining={"epochs": 5})
-    before = 2 * 5 * 4  # layers, epochs and batches
-    made = []
+    before, made = 2 * 5 * 4, []  # layers, epochs and batches
     run_trial(one.trial, one.data, report=lambda update, value: made.append(update))
     assert made == sorted(made)
     assert {before // 2, before} <= {*made}  # each layer ends with a report
@@ -129,19 +130,17 @@ def test_pretraining_is_named_and_counts_as_work(monkeypatch):
 
 
 def test_the_time_left_is_that_of_the_latest_rate_without_work_of_earlier_runs(monkeypatch):
-    one, display = job("rbm", None, begun=10)
-    monkeypatch.setattr(display, "started", time.monotonic() - 60)
-    assert left(display) is None
-    display.progress(*one.key, 15, np.nan)
-    assert left(display) == pytest.approx(60, abs=1)
-    one, display = job("rbm", None)
-    display.started, now = 0, 0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    for update in range(21):  # at half the speed after update 5
-        now = 10 * update if update <= 5 else 50 + 20 * (update - 5)
-        display.progress(*one.key, update, np.nan)
-        said = left(display)
-        assert said == 20 * (20 - update) or not 8 < update < 18
+    for begun in (0, 10):
+        (one, display), now = job("rbm", None, begun=begun), 0
+        display.started = 0
+        monkeypatch.setattr(time, "monotonic", lambda: now)  # noqa: B023
+        assert left(display) is None
+        for update in range(begun + 1, 21):  # at half the speed after five updates
+            done = update - begun
+            now = 10 * done if done <= 5 else 50 + 20 * (done - 5)
+            display.progress(*one.key, update, np.nan)
+            rate = 10 if done <= 5 else 20
+            assert left(display) == rate * (20 - update) or 5 < done <= 8 or update > 17
 
 
 def test_the_progress_of_a_run_is_in_a_file_as_it_is_shown(tmp_path, monkeypatch):
@@ -169,12 +168,8 @@ def test_half_of_an_odd_width_is_said_to_round_down_once(grid):
     text = "data: [{path: w5.npz}, {path: w6.npz}], model: {kind: auto-encoder, hidden: half}, batch: full"
     grid(f"experiments: {{halves: {{{text}, offsets: [00, dd], learning_rate: [0.1, 0.2], epochs: 2}}}}")
     said = cbm("run", "grid.yaml", "--dry-run").stderr
-    assert numbers(said).count([5, 2]) == 1
-    assert not [line for line in numbers(said) if line == [6, 3]]
+    assert (numbers(said).count([5, 2]), numbers(said).count([6, 3])) == (1, 0)
     assert re.search(r"^w5.npz: 5 \w+ x 5 \w+, 20.0%", said, re.M)
-
-
-# ---- Counts ----
 
 
 def test_every_trial_is_counted_once(grid):
@@ -190,43 +185,27 @@ def test_every_trial_is_counted_once(grid):
     assert [len(summary("out", name)) for name in ("bars", "more")] == [8, 8]
 
 
-def test_one_is_singular(grid):
-    grid(GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00"))
-    said = cbm("run", "grid.yaml", "--list").stdout
-    said += cbm("run", "grid.yaml", "--trials", 1, "--dry-run", "-j", 1).stdout
-    said += run("--trials", 1) + run("--trials", 1)
-    assert re.search(r"\b1 cell, 2 trials\b", said)
-    assert re.search(r"\b1 trial\b", said)
-    assert re.search(r"\b1 worker\b", said)
-    assert not re.search(r"\b1 (cell|trial|worker)s\b", said)
-
-
-# ---- What next ----
-
-
 def test_next_steps_can_be_typed_where_cbm_is_not_on_the_path(grid, monkeypatch):
     Path("bin").mkdir()
     for name in ("cbm", "activate"):
         Path("bin", name).touch(mode=0o755)
+    shutil.copytree("bin", "other")
     monkeypatch.setattr(sys, "argv", ["bin/cbm"])
     monkeypatch.setenv("PATH", "/nowhere")
-    assert common.program() == "bin/cbm"
     said = run()
-    for command in (
-        "bin/cbm plot results curves bars -o curves.png\n",
-        "bin/cbm table results bars",
-        "bin/activate",
-    ):
-        assert command in said
+    for word in ("bin/cbm plot results curves bars -o curves.png\n", "bin/cbm table results", "bin/activate"):
+        assert word in said
     assert "compare" not in said  # the paper has no such trials
     monkeypatch.setenv("PATH", str(Path("bin").absolute()))
-    assert common.program() == "cbm"
     assert "activate" not in run()
-    shutil.copytree("bin", "other")
-    monkeypatch.setattr(sys, "argv", ["other/cbm"])  # the shell would find another one
-    assert common.program() == "other/cbm"
-    monkeypatch.setattr(sys, "argv", ["/x/cbm_cli/cli/__main__.py"])
-    assert common.program() == f"{sys.executable} -m cbm_cli.cli"
+    module = f"{sys.executable} -m cbm_cli.cli"
+    for started, typed in (
+        ("bin/cbm", "cbm"),
+        ("other/cbm", "other/cbm"),  # the shell would find another one
+        ("/x/cbm_cli/cli/__main__.py", module),
+    ):
+        monkeypatch.setattr(sys, "argv", [started])
+        assert common.program() == typed
 
 
 def test_compare_is_suggested_where_there_is_a_published_value(grid):
@@ -239,14 +218,12 @@ def test_compare_is_suggested_where_there_is_a_published_value(grid):
 # ---- How long it takes ----
 
 
-def agenda_of(tmp_path, *changes):
+def agenda_of(folder, **changes):
     text = GRID
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    path = tmp_path / "grid.yaml"
-    path.write_text(text)
-    return make_agenda(read_grid(path).select(), tmp_path / "out", adopt=False, folder=tmp_path)
+    for name, value in changes.items():
+        text, made = re.subn(rf"\b{name}: (\[.*\]|\w+)", f"{name}: {value}", text)
+        assert made
+    return make_agenda(read_grid("grid.yaml", text=text).select(), folder / "out", adopt=False, folder=folder)
 
 
 @pytest.fixture
@@ -258,26 +235,19 @@ def costs(monkeypatch):
 def test_a_forecast_counts_start_updates_pretraining_and_evaluations(costs):
     costs(0.5, 0.001, 0.1)
     how = {"method": "ais", "every": "100 epochs", "temperatures": 1000}
-    changes = {"offsets": "ddd^b", "epochs": 300, "batch": 4, "evaluate": how}  # 2 updates an epoch
-    deep = Settings(
-        data={"name": "bars-and-stripes", "size": 2},
-        learning_rate=0.1,
-        pretraining={"epochs": 200},
-        **MODELS["dbm"] | changes,
-    )
-    jobs = [Job(Trial("test", deep, n, 1), "run", load("bars-and-stripes", size=2), ()) for n in range(3)]
+    changes = {"updates": None, "epochs": 300, "batch": 4, "evaluate": how, "pretraining": {"epochs": 200}}
+    jobs = [job("dbm", None, offsets="ddd^b", **changes)[0] for _ in range(3)]  # 2 updates an epoch
     found, alone, many = (forecast_run(Agenda([], {}, {}, {}, jobs), workers) for workers in (2, 0, 100))
     trial = 0.5 + 4 * 0.1 + 0.001 * 2 * 500  # evaluations at 0, 100, 200 and 300 epochs
-    assert found.trial == pytest.approx(trial)
+    assert (found.trial, found.known) == (pytest.approx(trial), 0)
     assert found.run == pytest.approx(forecast._START + 3 * trial / 2)
-    assert found.known == 0
     assert alone.run == pytest.approx(forecast._START + 3 * trial)
     assert many.run >= trial  # a run takes as long as its longest trial
 
 
-def test_finished_trials_of_a_cell_are_its_forecast(finished, costs):
+def test_finished_trials_of_a_cell_are_its_forecast_and_scale_that_of_others(finished, costs):
     costs(0.0, 1.0, 0.0)
-    agenda = agenda_of(finished, ("trials: 2", "trials: 3"), ("[CD-1, PT_4]", "CD-1"))
+    agenda = agenda_of(finished, trials=3, sampler="CD-1")
     seconds = agenda.stores["bars"].seconds()
     past = [seconds[one.run_id] for one in agenda.jobs]
     assert [len(seconds) for seconds in past] == [2, 2]
@@ -286,6 +256,10 @@ def test_finished_trials_of_a_cell_are_its_forecast(finished, costs):
     assert found.known == 2
     assert found.run == pytest.approx(forecast._START + sum(means))
     assert found.trial == pytest.approx(max(means))
+    more = agenda_of(finished, trials=3, sampler="CD-1", offsets="[00, dd^b]")
+    (mean,) = [np.mean(seconds[one.run_id]) for one in more.jobs if one.run_id in seconds]
+    assert len(more.jobs) == 4  # three of a cell that costs the same
+    assert forecast_run(more, 1).run == pytest.approx(forecast._START + 4 * mean)
 
 
 def test_a_dry_run_says_how_long_it_takes_and_makes_nothing(grid, costs):
@@ -302,61 +276,38 @@ def test_a_trial_of_hours_is_warned_of_before_it_runs(grid, costs, monkeypatch, 
     np.savez("rows.npz", train=np.tile(ROWS, (75, 1)))
     text = GRID.replace(BARS, "{path: rows.npz}").replace("100", "50000")
     grid(text.replace("batch: full", f"batch: {batch}").replace("every: 20", "every: 50000"))
-    (said,) = [
-        line
-        for line in cbm("run", "grid.yaml", "--dry-run", "-j", 1).stderr.splitlines()
-        if "warning" in line
-    ]
-    assert "rows 00 CD-1 0.1 trial 0" in said
-    assert "1 h 23 min" in said
-    assert remedy in said
+    lines = cbm("run", "grid.yaml", "--dry-run", "-j", 1).stderr.splitlines()
+    (said,) = [line for line in lines if "warning" in line]
+    assert all(words in said for words in ("rows 00 CD-1 0.1 trial 0", "1 h 23 min", remedy))
     monkeypatch.setattr("cbm_cli.execution.run_agenda", lambda *_, **__: Ending())
     monkeypatch.setattr("cbm_cli.execution.compile_kernels", lambda *_: None)
     assert said in cbm("run", "grid.yaml", "-j", 1).stderr
 
 
-COSTS = {  # seconds of an update and of an evaluation, measured (docs/benchmarks.md, docs/scale.md)
-    "PCD-1 784x500": ({"model": 500}, 1.6e-3, 0.0),
-    "CD-1 784x16": ({"model": 16, "sampler": "CD-1"}, 1.7e-4, 0.0),
-    "PT_20 784x500": ({"model": 500, "sampler": "PT_20"}, 21e-3, 0.0),
-    "exact 784x16": ({"model": 16, "evaluate": {"method": "exact"}}, 1.7e-4, 0.06),
-}
-
-
-@pytest.mark.parametrize("name", COSTS)
-def test_costs_are_those_of_a_measurement_within_a_factor_of_two(name):
-    given, update, evaluation = COSTS[name]
-    given = {"sampler": "PCD-1", "evaluate": {"method": "none"}} | given
-    given["model"] = {"kind": "rbm", "hidden": given["model"]}
-    how = Settings(data={"name": "mnist"}, offsets="dd^b_s", learning_rate=0.1, epochs=1, **given)
+@pytest.mark.parametrize(
+    ("given", "update", "evaluation"),  # seconds, measured (docs/benchmarks.md, docs/scale.md)
+    [
+        ({"hidden": 500, "sampler": "PCD-1"}, 1.6e-3, 0.0),
+        ({"hidden": 16, "sampler": "CD-1"}, 1.7e-4, 0.0),
+        ({"hidden": 500, "sampler": "PT_20"}, 21e-3, 0.0),
+        ({"hidden": 16, "sampler": "PCD-1", "evaluate": {"method": "exact"}}, 1.7e-4, 0.06),
+    ],
+    ids=str,
+)
+def test_costs_are_those_of_a_measurement_within_a_factor_of_two(given, update, evaluation):
+    given = {"evaluate": {"method": "none"}} | given
+    how = rbm_settings(model={"kind": "rbm", "hidden": given.pop("hidden")}, offsets="dd^b_s", **given)
     data = Dataset("rows", np.zeros((6000, 784), np.uint8))
     found = forecast.cost_of(Job(Trial("test", how, 0, 1), "run", data, ()))
     assert update / 2 < found.update < 2 * update
     assert evaluation / 2 <= found.evaluation <= 2 * evaluation
 
 
-def test_cells_without_finished_trials_take_as_much_longer_as_those_with(finished):
-    few = agenda_of(finished, ("trials: 2", "trials: 3"), ("[CD-1, PT_4]", "CD-1"), ("[00, dd^b_s]", "00"))
-    more = agenda_of(
-        finished, ("trials: 2", "trials: 3"), ("[CD-1, PT_4]", "CD-1"), ("[00, dd^b_s]", "[00, dd^b]")
-    )
-    (past,) = [np.mean(few.stores["bars"].seconds()[one.run_id]) for one in few.jobs]
-    new = [one for one in more.jobs if one.run_id != few.jobs[0].run_id]
-    assert len(new) == 3
-    assert forecast_run(more, 1).run == pytest.approx(
-        forecast._START + past * (1 + len(new))
-    )  # cost the same
-
-
-# ---- Missing data ----
-
-
 def test_what_is_there_can_be_run_without_the_rest(grid):
     grid(GRID.replace(BARS, f"[{BARS}, {{path: gone.npz}}]"))
     refused = cbm("run", "grid.yaml", "-j", 0, code=2)
     assert [field for _, field, _ in problems_of(refused)] == ["bars.data.path"]
-    assert "gone.npz" in refused.stderr
-    assert "--available" in refused.stderr
+    assert all(word in refused.stderr for word in ("gone.npz", "--available"))
     assert [1, 2] in numbers(refused.stderr)
     assert "gone" in cbm("run", "grid.yaml", "--list").stdout
     for _ in range(2):  # the second time all trials are done, and what was asked for is still incomplete
@@ -370,17 +321,43 @@ def test_what_is_there_can_be_run_without_the_rest(grid):
 
 def test_nothing_runs_where_all_data_are_missing(grid):
     grid(GRID.replace(BARS, "{path: gone.npz}"))
-    assert [kind for *_, kind in problems_of(cbm("run", "grid.yaml", "--available", code=3))] == [
-        "incomplete"
-    ]
+    assert cbm("run", "grid.yaml", "--available", code=3).error.kinds == ("incomplete",)
     assert "--available" not in cbm("run", "grid.yaml", code=2).stderr
     assert not Path("results").exists()
 
 
 def test_rates_are_excluded_for_substitutes_too():
-    sets = "[rcv1, rcv1-valid, web, web-reshuffled]"
-    path = Path(__file__).parents[1] / "experiments.yaml"
-    rates = {}
-    for cell in read_grid(path, {"data": sets}, None, ["auto-encoder"]).experiments["auto-encoder"].cells:
-        rates.setdefault(cell.data.name, set()).add(cell.learning_rate.start)
-    assert rates == {"rcv1": {0.1, 0.5}, "rcv1-valid": {0.1, 0.5}, "web": {0.1}, "web-reshuffled": {0.1}}
+    sets = {"data": "[rcv1, rcv1-valid, web, web-reshuffled]"}
+    paper = read_grid(Path(__file__).parents[1] / "experiments.yaml", sets, None, ["auto-encoder"])
+    rates = {(c.data.name, c.learning_rate.start) for c in paper.experiments["auto-encoder"].cells}
+    assert rates == {*product(("rcv1", "rcv1-valid"), (0.1, 0.5)), ("web", 0.1), ("web-reshuffled", 0.1)}
+
+
+# ---- What others see of a run ----
+
+
+def test_a_run_is_watched_while_it_lasts_and_is_not_shown_when_it_was_killed(finished):
+    Path("long.yaml").write_text(
+        GRID.replace("updates: 100", "updates: 1e9").replace("every: 20", "every: 1e8")
+    )
+    main, file = start_cbm("run", "long.yaml", "-o", "out put", "-j", 1, cwd=finished), Path("out put", FILE)
+    facts = until(lambda: file.exists() and json.loads(file.read_text()), 60)
+    assert (facts["trials"], facts["finished"], facts["failed"]) == (8, 0, 0)
+    ports = set()
+    look = lambda: ports.update(listening([main.pid, *children(main.pid)]))  # noqa: E731
+    until(lambda: look() or json.loads(file.read_text())["running"], 60)
+    assert not ports  # nobody can connect
+    first, count, running, *table = cbm("ls", "out put", "--watch").stdout.splitlines()
+    main.kill()
+    main.wait()
+    name = f"process {main.pid} on {socket.gethostname()}"
+    assert first.startswith(f"{name} has run for ")
+    assert numbers(count)[0][:2] == [0, 8]
+    assert re.match(r"  bars-and-stripes 00 CD-1 0.1 trial 0: update [\d,]+", running)
+    assert [line.split()[0] for line in table[-2:]] == ["experiment", "bars"]
+    killed, *table = cbm("ls", "out put", "--watch").stdout.splitlines()
+    assert killed.startswith(f"{name} ended ")
+    assert killed.endswith("run long.yaml -o 'out put' -j 1")  # how to go on
+    assert [line.split()[0] for line in table] == ["experiment", "bars"]
+    assert not Path("out", FILE).exists()  # a run that ends leaves nothing behind
+    assert cbm("ls", "out", "--watch").stdout.splitlines()[0] == "no run is writing here"

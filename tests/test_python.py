@@ -1,8 +1,6 @@
 """``import cbm_cli as cbm``: the numbers of the commands and of sums over all states; helpful errors."""
 
 import io
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,23 +14,22 @@ import cbm_cli as api
 from cbm_cli import notebook
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.spec import spec_of
-from cbm_cli.errors import CbmError
 from cbm_cli.reference import sigmoid
 from cbm_cli.results import Results
 
 # isort: off
 from tests.builders import (
-    GRID, RBM, THREE, TWO, brute_log_likelihoods, cbm, files, grid_text, holds, layered, layered_energy,
-    machine_file, problems_of, refusal, split, summary, visible_rows,
+    GRID, RBM, THREE, TWO, brute_log_likelihoods, cbm, evaluate_file, grid_text, holds, layered,
+    layered_energy, machine_file, problems_of, refusal, split, summary, trials_of, visible_rows,
 )  # fmt: skip
 from tests.oracles import states
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def machine(layers=RBM, seed=1, kind=None):
+def machine(layers=RBM, seed=1):
     its = layered(layers, seed)
-    np.savez("m.npz", **machine_file(its, kind or ("rbm" if len(layers) == 2 else "dbm")))
+    np.savez("m.npz", **machine_file(its, "rbm" if len(layers) == 2 else "dbm"))
     return api.load("m.npz"), its
 
 
@@ -51,25 +48,28 @@ def test_the_import_is_light():
 @pytest.mark.parametrize("layers", [RBM, TWO, THREE])
 def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     found, its = machine(layers)
-    X = visible_rows(layers)
-    np.testing.assert_allclose(found.log_likelihood(X), brute_log_likelihoods(its, layers), atol=1e-5)
+    X, exact = visible_rows(layers), brute_log_likelihoods(its, layers)
     energies = np.array([layered_energy(its, split(state, layers)) for state in states(sum(layers))])
     log_z = np.logaddexp.reduce(-energies) - found.parameters.offset_energy  # of the plain energy
     assert found.log_partition() == pytest.approx(log_z, abs=1e-6)
-    scores = np.logaddexp.reduce(-energies.reshape(-1, len(X)), axis=0) - found.parameters.offset_energy
-    np.testing.assert_allclose(found.free_energy(X), -scores, atol=1e-5)
+    np.testing.assert_allclose(found.free_energy(X), -exact - log_z, atol=1e-5)
+    found.save("copy.npz")
+    for one in (found, api.load("copy.npz")):
+        np.testing.assert_allclose(one.log_likelihood(X), exact, atol=1e-5)
+        for kept, given in zip(one.parameters.offsets, its[2], strict=True):
+            np.testing.assert_array_equal(kept, given)
 
 
 @pytest.mark.parametrize("layers", [RBM, TWO])
-@pytest.mark.parametrize("method", ["exact", "ais"])
-def test_evaluate_returns_what_the_command_prints(layers, method):
+@pytest.mark.parametrize(
+    ("method", "options"), [("exact", {}), ("ais", {"temperatures": 50, "runs": 20})], ids=["exact", "ais"]
+)
+def test_evaluate_returns_what_the_command_prints(layers, method, options):
     found, _ = machine(layers)
     X = visible_rows(layers)[:7]
     np.save("rows.npy", X)
-    options = {"temperatures": 50, "runs": 20} if method == "ais" else {}
     typed = [word for name, value in options.items() for word in (f"--{name}", value)]
-    command = ("evaluate", "m.npz", "--data", "rows.npy", f"--{method}", *typed, "--json")
-    printed = json.loads(cbm(*command).stdout)
+    printed = evaluate_file(f"--{method}", *typed, "--json")
     assert found.evaluate(X, method, **options) == printed
     quantity = "lower_bound" if method == "ais" and len(layers) > 2 else "log_likelihood"
     mean = found.log_likelihood(X, method, **options).mean()
@@ -79,20 +79,9 @@ def test_evaluate_returns_what_the_command_prints(layers, method):
     assert found.log_likelihood(X, method, log_z=log_z).mean() == pytest.approx(mean, abs=1e-6)
 
 
-def test_grey_values_are_taken_as_they_are():
-    found, _ = machine()
-    weights, biases, _ = found.parameters[1:4]
-    x = np.random.default_rng(1).random((3, RBM[0]))
-    joint = [np.exp(x @ biases[0] + (x @ weights[0] + biases[1]) @ h) for h in states(RBM[1])]
-    np.testing.assert_allclose(found.free_energy(x), -np.log(np.sum(joint, axis=0)), atol=1e-10)
-    with pytest.warns(UserWarning, match="temperatures"):
-        found.log_partition("ais", temperatures=3, runs=2)
-
-
 def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equations():
     found, _ = machine()
-    (W,), (b, c) = found.parameters.weights, found.parameters.biases
-    X = visible_rows(RBM)
+    (W,), (b, c), X = found.parameters.weights, found.parameters.biases, visible_rows(RBM)
     h = sigmoid(X @ W + c)
     np.testing.assert_allclose(found.transform(X), h, atol=1e-6)
     np.testing.assert_allclose(found.reconstruct(X), sigmoid(h @ W.T + b), atol=1e-6)
@@ -102,22 +91,23 @@ def test_hidden_means_reconstructions_filters_and_samples_are_those_of_the_equat
         np.testing.assert_array_equal(found.sample(9, 3, steps=5), drawn["samples"])
         np.testing.assert_array_equal(found.sample(9, 3, steps=5, means=True), drawn["means"])
     assert found.sample(2, start=X, steps=1).shape == (2, RBM[0])
-
-
-def test_layers_of_deep_machines_are_named_by_number():
-    found, _ = machine(THREE)
+    grey = np.random.default_rng(1).random((3, RBM[0]))  # is taken as it is
+    joint = [np.exp(grey @ b + (grey @ W + c) @ h) for h in states(RBM[1])]
+    np.testing.assert_allclose(found.free_energy(grey), -np.log(np.sum(joint, axis=0)), atol=1e-10)
+    with pytest.warns(UserWarning, match="temperatures"):
+        found.log_partition("ais", temperatures=3, runs=2)
+    deep, _ = machine(THREE)
     X = visible_rows(THREE)
-    assert [found.transform(X, layer).shape[1] for layer in (1, 2, 3)] == [*THREE[1:]]
-    np.testing.assert_array_equal(found.transform(X), found.transform(X, 3))
-    assert found.filters(2).shape == (THREE[2], THREE[0])
+    assert [deep.transform(X, layer).shape[1] for layer in (1, 2, 3)] == [*THREE[1:]]
+    np.testing.assert_array_equal(deep.transform(X), deep.transform(X, 3))
+    assert deep.filters(2).shape == (THREE[2], THREE[0])
     with pytest.raises(ValueError, match=r"\b4\b.*\b1\b.*\b3\b"):
-        found.filters(4)
+        deep.filters(4)
 
 
 def test_an_auto_encoder_reconstructs_and_has_no_likelihood():
     rng = np.random.default_rng(2)
-    W, V = rng.standard_normal((4, 3)), rng.standard_normal((3, 2))
-    b0, b1, b2, d1 = (rng.standard_normal(n) for n in (4, 3, 2, 3))
+    W, V, b0, b1, b2, d1 = (rng.standard_normal(n) for n in ((4, 3), (3, 2), 4, 3, 2, 3))
     arrays = {"weights_0": W, "weights_1": V, "biases_0": b0, "biases_1": b1, "biases_2": b2}
     np.savez("ae.npz", kind="auto-encoder", **arrays, decoder_biases_1=d1)
     found, X = api.load("ae.npz"), states(4)
@@ -131,16 +121,6 @@ def test_an_auto_encoder_reconstructs_and_has_no_likelihood():
         assert refusal(ask).kinds == ("unsuited",)
     with pytest.raises(ValueError, match="auto-encoder of 4-3-2"):
         found.to_sklearn()
-
-
-@pytest.mark.parametrize("layers", [RBM, TWO])
-def test_a_saved_machine_is_the_same_with_its_offsets(layers):
-    found, (_, _, offsets) = machine(layers)
-    found.save("copy.npz")
-    copy, X = api.load("copy.npz"), visible_rows(layers)
-    np.testing.assert_allclose(copy.log_likelihood(X), found.log_likelihood(X), atol=1e-9)
-    for kept, given in zip(copy.parameters.offsets, offsets, strict=True):
-        np.testing.assert_array_equal(kept, given)
 
 
 @pytest.mark.parametrize(
@@ -180,18 +160,23 @@ def test_runs_of_a_file_and_of_a_mapping_write_what_the_command_writes(trained):
     for name, grid in grids.items():
         found = api.run(grid, "bars", output=name, jobs=0, progress=name == "file")
         assert found.experiments() == ["bars"]
-        same = {path: text for path, text in files(name, ".csv").items() if "summary" not in path}
-        assert same == {p: t for p, t in files(trained / "out", ".csv").items() if "summary" not in p}
+        assert trials_of(name) == trials_of(trained / "out")
     changes = {"updates": 20, "offsets": ["dd^b"]}
     more = api.run(grids["file"], output="more", jobs=0, trials=1, changes=changes)
     assert [*more.summaries()["updates"]] == [20, 20]
 
 
 @pytest.mark.slow
-def test_a_script_without_a_guard_is_not_run_again_by_its_workers():
-    text = "import cbm_cli\nprint('begun')\ncbm_cli.run('grid.yaml', jobs=1, trials=1, progress=False)\n"
+@pytest.mark.parametrize("own", [None, ""])
+def test_a_script_without_a_guard_is_not_run_again_by_its_workers(own, monkeypatch):
+    """And leaves the environment as it was: programs that start later import modules beside them."""
+    text = "import os, cbm_cli\nprint('begun')\nbefore = dict(os.environ)\n"
+    text += "cbm_cli.run('grid.yaml', jobs=1, trials=1, progress=False)\nassert before == os.environ\n"
     Path("script.py").write_text(text)
     Path("grid.yaml").write_text(grid_text("rbm", batch="full"))
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    if own is not None:
+        monkeypatch.setenv("PYTHONSAFEPATH", own)
     answer = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.split() == ["begun"]
@@ -199,32 +184,23 @@ def test_a_script_without_a_guard_is_not_run_again_by_its_workers():
 
 
 def test_faults_of_a_mapping_name_their_field():
-    grid = yaml.safe_load(grid_text("rbm")) | {}
+    grid = yaml.safe_load(grid_text("rbm"))
+    assert holds(refusal(api.run, grid, "tpy"), "tpy|toy")
     grid["experiments"]["toy"] |= {"sampler": "CD", "batch": np.int64(0), "offsets": ["dx"]}
-    problems = problems_of(refusal(api.run, grid))
-    assert {field for _, field, _ in problems} == {"toy.sampler", "toy.batch", "toy.offsets"}
-    error = refusal(api.run, yaml.safe_load(grid_text("rbm")), "tpy")
-    assert holds(error, "tpy|toy")
+    fields = {field for _, field, _ in problems_of(refusal(api.run, grid))}
+    assert fields == {"toy.sampler", "toy.batch", "toy.offsets"}
 
 
-def failing_grid(statement):
-    """Write a grid whose recorder ends in a statement."""
-    Path("own.py").write_text(f"def fail(snapshots, context):\n    {statement}\n")
+def test_a_recorder_that_fails_is_a_warning_and_one_that_exits_an_error_at_the_end():
     Path("grid.yaml").write_text(grid_text("rbm", batch="full", record="{what: own.py:fail}"))
-
-
-def test_failed_trials_raise_after_the_others_are_finished():
-    failing_grid("raise SystemExit(3)")
-    error = refusal(api.run, "grid.yaml", jobs=0, trials=1, progress=False)
-    assert error.kinds == ("failed",)
-    assert holds(error, "1|own.py|SystemExit: 3")
-
-
-def test_a_recorder_that_fails_is_a_warning_with_the_trial_and_the_line():
-    failing_grid("raise ZeroDivisionError")
+    Path("own.py").write_text("def fail(snapshots, context):\n    raise ZeroDivisionError\n")
     with pytest.warns(UserWarning, match=r"own.py:fail .*\b2\b.* trial 0: .*own.py, line 2, .*ZeroDivision"):
         found = api.run("grid.yaml", jobs=0, trials=2, progress=False)
     assert len(found.summaries("toy")) == 2
+    Path("own.py").write_text("def fail(snapshots, context):\n    raise SystemExit(3)\n")
+    error = refusal(api.run, "grid.yaml", output="more", jobs=0, trials=1, progress=False)
+    assert error.kinds == ("failed",)
+    assert holds(error, "1|own.py|SystemExit: 3")
 
 
 def test_frames_hold_what_the_files_hold(trained):
@@ -237,10 +213,8 @@ def test_frames_hold_what_the_files_hold(trained):
     assert len(curves) == len(rows) * 6  # evaluations at 0, 20, ..., 100
     assert [*curves.columns[-3:]] == ["update", "epoch", "train_log_likelihood"]
     assert {"run_id", "trial", "offsets", "sampler"} <= {*curves}
-    last = curves[curves["update"] == 100].set_index(["run_id", "trial"])["train_log_likelihood"]
-    for row in rows:
-        final = float(row["train_log_likelihood_final"])
-        assert last[row["run_id"], int(row["trial"])] == final
+    finals = [float(row["train_log_likelihood_final"]) for row in rows]
+    assert [*curves[curves["update"] == 100]["train_log_likelihood"]] == finals
     assert found.records("bars").empty
     table = found.table(columns=["sampler"], rows=["offsets"], statistic="final")
     how = "--columns sampler --rows offsets --statistic final -f csv"
@@ -252,28 +226,19 @@ def test_frames_hold_what_the_files_hold(trained):
         assert problem == [(f"--{choice} maxx", "", "unknown")]
     assert problems_of(refusal(found.table, alpha=1))[0][0] == "--alpha 1"
     best = found.best().log_likelihood(api.data("bars-and-stripes", size=2)["train"]).mean()
-    finals = [float(row["train_log_likelihood_final"]) for row in rows]
     assert best == pytest.approx(max(finals), abs=1e-5)
-    rivals = [{"data": name, "machine": f"{name}.npz"} for name in ("a", "b")]
-    machine()[0].save("b.npz")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(notebook, "best_machines", lambda store, metric: rivals)
-        assert found.best(data="b").sizes == RBM
-        assert refusal(found.best).kinds == ("missing",)
-        assert holds(refusal(found.best), "bars|a, b")
     assert holds(refusal(found.curves, "bar"), "bar|bars")
     assert holds(refusal(api.open_results, "nowhere"), "nowhere")
 
 
-@pytest.mark.parametrize("own", [None, ""])
-def test_a_run_leaves_the_environment_of_its_caller_as_it_was(own, monkeypatch):
-    """Programs that the caller starts later import modules beside them."""
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-    if own is not None:
-        monkeypatch.setenv("PYTHONSAFEPATH", own)
-    before = dict(os.environ)
-    api.run(yaml.safe_load(grid_text("rbm", batch="full")), jobs=1, trials=1, progress=False)
-    assert dict(os.environ) == before
+def test_the_best_machine_is_asked_for_by_data_where_there_are_several(trained, monkeypatch):
+    found, (saved, _) = api.open_results(trained / "out"), machine()
+    saved.save("b.npz")
+    rivals = [{"data": name, "machine": f"{name}.npz"} for name in ("a", "b")]
+    monkeypatch.setattr(notebook, "best_machines", lambda store, metric: rivals)
+    assert found.best(data="b").sizes == RBM
+    assert refusal(found.best).kinds == ("missing",)
+    assert holds(refusal(found.best), "bars|a, b")
 
 
 # Rows from memory
@@ -287,7 +252,6 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
 @pytest.mark.parametrize(
     ("rows", "train", "valid"),
     [
-        (ROWS, ROWS, None),
         (ROWS.reshape(60, 4, 4), ROWS, None),
         (ROWS.tolist(), ROWS, None),
         ({"path": NAMED, "drop": ["kind"]}, ROWS, None),
@@ -295,21 +259,18 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
         ({"path": 9.0 * ROWS, "threshold": 5.0, "flip": True}, 1 - ROWS, None),
     ],
 )
-def test_frames_and_arrays_are_trained_on(tmp_path, rows, train, valid):
+def test_frames_and_arrays_are_trained_on(rows, train, valid):
     grid = {"experiments": {"toy": OF_ROWS}}
-    found = api.run(grid, data=rows, output=tmp_path / "out", jobs=0, progress=False)
-    (cell,) = Results(tmp_path / "out").store("toy").manifest()["cells"]
+    found = api.run(grid, data=rows, output="out", jobs=0, progress=False)
+    (cell,) = Results(Path("out")).store("toy").manifest()["cells"]
     data = load(spec_of(cell))
     np.testing.assert_array_equal(data.train, train)
-    assert (data.valid is None) == (valid is None)
-    if valid is not None:
-        np.testing.assert_array_equal(data.valid, valid)
-    assert found.summaries("toy")["data"].unique().tolist() == [
-        "flipped-data" if cell["data_flip"] else "data"
-    ]
-    before = {*(tmp_path / "out").rglob("*")}
-    api.run(grid, data=rows, output=tmp_path / "out", jobs=0, progress=False)  # there is nothing to do
-    assert {*(tmp_path / "out").rglob("*")} == before
+    np.testing.assert_array_equal(data.valid, valid)
+    name = "flipped-data" if cell["data_flip"] else "data"
+    assert found.summaries("toy")["data"].unique().tolist() == [name]
+    before = {*Path("out").rglob("*")}
+    api.run(grid, data=rows, output="out", jobs=0, progress=False)  # there is nothing to do
+    assert {*Path("out").rglob("*")} == before
 
 
 @pytest.mark.parametrize(
@@ -321,7 +282,6 @@ def test_frames_and_arrays_are_trained_on(tmp_path, rows, train, valid):
         (np.zeros((4, 2, 2, 3)), "value", "(4, 2, 2, 3)"),
     ],
 )
-def test_frames_that_cannot_be_trained_on_are_refused(tmp_path, rows, kind, named):
-    with pytest.raises(CbmError) as error:
-        api.run({"experiments": {"toy": OF_ROWS}}, data=rows, output=tmp_path / "out", progress=False)
-    assert (error.value.kinds, named in str(error.value)) == ((kind,), True)
+def test_frames_that_cannot_be_trained_on_are_refused(rows, kind, named):
+    error = refusal(api.run, {"experiments": {"toy": OF_ROWS}}, data=rows, progress=False)
+    assert (error.kinds, named in str(error)) == ((kind,), True)
