@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shutil
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 
@@ -88,7 +89,9 @@ def test_the_overview_counts_cells_and_trials(made, page):
         one = trials_of(made, name).drop_duplicates(["run_id", "trial"])
         cells, diverged = one["run_id"].nunique(), one["diverged"].notna().sum()
         assert row[0].split()[0] == name
-        assert row[1:6] == [f"{cells}", f"{len(one)} of {len(one)}", "0", "0", f"{diverged}"]
+        written = datetime.fromtimestamp((Path(made) / name / "trials.jsonl").stat().st_mtime, UTC)
+        expected = [f"{cells}", f"{len(one)} of {len(one)}", "0", "0", f"{diverged}"]
+        assert row[1:] == [*expected, f"{written:%Y-%m-%d %H:%M} UTC"]
     assert diverged == 2
     assert [(it.at["value"], it.at["max"]) for it in overview.all("progress")] == [("48", "48"), ("4", "4")]
 

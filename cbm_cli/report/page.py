@@ -133,7 +133,7 @@ def _section(store: Store, cells: Cells, points: int, options: Options) -> dict[
         "cells": len(settings),
         **{name: sum(run[name] for run in runs) for name in ("finished", "planned", "interrupted", "failed")},
         "diverged": sum(cell.diverged for cell in cells),
-        "when": max((f"{run['when'][:16]} UTC".replace("T", " ") for run in runs if run["when"]), default=""),
+        "when": max((f"{run['when'][:16].replace('T', ' ')} UTC" for run in runs if run["when"]), default=""),
         "varied": {c: [value_of(c, text).unicode for text in its] for c, its in varied.items()},
         "fixed": {c: value_of(c, its[0]).unicode for c, its in texts.items() if len(its) == 1 and its[0]},
         "computer": manifest.get("machine", {}),
