@@ -3,7 +3,7 @@
 Melchior, Fischer & Wiskott, "How to Center Binary Deep Boltzmann Machines". The compiled kernels are tested
 against these functions. Numbers are those of the paper's equations in print, names are its LaTeX labels.
 
-    (1)-(3)    enhanced_W, _b, _c             enhanced_gradient
+    (1)-(3)    enhanced_W, _b, _c             enhanced_gradient; training has it as the scheme aa
     (4)        energy                         energy; from it free_energy, log_partition, log_likelihood
     (5), (6)   cond_x, cond_h                 visible_mean, hidden_mean
     (7)-(9)    grad_W, _b, _c                 gradient; without offsets the standard gradient
@@ -357,7 +357,7 @@ def inverse_sigmoid(mean: Array) -> Array:
 
 
 def ascend(theta: Theta, direction: Theta, eta: Rate) -> Theta:
-    """A step of length eta along a direction."""
+    """Return theta + eta * direction."""
     W, b, c = (value + per_trial(eta, d) * d for value, d in zip(theta, direction, strict=True))
     return W, b, c
 

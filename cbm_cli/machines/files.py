@@ -26,7 +26,7 @@ Vectors = tuple[NDArray, ...]
 
 
 class Layered(NamedTuple):
-    """A machine of L hidden layers, layer 0 visible, without offsets.
+    """A machine of L hidden layers, layer 0 visible, with plain biases, those of offsets 0.
 
     E = -sum_l x_l' b_l - sum_l x_l' W_l x_{l+1}. An auto encoder computes y_{l+1} = f(y_l W_l + b_{l+1}) on
     the way up and y_l = g(y_{l+1} W_l' + d_l) on the way down, with d_0 = b_0.
@@ -60,7 +60,8 @@ class Layered(NamedTuple):
     def recentered(self, sign: int) -> "Layered":
         """The same machine with other biases: -1 from centered to plain ones, 1 from plain to centered ones.
 
-        Eqs. (transform_b), (transform_c): the centered biases are b + W lam and c + W' mu.
+        Eqs. (11), (12), `reference.transform`: the centered biases are b + W lam and c + W' mu. Training itself
+        keeps plain biases.
         """
         auto_encoder = self.kind == "auto-encoder"
         above = (*self.decoder_offsets, self.offsets[-1]) if auto_encoder else self.offsets[1:]

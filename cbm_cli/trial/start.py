@@ -119,11 +119,11 @@ def _offset_plan(settings: Settings, sizes: Sequence[int]) -> OffsetPlan:
 
 
 def first_machine(settings: Settings, data: Dataset, seed: int) -> Layered:
-    """The machine before the first update, without offsets in its biases.
+    """The machine before the first update, with plain biases.
 
     W ~ N(0, weight_scale^2) between neighbouring layers, from the seed alone: trial k starts from the same
     weights in every cell of an experiment. The visible biases are the inverse activation of the data mean
-    clipped to [0.001, 0.999], or zero; all other biases are 0. Offsets start at the data mean or, for hidden
+    clipped to [0.001, 0.999], Eq. (17), or zero; all other biases are 0. Offsets start at the data mean or, for hidden
     units, at their activation of 0; at 0 for the letter 0, and at 1/2 for h and r.
     """
     sizes, model = layout_of(settings, data).sizes, settings.model
