@@ -60,8 +60,8 @@ class Layered(NamedTuple):
     def recentered(self, sign: int) -> "Layered":
         """The same machine with other biases: -1 from centered to plain ones, 1 from plain to centered ones.
 
-        Eqs. (11), (12), `reference.transform`: the centered biases are b + W lam and c + W' mu. Training itself
-        keeps plain biases.
+        Eqs. (11), (12), `reference.transform`: the centered biases are b + W lam and c + W' mu. Training
+        itself keeps plain biases.
         """
         auto_encoder = self.kind == "auto-encoder"
         above = (*self.decoder_offsets, self.offsets[-1]) if auto_encoder else self.offsets[1:]

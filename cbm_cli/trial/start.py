@@ -123,8 +123,8 @@ def first_machine(settings: Settings, data: Dataset, seed: int) -> Layered:
 
     W ~ N(0, weight_scale^2) between neighbouring layers, from the seed alone: trial k starts from the same
     weights in every cell of an experiment. The visible biases are the inverse activation of the data mean
-    clipped to [0.001, 0.999], Eq. (17), or zero; all other biases are 0. Offsets start at the data mean or, for hidden
-    units, at their activation of 0; at 0 for the letter 0, and at 1/2 for h and r.
+    clipped to [0.001, 0.999], Eq. (17), or zero; all other biases are 0. Offsets start at the data mean or,
+    for hidden units, at their activation of 0; at 0 for the letter 0, and at 1/2 for h and r.
     """
     sizes, model = layout_of(settings, data).sizes, settings.model
     normal = streams.generator(seed, streams.START).standard_normal
