@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import re
 from pathlib import Path
 
 import numpy as np
@@ -99,10 +98,11 @@ def test_one_file_may_hold_all_parts(maker, names):
     parts = [ROWS[:10], ROWS[10:15], ROWS[15:]]
     labels = {"train_labels": np.ones((10, 1)), "classnames": np.array(["a", "bc"])}
     put(maker(**dict(zip(names, parts, strict=True)), **labels))
-    dataset = load(path="rows")
-    assert list(dataset.parts) == ["train", "valid", "test"]
-    for found, expected in zip(dataset.parts.values(), parts, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for binarise in ("refuse", "threshold", "sample", "none"):  # of zeros and ones, all the same
+        dataset = load(path="rows", binarise=binarise)
+        assert list(dataset.parts) == ["train", "valid", "test"]
+        for found, expected in zip(dataset.parts.values(), parts, strict=True):
+            np.testing.assert_array_equal(found, expected * dataset.levels)
 
 
 def test_parts_may_lie_in_files_of_different_formats():
@@ -131,11 +131,10 @@ def test_drop_last_leaves_out_the_column_of_labels_whatever_it_holds(label):
     [
         (idx(GREY), GREY / 255),
         (lines(GREY), GREY / 255),
-        (npy(GREY.astype(np.int64)), GREY / 255),
         (npy(GREY / 255), GREY / 255),
         (lines(np.round(GREY / 255, 3)), np.round(GREY / 255, 3)),
     ],
-    ids=["idx", "csv", "int64", "shares", "csv of shares"],
+    ids=["idx", "csv", "shares", "csv of shares"],
 )
 def test_grey_values_are_shares_or_whole_numbers_to_255(content, shares):
     put(content)
@@ -162,11 +161,6 @@ def test_sampled_units_are_on_as_often_as_their_share_says(kind, scale):
     np.testing.assert_array_equal(both.train, dataset.train)
     assert not np.array_equal(both.train, both.test)
     assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
-
-
-def test_zeros_and_ones_stay_what_they_are_however_grey_values_are_treated():
-    digests = {load(path=put(idx(ROWS)), binarise=one).digest for one in ("threshold", "sample", "none")}
-    assert digests == {load(path="rows").digest}
 
 
 # What is wrong
@@ -374,8 +368,11 @@ experiments:
 """
 
 
-def run(grid, code=0):
-    return cbm("run", grid, "-j", 0, "-o", "out", code=code)
+def run(grid="grid.yaml", *options, code=0):
+    return cbm("run", grid, "-j", 0, "-o", "out", *options, code=code)
+
+
+ALONE = GRID.replace(", test: parts/t.npz", "")
 
 
 def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, monkeypatch):
@@ -396,7 +393,6 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
     monkeypatch.chdir("..")
     cells = cbm("evaluate", "elsewhere/out", "--exact").stdout.splitlines()
     assert [line.split()[:2] for line in cells[2:]] == [["00", "1"], ["dd^b_s", "1"]]
-    assert all(-6 * np.log(2) - 1 < float(line.split()[2]) < 0 for line in cells[2:])
     monkeypatch.chdir("elsewhere")
 
     before = {*contents_of("out", kinds=("curve",))}
@@ -415,59 +411,47 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
 def test_rows_of_another_name_place_or_format_are_not_trained_on_again():
     Path("deep").mkdir()
     put(lines(ROWS), "rows.csv")
-    grid = GRID.replace(", test: parts/t.npz", "")
-    put(grid.encode(), "grid.yaml")
-    run("grid.yaml")
+    put(ALONE.encode(), "grid.yaml")
+    run()
     put(gzip.compress(lines(ROWS, ";")), "deep/other.csv.gz")
     put(npy(ROWS), "rows.npy")
     for data in ("./rows.csv", "deep/../deep/other.csv.gz, name: named", f"{Path.cwd()}/rows.npy"):
-        put(grid.replace("rows.csv", data).encode(), "grid.yaml")
-        result = run("grid.yaml")
+        put(ALONE.replace("rows.csv", data).encode(), "grid.yaml")
+        result = run()
         assert "2 trials are done" in result.stderr
-        assert ("not reused" in result.stderr) is False
+        assert "not reused" not in result.stderr
     assert len(contents_of("out", kinds=("curve",))) == 2
-    both = run(put(grid.replace("rows.csv", "[rows.csv, rows.npy]").encode(), "both.yaml"), code=2)
+    both = run(put(ALONE.replace("rows.csv", "[rows.csv, rows.npy]").encode(), "both.yaml"), code=2)
     assert problems_of(both) == [("3:11", "mine.data", "conflict")]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("change", "told"),
     [
-        ("learning_rate: 0.1", "learning_rate: [0.1, 0.2]", None),
-        ("learning_rate: 0.1", "learning_rate: 0.05", "2 learning_rate 0.1 0.05"),
-        ("[00, dd^b_s]", "00", "1 offsets dd^b_s 00"),
-        ("trials: 1", "seed: 7", "2 seed 1 7"),
-        ("updates: 20", "updates: 10", "2 updates 20 10"),
-        ("updates: 20", "updates: 30", "2 updates 20 30"),
-        ("trials: 1", "trials: 1\n    keep: checkpoints", None),
-        ("path: rows.csv", "path: rows.csv, flip: true", "2 data rows flipped-rows data_flip"),
-        ("path: rows.csv", "path: two.csv, name: rows", "2 rows"),
+        ("learning_rate=[0.1, 0.2]", ""),
+        ("learning_rate=0.05", "2 learning_rate 0.1 0.05"),
+        ("offsets=00", "1 offsets dd^b_s 00"),
+        ("seed=7", "2 seed 1 7"),
+        ("updates=10", "2 updates 20 10"),
+        ("data.flip=true", "2 data rows flipped-rows data_flip"),
+        ("data={path: two.csv, name: rows}", "2 rows"),
     ],
 )
-def test_finished_trials_that_are_not_reused_are_told_with_what_differs(old, new, told):
+def test_finished_trials_that_are_not_reused_are_told_with_what_differs(change, told):
     put(lines(ROWS), "rows.csv")
     put(lines(1 - ROWS), "two.csv")
-    grid = GRID.replace(", test: parts/t.npz", "")
-    put(grid.encode(), "grid.yaml")
-    run("grid.yaml")
-    put(grid.replace(old, new).encode(), "grid.yaml")
-    said = cbm("run", "grid.yaml", "-o", "out", "--dry-run").stderr
+    put(ALONE.encode(), "grid.yaml")
+    run()
+    said = run("grid.yaml", "--dry-run", "--set", change).stderr
     (line,) = [one for one in said.splitlines() if one.startswith("mine: ")] or [""]
-    found = (
-        re.search(".*".join(rf"\b{re.escape(word)}(?!\w)" for word in told.split()), line)
-        if told
-        else not line
-    )
-    assert found, line
-
-
-def cells_of(data: str) -> list[Data]:
-    path = Path(put(GRID.replace("{path: rows.csv, test: parts/t.npz}", data).encode(), "grid.yaml"))
-    return [cell.data for cell in read_grid(path).experiments["mine"].cells][::2]
+    assert holds(line, told.replace(" ", "|"))
+    assert bool(line) == bool(told)
 
 
 def test_files_may_be_an_axis_and_have_options_and_a_name():
-    assert cells_of("[{path: [a.csv, b.csv]}, mnist, {path: c.amat, name: c, drop_last: yes}]") == [
+    data = "[{path: [a.csv, b.csv]}, mnist, {path: c.amat, name: c, drop_last: yes}]"
+    text = GRID.replace("{path: rows.csv, test: parts/t.npz}", data)
+    assert [cell.data for cell in read_grid("grid.yaml", text=text).experiments["mine"].cells][::2] == [
         Data(path="a.csv"),
         Data(path="b.csv"),
         Data(name="mnist"),
