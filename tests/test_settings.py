@@ -1,20 +1,15 @@
 """Settings of all kinds of machines: what they mean, what contradicts, what has no effect."""
 
-import csv
 import json
-from importlib.resources import files
 from itertools import product
 
-import numpy as np
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.jobs import Job
-from cbm_cli.grid.parts import RECORDERS, EarlyStopping, LearningRate, MeanField, Model, Pretraining, Record
+from cbm_cli.grid.parts import RECORDERS, Model
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.grid.settings import Settings
 from cbm_cli.grid.words import value_of
 from cbm_cli.results.identity import run_id
 from tests.builders import MACHINES, VALIDATOR, check_mistake, grid_text, mistakes, pairs
@@ -158,6 +153,20 @@ BARS, CODE, ONE = "bars-and-stripes", "auto-encoder", "{name: bars-and-stripes, 
 SETS = "[mnist, {name: bars-and-stripes, size: [2, 3]}]"
 MODELS = "{kind: rbm, hidden: 4}, {kind: auto-encoder, hidden: half}"
 CHANGED, PAIR = f"when: [{{if: {{batch: 100}}, set: {{data: {ONE}}}}}]", "zip: [data, batch]"
+FIELD = "{tolerance: 1e-6, rounds: 7}"
+MEANS = "mean_field.tolerance mean_field.rounds data_phase"
+STOP = "early_stopping.look_ahead early_stopping.tolerance"
+PRETRAINED = "{epochs: 20, learning_rate: 1e-3, offsets: dd, sampler: CD-1, batch: full, sliding_factor: 0.5}"
+PARTS = "pretraining.epochs pretraining.learning_rate pretraining.offsets pretraining.sampler"
+PARTS += " pretraining.batch pretraining.sliding_factor"
+SEVERAL = "model: [{kind: rbm, hidden: [4, 8]}, {kind: dbm, hidden: [6, 5]}]; offsets: [00, 000]"
+SEVERAL += "; exclude: [{model.kind: rbm, offsets: 000}, {model: {kind: dbm, hidden: [6, 5]}, offsets: 00}]"
+SIZE = "model.hidden"
+LAYERS = "{model.hidden: 7-3}", "{model: {kind: dbm, hidden: [7, 3]}}"
+RATE = "learning_rate.start learning_rate.decay learning_rate.every"
+RATES = "learning_rate: {start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}"
+RATES += "; exclude: [{learning_rate.start: 0.1, learning_rate.decay: 0.9}]"
+RATES += "; when: [{if: {learning_rate: 0.2}, set: {learning_rate.every: 5}}]"
 TIED = "momentum: [0.1, 0.2]; weight_scale: [0.1, 0.2]; batch: [2, 3, 4]; chains: [5, 6, 5]"
 TIED += "; zip: [[momentum, weight_scale], [batch, chains]]"
 
@@ -220,6 +229,9 @@ TIED += "; zip: [[momentum, weight_scale], [batch, chains]]"
         *(("rbm", f"evaluate: {{every: {it} updates}}", "every", [f"{WHOLE[it]} updates"]) for it in PLAINLY),
         ("rbm", "evaluate: [exact, none]", "evaluate.method", ["exact", "none"]),
         ("rbm", "start_from: m.npz", "start_from.path", ["m.npz"]),
+        ("dbm", f"mean_field: {FIELD}; data_phase: gibbs-05", MEANS, [(1e-6, 7, "gibbs-5")]),
+        ("dbm", f"pretraining: {PRETRAINED}", PARTS, [(20, 0.001, "dd^b", "CD-1", "full", 0.5)]),
+        ("auto-encoder", "early_stopping: {look_ahead: 3, tolerance: 0}", STOP, [(3, 0)]),
         ("rbm", "start_from: some/machine", "start_from.path", ["some/machine"]),
         # Lists of data and of models, tied axes, and a change of a whole field
         ("rbm", f"data: {SETS}", "data.name data.size", [("mnist", None), (BARS, 2), (BARS, 3)]),
@@ -227,6 +239,9 @@ TIED += "; zip: [[momentum, weight_scale], [batch, chains]]"
         ("rbm", f"model: [{MODELS}]; offsets: 00", "model.kind sampler", [("rbm", "PCD-1"), (CODE, None)]),
         ("rbm", TIED, "momentum batch weight_scale", [(m, b, m) for m in (0.1, 0.2) for b in (2, 3, 4)]),
         ("rbm", CHANGED, "data.name data.bar", [(BARS, None)]),
+        ("rbm", SEVERAL, "model.size offsets", [("4", "00"), ("8", "00"), ("6-5", "000")]),
+        *(("dbm", f"when: [{{if: {{model.hidden: 6-5}}, set: {it}}}]", SIZE, [(7, 3)]) for it in LAYERS),
+        ("rbm", RATES, RATE, [(0.1, 0.5, "10 epochs"), (0.2, 0.5, "5 updates"), (0.2, 0.9, "5 updates")]),
         # Constant offsets have no sliding factor
         ("rbm", f"{SLID}: hd^b_s", SIDES, [(0.01, 0.1)]),
         ("rbm", f"{SLID}: hd^b_s; offsets_from: random", SIDES, [(0.1, 0.1)]),
@@ -246,30 +261,24 @@ def test_lines_of_a_grid_give_these_values_to_its_cells(kind, fields, paths, val
 # ---- Layers ----
 
 
-def test_machines_of_several_kinds_make_one_axis():
-    found = cells(
-        "rbm",
-        model="[{kind: rbm, hidden: [4, 8]}, {kind: dbm, hidden: [6, 5]}]",
-        offsets="[00, 000]",
-        exclude="[{model.kind: rbm, offsets: 000}, {model: {kind: dbm, hidden: [6, 5]}, offsets: 00}]",
-    )
-    assert [(cell.model.size, cell.offsets) for cell in found] == [("4", "00"), ("8", "00"), ("6-5", "000")]
-
-
-def test_layers_are_set_and_overridden():
-    (one,) = cells("dbm", {"model.hidden": "[7, 3]"})
-    assert one.model.hidden == (7, 3)
-    assert [cell.model.hidden for cell in cells("dbm", {"model.hidden": "[[7, 3], 4-2]"})] == [(7, 3), (4, 2)]
-    for change in ("{model.hidden: 7-3}", "{model: {kind: dbm, hidden: [7, 3]}}"):
-        (one,) = cells("dbm", when=f"[{{if: {{model.hidden: 6-5}}, set: {change}}}]")
-        assert one.model == Model(kind="dbm", hidden=(7, 3))
-
-
 def test_layers_above_nine_visible_units():
     sizes = {"rbm 16": (16,), "dbm 500-400-300": (500, 400, 300), "auto-encoder 250-50": (250, 50)}
     for text, expected in (sizes | {"auto-encoder half": (4,)}).items():
         model = Model(**dict(zip(("kind", "hidden"), text.split(), strict=True)))
         assert (model.layers, model.hidden_layers(9)) == (1 + len(expected), expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "path", "values"),
+    [
+        ("dbm", {"model.hidden": "[7, 3]"}, "model.hidden", [(7, 3)]),
+        ("dbm", {"model.hidden": "[[7, 3], 4-2]"}, "model.hidden", [(7, 3), (4, 2)]),
+        ("rbm", {"learning_rate.start": "0.3"}, "learning_rate", ["0.3 x 0.5 every 10 epochs"]),
+    ],
+)
+def test_overrides_of_parts(kind, changes, path, values):
+    found = cells(kind, changes, learning_rate=DECAYING)
+    assert [str(cell.value(path)) for cell in found] == [*map(str, values)]
 
 
 # ---- What goes with which machine ----
@@ -286,25 +295,10 @@ def test_defaults_of_other_machines_may_be_spelled_out(kind):
     assert cells(kind, early_stopping="{look_ahead: 5}", **dbm, **rbm) == cells(kind)
 
 
-def test_settings_of_deep_machines_are_read():
-    layers = "{epochs: 20, learning_rate: 1e-3, offsets: dd, sampler: CD-1, batch: full, sliding_factor: 0.5}"
-    means = "{tolerance: 1e-6, rounds: 7}"
-    (one,) = cells("dbm", sampler="exact", data_phase="gibbs-05", mean_field=means, pretraining=layers)
-    assert (one.sampler, one.data_phase) == ("exact", "gibbs-5")
-    assert one.mean_field == MeanField(tolerance=1e-6, rounds=7)
-    assert one.pretraining == Pretraining(
-        epochs=20, learning_rate=0.001, offsets="dd^b", sampler="CD-1", batch="full", sliding_factor=0.5
-    )
-    (one,) = cells("auto-encoder", early_stopping="{look_ahead: 3, tolerance: 0}")
-    assert one.early_stopping == EarlyStopping(look_ahead=3, tolerance=0)
-
-
 # ---- Recorders ----
 
 
 def test_recorders_are_read():
-    (one,) = cells("rbm")
-    assert (one.record, one.record.names, one.record.windows) == (Record(), (), ())
     (one,) = cells("rbm", record="weight_norms + offset_error+weight_norms")
     assert one.record.names == ("weight_norms", "offset_error")
     what = "offset_values+my/own.py:skew, every: 1 epoch, window: 010-20+5000-5100, units: 0+03"
@@ -341,24 +335,13 @@ def test_run_ids_name_layers_and_tell_settings_apart():
         "dbm-6-5_ddd-b-s_PCD-1_0.1",
         "auto-encoder-half_dd-b-s_back-propagation_0.1",
     ]
-    changes = {
-        "pretraining": "[0, 200]",
-        "data_phase": "[mean-field, gibbs-1]",
-        "weight_scale": "[0.01, 0.1]",
-    }
-    found = cells("dbm", **changes)
-    assert len({run_id(cell, 1, "") for cell in found}) == 8
-    recorded = cells("rbm", record="[bias_norms, weight_norms]")
-    assert len({run_id(cell, 1, "") for cell in recorded}) == 2
-
-
-def test_every_published_size_of_a_hidden_layer_can_be_written():
-    """Tables 9 to 13: numbers, 200-200 for DBMs, half for auto encoders."""
-    with (files("cbm_cli.paper") / "published-results.csv").open() as lines:
-        published = {(row["model"], row["hidden"]) for row in csv.DictReader(lines)}
-    assert published
-    for kind, hidden in published:
-        Model(kind=kind, hidden=hidden.replace("x", "-"))
+    phases = {"pretraining": "[0, 200]", "data_phase": "[mean-field, gibbs-1]", "weight_scale": "[0.01, 0.1]"}
+    found = cells("dbm", **phases) + cells("rbm", record="[bias_norms, weight_norms]")
+    assert len({run_id(cell, 1, "") for cell in found}) == 10
+    rates = ({"start": 0.12345678, "decay": decay, "every": 9} for decay in (0.12345678, 0.12345679))
+    one, other = (run_id(Settings(**PLAIN | {"learning_rate": rate}), 1, "digest") for rate in rates)
+    assert one != other
+    assert "0.12345678-x-0.12345678-every-9-updates" in one
 
 
 PLAIN = {
@@ -372,6 +355,28 @@ PLAIN = {
 STEPPED = "{start: 0.1, steps: 0.01 from 100 epochs + 1e-3 from 0200 epoch}"
 
 
+WORDS = "0.1, 0.01 from 100 epochs, 0.001 from 200 epochs"
+
+
+@pytest.mark.parametrize(
+    ("rate", "words", "end", "pieces"),
+    [
+        ("0.1", "0.1", 60, [(0, 0.1)]),
+        (DECAYING, "0.1 x 0.5 every 10 epochs", 71, [(0, 0.1), (70, 0.05)]),
+        (DECAYING, "0.1 x 0.5 every 10 epochs", 211, [(0, 0.1), (70, 0.05), (140, 0.025), (210, 0.0125)]),
+        (STEPPED, WORDS, 5000, [(0, 0.1), (700, 0.01), (1400, 0.001)]),
+        (STEPPED, WORDS, 700, [(0, 0.1)]),
+    ],
+)
+def test_a_rate_has_a_piece_in_each_interval_and_words_of_its_own(rate, words, end, pieces):
+    for kind in MACHINES:
+        (cell,) = cells(kind, learning_rate=rate)
+        assert str(cell.learning_rate) == str(cell.row()["learning_rate"]) == words
+        assert cell.learning_rate.slug == words.replace(", ", "-").replace(" ", "-")
+        firsts, rates = zip(*cell.learning_rate.pieces(updates_of, end), strict=True)
+        assert [*zip(firsts, map(pytest.approx, rates), strict=True)] == pieces
+
+
 def updates_of(interval):
     """Return the updates of an interval where an epoch has 7."""
     number, unit = interval.split()
@@ -379,60 +384,6 @@ def updates_of(interval):
 
 
 # ---- The learning rate ----
-
-
-def test_a_plain_learning_rate_is_what_it_was():
-    rate = Settings(**PLAIN).learning_rate
-    assert rate == LearningRate(start=0.1)
-    assert (str(rate), rate.slug, rate.constant) == ("0.1", "0.1", True)
-    assert rate.pieces(updates_of, 60) == [(0, 0.1)]
-    assert Settings(**PLAIN).row()["learning_rate"] == 0.1
-
-
-@pytest.mark.parametrize("kind", MACHINES)
-def test_a_rate_that_decays_has_a_piece_in_each_interval(kind):
-    (cell,) = cells(kind, learning_rate=DECAYING)
-    rate = cell.learning_rate
-    assert str(rate) == cell.row()["learning_rate"] == "0.1 x 0.5 every 10 epochs"
-    assert rate.slug == "0.1-x-0.5-every-10-epochs"
-    assert rate.pieces(updates_of, 71) == [(0, 0.1), (70, 0.05)]
-    firsts, rates = zip(*rate.pieces(updates_of, 281), strict=True)
-    assert firsts == (0, 70, 140, 210, 280)
-    np.testing.assert_allclose(rates, [0.1, 0.05, 0.025, 0.0125, 0.00625])
-
-
-def test_steps_are_pieces_and_a_longer_training_begins_with_the_same_ones():
-    (cell,) = cells("rbm", learning_rate=STEPPED)
-    rate = cell.learning_rate
-    assert str(rate) == "0.1, 0.01 from 100 epochs, 0.001 from 200 epochs"
-    assert rate.slug == "0.1-0.01-from-100-epochs-0.001-from-200-epochs"
-    assert rate.pieces(updates_of, 5000) == [(0, 0.1), (700, 0.01), (1400, 0.001)]
-    assert rate.pieces(updates_of, 700) == [(0, 0.1)]
-
-
-def test_the_name_of_a_run_tells_rates_apart_to_the_last_digit():
-    rates = ({"start": 0.12345678, "decay": decay, "every": 9} for decay in (0.12345678, 0.12345679))
-    one, other = (run_id(Settings(**PLAIN | {"learning_rate": rate}), 1, "digest") for rate in rates)
-    assert one != other
-    assert "0.12345678-x-0.12345678-every-9-updates" in one
-    settings = Settings(**PLAIN | {"learning_rate": {"start": 1, "decay": 0.5, "every": 9}})
-    assert " 1 x 0.5 every 9 updates trial 0" in Job(Trial("toy", settings, 0, 1), "id", None, ()).title
-
-
-def test_parts_of_a_rate_are_axes_and_can_be_asked_for_and_set():
-    found = cells(
-        "rbm",
-        learning_rate="{start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}",
-        exclude="[{learning_rate.start: 0.1, learning_rate.decay: 0.9}]",
-        when="[{if: {learning_rate: 0.2}, set: {learning_rate.every: 5}}]",
-    )
-    assert [str(cell.learning_rate) for cell in found] == [
-        "0.1 x 0.5 every 10 epochs",
-        "0.2 x 0.5 every 5 updates",
-        "0.2 x 0.9 every 5 updates",
-    ]
-    (cell,) = cells("rbm", {"learning_rate.start": "0.3"}, learning_rate=DECAYING)
-    assert str(cell.learning_rate) == "0.3 x 0.5 every 10 epochs"
 
 
 # ---- Momentum, decay, chains, swaps, batches ----
@@ -443,10 +394,10 @@ def test_a_sliding_factor_may_stand_beside_schemes_that_do_not_slide():
     factors = [(cell.sliding_factor.visible, cell.sliding_factor.hidden) for cell in found]
     assert factors == [(0.01, 0.01), (0.01, 0.01), (0, 0.01), (0, 0.1)]
     assert cells("rbm", sliding_factor="0.01")  # the default may be spelled out
+    assert cells("rbm", {"offsets": "00"}, offsets="dd^b_s", sliding_factor="0.1")  # by --set
     for offsets, layers in (("ddd^b", "{epochs: 2, offsets: dd^b_s}"), ("0dd^b_s", "{epochs: 2}")):
         (cell,) = cells("dbm", offsets=offsets, sliding_factor="0.1", pretraining=layers)
         assert (cell.sliding_factor.visible, cell.sliding_factor.hidden) == (0.1, 0.1)
-    assert cells("rbm", {"offsets": "00"}, offsets="dd^b_s", sliding_factor="0.1")  # by --set
 
 
 def test_settings_that_are_spelled_out_leave_run_ids_alone():
@@ -467,19 +418,13 @@ def test_content_decides_a_run_id_and_names_are_labels():
         settings = Settings(**changed | ({"start_from": start} if start else {}))
         return run_id(settings, 1, digest, dict(zip(settings.record.names, texts, strict=True)), source)
 
+    start, other = {"path": "m.npz"}, {"path": "n/{trial}.npz"}
     assert name() == name("b/c.csv") == name(what="deep/mine.py:f")
-    start = {"path": "m.npz"}
-    assert name(start=start, source="1") == name(start={"path": "n/{trial}.npz"}, source="1")
+    assert name(start=start, source="1") == name(start=other, source="1")
     others = [
-        name(digest="others"),
-        name(texts=("other",)),
-        name(what="own.py:g"),
-        name(start=start, source="2"),
+        {"digest": "others"},
+        {"texts": ("other",)},
+        {"what": "own.py:g"},
+        {"start": start, "source": "2"},
     ]
-    assert len({name(), name(start=start, source="1"), *others}) == 6
-
-
-def test_bad_values_are_refused_wherever_settings_are_made():
-    with pytest.raises(ValidationError) as caught:
-        Settings(**PLAIN | {"learning_rate": {"start": 1, "steps": "0.1 from 5 epochs + 1 from 2 epochs"}})
-    assert [item["loc"] for item in caught.value.errors()] == [("learning_rate", "steps")]
+    assert len({name(), name(start=start, source="1"), *(name(**one) for one in others)}) == 6
