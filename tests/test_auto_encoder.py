@@ -15,15 +15,13 @@ from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import machine_of, pairs_of
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.results import Store
-from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import converged, run_trial
 
 # isort: off
 from tests.builders import (
-    FIXED, STEPS, coins, evaluate_file, file_of, finish_in_pieces, finished_in, grid_text, holds, refusal,
-    run_grid,
+    FIXED, STEPS, coins, evaluate_file, file_of, finished_in, grid_text, holds, refusal, run_grid,
 )  # fmt: skip
 from tests.oracles import batch_of, copied, learn_auto_encoder, noises, plan, rate_of, summed_costs, wide
 
@@ -259,21 +257,6 @@ def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidd
     else:
         np.testing.assert_allclose(one, other, rtol=2e-5)  # float32, over 60 updates
         assert np.ptp(one) > 0.02
-
-
-def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch):
-    monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
-    trial = Trial("test", settings((4, 3), "drr^b_s", batch=7), 0, 1)
-    whole = run_trial(trial, DATA)
-
-    def stretch(since, should_pause):
-        return run_trial(trial, DATA, since, should_pause=should_pause)
-
-    pieces, stops = finish_in_pieces(stretch, Store(tmp_path), 0.2, seed=1)
-    assert len(stops) > 2
-    assert pieces.curve.tobytes() == whole.curve.tobytes()
-    for mine, yours in ((pieces.machine, whole.machine), (pieces.best_machine, whole.best_machine)):
-        assert {name: a.tobytes() for name, a in mine.items()} == {n: a.tobytes() for n, a in yours.items()}
 
 
 @pytest.mark.parametrize(

@@ -100,18 +100,6 @@ def test_a_batch_of_all_rows_and_the_way_out_for_large_machines_are_allowed(text
     assert [check(cell, load(cell.data)) for cell in cells] == [None] * 4
 
 
-MNIST = GRID.replace("{name: bars-and-stripes, size: 2}", "mnist").replace("batch: full", "batch: 10")
-IMAGES = "train-images-idx3-ubyte"
-
-
-def test_missing_data_says_what_to_put_where(monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(Path("cache").absolute()))
-    problems, message = refused_grid(MNIST)
-    assert problems[0][:2] == ("5:11", "bars.data.name")
-    assert IMAGES in message
-    assert "CBM_DATA_DIR" in message
-
-
 def test_results_that_are_a_file_are_refused():
     Path("out").write_text("mine")
     assert "-o" in refused("run", "grid.yaml", "-o", "out", "-j", 0)
@@ -127,24 +115,3 @@ def test_results_that_cannot_be_written_are_refused():
     message = refused("run", "grid.yaml", "-o", out, "-j", 0)
     assert out in message
     assert "-o" in message
-
-
-@pytest.mark.parametrize(
-    ("names", "place", "kind"),
-    [
-        (("toy", "Toy"), "4:3", "conflict"),
-        (("con", "b"), "3:3", "value"),
-        (("b", "NUL.txt"), "4:3", "value"),
-        (("com1", "b"), "3:3", "value"),
-        (("b", "x."), "4:3", "value"),
-        (("b", "aux"), "4:3", "value"),
-    ],
-)
-def test_names_that_are_no_folders_of_their_own_everywhere_are_refused(names, place, kind):
-    body = "{data: {name: bars-and-stripes, size: 2}, model: {kind: rbm, hidden: 2}, sampler: CD-1}"
-    lines = [f"  {name}: {body}" for name in names]
-    head = "defaults: {offsets: 00, learning_rate: 0.1, epochs: 1, batch: full}\nexperiments:\n"
-    problems, _ = refused_grid(head + "\n".join(lines))
-    assert [(one[0], one[2]) for one in problems] == [(place, kind)]
-    Path("grid.yaml").write_text(head + f"  console: {body}\n  com10: {body}\n  x.y: {body}")
-    assert all(name in cbm("run", "grid.yaml", "--list").stdout for name in ("console", "com10", "x.y"))

@@ -144,9 +144,3 @@ def test_every_function_of_the_reference_is_tried_with_trials():
     functions = {name for name, it in vars(ref).items() if getattr(it, "__module__", "") == ref.__name__}
     classes = {name for name in functions if isinstance(getattr(ref, name), type)}
     assert functions - classes == {*CASES} | TESTED_WITHIN
-
-
-def test_letters_may_differ_between_trials():
-    shares = np.transpose([ref.LETTERS[letter] for letter in "dma"])[..., None]
-    found = ref.offset_target(shares, np.full((3, 2), 0.2), np.full((3, 2), 0.6), np.full((3, 2), 0.9))
-    np.testing.assert_allclose(found, [[0.2] * 2, [0.6] * 2, [0.4] * 2])

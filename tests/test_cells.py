@@ -9,14 +9,13 @@ import pandas as pd
 import pytest
 
 import cbm_cli as cbm_api
-from cbm_cli.grid.read import read_grid
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, compose
 from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
 from cbm_cli.text import STATISTICS
-from tests.builders import GRID, cbm, change_manifest
+from tests.builders import cbm, change_manifest
 from tests.golden import outputs
 from tests.pictures import page_of
 
@@ -178,13 +177,6 @@ def test_every_reader_tells_the_value_that_the_table_of_the_grid_asks_for(result
     assert hollow == ([] if statistic == "final" else [pytest.approx(its) for its in values.values()])
     asked, _ = drawn_finals(results, Options(statistic="max"))
     assert asked == [pytest.approx(its) for its in expected(store, "max").values()]
-
-
-@pytest.mark.parametrize("statistic", STATISTICS)
-def test_grids_ask_for_any_statistic_of_a_table(tmp_path, statistic):
-    (tmp_path / "grid.yaml").write_text(GRID.replace("table: {", f"table: {{statistic: {statistic}, "))
-    (experiment,) = read_grid(tmp_path / "grid.yaml").experiments.values()
-    assert experiment.table.statistic == statistic
 
 
 def test_a_metric_is_one_in_all_pictures_of_a_cell(results):

@@ -21,8 +21,8 @@ from cbm_cli.trial.checks import check
 
 # isort: off
 from tests.builders import (
-    FOUR, RBM, THREE, TWO, brute_log_likelihoods, cbm, evaluate_file, flipped, holds, layered, layered_energy,
-    machine_file, problems_of, rbm_settings, refusal, run_grid, split, visible_rows,
+    FOUR, RBM, THREE, TWO, brute_log_likelihoods, cbm, evaluate_file, flipped, holds, layered,
+    layered_energy, machine_file, problems_of, rbm_settings, refusal, run_grid, split, visible_rows,
 )  # fmt: skip
 from tests.oracles import exact_log_likelihoods, field_of, flattened, log_z, random_machine, rbm, states, wide
 
@@ -355,15 +355,6 @@ def test_log_z_belongs_to_the_plain_energy_or_to_the_documented_one(layers, cent
     annealed = known("--ais", "--temperatures", 50, "--runs", 5)
     same = found["log_z_centered"] - found["log_z"]
     assert annealed["log_z_centered"] - annealed["log_z"] == pytest.approx(same, abs=1e-9)
-
-
-def test_a_deep_machine_of_one_hidden_layer_is_an_rbm():
-    answers = []
-    for kind in ("dbm", "rbm"):
-        save((5, 4), kind=kind)
-        answers.append(known("--exact"))
-    assert answers[0] == answers[1]
-    assert [*answers[0]] == ["method", "log_z", "log_z_energy", "log_z_centered", "log_likelihood"]
 
 
 def test_rows_without_settled_mean_field_are_reported():

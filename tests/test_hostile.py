@@ -298,11 +298,17 @@ def test_any_text_of_set_is_read_or_refused(field, text):
 # Names and links: nothing leads out of a folder
 
 
-def test_what_cannot_be_a_folder_cannot_name_an_experiment():
+def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
     names = ["..", "../x", ".hidden", "a/b", "a b", "a\\u001b[31m", "a\\0", "-rf", "=1", "x" * 101, "", "é"]
-    for name in names:
+    for name in [*names, "con", "NUL.txt", "com1", "x.", "aux"]:
         Path("grid.yaml").write_text(GRID.replace("  bars:", f'  "{name}":'))
-        assert [problem[0] for problem in problems_of(refusal(read_grid, Path("grid.yaml")))] == ["4:3"]
+        told = problems_of(refusal(read_grid, Path("grid.yaml")))
+        assert [(place, kind) for place, _, kind in told] == [("4:3", "value")]
+    bars = GRID.partition("bars:")[2]
+    error = refusal(read_grid, Path("grid.yaml"), text=GRID + f"  Bars:{bars}")
+    assert [kind for *_, kind in problems_of(error)] == ["conflict"]
+    several = GRID + "".join(f"  {name}:{bars}" for name in ("console", "com10", "x.y"))
+    assert len(read_grid(Path("grid.yaml"), text=several).experiments) == 4
 
 
 @pytest.mark.parametrize(

@@ -100,16 +100,6 @@ def test_states_are_in_the_order_of_binary_numbers():
     assert [state @ [1, 2, 4, 8] for state in ref.states(4)] == list(range(16))
 
 
-def test_both_model_phases_have_the_machines_expectations():
-    table, _ = naive_table(THETA, OFFSETS)
-    xh, x, h = np.zeros((N, M)), np.zeros(N), np.zeros(M)
-    for (of_x, of_h), p in table.items():
-        xh, x, h = xh + p * np.outer(of_x, of_h), x + p * np.array(of_x), h + p * np.array(of_h)
-    for phase in (ref.model_phase(*THETA, *OFFSETS), ref.joint_phase(*THETA, *OFFSETS)):
-        assert phase.p.sum() == pytest.approx(1)
-        assert_close((ref.correlation(phase), phase.p @ phase.x, phase.p @ phase.h), (xh, x, h))
-
-
 def test_other_offsets_leave_the_distribution():
     new = RNG.random(N), RNG.random(M)
     moved = ref.transform(THETA, OFFSETS, new)
@@ -265,15 +255,6 @@ def test_letters_weigh_means_a_half_and_noise():
     assert ref.moving_average(0.2, 0.7, 0.1) == pytest.approx(0.25)
 
 
-def test_accumulated_and_rescaled_steps_by_hand():
-    one, velocity = (np.ones(1),) * 3, (np.zeros(1),) * 3
-    for expected in (0.1, 0.1 * 1.5, 0.1 * 1.75):
-        velocity = ref.accumulate(velocity, one, rate=0.1, kept=0.5)
-        assert_close(velocity, (np.full(1, expected),) * 3)
-    step = ref.rescale(THETA, (np.array([[3.0]]), np.array([4.0]), np.array([0.0])))
-    assert_close(step, [5 * array / np.linalg.norm(flat(THETA)) for array in THETA])
-
-
 # Samplers
 
 
@@ -293,16 +274,6 @@ def test_a_sweep_turns_units_on_below_their_probability_and_leaves_p_invariant(b
                 on if to else 1 - on for to, on in zip((*x, *new), (*on_x, *on_h), strict=True)
             )
     assert arrived == pytest.approx(p_h)
-
-
-def test_doubled_inputs_are_heard_twice():
-    (W, b, c), h = THETA, np.tile([[1.0, 0, 1]], (200, 1))
-    u_x, u_h = RNG.random((200, N)), RNG.random((200, M))
-    x, up, _ = ref.sweep(h, THETA, u_x, u_h, gains=(2.0, 1.0))
-    assert (x == ref.sweep(h, THETA, u_x, u_h)[0]).all()
-    assert (up == ref.draw(ref.sigmoid(2 * x @ W + c), u_h)).all()
-    x, _, _ = ref.sweep(h, THETA, u_x, u_h, gains=(1.0, 2.0))
-    assert (x == ref.draw(ref.sigmoid(2 * h @ W.T + b), u_x)).all()
 
 
 TINY = np.array([[1.5, -2.0]]), np.array([0.3]), np.array([-0.7, 0.4])  # 1 visible and 2 hidden units
@@ -330,27 +301,6 @@ def test_swaps_of_neighbours_are_in_detailed_balance(parity):
             rate = min(1.0, p_of(exchanged) / p_of(ladder))  # Metropolis: p rate is symmetric
             assert after_swap(ladder, rate - 1e-9) == exchanged
             assert rate == 1 or after_swap(ladder, rate + 1e-9) == ladder
-
-
-def test_rounds_of_swaps_take_turns_or_follow_each_other():
-    assert [ref.parities("alternate", number) for number in range(3)] == [(0,), (1,), (0,)]
-    assert [ref.parities("both", number) for number in range(2)] == [(0, 1), (0, 1)]
-
-
-def test_a_tempered_sweep_is_a_sweep_of_each_chain_and_swaps():
-    beta, K = np.linspace(0, 1, 5), 5
-    h = ref.draw(np.full(M, 0.5), RNG.random((K, M)))
-    u, u_swap = [(RNG.random((K, N)), RNG.random((K, M))) for _ in range(2)], RNG.random(K)
-    found = ref.tempered_sweep(h, THETA, beta, u, u_swap, (0, 1))
-    chains = []
-    for k in range(K):
-        state = h[k : k + 1]
-        for u_x, u_h in u:
-            x, state, to_h = ref.sweep(state, THETA, u_x[k], u_h[k], beta[k])
-        chains.append((x[0], state[0], to_h[0]))
-    samples = ref.ChainStates(*(np.array(side) for side in zip(*chains, strict=True)))
-    swapped = ref.swap(ref.swap(samples, THETA, beta, u_swap, 0), THETA, beta, u_swap, 1)
-    assert_close(found, swapped)
 
 
 def test_the_mean_annealing_weight_over_all_paths_is_the_ratio_of_partition_functions():

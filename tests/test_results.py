@@ -133,20 +133,12 @@ def test_a_reader_shuts_no_writer_out(monkeypatch):
 # ---- Evaluating results ----
 
 
-def test_evaluation_prints_a_line_per_cell_and_json_everything():
-    _, head, *shown = [line.split() for line in cbm("evaluate", "out", "--exact").stdout.splitlines()]
-    assert head == ["sampler", "offsets", "trials", "train_log_likelihood_exact", "exact_log_z"]
-    assert len(shown) == 4
-    for sampler, offsets, trials, mean, log_z in shown:
-        own = [row for row in summary("out") if (row["sampler"], row["offsets"]) == (sampler, offsets)]
-        assert int(trials) == len(own) == 2
-        values = [float(row["train_log_likelihood_final"]) for row in own]  # evaluated exactly in training
-        assert float(mean) == pytest.approx(np.mean(values), abs=1e-4)
-        assert float(log_z) == pytest.approx(np.mean([float(row["exact_log_z"]) for row in own]), abs=1e-4)
+def test_evaluation_prints_everything_as_json():
     lines = [json.loads(line) for line in cbm("evaluate", "out", "--exact", "--json").stdout.splitlines()]
-    assert len(lines) == 8
     told = {"experiment", "trial", "train_log_likelihood_exact", "exact_log_z", "exact_rows", "exact_version"}
     assert lines[0].keys() == told
+    values = sorted(line["train_log_likelihood_exact"] for line in lines)
+    assert values == pytest.approx(sorted(float(row["train_log_likelihood_final"]) for row in summary("out")))
 
 
 @pytest.mark.parametrize("how", ["terminate", "close the pipe"])

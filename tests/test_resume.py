@@ -10,7 +10,6 @@ from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
-from cbm_cli.machines.likelihood import OF_MACHINE
 from cbm_cli.results import Outcome, Progress, Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
@@ -46,6 +45,9 @@ def same(one, other):
 AIS = {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}}
 
 
+CODER = {"model": {"kind": "auto-encoder", "hidden": [4, 3]}, "offsets": "drr^b_s", "sampler": None}
+
+
 def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
     """A stretch that is shorter than an evaluation still gets somewhere: each one adds a row or updates."""
     from cbm_cli.machines import estimates
@@ -65,7 +67,8 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changes", "chance"), [({}, 0.1), ({}, 0.7), ({"sampler": "CD-1"}, 0.3), (AIS, 0.1), (AIS, 0.3)]
+    ("changes", "chance"),
+    [({}, 0.1), ({}, 0.7), ({"sampler": "CD-1"}, 0.3), (AIS, 0.1), (AIS, 0.3), (CODER, 0.3)],
 )
 def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
@@ -77,7 +80,7 @@ def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, change
         return run_trial(trial, THREE_PARTS, since, should_pause=should_pause)
 
     result, stops = finish_in_pieces(run, store, chance, str(changes) + str(chance))
-    assert stops
+    assert len(stops) > 2
     same(result, whole)
     store.write("run", trial, result)
     assert not store.state_path("run", 0).exists()
@@ -136,17 +139,6 @@ def test_parts_and_rows_of_an_evaluation_can_be_chosen():
     assert outcome.columns[2:] == ("train_log_likelihood", "test_log_likelihood")
     whole = run_trial(Trial("test", settings(evaluate={"every": 20}), 0, 1), THREE_PARTS)
     assert (outcome.curve[:, 2] != whole.curve[:, 2]).any()
-
-
-def test_ais_in_training_agrees_with_the_exact_likelihood():
-    how = {"method": "ais", "every": 60, "temperatures": 2000, "runs": 200}
-    estimated = run_trial(Trial("test", settings(evaluate=how), 0, 1), THREE_PARTS)
-    exact = run_trial(Trial("test", settings(evaluate={"every": 60}), 0, 1), THREE_PARTS)
-    assert estimated.columns[-len(OF_MACHINE) :] == OF_MACHINE
-    assert isinstance(exact, Outcome)
-    error = estimated.curve[-1, estimated.columns.index("log_z_standard_error")]
-    assert 0 < error < 0.05
-    assert abs(estimated.curve[-1, 2] - exact.curve[-1, 2]) < 5 * error  # standard errors
 
 
 def test_a_state_that_was_cut_short_is_named_and_the_trial_starts_afresh(finished):

@@ -9,7 +9,7 @@ import yaml
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.schema import json_schema
-from tests.builders import MACHINES, VALIDATOR, cbm, grid_text, problems_of
+from tests.builders import VALIDATOR, cbm, grid_text, problems_of
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
 
@@ -99,22 +99,3 @@ def test_schema_refuses_files_of_another_shape(text):
     with pytest.raises(CbmError):
         read(text)
     assert not is_valid(text)
-
-
-@pytest.mark.parametrize("kind", MACHINES)
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"updates": "1e4", "epochs": None, "learning_rate": "1e-2", "batch": "1_0", "chains": None},
-        {"evaluate": "{every: 1e1 updates}", "data_phase": "mean-field", "offsets_from": "same"},
-        {
-            "pretraining": "{epochs: 0}",
-            "mean_field": "{rounds: 100, tolerance: 1e-4}",
-            "gradient": "centered",
-        },
-    ],
-)
-def test_schema_accepts_grids_of_all_kinds(kind, fields):
-    text = grid_text(kind, **fields)
-    VALIDATOR.validate(yaml.safe_load(text))
-    assert read(text).experiments["toy"].cells

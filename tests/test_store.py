@@ -22,7 +22,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.results import Store, journal, lock
 from cbm_cli.results.journal import Journal, sealed
 from cbm_cli.results.lock import locked, writer_of
-from cbm_cli.results.writing import KINDS, write_atomically
+from cbm_cli.results.writing import write_atomically
 from tests.builders import GRID, cbm, damage, finished_in, lines_of, numbers, problems_of, refusal, summary
 from tests.processes import until
 
@@ -91,18 +91,6 @@ def test_damage_costs_the_trial_that_it_hits_and_a_cut_the_last_ones(tmp_path):
         damaged = Journal(path).index().damaged
         assert damaged.keys() <= {hit + 1, hit + 2}
         assert bool(damaged) == (not cut or place not in (0, *ends))
-
-
-def test_a_line_that_was_cut_short_does_not_hide_the_next_one(tmp_path):
-    path = tmp_path / "a"
-    written(path, record(0), record(1))
-    path.write_bytes(path.read_bytes()[:-30])
-    assert (known(path), Journal(path).index().torn) == ({(RUN, 0)}, True)
-    written(path, record(2))
-    assert known(path) == {(RUN, 0), (RUN, 2)}
-    assert [*Journal(path).index().damaged.values()] == [(RUN, 1)]
-    written(path, record(1))
-    assert not Journal(path).index().damaged  # it is there again
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".x", "", "x" * 300, 'a"b', "a\nb"])
@@ -319,20 +307,6 @@ def test_what_may_not_be_read_is_named_and_not_taken_for_missing(store, monkeypa
     said = cbm(*command.split(), code=2).stderr
     assert str(path) in said
     assert os.strerror(errno.EACCES) in said
-
-
-def test_folders_with_the_names_of_files_are_left_alone_and_taken_for_none(store):
-    run_id = sorted(store.runs())[0]
-    others = [Path("out/bars", kind, run_id, "trial-000.npz") for kind in KINDS]
-    others.append(Path("out/bars/.cbm-1-0123456789ab.part"))
-    for folder in others:
-        folder.mkdir(parents=True)
-        (folder / "notes.txt").write_text("mine")
-    assert numbers(cbm("prune", "out", "grid.yaml", "--yes").stderr)[0][0] == 0
-    run("out")
-    assert {(folder / "notes.txt").read_text() for folder in others} == {"mine"}
-    (listed,) = json.loads(cbm("ls", "out", "--json").stdout)
-    assert (listed["other_runs"], listed["interrupted"]) == (0, 0)
 
 
 def test_an_experiment_in_other_capitals_does_not_run_into_the_same_folder(store):
