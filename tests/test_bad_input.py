@@ -52,10 +52,6 @@ def test_what_is_not_there_is_named():
         assert told in refused(*words.split())
 
 
-def test_more_than_a_hundred_thousand_trials_need_yes():
-    assert "--yes" in refused("run", "grid.yaml", "--trials", 25_001)
-
-
 LARGE = GRID.replace("name: bars-and-stripes, size: 2", "name: shifting-bar, size: 20, bar: 2")
 LARGE = LARGE.replace("hidden: 3", "hidden: 17").replace("method: exact", "method: none")
 HUGE = LARGE.replace("size: 20", "size: 40").replace("hidden: 17", "hidden: 40").replace("none", "exact")

@@ -1,5 +1,6 @@
 """Grid files: what they expand to, what is wrong with them and where, and those of the paper."""
 
+import json
 import time
 from functools import cache
 from itertools import product

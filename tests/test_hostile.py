@@ -413,10 +413,10 @@ def test_a_description_and_a_folder_do_nothing_to_a_terminal():
     text = GRID.replace("  bars:", '  bars:\n    description: "\\e]0;t\\a \\x9b2J \\u202e [red]x"')
     run_grid(text, "--trials", 1)
     Path("results/bars").rename(Path("results", HOSTILE.replace("\ud800", "").replace("/", "")))
-    for command in (["run", "grid.yaml", "--list"], ["ls"], ["table"], ["best"], ["evaluate", "results"]):
+    for command in (["ls", "grid.yaml"], ["ls"], ["table"], ["best"], ["evaluate", "results"]):
         output = cbm(*command).output
         assert not CONTROL.search(output.replace("\n", ""))
-    assert "[red]x" in cbm("run", "grid.yaml", "--list").output
+    assert "[red]x" in cbm("ls", "grid.yaml").output
     assert "\\u001b[31mred" in cbm("ls").output
 
 
@@ -449,7 +449,7 @@ def test_no_encoding_of_a_terminal_is_an_error(encoding):
     text = GRID.replace("  bars:", "  bars:\n    description: 日本 ± η")
     Path("grid.yaml").write_text(text, encoding="utf-8")
     run = "run grid.yaml -j 0 --trials 1 --set updates=20"
-    for command in (run, "table", "run grid.yaml --list", "table -f markdown"):
+    for command in (run, "table", "ls grid.yaml", "table -f markdown"):
         result = CliRunner(charset=encoding).invoke(main, command.split())
         assert result.exit_code == 0, result.exception
         if command == "table":

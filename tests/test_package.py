@@ -91,7 +91,7 @@ def installed(built, tmp_path):
 def test_an_installed_copy_lists_its_grid_and_shows_results(installed, tmp_path):
     """Nothing is trained, since kernels take a minute."""
     installed("-m", "cbm_cli.cli", "init")
-    assert "quickstart" in installed("-m", "cbm_cli.cli", "run", "--list")
+    assert "quickstart" in installed("-m", "cbm_cli.cli", "ls", "experiments.yaml")
     found = installed("-m", "cbm_cli.cli", "table", outputs.unpack(tmp_path / "results"))
     assert found == (outputs.OUTPUTS / "table.txt").read_text("utf-8")
 

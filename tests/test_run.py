@@ -296,7 +296,7 @@ def test_what_lists_and_reads_does_not_import_what_computes(finished):
     heavy = ["numba", "pandas", "numpy", "pydantic", "scipy.stats", "rich"]
     for command, needed in (
         ("--help", set()),
-        ("run grid.yaml --list", {"pydantic"}),
+        ("ls grid.yaml", {"pydantic"}),
         ("table out", {"numpy", "pandas", "pydantic"}),  # the settings say which columns are texts
     ):
         code = "import sys; from cbm_cli.cli import main; main(sys.argv[1:], standalone_mode=False); "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from textwrap import fill
@@ -22,20 +23,26 @@ if TYPE_CHECKING:
     from cbm_cli.results import Results
     from cbm_cli.results.selection import Wanted
 
+GRIDS = (".yaml", ".yml")  # suffixes
+
 
 @click.command()
-@results_and("[EXPERIMENT|RUN]...")
+@results_and("[EXPERIMENT|RUN|GRID.yaml]...", *GRIDS)
 @click.option("--watch", "watched", is_flag=True, help="First show the progress of a run until it ends.")
 @json_option
 def ls(target: Target, watched: bool, as_json: bool) -> None:
-    """List experiments, the runs of EXPERIMENT, or RUN.
+    """List experiments, the runs of EXPERIMENT, RUN, or a grid.
 
     A run holds the trials of one cell; its trials, how many of the planned ones are finished. The runs of
-    EXPERIMENT include those that the grid last run no longer asks for, such as shorter ones.
+    EXPERIMENT include those that the grid last run no longer asks for, such as shorter ones. Of GRID.yaml,
+    its experiments are listed, and what data they miss.
 
     RUN is a run-id or any part of one that no other run has, also with the number of a trial behind a colon,
     as `cbm best` prints it. Its settings and the values of its trials are shown.
     """
+    if any(name.endswith(GRIDS) for name in target.names):
+        _list_grid(target.names, watched, as_json)
+        return
     from cbm_cli.results.inventory import list_experiments, list_runs
 
     folder = target.results()
@@ -62,6 +69,40 @@ def ls(target: Target, watched: bool, as_json: bool) -> None:
         print_list(("experiment", "run", "settings", "trials", "status", "last result"), rows)
     else:
         _print_experiments(folder.folder, found)
+
+
+def _list_grid(names: Sequence[str], watched: bool, as_json: bool) -> None:
+    from cbm_cli.datasets.spec import available
+    from cbm_cli.grid.read import read_grid
+
+    if len(names) > 1 or watched:
+        raise CbmError(f"{' '.join(names)}: write cbm ls GRID.yaml, without anything else", "conflict")
+    path = Path(names[0])
+    grid, absent = read_grid(path), cache(lambda data: available(data, path.parent))
+    found: list[dict[str, Any]] = [
+        {
+            "experiment": name,
+            "description": one.description,
+            "default": name in grid.default,
+            "cells": len(one.cells),
+            "trials": one.trials * len(one.cells),
+            "missing": sorted({data.title for data in {cell.data for cell in one.cells} if absent(data)}),
+            "groups": [group for group, members in grid.groups.items() if name in members],
+        }
+        for name, one in grid.experiments.items()
+    ]
+    if as_json:
+        click.echo(valid_json(found, indent=2))
+        return
+    for one in found:
+        mark = " (default)" if one["default"] else ""
+        say(f"{one['experiment']}{mark}: {count(one['cells'], 'cell')}, {count(one['trials'], 'trial')}")
+        if one["description"]:
+            say(f"    {one['description']}")
+        if one["missing"]:
+            say(f"    missing data: {', '.join(one['missing'])}; cbm run --available leaves them out")
+    for name, members in grid.groups.items():
+        say(f"{name} (group): {', '.join(members)}")
 
 
 def _print_experiments(results: Path, found: Sequence[dict[str, Any]]) -> None:
@@ -186,7 +227,7 @@ def _why_best(found: dict[str, Any]) -> str:
 
 
 @click.command()
-@results_and("GRID.yaml... [EXPERIMENT]...", ".yaml", ".yml")
+@results_and("GRID.yaml... [EXPERIMENT]...", *GRIDS)
 @click.option("--yes", is_flag=True, help="Delete; without it, only list what would be deleted.")
 @click.option("--all", "all_", is_flag=True, help="Also delete experiments that no grid names.")
 @json_option
@@ -201,7 +242,7 @@ def prune(target: Target, yes: bool, all_: bool, as_json: bool) -> None:
     """
     from cbm_cli.results.inventory import delete, unwanted
 
-    grids = [name for name in target.names if name.endswith((".yaml", ".yml"))]
+    grids = [name for name in target.names if name.endswith(GRIDS)]
     if not grids:
         told = "write cbm prune [RESULTS] GRID.yaml...: results that these grids ask for are kept"
         raise CbmError(told, "missing")

@@ -37,5 +37,6 @@ def init(paper: bool, output: Path) -> None:
     write_atomically(output, grid.read_bytes())
     run = command("run") if output == Path("experiments.yaml") else command("run", output)
     note(f"wrote {output}")
-    note(f"Next:  {run} --list   lists its experiments\n       {run}          runs quickstart")
+    shown = command("ls", output)
+    note(f"Next:  {shown}   lists its experiments\n       {run:{len(shown)}}   runs quickstart")
     note_activation()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import traceback
 from contextlib import contextmanager, nullcontext
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from cbm_cli.cli.common import (
     check_folder,
     command,
     cores,
-    given_options,
     note,
     note_activation,
     say,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from cbm_cli.grid.read import Grid
     from cbm_cli.grid.settings import Experiment
 
-MANY_TRIALS = 100_000
 LONG = 3600.0  # seconds of a trial that are worth a warning
 
 
@@ -51,7 +49,6 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
     help="Seconds without an answer to give workers up. Default: 600, with --scheduler 60, with --cluster "
     "any time.",
 )
-@click.option("--debug", is_flag=True, help="Show tracebacks, and what Dask logs.")
 @click.option("--trials", type=Whole(1), help="Trials of each cell, instead of the grid's number.")
 @click.option(
     "--set",
@@ -67,13 +64,9 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.option(
     "--dry-run", is_flag=True, help="Only say what is done, what is to do and how long it may take."
 )
-@click.option("--list", "list_", is_flag=True, help="List the experiments of the grid.")
-@click.option("--yes", is_flag=True, help=f"Run grids of more than {MANY_TRIALS:,} trials.")
 @click.option("--no-code", is_flag=True, help="Refuse recorders of the form file.py:function.")
 @click.option("--no-table", is_flag=True, help="Do not print the tables at the end.")
-def run(
-    grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, list_: bool, **options: Any
-) -> None:
+def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, **options: Any) -> None:
     """Run experiments of a YAML grid.
 
     The grid is experiments.yaml unless one is named; without names of experiments its default runs. A cell is
@@ -85,11 +78,6 @@ def run(
     """
     check_folder("-o", output)
     read = _read(grid, experiments, options["trials"], _parse_changes(options["changes"]))
-    if list_:
-        _refuse_beside_list()
-        _list(read)
-        return
-
     from cbm_cli.execution import make_agenda
     from cbm_cli.results.lock import locked
 
@@ -102,7 +90,7 @@ def run(
         if dry_run:
             _describe(agenda, workers, cluster)
         else:
-            with _explained(options["debug"]):
+            with _explained():
                 _run_and_show(agenda, workers, cluster, output, options)
     if missing:
         raise SystemExit(IncompleteError.exit_code)
@@ -112,7 +100,6 @@ def _read(grid: Path, experiments: tuple[str, ...], trials: int | None, changes:
     """Read the grid, with other values of fields."""
     from cbm_cli.grid.read import read_grid
 
-    _expect(grid)
     if trials is not None and "trials" in changes:
         raise CbmError("--trials and --set trials: give one of them", "conflict")
     return read_grid(grid, changes, trials, experiments)
@@ -129,13 +116,6 @@ def _select(
         from cbm_cli.trial.own_recorders import refuse_code
 
         refuse_code(selected)
-    planned = sum(experiment.trials * len(experiment.cells) for experiment in selected)
-    if planned > MANY_TRIALS and not options["yes"]:
-        raise CbmError(
-            f"{grid.path}: {planned:,} trials; name some of its experiments, give fewer --trials, or add "
-            f"--yes to run more than {MANY_TRIALS:,}",
-            "limit",
-        )
     if options["available"]:
         selected, missing = only_available(selected, grid.path.parent)
         _say_missing(missing)
@@ -144,29 +124,22 @@ def _select(
     return selected, missing
 
 
-def _expect(grid: Path) -> None:
-    """Say what writes a grid where there is none; reading it says what else is wrong."""
-    try:
-        grid.stat()
-    except FileNotFoundError:
-        remedy = f"`{command('init')}` writes experiments.yaml, a grid to start from"
-        raise CbmError(f"{grid}: there is no such file; {remedy}", "missing") from None
-    except OSError:
-        pass
+def _is_debugging() -> bool:
+    return os.environ.get("CBM_DEBUG", "0") not in ("", "0")
 
 
 @contextmanager
-def _explained(debug: bool) -> Iterator[None]:
-    """Turn an unforeseen exception into an error of one line, or with ``debug`` show all tracebacks."""
+def _explained() -> Iterator[None]:
+    """Turn an unforeseen exception into an error of one line; with CBM_DEBUG=1 show all tracebacks."""
     try:
         yield
     except Exception as error:
-        if debug:
+        if _is_debugging():
             traceback.print_exc()
         if isinstance(error, CbmError | click.ClickException | click.exceptions.Exit):
             raise
         words = f"unforeseen {type(error).__name__}: {error}; finished trials are kept"
-        raise CbmError(f"{words}; --debug shows where it happened", "failed") from None
+        raise CbmError(f"{words}; CBM_DEBUG=1 in front of cbm shows where", "failed") from None
 
 
 def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
@@ -180,31 +153,6 @@ def _parse_changes(changes: tuple[str, ...]) -> dict[str, str]:
             raise CbmError(f"--set {field}: is given twice; {remedy}", "conflict")
         found[field] = value
     return found
-
-
-def _refuse_beside_list() -> None:
-    """Raise CbmError for an option that --list does not heed."""
-    options = {param.name: param.opts[-1] for param in click.get_current_context().command.params}
-    for name in given_options():
-        if name not in ("grid", "experiments", "trials", "changes", "list_"):
-            raise CbmError(f"{options[name]}: has no effect with --list; remove it", "unsuited")
-
-
-def _list(grid: Grid) -> None:
-    from cbm_cli.datasets.spec import available
-
-    absent = cache(lambda data: available(data, grid.path.parent))
-    for name, experiment in grid.experiments.items():
-        cells = len(experiment.cells)
-        mark = " (default)" if name in grid.default else ""
-        say(f"{name}{mark}: {count(cells, 'cell')}, {count(experiment.trials * cells, 'trial')}")
-        if experiment.description:
-            say(f"    {experiment.description}")
-        missing = sorted({data.title for data in {c.data for c in experiment.cells} if absent(data)})
-        if missing:
-            say(f"    missing data: {', '.join(missing)}; --available leaves them out")
-    for name, members in grid.groups.items():
-        say(f"{name} (group): {', '.join(members)}")
 
 
 def _say_missing(missing: Mapping[str, Sequence[str]]) -> None:
@@ -327,7 +275,7 @@ def _cluster(options: Mapping[str, Any]) -> Cluster | None:
     from cbm_cli.execution import Cluster
     from cbm_cli.execution.slurm import read_slurm
 
-    scheduler, cluster, debug = (options[name] for name in ("scheduler", "cluster", "debug"))
+    scheduler, cluster, debug = options["scheduler"], options["cluster"], _is_debugging()
     if cluster and scheduler:
         raise CbmError("--cluster starts a scheduler of its own; leave --scheduler out", "conflict")
     if (cluster or scheduler) and options["jobs"] is not None:

@@ -106,7 +106,7 @@ def read_grid(
         A line for each problem: ``file:line:column: experiment.field: problem; remedy``.
     """
     problems = Problems()
-    top = (Source.of_file(Path(path), problems) if text is None else Source(text, str(path), problems)).top
+    top = (Source(text, str(path), problems) if text is not None else _source_of(path, problems)).top
     sections, changes = top.fields(SECTIONS), _overrides(overrides, trials, problems)
     defaults = sections["defaults"].fields(KNOWN) if "defaults" in sections else {}
     nodes = _experiments(top, sections)
@@ -121,6 +121,10 @@ def read_grid(
     linked = _linked(experiments)
     _report_effects(effects, problems)
     return Grid(Path(path), linked, groups, default)
+
+
+def _source_of(path: str | Path, problems: Problems) -> Source:
+    return Source.of_file(Path(path), problems, "; `cbm init` writes experiments.yaml, a grid to start from")
 
 
 def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Node]:

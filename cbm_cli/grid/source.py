@@ -77,13 +77,13 @@ class Source:
         self.top = Node(self, (), self._plain(self.root, (), 0))
 
     @classmethod
-    def of_file(cls, path: Path, problems: Problems) -> "Source":
+    def of_file(cls, path: Path, problems: Problems, remedy: str = "") -> "Source":
         """Read a file; CbmError also if it is missing, not UTF-8, or larger than `MAX_BYTES`."""
         try:
             with open(path, "rb") as file:
                 raw = file.read(MAX_BYTES + 1)
         except FileNotFoundError:
-            raise CbmError(f"{path}: there is no such file", "missing") from None
+            raise CbmError(f"{path}: there is no such file{remedy}", "missing") from None
         except IsADirectoryError:
             raise CbmError(f"{path}: is a folder; name a YAML file") from None
         except OSError as error:
