@@ -92,7 +92,7 @@ def main() -> None:
         folder = Path(name)
         (folder / "grid.yaml").write_text(GRID.format(trials=trials // 2))
         (folder / "nap.py").write_text(NAP)
-        command = "cbm_cli.cli", "run", folder / "grid.yaml", "--no-table", "-o"
+        command = "cbm_cli.cli", "run", folder / "grid.yaml", "-o"
         start(*command, folder / "alone", "-j", 0, env={"NAP": "0"}).wait()
         cluster = LoopbackCluster(folder)
         try:

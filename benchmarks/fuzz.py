@@ -92,7 +92,7 @@ def results() -> tuple[Callable[[bytes], object], list[bytes]]:
     grid = folder / "grid.yaml"
     grid.write_text(GRID)
     code = "from cbm_cli.cli import main; main()"
-    command = [sys.executable, "-c", code, "run", grid, "-j", "0", "--no-table", "-o", folder / "out"]
+    command = [sys.executable, "-c", code, "run", grid, "-j", "0", "-o", folder / "out"]
     subprocess.run(command, check=True)
     files = [folder / "out/bars" / name for name in ("manifest.json", "summary.csv", "trials.jsonl")]
     for path in files:

@@ -58,7 +58,7 @@ def main() -> None:
         grid, out = Path(folder, "grid.yaml"), Path(folder, "out")
         rates = ", ".join(f"{0.001 * (k + 1):.3f}" for k in range(choice.cells // 20))
         grid.write_text(GRID.format(rates=rates, trials=choice.trials // choice.cells))
-        run = [*cbm, "run", str(grid), "-o", str(out), "--no-table", "-j", choice.jobs]
+        run = [*cbm, "run", str(grid), "-o", str(out), "-j", choice.jobs]
         subprocess.run(
             [*run[:-3], "-o", f"{folder}/warm", "--trials", "1", "--set", "offsets=00"], check=True
         )

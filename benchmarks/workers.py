@@ -35,7 +35,7 @@ def seconds(updates: int, jobs: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         grid = Path(folder, "grid.yaml")
         grid.write_text(GRID % (updates, updates))
-        run = "-m", "cbm_cli.cli", "run", str(grid), "-j", str(jobs), "-o", f"{folder}/results", "--no-table"
+        run = "-m", "cbm_cli.cli", "run", str(grid), "-j", str(jobs), "-o", f"{folder}/results"
         began = time.perf_counter()
         subprocess.run([sys.executable, *run], check=True, capture_output=True)
         return time.perf_counter() - began

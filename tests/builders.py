@@ -83,7 +83,7 @@ def cbm(*arguments, code=0):
 def run_grid(text, *words, folder=".", output="results"):
     """Run a grid that is written into a folder; return the folder of its results there."""
     (grid := Path(folder, "grid.yaml")).write_text(text)
-    cbm("run", grid, *words, "-o", Path(folder, output), "-j", 0, "--no-table")
+    cbm("run", grid, *words, "-o", Path(folder, output), "-j", 0)
     return Path(folder, output)
 
 

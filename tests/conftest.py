@@ -29,7 +29,7 @@ def trained(tmp_path_factory) -> Path:
     """Return the folder of grid.yaml and of its results in out, which no test changes."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "grid.yaml").write_text(GRID)
-    cbm("run", folder / "grid.yaml", "-o", folder / "out", "-j", 0, "--no-table")
+    cbm("run", folder / "grid.yaml", "-o", folder / "out", "-j", 0)
     return folder
 
 

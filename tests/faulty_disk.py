@@ -20,7 +20,7 @@ ERRORS = ["fsync-ENOSPC", "fsync-EDQUOT", "fsync-EIO", "replace-ENOSPC", "replac
 FULL, READ_ONLY, FLUSH = "full", "EROFS", "flush"
 SECOND = 0.5  # between two flushes, where flushes fail
 GRID = Path(*sys.argv[1:2]).absolute() / "grid.yaml"
-COMMAND = ["run", str(GRID), "-o", "out", "-j", "0", "--no-table"]
+COMMAND = ["run", str(GRID), "-o", "out", "-j", "0"]
 
 
 def break_disk(fault):

@@ -198,7 +198,7 @@ def test_a_run_removes_damaged_machine_code_and_says_so(finished):
     for path, length in zip(victims, (0, 100), strict=True):
         path.write_bytes(path.read_bytes()[:length])
     environment = {"CBM_KERNEL_CACHE": str(finished / "cache")}
-    run = start_cbm("run", "grid.yaml", "-o", "there", "-j", 2, "--no-table", cwd=finished, env=environment)
+    run = start_cbm("run", "grid.yaml", "-o", "there", "-j", 2, cwd=finished, env=environment)
     said = run.communicate(timeout=600)[1]
     assert run.returncode == 0, said
     (line,) = [line for line in said.splitlines() if str(place) in line]

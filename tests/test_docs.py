@@ -159,7 +159,7 @@ def test_the_course_says_what_its_table_shows_and_a_run_finds(tmp_path, monkeypa
     Path("grid.yaml").write_text(re.sub(r"rate: \[.*\]", "rate: [1.0]", grid), "utf-8")
     spec = make_spec(path="train.csv", binarise="threshold", threshold=8, hold_out=0.2)
     assert f"`{describe(spec, load(spec)).partition(' (')[0]}`" in data
-    cbm("run", "grid.yaml", "--trials", trials, "--set", "offsets=dd^b_s", "-j", 0, "--no-table")
+    cbm("run", "grid.yaml", "--trials", trials, "--set", "offsets=dd^b_s", "-j", 0)
     found = json.loads(cbm("table", "results", "--statistic", "best-valid", "-f", "json").stdout)["cells"]
     for cell, (mean, spread, _) in zip(found, (normal[2], flipped[2]), strict=True):
         assert (

@@ -58,7 +58,7 @@ def counted(said):
 def check_rerun(expected, kept, trials):
     """Run again: nothing that was finished is lost or counted twice, and all bytes are as expected."""
     before = contents_of("out")
-    said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table").stderr
+    said = cbm("run", "grid.yaml", "-o", "out", "-j", 0).stderr
     assert [len(kept), trials] in counted(said) or len(kept) in (0, trials)
     assert contents_of("out").items() >= before.items()
     assert trials_of("out") == expected
@@ -300,7 +300,7 @@ def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed(g
             end_group(main)
             main.wait()
             killed.append(done)
-            main = started("--no-table")
+            main = started()
     said = main.stderr.read()
     assert (code, len(killed)) == (0, kills), said
     assert max(line[0] for line in counted(said) if line[1:] == [trials]) >= killed[-1]
@@ -308,7 +308,7 @@ def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed(g
     assert len({*rows}) == len(rows) == trials
     assert len(thrown) >= 40
     assert all(path.read_bytes() == b"PK\x03\x04 not yours" for path in thrown)
-    assert [trials] in numbers(cbm("run", "grid.yaml", "-o", "out", "--no-table").stderr)
+    assert [trials] in numbers(cbm("run", "grid.yaml", "-o", "out").stderr)
     assert numbers(cbm("prune", "out", "grid.yaml").stderr)[0][0] == 0
 
 
@@ -323,7 +323,7 @@ def test_folders_that_are_removed_during_a_run_are_made_again(grid, undisturbed,
             shutil.rmtree("out")
 
     monkeypatch.setattr(Store, "write", write_and_remove)
-    command = "run", "grid.yaml", "-o", "out", "-j", 0, "--no-table"
+    command = "run", "grid.yaml", "-o", "out", "-j", 0
     said = cbm(*command, code=2).stderr  # the manifest is gone, too
     assert "out/bars/manifest.json: " in said
     assert (len(written), len(lines_of())) == (4, 2)

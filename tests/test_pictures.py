@@ -61,7 +61,7 @@ def digits(tmp_path_factory):
     assert f"cbm {COMMANDS['digits.png']} -o digits.png" in (DOCS / "course/figure-and-table.md").read_text(
         "utf-8"
     )
-    cbm("run", folder / "digits.yaml", "-o", folder / "results", "--no-table")
+    cbm("run", folder / "digits.yaml", "-o", folder / "results")
     return folder / "results"
 
 

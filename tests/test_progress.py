@@ -38,7 +38,7 @@ BARS = "{name: bars-and-stripes, size: 2}"
 
 
 def run(*options, code=0):
-    return cbm("run", "grid.yaml", "-j", 0, "--no-table", *options, code=code).stderr
+    return cbm("run", "grid.yaml", "-j", 0, *options, code=code).stderr
 
 
 def dry(*options):

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("finished")
 
 
 def run(*options, grid="grid.yaml", out="out"):
-    return cbm("run", grid, "-o", out, "-j", 0, "--no-table", *options)
+    return cbm("run", grid, "-o", out, "-j", 0, *options)
 
 
 def run_ids():

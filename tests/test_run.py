@@ -29,7 +29,7 @@ SINGLE = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00").repl
 
 def run(*options, out="out", code=0):
     """Run the grid in this process; return what is said."""
-    return cbm("run", "grid.yaml", "-o", out, "-j", 0, "--no-table", *options, code=code).stderr
+    return cbm("run", "grid.yaml", "-o", out, "-j", 0, *options, code=code).stderr
 
 
 def times():
@@ -71,7 +71,7 @@ def test_the_summary_holds_the_settings_and_what_the_curve_says(finished):
 
 
 def test_trials_on_workers_have_the_same_bytes(finished):
-    cbm("run", "grid.yaml", "-o", "two", "-j", 2, "--no-table")
+    cbm("run", "grid.yaml", "-o", "two", "-j", 2)
     assert len(trials_of("out")) == 8 * 2 + 4  # curve and machine of each trial; curves of each cell
     assert [*lines_of("two/bars")] == [*lines_of("out/bars")]
     assert trials_of("two") == trials_of("out")
@@ -249,7 +249,7 @@ def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(fi
     head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
     Path("elsewhere").mkdir()
     os.chdir("elsewhere")
-    cbm("run", "../grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    cbm("run", "../grid.yaml", "-o", "out", "-j", 0)
     assert json.loads(Path("out/bars/manifest.json").read_text())["grid_commit"] == head.strip()
 
 

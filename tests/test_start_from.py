@@ -193,7 +193,7 @@ def grid(here):
 
 
 def run(*arguments, out="out", code=0):
-    return cbm("run", "grid.yaml", *arguments, "-j", 0, "-o", out, "--no-table", code=code)
+    return cbm("run", "grid.yaml", *arguments, "-j", 0, "-o", out, code=code)
 
 
 def refused(*arguments):
@@ -231,7 +231,7 @@ def test_an_experiment_starts_from_the_trials_of_another_one_which_runs_first(gr
     assert dry("-o", "out") == [8, 8, 0]
     run("first", out="alone")
     run("second", out="alone")
-    cbm("run", "grid.yaml", "-j", 2, "-o", "two", "--no-table")
+    cbm("run", "grid.yaml", "-j", 2, "-o", "two")
     assert contents_of("out") == contents_of("alone") == contents_of("two")
 
 

@@ -30,7 +30,7 @@ RUN = "toy_rbm-4_00_CD-1_0.1_0123456789"
 
 
 def run(out, *more):
-    return cbm("run", "grid.yaml", "-o", out, "-j", 0, "--no-table", *more).stderr
+    return cbm("run", "grid.yaml", "-o", out, "-j", 0, *more).stderr
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ def test_training_and_results_take_it():
     grid = GRID.replace("method: exact, every: 20", "method: tempering, every: 50, temperatures: 100")
     with open("grid.yaml", "w") as file:
         file.write(grid.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "dd^b_s"))
-    cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
     row = summary("out")[0]
     assert float(row["effective_sample_size_final"]) == 100
     assert float(row["log_z_at_least_final"]) <= float(row["log_z_final"]) + 0.1

@@ -80,7 +80,7 @@ def everything(made, monkeypatch):
 
 @pytest.fixture
 def bars(grid):
-    return lambda: cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--no-table")
+    return lambda: cbm("run", "grid.yaml", "-o", "out", "-j", 0)
 
 
 def test_every_kind_of_trial_has_the_same_bytes(everything):

@@ -89,7 +89,7 @@ def test_samples_do_not_overwrite_what_they_are_drawn_from(grid):
 
 def test_each_data_set_has_a_best_machine_of_its_own(grid):
     grid(GRID.replace("size: 2}", "size: [2, 3]}"))
-    run("--no-table")
+    run()
     found = [json.loads(line) for line in cbm("best", "results", "bars", "--json").stdout.splitlines()]
     rows = summary("results")
     for one, size in zip(found, "23", strict=True):
@@ -127,7 +127,7 @@ def test_the_default_metric_is_one_for_all_commands(grid):
 def test_sizes_of_one_data_set_do_not_share_an_upper_bound(grid):
     def bounds(name, size):
         Path("grid.yaml").write_text(text.replace("size: 2", size).replace("bars:", f"{name}:"))
-        run("--no-table", "--set", "updates=20", "--trials", 1)
+        run("--set", "updates=20", "--trials", 1)
         return [*json.loads(Path(f"results/{name}/manifest.json").read_text())["upper_bounds"].values()]
 
     text = GRID.replace("[CD-1, PT_4]", "CD-1")
@@ -146,7 +146,7 @@ def test_sizes_of_one_data_set_do_not_share_an_upper_bound(grid):
 def test_longer_runs_that_a_short_one_hides_are_told_of_listed_and_shown(grid, trained):
     shutil.copytree(trained / "out", "results")
     long = cbm("table").stdout
-    said = run("--set", "updates=40", "--no-table").stderr
+    said = run("--set", "updates=40").stderr
     assert re.search(r"\b8\b.*: updates 100\b.* 40\b", said)
     assert "table results bars --all-runs" in said
     listed = cbm("ls")
@@ -183,7 +183,7 @@ def test_show_takes_a_hash_or_the_name_of_a_machine_and_is_short(grid, trained):
 def test_commands_to_type_next_are_quoted(grid, trained):
     shutil.copytree(trained / "out", "my results")
     for changes in ((), ("--set", "updates=40")):
-        said = run("--no-table", *changes, output="my results").stderr.splitlines()
+        said = run(*changes, output="my results").stderr.splitlines()
         commands = [line[line.index("cbm ") :] for line in said if "my results" in line]
         assert len(commands) >= 2
         assert all("my results" in shlex.split(command) for command in commands)
@@ -219,7 +219,7 @@ def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_fi
     for method in (["--exact"], ["--ais", "--temperatures", 5]):
         words = ("--data", "bars-and-stripes:size=2", *method, "--json")
         assert strict(cbm("evaluate", "m.npz", *words).stdout)["log_likelihood"]["n"] == 8
-    run("--no-table", "--set", "learning_rate=[1e30,2e30]", "--set", "updates=20")
+    run("--set", "learning_rate=[1e30,2e30]", "--set", "updates=20")
     for words in (("table",), ("ls", "results", "bars"), ("best",), ("ls", "--watch")):
         result = cbm(*words)
         assert "00000000" not in result.stdout + result.stderr

@@ -65,7 +65,6 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
     "--dry-run", is_flag=True, help="Only say what is done, what is to do and how long it may take."
 )
 @click.option("--no-code", is_flag=True, help="Refuse recorders of the form file.py:function.")
-@click.option("--no-table", is_flag=True, help="Do not print the tables at the end.")
 def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, **options: Any) -> None:
     """Run experiments of a YAML grid.
 
@@ -225,8 +224,7 @@ def _run_and_show(
     agenda: Agenda, workers: int, cluster: Cluster | None, output: Path, options: Mapping[str, Any]
 ) -> None:
     ending = _run(agenda, workers, cluster, options["wait"])
-    if not options["no_table"]:
-        _print_tables(agenda)
+    _print_tables(agenda)
     for job, failure in ending.failed[:10]:
         note(f"failed: {job.title}: {failure.message}")
     if ending.failed:

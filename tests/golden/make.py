@@ -35,7 +35,7 @@ def make_results() -> None:
     """Run ``grid.yaml``, and pack the results folder without the places of this machine."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "results")
-        cbm("run", HERE / "grid.yaml", "--output", folder, "--jobs", 0, "--no-table")
+        cbm("run", HERE / "grid.yaml", "--output", folder, "--jobs", 0)
         for path in folder.glob("*/manifest.json"):
             manifest = unsealed(path.read_bytes()) | {"grid_folder": "", "grid_commit": None}
             path.write_bytes(sealed(manifest, indent=1))
