@@ -41,8 +41,8 @@ def moved(request, tmp_path):
 @pytest.mark.parametrize("moved", ["rows.npy", "sub/rows.npy", "ABSOLUTE/rows.npy"], indirect=True)
 def test_results_find_their_data_in_a_folder_that_is_named(moved, tmp_path):
     out, there = moved
-    cbm("verify", out, "--all", "-j", 0, code=3)
-    verdicts = cbm("verify", out, "--all", "-j", 0, "--data", there, "--json").stdout.splitlines()
+    cbm("verify", out, "--sample", "all", "-j", 0, code=3)
+    verdicts = cbm("verify", out, "--sample", "all", "-j", 0, "--data", there, "--json").stdout.splitlines()
     assert {json.loads(line)["verdict"] for line in verdicts} == {"same bytes"}
     assert len(cbm("evaluate", out, "--data", there, "--json").stdout.splitlines()) == 2
     assert problems_of(cbm("plot", out, "activity", "-o", tmp_path / "a.png", code=2))[0][2] == "missing"
@@ -57,5 +57,7 @@ def test_other_rows_under_the_name_and_folders_that_are_none_are_refused(moved):
     for path in there.rglob("*.npy"):
         np.save(path, 1 - np.load(path))
     assert problems_of(cbm("evaluate", out, "--data", there, code=2))[0][2] == "changed"
-    verdicts = cbm("verify", out, "--all", "-j", 0, "--data", there, "--json", code=3).stdout.splitlines()
+    verdicts = cbm(
+        "verify", out, "--sample", "all", "-j", 0, "--data", there, "--json", code=3
+    ).stdout.splitlines()
     assert {json.loads(line)["verdict"] for line in verdicts} == {"cannot be rerun"}

@@ -47,14 +47,21 @@ NAMES = "bars", "again", "from-bars", "from-file", "own", "deep", "encoder"
 RECORDER = "def norm(snapshots, context):\n    return {'norm': abs(snapshots.W).sum(axis=(1, 2))}\n"
 
 
-def verify(*arguments, code=0):
-    """Verdicts of a command, by experiment and number of the trial."""
-    lines = cbm("verify", "out", *arguments, "--json", "-j", 0, code=code).stdout.splitlines()
+def verify(*arguments, sample="all", code=0):
+    """What is told of trials, by experiment and number of the trial."""
+    words = "--sample", sample, "--json", "-j", 0
+    lines = cbm("verify", "out", *arguments, *words, code=code).stdout.splitlines()
     return {(found["experiment"], found["number"]): found for found in map(json.loads, lines)}
 
 
-def verdicts(*arguments, code=0):
-    return {key: found["verdict"] for key, found in verify(*arguments, code=code).items()}
+def verdicts(found):
+    return {key: one["verdict"] for key, one in found.items()}
+
+
+def said(sample, code=0):
+    """Lines of a command, and the last of what it notes."""
+    result = cbm("verify", "out", "--sample", sample, "-j", 0, code=code)
+    return result.stdout.splitlines(), result.stderr.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -84,28 +91,21 @@ def bars(grid):
 
 
 def test_every_kind_of_trial_has_the_same_bytes(everything):
-    assert verdicts("--all") == {(name, number): "same bytes" for name in NAMES for number in range(2)}
+    assert verdicts(verify()) == {(name, number): "same bytes" for name in NAMES for number in range(2)}
 
 
 def test_what_cannot_be_rerun_says_why(everything, monkeypatch):
     Path("rows.csv").unlink()
     np.savez("start-1.npz", **dict(np.load("start-0.npz")))
     Path("out/bars").rename("out/moved")
-    found = verify("--all")
-    reasons = {key: one["reason"] for key, one in found.items() if one["verdict"] == "cannot be rerun"}
-    assert {
-        key: [word for word in ("rows.csv", "start-1.npz", "'bars'") if word in reasons[key]]
-        for key in reasons
-    } == {
-        ("own", 0): ["rows.csv"],
-        ("own", 1): ["rows.csv"],
-        ("from-file", 1): ["start-1.npz"],
-        ("from-bars", 0): ["'bars'"],
-        ("from-bars", 1): ["'bars'"],
-    }
+    found = {key: one["reason"] for key, one in verify().items() if one["verdict"] == "cannot be rerun"}
+    causes = {("own", 0): "rows.csv", ("own", 1): "rows.csv", ("from-file", 1): "start-1.npz"}
+    causes |= {("from-bars", 0): "'bars'", ("from-bars", 1): "'bars'"}
+    assert found.keys() == causes.keys()
+    assert all(cause in found[key] for key, cause in causes.items())
     Path("rows.csv").write_text("0,1\n1,0\n1,1\n")
     Path("out/moved").rename("out/bars")
-    assert verdicts("own", "--all", code=3)["own", 0] == "cannot be rerun"
+    assert {*verdicts(verify("own", code=3)).values()} == {"cannot be rerun"}
     monkeypatch.setattr(verifying, "KERNEL_VERSION", 99)
     assert "99" in verify("deep", code=3)["deep", 0]["reason"]
 
@@ -114,25 +114,26 @@ def test_own_recorders_run_only_with_their_own_text_and_by_leave(everything):
     left_out = verify("own", "--no-code", code=3)["own", 0]
     assert (left_out["verdict"], "--no-code" in left_out["reason"]) == ("cannot be rerun", True)
     Path("own.py").write_text(RECORDER.replace("abs", "2 * abs"))
-    assert verdicts("own", code=3)["own", 0] == "cannot be rerun"
+    assert verdicts(verify("own", code=3))["own", 0] == "cannot be rerun"
 
 
-def test_a_sample_is_random_and_repeatable(finished):
-    lines = [cbm("verify", "out", "--sample", 3, "--seed", seed, "-j", 0).stdout for seed in (0, 1, 2, 3, 3)]
-    assert {text.count("same bytes") for text in lines} == {3}
-    assert len({*lines}) > 2
-    assert lines[3] == lines[4]
-    refused = cbm("verify", "out", "--sample", 3, "--all", code=2)
-    assert "--sample" in problems_of(refused)[0][0]
+def test_a_sample_is_drawn_at_random_the_same_each_time(finished):
+    few, again, every, ten = ([*said(sample)[0]] for sample in (3, 3, "all", 10))
+    assert few == again
+    assert {*few} < {*every}
+    assert few != every[:3]
+    assert [len(few), len(every), len(ten)] == [3, 8, 8]
+    for wrong in ("0", "some"):
+        assert "--sample" in cbm("verify", "out", "--sample", wrong, code=2).stderr
 
 
 def test_damage_is_named_without_a_rerun(finished):
     victim, *_ = [key for key in lines_of() if key[1] == 1]
     damage("out/bars", victim)
-    found = cbm("verify", "out", "--sample", 1, "-j", 0, code=1).stdout
-    (line,) = [line for line in found.splitlines() if "trials.jsonl: line" in line]
+    lines, _ = said(1, code=1)
+    (line,) = [line for line in lines if "trials.jsonl: line" in line]
     assert f"{victim[0]} trial 1: damaged" in line
-    assert found.count("same bytes") == 1
+    assert sum("same bytes" in line for line in lines) == 1
 
 
 def moved(monkeypatch, relative):
@@ -159,24 +160,21 @@ def test_on_the_same_computer_only_the_same_bytes_will_do(bars, monkeypatch):
     with monkeypatch.context() as wrong:
         moved(wrong, 1e-6)
         bars()
-    found = verify("--all", code=1)
-    assert {(one["verdict"], one["made"]) for one in found.values()} == {("differs", "")}
-    assert "this computer" in cbm("verify", "out", "--sample", 1, "-j", 0, code=1).stderr.splitlines()[-1]
+    assert {(one["verdict"], one["made"]) for one in verify(code=1).values()} == {("differs", "")}
+    assert "this computer" in said(1, code=1)[1]
 
 
-@pytest.mark.parametrize(("relative", "verdict"), [(0, "same bytes"), (1e-7, "differs"), (1e-3, "differs")])
+@pytest.mark.parametrize(("relative", "verdict"), [(0, "same bytes"), (1e-7, "differs")])
 def test_a_difference_on_another_computer_names_both(bars, monkeypatch, relative, verdict):
     with monkeypatch.context() as other:
         moved(other, relative)
         elsewhere(other)
         bars()
-    found = verify("--all", code=int(verdict == "differs"))
-    assert {one["verdict"] for one in found.values()} == {verdict}
     made = f"cpu: Another, here {computer()['cpu']}; blas: its own, here {computer()['blas']}"
-    assert {one["made"] for one in found.values()} == {made if verdict == "differs" else ""}
-    said = cbm("verify", "out", "--sample", 3, "-j", 0, code=int(verdict == "differs"))
-    last = said.stderr.splitlines()[-1]
-    assert (numbers(last)[0][0], last.endswith(made)) == (3, verdict == "differs")
+    expected, code = (verdict, made if relative else ""), int(relative > 0)
+    assert {(one["verdict"], one["made"]) for one in verify(code=code).values()} == {expected}
+    last = said(3, code)[1]
+    assert (numbers(last)[0][0], last.endswith(made)) == (3, relative > 0)
 
 
 CURVE = {"update": [0, 20, 40], "train_cost": [3, 2, 1.5], "valid_cost": [4, 3, 2]}
@@ -185,37 +183,37 @@ NORM = {"update": [0, 10, 20], "norm": [np.nan, 1, 2]}
 
 def values_of(curve=CURVE, norm=NORM, weights=(0.5, -1)):
     """Values as `verify` compares them: a column by rows, an array of a machine as one row."""
-    columns = {("curve", name): column for name, column in curve.items()}
-    columns |= {("records", name): column for name, column in norm.items()}
+    columns = {("curve", name): column for name, column in (CURVE | curve).items()}
+    columns |= {("records", name): column for name, column in ({} if norm is None else NORM | norm).items()}
     machine = {("machine", "weights_0"): np.array([weights], np.float32)}
     return {key: np.array(column, float).reshape(-1, 1) for key, column in columns.items()} | machine
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("told", "other"),
     [
-        ({}, ""),
-        ({"weights": (0.5, -0.75)}, "weights_0 of the machine differs by 0.25"),
-        ({"curve": CURVE | {"valid_cost": [4, 3, 2.5]}}, "valid_cost differs by 0.5 at update 40"),
-        (
-            {"curve": CURVE | {"train_cost": [3, 2.5, 9], "valid_cost": [4, 2, 9]}, "weights": (9, 9)},
-            "valid_cost differs by 1 at update 20",  # the largest of the earliest
+        ("", {}),
+        ("weights_0 of the machine differs by 0.25", {"weights": (0.5, -0.75)}),
+        ("weights_0 of the machine has another size or type", {"weights": (0.5,)}),
+        ("valid_cost differs by 0.5 at update 40", {"curve": {"valid_cost": [4, 3, 2.5]}}),
+        (  # the largest of the earliest
+            "valid_cost differs by 1 at update 20",
+            {"curve": {"train_cost": [3, 2.5, 9], "valid_cost": [4, 2, 9]}, "weights": (9, 9)},
         ),
-        (
-            {"curve": CURVE | {"train_cost": [3, 2.5, 1]}, "norm": NORM | {"norm": [np.nan, 1.25, 2]}},
-            "norm differs by 0.25 at update 10",  # of rows in two files
+        (  # of rows in two files
+            "norm differs by 0.25 at update 10",
+            {"curve": {"train_cost": [3, 2.5, 1]}, "norm": {"norm": [np.nan, 1.25, 2]}},
         ),
-        ({"norm": NORM | {"norm": [0, 1, 2]}}, "norm differs by inf at update 0"),
+        ("norm differs by inf at update 0", {"norm": {"norm": [0, 1, 2]}}),
         (
-            {"curve": {name: column[:2] for name, column in CURVE.items()}},
             "only one of the two goes on at update 40",
+            {"curve": {name: column[:2] for name, column in CURVE.items()}},
         ),
-        ({"norm": {}}, "update is only in what was kept"),
-        ({"weights": (0.5,)}, "weights_0 of the machine has another size or type"),
+        ("update is only in what was kept", {"norm": None}),
     ],
 )
-def test_the_first_difference_is_named(other, said):
-    assert verifying._first_difference(values_of(), values_of(**other)) == said
+def test_the_first_difference_is_named(told, other):
+    assert verifying._first_difference(values_of(), values_of(**other)) == told
 
 
 def test_a_real_other_blas_is_named_where_trials_differ(bars):
@@ -223,16 +221,14 @@ def test_a_real_other_blas_is_named_where_trials_differ(bars):
         "rbm", model="{kind: rbm, hidden: 40}", data="{name: bars-and-stripes, size: 4}", epochs="20"
     )
     Path("grid.yaml").write_text(text.replace("epochs: 20", "epochs: 20\n    batch: 10"))
-    environment = {"env": {"OPENBLAS_CORETYPE": "Nehalem"}}
-    process = start_cbm(
-        "run", "grid.yaml", "-o", "out", "-j", 0, "--trials", 2, cwd=Path.cwd(), **environment
-    )
+    words = "run", "grid.yaml", "-o", "out", "-j", 0, "--trials", 2
+    process = start_cbm(*words, cwd=Path.cwd(), env={"OPENBLAS_CORETYPE": "Nehalem"})
     assert process.wait(120) == 0, process.stderr.read()
     kept = made_by()["blas"]
     if kept == computer()["blas"]:
         pytest.skip(f"this BLAS has one kernel: {kept}")
     told = []
-    verifying.verify_trials(Results(Path("out")), ["toy"], lambda n: n, told.append, workers=0)
+    verifying.verify_trials(Results(Path("out")), ["toy"], None, told.append, workers=0)
     assert {one.verdict for one in told} <= {"same bytes", "differs"}
     assert all(kept in one.made for one in told if one.verdict == "differs")
 
@@ -247,7 +243,7 @@ def test_results_name_the_computer(finished):
     facts = made_by()
     versions = {name: facts.pop(name) for name in ("cbm", "kernel", "numpy", "numba")}
     assert all(versions.values())
-    assert facts == computer()
+    assert facts.items() == computer().items()
     assert facts.keys() == {"cpu", "kernels", "blas", "threads", "libc", "llvm"}
     assert facts["threads"] == "1"
     assert all(facts.values())

@@ -83,6 +83,17 @@ class Whole(click.IntRange):
         return super().convert(number, param, ctx)
 
 
+class WholeOr(Whole):
+    """A whole number from 1, or a word that stands for another."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(1)
+        self.word = word
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == self.word else super().convert(value, param, ctx)
+
+
 def say(line: str = "") -> None:
     """Print a line of data to stdout."""
     click.echo(harmless(line))

@@ -49,11 +49,10 @@ Tell = Callable[[Verdict], None]
 def verify_trials(
     results: Results,
     names: Sequence[str],
-    choose: Callable[[int], int],
+    sample: int | None,
     tell: Tell,
     *,
     workers: int,
-    seed: int = 1,
     code: bool = True,
     announce: Callable[[str], None] = lambda message: None,
 ) -> None:
@@ -61,13 +60,14 @@ def verify_trials(
 
     Parameters
     ----------
-    choose : callable
-        Returns how many of so many trials are run again; which ones, ``seed`` decides.
+    sample : int, optional
+        How many trials are run again, the same ones each time; None: all.
     code : bool
         Whether a user's own recorders may run.
     """
     sound = [trial for name in names for trial in _sound(results.store(name), tell)]
-    chosen = sorted(random.Random(seed).sample(range(len(sound)), choose(len(sound))))
+    number = min(len(sound), sample or len(sound))
+    chosen = sorted(random.Random(0).sample(range(len(sound)), number))
     with tempfile.TemporaryDirectory(prefix="cbm-verify-") as folder:
         into = Store(Path(folder, "rerun"))
         jobs, keepers = _jobs(results, [sound[index] for index in chosen], into, code, tell)
