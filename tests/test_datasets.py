@@ -119,7 +119,7 @@ def test_missing_files_name_every_folder_and_what_to_put_there(folder, mnist):
     ("content", "kind", "told"),
     [
         (idx(GREY)[:-1], "unreadable", "299|300"),
-        (idx(GREY[:, :1]), "changed", "50|3|6|list mnist --check"),
+        (idx(GREY[:, :1]), "changed", "50|3|6|list mnist"),
         (gzip.compress(idx(GREY), mtime=0)[:-20], "unreadable", "fetch mnist"),
     ],
     ids=range(3),

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import http.server
+import json
 import re
 import threading
 import time
@@ -213,14 +214,15 @@ def test_an_interrupted_download_starts_again(mood, toy, server, other, place, m
     assert other.requests == []
 
 
-def test_two_fetches_at_once_from_a_slow_server_both_succeed(toy, server, place, tmp_path):
+def test_two_fetches_at_once_from_a_slow_server_both_succeed(toy, server, place, tmp_path, monkeypatch):
+    monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
     toy(mirrors=(server,))  # no other one helps out
     server.moods[URL] = ["slow"] * 2
     with ThreadPoolExecutor() as pool:
-        both = [pool.submit(fetching.fetch, "dna", tmp_path)]
+        both = [pool.submit(fetching.fetch, "dna")]
         while not [*place.glob("*.part")]:
             time.sleep(0.01)
-        both.append(pool.submit(fetching.fetch, "dna", tmp_path))
+        both.append(pool.submit(fetching.fetch, "dna"))
         assert [one.result()[0] for one in both] == [place, place]
     assert server.requests.count(URL) == 2
     assert_whole(place)
@@ -230,6 +232,7 @@ def test_what_another_process_has_fetched_meanwhile_is_no_failure(toy, server, p
     toy(mirrors=(server,))
     server.moods[URL] = ["broken"]
     fetch_file = fetching._fetch_file
+    monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
 
     def and_then_it_is_there(file, *arguments):
         try:
@@ -238,7 +241,7 @@ def test_what_another_process_has_fetched_meanwhile_is_no_failure(toy, server, p
             (place / file.stem).write_bytes(TEXTS[file.part])
 
     monkeypatch.setattr(fetching, "_fetch_file", and_then_it_is_there)
-    assert fetching.fetch("dna", tmp_path) == (place, False)
+    assert fetching.fetch("dna") == (place, False)
 
 
 @pytest.mark.parametrize("before", [{}, {FILE: b"0,1\n"}])  # what was there stays until better has come
@@ -267,7 +270,8 @@ def test_without_a_network_one_line_says_what_to_put_where(toy, server, place):
 def test_a_set_that_fails_does_not_keep_the_others_from_coming(toy, server, place, tmp_path, monkeypatch):
     monkeypatch.setattr(fetching, "fetchable", lambda: ["web", "dna", "rcv1"])
     monkeypatch.setenv(fetching.MIRROR, server.address)
-    refused = cbm("data", "fetch", "all", "--to", tmp_path, code=2)
+    monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
+    refused = cbm("data", "fetch", "all", code=2)
     assert problems_of(refused) == [("web", "", "system"), ("rcv1", "", "system")]
     assert holds(refused.stderr, "web.npz|rcv1.train.data|404")
     assert_whole(place)
@@ -318,7 +322,7 @@ def test_progress_is_told_in_bytes(toy, tmp_path):
         def close(self):
             assert self.done == self.total
 
-    fetching.fetch("dna", tmp_path, Bar)
+    fetching.fetch("dna", Bar)
     assert {name: bar.total for name, bar in bars.items()} == {
         f"toy.{part}.data": len(text) for part, text in TEXTS.items()
     }
@@ -355,4 +359,5 @@ def test_either_published_order_of_connect4_is_right(content, state, tmp_path, m
 
 def test_real_files_have_their_published_checksums(real_data_dir, monkeypatch):
     monkeypatch.setenv("CBM_DATA_DIR", str(real_data_dir))
-    assert {"mnist: ok", "rcv1-valid: ok"} <= {*cbm("data", "list", "--check").stdout.splitlines()}
+    states = {entry["name"]: entry["state"] for entry in json.loads(cbm("data", "list", "--json").stdout)}
+    assert states["mnist"] == states["rcv1-valid"] == "ok"

@@ -376,6 +376,12 @@ def test_prune_deletes_what_no_grid_asks_for_and_only_when_told_to():
         assert (one["bytes"], one["deleted"]) == (sum(map(len, own)), False)
     assert len(listed) == 4
     result = cbm(*grids)
+    listed = [line.split() for line in result.stdout.splitlines()[1:]]
+    for _, one, size in listed:
+        assert "_0.2_" in one
+        own = [line for path, line in whole.items() if path.startswith(f"out/bars/trials.jsonl/{one}/")]
+        assert size == f"{sum(map(len, own)) / 1e3:,.1f}"
+    assert len(listed) == 4
     assert 4 in numbers(result.stderr)[0]
     assert "--yes" in result.stderr
     assert kept() == whole
@@ -388,8 +394,8 @@ def test_prune_deletes_what_no_grid_asks_for_and_only_when_told_to():
     assert [kind for _, _, kind in problems_of(problem)] == ["unknown"]
     assert "more?" in problem.stderr
     shutil.copytree("out", "copy")
-    for command in ("out", "grid.yaml", "more", "--yes"), ("copy", "grid.yaml", "--all", "--yes"):
-        cbm("prune", *command)
+    for folder in ("out", "copy"):
+        cbm("prune", folder, "grid.yaml", "more", "--yes")
     assert sorted(Path("copy").rglob("*more*/*")) == [Path("copy/more/notes.txt")]  # a user's file stays
     assert [*Path("out/more").iterdir()] == [Path("out/more/notes.txt")]
     assert Results(Path("out")).experiments() == ["bars"]
@@ -398,12 +404,12 @@ def test_prune_deletes_what_no_grid_asks_for_and_only_when_told_to():
 
 
 def test_prune_leaves_alone_what_is_asked_of_missing_data():
-    """Also where the experiment is named, or all are asked for; those of other data are pruned."""
+    """Also where the experiment is named; those of other data are pruned."""
     run("--set", "learning_rate=0.2")
     whole = kept()
     Path("gone.yaml").write_text(GONE)
     Path("more.yaml").write_text(GONE.replace("bars:", "more:") + GRID[GRID.index("  bars:") :])
-    for options in ((), ("bars",), ("--all",)):
+    for options in ((), ("bars",)):
         said = cbm("prune", "out", "gone.yaml", *options, "--yes").stderr
         assert re.search(r"^bars: .*\bgone$", said, re.M)
         assert kept() == whole

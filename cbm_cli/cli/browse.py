@@ -229,16 +229,14 @@ def _why_best(found: dict[str, Any]) -> str:
 @click.command()
 @results_and("GRID.yaml... [EXPERIMENT]...", *GRIDS)
 @click.option("--yes", is_flag=True, help="Delete; without it, only list what would be deleted.")
-@click.option("--all", "all_", is_flag=True, help="Also delete experiments that no grid names.")
-@json_option
-def prune(target: Target, yes: bool, all_: bool, as_json: bool) -> None:
+def prune(target: Target, yes: bool) -> None:
     """Delete results that no grid asks for.
 
     Without --yes they are only listed. The grids' experiments keep the runs with their current settings and
     data; their other runs are deleted, with the ends and pre-trained layers that nothing else uses. Runs made
     with --set are not in a grid.
-    Experiments that no grid names stay, unless they are named as EXPERIMENT or --all is given. Those whose
-    data files are missing stay, and so do files of others in RESULTS.
+    Experiments that no grid names stay, unless they are named as EXPERIMENT. Those whose data files are
+    missing stay, and so do files of others in RESULTS.
     """
     from cbm_cli.results.inventory import delete, unwanted
 
@@ -247,27 +245,22 @@ def prune(target: Target, yes: bool, all_: bool, as_json: bool) -> None:
         told = "write cbm prune [RESULTS] GRID.yaml...: results that these grids ask for are kept"
         raise CbmError(told, "missing")
     results = target.results()
-    named = [name for name in target.names if name not in grids]
     wanted, missing = _wanted(grids, results)
-    for name in results.experiments() if all_ else named:
+    for name in (name for name in target.names if name not in grids):
         wanted.setdefault(results.store(name).experiment, set())
     for name in missing:
         wanted.pop(name, None)
     others = [name for name in results.experiments() if name not in {*wanted, *missing}]
     sizes = (delete if yes else unwanted)(results, wanted)
-    if as_json:
-        names = "experiment", "run", "bytes", "deleted"
-        records = [dict(zip(names, (*run, size, yes), strict=True)) for run, size in sizes.items()]
-        click.echo(valid_json(records, indent=2))
-    elif sizes:
-        print_list(("experiment", "run", "MB"), [(*run, f"{size / 1e6:.1f}") for run, size in sizes.items()])
+    if sizes:
+        rows = [(*run, f"{size / 1e3:,.1f}") for run, size in sizes.items()]
+        print_list(("experiment", "run", "kB"), rows)
     done = "deleted" if yes else "would be deleted"
     note(f"{count(len(sizes), 'run')}, {sum(sizes.values()) / 1e6:.1f} MB {done}")
     if others:
-        note(f"Left alone, as no grid names them: {', '.join(others)}; to delete one, name it; all: --all")
+        note(f"Left alone, as no grid names them: {', '.join(others)}; to delete them, too, add their names")
     if sizes and not yes:
-        options = ["--all"] * all_
-        note(f"To delete: {command('prune', target.folder, *target.names, *options, '--yes')}")
+        note(f"To delete: {command('prune', target.folder, *target.names, '--yes')}")
 
 
 def _wanted(grids: Sequence[str], results: Results) -> tuple[dict[str, set[str]], set[str]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cbm_cli.cli.common import bars, json_option, note, print_list, say
+from cbm_cli.cli.common import bars, json_option, note, print_list
 from cbm_cli.cli.completion import data_sets
 from cbm_cli.errors import CbmError
 from cbm_cli.text import valid_json
@@ -27,32 +26,28 @@ def data() -> None:
 
 @data.command("list")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=data_sets)
-@click.option("--check", is_flag=True, help="Say which files are right; exit with 1 if one is wrong.")
 @json_option
-def list_(names: tuple[str, ...], check: bool, as_json: bool) -> None:
+def list_(names: tuple[str, ...], as_json: bool) -> None:
     """List the data sets, or describe those that are named.
 
     The state says whether they are here. Toy data sets are generated, and shown with the sizes of the paper.
     `flip: true` exchanges the zeros and ones of any of them. Files are looked for in the folder named by the
-    environment variable CBM_DATA_DIR, then in the user's cache, and compared with their checksums. With
-    --check the exit code is 1 if a file is wrong, or if a data set that is named is not complete.
+    environment variable CBM_DATA_DIR, then in the user's cache, and compared with their checksums. The exit
+    code is 1 if one is wrong.
     """
     from cbm_cli.datasets.catalogue import catalogue
 
     for name in names:
-        _published(name) if check else _source(name)
+        _source(name)
     entries = catalogue(*names)
     if as_json:
         click.echo(valid_json([_record(entry) for entry in entries], indent=2))
-    elif check:
-        _print_checks([entry for entry in entries if entry.source.forms], bool(names))
     elif names:
         for entry in entries:
             _describe(entry)
     else:
         _print_all(entries)
-    wrong = any(entry.state == "damaged" or (names and entry.state == "missing") for entry in entries)
-    if check and wrong:
+    if any(entry.state == "damaged" for entry in entries):
         raise SystemExit(1)
 
 
@@ -76,14 +71,6 @@ def _print_all(entries: Sequence[Entry]) -> None:
         note(f"\nMissing: {' '.join(missing)}. {more}")
 
 
-def _print_checks(entries: Sequence[Entry], all_files: bool) -> None:
-    for entry in entries:
-        say(f"{entry.source.name}: {entry.state}")
-        if all_files or any(file.path for file in entry.files):
-            for file in entry.files:
-                say(f"  {file.path or file.stem}: {file.verdict}")
-
-
 def _describe(entry: Entry) -> None:
     from cbm_cli.datasets.spec import written
 
@@ -101,8 +88,7 @@ def _describe(entry: Entry) -> None:
 
 @data.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME|all...", shell_complete=data_sets)
-@click.option("--to", type=click.Path(path_type=Path), metavar="DIR", help="Folder of data to put it into.")
-def fetch(names: tuple[str, ...], to: Path | None) -> None:
+def fetch(names: tuple[str, ...]) -> None:
     """Download published data sets.
 
     Files that are here and right are not downloaded again.
@@ -115,15 +101,14 @@ def fetch(names: tuple[str, ...], to: Path | None) -> None:
 
     wanted = list(dict.fromkeys(one for name in names for one in (fetchable() if name == "all" else [name])))
     for name in wanted:
-        _published(name)
-    problems = _fetch_all(wanted, to)
+        if not _source(name).forms:
+            raise CbmError(f"{name} is generated; it has no files", "unsuited")
+    problems = _fetch_all(wanted)
     if problems:
         raise CbmError("\n".join(map(str, problems)), *(kind for one in problems for kind in one.kinds))
-    if to:
-        note(f"To use them: export CBM_DATA_DIR={to}")
 
 
-def _fetch_all(names: Sequence[str], to: Path | None) -> list[CbmError]:
+def _fetch_all(names: Sequence[str]) -> list[CbmError]:
     """Download data sets and return what went wrong; one that fails does not stop the others."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
@@ -134,7 +119,7 @@ def _fetch_all(names: Sequence[str], to: Path | None) -> list[CbmError]:
     with bars(*columns) as progress:
         for name in names:
             try:
-                folder, fetched = fetch(name, to, lambda file: _Bar(progress, file))
+                folder, fetched = fetch(name, lambda file: _Bar(progress, file))
                 text = f"{name}: {'fetched into' if fetched else 'is here already:'} {folder}"
                 progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
             except CbmError as error:
@@ -167,11 +152,6 @@ def _source(name: str) -> DataSource:
     if name not in SOURCES:
         raise CbmError(f"data set {name!r} is unknown{did_you_mean(name, SOURCES)}", "unknown")
     return SOURCES[name]
-
-
-def _published(name: str) -> None:
-    if not _source(name).forms:
-        raise CbmError(f"{name} is generated; it has no files", "unsuited")
 
 
 def _record(entry: Entry) -> dict:

@@ -144,7 +144,7 @@ def _divided(source: DataSource, rows: dict[str, np.ndarray]) -> dict[str, np.nd
             found, columns = rows[part].shape
             raise DataError(
                 f"{source.name}: {part} has {found:,} rows of {columns} here, but {number:,} rows of "
-                f"{source.width} as published; see `cbm data list {source.name} --check`",
+                f"{source.width} as published; see `cbm data list {source.name}`",
                 "name",
                 "changed",
             )

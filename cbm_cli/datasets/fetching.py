@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from cbm_cli.datasets.dataset import DataError
 from cbm_cli.datasets.formats import unpacked
-from cbm_cli.datasets.sources import SOURCES, DataSource, File, expanded, find, home
+from cbm_cli.datasets.sources import SOURCES, VARIABLE, DataSource, File, find, home
 
 MIRROR = "CBM_DATA_MIRROR"  # environment variable: address of a folder of data
 TRIES = 3  # downloads from one address that may break off, each after some bytes
@@ -65,18 +65,17 @@ def check_files(name: str) -> list[Checked]:
         return next((form for form in forms if any(file.path for file in form)), forms[0])
 
 
-def fetch(name: str, to: str | Path | None = None, show: Show | None = None) -> tuple[Path, bool]:
+def fetch(name: str, show: Show | None = None) -> tuple[Path, bool]:
     """Download the files of a published data set, unless they are here and right.
 
-    Return the folder of its files, and whether anything was downloaded. They go to the folder of data ``to``;
-    default: the one in ``CBM_DATA_DIR``, or the user's cache.
+    Return the folder of its files, and whether anything was downloaded. They go to the folder in
+    ``CBM_DATA_DIR``, or to the user's cache.
     """
     source = SOURCES[name]
-    if not to:
-        for place in source.folders:
-            if any(all(_check_in(file, place).good for file in form) for form in source.forms):
-                return place, False
-    folder = (expanded(to, "--to") if to else home()) / source.folder
+    for place in source.folders:
+        if any(all(_check_in(file, place).good for file in form) for form in source.forms):
+            return place, False
+    folder = home() / source.folder
     forms = _forms(source)
     if not forms:
         stems = " and ".join(f"{file.stem}.gz" for form in source.forms for file in form)
@@ -90,7 +89,7 @@ def fetch(name: str, to: str | Path | None = None, show: Show | None = None) -> 
         except _Unfetched as problem:
             problems.append(str(problem))
         except OSError as error:
-            message = f"{folder}: cannot write: {error.strerror}; choose another with --to"
+            message = f"{folder}: cannot write: {error.strerror}; choose another with {VARIABLE}"
             raise DataError(message, None, "system") from None
     wanted = [_urls(file, source)[0] for file in forms[0] if not _check_in(file, folder).good]
     if not wanted:  # another process has fetched them in the meantime

@@ -92,7 +92,7 @@ class DataSource:
         that `cbm data fetch` fills, and the folder itself.
         """
         named = _ELSEWHERE.get(), os.environ.get(VARIABLE), _cache()
-        roots = [expanded(root, VARIABLE) for root in named if root]
+        roots = [_expanded(root) for root in named if root]
         inside = (self.name, self.folder, "") if self.forms else ()
         return list(dict.fromkeys(root / folder for root in roots for folder in inside))
 
@@ -124,16 +124,16 @@ class DataSource:
 
 def home() -> Path:
     """Return the folder that files are fetched into: the one in ``CBM_DATA_DIR``, or the user's cache."""
-    return expanded(os.environ.get(VARIABLE) or _cache(), VARIABLE)
+    return _expanded(os.environ.get(VARIABLE) or _cache())
 
 
-def expanded(folder: str | Path, option: str) -> Path:
-    """Return a folder with the home folder in place of ``~``; DataError, naming the option, without one."""
+def _expanded(folder: str | Path) -> Path:
+    """Return a folder of data with the home folder in place of ``~``; DataError without one."""
     try:
         return Path(folder).expanduser()
     except RuntimeError:
         raise DataError(
-            f"{option} {folder}: there is no home folder of this user; write the whole path"
+            f"{VARIABLE} {folder}: there is no home folder of this user; write the whole path"
         ) from None
 
 
