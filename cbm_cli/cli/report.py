@@ -1,17 +1,22 @@
 """``cbm report``: one page of results."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from cbm_cli.cli.common import Target, check_file, note
-from cbm_cli.cli.completion import choose_options, results_and
+from cbm_cli.cli.completion import results_and, select_option
+
+if TYPE_CHECKING:
+    from cbm_cli.results.selection import Wanted
 
 
 @click.command()
 @results_and("[EXPERIMENT]...")
-@choose_options
+@select_option
 @click.option(
     "-o",
     "--output",
@@ -20,7 +25,7 @@ from cbm_cli.cli.completion import choose_options, results_and
     show_default=True,
     help="The HTML file; it needs no other file and no network.",
 )
-def report(target: Target, output: Path, **choices: Any) -> None:
+def report(target: Target, output: Path, select: Wanted) -> None:
     """Write one HTML page of results.
 
     It has an overview, tables, curves and filters. The page can be filtered by scheme, sampler, data and
@@ -28,10 +33,8 @@ def report(target: Target, output: Path, **choices: Any) -> None:
     or failed and why, and which versions computed it.
     """
     check_file("-o", output, [".html", ".htm"])
-    from cbm_cli.report.chosen import Options
     from cbm_cli.report.page import write_report
 
-    options = Options(**choices)
-    for warning in write_report(target.results(), target.names, output, options):
+    for warning in write_report(target.results(), target.names, output, select):
         note(f"warning: {warning}")
     note(f"wrote {output} ({output.stat().st_size / 1e3:,.0f} kB)")

@@ -22,7 +22,7 @@ from cbm_cli.report.style import own_style, spelled
 from cbm_cli.results import Metric, Results, Store
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
 from cbm_cli.results.inventory import CellSettings, list_runs
-from cbm_cli.results.selection import choosing_of, key_of, select_cells, with_measure
+from cbm_cli.results.selection import Wanted, choosing_of, key_of, select_cells, with_measure
 from cbm_cli.results.writing import write_atomically
 from cbm_cli.sheets import Item, Label
 from cbm_cli.statistics import Entry, ResultsTable, build_table
@@ -36,8 +36,8 @@ _MOST_TROUBLES = 50  # cells that are listed, of each experiment
 
 
 @own_style()
-def write_report(results: Results, experiments: Sequence[str], path: Path, options: Options) -> list[str]:
-    """Write the page of some experiments, or of all, with what is selected and chosen; return warnings.
+def write_report(results: Results, experiments: Sequence[str], path: Path, select: Wanted = ()) -> list[str]:
+    """Write the page of some experiments, or of all, with the cells that are selected; return warnings.
 
     Raises
     ------
@@ -47,8 +47,8 @@ def write_report(results: Results, experiments: Sequence[str], path: Path, optio
         The folder holds no results.
     """
     stores = [results.store(name) for name in experiments or results.require_experiments()]
-    manifests = select_cells([store.manifest() for store in stores], options.select)
-    shown = [one for one in zip(stores, manifests, strict=True) if one[1]["cells"] or not options.select]
+    manifests = select_cells([store.manifest() for store in stores], select)
+    shown = [one for one in zip(stores, manifests, strict=True) if one[1]["cells"] or not select]
     stores, cells = [store for store, _ in shown], [_cells(*one) for one in shown]
     points = max(20, min(_POINTS, _ALL_POINTS // sum(len(its.cells) for its in cells)))
     everything = pd.concat([its.trials.frame for its in cells], ignore_index=True)
@@ -56,7 +56,7 @@ def write_report(results: Results, experiments: Sequence[str], path: Path, optio
     warned = [f"trials of different {name}s: {', '.join(of)}" for name, of in versions.items() if len(of) > 1]
     html = _render(
         folder=results.folder.resolve().name,
-        sections=[_section(*one, points, options) for one in zip(stores, cells, strict=True)],
+        sections=[_section(*one, points) for one in zip(stores, cells, strict=True)],
         filters=_filters(cell.settings for its in cells for cell in its),
         versions=versions,
         warnings=warned,
@@ -111,7 +111,7 @@ def _versions(summary: pd.DataFrame) -> dict[str, list[str]]:
     return shown
 
 
-def _section(store: Store, cells: Cells, points: int, options: Options) -> dict[str, Any]:
+def _section(store: Store, cells: Cells, points: int) -> dict[str, Any]:
     """Return everything that the page says of an experiment."""
     manifest, settings, runs = cells.manifest, [cell.settings for cell in cells], list_runs(store)
     runs = [run for run in runs if run["run_id"] in {one["run_id"] for one in settings}]
@@ -122,9 +122,8 @@ def _section(store: Store, cells: Cells, points: int, options: Options) -> dict[
     shown: dict[str, list] = {"pictures": [], "machines": []}
     if not cells.trials.frame.empty:
         try:
-            choosing = choosing_of(manifest["table"], options.choose, options.by)
-            table = _table(build_table(with_measure(cells, choosing)))
-            shown = _shown(store, manifest, points, options, gaps)
+            table = _table(build_table(with_measure(cells, choosing_of(manifest["table"]))))
+            shown = _shown(store, manifest, points, gaps)
         except CbmError as error:
             gaps.append(f"No table: {error}")
     return {
@@ -145,9 +144,7 @@ def _section(store: Store, cells: Cells, points: int, options: Options) -> dict[
     }
 
 
-def _shown(
-    store: Store, manifest: Mapping[str, Any], points: int, options: Options, gaps: list[str]
-) -> dict[str, list]:
+def _shown(store: Store, manifest: Mapping[str, Any], points: int, gaps: list[str]) -> dict[str, list]:
     """Return curves and machines of each data set; ``gaps`` receives what cannot be shown."""
     pictures, filters = [], []
     for data in dict.fromkeys(cell["data"] for cell in manifest["cells"]):
@@ -155,8 +152,8 @@ def _shown(
         try:
             with catch_warnings():
                 simplefilter("ignore")  # the page itself warns of mixed versions
-                chosen = arrange({store.experiment: store}, [of_data], options)
-            cells = shown_cells(chosen, options)
+                chosen = arrange({store.experiment: store}, [of_data], Options())
+            cells = shown_cells(chosen, Options())
             pictures.append(picture(chosen, cells, points) | {"data": data})
             filters += machines(chosen, cells)
         except CbmError as error:

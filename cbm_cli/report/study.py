@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cbm_cli.report.chosen import Options
 from cbm_cli.report.page import write_report
 from cbm_cli.results import Results
 from cbm_cli.results.writing import EXPORTS, write_atomically
@@ -28,7 +27,7 @@ def write_study(results: Results, experiments: Sequence[str], path: Path) -> lis
             for table in sorted((store.folder / folder).glob("*.csv")):
                 members[f"{name}/{folder}/{table.name}"] = table.read_bytes()
     with TemporaryDirectory() as there:
-        warnings = write_report(results, experiments, page := Path(there, "report.html"), Options())
+        warnings = write_report(results, experiments, page := Path(there, "report.html"))
         members["report.html"] = page.read_bytes()
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:

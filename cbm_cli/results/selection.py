@@ -111,7 +111,9 @@ def _number(text: str) -> str:
 # The best value of a setting
 
 
-def choosing_of(table: Mapping[str, Any], names: Sequence[str] | None, by: str | None) -> Choosing | None:
+def choosing_of(
+    table: Mapping[str, Any], names: Sequence[str] | None = None, by: str | None = None
+) -> Choosing | None:
     """Return what is to be chosen: as options say, with no names none, else as the grid's table says."""
     if names is not None or not (own := table.get("choose")):
         if by and not names:
