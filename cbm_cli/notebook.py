@@ -395,8 +395,6 @@ class ResultFrames:
         *,
         select: Mapping[str, Any] | None = None,
         size: str | tuple[float, float] | None = None,
-        title: str = "",
-        legend: str = "below",
         **options: Any,
     ) -> Picture:
         """Return a picture as ``cbm plot`` draws it, which a notebook shows.
@@ -411,8 +409,8 @@ class ResultFrames:
             Experiments, or machines as RUN:TRIAL; default: the only experiment.
         select : mapping, optional
             Settings, each with a value or a list of values, as ``--select``.
-        size, title, legend, options
-            Options of ``cbm plot``: ``band="std"``, ``metric=["weight_norm"]``, ``x="learning_rate"``.
+        size, options
+            Options of ``cbm plot``: ``statistic="mean"``, ``metric=["weight_norm"]``, ``x="learning_rate"``.
         """
         from cbm_cli.report.chosen import Options
         from cbm_cli.report.kinds import Part, draw
@@ -422,7 +420,7 @@ class ResultFrames:
         if isinstance(metric := options.get("metric"), str):
             options["metric"] = [metric]
         panels = draw(self._results, Part(kind, names, Options(_wanted(select or {}), **options)))
-        return compose(panels, Page(size, title, legend))
+        return compose(panels, Page(size))
 
     def best(
         self, experiment: str | None = None, metric: str | None = None, data: str | None = None

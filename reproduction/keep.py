@@ -38,7 +38,7 @@ def main() -> None:
     for name in names:
         keep(results.store(name), HERE / "results")
     for number, figure in yaml.safe_load(FIGURES.read_text(encoding="utf-8")).items():
-        shown = " ".join(figure["parts"]).split()
+        shown = " ".join(part["plot"] for part in figure["parts"]).split()
         if {*shown} & {name.removesuffix("-short") for name in names}:
             kept = Results(HERE / "results")
             more = any(trials_of(kept, name) > trials_of(results, name) for name in shown)

@@ -63,7 +63,7 @@ class Reproduction:
         """Return the experiments of a table or figure."""
         if kind == "tables":
             return self.texts[kind][number]["experiments"]
-        words = [word for part in self.figures[number]["parts"] for word in shlex.split(part)[1:]]
+        words = [word for part in self.figures[number]["parts"] for word in shlex.split(part["plot"])[1:]]
         return list(dict.fromkeys(word for word in words if word in self.grid))
 
     def kept(self, number: int) -> list[str]:

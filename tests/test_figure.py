@@ -24,6 +24,7 @@ from cbm_cli.cli.paper import _drawings, _part
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.paper import FIGURES
+from cbm_cli.report import learned
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.kinds import KINDS, draw
 from cbm_cli.report.panels import Page, compose
@@ -40,7 +41,7 @@ from tests.pictures import (
 )  # fmt: skip
 
 ROOT = Path(__file__).parents[1]
-PAPER = yaml.load(FIGURES.read_text(), yaml.BaseLoader)
+PAPER = yaml.safe_load(FIGURES.read_text())
 BAR = "{name: shifting-bar, size: 4, bar: 1}"
 GRID = f"""
 defaults: {{trials: 3, seed: 5, model: {{kind: rbm, hidden: 3}}, batch: full, updates: 20}}
@@ -112,8 +113,8 @@ METRICS = {
 
 @pytest.mark.parametrize("kind", METRICS)
 def test_lines_and_bands_are_statistics_of_the_trials(results, toys, kind):
-    band = [] if kind == "curves" else ["--band", "std"]
-    figure, _ = figure_of("plot", results, kind, "toys", *SOME, *band)
+    average = [] if kind == "curves" else ["--statistic", "mean"]
+    figure, _ = figure_of("plot", results, kind, "toys", *SOME, *average)
     metrics, legend = [column for column in toys if re.fullmatch(METRICS[kind], column)], legend_of(figure)
     for (title, axes), (data, metric) in zip(panels_of(figure), product(SETS, metrics), strict=True):
         words = "train log-likelihood (of all rows)" if kind == "curves" else metric.replace("_", " ")
@@ -164,7 +165,7 @@ def shown(axes, height, width):
     return tiles_of(image.get_array(), height, width, 20 // max(height, width))
 
 
-def test_filters_are_the_weights_of_each_unit_normalised(results, toys):
+def test_filters_are_the_weights_of_each_unit_normalised(results, toys, monkeypatch):
     figure, _ = figure_of("plot", results, "filters", "toys", *SOME)
     for (title, axes), (data, scheme) in zip(panels_of(figure), product(SETS, NAMES), strict=True):
         assert title == f"{data}, {NAMES[scheme]}"
@@ -172,7 +173,8 @@ def test_filters_are_the_weights_of_each_unit_normalised(results, toys):
         np.testing.assert_allclose(shown(axes, *SHAPES[data])[:3], expected, atol=1e-6)
     trials = trials_of(results, "dbm-mnist-short")
     for number in (2, 100):  # of a second layer: projected, and some may be chosen
-        figure, _ = figure_of("plot", results, "filters", "dbm-mnist-short", "--layer", 2, "--number", number)
+        monkeypatch.setattr(learned, "SHOWN", number)
+        figure, _ = figure_of("plot", results, "filters", "dbm-mnist-short", "--layer", 2)
         for (_, axes), scheme in zip(panels_of(figure), ("000", "ddd^b_s"), strict=True):
             its = machine(trials, 0, 0.05, offsets=scheme)
             expected = grey((its["weights_0"] @ its["weights_1"]).T)
@@ -198,7 +200,7 @@ def test_activity_is_the_mean_over_the_training_rows_in_decreasing_order(results
 def test_samples_are_of_each_cells_machine(results, toys, tmp_path):
     """Machines without weights, whose biases leave one state each."""
     store = Results(shutil.copytree(results, tmp_path / "copy")).store("toys")
-    own, some = toys[toys.data == "bars-and-stripes"], ["--select", "data=bars-and-stripes", "--number", 5]
+    own, some = toys[toys.data == "bars-and-stripes"], ["--select", "data=bars-and-stripes"]
     for scheme, state in (states := dict(zip(NAMES, np.eye(4), strict=False))).items():
         arrays = {name: 0 * array for name, array in machine(own, offsets=scheme).items()}
         (run,) = own[(own.offsets == scheme) & (own.learning_rate == 0.1)]["run_id"].unique()
@@ -206,12 +208,13 @@ def test_samples_are_of_each_cells_machine(results, toys, tmp_path):
     figure, _ = figure_of("plot", tmp_path / "copy", "samples", "toys", *SOME, *some)
     for (title, axes), scheme in zip(panels_of(figure), states, strict=True):
         assert title == NAMES[scheme]
-        np.testing.assert_array_equal(shown(axes, 2, 2)[:5], [states[scheme]] * 5)
+        np.testing.assert_array_equal(shown(axes, 2, 2), [states[scheme]] * 100)
 
 
-def test_rows_of_data_sets_are_drawn_in_order():
+def test_rows_of_data_sets_are_drawn_in_order(monkeypatch):
+    monkeypatch.setattr(learned, "SHOWN", 5)
     names = ("bars-and-stripes:size=2", "shifting-bar:size=4,bar=1")
-    figure, _ = figure_of("plot", "data", *names, "--number", 5)
+    figure, _ = figure_of("plot", "data", *names)
     for (title, axes), (data, rows) in zip(panels_of(figure), SETS.items(), strict=True):
         assert (title.startswith(data), numbers_in(title)) == (True, [f"{min(5, len(rows))}", f"{len(rows)}"])
         np.testing.assert_array_equal(shown(axes, *SHAPES[data])[: len(rows[:5])], rows[:5])
@@ -223,12 +226,11 @@ def test_rows_of_data_sets_are_drawn_in_order():
         ("curves toys --xlim 5", "--xlim 5", "value", "0:1000"),
         ("curves toys --ylim 3:1", "--ylim 3:1", "value", "none"),
         ("curves toys --size big", "--size big", "value", "6.5x4"),
-        (r"curves toys --title $\frac$", r"--title $\frac$", "value", r"\$"),
         ("offsets other-offsets-short", "other-offsets-short", "incomplete", "record: offset_values"),
         ("finals toys --metric cost", "--metric cost", "unknown", ""),
         ("finals toys --metric weight_norm --metric b", "--metric", "conflict", "2"),
         ("filters toys --layer 2", "--layer 2", "unsuited", "1"),
-        ("filters toys --shape 3x3", "--shape 3x3", "unsuited", "4"),
+        ("finals toys --statistic mean", "--statistic mean", "unsuited", "max"),
         ("critical-difference divergence", "critical-difference", "unsuited", "5 methods"),
         ("critical-difference toys --metric weight_norm", "--metric weight_norm", "unsuited", ""),
         ("data", "data", "missing", "cbm plot data"),
@@ -266,8 +268,23 @@ def test_a_machine_is_drawn_by_its_name_or_file(results, toys, tmp_path, named):
     inputs = (SETS["shifting-bar"] - its["offsets_0"]) @ its["weights_0"] + its["biases_1"]
     means = np.sort((1 / (1 + np.exp(-inputs))).mean(axis=0))[::-1]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), means, atol=1e-5)
-    figure, _ = figure_of("plot", *folder, "samples", *words, *rows, "--number", 4)
+    figure, _ = figure_of("plot", *folder, "samples", *words, *rows)
     assert len(panels_of(figure)) == 1
+
+
+def test_single_trials_are_drawn_by_their_names(results, toys):
+    own = toys[(toys.data == "shifting-bar") & (toys.learning_rate == 0.1)]
+    names = {
+        scheme: own[(own.offsets == scheme) & (own.trial == n)] for scheme, n in (("00", 1), ("aa^b", 2))
+    }
+    words = [its["machine"].iloc[0].removesuffix(":best") for its in names.values()]
+    figure, _ = figure_of("plot", "curves", *words)
+    ((_, axes),) = panels_of(figure)
+    curves = curves_of(axes, legend_of(figure))
+    assert [*curves] == [NAMES[scheme] for scheme in names]
+    for scheme, its in names.items():
+        np.testing.assert_allclose(curves[NAMES[scheme]].line, 4 * its["train_log_likelihood"])
+        assert curves[NAMES[scheme]].band is None
 
 
 def test_a_file_does_not_say_which_rows_it_has_learned(toys, tmp_path):
@@ -443,7 +460,7 @@ def experiments():
     return read_grid(ROOT / "experiments.yaml").experiments
 
 
-@pytest.mark.parametrize("number", [*map(str, range(2, 18))])
+@pytest.mark.parametrize("number", range(2, 18))
 def test_figures_draw_cells_that_the_grids_have(experiments, number):
     for part in map(_part, PAPER[number]["parts"]):
         assert part.kind in KINDS
@@ -469,9 +486,11 @@ def test_a_figure_has_its_panels_in_order_and_a_short_experiment_stands_in(resul
 
 
 def test_panels_in_which_a_name_looks_otherwise_have_their_own_legends(results):
-    some = "norms toys --overlay --select data=shifting-bar --select offsets=00 --select learning_rate=0.1"
+    some = (
+        "norms toys --panels none --select data=shifting-bar --select offsets=00 --select learning_rate=0.1"
+    )
     metrics, names = ["--metric weight_norm", "--metric hidden_bias_norm"], ["weight", "hidden bias"]
-    parts = [_part(" ".join([some, *order])) for order in (metrics, metrics[::-1])]
+    parts = [_part({"plot": " ".join([some, *order])}) for order in (metrics, metrics[::-1])]
     figure = compose([panel for part in parts for panel in draw(Results(results), part)], Page()).figure
     for (title, axes), order in zip(panels_of(figure), (names, names[::-1]), strict=True):
         assert title == ""
@@ -517,7 +536,8 @@ def test_a_figure_has_the_panels_that_there_are_and_says_what_it_lacks(results, 
 
 
 def test_a_panel_is_drawn_without_the_experiments_that_were_not_run(results, capsys):
-    calls = ["curves divergence big-divergence --title Both", "curves big-divergence --title One"]
+    calls = {"Both": "curves divergence big-divergence", "One": "curves big-divergence"}
+    calls = [{"title": title, "plot": call} for title, call in calls.items()]
     ((panel,),) = _drawings("11", calls, results)
     assert panel.title == ("Both",)
     said = capsys.readouterr().err
@@ -555,13 +575,13 @@ WORDS = {  # pictures, and their sizes
     "finals toys": "page",
     "finals toys --select learning_rate=0.1": "column",
     "curves dbm-caltech-short --x gradient-steps": "page",
-    "filters toys --number 4 --select learning_rate=0.1": "column",
+    "filters toys --select learning_rate=0.1": "column",
 }
 
 
 @pytest.mark.parametrize("words", [*[*WORDS][3:6], *nightly(*[*WORDS][:3], *[*WORDS][6:])])
 def test_texts_lie_within_the_figure_and_apart(results, words):
-    figure = compose(draw(Results(results), _part(words)), Page(size=WORDS[words])).figure
+    figure = compose(draw(Results(results), _part({"plot": words})), Page(size=WORDS[words])).figure
     texts, whole = drawn_texts(figure), figure.bbox
     assert len(texts) > 5
     for text, box in texts:
@@ -626,9 +646,8 @@ def test_filters_are_of_the_first_trial_that_did_not_diverge(results, toys, monk
     assert caption_of(figure).endswith(", ".join([f"trial {usual}", *others]) + ".")
 
 
-@pytest.mark.parametrize("words", ["", "--trial 1"])
-def test_of_trials_that_have_all_diverged_there_is_no_machine_to_show(results, toys, monkeypatch, words):
+def test_of_trials_that_have_all_diverged_there_is_no_machine_to_show(results, toys, monkeypatch):
     summary = Store.summary
     monkeypatch.setattr(Store, "summary", lambda store: summary(store).assign(diverged=20.0))
-    said = cbm("plot", results, "filters", "toys", *words.split(), "-o", "p.png", code=3)
+    said = cbm("plot", results, "filters", "toys", "-o", "p.png", code=3)
     assert problems_of(said) == [(toys["run_id"].iloc[0], "", "incomplete")]

@@ -127,7 +127,7 @@ def drawn(cells=None, options=None, **made):
 SAMPLERS, RATES = ("CD-1", r"PT$_{10}$"), (r"$\eta$ = 0.1", r"$\eta$ = 0.05")
 FOUR = [f"{sampler}, {rate}" for sampler in SAMPLERS for rate in RATES]
 BOTH, SETS = [CENTERED, NORMAL], ["bars", "flipped-shifting"]
-EACH = [f"{sampler}, {scheme}" for sampler in SAMPLERS for scheme in BOTH]
+EACH = [f"{scheme}, {sampler}" for sampler in SAMPLERS for scheme in BOTH]
 CD, BY_SCHEME = grid(samplers=["CD-1"]), {"rows": ["offsets"], "columns": ["sampler", "learning_rate"]}
 OF_SETS = [*zip(SETS, (0.05, 0.1), strict=True)]
 TOLD = [cell(o, data=d, learning_rate=r) for d, r in OF_SETS for o in ("aa^b", "00")]
@@ -139,14 +139,14 @@ ONE = {"select": [("learning_rate", "0.05"), ("sampler", "PT_10")]}
 SEVERAL = {"select": [("learning_rate", "0.05"), ("learning_rate", "0.1")]}
 NORMS = {"weight_norm": error, "hidden_bias_norm": lambda update, trial: 0.0}
 ANGLES = {f"angle_natural_{name}": error for name in ("standard", "centered")}
-NORM, ANGLE, OVER = {"metric": [*NORMS]}, {"metric": [*ANGLES]}, {"overlay": True}
+NORM, ANGLE, OVER = {"metric": [*NORMS]}, {"metric": [*ANGLES]}, {"panels": []}
 OF_NORMS = [f"{scheme}, {what}" for scheme in BOTH for what in ("weight", "hidden bias")]
 PANELS = {
     "all": (grid(), {}, {}, FOUR, BOTH),
     "as in the grid": (grid()[::-1], {}, {}, FOUR[::-1], BOTH[::-1]),
     "select": (grid(), {}, ONE, [""], BOTH),
     "values": (grid(rates=(0.1, 0.05, 0.01), model_hidden=4), {}, SEVERAL, FOUR, BOTH),
-    "columns": (grid(), {}, {"columns": ["sampler", "offsets"]}, RATES, EACH),
+    "rates": (grid(), {}, {"panels": ["learning_rate"]}, RATES, EACH),
     "panels": (CD, {}, {"panels": ["offsets"]}, BOTH, RATES),
     "follows": (APART, {}, {}, SETS, BOTH),
     "schemes in rows": (TOLD, BY_SCHEME, {}, SETS, BOTH),
@@ -229,27 +229,23 @@ def test_the_y_axis_names_metric_and_unit(made, options, names):
 
 
 @pytest.mark.parametrize("scale", ["total", "per-sample"])
-@pytest.mark.parametrize("band", ["quartiles", "std", "sem", "trials", "none"])
-def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(band, scale):
+@pytest.mark.parametrize("average", ["median", "mean"])
+def test_line_and_band_are_statistics_of_the_trials_in_the_scale_of_the_table(average, scale):
     """Of trials with rare and deep falls, whose mean is below their first quartile."""
     random = np.random.default_rng(1)
     falls = random.random((len(UPDATES), 9)) < 0.15
     table = pd.DataFrame(random.random(falls.shape) - 100 * falls, UPDATES)
     cells = [cell(values=lambda update, trial: table.loc[update, trial] / (16 if scale == "total" else 1))]
-    figure, _, curves = drawn(cells, {"band": band, "ylim": None}, trials=9, scale=scale)
+    figure, _, curves = drawn(cells, {"statistic": average, "ylim": None}, trials=9, scale=scale)
     curve, caption = curves[NORMAL], caption_of(figure)
-    line, half = table.mean(axis=1), table.std(axis=1) / (3 if band == "sem" else 1)
-    low, high, means = line - half, line + half, band in ("std", "sem")
-    if not means:
-        line, low, high = table.median(axis=1), table.quantile(0.25, axis=1), table.quantile(0.75, axis=1)
+    line, half = table.mean(axis=1), table.std(axis=1)
+    low, high = line - half, line + half
+    if average == "median":
+        line, low, high = (table.quantile(share, axis=1) for share in (0.5, 0.25, 0.75))
     np.testing.assert_allclose(curve.line, line)
-    np.testing.assert_allclose(curve.thin, table.T if band == "trials" else [])
-    assert (curve.band is None) == (band in ("trials", "none"))
-    if curve.band is not None:
-        np.testing.assert_allclose(curve.band, pd.DataFrame({"low": low, "high": high}))
+    np.testing.assert_allclose(curve.band, pd.DataFrame({"low": low, "high": high}))
     assert numbers_in(caption) == ["9"]
-    assert ["Mean" in caption, "Median" in caption] == [means, not means]
-    assert ("quartiles" in caption) == (band == "quartiles")
+    assert [caption.startswith("Mean"), "quartiles" in caption] == [average == "mean", average == "median"]
 
 
 LACKING = {
@@ -277,9 +273,10 @@ def test_of_records_no_estimates_are_counted_and_a_trial_once():
 
 
 def test_a_trial_alone_has_its_own_values():
-    figure, _, curves = drawn(options={"trial": 3, "ylim": None})
+    figure, _, curves = drawn(options={"trials": 3, "ylim": None})
     np.testing.assert_allclose(curves[NORMAL].line, 16 * rising(UPDATES, 3))
-    assert numbers_in(caption_of(figure)) == ["3"]
+    assert curves[NORMAL].band is None
+    assert numbers_in(caption_of(figure)) == []
 
 
 def test_smooth_is_a_centered_running_mean():
@@ -368,13 +365,11 @@ def test_bounds_are_named_in_the_order_of_their_panels(both):
         ({"ylim": (-20, None)}, (-20, 1000), (-20, None)),
         ({"ylim": (None, -1), "xlim": (100, 500)}, (100, 500), (None, -1)),
         ({"xlim": (None, 500)}, (-10, 500), (None, None)),
-        ({"xlog": True}, (50, 1000), (None, None)),
     ],
 )
 def test_limits_are_kept(options, xlim, ylim):
     _, axes, curves = drawn(options=options)
     assert axes.get_xlim() == xlim
-    assert axes.get_xscale() == ("log" if "xlog" in options else "linear")
     assert all(asked in (None, end) for asked, end in zip(ylim, axes.get_ylim(), strict=True))
     if "xlim" in options:
         assert [*curves[NORMAL].line.index] == [u for u in UPDATES if xlim[0] <= u <= xlim[1]]
@@ -509,9 +504,8 @@ def settings_of(options=None, cells=None, **made):
     return shown_in(compose(panels, Page()))
 
 
-@pytest.mark.parametrize("band", ["quartiles", "std"])
-def test_a_metric_against_a_setting_has_a_point_and_a_bar_for_each_value(band):
-    figure = settings_of({"band": band})
+def test_a_metric_against_a_setting_has_the_mean_and_the_deviation_at_each_value():
+    figure = settings_of()
     (axes,) = figure.axes
     assert (axes.get_xlabel(), axes.get_xscale()) == ("learning rate", "log")
     assert ticks_of(axes.xaxis) == {0.01: "0.01", 0.1: "0.1", 1.0: "1"}
@@ -520,15 +514,16 @@ def test_a_metric_against_a_setting_has_a_point_and_a_bar_for_each_value(band):
         middle = pd.Series(RATES_OF) + shift + 1.5
         np.testing.assert_allclose(curve.line, middle)
         np.testing.assert_allclose(curve.marks, middle)
-        half = 0.75 if band == "quartiles" else np.std(range(4), ddof=1)
+        half = np.std(range(4), ddof=1)
         np.testing.assert_allclose(curve.band, np.column_stack([middle - half, middle + half]))
-    assert ["Median" in caption_of(figure), "maximum" in caption_of(figure)] == [band == "quartiles", True]
+    assert all(word in caption_of(figure) for word in ("maximum", "Mean", "logarithmic"))
 
 
 def test_the_setting_is_one_that_is_numeric_and_varies():
     cells = [cell(learning_rate=r, batch=b, values=lambda u, t: t) for r in (0.1, 0.2) for b in (1, 5)]
     figure = settings_of({"x": "batch"}, cells)
     (axes,) = figure.axes
+    assert "logarithmic" not in caption_of(figure)
     assert (axes.get_xlabel(), axes.get_xscale(), [*legend_of(figure)]) == ("batch", "linear", [*RATES_TWO])
     for x, content in ((None, "learning_rate, batch"), ("offsets", "no numeric"), ("sampler", "no numeric")):
         with pytest.raises(CbmError, match=content):
@@ -553,7 +548,7 @@ TWICE = [("sampler", "CD-1"), ("sampler", "x")]
         ([cell()], {"trials": 0}, {}, "e", "incomplete", "cbm run"),
         ([cell()], {"metric": "test_log_likelihood"}, {}, "e", "incomplete", "test_log_likelihood"),
         ([cell(values=lambda *place: nan)], {}, {}, "e", "incomplete", "train_log_likelihood"),
-        ([cell()], {}, {"trial": 9}, "e", "incomplete", "9"),
+        ([cell()], {}, {"trials": 9}, "e", "incomplete", "cbm run"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(cells, made, options, place, kind, content):
@@ -581,10 +576,10 @@ def test_results_of_several_versions_are_warned_of():
 def test_suffix_decides_the_format_and_bytes_are_reproducible(tmp_path, suffix, start):
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
     for path in paths:
-        picture_of([cell(data="a$b$<c>")], {"columns": ["data"]}).write(path)
+        picture_of([cell(data="a$b$<c>"), cell(data="d")]).write(path)
     one, other = (path.read_bytes() for path in paths)
     assert one == other
-    assert suffix != ".PNG" or int.from_bytes(one[16:20], "big") == 300 * 4  # pixels across, of 4 inches
+    assert suffix != ".PNG" or int.from_bytes(one[16:20], "big") == 300 * 6.6  # pixels across, of 6.6 inches
     assert one.startswith(start)
     if suffix == ".svg":  # texts are texts
         assert b"train log-likelihood (of all rows)</text>" in one
@@ -633,12 +628,11 @@ def test_lines_that_hide_each_other_have_markers_on_top_of_all_at_other_points()
 
 
 @pytest.mark.parametrize("shift", [0.1, 0.5, 0.99])
-@pytest.mark.parametrize("log", [False, True])
-def test_no_marker_is_at_an_end_of_the_axis_which_would_cut_it(shift, log):
+def test_no_marker_is_at_an_end_of_the_axis_which_would_cut_it(shift):
     for length in (3, 4, 16, 1000):
-        places = places_of_marks(np.arange(length, dtype=float), shift, log)
+        places = places_of_marks(np.arange(length, dtype=float), shift)
         assert 1 <= min(places) <= max(places) <= length - 2
-    assert set(places_of_marks(np.arange(2.0), shift, log)) <= {0, 1}  # of two points both are ends
+    assert set(places_of_marks(np.arange(2.0), shift)) <= {0, 1}  # of two points both are ends
 
 
 @pytest.mark.parametrize(("number", "long"), [(1, True), (11, True), *nightly((11, False))])
@@ -657,11 +651,9 @@ def test_legend_and_caption_lie_within_the_figure(number, long):
 
 @pytest.mark.parametrize(("size", "inches"), [("column", 3.4), *nightly(("page", 7.0), ((5.0, 3.0), 5.0))])
 def test_size_of_a_page_is_kept_and_everything_is_within(size, inches):
-    page = Page(size, title="Title", legend="right")
-    figure = picture_of(grid(), page=page).figure
+    figure = picture_of(grid(), page=Page(size)).figure
     figure.draw_without_rendering()
     assert figure.get_size_inches()[0] == inches
-    assert figure.get_suptitle() == "Title"
     assert [*legend_of(figure)] == [CENTERED, NORMAL]
     for axes in figure.axes:
         assert figure.bbox.x0 <= axes.get_tightbbox().x0 < axes.get_tightbbox().x1 <= figure.bbox.x1 + 1
@@ -674,11 +666,12 @@ def test_size_of_a_page_is_kept_and_everything_is_within(size, inches):
         ("norms", "statistic", "final"),
         ("settings", "smooth", 5),
         ("finals", "x", "epochs"),
-        ("critical-difference", "band", "std"),
+        ("critical-difference", "ylim", None),
+        ("settings", "statistic", "median"),
         ("filters", "ylim", None),
-        ("activity", "shape", "2x2"),
-        ("samples", "overlay", True),
-        ("data", "trial", 0),
+        ("activity", "statistic", "final"),
+        ("samples", "layer", 1),
+        ("data", "panels", ["offsets"]),
         ("data", "select", [("offsets", "00")]),
     ],
 )

@@ -168,7 +168,8 @@ def setting_names(_: click.Context, __: click.Parameter, text: str | None) -> li
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _chosen(ctx: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
+def names_or_none(ctx: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
+    """Read names of settings, separated by commas, or none of them."""
     return [] if text == "none" else setting_names(ctx, option, text)
 
 
@@ -177,7 +178,7 @@ def choose_options(command: Callable) -> Callable:
     choose = click.option(
         "--choose",
         metavar="SETTINGS|none",
-        callback=_chosen,
+        callback=names_or_none,
         help="Settings of which each cell shows the best value, by the mean on the part --by.",
     )
     parts = click.Choice(["valid", "train", "test"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import FORMATS
 
 if TYPE_CHECKING:
+    from cbm_cli.report.kinds import Part
     from cbm_cli.report.panels import Panel
 
 
@@ -70,7 +71,7 @@ def figure(target: Target, output: Path | None, caption: bool, **page: Any) -> N
     if len(target.names) != 1:
         raise CbmError("name one figure: cbm paper figure [RESULTS] N -o FILE", "missing")
     (number,) = target.names
-    figures = yaml.load(FIGURES.read_text(encoding="utf-8"), yaml.BaseLoader)
+    figures = {str(n): it for n, it in yaml.safe_load(FIGURES.read_text(encoding="utf-8")).items()}
     if number == "list":
         rows = [(n, ", ".join(_experiments(it["parts"])) or "none", it["shows"]) for n, it in figures.items()]
         print_list(("figure", "experiments", "shows"), rows)
@@ -86,20 +87,20 @@ def figure(target: Target, output: Path | None, caption: bool, **page: Any) -> N
     write_picture(panels, page, output, caption)
 
 
-def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[list[Panel]]:
+def _drawings(number: str, panels: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[list[Panel]]:
     """Yield the panels that can be drawn; say which are missing, why, and what to run for them."""
     from cbm_cli.report.kinds import draw
     from cbm_cli.results import Results
 
     results = Results(folder) if folder.is_dir() else None
     known = results.experiments() if results else []
-    needed = _experiments(calls)
+    needed = _experiments(panels)
     stand_ins = {name: f"{name}-short" for name in needed if name not in known and f"{name}-short" in known}
     for name, short in stand_ins.items():
         note(f"{short} is drawn for {name}, which has not been run")
     reasons: dict[str, list[str]] = {}
     lacking: dict[str, None] = {}
-    for place, part in enumerate(map(_part, calls), 1):
+    for place, part in enumerate(map(_part, panels), 1):
         own = [] if part.kind == "data" else part.names
         names = [stand_ins.get(name, name) for name in own]
         there = [name for name in names if name in known]
@@ -117,27 +118,28 @@ def _drawings(number: str, calls: Sequence[str], folder: Path) -> Iterator[list[
             if missing:
                 note(f"figure {number}: panel {panel} is not complete: {nothing}")
                 lacking |= dict.fromkeys(missing)
-    for reason, panels in reasons.items():
-        note(f"figure {number}: missing panel {', '.join(panels)}: {reason}")
+    for reason, places in reasons.items():
+        note(f"figure {number}: missing panel {', '.join(places)}: {reason}")
     into = "results/" if results and results.is_kept else folder
     remedy = f"run: {command('run', 'experiments.yaml', *lacking, '-o', into)}" if lacking else ""
-    if sum(map(len, reasons.values())) == len(calls):
+    if sum(map(len, reasons.values())) == len(panels):
         raise IncompleteError(f"figure {number}: there is no panel to draw{remedy and f'; {remedy}'}")
     if remedy:
         note(f"for what is missing {remedy}")
 
 
-def _part(call: str) -> Any:
-    """Return what a `cbm plot` call draws."""
-    with plot.make_context("plot", [*shlex.split(call), "-o", "none.png"]) as context:
+def _part(panel: Mapping[str, Any]) -> Part:
+    """Return what draws a panel: a `cbm plot` call, with a title and a single trial."""
+    with plot.make_context("plot", [*shlex.split(panel["plot"]), "-o", "none.png"]) as context:
         choices = dict(context.params)
-    for name in ("output", "size", "legend", "font", "caption", "data"):
+    for name in ("output", "size", "font", "caption", "data"):
         del choices[name]
+    choices |= {"title": panel.get("title", ""), "trials": panel.get("trial")}
     # A short experiment may have one value of a setting of which the figure shows several.
     return read_part(choices.pop("words"), choices | {"constants": True})[1]
 
 
-def _experiments(calls: Sequence[str]) -> list[str]:
-    """Return the experiments that calls draw."""
-    parts = map(_part, calls)
+def _experiments(panels: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the experiments that panels draw."""
+    parts = map(_part, panels)
     return list(dict.fromkeys(name for part in parts if part.kind != "data" for name in part.names))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import PICTURES, Whole, check_file, note
-from cbm_cli.cli.completion import choose_options, folder_of_data, metrics, plotted, setting_names
+from cbm_cli.cli.completion import choose_options, folder_of_data, metrics, names_or_none, plotted
 from cbm_cli.errors import CbmError
 from cbm_cli.text import STATISTICS
 
@@ -54,20 +54,12 @@ def page_options(command: Callable) -> Callable:
             callback=_size,
             help="Width of one column or of the page of a journal, or width and height in inches.",
         ),
-        click.option("--title", default="", help="Title; $...$ is a formula."),
-        click.option(
-            "--legend", type=click.Choice(["below", "right", "none"]), default="below", show_default=True
-        ),
         click.option("--font", default="STIXGeneral", show_default=True, help="Font of all texts."),
         click.option("--caption", is_flag=True, help="Write the caption, too, as FILE.txt."),
     )
     for option in reversed(options):
         command = option(command)
     return command
-
-
-def _choice(name: str, choices: list[str], help: str, default: str | None = None) -> Callable:
-    return click.option(name, type=click.Choice(choices), default=default, show_default=True, help=help)
 
 
 @click.command()
@@ -85,41 +77,29 @@ def _choice(name: str, choices: list[str], help: str, default: str | None = None
     shell_complete=metrics,
     help="Column of curves or records, such as weight_norm; default: the table's; repeated: a panel each.",
 )
-@click.option("--overlay", is_flag=True, help="Draw several metrics as lines of one panel.")
-@click.option("--panels", metavar="SETTINGS", callback=setting_names, help="Settings that make the panels.")
-@click.option("--columns", metavar="SETTINGS", callback=setting_names, help="Settings that make the lines.")
+@click.option(
+    "--panels",
+    metavar="SETTINGS|none",
+    callback=names_or_none,
+    help="Settings that make the panels, and metric; whatever else varies makes lines.",
+)
 @click.option(
     "--x",
     metavar="updates|epochs|seconds|gradient-steps|SETTING",
     help="The x axis; default: epochs where the grid says epochs, else updates; of settings: a numeric one.",
 )
-@click.option("--xlog", is_flag=True, help="Logarithmic x axis.")
 @click.option("--xlim", metavar="LOW:HIGH", callback=_limits, help="Ends of the x axis.")
 @click.option(
     "--ylim", metavar="LOW:HIGH|none", callback=_limits, help="Ends of the y axis; none: do not cut outliers."
 )
-@_choice(
-    "--band",
-    ["quartiles", "std", "sem", "trials", "none"],
-    "Spread over trials: around the mean (std, sem), else around the median.",
-    "quartiles",
-)
-@click.option("--trial", type=Whole(0), help="Draw this trial alone.")
 @click.option("--smooth", type=Whole(1), default=1, metavar="N", help="Running mean over N updates.")
-@_choice(
+@click.option(
     "--statistic",
-    [*STATISTICS],
-    "Value of a trial in finals, settings and critical-difference; default: the table's.",
+    type=click.Choice(["median", "mean", *STATISTICS]),
+    help="Of curves: median (default) with quartiles, or mean with standard deviation; else the value of a "
+    "trial, by default the table's.",
 )
 @click.option("--layer", type=Whole(1), help="Hidden layer of filters and activity.")
-@click.option(
-    "--number",
-    type=Whole(1, 2500),
-    default=100,
-    show_default=True,
-    help="Filters, samples or rows of a panel.",
-)
-@click.option("--shape", metavar="HxW", help="Size of a filter, sample or row in pixels.")
 def plot(
     words: tuple[str, ...], output: Path | None, caption: bool, data: str | None, **choices: Any
 ) -> None:
@@ -136,19 +116,19 @@ def plot(
       critical-difference  ranks of methods over data sets
 
     Each data set, each sampler and any other setting that varies has its own panel. RESULTS defaults to
-    results/. Behind filters, activity and samples, machines may be named: RUN:TRIAL or FILE.npz. The caption
-    goes to the terminal.
+    results/. In place of EXPERIMENT, RUN:TRIAL draws a trial; filters, activity and samples also take
+    FILE.npz. The caption goes to the terminal.
     """
     from cbm_cli.datasets.sources import data_in
-    from cbm_cli.report.kinds import MACHINES, draw
+    from cbm_cli.report.kinds import draw
     from cbm_cli.results import Results
 
-    page = {name: choices.pop(name) for name in ("size", "title", "legend", "font")}
+    page = {name: choices.pop(name) for name in ("size", "font")}
     folder, part = read_part(words, choices | {"data": data})
     if output is None:
         raise CbmError("-o: name the file to write, FILE.png, .pdf or .svg", "missing")
     check_file("-o", output, PICTURES)
-    named = part.kind in MACHINES and any(":" in name or name.endswith(".npz") for name in part.names)
+    named = part.kind != "data" and any(":" in name or name.endswith(".npz") for name in part.names)
     results = None
     if part.kind != "data" and not (named and not Path(folder).is_dir()):
         results = Results(Path(folder))

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pandas as pd
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results import Metric, Results, Store, measured
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
-from cbm_cli.results.inventory import CellSettings, telling_apart
+from cbm_cli.results.inventory import MACHINE_NAME, CellSettings, find_trial, telling_apart
 from cbm_cli.results.selection import choosing_of, columns_named, key_of, select_cells, with_measure
 from cbm_cli.statistics.caption import chosen_note
 from cbm_cli.text import count, text_of
@@ -32,22 +33,21 @@ class Options:
     by: str | None = None  # part of the data that decides
     constants: bool = False  # whether settings may be selected that do not vary
     metric: Sequence[str] = ()  # columns of curves or records
-    overlay: bool = False  # several metrics are lines of one panel
-    panels: Sequence[str] | None = None  # settings that make the panels
-    columns: Sequence[str] | None = None  # settings that make the lines
+    panels: Sequence[str] | None = None  # settings that make the panels, and metric; the rest make lines
     x: str | None = None  # updates, epochs, seconds, gradient-steps; of settings: one
-    xlog: bool = False
     xlim: Limits = (None, None)
     ylim: Limits | None = (None, None)  # None: never cut
-    band: str = "quartiles"  # or std, sem, trials, none
-    trial: int | None = None
     smooth: int = 1  # updates in a running mean
-    statistic: str | None = None  # of a trial, where a picture shows one value of each; default: the table's
-    title: str = ""  # of a single panel
+    statistic: str | None = None  # of curves, median or mean; else of a trial, by default the table's
     layer: int | None = None  # hidden layer, from 1; default: the last
-    number: int = 100  # rows, samples or filters in a panel
-    shape: str | None = None  # of a row, HxW
     data: str | None = None  # of a machine file: the rows that it is shown
+    title: str = ""  # of the panel of a figure of the paper
+    trials: int | Mapping[str, int] | None = None  # only the one of this number, or of each run its own
+
+    @property
+    def average(self) -> str:
+        """What lines show of the trials: their median, between quartiles, or their mean ± a deviation."""
+        return "mean" if self.statistic == "mean" else "median"
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Chosen:
         return self.stores[cell.settings["experiment"]]
 
 
-def choose(results: Results, experiments: Sequence[str], options: Options) -> Chosen:
-    """Return the selected cells that have finished trials.
+def choose(results: Results | None, names: Sequence[str], options: Options) -> Chosen:
+    """Return the selected cells of experiments that have finished trials, or single trials by RUN:TRIAL.
 
     Raises
     ------
@@ -86,8 +86,17 @@ def choose(results: Results, experiments: Sequence[str], options: Options) -> Ch
     IncompleteError
         No finished trial of what is selected.
     """
-    stores = {name: results.store(name) for name in experiments}
+    runs = [run for name in names if (run := find_trial(name, results))]
+    stores = {store.experiment: store for store, *_ in runs}
+    experiments = [name for name in names if not MACHINE_NAME.fullmatch(name)]
+    stores |= {name: (results or Results(Path("results"))).store(name) for name in experiments}
     manifests = [_with_names(store.manifest(), name) for name, store in stores.items()]
+    if runs:
+        options = replace(options, trials=(only := {run_id: number for _, run_id, number in runs}))
+        manifests = [it | {"cells": [c for c in it["cells"] if c["run_id"] in only]} for it in manifests]
+        if sum(len(it["cells"]) for it in manifests) < len(only):
+            told = "the grid last run does not ask for all of these runs; `cbm run` with their grid does"
+            raise CbmError(f"{' '.join(names)}: {told}", "missing")
     return arrange(stores, select_cells(manifests, options.select, options.constants), options)
 
 
@@ -103,7 +112,7 @@ def arrange(stores: Mapping[str, Store], manifests: Sequence[Mapping[str, Any]],
     _check_panels([cell.settings for cell in every], panels)
     done = [cell for cell in every if len(cell.rows)]
     if not done:
-        raise IncompleteError(_nothing(stores, summaries, options))
+        raise IncompleteError(_nothing(stores, summaries))
     bounds = {
         (name, data): bound
         for name, manifest in zip(stores, manifests, strict=True)
@@ -132,17 +141,21 @@ def _with_names(manifest: Mapping[str, Any], experiment: str) -> dict[str, Any]:
 
 def _shown(store: Store, summary: pd.DataFrame, manifest: Mapping[str, Any], options: Options) -> Cells:
     """Return the cells of an experiment, with the best values of settings if any are to be chosen."""
-    trials, numbers = Trials(summary, lambda _: store), summary["trial"].to_numpy()
+    trials = Trials(summary, lambda _: store)
     cells = make_cells(trials, manifest, Measure(Metric("")))
     choosing = choosing_of(manifest["table"], options.choose, options.by)
     if choosing and not summary.empty:
         known = [name for name in options.metric if name in measured(summary)]  # others are of curves alone
         cells = with_measure(cells, choosing, next(iter(known), None), options.statistic)
-    if options.trial is None:
+    if options.trials is None:
         return cells
-    return replace(
-        cells, cells=[replace(one, rows=one.rows[numbers[one.rows] == options.trial]) for one in cells]
-    )
+    kept, numbers = options.trials, summary["trial"].to_numpy()
+
+    def only(cell: Cell) -> Cell:
+        number = kept if isinstance(kept, int) else kept[cell.settings["run_id"]]
+        return replace(cell, rows=cell.rows[numbers[cell.rows] == number])
+
+    return replace(cells, cells=[only(cell) for cell in cells])
 
 
 def _check_panels(cells: Sequence[CellSettings], panels: Sequence[str]) -> None:
@@ -162,8 +175,8 @@ def _axes(
 ) -> tuple[list[str], list[str]]:
     """Return columns that tell lines apart, and as few others as tell panels apart.
 
-    Unless they are named, lines are the table's columns; its rows where only those vary, or where they are
-    the schemes. Data sets never share a panel.
+    Lines are the table's columns; its rows where only those vary, or where they are the schemes. Data sets do
+    not share a panel. Where panels are named, lines are also whatever else varies.
     """
     columns = list(dict.fromkeys(column for cell in cells for column in cell))
     varied = {column for column in columns if len({text_of(cell.get(column)) for cell in cells}) > 1}
@@ -173,10 +186,9 @@ def _axes(
         lines = rows
     panels = ["data"] if "data" in varied else []
     if options.panels is not None:
-        panels = [c for name in options.panels for c in columns_named(name, cells, "--panels")]
+        named = [name for name in options.panels if name != "metric"]
+        panels = [c for name in named for c in columns_named(name, cells, "--panels")]
         lines = [column for column in lines if column not in panels]
-    if options.columns is not None:
-        lines = [c for name in options.columns for c in columns_named(name, cells, "--columns")]
     panels = [column for column in panels if column not in lines]
     known = [*table["groups"], *table["rows"], *table["columns"]]
     others = sorted(columns, key=lambda c: known.index(c) if c in known else len(known))
@@ -184,16 +196,11 @@ def _axes(
     return (lines, [*panels, *rest]) if options.panels is None else ([*lines, *rest], panels)
 
 
-def _nothing(stores: Mapping[str, Store], summaries: Mapping[str, pd.DataFrame], options: Options) -> str:
+def _nothing(stores: Mapping[str, Store], summaries: Mapping[str, pd.DataFrame]) -> str:
     """Say that no trial is finished, and where the trials of the experiments stand."""
     names = ", ".join(stores)
     if not all(summary.empty for summary in summaries.values()):
-        what = (
-            "what is selected"
-            if options.trial is None
-            else f"what is selected has the number {options.trial}"
-        )
-        return f"{names}: no finished trial of {what}; run more with `cbm run`"
+        return f"{names}: no finished trial of what is selected; run more with `cbm run`"
     states = [store.unfinished(run) for store in stores.values() for run in sorted(store.runs())]
     interrupted, failed = (sum(map(len, those)) for those in zip(*states, strict=True)) if states else (0, 0)
     parts = [f"{count(interrupted, 'trial')} unfinished, running or interrupted"] * bool(interrupted)

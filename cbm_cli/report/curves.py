@@ -28,13 +28,7 @@ _ESTIMATES = 40  # by AIS; of a line of more not each has a marker, which says w
 _MOST_BANDS = 4  # of a panel; more would be mud, and are drawn as bars
 _MOST_TICKS = 8  # numbers along an axis of settings
 _ALIKE = 0.01  # share of the height within which lines hide each other
-_BANDS = {
-    "quartiles": ", {}: quartiles",
-    "std": ", {}: standard deviation",
-    "sem": ", {}: standard error of the mean",
-    "trials": ", thin lines: trials",
-    "none": "",
-}
+_SAID = {"median": ("Median", "quartiles"), "mean": ("Mean", "standard deviation")}
 _COUNTS = {
     "diverged": "{diverged} diverged, from there on left out",
     "gaps": "{gaps} without a value at some updates, left out there",
@@ -47,7 +41,7 @@ _COUNTS = {
 
 
 def curves_panels(
-    results: Results, experiments: Sequence[str], options: Options, preset: str | None = None
+    results: Results | None, experiments: Sequence[str], options: Options, preset: str | None = None
 ) -> list[Panel]:
     """Draw learning curves with a band over trials.
 
@@ -59,8 +53,8 @@ def curves_panels(
     return line_panels(read_curves(choose(results, experiments, options), options, preset), options)
 
 
-def settings_panels(results: Results, experiments: Sequence[str], options: Options) -> list[Panel]:
-    """Draw what the table shows against a numeric setting: a point and a bar over trials for each value."""
+def settings_panels(results: Results | None, experiments: Sequence[str], options: Options) -> list[Panel]:
+    """Draw what the table shows against a numeric setting: its mean and deviation for each value."""
     chosen = choose(results, experiments, replace(options, x=None))
     column = _numeric(chosen, options.x)
     lines, panels = ([c for c in columns if c != column] for columns in (chosen.lines, chosen.panels))
@@ -79,10 +73,11 @@ def settings_panels(results: Results, experiments: Sequence[str], options: Optio
     if not known:
         raise IncompleteError(f"{', '.join(chosen.stores)}: {metric.column} has no finite value to draw")
     values = np.unique(np.concatenate([curve.trials.index for curve in known]))
-    options = replace(options, xlog=options.xlog or bool(values[0] > 0 and values[-1] >= 10 * values[0]))
-    drawn = Curves(known, lines, panels, scale, plain(name_of(column)), chosen.notes, points=True)
-    notes = [f"The {said} of each trial"]
-    return [replace(it, notes=[*notes, *it.notes]) for it in line_panels(drawn, options)]
+    log, name = bool(values[0] > 0 and values[-1] >= 10 * values[0]), plain(name_of(column))
+    drawn = Curves(known, lines, panels, scale, name, chosen.notes, points=True, log=log)
+    notes = [f"The {said} of each trial{f', the {name} on a logarithmic axis' * log}"]
+    found_panels = line_panels(drawn, replace(options, statistic="mean"))
+    return [replace(it, notes=[*notes, *it.notes]) for it in found_panels]
 
 
 def _numeric(chosen: Chosen, name: str | None) -> str:
@@ -170,16 +165,16 @@ def _names_of_lines(drawn: Curves) -> dict[Key, str]:
 
 def ends_of(curves: Sequence[Curve], options: Options) -> Ends:
     """Return the ends of the y axis of curves that are shown together."""
-    found = [summarised(curve.trials, options.band) for curve in curves]
+    found = [summarised(curve.trials, options.average) for curve in curves]
     table, better, bounds = pd.concat(found), curves[0].metric.better, {curve.bound for curve in curves}
     start = (min if better > 0 else max)(one["line"].iloc[0] for one in found)
     bound = bounds.pop() if len(bounds) == 1 else None
     return y_ends(table["line"].to_numpy(), table.to_numpy().ravel(), better, options, start, bound)
 
 
-def coinciding(curves: Sequence[Curve], band: str, ends: Ends) -> list[Curve]:
+def coinciding(curves: Sequence[Curve], average: str, ends: Ends) -> list[Curve]:
     """Return the most curves that lie on one of them, within 1% of the height at nearly every point."""
-    lines = [curve.line(band) for curve in curves]
+    lines = [curve.line(average) for curve in curves]
     groups = [
         [
             curve
@@ -215,8 +210,8 @@ def _draw(
     axes: Axes,
 ) -> None:
     for place, curve in enumerate(curves):
-        found = summarised(curve.trials, options.band)
-        marks = places_of_marks(found.index.to_numpy(float), (place + 0.5) / len(curves), options.xlog)
+        found = summarised(curve.trials, options.average)
+        marks = places_of_marks(found.index.to_numpy(float), (place + 0.5) / len(curves))
         if drawn.points or (curve.doubt is not None and len(found) <= _ESTIMATES):
             marks = [*range(len(found))]
         look, colour = looks[curve.key], looks[curve.key]["color"]
@@ -225,12 +220,10 @@ def _draw(
         dashes = dashes if dashes == "-" else (3.5 * place, dashes[1])
         aside = (place - (len(curves) - 1) / 2) * 2.5 / 72 * drawn.points  # points lie beside each other
         shifted = axes.transData + ScaledTranslation(aside, 0, axes.figure.dpi_scale_trans)
-        if options.band == "trials":
-            axes.plot(curve.trials, color=colour, linewidth=0.4, alpha=0.4)
-        elif _has_bars(drawn, curves, options):
+        if _has_bars(drawn, curves):
             some = found.iloc[marks]
             axes.vlines(some.index, some["low"], some["high"], colour, linewidth=0.8, transform=shifted)
-        elif options.band != "none" and curve.trials.shape[1] > 1:
+        elif curve.trials.shape[1] > 1:
             axes.fill_between(found.index, found["low"], found["high"], color=colour, alpha=0.18, linewidth=0)
         style = look | {"linestyle": dashes, "linewidth": width, "transform": shifted}
         _draw_line(axes, curve, found["line"], marks, style)
@@ -238,7 +231,7 @@ def _draw(
         axes.axhline(ends.bound, **BOUND)
     _set_x_axis(axes, drawn, curves, options)
     if not drawn.points:
-        _draw_differences(axes, coinciding(curves, options.band, ends), looks, options)
+        _draw_differences(axes, coinciding(curves, options.average, ends), looks, options)
 
 
 def _draw_line(axes: Axes, curve: Curve, line: pd.Series, marks: Sequence[int], style: Look) -> None:
@@ -254,9 +247,9 @@ def _draw_line(axes: Axes, curve: Curve, line: pd.Series, marks: Sequence[int], 
         )
 
 
-def _has_bars(drawn: Curves, curves: Sequence[Curve], options: Options) -> bool:
+def _has_bars(drawn: Curves, curves: Sequence[Curve]) -> bool:
     """Whether spread is drawn as bars at the markers, instead of a band."""
-    spread = options.band not in ("none", "trials") and max(c.trials.shape[1] for c in curves) > 1
+    spread = max(curve.trials.shape[1] for curve in curves) > 1
     return spread and (drawn.points or len(curves) > _MOST_BANDS)
 
 
@@ -265,10 +258,10 @@ def _set_x_axis(axes: Axes, drawn: Curves, curves: Sequence[Curve], options: Opt
     values = np.unique(np.concatenate([curve.trials.index for curve in drawn.curves]))
     (first, last), margin = options.xlim, 0.08 if drawn.points else 0.02
     low, high = (values[0] if first is None else first), (values[-1] if last is None else last)
-    if options.xlog:
+    if drawn.log:
         axes.set_xscale("log")
-        low = max(low, values[values > 0][0])
-        beside = (high / low) ** (margin * drawn.points)
+        low = max(low, values[0])
+        beside = (high / low) ** margin
         low, high = low / beside, high * beside
     elif first is None:
         low = 0 if 0 <= low < 0.5 * high and not drawn.points else low
@@ -277,7 +270,7 @@ def _set_x_axis(axes: Axes, drawn: Curves, curves: Sequence[Curve], options: Opt
     if drawn.points and len(values) <= _MOST_TICKS:
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.set_xticks([], minor=True)
-    elif not options.xlog:
+    elif not drawn.log:
         axes.xaxis.set_major_locator(MaxNLocator())
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.yaxis.set_major_locator(MaxNLocator())
@@ -289,7 +282,7 @@ def _draw_differences(
     """Draw the differences of lines that hide each other from their mean, in the corner with most room."""
     if not curves:
         return
-    lines = pd.concat([curve.line(options.band) for curve in curves], axis=1)
+    lines = pd.concat([curve.line(options.average) for curve in curves], axis=1)
     drawn = np.concatenate([axes.transData.transform(line.get_xydata()) for line in axes.lines])
     inside = axes.transAxes.inverted().transform(drawn)
     corners = [(x, y) for y in (0.1, 0.55) for x in (0.5, 0.12)]
@@ -302,15 +295,13 @@ def _draw_differences(
     inset.tick_params(labelsize="x-small", labelbottom=False)
     inset.yaxis.set_major_locator(MaxNLocator(3))
     inset.set_xlim(axes.get_xlim())
-    inset.set_xscale(axes.get_xscale())
 
 
-def places_of_marks(x: np.ndarray, shift: float, log: bool) -> list[int]:
+def places_of_marks(x: np.ndarray, shift: float) -> list[int]:
     """Return points for markers, evenly along the axis; lines with other shifts have theirs beside.
 
     The ends have none, where the axis would cut them.
     """
-    x = np.log(np.maximum(x, x[x > 0].min())) if log and (x > 0).any() else x
     wanted = x[0] + (np.arange(_MARKS) + shift) / _MARKS * (x[-1] - x[0])
     first, last = (1, len(x) - 2) if len(x) > 2 else (0, len(x) - 1)
     return np.unique(np.searchsorted(x, wanted).clip(first, last)).tolist()
@@ -320,12 +311,9 @@ def _notes(drawn: Curves, curves: Sequence[Curve], ends: Ends, options: Options)
     """Return the sentences of the caption."""
     numbers = sorted({curve.trials.shape[1] for curve in curves})
     trials = f"{numbers[0]} to " * (len(numbers) > 1) + count(numbers[-1], "trial")
-    spread = _BANDS[options.band].format("bars" if _has_bars(drawn, curves, options) else "band")
-    line = "Mean" if options.band in ("std", "sem") else "Median"
-    notes = [f"{line} over {trials}{spread}"]
-    if options.trial is not None:
-        notes = [f"Trial {options.trial} alone"]
-    elif numbers == [1]:
+    line, spread = _SAID[options.average]
+    notes = [f"{line} over {trials}, {'bars' if _has_bars(drawn, curves) else 'band'}: {spread}"]
+    if numbers == [1]:
         notes = ["A single trial"]
     if options.smooth > 1:
         notes.append(f"Running mean over {count(options.smooth, 'update')}")
@@ -337,8 +325,8 @@ def _notes(drawn: Curves, curves: Sequence[Curve], ends: Ends, options: Options)
         for name in (*_COUNTS, "estimates")
     }
     notes += [text.format_map(sums) for name, text in _COUNTS.items() if sums[name]]
-    if alike := [] if drawn.points else coinciding(curves, options.band, ends):
-        lines = pd.concat([curve.line(options.band) for curve in alike], axis=1)
+    if alike := [] if drawn.points else coinciding(curves, options.average, ends):
+        lines = pd.concat([curve.line(options.average) for curve in alike], axis=1)
         apart = (lines.max(axis=1) - lines.min(axis=1)).max()
         notes.append(
             f"{len(alike)} lines coincide within {apart:.2g}; inset: their differences from their mean"

@@ -23,7 +23,7 @@ from cbm_cli.text import count
 _PALE = 0.25  # share of a marker's colour in values that are not final
 
 
-def finals_panels(results: Results, experiments: Sequence[str], options: Options) -> list[Panel]:
+def finals_panels(results: Results | None, experiments: Sequence[str], options: Options) -> list[Panel]:
     """Draw the value that the table shows and the final value of every trial, with median and quartiles."""
     chosen = choose(results, experiments, options)
     cells = shown_cells(chosen, options)
@@ -39,7 +39,7 @@ def finals_panels(results: Results, experiments: Sequence[str], options: Options
         compared = [cell for cell in cells if cell.settings["data"] == data]
         values = np.concatenate([finite(it) for cell in compared for it in (cell.value, cell.final)])
         panel = Panel(
-            partial(_draw, its, chosen.lines, looks, options),
+            partial(_draw, its, chosen.lines, looks),
             key,
             title_of(options.title, chosen.panels, key),
             "",
@@ -47,7 +47,7 @@ def finals_panels(results: Results, experiments: Sequence[str], options: Options
             y_ends(values, values[:0], measure.metric.better, options) if values.size else None,
             (data, "finals") if options.ylim in (None, (None, None)) else None,
             legend,
-            [*_notes(its, both, options), *chosen.notes],
+            [*_notes(its, both), *chosen.notes],
         )
         panels.append(panel)
     return in_order(panels)
@@ -58,32 +58,29 @@ def _of_grey(share: float) -> Look:
     return {"color": "#555555", "linestyle": "", "marker": "o", "markerfacecolor": face}
 
 
-def _notes(cells: Sequence[Cell], both: bool, options: Options) -> list[str]:
+def _notes(cells: Sequence[Cell], both: bool) -> list[str]:
     """Return the sentences of the caption."""
     lost = sum(int((~np.isfinite(cell.final)).sum()) for cell in cells)
-    bars = "mean and standard deviation" if options.band in ("std", "sem") else "median and quartiles"
-    notes = [f"A marker for each trial{', final values on the right' * both}; bars: {bars}"]
+    notes = [f"A marker for each trial{', final values on the right' * both}; bars: median and quartiles"]
     return notes + [f"{count(lost, 'diverged trial')} left out"] * bool(lost)
 
 
-def _draw(
-    cells: Sequence[Cell], lines: Sequence[str], looks: dict[Key, Look], options: Options, axes: Axes
-) -> None:
+def _draw(cells: Sequence[Cell], lines: Sequence[str], looks: dict[Key, Look], axes: Axes) -> None:
     names = []
     for place, cell in enumerate(cells):
         key = key_of(cell.settings, lines)
         names.append(names_of(lines, key))
         if cell.measure.statistic == "final":
-            _draw_trials(axes, cell.final, place, looks[key], 1.0, options.band)
+            _draw_trials(axes, cell.final, place, looks[key], 1.0)
         else:
-            _draw_trials(axes, cell.value, place - 0.19, looks[key], _PALE, options.band)
-            _draw_trials(axes, cell.final, place + 0.19, looks[key], 1.0, options.band)
+            _draw_trials(axes, cell.value, place - 0.19, looks[key], _PALE)
+            _draw_trials(axes, cell.final, place + 0.19, looks[key], 1.0)
     turned: Any = {"rotation": 45, "ha": "right"} if sum(map(len, names)) > 60 else {}
     axes.set_xticks(range(len(names)), names, **turned)
     axes.set_xlim(-0.6, len(names) - 0.4)
 
 
-def _draw_trials(axes: Axes, values: Floats, place: float, look: Look, share: float, band: str) -> None:
+def _draw_trials(axes: Axes, values: Floats, place: float, look: Look, share: float) -> None:
     """Draw the finite values of trials around a place, those beyond the axis as triangles at its end."""
     trials, (low, high) = finite(values), axes.get_ylim()
     if not trials.size:
@@ -100,6 +97,6 @@ def _draw_trials(axes: Axes, values: Floats, place: float, look: Look, share: fl
             axes.scatter(
                 spread[seen], trials[seen].clip(low + edge, high - edge), s=10, marker=marker, **style
             )
-    (found,) = summarised(pd.DataFrame([trials]), band).itertuples()
+    (found,) = summarised(pd.DataFrame([trials]), "median").itertuples()
     axes.plot([place] * 2, [found.low, found.high], color="black", linewidth=0.9, zorder=3)
     axes.plot([place - 0.12, place + 0.12], [found.line] * 2, color="black", linewidth=0.9, zorder=3)

@@ -77,7 +77,7 @@ def picture(chosen: Chosen, cells: Sequence[Cell], points: int) -> dict[str, Any
     panels: dict[str, list[Line]] = {}
     for curve in drawn.curves:
         cell, slot, look = places[curve.key, curve.panel], keys.index(curve.key), looks[curve.key]
-        found = _thinned(summarised(curve.trials, "quartiles"), points)
+        found = _thinned(summarised(curve.trials, "median"), points)
         marks = _marks(found["line"], look.marker, (slot + 0.5) / len(keys), ends, last)
         paths = _paths(found, finite(cell.final), slot, ends, last)
         line = Line(spelled(drawn.lines, curve.key), tags(cell.every_setting), look, marks, *paths)
@@ -131,7 +131,7 @@ def _marker(name: str) -> str:
 
 def _marks(line: pd.Series, marker: str, shift: float, ends: Ends, last: float) -> str:
     """Return markers along a line; lines with another shift have theirs elsewhere."""
-    marked = line.iloc[places_of_marks(line.index.to_numpy(float), shift, log=False)]
+    marked = line.iloc[places_of_marks(line.index.to_numpy(float), shift)]
     places = zip(_across(marked.index, last), _down(marked, ends), strict=True)
     return "".join(f"M{x} {y}{marker}" for x, y in places)
 
@@ -196,7 +196,7 @@ def _machine(chosen: Chosen, cell: Cell, trial: int) -> dict[str, Any] | None:
         weights = read_npz(io.BytesIO(content))["weights_0"]
     except (CbmError, KeyError):
         return None
-    image = shape_of(None, if_here(partial(data_of, chosen.store(cell), cell.settings)), len(weights))
+    image = shape_of(if_here(partial(data_of, chosen.store(cell), cell.settings)), len(weights))
     rows = normalised(weights.T[:_UNITS])
     filters = tiled(rows, image)
     stream, columns = io.BytesIO(), ["data", *chosen.lines, *chosen.panels]

@@ -8,7 +8,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.report.chosen import Options
 from cbm_cli.report.panels import Panel
 from cbm_cli.results import Results
-from cbm_cli.text import did_you_mean
+from cbm_cli.text import STATISTICS, did_you_mean
 
 # kind -> module and function
 _KINDS = {
@@ -30,21 +30,15 @@ MACHINES = ("filters", "activity", "samples")  # kinds that show machines
 TIMES = ("updates", "epochs", "seconds", "gradient-steps")  # x axes of curves
 
 
-_ON_TIME, _Y_AXIS, _TILES = (
-    ("x", "xlog", "xlim", "smooth", "overlay"),
-    ("ylim", "band"),
-    ("layer", "number", "shape"),
-)
-_CELLS = "metric", "panels", "columns", "trial", "select", "choose", "by"
+_ON_TIME = "x", "xlim", "smooth"
 _WITHOUT_EFFECT = {  # on the pictures of a kind
-    **dict.fromkeys(("curves", *_PRESETS), ("statistic", *_TILES)),
-    "settings": ("smooth", "overlay", *_TILES),
-    "finals": (*_ON_TIME, *_TILES),
-    "critical-difference": (*_ON_TIME, *_Y_AXIS, *_TILES),
-    "filters": (*_ON_TIME, *_Y_AXIS, "statistic"),
-    "activity": (*_ON_TIME, *_Y_AXIS, "statistic", "shape"),
-    "samples": (*_ON_TIME, *_Y_AXIS, "statistic", "layer"),
-    "data": (*_ON_TIME, *_Y_AXIS, "statistic", "layer", *_CELLS),
+    **dict.fromkeys(("curves", *_PRESETS), ("layer",)),
+    "settings": ("smooth", "layer"),
+    "finals": (*_ON_TIME, "layer"),
+    "critical-difference": (*_ON_TIME, "ylim", "layer"),
+    **dict.fromkeys(("filters", "activity"), (*_ON_TIME, "ylim", "statistic")),
+    "samples": (*_ON_TIME, "ylim", "statistic", "layer"),
+    "data": (*_ON_TIME, "ylim", "statistic", "layer", "metric", "panels", "select", "choose", "by"),
 }
 
 
@@ -52,7 +46,7 @@ class Part(NamedTuple):
     """One call of ``cbm plot``: a kind, what it is of, and how."""
 
     kind: str
-    names: Sequence[str]  # experiments; of data: data sets; of machines also RUN:TRIAL and files
+    names: Sequence[str]  # experiments or RUN:TRIAL; of data: data sets; of machines also files
     options: Options
 
 
@@ -67,14 +61,15 @@ def draw(results: Results | None, part: Part) -> list[Panel]:
     for name in _WITHOUT_EFFECT[part.kind]:
         if getattr(part.options, name) not in (getattr(Options(), name), [], {}):
             raise CbmError(f"--{name}: has no effect on {part.kind}; remove it", "unsuited")
+    statistics = ("median", "mean") if part.kind in ("curves", *_PRESETS) else tuple(STATISTICS)
+    if part.options.statistic not in (None, *statistics):
+        told = f"--statistic {part.options.statistic}: {part.kind} shows {' or '.join(statistics)}"
+        raise CbmError(told, "unsuited")
     if part.kind == "data":
         return make(part.names, part.options)
     if part.kind in MACHINES:
         from cbm_cli.report.learned import machines_of
 
         return make(machines_of(results, part.names, part.options), part.options)
-    assert results is not None
-    experiments = [results.only(name) for name in part.names or (None,)]
-    return make(
-        results, experiments, part.options, **({"preset": part.kind} if part.kind in _PRESETS else {})
-    )
+    names = part.names or [results.only(None)] if results else part.names
+    return make(results, names, part.options, **({"preset": part.kind} if part.kind in _PRESETS else {}))

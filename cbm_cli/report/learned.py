@@ -4,7 +4,6 @@ This is the one module of the room that reads machines and data sets, since they
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -29,11 +28,11 @@ from cbm_cli.report.panels import Panel, in_order
 from cbm_cli.report.style import BOUND, Look, looks_of, names_of, plain, spelled, title_of
 from cbm_cli.results import Results, Store
 from cbm_cli.results.cells import Cell
-from cbm_cli.results.inventory import MACHINE_NAME, CellSettings, find_run
+from cbm_cli.results.inventory import MACHINE_NAME, CellSettings, find_trial
 from cbm_cli.results.selection import Key, key_of
 from cbm_cli.text import count
 
-MOST = 2_500  # small pictures in a panel
+SHOWN = 100  # filters, samples or rows of a panel
 GAP = 0.35  # grey between them
 _SWEEPS = 1000  # of a chain before its sample
 _LONG = 30  # pixels: longer lines are no pictures, and stand without gaps
@@ -51,9 +50,9 @@ def data_panels(sources: Sequence[str], options: Options) -> list[Panel]:
     panels = []
     for source in sources:
         data = load_source(source)
-        shown = data.train[: options.number] / data.levels
+        shown = data.train[:SHOWN] / data.levels
         title = (options.title or f"{plain(data.name)}: {len(shown):,} of {count(len(data.train), 'row')}",)
-        panels.append(tile_panel(shown, shape_of(options.shape, data, data.width), (source,), title))
+        panels.append(tile_panel(shown, shape_of(data, data.width), (source,), title))
     return panels
 
 
@@ -62,7 +61,7 @@ def tile_panel(
 ) -> Panel:
     """Return a panel of rows (n, H * W) of values from 0, black, to 1, white, as small pictures."""
     lines = image.height == 1 and image.width > _LONG
-    pixels = rows if lines else tiled(rows[:MOST], image, max(1, _SMALL // max(image[:2])))
+    pixels = rows if lines else tiled(rows, image, max(1, _SMALL // max(image[:2])))
     aspect = min(1.0, pixels.shape[0] / pixels.shape[1])
 
     def fill(axes: Axes) -> None:
@@ -95,21 +94,12 @@ def normalised(rows: NDArray) -> NDArray:
     return 0.5 + 0.5 * np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
 
 
-def shape_of(text: str | None, data: Dataset | None, width: int) -> Image:
-    """Return the shape of a row as a picture: ``HxW``, else the data set's, else a square or a line."""
+def shape_of(data: Dataset | None, width: int) -> Image:
+    """Return the shape of a row as a picture: the data set's, else a square or a line."""
+    if data is not None and data.image:
+        return data.image
     side = math.isqrt(width)
-    image = Image(side, side) if side**2 == width else Image(1, width)
-    if text is None and data is not None and data.image:
-        image = data.image
-    elif text is not None:
-        match = re.fullmatch(r"(\d{1,9})x(\d{1,9})", text)
-        if match is None:
-            raise CbmError(f"--shape {text}: write HxW, height and width in pixels, such as 28x28")
-        image = Image(int(match[1]), int(match[2]))
-        if image.height * image.width != width:
-            said = f"{image.height * image.width} pixels, the machine {width} visible units"
-            raise CbmError(f"--shape {text}: has {said}", "unsuited")
-    return image
+    return Image(side, side) if side**2 == width else Image(1, width)
 
 
 # Machines
@@ -168,10 +158,9 @@ def _named(results: Results | None, name: str, options: Options) -> Shown:
     def data() -> Dataset:
         if options.data:
             return load_source(options.data, machine.sizes[0])
-        if not found:
+        if not (trial := find_trial(name, results) if found else None):
             raise DataError(f"{name}: its data are not known; name them by --data", None, "missing")
-        folder = Results(Path(found[1])) if found[1] else results or Results(Path("results"))
-        (store, run_id), *_ = find_run(folder, found[2])
+        store, run_id, _ = trial
         return data_of(store, next(it for it in store.manifest()["cells"] if it["run_id"] == run_id))
 
     return Shown(machine, (), (found[0] if found else Path(name).stem,), data)
@@ -206,7 +195,7 @@ def filters_panels(machines: Machines, options: Options) -> list[Panel]:
 
     def rows_of(machine: Layered) -> NDArray:
         layer = representations.layer_of(machine, options.layer)
-        units = representations.chosen(machine.sizes[1:], options.number, seed=1)[layer - 1]
+        units = representations.chosen(machine.sizes[1:], SHOWN, seed=1)[layer - 1]
         return normalised(representations.filters(machine)[layer - 1][units])
 
     return _tiles(
@@ -223,9 +212,8 @@ def samples_panels(machines: Machines, options: Options) -> list[Panel]:
                 "samples: an auto encoder has no distribution to draw from; see filters or activity",
                 "unsuited",
             )
-        n = options.number
         sampler = parse_sampler("PT_10")
-        return draw(flatten(machine), sampler, n, chains=n, steps=_SWEEPS, seed=1, start=None).samples
+        return draw(flatten(machine), sampler, SHOWN, chains=SHOWN, steps=_SWEEPS, seed=1, start=None).samples
 
     said = f"Samples by parallel tempering at 10 temperatures, {_SWEEPS:,} sweeps from random states"
     return _tiles(machines, options, rows_of, said)
@@ -237,7 +225,7 @@ def _tiles(
     """Draw rows of each machine as small pictures, in a panel of its own."""
     columns, panels = [*machines.panels, *machines.lines], []
     for one in machines.shown:
-        image = shape_of(options.shape, if_here(one.data), one.machine.sizes[0])
+        image = shape_of(if_here(one.data), one.machine.sizes[0])
         key = (*one.panel, *one.line)
         title = title_of(options.title, columns, key)
         notes = [said, *filter(None, [machines.note])]

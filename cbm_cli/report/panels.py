@@ -19,7 +19,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from cbm_cli.errors import CbmError
 from cbm_cli.report.limits import Ends, shared
-from cbm_cli.report.style import BOUND, FONT, Look, check_font, check_formula, own_style
+from cbm_cli.report.style import BOUND, FONT, Look, check_font, own_style
 from cbm_cli.results.selection import Key
 
 WIDTHS = {"column": 3.4, "page": 7.0}  # inches: one column, and both columns, of a journal
@@ -53,8 +53,6 @@ class Page(NamedTuple):
     """The form of a picture."""
 
     size: str | tuple[float, float] | None = None  # column, page, or width and height in inches
-    title: str = ""
-    legend: str = "below"  # or right, none
     font: str = FONT
 
 
@@ -106,7 +104,6 @@ def in_order(panels: Sequence[Panel]) -> list[Panel]:
 def compose(panels: Sequence[Panel], page: Page) -> Picture:
     """Return the picture of some panels: lettered, in a grid, with a legend."""
     check_font(page.font)
-    check_formula("--title", page.title)
     panels = [
         replace(panel, ends=shared(it.ends for it in panels if it.ends and it.scale == panel.scale))
         if panel.ends and panel.scale
@@ -117,14 +114,14 @@ def compose(panels: Sequence[Panel], page: Page) -> Picture:
     looks = common_looks(panels)
     with own_style(10.0 if page.size is None else 8.0, page.font):
         figure = Figure(figsize=_size(panels, page, across), layout="constrained")
-        legend = _add_legend(figure, looks or {}, page.legend)
+        legend = _add_legend(figure, looks or {})
         same = len({panel.ends for panel in panels}) == 1 and panels[0].ends is not None
         grid: Any = figure.subplots(-(-len(panels) // across), across, squeeze=False, sharey=same).ravel()
         for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
             if panel.ends:
                 axes.set_ylim(panel.ends.low, panel.ends.high)
             panel.draw(axes)
-            if looks is None and page.legend != "none":
+            if looks is None:
                 lines = ScaledTranslation(0, -3.5 * rcParams["font.size"] / 72, figure.dpi_scale_trans)
                 below = {"bbox_to_anchor": (0.5, 0), "bbox_transform": axes.transAxes + lines}
                 handles = _handles(panel.looks)
@@ -135,8 +132,6 @@ def compose(panels: Sequence[Panel], page: Page) -> Picture:
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
         _name_axes(grid, panels, across)
-        if page.title:
-            figure.suptitle(page.title)
         if page.size is None and legend and legend.get_window_extent().width > figure.bbox.width:
             figure.set_figwidth(legend.get_window_extent().width / figure.dpi + 0.2)
         _fit_texts(figure, across)
@@ -175,21 +170,21 @@ def _size(panels: Sequence[Panel], page: Page, across: int) -> tuple[float, floa
     row = (
         min(2.6, max(panel.aspect for panel in panels) * (width / across - 0.4 * named)) + 0.25 + 0.15 * named
     )
-    return width, row * rows + 0.17 * lines + 0.25 * bool(page.title)
+    return width, row * rows + 0.17 * lines
 
 
 def _handles(looks: Mapping[str, Look]) -> list[Line2D]:
     return [Line2D([], [], **look, label=name) for name, look in looks.items() if name]
 
 
-def _add_legend(figure: Figure, looks: Mapping[str, Look], place: str) -> Legend | None:
-    """Add a legend, of as many columns as fit into the width."""
-    handles = _handles(looks) if place != "none" else []
-    where: Any = "outside right center" if place == "right" else "outside lower center"
-    for ncols in range(1 if place == "right" else min(len(handles), 6), 0, -1):
-        legend = figure.legend(handles=handles, loc=where, ncols=ncols, handlelength=3.2, columnspacing=1.6)
+def _add_legend(figure: Figure, looks: Mapping[str, Look]) -> Legend | None:
+    """Add a legend below, of as many columns as fit into the width."""
+    handles = _handles(looks)
+    for ncols in range(min(len(handles), 6), 0, -1):
+        where: Any = {"loc": "outside lower center", "ncols": ncols}
+        legend = figure.legend(handles=handles, handlelength=3.2, columnspacing=1.6, **where)
         figure.draw_without_rendering()
-        if not handles or ncols == 1 or legend.get_window_extent().width <= figure.bbox.width:
+        if ncols == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return legend
         legend.remove()
     return None

@@ -67,7 +67,7 @@ def ranks_of(scores: NDArray[np.float64], methods: Sequence[Key]) -> Ranks:
     return Ranks([*methods], ranks.mean(axis=0), n, p, float(critical))
 
 
-def ranks_panels(results: Results, experiments: Sequence[str], options: Options) -> list[Panel]:
+def ranks_panels(results: Results | None, experiments: Sequence[str], options: Options) -> list[Panel]:
     """Draw mean ranks of methods over data sets; bars join those without a significant difference.
 
     As Demsar demands, there are bars only where the Friedman test finds any difference.
@@ -122,7 +122,7 @@ def _scores(cells: Sequence[Cell], chosen: Chosen) -> tuple[list[Key], pd.DataFr
     if min(table.shape) < 2:
         raise CbmError(
             f"critical-difference: {count(len(methods), 'method')} on {count(len(table), 'data set')}; "
-            "it ranks two or more methods (--columns) over two or more data sets, of several experiments",
+            "it ranks two or more methods (lines, see --panels) over two or more data sets, of several experiments",
             "unsuited",
         )
     return methods, table

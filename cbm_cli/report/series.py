@@ -40,24 +40,21 @@ class Curve:
     bound: float | None = None  # upper bound in the same scale
     doubt: pd.Series | None = None  # share of the trials whose estimate is doubtful, (points,)
 
-    def line(self, band: str) -> pd.Series:
-        """Return the line of a band."""
-        return summarised(self.trials, band)["line"]
+    def line(self, average: str) -> pd.Series:
+        """Return the mean or the median of the trials."""
+        return summarised(self.trials, average)["line"]
 
 
-def summarised(trials: pd.DataFrame, band: str) -> pd.DataFrame:
+def summarised(trials: pd.DataFrame, average: str) -> pd.DataFrame:
     """Return a line over trials (points, trials) and the ends of its band, as low, line and high.
 
-    The median lies between quartiles, or between the least and the largest value (``trials``); the mean
-    between mean ± a standard deviation (``std``) or a standard error (``sem``).
+    The ``median`` lies between quartiles, the ``mean`` between mean ± a standard deviation.
     """
-    if band in ("std", "sem"):
+    if average == "mean":
         line, half = trials.mean(axis=1), trials.std(axis=1).fillna(0)  # of a single trial
-        half /= np.sqrt(trials.count(axis=1)) if band == "sem" else 1
         return pd.DataFrame({"low": line - half, "line": line, "high": line + half})
-    ends = {"trials": (0.0, 1.0), "none": (0.5, 0.5)}.get(band, (0.25, 0.75))
-    names = {"low": ends[0], "line": 0.5, "high": ends[1]}
-    return pd.DataFrame({name: trials.quantile(share, axis=1) for name, share in names.items()})
+    shares = {"low": 0.25, "line": 0.5, "high": 0.75}
+    return pd.DataFrame({name: trials.quantile(share, axis=1) for name, share in shares.items()})
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,7 @@ class Curves:
     xlabel: str
     notes: Sequence[str]  # on values of settings that were chosen
     points: bool = False  # a value of each setting, not of each update
+    log: bool = False  # the x axis
 
 
 def read_curves(chosen: Chosen, options: Options, preset: str | None = None) -> Curves:
@@ -85,10 +83,11 @@ def read_curves(chosen: Chosen, options: Options, preset: str | None = None) -> 
     """
     metrics, x = metrics_of(chosen, options, preset), x_of(options, chosen.settings)
     lines, panels = [*chosen.lines], [*chosen.panels]
-    if len(metrics) > 1:
-        constant = [c for c in lines if len({key_of(settings, [c]) for settings in chosen.settings}) == 1]
-        lines = [column for column in lines if column not in constant] if options.overlay else lines
-        (lines if options.overlay else panels).append("metric")
+    if len(metrics) > 1 and (options.panels is None or "metric" in options.panels):
+        panels.append("metric")
+    elif len(metrics) > 1:
+        lines = [c for c in lines if len({key_of(settings, [c]) for settings in chosen.settings}) > 1]
+        lines.append("metric")
     found = [
         curve
         for cell in chosen.cells

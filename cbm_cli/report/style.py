@@ -8,9 +8,7 @@ from typing import Any
 from zlib import crc32
 
 from matplotlib import rc_context, rcdefaults, rcParams
-from matplotlib.cbook import is_math_text
 from matplotlib.font_manager import fontManager
-from matplotlib.mathtext import MathTextParser
 
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.words import with_name
@@ -134,13 +132,3 @@ def check_font(font: str) -> str:
     if font not in known:
         raise CbmError(f"--font {font}: is not installed{did_you_mean(font, known)}", "unknown")
     return font
-
-
-def check_formula(option: str, text: str) -> str:
-    """Return the text of a title; CbmError if it has a formula that Matplotlib cannot read."""
-    try:
-        if is_math_text(text):
-            MathTextParser("path").parse(text)
-    except ValueError:
-        raise CbmError(f"{option} {text}: cannot be read as a formula; write \\$ for a dollar") from None
-    return harmless(text, kept="\n")

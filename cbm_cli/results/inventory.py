@@ -174,6 +174,15 @@ def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
     return [(store, run_id) for store, run_id in held if run_id == found[0]]
 
 
+def find_trial(name: str, results: Results | None = None) -> tuple[Store, str, int] | None:
+    """Return experiment, run-id and number of ``[RESULTS/]RUN:TRIAL``; None for any other name."""
+    found = MACHINE_NAME.fullmatch(name)
+    if not found:
+        return None
+    folder = Results(Path(found[1])) if found[1] else results or Results(Path("results"))
+    return *find_run(folder, found[2])[0], int(found[3])
+
+
 def describe_run(store: Store, run_id: str) -> dict[str, Any]:
     """Return the settings of a run, and of each trial its values, or why it is not finished."""
     finished, (interrupted, failed) = store.finished(run_id), store.unfinished(run_id)
