@@ -122,7 +122,7 @@ def _scores(cells: Sequence[Cell], chosen: Chosen) -> tuple[list[Key], pd.DataFr
     if min(table.shape) < 2:
         raise CbmError(
             f"critical-difference: {count(len(methods), 'method')} on {count(len(table), 'data set')}; "
-            "it ranks two or more methods (lines, see --panels) over two or more data sets, of several experiments",
+            "it ranks two or more methods (lines; see --panels) over two or more data sets",
             "unsuited",
         )
     return methods, table
