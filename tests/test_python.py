@@ -222,8 +222,8 @@ def test_frames_hold_what_the_files_hold(trained):
     expected = pd.read_csv(io.StringIO(printed), dtype={"offsets": str})
     pd.testing.assert_frame_equal(table, expected, check_dtype=False)
     for choice in ("statistic", "metric", "test", "best", "correction"):
-        problem = problems_of(refusal(found.table, **{choice: "maxx"}))
-        assert problem == [(f"--{choice} maxx", "", "unknown")]
+        ((place, *problem),) = problems_of(refusal(found.table, **{choice: "maxx"}))
+        assert (place.removeprefix("--"), problem) == (f"{choice} maxx", ["", "unknown"])
     assert problems_of(refusal(found.table, alpha=1))[0][0] == "--alpha 1"
     best = found.best().log_likelihood(api.data("bars-and-stripes", size=2)["train"]).mean()
     assert best == pytest.approx(max(finals), abs=1e-5)

@@ -110,8 +110,8 @@ def _print_experiments(results: Path, found: Sequence[dict[str, Any]]) -> None:
     print_list(("experiment", "data", "cells", "trials", "status", "last result"), rows)
     if any(one["other_runs"] for one in found):
         note(
-            f"Runs no longer in the grid: {command('ls', results, 'EXPERIMENT')} lists them, and "
-            f"{command('table', results, 'EXPERIMENT', '--all-runs')} shows them."
+            f"Runs no longer in the grid: {command('ls', results, 'EXPERIMENT')} lists them; running their "
+            "grid again shows them."
         )
 
 

@@ -309,7 +309,7 @@ def _say_what_next(agenda: Agenda, output: Path) -> None:
 
     for name, store in agenda.stores.items():
         if other_runs(store, agenda.run_ids[name]):
-            note(f"{name}: other runs are kept; to see all: {command('table', output, name, '--all-runs')}")
+            note(f"{name}: other runs are kept; to list all: {command('ls', output, name)}")
     name = agenda.experiments[0].name
     lines = [
         command("plot", output, "curves", name, "-o", "curves.png"),

@@ -7,32 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Target, Whole, note, print_document
+from cbm_cli.cli.common import Target, WholeOr, note, print_document
 from cbm_cli.cli.completion import choose_options, metrics, results_and, setting_names
-from cbm_cli.errors import CbmError
-from cbm_cli.text import FORMATS, STATISTICS, whole_number
+from cbm_cli.text import FORMATS, STATISTICS
 
 if TYPE_CHECKING:
     from cbm_cli.results import Results
     from cbm_cli.results.selection import Wanted
-
-
-def _parts(_: click.Context, __: click.Parameter, text: str | None) -> int | str | None:
-    if text in (None, "groups"):
-        return text
-    number = whole_number(text)
-    if not isinstance(number, int) or number < 1:
-        raise CbmError(f"--split {text}: write the most columns of a part, such as 3, or groups")
-    return number
-
-
-def only_one(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Refuse an option that is given twice instead of taking the last one."""
-    if len(values) > 1:
-        raise CbmError(
-            f"--{option.name}: given {len(values)} times ({', '.join(values)}); give one", "conflict"
-        )
-    return values[0] if values else None
 
 
 def _axis(name: str, help: str) -> Callable:
@@ -45,11 +26,8 @@ def _axis(name: str, help: str) -> Callable:
 @choose_options
 @_axis("rows", "Settings shown as rows, comma-separated, such as sampler,learning_rate or hidden.")
 @_axis("columns", "Settings shown as columns.")
-@_axis("groups", "Settings shown as groups of rows.")
 @click.option(
     "--metric",
-    multiple=True,
-    callback=only_one,
     shell_complete=metrics,
     help="What the cells show, such as test_log_likelihood, test_cost or weight_norm.",
 )
@@ -58,11 +36,6 @@ def _axis(name: str, help: str) -> Callable:
     type=click.Choice(STATISTICS),
     help="Best value over training (max, the default), last value, value at the best validation, or value "
     "where the mean over trials is best (max-of-mean, as tables 9 to 12 of the paper).",
-)
-@click.option(
-    "--best",
-    type=click.Choice(["highest", "lowest"]),
-    help="Mark and test this mean of a row; recorded metrics have no best by themselves.",
 )
 @click.option(
     "--test", type=click.Choice(["signed-rank", "rank-sum"]), default="signed-rank", show_default=True
@@ -75,15 +48,9 @@ def _axis(name: str, help: str) -> Callable:
     "--over", type=click.Choice(["row", "table"]), help="Correct within a row (default), or over the table."
 )
 @click.option(
-    "--digits",
-    type=Whole(0, 15),
-    help="Decimals of the means; default: 2, of costs 5, more where a marked difference would not show.",
-)
-@click.option("--all-runs", is_flag=True, help="Show all kept runs, also those the grid no longer asks for.")
-@click.option(
     "--split",
+    type=WholeOr("groups"),
     metavar="N|groups",
-    callback=_parts,
     help="Print parts of at most N columns, or one part for each group.",
 )
 def table(
@@ -91,7 +58,6 @@ def table(
     format_: str,
     rows: list[str] | None,
     columns: list[str] | None,
-    groups: list[str] | None,
     **choices: Any,
 ) -> None:
     """Print a table of means with significance marks.
@@ -103,7 +69,7 @@ def table(
     row with too few trials to claim significance.
     """
     folder = target.results()
-    axes = {"rows": rows, "columns": columns, "groups": groups}
+    axes = {"rows": rows, "columns": columns}
     axes = {name: names for name, names in axes.items() if names is not None}
     print_tables(folder, target.experiments(), format_, axes=axes, **choices)
 
@@ -113,7 +79,6 @@ def print_tables(
     experiments: Sequence[str],
     format_: str,
     split: int | str | None = None,
-    all_runs: bool = False,
     metric: str | None = None,
     statistic: str | None = None,
     select: Wanted = (),
@@ -126,7 +91,7 @@ def print_tables(
     from cbm_cli.statistics import build_table
 
     stores = [results.store(name) for name in experiments]
-    which = read_cells(stores, metric, statistic, others=all_runs, select=select, choose=choose, by=by)
+    which = read_cells(stores, metric, statistic, select=select, choose=choose, by=by)
     for cells in which:
         document = build_table(cells, **choices).document(split)
         print_document(document, format_)

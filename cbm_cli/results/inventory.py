@@ -17,7 +17,7 @@ from cbm_cli.results.store import Store
 from cbm_cli.text import count, did_you_mean, text_of
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _FILES = {"data_name", "data_path", "data_valid", "data_test", "start_from_path"}  # names, which are labels
 _LENGTHS = {"updates", "epochs"}
@@ -120,17 +120,6 @@ def _compared(name: str, others: Sequence[CellSettings], cells: Sequence[CellSet
     new = [text for text in there if text not in here]
     words = [" and ".join(group[:3]) + " ..." * (len(group) > 3) for group in (new, here)]
     return f"{words[0]} there, {words[1]} here" if new else ""
-
-
-def with_other_runs(store: Store) -> "tuple[pd.DataFrame, dict[str, Any]]":
-    """Return summary and manifest as if the grid asked for all runs that are kept."""
-    import pandas as pd
-
-    manifest, others = store.manifest(), other_runs(store)
-    keys = [(one["run_id"], number) for one in others for number in sorted(store.finished(one["run_id"]))]
-    rows = [row for key in keys if (row := store.row(*key))]
-    frames = [frame for frame in (store.summary(), pd.DataFrame(rows)) if len(frame)] or [store.summary()]
-    return pd.concat(frames, ignore_index=True), manifest | {"cells": [*manifest["cells"], *others]}
 
 
 def telling_apart(

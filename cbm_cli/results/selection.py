@@ -8,7 +8,7 @@ import numpy as np
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.cells import Cell, Cells, Choice, Measure, Trials, finite, make_cells, measure_of
-from cbm_cli.results.inventory import CellSettings, telling_apart, with_other_runs
+from cbm_cli.results.inventory import CellSettings, telling_apart
 from cbm_cli.results.metrics import Metric, default_metric, measured
 from cbm_cli.results.store import Store
 from cbm_cli.text import did_you_mean, text_of
@@ -201,15 +201,14 @@ def read_cells(
     metric: str | None = None,
     statistic: str | None = None,
     *,
-    others: bool = False,
     select: Wanted = (),
     choose: Sequence[str] | None = None,
     by: str | None = None,
 ) -> Iterator[Cells]:
     """Yield the cells of experiments, by default in the metric and statistic of their tables.
 
-    ``others``: with runs that are kept but that the grid no longer asks for. ``select``: settings with their
-    values; experiments that have no such cell are left out. ``choose``, ``by``: see `choosing_of`.
+    ``select``: settings with their values; experiments that have no such cell are left out. ``choose``,
+    ``by``: see `choosing_of`.
 
     Raises
     ------
@@ -218,9 +217,9 @@ def read_cells(
     IncompleteError
         No trial is finished.
     """
-    found = [with_other_runs(store) if others else (store.summary(), store.manifest()) for store in stores]
-    manifests = select_cells([manifest for _, manifest in found], select)
-    for store, (frame, _), manifest in zip(stores, found, manifests, strict=True):
+    manifests = select_cells([store.manifest() for store in stores], select)
+    for store, manifest in zip(stores, manifests, strict=True):
+        frame = store.summary()
         if select:
             frame = frame[frame["run_id"].isin([cell["run_id"] for cell in manifest["cells"]])]
         if manifest["cells"] or not select:

@@ -135,8 +135,8 @@ def _tested(marks: Sequence[Mark], marking: Marking, metric: Metric) -> Iterator
         )
     if not better:
         yield (
-            f"No test: neither more nor less {metric.name} is better; "
-            "--best lowest or --best highest marks and tests the best of a row."
+            f"No test: neither more nor less {metric.name} is better; in Python, "
+            f"table(metric={metric.column!r}, best='lowest') marks and tests the best of a row."
         )
 
 

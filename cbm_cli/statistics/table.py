@@ -159,7 +159,6 @@ def build_table(
     *,
     axes: Mapping[str, Sequence[str]] | None = None,
     best: str | None = None,
-    digits: int | None = None,
     test: str = "signed-rank",
     alpha: float = 0.05,
     correction: str | None = None,
@@ -178,11 +177,11 @@ def build_table(
     """
     layout = _layout(cells, axes or {})
     better = _known("best", best, {"highest": 1, "lowest": -1, None: cells.measure.metric.better})
-    _known("test", test, TESTS)
-    _known("correction", correction, {"holm": 1, None: 0})
+    _known("--test", test, TESTS)
+    _known("--correction", correction, {"holm": 1, None: 0})
     if not 0 < alpha < 1:
         raise CbmError(f"--alpha {alpha}: must be between 0 and 1")
-    _known("over", over, {"row": 1, "table": 1, None: 1})
+    _known("--over", over, {"row": 1, "table": 1, None: 1})
     if over and not correction:
         raise CbmError(f"--over {over}: has no effect without --correction holm", "unsuited")
     marked = Marking(better, test, alpha, correction, over or "row")
@@ -190,7 +189,7 @@ def build_table(
     samples = [[cell.values if cell else None for cell in row] for group in places for row in group]
     marks = iter(mark_rows(samples, marked))
     rows = [[[*zip(row, next(marks), strict=True)] for row in group] for group in places]
-    formats, footnotes = _digits([row for group in rows for row in group], digits), footnotes_of(cells)
+    formats, footnotes = _digits([row for group in rows for row in group]), footnotes_of(cells)
     groups = [[[entry_of(*one, formats, footnotes) for one in row] for row in group] for group in rows]
     return ResultsTable(cells, layout, columns, groups, marked)
 
@@ -199,22 +198,19 @@ def _known(option: str, asked: str | None, choices: Mapping[Any, Any]) -> Any:
     """Return what a choice means; CbmError if there is none of this name."""
     if asked not in choices:
         names = [*filter(None, choices)]
-        raise CbmError(f"--{option} {asked}: unknown{did_you_mean(str(asked), names)}", "unknown")
+        raise CbmError(f"{option} {asked}: unknown{did_you_mean(str(asked), names)}", "unknown")
     return choices[asked]
 
 
-def _digits(rows: Sequence[Sequence[tuple[Cell | None, Mark]]], asked: int | None) -> Digits:
+def _digits(rows: Sequence[Sequence[tuple[Cell | None, Mark]]]) -> Digits:
     """Return formats whose digits show every marked difference."""
     first = next(cell for row in rows for cell, _ in row if cell)
     aside = aside_of(first)
     kind, fewest = {"epochs": ("f", 5), "final": ("f", 2)}.get(aside, ("g", 4))
     if first.evaluated:
         kind, fewest = "f", 2
-    if asked is not None:
-        kind, digits = "f", asked
-    else:
-        enough = (d for d in range(fewest, MOST_DIGITS) if _distinct(rows, f".{d}{kind}"))
-        digits = next(enough, MOST_DIGITS)
+    enough = (d for d in range(fewest, MOST_DIGITS) if _distinct(rows, f".{d}{kind}"))
+    digits = next(enough, MOST_DIGITS)
     less = max(digits - (2 if kind == "g" else 1), 0)
     spread = digits if aside != "epochs" and kind == "f" else less
     return Digits(f".{digits}{kind}", f".{spread}{kind}", ".0f" if aside == "epochs" else f".{less}f")
@@ -250,7 +246,7 @@ def _arranged(
             varying = [c for c in own if c != "run_id" and text_of(own[c]) != text_of(twin.get(c))]
             raise CbmError(
                 f"the cell {', '.join(group + row + head)} would mix runs that differ in "
-                f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows, --columns or --groups",
+                f"{' and '.join(varying) or 'nothing but the run'}; name it in --rows or --columns",
                 "missing",
             )
     return tuple(heads.values()), [
