@@ -22,6 +22,7 @@ from cbm_cli.paper.comparison import SWAPPED, compare
 from cbm_cli.paper.mismatches import known_reason
 from cbm_cli.paper.published import IDENTITY, match, paper_settings, published_cells
 from cbm_cli.paper.scoreboard import score, scoreboard
+from cbm_cli.results import Results
 from cbm_cli.text import text_of
 from tests.builders import cbm, problems_of, refusal
 from tests.golden import outputs
@@ -478,10 +479,14 @@ def test_the_known_reason_of_a_difference_is_a_note():
 
 def test_results_are_compared_and_counted_by_the_command(tmp_path):
     results = outputs.unpack(tmp_path)
-    found = json.loads(cbm("paper", "compare", results, "-f", "json").stdout)["cells"]
+    whole = Results(results)
+    document = compare(whole.all_summaries(), whole.store).document()
+    found = json.loads(document.render("json"))["cells"]
     values = [(one["offsets"], round(one["obtained_mean"], 2), round(one["z"], 1)) for one in found]
     assert values[:2] == [("aa^b", -61.92, -0.8), ("dd^l_s", -61.39, -0.9)]
     assert values[2:] == [("d0", -59.64, 1.5), ("00", -67.09, -0.6), ("dd^l_s", -61.39, -0.9)]
+    shown = cbm("paper", "compare", results).stdout
+    assert all(f"{one['obtained_mean']:.2f}" in shown for one in found)
     board = cbm("paper", "compare", results, "--scoreboard").stdout
     counted = re.findall(r"^ (2|7|sum) +(.*?) +–$", board, re.M)
     assert [line.split() for _, line in counted] == [

@@ -19,7 +19,8 @@ from cbm_cli.results.contents import as_text
 
 # isort: off
 from tests.builders import (
-    GRID, TWO, cbm, change_record, holds, layered, machine_file, numbers, run_grid, summary, visible_rows,
+    GRID, RBM, TWO, cbm, change_record, holds, layered, machine_file, numbers, run_grid, summary,
+    visible_rows,
 )  # fmt: skip
 
 DIVERGING = GRID.replace("learning_rate: 0.1", "learning_rate: 0.1\n    weight_decay: [0, 1e30]")
@@ -190,6 +191,20 @@ def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():
     )
 
 
+def test_a_machine_is_evaluated_on_every_part_of_the_data():
+    np.savez("m.npz", **machine_file(layered(RBM, 1), "rbm"))
+    rows = visible_rows(RBM)
+    np.savez("rows.npz", train=rows[:9], test=rows[9:])
+    np.save("test.npy", rows[9:])
+    words = "m.npz", "--exact", "--data"
+    train, test = map(json.loads, cbm("evaluate", *words, "rows.npz", "--json").stdout.splitlines())
+    assert (train.pop("part"), train["log_likelihood"]["n"], test.pop("part")) == ("train", 9, "test")
+    assert test == json.loads(cbm("evaluate", *words, "test.npy", "--json").stdout)
+    shown = cbm("evaluate", *words, "rows.npz").stdout
+    places = [shown.index(it) for it in ("train\n", "(9 rows)", "test\n", f"({len(rows) - 9} rows)")]
+    assert places == sorted(places)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -198,7 +213,6 @@ def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():
         ("out --pseudo --temperatures 50", "--temperatures|--pseudo"),
         ("out --pseudo --seed 3", "--seed|--pseudo"),
         ("out --raise --runs 5", "--runs|--raise"),
-        ("out --ais --part test", "--part|machines"),
         ("m.npz --ais --again --data d.npy", "--again|results"),
         ("m.npz --ais --select sampler=CD-1 --data d.npy", "--select|results"),
     ],

@@ -9,7 +9,7 @@ import pytest
 from scipy.io import savemat
 from scipy.sparse import csr_matrix
 
-from cbm_cli.datasets.catalogue import describe, load, load_rows
+from cbm_cli.datasets.catalogue import describe, load, load_source
 from cbm_cli.datasets.dataset import Image
 from cbm_cli.datasets.spec import available
 from cbm_cli.grid.parts import Data
@@ -287,7 +287,7 @@ def test_constant_data_are_nothing_to_train_on_but_may_be_evaluated():
         error = refusal(load, path=put(lines(np.full((3, 4), value))))
         assert (error.field, error.kinds) == ("path", ("unsuited",))
         assert holds(error, f"rows|{value}")
-        assert (load_rows("rows")[0] == value).all()
+        assert (load_source("rows").train == value).all()
 
 
 def test_data_are_available_where_all_their_files_exist(tmp_path):
@@ -327,28 +327,26 @@ def test_parts_and_columns_that_do_not_fit_are_refused(data, problem, told):
 # Rows for an evaluation
 
 
-def test_rows_of_a_file_are_those_of_the_part_that_is_asked_for():
+def test_rows_of_a_file_are_those_of_its_parts():
     put(npz(train=ROWS, test=ROWS[:4]), "all.npz")
     put(lines(ROWS), "one.csv")
-    for source, part, expected in [("all.npz", "test", ROWS[:4]), ("one.csv", "test", ROWS)]:
-        rows, unit = load_rows(source, part)
-        np.testing.assert_array_equal(rows, expected)
-        assert unit == 1
-    error = refusal(load_rows, "all.npz", "valid")
-    assert error.kinds == ("missing",)
-    assert holds(error, "all.npz|valid|train, test")
-    rows, _ = load_rows(put(libsvm(ROWS)), width=9)  # filled up to the machine
-    np.testing.assert_array_equal(rows, np.pad(ROWS, ((0, 0), (0, 3))))
+    for source, parts in {"all.npz": {"train": ROWS, "test": ROWS[:4]}, "one.csv": {"train": ROWS}}.items():
+        data = load_source(source)
+        assert (data.levels, data.parts.keys()) == (1, parts.keys())
+        for part, rows in parts.items():
+            np.testing.assert_array_equal(data.parts[part], rows)
+    data = load_source(put(libsvm(ROWS)), width=9)  # filled up to the machine
+    np.testing.assert_array_equal(data.train, np.pad(ROWS, ((0, 0), (0, 3))))
 
 
 def test_rows_of_a_grey_file_take_options_as_data_sets_do():
     path = put(idx(GREY), "grey:odd.idx")
-    assert refusal(load_rows, path).field == "binarise"
-    rows, unit = load_rows(f"{path}:binarise=threshold,threshold=0.7,flip=true")
-    np.testing.assert_array_equal(rows, GREY / 255 <= 0.7)
-    rows, unit = load_rows(f"{path}:binarise=none")
-    np.testing.assert_array_equal(rows, GREY)
-    assert unit == 1 / 255
+    assert refusal(load_source, path).field == "binarise"
+    data = load_source(f"{path}:binarise=threshold,threshold=0.7,flip=true")
+    np.testing.assert_array_equal(data.train, GREY / 255 <= 0.7)
+    data = load_source(f"{path}:binarise=none")
+    np.testing.assert_array_equal(data.train, GREY)
+    assert data.levels == 255
 
 
 # In a grid

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import cbm_cli as api
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError

@@ -266,7 +266,7 @@ def test_estimates_that_contradict_each_other_are_doubtful_and_told(grid):
     np.savez("m.npz", kind=np.array("rbm"), **arrays)
     np.save("rows.npy", np.eye(n, dtype=np.uint8))
     words = ("evaluate", "m.npz", "--data", "rows.npy")
-    few = ("--ais", "--base", "uniform", "--runs", 50, "--temperatures", 5)
+    few = ("--ais", "--runs", 50, "--temperatures", 5)
     answer = json.loads(cbm(*words, *few, "--json").stdout)
     assert (answer["contradicted"], answer["doubtful"]) == (True, True)
     said = cbm(*words, *few).stderr

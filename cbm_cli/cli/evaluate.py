@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from cbm_cli.results import Store
     from cbm_cli.results.selection import Wanted
 
-# Options of a part of the methods, or of MODEL or RESULTS alone
+# Options of a part of the methods, or of RESULTS alone
 _OF_METHODS = {
     "temperatures": ("ais", "tempering", "raise"),
-    "base": ("ais", "tempering", "raise"),
     "runs": ("ais", "tempering"),
     "seed": ("exact", "ais", "tempering", "raise"),
 }
@@ -64,12 +63,8 @@ _QUANTITIES = {
 @click.option("--pseudo", "method", flag_value="pseudo", help="Pseudo-likelihood of an RBM.")
 @select_option
 @data_option
-@click.option(
-    "--part", type=click.Choice(["train", "valid", "test"]), default="train", help="Part of a named data set."
-)
 @click.option("--temperatures", type=Whole(3), show_default="14500; for deep machines 29000")
 @click.option("--runs", type=Whole(2), default=100, show_default=True, help="Independent runs of AIS.")
-@click.option("--base", type=click.Choice(["base-rate", "uniform"]), default="base-rate", show_default=True)
 @click.option("--rows", type=Whole(1), help="Evaluate a fixed subsample of this many rows.")
 @click.option("--seed", type=Whole(0, 2**64 - 1), default=1, show_default=True)
 @click.option("-j", "--jobs", type=Whole(0), help="Cores to use; 0: only this process. Default: all.")
@@ -80,7 +75,6 @@ def evaluate(
     method: str | None,
     select: Wanted,
     source: str | None,
-    part: str,
     rows: int | None,
     as_json: bool,
     **how: Any,
@@ -88,10 +82,10 @@ def evaluate(
     """Compute or estimate the likelihood of machines.
 
     MODEL is a machine of any kind: an NPZ file in the documented form (docs/machines.md), or RUN:TRIAL, as
-    `cbm best` prints it; it needs --data, and there can be several. In a results folder, every trial is
-    evaluated on all parts of its own data, and the means of each cell are printed and columns added to
-    summary.csv. Interrupted, the same command goes on where it stopped. Trials that have diverged are named
-    and left out, damaged ones also: then, and if no trial is finished, the exit code is 3.
+    `cbm best` prints it; it is evaluated on all parts of --data, and there can be several. In a results
+    folder, every trial is evaluated on all parts of its own data, and the means of each cell are printed and
+    columns added to summary.csv. Interrupted, the same command goes on where it stopped. Trials that have
+    diverged are named and left out, damaged ones also: then, and if no trial is finished, the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, estimates the bound with
     their log Z. Tempering makes as many sweeps as AIS with these --temperatures and --runs. An auto encoder
@@ -107,7 +101,7 @@ def evaluate(
     effort = {"workers": cores() if jobs is None else jobs, "again": how.pop("again")}
     chosen = Method(method, rows=100 if raised else rows, **how)
     if models:
-        _evaluate_files(models, source, part, chosen, as_json, effort["workers"])
+        _evaluate_files(models, source, chosen, as_json, effort["workers"])
     else:
         stores = [target.results().store(name) for name in target.experiments()]
         with locked(target.folder), data_in(folder_of_data(source)):
@@ -118,31 +112,31 @@ def evaluate(
 
 def _refuse_without_effect(method: str, of_models: bool) -> None:
     """Raise CbmError for an option that is given, and that this method or these machines do not have."""
-    other = _OF_RESULTS if of_models else _OF_MODELS
     for name in given_options():
         if method not in _OF_METHODS.get(name, (method,)):
             raise CbmError(f"--{name}: has no effect with --{method}; remove it", "unsuited")
-        if name in other:
-            told = "results; name a folder" if of_models else "machines; trials are evaluated on all parts"
-            raise CbmError(f"--{name} is for {told}, or remove it", "unsuited")
+        if of_models and name in _OF_RESULTS:
+            raise CbmError(f"--{name} is for results; name a folder, or remove it", "unsuited")
 
 
-def _evaluate_files(
-    paths: Sequence[Path], source: str | None, part: str, how: Method, as_json: bool, jobs: int
-) -> None:
-    """Evaluate machine files; of several, print the name before what is known of each."""
+def _evaluate_files(paths: Sequence[Path], source: str | None, how: Method, as_json: bool, jobs: int) -> None:
+    """Evaluate machine files; of several, or on several parts, print names before what is known of each."""
     for path in paths:
-        answer = _evaluate_file(path, source, part, how, jobs)
-        name = {"model": str(path)} if len(paths) > 1 else {}
-        if as_json:
-            click.echo(valid_json(name | answer))
-        else:
-            say("\n".join([*name.values(), _shown(answer)]))
+        common, by_part = _evaluate_file(path, source, how, jobs)
+        for part, answer in by_part.items():
+            name = {"model": str(path)} if len(paths) > 1 else {}
+            name |= {"part": part} if len(by_part) > 1 else {}
+            _warn(common | answer, str(path))
+            if as_json:
+                click.echo(valid_json(name | common | answer))
+            else:
+                say("\n".join([*name.values(), _shown(common | answer)]))
 
 
-def _evaluate_file(path: Path, source: str | None, part: str, how: Method, jobs: int) -> dict[str, Any]:
-    from cbm_cli.datasets.catalogue import load_rows
-    from cbm_cli.datasets.dataset import Dataset
+def _evaluate_file(
+    path: Path, source: str | None, how: Method, jobs: int
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    from cbm_cli.datasets.catalogue import load_source
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.likelihood import evaluate, parts_of
     from cbm_cli.machines.threads import one_thread, using_cores
@@ -151,13 +145,9 @@ def _evaluate_file(path: Path, source: str | None, part: str, how: Method, jobs:
     if source is None:
         message = f"{path}: name the rows to evaluate it on with --data NAME or --data FILE"
         raise CbmError(message, "missing")
-    rows, unit = load_rows(source, part, machine.sizes[0])
-    parts = parts_of(Dataset("rows", rows, levels=round(1 / unit)), how)
+    parts = parts_of(load_source(source, machine.sizes[0]), how)
     with one_thread(), using_cores(jobs):
-        common, by_part = evaluate(machine, parts, how, str(path))
-    answer = common | by_part["train"]
-    _warn(answer, str(path))
-    return answer
+        return evaluate(machine, parts, how, str(path))
 
 
 def _evaluate_results(

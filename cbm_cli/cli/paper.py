@@ -14,7 +14,6 @@ from cbm_cli.cli.common import PICTURES, Target, check_file, command, note, prin
 from cbm_cli.cli.completion import results_and
 from cbm_cli.cli.plot import page_options, plot, read_part, write_picture
 from cbm_cli.errors import CbmError, IncompleteError
-from cbm_cli.text import FORMATS
 
 if TYPE_CHECKING:
     from cbm_cli.report.kinds import Part
@@ -28,10 +27,9 @@ def paper() -> None:
 
 @paper.command()
 @results_and("")
-@click.option("-f", "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--scoreboard", is_flag=True, help="Count the values run and agreeing, for all tables.")
 @click.option("--findings", is_flag=True, help="Check what the paper states in prose and figures.")
-def compare(target: Target, format_: str, scoreboard: bool, findings: bool) -> None:
+def compare(target: Target, scoreboard: bool, findings: bool) -> None:
     """Compare results with what the paper published."""
     from cbm_cli.paper.comparison import compare
     from cbm_cli.paper.findings import check_findings, count_findings, findings_document
@@ -47,11 +45,11 @@ def compare(target: Target, format_: str, scoreboard: bool, findings: bool) -> N
     known = folder.all_summaries()
     judged = check_findings(known, folder.store) if scoreboard or findings else []
     if findings:
-        print_document(findings_document(judged), format_)
+        print_document(findings_document(judged), "text")
         return
     comparison = compare(known, folder.store)
     counted = count_values(comparison, count_findings(judged)) if scoreboard else None
-    print_document(counted or comparison.document(), format_)
+    print_document(counted or comparison.document(), "text")
 
 
 @paper.command()

@@ -67,20 +67,6 @@ def load_source(source: str, width: int | None = None) -> Dataset:
     return _load(spec, "", width)
 
 
-def load_rows(source: str, part: str = "train", width: int | None = None) -> tuple[np.ndarray, float]:
-    """Return rows (n, width) uint8 of a part of `load_source`, and the value of one of their levels.
-
-    A file of a single array serves as any part.
-    """
-    data = load_source(source, width)
-    if source.partition(":")[0] not in SOURCES and len(data.parts) == 1:
-        part = "train"
-    if part not in data.parts:
-        message = f"--data {source}: has no part {part}; it has {', '.join(data.parts)}"
-        raise DataError(message, None, "missing")
-    return data.parts[part], 1 / data.levels
-
-
 def describe(data: DataSpec, dataset: Dataset) -> str:
     """Return a line on what was loaded: ``digits.csv: 1,400 rows x 64 units, 12.3% ones``."""
     share = dataset.train.mean() / dataset.levels

@@ -73,7 +73,7 @@ def draw(
     chains are independent.
 
     A tempered ladder counts as one chain. ``start`` are rows (n, n_0) uint8 and the value of one level, as
-    from ``load_rows``: chains start at a random choice of them, with grey values as probabilities and other
+    of a data set: chains start at a random choice of them, with grey values as probabilities and other
     units of x as fair coins; by default at random hidden states. CbmError for rows of another width.
     """
     W, b, c = machine.plain
