@@ -187,7 +187,8 @@ def test_a_scheduler_that_is_not_there_is_told_in_one_line(grid, monkeypatch, ad
     (line,) = [line for line in refused.stderr.splitlines() if address in line]
     assert hint in line
     assert "Traceback" not in refused.stderr
-    assert "Traceback" in cbm("run", "grid.yaml", "--scheduler", address, "--debug", code=2).stderr
+    monkeypatch.setenv("CBM_DEBUG", "1")
+    assert "Traceback" in cbm("run", "grid.yaml", "--scheduler", address, code=2).stderr
 
 
 @pytest.mark.nightly

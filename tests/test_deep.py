@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from scipy.special import logsumexp
 
-import cbm_cli as api
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.kernels.machine import Layout

@@ -291,7 +291,7 @@ def test_a_flush_that_failed_for_a_while_costs_what_waited_before_a_kill_and_no_
 def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed(grid, trials, updates, kills):
     grid(small_trials(trials, updates))
     Path("out").mkdir()
-    thrown, killed, main = {*throw_in("out/bars")}, [], started("--no-table")
+    thrown, killed, main = {*throw_in("out/bars")}, [], started()
     while (code := main.poll()) is None:
         time.sleep(0.1)
         thrown |= {*throw_in("out/bars")}

@@ -344,11 +344,9 @@ def test_trials_given_by_the_caller_win_and_are_told_by_their_option():
 
 def test_a_flag_has_an_effect_or_is_refused(tmp_path):
     (tmp_path / "grid.yaml").write_text(PLAIN)
-    assert "toy" in cbm("run", tmp_path / "grid.yaml", "--list", "--list").stdout
-    for option in ("--yes", "--jobs=1", "--dry-run"):
-        refused = cbm("run", tmp_path / "grid.yaml", "--list", option, code=2)
-        assert refused.error.kinds == ("unsuited",)
-        assert option.partition("=")[0] in refused.stderr
+    (listed,) = json.loads(cbm("ls", tmp_path / "grid.yaml", "--json", "--json").stdout)
+    assert (listed["experiment"], listed["cells"], listed["default"]) == ("toy", 1, True)
+    assert cbm("ls", tmp_path / "grid.yaml", "--watch", code=2).error.kinds == ("conflict",)
 
 
 def test_each_value_needs_an_effect_on_some_cell():

@@ -375,7 +375,7 @@ def grid(here):
         Path("grid.yaml").write_text(
             GRID.replace("    table:", f"{record}    table:").replace("bars:", f"{name}:")
         )
-        return cbm("run", "grid.yaml", "-o", out, "-j", jobs, "--no-table", code=code)
+        return cbm("run", "grid.yaml", "-o", out, "-j", jobs, code=code)
 
     return run
 

@@ -248,11 +248,13 @@ def test_pictures_and_page_show_the_chosen_cells(results, tmp_path):
     assert any("learning rate" in note for note in panel.notes)
     one, every = (
         choose(Results(results), ["sweep"], it).cells
-        for it in (Options(choose=["learning_rate"], trial=1), options)
+        for it in (Options(choose=["learning_rate"], trials=1), options)
     )
     assert [cell.settings["run_id"] for cell in one] == [cell.settings["run_id"] for cell in every]
     assert [cell.rows.size for cell in one] == [1, 1]
-    cbm("report", results, "sweep", "--choose", "learning_rate", "-o", tmp_path / "page.html")
+    copy = shutil.copytree(results, tmp_path / "copy")  # whose grid chooses
+    change_manifest(copy / "sweep", lambda it: it["table"].update(choose=["learning_rate"], by=None))
+    cbm("report", copy, "sweep", "-o", tmp_path / "page.html")
     items = page_of((tmp_path / "page.html").read_text("utf-8")).all("td", "item")
     assert len(items) == 2
     printed = {row["learning_rate"] for row in records(results, "sweep", "--choose", "learning_rate")}
