@@ -344,6 +344,13 @@ def test_an_axis_that_is_not_cut_shows_everything(values, made, options, low, hi
     assert ([*legend_of(figure)][1:] == ["upper bound"]) == ("bounds" in made)
 
 
+def test_a_band_above_the_bound_does_not_lengthen_the_axis():
+    one_falls = [cell(values=lambda update, trial: -20.0 * (trial == 0 and update >= 500))]
+    made = {"scale": "per-sample", "bounds": {"bars-and-stripes": 0.5}}
+    _, axes, _ = drawn(one_falls, {"statistic": "mean", "ylim": None}, **made)
+    assert axes.get_ylim() == ends(-5 - 10, 0.5)  # of mean and standard deviation, of four trials
+
+
 def test_a_bound_far_above_is_said_and_does_not_squeeze_the_curves():
     figure, axes, _ = drawn([cell(values=straight)], bounds={"bars-and-stripes": 100})
     assert axes.get_ylim() == ends(16 * -2.25, 16 * 0.25)

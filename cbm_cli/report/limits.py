@@ -56,10 +56,12 @@ def y_ends(
     Where this more than halves the range to show, the axis ends at the lower Tukey fence of the values (first
     quartile less 1.5 interquartile ranges), of costs (``better`` is -1) at the upper one; of records (0)
     everything is shown. ``start`` is the worst value before learning. An upper bound that would take more
-    than a third of the height is not shown.
+    than a third of the height is not shown; bands end there, since no value of theirs is above it.
     """
     everything = np.concatenate([values, bands])
     low, high, cut = float(np.nanmin(everything)), float(np.nanmax(everything)), ""
+    if bound is not None:
+        high = min(high, max(bound, float(np.nanmax(values))))
     if better and options.ylim is not None:
         fence = better * _fence(better * values, better * start)
         inner = (fence, high) if better > 0 else (low, fence)
