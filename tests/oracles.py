@@ -134,14 +134,10 @@ def plan(n, m, batch, scheme="dd", sliding=(1, 1), before=True, **changes):
     factors = [np.full(size, nu, np.float32) for size, nu in zip((n, m), sliding, strict=True)]
     offsets = offset_plan(n, m, *mixes, mu_factor=factors[0], lam_factor=factors[1], before=before)
     numbers = {name: np.float32(it) if isinstance(it, float) else it for name, it in changes.items()}
-    rates = scheduled(numbers.pop("learning_rate", 0.1))
-    return plain_plan(n, m, 2024, batch, **rates | {"offsets": offsets} | numbers)
-
-
-def scheduled(rate):
-    """Fields of a plan for a learning rate, or for a schedule of them."""
+    rate = numbers.pop("learning_rate", 0.1)
     firsts, rates = zip(*([(0, rate)] if np.isscalar(rate) else rate), strict=True)
-    return {"rates": np.float32(rates), "rate_from": np.int64(firsts)}
+    schedule = {"rates": np.float32(rates), "rate_from": np.int64(firsts)}
+    return plain_plan(n, m, 2024, batch, **schedule | {"offsets": offsets} | numbers)
 
 
 def rate_of(its, update):
@@ -173,14 +169,6 @@ def advance(learner, state, first, last, trail=None):
 
 def copied(state):
     return State(*(array.copy() for array in state))
-
-
-def mirrored(state):
-    """The machine of the data with every bit flipped: E(1 - x, h) of the one is E(x, h) of the other."""
-    nothing, ones = (0 * state.mu, state.lam), np.ones(len(state.mu))
-    mirror = ref.flip(state[:3], nothing, ones, np.zeros(len(state.lam)))
-    W, b, c = (np.float32(array) for array in ref.transform(*mirror, nothing))
-    return copied(state)._replace(W=W, b=b, c=c, mu=1 - state.mu)
 
 
 # Single kernels
