@@ -1,8 +1,8 @@
 """Cells: what is told of the trials of a run, and that every reader tells the same."""
 
 import json
-from dataclasses import replace
 from math import inf, nan, sqrt
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -68,28 +68,19 @@ def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic, value
     row = {"trial": 0, "experiment": "x", "run_id": "r", "n_valid": 2, **outcome.summary()}
     assert row[f"{METRIC}_max_update"] == 30
     assert [row[f"{METRIC}_at_most_{it}"] for it in ("max", "best_valid", "final")] == [-5.6, -5.6, -8]
-    frame = pd.DataFrame(outcome.curve, columns=ESTIMATED)
-    trials = Trials(pd.DataFrame([row]), Curves(frame))
-    cell = Cell({}, trials, np.array([0]), Measure(Metric(METRIC), "total", statistic), 1)
+    curve = pd.DataFrame(outcome.curve, columns=ESTIMATED)
+
+    def cell_with(curve):
+        source = SimpleNamespace(curves=lambda run_id, numbers: [curve])
+        trials = Trials(pd.DataFrame([row]), lambda experiment: source)
+        return Cell({}, trials, np.array([0]), Measure(Metric(METRIC), "total", statistic), 1)
+
+    cell = cell_with(curve)
     assert (cell.value.tolist(), cell.bounded.tolist()) == ([2 * value], [bounded])
     assert cell.curves()[0].tolist() == [-18, -12, -14, -11, -16]
     if statistic == "max-of-mean":
-        late = replace(cell, trials=Trials(trials.frame, Curves(frame.iloc[[0, 2, 4]])))
+        late = cell_with(curve.iloc[[0, 2, 4]])
         assert (late.value.tolist(), late.bounded.tolist()) == ([-14], [True])
-
-
-class Curves:
-    """What holds one curve."""
-
-    def __init__(self, frame):
-        self.frame = frame
-
-    def __call__(self, experiment):
-        return self
-
-    def curves(self, run_id, numbers):
-        """Return it."""
-        return [self.frame]
 
 
 def test_cell_sums_up_a_hand_made_run():

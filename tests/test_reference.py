@@ -276,57 +276,6 @@ def test_a_sweep_turns_units_on_below_their_probability_and_leaves_p_invariant(b
     assert arrived == pytest.approx(p_h)
 
 
-TINY = np.array([[1.5, -2.0]]), np.array([0.3]), np.array([-0.7, 0.4])  # 1 visible and 2 hidden units
-BETA = np.array([0.0, 0.5, 1.0])
-
-
-@pytest.mark.parametrize("parity", [0, 1])
-def test_swaps_of_neighbours_are_in_detailed_balance(parity):
-    """p(s) T(s -> s') = p(s') T(s' -> s) for the states s, s' of a ladder before and after a swap."""
-    tables = [naive_table([beta * part for part in TINY])[0] for beta in BETA]
-
-    def p_of(ladder):
-        return math.prod(table[state] for table, state in zip(tables, ladder, strict=True))
-
-    def after_swap(ladder, u):
-        x, h = (np.array(side, dtype=float) for side in zip(*ladder, strict=True))
-        new_x, new_h, to_h = ref.swap(ref.ChainStates(x, h, x @ TINY[0]), TINY, BETA, np.full(3, u), parity)
-        assert (to_h == new_x @ TINY[0]).all()
-        return [(tuple(a), tuple(b)) for a, b in zip(new_x, new_h, strict=True)]
-
-    for ladder in map(list, itertools.product(itertools.product(bits(1), bits(2)), repeat=3)):
-        exchanged = ladder.copy()
-        exchanged[parity : parity + 2] = ladder[parity : parity + 2][::-1]
-        if exchanged != ladder:
-            rate = min(1.0, p_of(exchanged) / p_of(ladder))  # Metropolis: p rate is symmetric
-            assert after_swap(ladder, rate - 1e-9) == exchanged
-            assert rate == 1 or after_swap(ladder, rate + 1e-9) == ladder
-
-
-def test_the_mean_annealing_weight_over_all_paths_is_the_ratio_of_partition_functions():
-    """Every path of states of a tiny machine, by the weights and the conditionals of each step."""
-    theta, base = (np.array([[1.5], [-2.0]]), np.array([0.3, 1.0]), np.array([-0.7])), np.array([0.5, -1.0])
-    (W, b, c), x, betas = theta, ref.states(2), (0.0, 0.3, 0.6, 1.0)
-    machines = [(beta * W, (1 - beta) * base + beta * b, beta * c) for beta in betas]
-    table, log_z_base = naive_table(machines[0])
-    mass = np.array([sum(table[tuple(s), h] for h in bits(1)) for s in x])
-    for pair, (here, there) in zip(itertools.pairwise(betas), itertools.pairwise(machines), strict=True):
-        table, arriving = naive_table(here)[0], np.zeros(4)
-        for start, h, end in itertools.product(range(4), bits(1), range(4)):
-            p_h = table[tuple(x[start]), h] / sum(table[tuple(x[start]), s] for s in bits(1))
-            p_x = table[tuple(x[end]), h] / sum(table[tuple(s), h] for s in x)
-            u_h = just_within(h, ref.hidden_mean(x[[start]], here[0], here[2]))
-            u_x = just_within(x[end], ref.visible_mean(np.array([h]), *here[:2]))
-            state, to_h, gain = ref.ais_step(x[[start]] @ W, theta, base, pair, u_h, u_x)
-            assert (state[0] == x[end]).all()
-            assert (to_h[0] == x[end] @ W).all()
-            expected = ref.free_energy(x[[end]], *here) - ref.free_energy(x[[end]], *there)
-            np.testing.assert_allclose(gain, expected, atol=1e-12)
-            arriving[end] += mass[start] * p_h * p_x * np.exp(gain[0])
-        mass = arriving
-    assert np.log(mass.sum()) + log_z_base == pytest.approx(naive_table(theta)[1])
-
-
 # Deep machines
 
 
@@ -370,18 +319,6 @@ def test_the_bound_is_tight_without_weights_to_deeper_layers_and_for_an_rbm():
     even, odd, made = ref.mean_field(ROWS, np.zeros(0), THETA)
     assert (even.shape, made) == ((len(ROWS), 0), 1)
     np.testing.assert_allclose(ref.lower_bound(ROWS, even, odd, THETA), naive_log_p(ROWS), atol=1e-12)
-
-
-def test_mean_field_ends_where_every_mean_answers_to_the_others():
-    (W, b, c), rows, start = deep_case(), ref.states(3), np.array([0.4, 0.6])
-    even, odd, made = ref.mean_field(rows, start, (W, b, c), 1e-12, 1000)
-    assert 2 < made <= 1000
-    np.testing.assert_allclose(even, ref.sigmoid(odd @ W[3:].T + b[3:]), atol=1e-10)
-    np.testing.assert_allclose(odd, ref.sigmoid(np.hstack([rows, even]) @ W + c), atol=1e-10)
-    assert ref.mean_field(rows, start, (W, b, c), 1e-12, made - 1)[2] == made
-    even, odd, made = ref.mean_field(rows, start, (W, b, c), rounds=0)
-    assert (even == start).all()
-    np.testing.assert_allclose(odd, ref.hidden_mean(np.hstack([rows, even]), W, c))
 
 
 # Auto encoders
