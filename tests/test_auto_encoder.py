@@ -11,7 +11,7 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import machine_of, pairs_of
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.results import Store
@@ -21,7 +21,8 @@ from cbm_cli.trial.loop import converged, run_trial
 
 # isort: off
 from tests.builders import (
-    FIXED, STEPS, coins, evaluate_file, file_of, finished_in, grid_text, holds, refusal, run_grid,
+    FIXED, STEPS, coins, evaluate_file, file_of, finished_in, grid_text, holds, rbm_settings, refusal,
+    run_grid,
 )  # fmt: skip
 from tests.oracles import batch_of, copied, learn_auto_encoder, noises, plan, rate_of, summed_costs, wide
 
@@ -33,15 +34,9 @@ DATA = Dataset("coins", ROWS[:40].copy(), ROWS[40:54].copy(), ROWS[54:].copy())
 
 def settings(hidden=3, scheme=None, encoder="sigmoid", decoder="sigmoid", loss="cross-entropy", **changes):
     kinds = {"encoder": encoder, "decoder": decoder, "loss": loss}
-    base = {
-        "data": {"name": "mnist"},  # its name; the tests bring the rows
-        "model": {"kind": "auto-encoder", "hidden": hidden} | kinds,
-        "offsets": scheme or "d" * (1 + np.size(hidden)),
-        "learning_rate": 0.2,
-        "epochs": 10,
-        "batch": "full",
-    }
-    return Settings(**base | changes)
+    base = {"model": {"kind": "auto-encoder", "hidden": hidden} | kinds, "sampler": None, "updates": None}
+    base |= {"offsets": scheme or "d" * (1 + np.size(hidden)), "learning_rate": 0.2, "epochs": 10}
+    return rbm_settings(**base | {"batch": "full"} | changes)
 
 
 def random_state(learner, seed, scale=0.7):

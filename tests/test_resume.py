@@ -9,37 +9,30 @@ import pytest
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Progress, Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial.loop import run_trial
-from tests.builders import cbm, finish_in_pieces, forget, lines_of, numbers, problems_of, trials_of
+
+# isort: off
+from tests.builders import (
+    cbm, finish_in_pieces, forget, lines_of, numbers, problems_of, rbm_settings, trials_of,
+)  # fmt: skip
 
 ROWS = np.random.default_rng(3).integers(0, 2, (40, 6)).astype(np.uint8)
 THREE_PARTS = Dataset("three-parts", ROWS[:20].copy(), ROWS[20:30].copy(), ROWS[30:].copy())
 
 
 def settings(**changes):
-    base = {
-        "data": {"name": "bars-and-stripes", "size": 2},
-        "model": {"kind": "rbm", "hidden": 3},
-        "offsets": "aa^b_s",
-        "sampler": "PT_3",
-        "learning_rate": 0.1,
-        "updates": 60,
-        "batch": 5,
-        "evaluate": {"every": 7},
-    }
-    return Settings(**base | changes)
+    base = {"offsets": "aa^b_s", "sampler": "PT_3", "updates": 60, "batch": 5, "evaluate": {"every": 7}}
+    return rbm_settings(**base | changes)
 
 
 def same(one, other):
     assert one.columns == other.columns
     assert one.curve.tobytes() == other.curve.tobytes()
     for mine, yours in ((one.machine, other.machine), (one.best_machine, other.best_machine)):
-        assert {name: a.tobytes() for name, a in mine.items()} == {
-            name: a.tobytes() for name, a in yours.items()
-        }
+        assert {k: a.tobytes() for k, a in mine.items()} == {k: a.tobytes() for k, a in yours.items()}
 
 
 AIS = {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}}

@@ -121,10 +121,8 @@ def test_commands_take_them(tmp_path):
     ("kind", "field", "value", "inner", "number"),
     [
         ("rbm", "sampler", "PCD-99999999999999999999", None, "9,007,199,254,740,992"),
-        ("rbm", "sampler", "PT_99999999999999999999", None, "9,007,199,254,740,992"),
         ("rbm", "sampler", "PT_99999999999", "", "1,299,999,999,987"),
         ("rbm", "sampler", "CD-99999999999", "", "11,699,999,999,883"),
-        ("rbm", "sampler", "PT_2-99999999999", "", "2,599,999,999,974"),
         ("rbm", "model", "{kind: rbm, hidden: 9007199254740992}", ".hidden", "81,064,793,292,668,928"),
         ("dbm", "model", "{kind: dbm, hidden: [1e15, 1e15]}", ".hidden", ""),
         ("rbm", "chains", "1e15", "", "13,000,000,000,000,000"),
