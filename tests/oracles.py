@@ -51,6 +51,11 @@ def moments(phase):
     return ref.correlation(phase), phase.p @ phase.x, phase.p @ phase.h
 
 
+def phases(W, b, c, rows):
+    """The phases of the data and of the model."""
+    return ref.batch(rows, ref.hidden_mean(rows, W, c)), ref.model_phase(W, b, c)
+
+
 def deviations(x, p):
     """Frequency of every state of the rows x against its probability, in standard errors."""
     index = (x @ 2.0 ** np.arange(x.shape[1])).astype(int)

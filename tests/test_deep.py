@@ -21,7 +21,7 @@ from cbm_cli.trial.checks import check
 
 # isort: off
 from tests.builders import (
-    FOUR, RBM, THREE, TWO, brute_log_likelihoods, cbm, evaluate_file, flipped, holds, layered,
+    FOUR, RBM, THREE, TWO, brute_log_likelihoods, cbm, evaluate_file, flipped, grid_text, holds, layered,
     layered_energy, machine_file, problems_of, rbm_settings, refusal, run_grid, split, visible_rows,
 )  # fmt: skip
 from tests.oracles import exact_log_likelihoods, field_of, flattened, log_z, random_machine, rbm, states, wide
@@ -369,25 +369,15 @@ def test_what_a_deep_machine_cannot_be_asked_is_refused():
     assert holds(said, "23 rows|--ais")
 
 
-GRID = """
-defaults: {trials: 2, seed: 5, data: {path: coins.npz}, offsets: ddd^b_s, batch: 10, learning_rate: 0.2}
-experiments:
-  deep:
-    model: {kind: dbm, hidden: [[4, 3]]}
-    sampler: PCD-1
-    epochs: 20
-    evaluate: {method: exact, every: 20 epochs}
-  encoder:
-    model: {kind: auto-encoder, hidden: [[4, 3]]}
-    epochs: 2
-"""
-
-
 def test_finished_trials_gain_likelihood_bounds_and_estimates():
     rng = np.random.default_rng(3)
     rows = (rng.random((60, 6)) < [0.2, 0.8, 0.5, 0.9, 0.1, 0.4]).astype(np.uint8)
     np.savez("coins.npz", train=rows[:40], valid=rows[40:])
-    run_grid(GRID)
+    fields = {"data": "{path: coins.npz}", "batch": "10", "learning_rate": "0.2", "trials": "2", "seed": "5"}
+    model, evaluate = "{kind: dbm, hidden: [4, 3]}", "{method: exact, every: 20 epochs}"
+    text = grid_text("dbm", model=model, epochs="20", evaluate=evaluate, **fields).replace("toy", "deep")
+    encoder = grid_text("auto-encoder", epochs="2", **fields).partition("\n")[2].replace("toy", "encoder")
+    run_grid(text + encoder)
     before = {name: pd.read_csv(f"results/{name}/summary.csv") for name in ("deep", "encoder")}
     exact = cbm("evaluate", "results/")
     cbm("evaluate", "results", "deep", "--ais", "--temperatures", 500)

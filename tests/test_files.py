@@ -15,6 +15,7 @@ from cbm_cli.datasets.spec import available
 from cbm_cli.grid.parts import Data
 from cbm_cli.grid.read import read_grid
 from cbm_cli.results import Store
+from tests.builders import GRID as BARS
 from tests.builders import arrays as npy
 from tests.builders import cbm, contents_of, holds, idx, lines, problems_of, refusal, summary
 
@@ -351,19 +352,9 @@ def test_rows_of_a_grey_file_take_options_as_data_sets_do():
 
 # In a grid
 
-GRID = """\
-experiments:
-  mine:
-    data: {path: rows.csv, test: parts/t.npz}
-    model: {kind: rbm, hidden: 3}
-    offsets: [00, dd^b_s]
-    sampler: CD-1
-    learning_rate: 0.1
-    updates: 20
-    batch: full
-    trials: 1
-    evaluate: {method: exact, every: 10}
-"""
+DATA = "{path: rows.csv, test: parts/t.npz}"
+GRID = BARS.replace("{name: bars-and-stripes, size: 2}", DATA).replace("[CD-1, PT_4]", "CD-1")
+GRID = GRID.replace("bars:", "mine:").replace("trials: 2", "trials: 1")
 
 
 def run(grid="grid.yaml", *options, code=0):
@@ -402,7 +393,7 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
     assert len({*contents_of("out", kinds=("curve",))} - before) == len(before) == 2
     put(b"0,1\n1,3\n", tmp_path / "moved" / "rows.csv")
     refused = run("../moved/grid.yaml", code=2)
-    assert [problem[:2] for problem in problems_of(refused)] == [("3:34", "mine.data.test")]
+    assert [problem[:2] for problem in problems_of(refused)] == [("5:34", "mine.data.test")]
     assert holds(refused.stderr, "parts/t.npz|6|rows.csv|2")
 
 
@@ -420,7 +411,7 @@ def test_rows_of_another_name_place_or_format_are_not_trained_on_again():
         assert "not reused" not in result.stderr
     assert len(contents_of("out", kinds=("curve",))) == 2
     both = run(put(ALONE.replace("rows.csv", "[rows.csv, rows.npy]").encode(), "both.yaml"), code=2)
-    assert problems_of(both) == [("3:11", "mine.data", "conflict")]
+    assert problems_of(both) == [("5:11", "mine.data", "conflict")]
 
 
 @pytest.mark.parametrize(
@@ -429,8 +420,8 @@ def test_rows_of_another_name_place_or_format_are_not_trained_on_again():
         ("learning_rate=[0.1, 0.2]", ""),
         ("learning_rate=0.05", "2 learning_rate 0.1 0.05"),
         ("offsets=00", "1 offsets dd^b_s 00"),
-        ("seed=7", "2 seed 1 7"),
-        ("updates=10", "2 updates 20 10"),
+        ("seed=7", "2 seed 5 7"),
+        ("updates=10", "2 updates 100 10"),
         ("data.flip=true", "2 data rows flipped-rows data_flip"),
         ("data={path: two.csv, name: rows}", "2 rows"),
     ],
@@ -448,7 +439,7 @@ def test_finished_trials_that_are_not_reused_are_told_with_what_differs(change, 
 
 def test_files_may_be_an_axis_and_have_options_and_a_name():
     data = "[{path: [a.csv, b.csv]}, mnist, {path: c.amat, name: c, drop_last: yes}]"
-    text = GRID.replace("{path: rows.csv, test: parts/t.npz}", data)
+    text = GRID.replace(DATA, data)
     assert [cell.data for cell in read_grid("grid.yaml", text=text).experiments["mine"].cells][::2] == [
         Data(path="a.csv"),
         Data(path="b.csv"),

@@ -21,8 +21,8 @@ from tests.builders import holds, rbm_settings, refusal
 
 # isort: off
 from tests.oracles import (
-    advance, copied, flat, log_likelihoods, moments, random_machine, random_state, sigmoid, states, uniform,
-    wide,
+    advance, copied, flat, log_likelihoods, moments, phases, random_machine, random_state, sigmoid,
+    states, uniform, wide,
 )  # fmt: skip
 from tests.oracles import reference_sweeps as swept
 
@@ -35,12 +35,6 @@ def machine(n, m, seed=0):
 
 def some_rows(n):
     return np.random.default_rng(0).integers(0, 2, (7, n)).astype(np.uint8)
-
-
-def phases(machine, rows):
-    """The phases of the data and of the model, by the reference."""
-    W, _, c = machine
-    return ref.batch(rows, ref.hidden_mean(rows, W, c)), ref.model_phase(*machine)
 
 
 def assert_same(found, expected):
@@ -56,7 +50,7 @@ def assert_same(found, expected):
 def test_exact_expectations_and_gradients_are_those_of_the_reference(shape, block, monkeypatch):
     monkeypatch.setattr(gradients, "BLOCK", block)
     plain, rows, rng = machine(*shape), some_rows(shape[0]), np.random.default_rng(1)
-    data, model = phases(plain, rows)
+    data, model = phases(*plain, rows)
     assert_same(exact_moments(*plain), moments(model))
     assert_same(data_moments(plain[0], plain[2], rows), moments(data))
     grey = np.uint8(255 * rng.random(rows.shape))
@@ -80,7 +74,7 @@ FISHERS = {
 @pytest.mark.parametrize("fisher", FISHERS)
 def test_natural_gradients_are_those_of_the_reference(shape, fisher):
     plain, rows = machine(*shape), some_rows(shape[0])
-    F, gradient = FISHERS[fisher](*plain), ref.gradient(*phases(plain, rows))
+    F, gradient = FISHERS[fisher](*plain), ref.gradient(*phases(*plain, rows))
     for damping in (0.0, 0.3) if fisher != "marginal" else (0.3, 1e-4):
         found = natural_gradient(*plain, standard_gradient(*plain, rows), fisher, damping)
         expected = flat(*ref.natural_gradient(gradient, F, damping))

@@ -26,10 +26,10 @@ from cbm_cli.trial.recorders import Context, check_recorders, record
 
 # isort: off
 from tests.builders import (
-    GRID, cbm, contents_of, finish_in_pieces, holds, lines_of, problems_of, rbm_settings, refusal, summary,
-    trials_of,
+    GRID, cbm, contents_of, finish_in_pieces, holds, lines_of, problems_of, rbm_settings, refusal,
+    summary, trials_of,
 )  # fmt: skip
-from tests.oracles import advance, copied, flat, log_likelihoods, moments, random_state
+from tests.oracles import advance, copied, flat, log_likelihoods, moments, phases, random_state
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "recorders.md"
 
@@ -78,11 +78,6 @@ def activities(W, b, c, mu, lam, x, valid):
         "lam_2": lam[2],
         "lam_0": lam[0],
     }
-
-
-def phases(W, b, c, rows):
-    """The phases of the data and of the model, by the reference."""
-    return ref.batch(rows, ref.hidden_mean(rows, W, c)), ref.model_phase(W, b, c)
 
 
 def offset_errors(W, b, c, mu, lam, x, valid, scheme):
