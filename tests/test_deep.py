@@ -21,7 +21,7 @@ from cbm_cli.trial.checks import check
 
 # isort: off
 from tests.builders import (
-    FOUR, RBM, THREE, TWO, brute_log_likelihoods, cbm, evaluate_file, flipped, grid_text, holds, layered,
+    FOUR, RBM, THREE, TWO, brute_log_likelihoods, cbm, evaluate_file, grid_text, holds, layered,
     layered_energy, machine_file, problems_of, rbm_settings, refusal, run_grid, split, visible_rows,
 )  # fmt: skip
 from tests.oracles import exact_log_likelihoods, field_of, flattened, log_z, random_machine, rbm, states, wide
@@ -91,20 +91,6 @@ def test_bounds_are_expectations_and_keep_their_order(layers, scale):
         assert abs(lower[r] + gain[r] - tighter) < 5 * error[r] + 1e-5  # float32 sums
     assert (gain > -1e-5).all()
     assert (exact - lower).max() > 1e-3
-
-
-@pytest.mark.parametrize("layer", range(4))
-def test_flipping_units_of_any_layer_changes_no_likelihood_and_no_bound(layer):
-    """The paper's theorem: x to 1 - x and mu to 1 - mu leave the distribution, whatever the layer."""
-    machine, rng, rows = layered(THREE, seed=6), np.random.default_rng(7), visible_rows(THREE)
-    choice = [rng.random(n) < 0.5 if at == layer else np.zeros(n, bool) for at, n in enumerate(THREE)]
-    choice[layer][0] = True
-    pairs = (machine, rows), (flipped(machine, choice), np.where(choice[0], 1 - rows, rows).astype(np.uint8))
-    found = [(flattened(m), r) for m, r in pairs]
-    one, other = (exact_log_likelihoods(*pair) for pair in found)
-    np.testing.assert_allclose(other, one, atol=1e-5)  # the parameters are float32
-    one, other = (bounds_of(m, r, 1.0, Method(tolerance=1e-6)).lower - log_z(m.plain) for m, r in found)
-    np.testing.assert_allclose(other, one, atol=1e-5)
 
 
 def test_deep_machines_are_annealed_in_twice_as_many_steps_unless_they_are_the_base():

@@ -225,20 +225,6 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_offsets_do_not_change_a_natural_step(name):
-    def way(offsets):
-        others = {"offsets": offsets, "sliding_factor": {"visible": 0.1, "hidden": 1}}
-        return natural(name.split()[0], others=others, **WAYS[name])
-
-    state = random_start(way("dd^b_s"), seed=8)
-    step = step_of(state, way("dd^b_s"))
-    mu = np.random.default_rng(9).random(N).astype(np.float32)
-    others = state._replace(mu=mu, lam=np.zeros(M, np.float32))
-    assert (step_of(others, way("dd^b_s")) == step).all()
-    assert (step_of(others, way("dd^l_s")) == step).all()
-
-
 def shaped(step):
     W, b, c = np.split(step, [N * M, N * M + N])
     return W.reshape(N, M), b, c

@@ -164,17 +164,6 @@ def test_exact_samples_have_the_machines_distribution(shape):
     assert deviations(exact_samples(machine, 40_000, seed=6), p).max() < 4.5  # standard errors; 32 states
 
 
-def test_raise_bounds_the_likelihood_from_below_and_comes_close():
-    machine, base = random_machine(8, 5, seed=6), np.zeros(8, np.float32)
-    rows, gaps = exact_samples(machine, 60, seed=1), []
-    exact = log_likelihoods(*machine, rows)
-    for temperatures in (20, 2000):
-        bound = raise_bounds(machine, base, rows, 2, temperatures)
-        gaps.append((exact - bound).mean())
-        assert gaps[-1] > -4 * (bound - exact).std(ddof=1) / np.sqrt(len(rows))
-    assert gaps[1] < 0.1 < gaps[0]
-
-
 def test_the_mean_raise_weight_is_the_annealing_models_probability():
     """Summed over all rows, exp(bound) averages to one: the bound belongs to a distribution."""
     machine, base = random_machine(4, 3, seed=7, scale=1.5), np.zeros(4, np.float32)
@@ -336,7 +325,8 @@ def test_the_likelihood_lies_between_raise_and_what_is_proved_or_is_doubtful(mon
     common, answer = estimated(machine, rows[::3], method="raise", temperatures=1000)
     exact = log_likelihoods(*machine, rows[::3]).mean()
     raised, most = answer["log_likelihood"], answer["log_likelihood_at_most"]["mean"]
-    assert raised["mean"] - 0.1 < exact < most < exact + 1.1
+    assert exact - 0.5 < raised["mean"] < exact + 0.1
+    assert exact < most < exact + 1.1
     assert not common["doubtful"]
     right = likelihood.raise_bounds
     monkeypatch.setattr(likelihood, "raise_bounds", lambda *given, **how: right(*given, **how) + 0.5)
