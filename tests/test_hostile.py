@@ -237,7 +237,7 @@ def test_what_has_no_end_is_no_file(place):
         assert problems_of(refusal(reader, Path(place))) == [(place, "", "system")]
 
 
-# Schemes, samplers, learning rates
+# Schemes and samplers
 
 
 NAMES = r"[0dmahr]{1,6}(\^[bl])?(_s)?(\^[bl])?|(F?P?CD-|PT_)\d{1,3}(-\d)?|exact| .*"
