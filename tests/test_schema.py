@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.schema import json_schema
-from tests.builders import VALIDATOR, cbm, grid_text, problems_of
+from tests.builders import VALIDATOR, cbm, grid_text, refusal
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
 
@@ -19,11 +18,6 @@ def toy(line):
     field, _, value = line.partition(": ")
     fields = {"offsets": "dd^b_s", "sampler": "PT_10", "epochs": None, "updates": "100"}
     return grid_text("rbm", **fields | {field.removesuffix(":"): value})
-
-
-def is_valid(text):
-    """Whether an editor, which reads a file by YAML's rules, finds nothing to mark."""
-    return VALIDATOR.is_valid(yaml.safe_load(text))
 
 
 def read(text):
@@ -51,43 +45,28 @@ def test_every_field_has_a_description_for_hovering():
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),  # told: field and kind of what no schema can see, how values fit together
+    "line",
     [
-        ("learning_rate: {start: [0.1, 1], decay: 0.9, every: 10 epochs}", ""),
-        ("learning_rate: [0.1, {start: 1, steps: 0.1 from 9 updates + 0.01 from 20 updates}]", ""),
-        ("weight_decay: [0, 0.0002, {l1: 1e-4}]", ""),
-        ("shuffle: [true, off]", ""),
-        ("sliding_factor: {visible: 0}", ""),
-        (
-            "when: [{if: {learning_rate: 0.1}, set: {learning_rate.decay: 0.5}}]",
-            "when.set.learning_rate.decay missing",
-        ),
-        ("data: {name: mnist, bar: 3}", "data.bar unsuited"),
-        ("data: {path: [a.csv, b.csv], binarise: sample, flip: [on, off]}", ""),
-        ("data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, drop_last: yes}]", ""),
-        ("sliding_factor: [0.01, {visible: 1, hidden: [0.1, 1e-2]}]", ""),
-        ("batch: [full, 50, '50', 1_000]", ""),
-        ("evaluate: {method: none, every: [50, 1 epoch]}", ""),
-        ("trials: '3'", ""),
-        ("description: yes", ""),
-        ("table: {rows: data.flip, columns: [offsets, model_hidden], scale: total}", ""),
-        ("zip: [[data, learning_rate], [model, offsets]]", ""),
-        ("exclude: []", ""),
-        ("exclude: [{data: shifting-bar, sliding_factor: 0.01}]", " conflict"),
-        ("exclude: [{data: [bars-and-stripes, mnist]}]", "exclude conflict"),
-        ("exclude: [{data: {bar: [2, 3]}, data.flip: off, offsets: 00}]", "exclude conflict"),
-        ("when: [{if: {batch: [100]}, set: {data.flip: on, sliding_factor: 0.5, evaluate: {every: 3}}}]", ""),
+        "learning_rate: {start: [0.1, 1], decay: 0.9, every: 10 epochs}",
+        "learning_rate: [0.1, {start: 1, steps: 0.1 from 9 updates + 0.01 from 20 updates}]",
+        "weight_decay: [0, 0.0002, {l1: 1e-4}]",
+        "shuffle: [true, off]",
+        "data: {path: [a.csv, b.csv], binarise: sample, flip: [on, off]}",
+        "data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, drop_last: yes}]",
+        "sliding_factor: [0.01, {visible: 0, hidden: [0.1, 1e-2]}]",
+        "batch: [full, 50, '50', 1_000]",
+        "evaluate: {method: none, every: [50, 1 epoch]}",
+        "trials: '3'",
+        "description: yes",
+        "table: {rows: data.flip, columns: [offsets, model_hidden], scale: total}",
+        "zip: [[data, learning_rate], [model, offsets]]",
+        "exclude: []",
+        "when: [{if: {batch: [100]}, set: {data.flip: on, sliding_factor: 0.5, evaluate: {every: 3}}}]",
     ],
 )
-def test_schema_accepts_what_the_reader_accepts(line, told):
+def test_schema_accepts_what_the_reader_accepts(line):
     VALIDATOR.validate(yaml.safe_load(toy(line)))
-    if told:
-        with pytest.raises(CbmError) as caught:
-            read(toy(line))
-        field, kind = told.split(" ")
-        assert [one[1:] for one in problems_of(caught.value)] == [(f"toy.{field}".strip("."), kind)]
-    else:
-        assert read(toy(line)).experiments["toy"].cells
+    assert read(toy(line)).experiments["toy"].cells
 
 
 FILES = [toy(f"data: {one}") for one in ("{valid: v.csv}", "{name: mnist, valid: v.csv}", "{name: digits}")]
@@ -96,6 +75,5 @@ OTHERS = ["[a]", "{}", "experiments: {}", "experiments: {a/b: {}}", "experiments
 
 @pytest.mark.parametrize("text", [*OTHERS, *FILES, toy("data: {path: {a: b}}")])
 def test_schema_refuses_files_of_another_shape(text):
-    with pytest.raises(CbmError):
-        read(text)
-    assert not is_valid(text)
+    refusal(read, text)
+    assert not VALIDATOR.is_valid(yaml.safe_load(text))
