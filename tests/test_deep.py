@@ -53,7 +53,7 @@ def test_a_flat_machine_has_the_energies_of_its_layers(layers):
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 3, 100])
-@pytest.mark.parametrize(("even_units", "odd_units", "scale"), [(40, 70, 0.1), (1, 1, 3.0)])
+@pytest.mark.parametrize(("even_units", "odd_units", "scale"), [(5, 6, 1.0), (40, 70, 0.1), (1, 1, 3.0)])
 def test_mean_field_makes_the_rounds_of_the_reference(even_units, odd_units, scale, rounds):
     machine = random_machine(4 + even_units, odd_units, seed=5, scale=scale)
     x, start = np.eye(4), np.full(even_units, 0.3)
