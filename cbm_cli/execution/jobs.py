@@ -1,9 +1,8 @@
 """From experiments to the trials that still have to be run."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.spec import available
 from cbm_cli.errors import CbmError, Kind
-from cbm_cli.execution.starts import FileStarts, Names, Start, TrialStarts
+from cbm_cli.execution.starts import Named, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.results.store import checkpoints_in, stores_in
@@ -185,7 +184,7 @@ def make_agenda(
     stores = {one.name: Store(root / one.name, one.keep == "checkpoints") for one in experiments}
     for store in stores.values():
         store.begin()
-    run_ids = {one.name: [names.run_id(one, cell) for cell in one.cells] for one in experiments}
+    run_ids = {one.name: [names.of(one, cell).run_id for cell in one.cells] for one in experiments}
     agenda = Agenda([*experiments], stores, run_ids, names.datasets, folder=folder)
     _find_jobs(agenda, names, adopt)
     return agenda
@@ -211,10 +210,10 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
             data = names.datasets[cell.data]
             try:
                 check(cell, data)
-                start = names.start(experiment, cell)
-                if start:
-                    start.check(data, experiment.trials)
-                _refuse_equal(cell, known.setdefault(names.run_id(experiment, cell), cell))
+                named = names.of(experiment, cell)
+                if named.start:
+                    named.start.check(data, experiment.trials)
+                _refuse_equal(cell, known.setdefault(named.run_id, cell))
             except CbmError as error:
                 problems[experiment.located(cell, error)] = error.kinds
     if problems:
@@ -262,22 +261,22 @@ def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
     sources: dict[Key, tuple[Experiment, TrialStarts]] = {}  # trials that others start from, and which others
     for experiment in agenda.experiments:
         store = agenda.stores[experiment.name]
-        for job, start in _jobs_of(experiment, names, store):
+        named = [names.of(experiment, cell) for cell in experiment.cells]
+        for index, trial in enumerate(experiment):
+            job = job_of(trial, named[index % len(named)], store)
             keys.add(job.key)
             if finished.whole(store, job):
                 continue
-            other = finished.elsewhere(store, job)
-            if other is None:
-                known = wanted.get(job.key)
-                if known is None:
-                    end = finished.end(job)
-                    known = wanted[job.key] = replace(job, end=end) if end else job
-                if store not in known.stores:
-                    wanted[job.key] = replace(known, stores=(*known.stores, store))
-                if isinstance(start, TrialStarts):
-                    sources.setdefault((start.run_id, job.trial.number), (experiment, start))
-            elif adopt:
-                store.adopt(other, *job.key)
+            if other := finished.elsewhere(store, job):
+                if adopt:
+                    store.adopt(other, *job.key)
+                continue
+            known = wanted.get(job.key) or replace(job, end=finished.end(job))
+            new = () if store in known.stores else (store,)
+            wanted[job.key] = replace(known, stores=(*known.stores, *new))
+            start = named[index % len(named)].start
+            if isinstance(start, TrialStarts):
+                sources.setdefault((start.fact, trial.number), (experiment, start))
     _refuse_unfinished({key: one for key, one in sources.items() if key not in wanted}, finished)
     jobs = _in_order([*wanted.values()])
     stores = {store for job in jobs for store in job.stores}
@@ -286,25 +285,11 @@ def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
     agenda.done = len(keys) - len(wanted)
 
 
-def _jobs_of(
-    experiment: Experiment, names: Names, store: Store
-) -> Iterator[tuple[Job, FileStarts | TrialStarts | None]]:
-    """Yield the trials of an experiment, and where the trials of their cell start."""
-    cells = []
-    for cell in experiment.cells:
-        make = partial(
-            Job,
-            stores=(store,),
-            run_id=names.run_id(experiment, cell),
-            data=names.datasets[cell.data],
-            pretraining=names.pretraining(experiment, cell),
-            sources=names.own_recorders(cell),
-            course=names.course(experiment, cell),
-        )
-        cells.append((make, names.start(experiment, cell)))
-    for index, trial in enumerate(experiment):
-        make, start = cells[index % len(cells)]
-        yield make(trial=trial, start=start.of(trial.number) if start else None), start
+def job_of(trial: Trial, named: Named, store: Store) -> Job:
+    """Return the job that runs a trial for an experiment."""
+    start = named.start.of(trial.number) if named.start else None
+    facts = named.pretraining, named.sources, named.course, start
+    return Job(trial, named.run_id, named.data, (store,), *facts)
 
 
 def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], finished: "_Finished") -> None:
@@ -323,12 +308,12 @@ def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], fi
 def _in_order(jobs: list[Job]) -> list[Job]:
     """Trial 0 of every cell first; of jobs that share pre-trained layers one each, then the others."""
     seen: Counter[Key] = Counter()
-    turns = []
-    for job in jobs:
-        shared = (job.pretraining or job.run_id, job.trial.number)
-        turns.append((seen[shared] > 0, job.trial.number))
-        seen[shared] += 1
-    return [job for _, job in sorted(zip(turns, jobs, strict=True), key=lambda pair: pair[0])]
+
+    def turn(job: Job) -> tuple[bool, int]:
+        seen[shared := (job.pretraining or job.run_id, job.trial.number)] += 1
+        return seen[shared] > 1, job.trial.number
+
+    return sorted(jobs, key=turn)
 
 
 def _counted(job: Job, agenda: Agenda, states: Collection[Path]) -> Job:
@@ -401,10 +386,7 @@ class _Finished:
 def folders_of(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> dict[str, set[str]]:
     """Return the names of all folders that experiments write trials into; arguments as for `make_agenda`."""
     names = make_names(experiments, root, folder)
-    found: dict[str, set[str]] = {}
-    for experiment in experiments:
-        own = found.setdefault(experiment.name, set())
-        for cell in experiment.cells:
-            of_cell = names.run_id, names.course, names.pretraining
-            own |= {name for make in of_cell if (name := make(experiment, cell))}
-    return found
+    return {
+        one.name: {name for cell in one.cells for name in names.of(one, cell)[:3] if name}
+        for one in experiments
+    }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from cbm_cli.arrays import content_of
 from cbm_cli.datasets.dataset import Dataset
@@ -65,48 +66,46 @@ class FileStarts:
         """Return the start of a trial; CbmError if its file cannot be read."""
         file = self.folder / self.path.format(trial=number)
         if file not in self._starts:
-            self._starts[file] = self._read(file, number)
+            try:
+                self._starts[file] = Start(file, hashlib.sha256(content_of(file)).hexdigest())
+            except OSError as error:
+                needs = "" if self.shared else f" (each trial needs one, here trial {number})"
+                kind: Kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
+                told = f"{file}: cannot be read: {error.strerror}{needs}"
+                raise CbmError(told, kind, field="start_from") from None
         return self._starts[file]
-
-    def _read(self, file: Path, number: int) -> Start:
-        try:
-            return Start(file, hashlib.sha256(content_of(file)).hexdigest())
-        except OSError as error:
-            needs = "" if self.shared else f" (each trial needs one, here trial {number})"
-            kind: Kind = "missing" if isinstance(error, FileNotFoundError) else "unreadable"
-            told = f"{file}: cannot be read: {error.strerror}{needs}"
-            raise CbmError(told, kind, field="start_from") from None
 
     def check(self, data: Dataset, trials: int) -> None:
         """Raise CbmError for a machine that is missing or does not fit the cell."""
         for number in range(1 if self.shared else trials):
             self.of(number).machine(self.cell, data)
 
+    @property
     def fact(self) -> str:
-        """Return what the run-id depends on: the content of a file that all trials start from.
+        """What the run-id depends on: the content of a file that all trials start from.
 
         If each trial has its own file, that of the first one; the digest of each is kept with its trial.
         """
         return self.of(0).digest if self.shared else f"files from {self.of(0).digest}"
 
 
+@dataclass(frozen=True)
 class TrialStarts:
     """The trials of another experiment that the trials of a cell start from."""
 
-    def __init__(
-        self, cell: Settings, source: Experiment, its_cell: Settings, run_id: str, root: Path
-    ) -> None:
-        self.cell, self.source, self.its_cell, self.run_id = cell, source, its_cell, run_id
-        self.store = Store(root / source.name)
+    cell: Settings
+    source: Experiment
+    its_cell: Settings
+    fact: str  # the other run-id, which decides the machines
+    store: Store
 
     def of(self, number: int) -> Start:
         """Return the start of a trial, which may not be finished yet."""
         best = self.cell.start_from.machine == "best-valid"
-        name = self.store.folder.parent / f"{self.run_id}:{number}{':best' * best}"
         return Start(
-            name,
-            needs=(self.run_id, number),
-            content=lambda: self.store.machine(self.run_id, number, best)[1],
+            self.store.folder.parent / f"{self.fact}:{number}{':best' * best}",
+            needs=(self.fact, number),
+            content=lambda: self.store.machine(self.fact, number, best)[1],
         )
 
     def check(self, data: Dataset, trials: int) -> None:
@@ -121,78 +120,61 @@ class TrialStarts:
                 field="start_from",
             )
 
-    def fact(self) -> str:
-        """Return what the run-id depends on: the other run-id decides the machines."""
-        return self.run_id
-
     def unfinished(self, number: int) -> str:
         """Return the message for a trial that is neither finished nor part of the run."""
-        name, folder = self.source.name, self.store.folder.parent
+        name = self.source.name
+        again = f"cbm run GRID.yaml {name}{{}} -o {shlex.quote(str(self.store.folder.parent))}"
         if number >= self.source.trials:
-            has = count(self.source.trials, "trial")
-            return (
-                f"needs trial {number} of {name}, which has {has}; add more with: "
-                f"cbm run GRID.yaml {name} --trials {number + 1} -o {shlex.quote(str(folder))}"
-            )
-        return (
-            f"trial {number} of {name} is not finished; name both experiments, or first "
-            f"run: cbm run GRID.yaml {name} -o {shlex.quote(str(folder))}"
-        )
+            has, more = count(self.source.trials, "trial"), again.format(f" --trials {number + 1}")
+            return f"needs trial {number} of {name}, which has {has}; add more with: {more}"
+        remedy = f"name both experiments, or first run: {again.format('')}"
+        return f"trial {number} of {name} is not finished; {remedy}"
+
+
+class Named(NamedTuple):
+    """What the trials of a cell are called, and what they are made of."""
+
+    run_id: str
+    course: str  # the run-id without the length of training
+    pretraining: str | None  # name of its pre-trained layers, if it has any
+    data: Dataset
+    sources: dict[str, str]  # texts of a user's own recorders, by name
+    start: FileStarts | TrialStarts | None  # None: new machines
 
 
 class Names:
-    """The run-ids of cells, and where their trials start."""
+    """What the trials of cells are called."""
 
     def __init__(self, datasets: Mapping[Data, Dataset], root: Path, folder: Path) -> None:
         self.datasets = datasets  # of all cells
         self.root = root  # the results folder
         self.folder = folder  # of the grid
-        self.recorders: dict[str, str] = {}  # texts of a user's own recorders, by name
-        self._starts: dict[tuple[str, Settings], FileStarts | TrialStarts | None] = {}
-        self._run_ids: dict[tuple[str, Settings], tuple[str, str]] = {}  # and courses
+        self._sources: dict[str, str] = {}
+        self._known: dict[tuple[str, Settings], Named] = {}
 
-    def start(self, experiment: Experiment, cell: Settings) -> FileStarts | TrialStarts | None:
-        """Return where the trials of a cell start; None for new machines. Errors as for `source_cell`."""
-        key = experiment.name, cell
-        if key not in self._starts:
-            self._starts[key] = self._start(experiment, cell)
-        return self._starts[key]
+    def of(self, experiment: Experiment, cell: Settings) -> Named:
+        """Return the names of a cell; CbmError for recorders or machines that cannot be read."""
+        if (key := (experiment.name, cell)) not in self._known:
+            own = [name for name in cell.record.names if name not in RECORDERS]
+            for name in own:
+                self._sources[name] = self._sources.get(name) or load_recorder(name, self.folder)
+            sources = {name: self._sources[name] for name in own}
+            start, data = self._start(experiment, cell), self.datasets[cell.data]
+            given = cell, experiment.seed, data.digest, sources, start.fact if start else ""
+            facts = pretraining_facts(cell)
+            layers = pretraining_id(facts, experiment.seed, data.digest) if facts else None
+            names = run_id(*given), run_id(*given, endless=True)
+            self._known[key] = Named(*names, layers, data, sources, start)
+        return self._known[key]
 
     def _start(self, experiment: Experiment, cell: Settings) -> FileStarts | TrialStarts | None:
         if cell.start_from.path:
             return FileStarts(cell, cell.start_from.path, self.folder)
         if cell.start_from.experiment:
             source, its_cell = source_cell(experiment, cell)
-            return TrialStarts(cell, source, its_cell, self.run_id(source, its_cell), self.root)
+            name, store = self.of(source, its_cell).run_id, Store(self.root / source.name)
+            return TrialStarts(cell, source, its_cell, name, store)
         return None
-
-    def run_id(self, experiment: Experiment, cell: Settings) -> str:
-        """Return the name of the folder of a cell's trials."""
-        return self._names(experiment, cell)[0]
-
-    def course(self, experiment: Experiment, cell: Settings) -> str:
-        """Return the run-id without the length of training."""
-        return self._names(experiment, cell)[1]
-
-    def pretraining(self, experiment: Experiment, cell: Settings) -> str | None:
-        """Return the name of the folder of a cell's pre-trained layers, if it has any."""
-        facts = pretraining_facts(cell)
-        return pretraining_id(facts, experiment.seed, self.datasets[cell.data].digest) if facts else None
-
-    def _names(self, experiment: Experiment, cell: Settings) -> tuple[str, str]:
-        key = experiment.name, cell
-        if key not in self._run_ids:
-            start, digest = self.start(experiment, cell), self.datasets[cell.data].digest
-            given = cell, experiment.seed, digest, self.own_recorders(cell), start.fact() if start else ""
-            self._run_ids[key] = run_id(*given), run_id(*given, endless=True)
-        return self._run_ids[key]
-
-    def own_recorders(self, cell: Settings) -> dict[str, str]:
-        """Return the texts of a user's own recorders in a cell, by name."""
-        for name in cell.record.names:
-            if name not in RECORDERS and name not in self.recorders:
-                self.recorders[name] = load_recorder(name, self.folder)
-        return {name: self.recorders[name] for name in cell.record.names if name in self.recorders}
 
 
 def source_cell(experiment: Experiment, cell: Settings) -> tuple[Experiment, Settings]:

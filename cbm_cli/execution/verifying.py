@@ -16,7 +16,7 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.dispatch import run_agenda
 from cbm_cli.execution.forecast import compile_kernels
-from cbm_cli.execution.jobs import Agenda, Job, Key
+from cbm_cli.execution.jobs import Agenda, Job, Key, job_of
 from cbm_cli.execution.observe import Observer
 from cbm_cli.execution.starts import Names
 from cbm_cli.execution.worker import Failure
@@ -138,18 +138,6 @@ def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:
 # Rebuilding
 
 
-class _Datasets(dict[Data, Dataset]):
-    """Data sets, loaded when they are needed."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-
-    def __missing__(self, data: Data) -> Dataset:
-        self[data] = load(data, folder=self.folder)
-        return self[data]
-
-
 class _Rebuilt:
     """An experiment of a results folder, as its manifest describes it."""
 
@@ -159,28 +147,22 @@ class _Rebuilt:
         self.experiment = _experiment(results, name)
         run_ids = [cell["run_id"] for cell in manifest["cells"]]
         self.cells = dict(zip(run_ids, self.experiment.cells, strict=True))
-        folder = Path(manifest["grid_folder"])
-        self.names = Names(_Datasets(folder), results.folder, folder)
+        self.datasets: dict[Data, Dataset] = {}
+        self.names = Names(self.datasets, results.folder, Path(manifest["grid_folder"]))
 
     def job(self, run_id: str, number: int, into: Store) -> Job:
         """Return the job that runs a trial again; CbmError if what it needs is missing or has changed."""
-        experiment, names, cell = self.experiment, self.names, self.cells[run_id]
+        experiment, cell = self.experiment, self.cells[run_id]
         if not self.code and any(":" in name for name in cell.record.names):
             raise CbmError("it has recorders of its own, which --no-code does not run", "conflict")
-        if names.run_id(experiment, cell) != run_id:
-            raise CbmError(
-                "its data, its recorders or the machine it starts from have changed since", "changed"
-            )
-        start = names.start(experiment, cell)
-        job = Job(
-            Trial(experiment.name, cell, number, experiment.seed),
-            run_id,
-            names.datasets[cell.data],
-            (into,),
-            names.pretraining(experiment, cell),
-            names.own_recorders(cell),
-            start=start.of(number) if start else None,
-        )
+        if cell.data not in self.datasets:
+            self.datasets[cell.data] = load(cell.data, folder=self.names.folder)
+        named = self.names.of(experiment, cell)
+        if named.run_id != run_id:
+            told = "its data, its recorders or the machine it starts from have changed since"
+            raise CbmError(told, "changed")
+        trial = Trial(experiment.name, cell, number, experiment.seed)
+        job = job_of(trial, named._replace(course=""), into)  # no checkpoint is kept
         if job.start and job.digest and job.digest != self.store.started_from(run_id, number):
             raise CbmError(f"{job.start.file}: is another machine than the one it started from", "changed")
         return job
