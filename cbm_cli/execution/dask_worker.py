@@ -1,14 +1,16 @@
-"""What runs on a worker of a Dask cluster."""
+"""What runs on a Dask cluster: packets of trials, on servers that may listen at their TLS ports only."""
 
 import pickle
 import zlib
 from functools import cache
+from typing import Any
 
-from distributed import get_worker
+from distributed import Scheduler, Worker, get_worker
+from distributed.http.routing import RoutingApplication
+from tornado.httpserver import HTTPServer
 
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.execution.worker import Result, run_packet
-from cbm_cli.execution.worker import environment as own_environment
+from cbm_cli.execution import worker
 from cbm_cli.machines.threads import one_thread
 
 _stopped: set[str] = set()  # runs that this worker was asked to stop
@@ -16,22 +18,22 @@ _stopped: set[str] = set()  # runs that this worker was asked to stop
 
 def work(
     message: bytes, token: str, environment: str, cores: int, *datasets: Dataset
-) -> list[tuple[tuple[str, int], Result]]:
+) -> list[tuple[tuple[str, int], worker.Result]]:
     """Run a packet of trials on some cores; reports go to the coordinator as events of the topic ``token``.
 
     Raises RuntimeError on a worker whose versions are not those of the ``environment``.
     """
-    if own_environment() != environment:
-        raise RuntimeError(f"this worker has {own_environment()}")
+    if worker.environment() != environment:
+        raise RuntimeError(f"this worker has {worker.environment()}")
     _one_thread_for_good()
-    worker = get_worker()
+    own = get_worker()
 
     def tell(*news: object) -> None:
         if news:
-            worker.log_event(token, news)
+            own.log_event(token, news)
 
     sets = {data.digest: data for data in datasets}
-    return [*run_packet(pickle.loads(message), sets, tell, lambda: token in _stopped, cores)]
+    return [*worker.run_packet(pickle.loads(message), sets, tell, lambda: token in _stopped, cores)]
 
 
 @cache
@@ -48,3 +50,20 @@ def unpacked(content: bytes) -> Dataset:
 def stop(token: str) -> None:
     """Stop the trials of a run on this worker as soon as possible."""
     _stopped.add(token)
+
+
+class _Silent:
+    """A server of Dask without the web server that the others start, even without a dashboard."""
+
+    def start_http_server(self, routes: list, *arguments: Any, **keywords: Any) -> None:
+        """Make a web server that does not listen."""
+        self.http_application = RoutingApplication([])
+        self.http_server = HTTPServer(self.http_application)
+
+
+class SilentScheduler(_Silent, Scheduler):
+    """The scheduler of a run on SLURM."""
+
+
+class SilentWorker(_Silent, Worker):
+    """A worker in a job of a run on SLURM."""

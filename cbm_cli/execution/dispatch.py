@@ -141,17 +141,12 @@ def _keep(job: Job, result: Result, ending: Ending, observer: Observer) -> None:
         ending.finished += 1
         for store in job.stores:
             store.write(job.run_id, job.trial, result, job.course, job.digest)
-        _tell_flaws(job, result, ending, observer)
+        for name, flaw in result.flaws.items():
+            if name not in ending.flaws:
+                told = ending.flaws[name] = f"{job.title}: {flaw}"
+                observer.message(f"{told}; the trial is kept without what this recorder returns")
+            ending.flawed[name] += 1
         observer.finished(job, result)
-
-
-def _tell_flaws(job: Job, outcome: Outcome, ending: Ending, observer: Observer) -> None:
-    """Say the first error of each of the user's recorders, and count the others."""
-    for name, flaw in outcome.flaws.items():
-        if name not in ending.flaws:
-            ending.flaws[name] = f"{job.title}: {flaw}"
-            observer.message(f"{ending.flaws[name]}; the trial is kept without what this recorder returns")
-        ending.flawed[name] += 1
 
 
 @contextlib.contextmanager

@@ -70,12 +70,6 @@ class Packet:
             self.tasks.append((job.trial, job.run_id, job.data.digest, since, job.sources))
         self.sent = self.heard = time.monotonic()
 
-    def news_of(self, known: set[str]) -> dict:
-        """Return the data sets that are not among these digests, and add them there."""
-        new = {job.data.digest: job.data for job in self.open.values() if job.data.digest not in known}
-        known |= new.keys()
-        return new
-
 
 class Backlog:
     """The trials that wait for a worker.
@@ -165,7 +159,8 @@ def on_local_workers(
                 crew.assign()
             elif deadline == math.inf:
                 deadline = time.monotonic() + PATIENCE
-                crew.tell_to_stop()
+                for worker in crew.busy.values():
+                    worker.tell(None)
             if not crew.busy:
                 return
             for connection in wait([*crew.busy], timeout=0.1):
@@ -234,11 +229,6 @@ class _Crew:
             self.observer.message(f"worker process {worker.process.pid}: {silence}; it was ended")
             yield from self.backlog.lose(packet, 1, silence)
 
-    def tell_to_stop(self) -> None:
-        """Ask all running trials to return."""
-        for worker in self.busy.values():
-            worker.tell(None)
-
     def end(self) -> None:
         """End all workers: those with trials (after an error, or without an answer in time) at once."""
         for worker in self.idle:
@@ -265,7 +255,9 @@ class _Worker:
     def start(self, packet: Packet, cores: int) -> None:
         """Send trials and how many cores they may use, with their data if this worker does not have them."""
         self.packet, self.cores = packet, cores
-        self.tell((packet.tasks, packet.news_of(self.known), cores))
+        sets = {job.data.digest: job.data for job in packet.open.values()}
+        self.tell((packet.tasks, {name: sets[name] for name in sets.keys() - self.known}, cores))
+        self.known |= sets.keys()
 
     def tell(self, message: object) -> None:
         """Send a message; the death of a worker shows when its answer is read."""

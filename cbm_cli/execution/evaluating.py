@@ -133,9 +133,9 @@ def _planned(
             elif cell["model_kind"] == "auto-encoder":
                 yield Evaluated(cell, number, {})
             elif not again and facts.items() <= row.items():
-                ending = f"_{method.name or 'exact'}"
-                known = {name: value for name, value in row.items() if _is_value(name, ending)}
-                yield Evaluated(cell, number, known, before=True)
+                how = method.name or "exact"
+                own = (name for name in row if name.endswith(f"_{how}") or name.startswith(f"{how}_"))
+                yield Evaluated(cell, number, {name: row[name] for name in own}, before=True)
             else:
                 if spec not in loaded:
                     loaded[spec] = _loaded(store, spec, manifest)
@@ -149,10 +149,6 @@ def _loaded(store: Store, spec: Data, manifest: Mapping[str, Any]) -> Dataset:
         told = "has other rows than those of its trials; name the folder of the right ones by --data"
         raise CbmError(f"{store.experiment}: {spec.title}: {told}", "changed")
     return data
-
-
-def _is_value(name: str, ending: str) -> bool:
-    return name.endswith(ending) or name.startswith(f"{ending[1:]}_")
 
 
 def _evaluated(

@@ -51,12 +51,14 @@ def compile_kernels(agenda: Agenda, announce: Callable[[str], None] = lambda mes
     The training loop is compiled once for each kind of settings that changes what it calls. Damaged machine
     code is removed, and compiled again.
     """
-    damaged = _remove_damaged()
+    damaged = damaged_files(CACHE) if CACHE else []
+    for path in [*damaged, *(CACHE.glob("*/compiled-*") if CACHE and damaged else ())]:
+        path.unlink(missing_ok=True)
     kinds = {_kind_of(job): job for job in {job.run_id: job for job in agenda.jobs}.values()}
-    missing = {kind: job for kind, job in kinds.items() if not _is_compiled(kind)}
+    missing = {kind: job for kind, job in kinds.items() if not (CACHE and _mark(kind).exists())}
     if not missing:
         return
-    what = f"{CACHE}: {count(damaged, 'file')} of compiled kernels damaged; compiling again"
+    what = f"{CACHE}: {count(len(damaged), 'file')} of compiled kernels damaged; compiling again"
     announce(f"{what if damaged else 'Compiling the kernels (once for this version, about 40 s)'} ...")
     _touch(missing)
     if unsaved or not CACHE:
@@ -100,18 +102,6 @@ def _touch(kinds: dict[str, Job]) -> None:
 def _mark(kind: str) -> Path:
     """A file beside the machine code of this installation, which says that a kind is compiled."""
     return Path(make_updates.stats.cache_path) / f"compiled-{kind}"  # type: ignore[attr-defined]  # Numba's
-
-
-def _is_compiled(kind: str) -> bool:
-    return CACHE is not None and _mark(kind).exists()
-
-
-def _remove_damaged() -> int:
-    """Remove damaged machine code, and the marks that say that all is compiled; return how many files."""
-    damaged = damaged_files(CACHE) if CACHE else []
-    for path in [*damaged, *(CACHE.glob("*/compiled-*") if damaged else ())]:
-        path.unlink(missing_ok=True)
-    return len(damaged)
 
 
 @dataclass(frozen=True)

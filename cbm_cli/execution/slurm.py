@@ -1,6 +1,7 @@
 """Workers that are jobs of SLURM, submitted with dask-jobqueue."""
 
 import contextlib
+import logging
 import math
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +23,7 @@ from cbm_cli.grid.values import Count, Frozen, WholeNumber
 from cbm_cli.text import duration
 
 _PATIENCE = 120.0  # seconds that sbatch has to answer
-_SILENT = "cbm_cli.execution.silent"  # module of schedulers and workers that serve no pages
+_WORKER = "cbm_cli.execution.dask_worker.SilentWorker"
 _LOOK_EVERY = 30.0  # seconds after which jobs that have ended are replaced
 _UNITS = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}  # MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS
 
@@ -69,7 +71,7 @@ class Slurm(Frozen):
             "interface": self.interface,
             "job_extra_directives": [*self.extra],
             "job_script_prologue": [*self.setup],
-            "worker_extra_args": ["--no-dashboard", "--worker-class", f"{_SILENT}.SilentWorker"],
+            "worker_extra_args": ["--no-dashboard", "--worker-class", _WORKER],
             "job_name": "cbm-worker",
         }
 
@@ -112,7 +114,7 @@ def slurm_workers(options: Slurm, left: Callable[[], int]) -> Iterator[tuple[str
     """
     from distributed import Security
 
-    from cbm_cli.execution.silent import SilentScheduler, silence_dask
+    from cbm_cli.execution.dask_worker import SilentScheduler
 
     _check_sbatch(job_script(options))
     silence_dask()
@@ -139,6 +141,14 @@ def slurm_workers(options: Slurm, left: Callable[[], int]) -> Iterator[tuple[str
             yield cluster.scheduler_address, secret["security"]
         finally:
             ended.set()
+
+
+def silence_dask() -> None:
+    """Keep Dask's own messages from the terminal; what matters to the user is said in other words."""
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
+    for name in (*names, "distributed", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module="distributed")
 
 
 def _check_sbatch(script: str) -> None:

@@ -3,7 +3,7 @@
 import io
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,13 +71,10 @@ def verify_trials(
     with tempfile.TemporaryDirectory(prefix="cbm-verify-") as folder:
         into = Store(Path(folder, "rerun"))
         jobs, keepers = _jobs(results, [sound[index] for index in chosen], into, code, tell)
-        compile_kernels(_agenda(jobs), announce)
+        agenda = Agenda([], {}, {}, {}, jobs)
+        compile_kernels(agenda, announce)
         announce(f"Running {len(jobs)} of {len(sound)} finished trials again ...")
-        run_agenda(_agenda(jobs), _Reruns(keepers, tell), workers=workers)
-
-
-def _agenda(jobs: Iterable[Job]) -> Agenda:
-    return Agenda(experiments=[], stores={}, run_ids={}, datasets={}, jobs=[*jobs])
+        run_agenda(agenda, _Reruns(keepers, tell), workers=workers)
 
 
 def _jobs(

@@ -51,12 +51,6 @@ Report = Callable[[int, float], None]  # called with the updates made and the la
 Task = tuple[Trial | Errand, str, str, Progress | None, dict[str, str]]
 
 
-def failure_of(error: BaseException) -> Failure:
-    """Return what to say of an exception."""
-    message = str(error) if isinstance(error, CbmError) else f"{type(error).__name__}: {error}"
-    return Failure(message, "".join(traceback.format_exception(error)))
-
-
 def stretch(
     trial: Trial | Errand,
     data: Dataset,
@@ -82,7 +76,8 @@ def stretch(
     except Stopped:
         return Progress(None)
     except BaseException as error:  # a user's recorder may call sys.exit
-        return failure_of(error)
+        message = str(error) if isinstance(error, CbmError) else f"{type(error).__name__}: {error}"
+        return Failure(message, "".join(traceback.format_exception(error)))
 
 
 def run_packet(
@@ -149,13 +144,8 @@ def serve(connection: Connection) -> None:
 
 
 @cache
-def version() -> str:
-    """Return what a worker and the coordinator must share: versions, and a hash of all sources."""
-    sources = source_hash(Path(__file__).parents[1])
-    return f"cbm {__version__}, kernel version {KERNEL_VERSION}, sources {sources}"
-
-
 def environment() -> str:
-    """Return `version`, and what else decides how objects travel and numbers are kept."""
-    python = ".".join(map(str, sys.version_info[:2]))
-    return f"{version()}, Python {python}, {sys.byteorder}-endian"
+    """Return what worker and coordinator must share: code, and how objects travel and numbers are kept."""
+    sources, python = source_hash(Path(__file__).parents[1]), ".".join(map(str, sys.version_info[:2]))
+    code = f"cbm {__version__}, kernel version {KERNEL_VERSION}, sources {sources}"
+    return f"{code}, Python {python}, {sys.byteorder}-endian"

@@ -7,7 +7,7 @@ else, so that a value is the same wherever it is shown.
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,9 +51,8 @@ class Trials:
     """Finished trials, the rows of ``summary.csv``, and the stores that hold their curves, by experiment."""
 
     def __init__(self, frame: "pd.DataFrame", source: Source | None = None) -> None:
-        self.frame, self.source = frame.reset_index(drop=True), source
+        self.frame, self.source = frame.reset_index(drop=True), source and cache(source)
         self._columns: dict[str, Floats] = {}
-        self._stores: dict[str, Store] = {}
         self._last: dict[str, tuple[Any, list[pd.DataFrame]]] = {}
 
     def numbers(self, column: str) -> Floats:
@@ -93,9 +92,7 @@ class Trials:
         """Return what holds the curves of an experiment."""
         if self.source is None:
             raise CbmError(f"{experiment}: there are no curves beside its summary", "missing")
-        if experiment not in self._stores:
-            self._stores[experiment] = self.source(experiment)
-        return self._stores[experiment]
+        return self.source(experiment)
 
     def read(self, kind: str, rows: NDArray[np.intp]) -> "list[pd.DataFrame]":
         """Return the ``curves`` or ``records`` of some trials of a run; those read last are held."""
@@ -168,16 +165,6 @@ class Cell:
     def final(self) -> Floats:
         """The last value."""
         return self._of_all("final")[self._known]
-
-    @property
-    def best_valid(self) -> Floats:
-        """The value at the best validation value."""
-        return self._of_all("best-valid")[self._known]
-
-    @property
-    def best_of_mean(self) -> Floats:
-        """The value at the evaluation where the mean over the trials is best."""
-        return self._of_all(MAX_OF_MEAN)[self._known]
 
     @cached_property
     def value(self) -> Floats:
@@ -275,16 +262,12 @@ class Cell:
 
     def curves(self) -> "list[pd.Series]":
         """Return the metric of each finished trial by update, from its curve or else its records."""
-        column = self.measure.metric.column
-        found = self.frames()
+        column, found = self.measure.metric.column, self.frames()
         if not all(column in one and len(one) for one in found):
-            others = self.frames("records")
-            pairs = zip(found, others, strict=True)
+            pairs = zip(found, self.frames("records"), strict=True)
             found = [one if column in one and len(one) else other for one, other in pairs]
-        return [
-            _curve(frame.set_index("update"), column) * scale
-            for frame, scale in zip(found, self.scale, strict=True)
-        ]
+        scaled = zip(found, self.scale, strict=True)
+        return [_curve(frame.set_index("update"), column) * scale for frame, scale in scaled]
 
     @property
     def _moment(self) -> str:
@@ -306,11 +289,8 @@ class Cell:
     @property
     def _is_doubtful(self) -> NDArray[np.bool_]:
         """Which estimates of `cbm evaluate` are doubtful by themselves or beside those of another method."""
-        method = self.measure.metric.column.rpartition("_")[2]
-        flags = [
-            self.trials.numbers(f"{method}_{flag}")[self.rows] > 0 for flag in ("doubtful", "contradicted")
-        ]
-        return np.logical_or(*flags)
+        method, flags = self.measure.metric.column.rpartition("_")[2], ("doubtful", "contradicted")
+        return np.logical_or(*(self.trials.numbers(f"{method}_{flag}")[self.rows] > 0 for flag in flags))
 
     @property
     def _limit(self) -> str:
@@ -430,14 +410,15 @@ class Cells:
             return Counter()
         frame, method = self.trials.frame, self.measure.metric.column.rpartition("_")[2]
         rows = np.concatenate([cell.rows[cell._known] for cell in self.cells])
-        columns = {fact: frame.get(f"{method}_{fact}") for fact in FACTS}
+        told = {
+            words: frame[f"{method}_{fact}"].iloc[rows]
+            for fact, words in FACTS.items()
+            if f"{method}_{fact}" in frame
+        }
+        of_trials = zip(*told.values(), strict=True)
         return Counter(
-            ", ".join(
-                words.format(_plain(column.iloc[row]))
-                for (fact, words), column in zip(FACTS.items(), columns.values(), strict=True)
-                if column is not None and column.iloc[row] == column.iloc[row]
-            )
-            for row in rows
+            ", ".join(words.format(_plain(one)) for words, one in zip(told, facts, strict=True) if one == one)
+            for facts in of_trials
         )
 
 

@@ -225,12 +225,12 @@ def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> dict[tuple[str
     They are named by experiment and run. ``wanted`` holds the names of those to keep by experiment; other
     experiments are left alone.
     """
-    sizes: dict[tuple[str, str], int] = {}
-    for store in _stores(results, wanted):
-        for run, size in store.sizes().items():
-            if run not in wanted[store.experiment]:
-                sizes[store.experiment, run] = size
-    return sizes
+    return {
+        (store.experiment, run): size
+        for store in _stores(results, wanted)
+        for run, size in store.sizes().items()
+        if run not in wanted[store.experiment]
+    }
 
 
 def _stores(results: Results, names: Container[str]) -> list[Store]:
@@ -247,7 +247,6 @@ def delete(results: Results, wanted: Mapping[str, Set[str]]) -> dict[tuple[str, 
     with locked(results.folder):
         sizes = unwanted(results, wanted)
         for store in _stores(results, {experiment for experiment, _ in sizes}):
-            store.delete({run for experiment, run in sizes if experiment == store.experiment})
-            if not wanted[store.experiment]:
-                store.delete_rest()
+            runs = {run for experiment, run in sizes if experiment == store.experiment}
+            store.delete(runs, with_rest=not wanted[store.experiment])
     return sizes

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -61,12 +61,6 @@ class Index:
     lines: int = 0  # that are whole
     size: int = 0  # bytes of these
     end: bytes = b""  # of the last one of them
-    torn: bool = False  # a line behind them has no end, or not yet
-
-    def copy(self) -> "Index":
-        """Return a copy that can grow while the original is read."""
-        runs = {run_id: {**lines} for run_id, lines in self.runs.items()}
-        return replace(self, runs=runs, facts={**self.facts}, damaged={**self.damaged})
 
 
 def sealed(record: Mapping[str, Any], indent: int | None = None) -> bytes:
@@ -256,7 +250,7 @@ def _index(path: Path, stream: IO[bytes], status: os.stat_result) -> Index:
     if now != then:
         stream.seek(max(0, index.size - _SEALED))
         has_grown = now[0] == then[0] and now[1] > then[1] and stream.read(_SEALED) == index.end
-        index = _scanned(stream, index.copy() if has_grown else Index())
+        index = _scanned(stream, index if has_grown else Index())
         _known[path] = now, index
     return index
 
@@ -277,8 +271,7 @@ def _scanned(stream: IO[bytes], found: Index) -> Index:
             )
         elif fact := _FACT.match(content):
             found.facts[fact[1].decode(), fact[2].decode()] = line
-        found.torn = not content.endswith(b"\n")
-        if found.torn:
+        if not content.endswith(b"\n"):  # cut short, or being written
             break
         found.lines, found.size, found.end = found.lines + 1, found.size + len(content), content[-_SEALED:]
     return found

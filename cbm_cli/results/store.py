@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -46,13 +46,12 @@ class Store:
 
     folder: Path
     keeps_checkpoints: bool = field(default=False, compare=False)  # of trainings of any length
-    journal: Journal = field(init=False, repr=False, compare=False)
-    _told: set[tuple[str, str]] = field(
-        default_factory=set, repr=False, compare=False
-    )  # facts in the journal
+    _told: set[tuple[str, str]] = field(default_factory=set, repr=False, compare=False)  # facts written
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "journal", Journal(self.folder / "trials.jsonl"))
+    @cached_property
+    def journal(self) -> Journal:
+        """The records of the trials."""
+        return Journal(self.folder / "trials.jsonl")
 
     @property
     def experiment(self) -> str:
@@ -189,17 +188,12 @@ class Store:
         Records that do not count any more, and runs in ``without``, are left out.
         """
         self.journal.flush_last()
-        index, runs = (
-            self.journal.index(),
-            {name: own for name, own in self._runs().items() if name not in without},
-        )
+        index, runs = self.journal.index(), self._runs()
         there = {path.stem for path in (self.folder / "curves").glob("*.csv")}
-        if (
-            self._current() is not None
-            and there >= {name for name in runs if runs[name]}
-            and not (without or index.damaged)
-        ):
+        is_whole = there >= {name for name in runs if runs[name]} and not (without or index.damaged)
+        if is_whole and self._current() is not None:
             return
+        runs = {name: own for name, own in runs.items() if name not in without}
         seal = self._write_exports(runs)
         lines = [index.facts[fact] for fact in sorted(index.facts) if fact[0] == "made"]
         for run_id in runs:
@@ -212,13 +206,13 @@ class Store:
         for run_id, numbers in runs.items():
             tables: dict[str, dict[int, bytes]] = {folder: {} for folder in EXPORTS}
             for record in self.journal.records((run_id, number) for number in numbers):
-                for folder in (folder for folder in EXPORTS if EXPORTS[folder] in record):
-                    tables[folder][record["trial"]] = self._content(record, EXPORTS[folder])
+                for folder, kind in EXPORTS.items():
+                    if kind in record:
+                        tables[folder][record["trial"]] = self._content(record, kind)
             for folder in filter(tables.get, EXPORTS):
                 write_if_changed(self.folder / folder / f"{run_id}.csv", joined(tables[folder]))
-        asked = {cell["run_id"] for cell in self.manifest()["cells"]}
         with replacing(self._summary) as stream:
-            self._write_summary(stream, {name: own for name, own in runs.items() if name in asked})
+            self._write_summary(stream, runs)
             stream.seek(0)
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return {"exports": digest, "cells": self._cells_digest()}
@@ -230,9 +224,10 @@ class Store:
         return {name: sorted(self.finished(name)) for name in names if name in found}
 
     def _write_summary(self, stream: IO[bytes], runs: Mapping[str, Sequence[int]]) -> None:
-        """Write a row for each trial of runs of the grid: settings that vary, then results."""
+        """Write a row for each trial of the runs that the grid asks for: settings that vary, then results."""
         cells = self.manifest()["cells"]
-        keys = [(run_id, number) for run_id, numbers in runs.items() for number in numbers]
+        asked = {cell["run_id"] for cell in cells}
+        keys = [(run_id, number) for run_id in runs if run_id in asked for number in runs[run_id]]
         settings = {name for cell in cells for name in cell if name != "run_id"}
         left_out = {name for name in settings if len({text_of(cell.get(name)) for cell in cells}) == 1}
         names = dict.fromkeys(("experiment", "run_id", "trial", "seed"))
@@ -251,35 +246,25 @@ class Store:
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of records and files by the run, the course or the layers that they belong to."""
-        lines = self.journal.index().runs
-        found = {run_id: sum(line.size for line in own.values()) for run_id, own in lines.items()}
+        found = {run_id: sum(line.size for line in own.values()) for run_id, own in self.lines().items()}
         for kind in KINDS:
             for run, paths in self.folders(kind).items():
                 found[run] = found.get(run, 0) + sum(path.stat().st_size for path in paths)
         return dict(sorted(found.items()))
 
-    def delete(self, runs: Container[str]) -> None:
-        """Delete records and files of runs, courses and layers; files of others stay."""
+    def delete(self, runs: Container[str], with_rest: bool) -> None:
+        """Delete records and files of runs, courses and layers, ``with_rest`` all; files of others stay."""
         self.begin()
-        paths = [
-            path for kind in KINDS for run, own in self.folders(kind).items() if run in runs for path in own
-        ]
-        paths += [
-            path for kind in EXPORTS for path in (self.folder / kind).glob("*.csv") if path.stem in runs
-        ]
-        for path in paths:
+        folders = {kind: self.folders(kind) for kind in KINDS}
+        paths = [path for of in folders.values() for run in of if run in runs for path in of[run]]
+        exports = (path for kind in EXPORTS for path in (self.folder / kind).glob("*.csv"))
+        for path in [*paths, *(path for path in exports if path.stem in runs)]:
             path.unlink()
         self.finish(without=runs)
-        self._remove_folders(*{path.parent for path in paths})
-
-    def delete_rest(self) -> None:
-        """Remove an experiment without trials; what others have put there stays."""
-        for path in (self._manifest, self._summary, self.journal.path):
+        for path in (self._manifest, self._summary, self.journal.path) if with_rest else ():
             path.unlink(missing_ok=True)
-        self._remove_folders()
-
-    def _remove_folders(self, *folders: Path) -> None:
-        for place in (*folders, *(self.folder / name for name in (*KINDS, *EXPORTS)), self.folder):
+        left = (*{path.parent for path in paths}, *(self.folder / name for name in (*KINDS, *EXPORTS)))
+        for place in (*left, self.folder):
             with suppress(OSError):  # there is none, or something is in it
                 place.rmdir()
 
@@ -299,8 +284,7 @@ class Store:
         if content is None:
             for problem in self.damaged(torn=False).values():
                 warnings.warn(f"{problem}; cbm run repeats what is lost", stacklevel=2)
-            asked, runs = {cell["run_id"] for cell in self.manifest()["cells"]}, self._runs()
-            self._write_summary(made := io.BytesIO(), {name: runs[name] for name in runs if name in asked})
+            self._write_summary(made := io.BytesIO(), self._runs())
             content = made.getvalue()
         return self._with_settings(read_csv(io.BytesIO(content)))
 
@@ -331,12 +315,12 @@ class Store:
 
     def runs(self) -> set[str]:
         """Return the run-ids with a record, or with the state of an unfinished trial."""
-        return {*self.journal.index().runs, *self.folders("unfinished")}
+        return {*self.lines(), *self.folders("unfinished")}
 
-    def folders(self, kind: str) -> dict[str, list[Path]]:
+    def folders(self, kind: str, run: str = "*") -> dict[str, list[Path]]:
         """Return the files of a kind by the run that they belong to, but for what links lead to."""
         found: dict[str, list[Path]] = {}
-        for path in (self.folder / kind).glob("*/trial-*.npz"):
+        for path in (self.folder / kind).glob(f"{run}/trial-*.npz"):
             is_elsewhere = path.parent.is_symlink() or path.parents[1].is_symlink()
             if _FILE.fullmatch(path.name) and path.is_file() and not is_elsewhere:
                 found.setdefault(path.parent.name, []).append(path)
@@ -344,16 +328,14 @@ class Store:
 
     def finished(self, run_id: str) -> frozenset[int]:
         """Return the numbers of the finished trials of a run."""
-        lines = self.journal.index().runs.get(run_id, {})
+        lines = self.lines().get(run_id, {})
         return frozenset(number for number, line in lines.items() if line.finished)
 
     def unfinished(self, run_id: str) -> tuple[frozenset[int], frozenset[int]]:
         """Return the numbers of the interrupted and of the failed trials of a run."""
-        lines, folder = self.journal.index().runs.get(run_id, {}), self.folder / "unfinished" / run_id
-        done = {number for number, line in lines.items() if line.finished}
-        files = [path for path in folder.glob("trial-*.npz") if _FILE.fullmatch(path.name) and path.is_file()]
+        done, files = self.finished(run_id), self.folders("unfinished", run_id).get(run_id, ())
         states = {int(path.stem[6:]) for path in files if path.stem[6:].isdigit()}
-        return frozenset(states - done), frozenset(lines.keys() - done)
+        return frozenset(states - done), frozenset(self.lines().get(run_id, {}).keys() - done)
 
     def failure(self, run_id: str, number: int) -> str:
         """Return what went wrong in a failed trial."""
@@ -393,7 +375,7 @@ class Store:
         """Return the times of finished trials by run, in all experiments of the results folder."""
         found: dict[str, list[float]] = {}
         for store in stores_in(self.folder.parent):
-            for run_id, lines in store.journal.index().runs.items():
+            for run_id, lines in store.lines().items():
                 found.setdefault(run_id, []).extend(line.seconds for line in lines.values() if line.finished)
         return found
 
@@ -466,15 +448,13 @@ class Store:
 
     def curves(self, run_id: str, numbers: Iterable[int]) -> "list[pd.DataFrame]":
         """Return the curves of several trials of a run, read as one file: pandas starts slowly."""
-
         numbers = [*numbers]
         try:
             found = self.tables("curve", run_id, numbers)
             contents = [found[number] for number in numbers]
         except KeyError:
-            raise IncompleteError(
-                f"{self.folder}: keeps no curves of {run_id}; run it again, into another folder"
-            ) from None
+            told = f"{self.folder}: keeps no curves of {run_id}; run it again, into another folder"
+            raise IncompleteError(told) from None
         heads, _, bodies = zip(*(content.partition(b"\n") for content in contents), strict=True)
         if len({*heads}) == 1 and all(body[-1:] in (b"", b"\n") for body in bodies):
             ends = [0, *accumulate(body.count(b"\n") for body in bodies)]
