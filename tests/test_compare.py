@@ -195,25 +195,6 @@ def test_of_two_runs_the_longer_list_of_trials_is_taken_and_a_shared_run_counts_
     assert (found["run_id"], found["obtained_n"]) == ("new", 5)
 
 
-def test_runs_of_several_kernel_versions_are_told():
-    frames = [run([-61.0], kernel_version="2"), run([-61.0], kernel_version="3", offsets="d0")]
-    assert not notes(compare(frames[0]), "ersions")
-    frames[1]["experiment"] = "later"
-    (said,) = notes(compare(pd.concat(frames)), "ersions")
-    assert re.findall(r"2 in 1|3 in 1|3: later", said) == ["2 in 1", "3 in 1", "3: later"]
-
-
-def test_mnist_is_per_sample_and_its_misprint_is_noted():
-    mnist = {"data": "mnist", "data_name": "mnist", "data_size": nan, "model_hidden": 16}
-    mnist |= {"updates": nan, "epochs": 100, "batch": 100, "evaluate_every": "1 epoch", "learning_rate": 0.01}
-    comparison = compare(run([-250.0 * 16, -244.2 * 16], sampler="PT_10", **mnist))
-    found = line(comparison, dataset="mnist")
-    assert found["obtained_mean"] == pytest.approx(-247.1)
-    assert found["z"] == pytest.approx(0, abs=1e-9)
-    assert notes(comparison, "aa^b, PT_10, MNIST")
-    assert not notes(compare(run([-61.0])), "MNIST")
-
-
 def test_what_cannot_be_compared_is_said():
     incomplete(pd.DataFrame())
     incomplete(run([-61.0], model_hidden=5))
@@ -470,12 +451,6 @@ def test_the_scoreboard_counts_all_published_values_as_named_and_as_read():
     # dd^l_s with PT_10 in two tables, and the deep machine on training rows
     assert re.search(r"table \d: .* PT_10 0\.1 \(\+.*; table 12: ", reasons[1])
     assert text.endswith("More.\n")
-
-
-def test_the_known_reason_of_a_difference_is_a_note():
-    for mean, known in ((-90.0, True), (-54.75, False)):
-        found = compare(run(around(mean), offsets="dd^l_s", sampler="PCD-1"))
-        assert any(reason in note for note in found.notes() for reason in REASONS) == known
 
 
 def test_results_are_compared_and_counted_by_the_command(tmp_path):

@@ -13,7 +13,6 @@ from cbm_cli.datasets.catalogue import describe, load, load_source
 from cbm_cli.datasets.dataset import Image
 from cbm_cli.datasets.spec import available
 from cbm_cli.grid.parts import Data
-from cbm_cli.grid.read import read_grid
 from cbm_cli.results import Store
 from tests.builders import GRID as BARS
 from tests.builders import arrays as npy
@@ -435,16 +434,3 @@ def test_finished_trials_that_are_not_reused_are_told_with_what_differs(change, 
     (line,) = [one for one in said.splitlines() if one.startswith("mine: ")] or [""]
     assert holds(line, told.replace(" ", "|"))
     assert bool(line) == bool(told)
-
-
-def test_files_may_be_an_axis_and_have_options_and_a_name():
-    data = "[{path: [a.csv, b.csv]}, mnist, {path: c.amat, name: c, drop_last: yes}]"
-    text = GRID.replace(DATA, data)
-    assert [cell.data for cell in read_grid("grid.yaml", text=text).experiments["mine"].cells][::2] == [
-        Data(path="a.csv"),
-        Data(path="b.csv"),
-        Data(name="mnist"),
-        Data(path="c.amat", name="c", drop_last=True),
-    ]
-    named = ["name", "size", "bar", "flip", "binarise", "threshold"]  # without the fields of files
-    assert list(Data(name="mnist").model_dump()) == named
