@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -139,48 +139,35 @@ def test_what_waits_is_written_soon_and_after_a_failed_flush_again(tmp_path, mon
     assert len(said) == 2
 
 
-@contextmanager
-def meanwhile(work):
-    """Do some work again and again in a thread; what it returns is in the list."""
-    done, found = threading.Event(), []
-
-    def repeat():
-        while not done.is_set():
-            try:
-                found.append(work())
-            except Exception as error:
-                found.append(repr(error))
-
-    thread = threading.Thread(target=repeat)
-    thread.start()
-    try:
-        yield found
-    finally:
-        done.set()
-        thread.join()
-
-
 def test_readers_see_whole_records_while_others_are_written_and_put_in_order(tmp_path):
     """They neither wait nor fail, and never miss what was there before."""
-    path = tmp_path / "a"
+    path, seen, done = tmp_path / "a", [], threading.Event()
     writer = written(path, record(0, text="x" * 1000))
 
     def read():
-        with Journal(path).reading() as (stream, index):
-            lines = {n: line for lines in index.runs.values() for n, line in lines.items()}
-            return len(lines), journal.record_of(stream, lines[max(lines)], path)["trial"]
+        while not done.is_set():
+            with Journal(path).reading() as (stream, index):
+                lines = {n: line for lines in index.runs.values() for n, line in lines.items()}
+                last = journal.record_of(stream, lines[max(lines)], path)["trial"]
+                seen.append((len(lines), last + 1))
 
-    with meanwhile(read) as seen:
-        for number in range(1, 160):
-            writer.append(record(number, text="x" * 1000))
-            writer.flush()
-            if number % 20 == 0:
-                lines = writer.index().runs[RUN]
-                writer.rewrite([line for _, line in sorted(lines.items(), reverse=number % 40 == 0)], None)
-        time.sleep(0.05)
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read)
+        try:
+            for number in range(1, 160):
+                writer.append(record(number, text="x" * 1000))
+                writer.flush()
+                if number % 20 == 0:
+                    lines = writer.index().runs[RUN]
+                    turned = sorted(lines.items(), reverse=number % 40 == 0)
+                    writer.rewrite([line for _, line in turned], None)
+            time.sleep(0.05)
+        finally:
+            done.set()
+    reader.result()
     assert seen == sorted(seen)
-    assert {count - last for count, last in seen} == {1}
-    assert seen[-1][0] == 160
+    assert all(count == last for count, last in seen)
+    assert seen[-1] == (160, 160)
 
 
 def test_the_state_of_a_trial_stays_until_the_trial_is_on_disk(store, monkeypatch):
@@ -394,11 +381,12 @@ def test_without_locks_of_the_disk_a_killed_writer_is_followed(tmp_path, without
             locked(tmp_path).__enter__()
 
 
-def test_who_asks_for_the_writer_keeps_no_writer_out(tmp_path):
-    with meanwhile(lambda: writer_of(tmp_path)), meanwhile(lambda: writer_of(tmp_path)):
-        for _ in range(50):
-            with locked(tmp_path):
-                pass
+def test_who_asks_for_the_writer_keeps_no_writer_out(tmp_path, monkeypatch):
+    """Who asks has the lock for an instant."""
+    free, try_lock = iter([False, False]), lock._try_lock
+    monkeypatch.setattr(lock, "_try_lock", lambda stream: next(free, True) and try_lock(stream))
+    with locked(tmp_path):
+        assert writer_of(tmp_path).alive
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
