@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each room: the files named test_*.py
     "cli": "bad_input compare evaluate hostile results run sample table text verify words",
-    "execution": "cluster execution progress resume run start_from verify watch",  # not what processes run
+    "execution": "cluster execution progress resume run start_from verify",  # not what processes run
     "grid": "bad_input grid names schema settings whole_numbers",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products sample",
     "paper": "compare findings kept",

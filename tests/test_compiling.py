@@ -14,7 +14,7 @@ import pytest
 from cbm_cli.execution.forecast import _mark
 from cbm_cli.kernels import compiling
 from tests.builders import numbers, trials_of
-from tests.processes import start_cbm
+from tests.processes import ROOT, start_cbm
 
 KERNELS = """
 from cbm_cli.kernels.compiling import lean, lean_sum
@@ -61,54 +61,53 @@ def code(tmp_path):
     return sorted((tmp_path / "cache").glob("*/*.nbc"))
 
 
-def test_machine_code_is_kept(kernel, tmp_path):
-    assert [use(kernel()) for _ in range(3)] == [False, True, True]
-    assert len(code(tmp_path)) == 1
-    assert not compiling.damaged_files(tmp_path / "cache")
+def python(script, *words, **environment):
+    """What a script prints in a process of its own, beside the kernels of the working folder."""
+    given = os.environ | {"PYTHONPATH": os.pathsep.join((".", str(ROOT)))} | environment
+    ran = subprocess.run([sys.executable, *words, "-c", script], env=given, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.split()
 
 
-DAMAGES = {
-    "empty": lambda content: b"",
-    "cut within the checksum": lambda content: content[:20],
-    "cut short": lambda content: content[:-100],
-    "one bit": lambda content: content[:5000] + bytes([content[5000] ^ 1]) + content[5001:],
-    "the checksum": lambda content: bytes([content[0] ^ 128]) + content[1:],
-    "longer": lambda content: content + b"\0",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_machine_code_is_found_and_compiled_again(kernel, tmp_path, damage):
-    use(kernel())
-    (path,) = code(tmp_path)
-    whole = path.read_bytes()
-    path.write_bytes(DAMAGES[damage](whole))
-    assert compiling.damaged_files(tmp_path / "cache") == [path]
-    assert [use(kernel()), use(kernel())] == [False, True]
-    assert not compiling.damaged_files(tmp_path / "cache")
-
-
-def test_machine_code_of_another_signature_is_not_taken(kernel, tmp_path):
+def test_machine_code_is_kept_for_each_signature(kernel, tmp_path):
     first = kernel()
-    use(first)
+    assert [use(first), use(kernel()), use(kernel())] == [False, True, True]
     (path,) = code(tmp_path)
+    assert not compiling.damaged_files(tmp_path / "cache")
     first(3)
     (other,) = {*code(tmp_path)} - {path}
     shutil.copy(other, path)  # sound, and for an integer
     assert not use(kernel())
 
 
-@pytest.mark.parametrize("change", [{"CPU_NAME": "generic", "CPU_FEATURES": ""}, {}])
-def test_every_processor_has_machine_code_of_its_own(kernel, tmp_path, change):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:20],  # within the checksum
+        lambda content: content[:-100],
+        lambda content: content[:5000] + bytes([content[5000] ^ 1]) + content[5001:],
+        lambda content: bytes([content[0] ^ 128]) + content[1:],  # in the checksum
+        lambda content: content + b"\0",
+    ],
+)
+def test_damaged_machine_code_is_found_and_compiled_again(kernel, tmp_path, damage):
+    use(kernel())
+    (path,) = code(tmp_path)
+    path.write_bytes(damage(path.read_bytes()))
+    assert compiling.damaged_files(tmp_path / "cache") == [path]
+    assert [use(kernel()), use(kernel())] == [False, True]
+    assert not compiling.damaged_files(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("change", [{"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, {}])
+def test_every_processor_has_machine_code_of_its_own(kernel, here, change):
     """In processes of their own, for a process compiles for one processor."""
-    environment = os.environ | {f"NUMBA_{name}": text for name, text in change.items()}
-    environment |= {"NUMBA_CACHE_DIR": "unused", "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
     use(kernel())
     script = "from pathlib import Path\nimport cbm_cli.kernels.compiling as compiling\n"
-    script += f"compiling.CACHE = Path({str(tmp_path / 'cache')!r})\n"
+    script += f"compiling.CACHE = Path({str(here / 'cache')!r})\n"
     script += "from toy_kernels import double; double(1.5); print(sum(double.stats.cache_hits.values()))"
-    found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert found.stdout.split() == ["0" if change else "1"], found.stderr
+    assert python(script, NUMBA_CACHE_DIR="unused", **change) == ["0" if change else "1"]
 
 
 def test_a_caller_does_not_change_how_a_kernel_rounds(kernel):
@@ -156,38 +155,23 @@ PLACE = "from cbm_cli.kernels import compiling as c; import subprocess, sys; pri
 CHILD = "sys.argv[1:] or subprocess.run([sys.executable, '-c', 'import sys;' + sys.orig_argv[2], 'child'])"
 
 
-def places(code, **environment):
-    """Where machine code goes in a process, and perhaps in one that it starts."""
-    command = [sys.executable, "-c", code]
-    left = {name: text for name, text in os.environ.items() if name != "CBM_KERNEL_CACHE"}
-    found = subprocess.run(command, env=left | environment, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-    return found.stdout.split()
-
-
-def test_workers_share_the_private_folder_of_a_process_without_a_home(tmp_path):
-    own, of_child = places(PLACE + CHILD, XDG_CACHE_HOME="/dev/null/x", TMPDIR=str(tmp_path))
+def test_workers_share_the_private_folder_of_a_process_without_a_home(tmp_path, monkeypatch):
+    monkeypatch.delenv("CBM_KERNEL_CACHE", raising=False)
+    own, of_child = python(PLACE + CHILD, XDG_CACHE_HOME="/dev/null/x", TMPDIR=str(tmp_path))
     assert Path(own).parent == tmp_path
     assert Path(of_child).is_relative_to(own)
     assert not Path(own).exists()  # gone with its process
-
-
-def test_a_user_chooses_the_place(tmp_path):
-    (chosen,) = places(PLACE, CBM_KERNEL_CACHE=str(tmp_path / "here"))
+    (chosen,) = python(PLACE, CBM_KERNEL_CACHE=str(tmp_path / "here"))
     assert Path(chosen).parent == tmp_path / "here"
 
 
-def test_without_any_folder_nothing_is_kept(tmp_path):
-    script = (
-        "import sys, tempfile; tempfile.mkdtemp = lambda **_: open('/dev/null/x');"
-        f"sys.path.insert(0, {str(tmp_path)!r}); from toy_kernels import double;"
-        "from cbm_cli.kernels.compiling import CACHE; print(double(2.0), CACHE)"
-    )
-    (tmp_path / "toy_kernels.py").write_text(KERNELS)
-    environment = os.environ | {"XDG_CACHE_HOME": "/dev/null/x"}
-    found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert found.stdout.split() == ["4.0", "None"], found.stderr
-    assert not [*tmp_path.rglob("*.nb?")]
+def test_without_any_folder_nothing_is_kept(here, monkeypatch):
+    monkeypatch.delenv("CBM_KERNEL_CACHE", raising=False)
+    script = "import tempfile; tempfile.mkdtemp = lambda **_: open('/dev/null/x'); from toy_kernels import *;"
+    script += "from cbm_cli.kernels.compiling import CACHE; print(double(2.0), CACHE)"
+    Path("toy_kernels.py").write_text(KERNELS)
+    assert python(script, XDG_CACHE_HOME="/dev/null/x") == ["4.0", "None"]
+    assert not [*here.rglob("*.nb?")]
 
 
 @pytest.mark.slow
@@ -214,24 +198,22 @@ def test_a_copy_of_the_package_compiles_only_what_its_own_sources_change(tmp_pat
         "random.fill_uniform(np.empty(8, np.float32), np.uint64(1), 1, 1, 0)\n"
         "print(random.__file__, compiling.CACHE.name, sum(random.fill_uniform.stats.cache_hits.values()))"
     )
-    package = Path(compiling.__file__).parents[1]
-    places, found = [package.parent, tmp_path / "same", tmp_path / "other"], []
+    places, found = [ROOT, tmp_path / "same", tmp_path / "other"], []
     for place in places[1:]:
-        shutil.copytree(package, place / "cbm_cli", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "cbm_cli", place / "cbm_cli", ignore=shutil.ignore_patterns("__pycache__"))
         os.utime(place / "cbm_cli/kernels/random.py", (1, 1))  # its time does not matter
     with (tmp_path / "other/cbm_cli/kernels/random.py").open("a") as file:
         file.write("# changed\n")
     for place in places:
-        environment = os.environ | {"PYTHONPATH": str(place), "CBM_KERNEL_CACHE": str(tmp_path / "cache")}
-        command = [sys.executable, "-P", "-c", script]
-        found.append(subprocess.check_output(command, env=environment, text=True).split())
+        cache = {"CBM_KERNEL_CACHE": str(tmp_path / "cache")}
+        found.append(python(script, "-P", PYTHONPATH=str(place), **cache))
     files, (own, same, other), hits = zip(*found, strict=True)
     assert [Path(file).parents[2] for file in files] == places
     assert own == same != other
     assert hits == ("0", "1", "0")
 
 
-def test_numba_is_left_as_the_user_has_configured_it_on_the_widest_processor():
+def test_numba_is_left_as_the_user_has_configured_it_on_the_widest_processor(monkeypatch):
     """A cached function of the user goes where it went before the kernels were imported."""
     script = (
         "import llvmlite.binding as binding, numba\n"
@@ -246,7 +228,6 @@ def test_numba_is_left_as_the_user_has_configured_it_on_the_widest_processor():
         "print(before == [getattr(numba.config, name) for name in names])\n"
         "print('-prefer-256-bit' in cpu_target.target_context.codegen().magic_tuple()[2])\n"
     )
-    environment = {name: text for name, text in os.environ.items() if not name.startswith("NUMBA_")}
-    environment["PYTHONPATH"] = str(Path.cwd())
-    found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert found.stdout.split() == ["True", "True"], found.stderr
+    for name in [name for name in os.environ if name.startswith("NUMBA_")]:
+        monkeypatch.delenv(name)
+    assert python(script) == ["True", "True"]

@@ -65,30 +65,27 @@ def page_id(pages):
 def commands(text):
     """Return the words of every ``cbm`` line of the blocks of a page, fenced or indented."""
     text = re.sub(r"\\\n\s*", "", text)
-    blocks = [body for _, language, _, body in FENCE.findall(text) if language == "sh"]
-    indented = re.findall(r"^    (cbm .*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
-    lines = [
-        part for block in [*blocks, *indented] for line in block.splitlines() for part in line.split(" && ")
-    ]
+    shell = [body for _, language, _, body in FENCE.findall(text) if language == "sh"]
+    shell += re.findall(r"^    (cbm .*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    lines = [part for line in "\n".join(shell).splitlines() for part in line.split(" && ")]
     return [shlex.split(line, comments=True) for line in lines if line.startswith("cbm ")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_commands_and_their_options_exist(page):
-    for words in commands(page.read_text("utf-8")):
-        words = [word for word in words if word != "&"]
-        words = words[1 : words.index(">")] if ">" in words else words[1:]
+    grid = yaml.load(GRID.read_text("utf-8"), yaml.BaseLoader)
+    for line in commands(page.read_text("utf-8")):
+        words = [word for word in itertools.takewhile(">".__ne__, line[1:]) if word != "&"]
         command, context = main, click.Context(main, info_name="cbm")
         while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-            assert words[0] in command.list_commands(context), f"{page}: cbm {' '.join(words)}"
+            assert words[0] in command.list_commands(context), f"{page}: {' '.join(line)}"
             command = command.get_command(context, words.pop(0))
             context = click.Context(command, parent=context)
         try:
             command.make_parser(context).parse_args(list(words))
         except click.UsageError as error:
-            pytest.fail(f"{page.name}: cbm {' '.join(words)}: {error.format_message()}")
+            pytest.fail(f"{page.name}: {' '.join(line)}: {error.format_message()}")
         if words[:1] == ["experiments.yaml"]:
-            grid = yaml.load(GRID.read_text("utf-8"), yaml.BaseLoader)
             names = itertools.takewhile(re.compile(r"[a-z][a-z0-9-]+").fullmatch, words[1:])
             assert set(names) <= {*grid["experiments"], *grid["groups"]}
 
@@ -113,37 +110,26 @@ def follow(line):
 
 
 @pytest.mark.parametrize("pages", FOLLOWED, ids=page_id)
-def test_pages_can_be_followed_to_the_letter(pages, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_pages_can_be_followed_to_the_letter(pages, here):
+    """Where a value of Python is followed by its shape as a comment, it has this shape."""
     Path("experiments.yaml").write_text(GRID.read_text("utf-8"), "utf-8")
-    names = {}
-    for page in pages:
-        for unrun, language, title, body in blocks(ROOT / "docs" / page):
-            if unrun:
-                continue
-            if title:
-                Path(title).write_text(body, "utf-8")
-            elif language == "python":
-                exec(compile(body, page, "exec"), names)
-            elif language == "sh":
-                for line in body.splitlines():
-                    follow(line)
+    names, shapes = {}, 0
+    for unrun, language, title, body in itertools.chain(*(blocks(ROOT / "docs" / page) for page in pages)):
+        if title and not unrun:
+            Path(title).write_text(body, "utf-8")
+        elif language == "python" and not unrun:
+            exec(compile(body, str(pages), "exec"), names)
+            for value, shape in re.findall(r"^(?:\w+ = )?(.+?)  # (?:\"rbm\", )?(\([\d, ]+\))", body, re.M):
+                shown = eval(value.partition(", ")[2] if value.startswith("machine.kind") else value, names)
+                assert (shown if isinstance(shown, tuple) else shown.shape) == eval(shape), value
+                shapes += 1
+        elif language == "sh" and not unrun:
+            for line in body.splitlines():
+                follow(line)
+    assert shapes == (9 if pages == ["python.md"] else 0)
 
 
-def test_arrays_have_the_shapes_that_the_page_on_python_states(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names, found = {}, 0
-    for *_, body in itertools.islice(blocks(ROOT / "docs/python.md"), 3):  # the last one trains on digits
-        exec(compile(body, "python.md", "exec"), names)
-        for value, shape in re.findall(r"^(?:\w+ = )?(.+?)  # (?:\"rbm\", )?(\([\d, ]+\))", body, re.M):
-            shown = eval(value.partition(", ")[2] if value.startswith("machine.kind") else value, names)
-            assert (shown if isinstance(shown, tuple) else shown.shape) == eval(shape), value
-            found += 1
-    assert found == 9
-
-
-def test_the_course_says_what_its_table_shows_and_a_run_finds(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_course_says_what_its_table_shows_and_a_run_finds(here):
     data, choice = ((ROOT / f"docs/{page}").read_text("utf-8") for page in COURSE[:2])
     printed = {
         name: [[*map(float, cell)] for cell in re.findall(r"(-[\d.]+) ± ([\d.]+) \((-[\d.]+)\)", line)]
@@ -167,13 +153,12 @@ def test_the_course_says_what_its_table_shows_and_a_run_finds(tmp_path, monkeypa
         )  # 3 standard errors, rounding
 
 
-def test_grids_on_other_pages_can_be_read(tmp_path):
+def test_grids_on_other_pages_can_be_read():
     """The other YAML blocks that are whole grids."""
     for unrun, language, title, body in itertools.chain(*map(blocks, PAGES)):
         if language == "yaml" and body.startswith("experiments:") and not (unrun or title):
-            (tmp_path / "grid.yaml").write_text(body, "utf-8")
             named = yaml.load(body, yaml.BaseLoader)["experiments"]
-            assert read_grid(tmp_path / "grid.yaml").experiments.keys() == named.keys()
+            assert read_grid("grid.yaml", text=body).experiments.keys() == named.keys()
 
 
 @pytest.fixture(scope="module")
@@ -181,11 +166,6 @@ def hooks():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "docs")
         return importlib.import_module("hooks")
-
-
-@pytest.fixture(scope="module")
-def messages(hooks):
-    return hooks.on_page_markdown("<!-- messages -->").splitlines()
 
 
 def test_pages_that_are_made_are_what_the_package_makes(hooks):
@@ -197,34 +177,31 @@ def test_pages_that_are_made_are_what_the_package_makes(hooks):
     assert "| `momentum` | Share of the last step that is added to the next one |  | `0.0` |" in lines
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_messages_stand_on_their_page_with_function_and_kind(hooks, finished):
+    messages = hooks.on_page_markdown("<!-- messages -->").splitlines()
+    Path("experiments.yaml").touch()
+    for words in (
         "table --split 0",
         "table --metric a --metric b",
         "init",
-        "run no.yaml",
         "paper compare --findings --scoreboard",
-    ],
-)
-def test_a_message_stands_on_its_page_with_its_function_and_kind(hooks, messages, finished, words):
-    Path("experiments.yaml").touch()
-    error = cbm(*words.split(), code=2).error
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    room = messages.index(f"## {Path(last.filename).parent.relative_to(ROOT)}")
-    begin = f"| `{Path(last.filename).stem}.{last.name}` | {error.kinds[0]} | "
-    rows = itertools.takewhile(lambda row: not row.startswith("## "), messages[room + 1 :])
-    texts = [row.removeprefix(begin).removesuffix(" |") for row in rows if row.startswith(begin)]
-    patterns = [".*".join(map(re.escape, re.split(r"\{.*?\}", text))) for text in texts]
-    assert sum(bool(re.fullmatch(one, hooks.cell(str(error)))) for one in patterns) == 1
+    ):
+        error = cbm(*words.split(), code=2).error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        room = messages.index(f"## {Path(last.filename).parent.relative_to(ROOT)}")
+        begin = f"| `{Path(last.filename).stem}.{last.name}` | {error.kinds[0]} | "
+        rows = itertools.takewhile(lambda row: not row.startswith("## "), messages[room + 1 :])
+        texts = [row.removeprefix(begin).removesuffix(" |") for row in rows if row.startswith(begin)]
+        patterns = [".*".join(map(re.escape, re.split(r"\{.*?\}", text))) for text in texts]
+        assert sum(bool(re.fullmatch(one, hooks.cell(str(error)))) for one in patterns) == 1
 
 
 def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_short_name():
     name = "cbm"  # on the index it is another project; this one is cbm-cli
     extra, installed = rf"\b{name}\[", rf"\b(?:pip|pipx|uv|conda)\b[^\n`&;|]* ['\"]?{name}(?![\w./(-])"
     wrong = re.compile(f"{extra}|{installed}")
-    kinds = ("", ".py", ".md", ".cfg", ".toml", ".yaml", ".yml", ".sh", ".html", ".js", ".cff", ".txt")
     folders = [path for one in ("cbm_cli", "docs", "tests", "benchmarks") for path in (ROOT / one).rglob("*")]
+    kinds = ["", ".py", ".md", ".cfg", ".toml", ".yaml", ".yml", ".sh", ".html", ".js", ".cff", ".txt"]
     files = [path for path in (*folders, *ROOT.iterdir()) if path.is_file() and path.suffix in kinds]
     assert len(files) > 200
     assert [path for path in files if wrong.search(path.read_text("utf-8", "replace"))] == []
@@ -236,9 +213,9 @@ def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_sho
 
 def test_every_test_that_the_page_on_reliability_names_is_there():
     known = " ".join(
-        re.findall(r"def (test_\w+)", "".join(one.read_text() for one in ROOT.glob("tests/test_*.py")))
+        re.findall(r"def (test_\w+)", "".join(map(Path.read_text, ROOT.glob("tests/test_*.py"))))
     )
     rows = re.findall(r"^\|.*\| ([^|]*) \|$", (ROOT / "docs/reliability.md").read_text("utf-8"), re.M)
-    named = [name for row in rows for name in re.findall(r"[A-Z] `(\w+)`|, `(\w+)`", row)]
+    named = [name for row in rows for name in re.findall(r"(?:[A-Z]|,) `(\w+)`", row)]
     assert len(named) > 40
-    assert [name for pair in named for name in pair if name and name not in known] == []
+    assert [name for name in named if name not in known] == []

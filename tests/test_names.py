@@ -2,30 +2,26 @@
 
 import string
 from contextlib import suppress
-from itertools import product
 
 import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Sampler, Scheme
-
-PAIRS = ["".join(pair) for pair in product("0dmahr", repeat=2)]
-MARKS = [(before, sliding) for before in (True, False) for sliding in (True, False)]
+from tests.builders import refusal
 
 
-@pytest.mark.parametrize("letters", [*PAIRS, "000", "ddd", "0dmahr"])
-@pytest.mark.parametrize(("before", "sliding"), MARKS)
+@pytest.mark.parametrize("letters", ["00", "dm", "ah", "r0", "000", "0dmahr"])
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("sliding", [True, False])
 def test_every_spelling_and_every_printed_form_name_one_scheme(letters, before, sliding):
     order, average = "^b" if before else "^l", "_s" if sliding else ""
     expected = Scheme(letters, before, sliding)
-    assert Scheme.parse(letters + order + average) == expected
-    assert Scheme.parse(letters + average + order) == expected
-    if before:
-        assert Scheme.parse(letters + average) == expected
     latex = expected.latex().replace(r"\mathit", "").replace("{", "").replace("}", "")
     unicode = expected.unicode().replace("ᵇ", "^b").replace("ˡ", "^l").replace("ₛ", "_s")
-    assert [Scheme.parse(text) for text in (str(expected), latex, unicode)] == [expected] * 3
+    texts = [letters + order + average, letters + average + order, str(expected), latex, unicode]
+    texts += [letters + average] if before else []
+    assert {Scheme.parse(text) for text in texts} == {expected}
 
 
 @pytest.mark.parametrize(
@@ -56,20 +52,16 @@ def test_the_letters_of_schemes_are_those_of_the_reference():
 @pytest.mark.parametrize(
     ("text", "sampler", "canonical", "latex", "unicode"),
     [
-        ("CD-1", Sampler(1, 1, restart=True), "CD-1", "CD-1", "CD-1"),
         ("CD-25", Sampler(25, 1, restart=True), "CD-25", "CD-25", "CD-25"),
-        ("PCD-1", Sampler(1, 1), "PCD-1", "PCD-1", "PCD-1"),
         (" PCD-02 ", Sampler(2, 1), "PCD-2", "PCD-2", "PCD-2"),
-        ("PT_10", Sampler(1, 10), "PT_10", "PT$_{10}$", "PT₁₀"),
         ("PT_20-1", Sampler(1, 20), "PT_20", "PT$_{20}$", "PT₂₀"),
         ("PT_2-5", Sampler(5, 2), "PT_2-5", "PT$_{2}$-5", "PT₂-5"),
         ("exact", Sampler(exact=True), "exact", "exact", "exact"),
     ],
 )
 def test_sampler_reads_as_numbers_and_prints_one_way(text, sampler, canonical, latex, unicode):
-    assert Sampler.parse(text) == sampler
     assert (str(sampler), sampler.latex(), sampler.unicode()) == (canonical, latex, unicode)
-    assert Sampler.parse(str(sampler)) == sampler
+    assert Sampler.parse(text) == Sampler.parse(canonical) == sampler
 
 
 @pytest.mark.parametrize(
@@ -90,8 +82,7 @@ def test_sampler_reads_as_numbers_and_prints_one_way(text, sampler, canonical, l
 )
 def test_other_text_is_refused_with_what_was_meant(kind, texts, named):
     for text in texts:
-        with pytest.raises(CbmError) as caught:
-            kind.parse(text)
-        assert caught.value.kinds == ("value",)
-        assert repr(text) in str(caught.value)
-        assert named in str(caught.value)
+        error = refusal(kind.parse, text)
+        assert error.kinds == ("value",)
+        assert repr(text) in str(error)
+        assert named in str(error)

@@ -27,8 +27,8 @@ GRID = Path("experiments.yaml")
 
 def output(*command, cwd=ROOT, **environment):
     """What a command prints; it has to succeed."""
-    run = {"cwd": cwd, "env": os.environ | environment, "capture_output": True, "text": True, "timeout": 600}
-    ran = subprocess.run([*map(str, command)], **run)
+    how = {"cwd": cwd, "env": os.environ | environment, "capture_output": True, "text": True, "timeout": 600}
+    ran = subprocess.run([*map(str, command)], **how)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -112,33 +112,22 @@ def test_metadata_name_licence_authors_paper_and_both_commands(built):
     fields = {"License-Expression": "BSD-3-Clause", "License-File": "LICENSE", "Author": "The authors of cbm"}
     assert fields.items() <= dict(metadata.items()).items()
     assert "Paper, https://arxiv.org/abs/1311.1354" in metadata.get_all("Project-URL")
-    pythons = [c.rpartition(" ")[2] for c in metadata.get_all("Classifier") if ":: Python :: 3." in c]
-    assert pythons == ["3.11", "3.12", "3.13", "3.14"]
-    assert "Typing :: Typed" in metadata.get_all("Classifier")
-    scripts = ConfigParser()
+    kinds = metadata.get_all("Classifier")
+    assert [kind[-4:] for kind in kinds if ":: Python :: 3." in kind] == ["3.11", "3.12", "3.13", "3.14"]
+    assert "Typing :: Typed" in kinds
+    scripts, setup = ConfigParser(), ConfigParser()
     scripts.read(about / "entry_points.txt")
     assert dict(scripts["console_scripts"]) == {"cbm": "cbm_cli.cli:main", "cbm-cli": "cbm_cli.cli:main"}
     links = re.findall(r"\]\(([^)]*)\)", metadata.get_payload())  # from the page of the index
     assert links
     assert all(link.startswith("https://") for link in links)
-
-
-def test_the_build_has_what_the_metadata_need():
-    """`license_expression` is known to setuptools since version 77."""
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
-    assert needed == ["setuptools >= 77"]
-    setup = ConfigParser()
+    assert needed == ["setuptools >= 77"]  # which knows `license_expression`
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     assert needed[0] in setup["options.extras_require"]["dev"]
 
 
 # ---- cbm init ----
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_the_starter_has_the_quickstart_of_the_clone_and_a_next_experiment(here):
@@ -161,47 +150,40 @@ def test_init_paper_writes_the_paper_s_grid(here):
     assert Path("paper.yaml").read_bytes() == copy.read_bytes() == (ROOT / GRID).read_bytes()
 
 
-def test_init_replaces_a_file_only_when_told_to(here, monkeypatch):
+def test_init_replaces_no_file(here, monkeypatch):
     def fail(_):
         raise OSError(28, "No space left on device")
 
     GRID.write_text("mine")
     assert problems_of(cbm("init", code=2)) == [(str(GRID), "", "conflict")]
+    GRID.rename("mine.yaml")
     with monkeypatch.context() as full_disk:
         full_disk.setattr("os.fsync", fail)
-        GRID.rename("mine.yaml")
         assert "No space left on device" in cbm("init", code=2).stderr
     assert {path: path.read_text() for path in here.iterdir()} == {here / "mine.yaml": "mine"}
-    cbm("init")
-    assert "quickstart" in GRID.read_text("utf-8")
-    GRID.unlink()
     GRID.symlink_to("gone")  # a link whose file is missing is also somebody's
     assert problems_of(cbm("init", code=2)) == [(str(GRID), "", "conflict")]
     assert GRID.is_symlink()
 
 
-def test_init_says_where_it_cannot_write(here, monkeypatch):
+def test_init_says_where_it_cannot_write_and_run_what_writes_a_grid(here, monkeypatch):
     def refused(*words):
-        return problems_of(cbm("init", *words, code=2))
+        return problems_of(cbm(*words, code=2))[0]
 
-    assert refused("-o", "gone/grid.yaml") == [("-o gone/grid.yaml", "", "missing")]
-    assert refused("-o", "grid.txt") == [("-o grid.txt", "", "value")]
+    assert refused("init", "-o", "gone/grid.yaml") == ("-o gone/grid.yaml", "", "missing")
+    assert refused("init", "-o", "grid.txt") == ("-o grid.txt", "", "value")
+    for words in ((), ("mine.yaml",), ("mine.yaml", "quickstart")):
+        said = cbm("run", *words, code=2)
+        assert problems_of(said) == [((*words, str(GRID))[0], "", "missing")]
+        assert f"`{program()} init`" in said.stderr
     with monkeypatch.context() as read_only:
         read_only.setattr("os.access", lambda *_: False)  # a folder that is read-only, to root too
-        assert refused() == [(f"-o {GRID}", "", "system")]
+        assert refused("init") == (f"-o {GRID}", "", "system")
     GRID.mkdir()
-    assert refused() == [(f"-o {GRID}", "", "value")]
+    assert refused("init") == (f"-o {GRID}", "", "value")
     assert [*here.rglob("*")] == [here / GRID]
-    assert problems_of(cbm("run", code=2))[0][0] == str(GRID)
-
-
-@pytest.mark.parametrize("grid", [(), ("mine.yaml",), ("mine.yaml", "quickstart")])
-def test_run_without_a_grid_names_what_writes_one(here, grid):
-    said = cbm("run", *grid, code=2)
-    assert problems_of(said) == [((*grid, str(GRID))[0], "", "missing")]
-    assert f"`{program()} init`" in said.stderr
-
-
-def test_the_second_command_speaks_of_the_first(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", [str(tmp_path / "bin" / "cbm-cli")])
-    assert program() == str(tmp_path / "bin" / "cbm")
+    assert refused("run")[0] == str(GRID)
+    monkeypatch.setattr(
+        sys, "argv", [str(here / "bin" / "cbm-cli")]
+    )  # the second command speaks of the first
+    assert program() == str(here / "bin" / "cbm")

@@ -26,9 +26,9 @@ from cbm_cli.kernels.products import (
     product_tn,
 )
 
-ROWS = (1, 15, 17, 113, 225)
-UNITS = (1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 200, 384, 385, 500)
-COLUMNS = (1, 15, 16, 17, 63, 64, 65, 79, 80, 81, 127, 128, 129, 200)
+ROWS = (1, 17, 225)
+UNITS = (1, 15, 16, 17, 64, 65, 128, 129, 385, 500)
+COLUMNS = (1, 16, 17, 64, 65, 80, 81, 128, 129, 200)
 DENSITIES = (0, 0.01, 0.13, 0.5, 0.9, 1)
 
 
@@ -47,31 +47,26 @@ def exactly(x, W):
 
 def with_longer_rows(array):
     """A view of the same numbers whose rows are parts of longer ones."""
-    n, m = array.shape
-    longer = np.full((n, m + 5), np.nan, np.float32)
-    longer[:, 2 : m + 2] = array
-    return longer[:, 2 : m + 2]
+    longer = np.full((len(array), array.shape[1] + 5), np.nan, np.float32)
+    longer[:, 2:-3] = array
+    return longer[:, 2:-3]
 
 
 # Dense products
 
-DENSE = {
-    "a b": (product, lambda a: a, lambda b: b),
-    "a b'": (product_nt, lambda a: a, np.transpose),
-    "a' b": (product_tn, np.transpose, lambda b: b),
-}
-
 
 @pytest.mark.parametrize("views", [(), (0,), (1,), (2,), (0, 1, 2)], ids=str)
-@pytest.mark.parametrize("way", DENSE)
-def test_dense_products_are_those_of_float64(way, views):
-    multiply, of_a, of_b = DENSE[way]
+@pytest.mark.parametrize(
+    ("multiply", "turned"), [(product, (0, 0)), (product_nt, (0, 1)), (product_tn, (1, 0))]
+)
+def test_dense_products_are_those_of_float64(multiply, turned, views):
     for rows, units, columns in itertools.product((1, 4, 17, 100), (1, 9, 33), (1, 4, 65)):
-        a, b = whole((rows, units)), whole((units, columns), seed=3)
-        arrays = [of_a(a).copy(), of_b(b).copy(), np.full((rows, columns), np.nan, np.float32)]
+        pair = whole((rows, units)), whole((units, columns), seed=3)
+        arrays = [array.T.copy() if turn else array for array, turn in zip(pair, turned, strict=True)]
+        arrays.append(np.full((rows, columns), np.nan, np.float32))
         arrays = [with_longer_rows(array) if k in views else array for k, array in enumerate(arrays)]
         multiply(*arrays)
-        np.testing.assert_array_equal(arrays[2], exactly(a, b))
+        np.testing.assert_array_equal(arrays[2], exactly(*pair))
         if 2 in views:
             assert np.isnan(arrays[2].base).sum() == 5 * rows  # nothing beside the view is written
 
@@ -85,9 +80,8 @@ def words_of(x):
     return (padded.reshape(len(x), -1, 16) << np.arange(16)).sum(axis=2).T
 
 
-@pytest.mark.parametrize("density", DENSITIES)
-def test_rows_and_columns_are_packed_bit_by_bit(density):
-    for rows, units in itertools.product(ROWS, UNITS):
+def test_rows_and_columns_are_packed_bit_by_bit():
+    for rows, units, density in itertools.product(ROWS, UNITS, DENSITIES):
         x, bits = binary(rows, units, density), make_bits(rows, units)
         pack_rows(1 - x, bits)  # what was there before does not matter
         pack_rows(x, bits)
@@ -192,23 +186,11 @@ SHAPES = [
 ]
 
 
-def test_all_ways_are_met_in_wide_and_in_narrow_panels():
-    panels = {"narrow": (16,), "wide": (17, 64), "both": (80, 81)}
-    for columns in panels.values():
-        found = {
-            way_of(binary(rows, units, density), m)
-            for (rows, units, m), density in itertools.product(SHAPES, DENSITIES)
-            if m in columns
-        }
-        assert found == {gathered, looked_up, complemented}
-
-
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("density", DENSITIES)
-def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(density, turned):
+def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(turned):
     """To the last bit: the result names the way that was taken, on whatever processor."""
-    rng = np.random.default_rng(4)
-    for rows, units, columns in SHAPES:
+    rng, met = np.random.default_rng(4), set()
+    for (rows, units, columns), density in itertools.product(SHAPES, DENSITIES):
         x, W = binary(rows, units, density), rng.standard_normal((units, columns)).astype(np.float32)
         given, outs = W.T.copy() if turned else W, np.full((2, rows, columns), np.nan, np.float32)
         for out, shared in zip(outs, (0, columns), strict=True):
@@ -217,10 +199,11 @@ def test_the_order_of_additions_is_decided_by_shapes_and_units_alone(density, tu
             pack_rows(x, bits)
             bits_product(bits, given, turned, out)
         assert outs[0].tobytes() == outs[1].tobytes()
-        way = way_of(x, columns)
-        some = [0, 1, 7, rows - 1]
+        way, some = way_of(x, columns), [0, 1, 7, rows - 1]
         expected = np.stack([way(row, W) for row in x[some]])
         np.testing.assert_array_equal(outs[0, some], expected, f"{rows}x{units}x{columns}, {way.__name__}")
+        met.add((way, "narrow" if columns == 16 else "wide" if columns in (17, 64) else "both"))
+    assert len(met) == 9  # all ways, in panels of all kinds
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="for processors with AVX2 instead of AVX-512")

@@ -6,39 +6,59 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+import cbm_cli as cbm_package
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Image
-from cbm_cli.errors import CbmError
+from cbm_cli.datasets.given import read_given
 from cbm_cli.machines import samples
+from cbm_cli.machines.given import conditional
 from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.report.learned import GAP, tile_panel, tiled
 from cbm_cli.report.panels import Page, compose
-from tests.builders import cbm, holds, layered, layered_energy, machine_file, problems_of, split
+
+# isort: off
+from tests.builders import (
+    RBM, THREE, TWO, arrays, brute_log_likelihoods, cbm, files, holds, layered, layered_energy, machine_file,
+    problems_of, refusal, split, visible_rows,
+)  # fmt: skip
 from tests.oracles import joint, random_machine, rbm, states
 from tests.pictures import tiles_of
 
 pytestmark = pytest.mark.usefixtures("here")
+ROWS = np.array([[1, np.nan, 0, np.nan], [np.nan, np.nan, 1, 0]])  # of which some units are given
 
 
-def machine(n=4, m=3, seed=1):
-    return rbm(*random_machine(n, m, seed))
+def save(layers=RBM, **changes):
+    """Write m.npz; return its weights, biases and offsets."""
+    machine = layered(layers, 3)
+    np.savez("m.npz", **machine_file(machine, "rbm" if len(layers) == 2 else "dbm") | changes)
+    return machine
+
+
+def sample(*arguments):
+    """Run cbm sample m.npz; return its arrays and what it says on stderr."""
+    said = cbm("sample", "m.npz", "-o", "s.npz", *arguments).stderr
+    with np.load("s.npz") as file:
+        return dict(file), said
 
 
 def p_value(rows, p):
-    """Of the chi-square test that rows (n, units) have the distribution p over all states."""
-    index = rows @ 2 ** np.arange(rows.shape[1])[::-1]
-    expected = len(rows) * p
-    found = np.bincount(index, minlength=len(p))
-    return chi2.sf(((found - expected) ** 2 / expected).sum(), len(p) - 1)
+    """Of the chi-square test that rows have the distribution p over all states, of which some have none."""
+    found = np.bincount(rows @ 2 ** np.arange(rows.shape[1]), minlength=len(p))
+    assert not found[p == 0].any()
+    expected = len(rows) * p[p > 0]
+    return chi2.sf(((found[p > 0] - expected) ** 2 / expected).sum(), len(expected) - 1)
 
 
 def test_one_chain_visits_its_states_as_often_as_it_should():
-    its = machine(3, 2)
+    its = rbm(*random_machine(3, 2, 1))
     found = draw(its, parse_sampler("PT_4"), 40_000, chains=1, steps=1, seed=7)
     means = found.samples.reshape(40, 1000, 3).mean(axis=1)  # of stretches far longer than correlations
     error = means.std(axis=0, ddof=1) / np.sqrt(40)
     exact = joint(*its.plain)[0].sum(axis=1) @ states(3)
     assert (np.abs(means.mean(axis=0) - exact) < 4.5 * error).all()
+    error = refusal(draw, its, parse_sampler("PT_999999"), 10**9, chains=10**9, steps=1, seed=1)
+    assert (error.kinds, "1000000000" in str(error)) == (("limit",), True)  # more than memory holds
 
 
 def test_tempering_leaves_a_mode_that_gibbs_sampling_is_caught_in():
@@ -67,7 +87,7 @@ def test_chains_start_at_rows_of_data_each_once_before_any_twice():
     assert abs(found.samples.mean() - 0.2) < 4.5 * np.sqrt(0.2 * 0.8 / 20_000)
 
 
-def test_tiles_lie_line_by_line_within_a_pixel_of_grey():
+def test_tiles_lie_line_by_line_within_a_pixel_of_grey_and_hold_every_value_in_its_place():
     rows = np.array([[1, 0], [0, 1], [1, 1]])  # three of 2x1
     assert tiled(rows, Image(2, 1)).tolist() == [
         [GAP, GAP, GAP, GAP, GAP],
@@ -80,45 +100,21 @@ def test_tiles_lie_line_by_line_within_a_pixel_of_grey():
     ]
     assert tiled(np.zeros((100, 784)), Image(28, 28)).shape == (10 * 29 + 1, 10 * 29 + 1)
     assert tiled(np.zeros((5, 500)), Image(1, 500)).shape == (11, 502)
-
-
-def test_a_picture_holds_every_value_of_a_row_in_its_place():
-    rows = np.arange(6)[None] / 6
+    (row,) = rows = np.arange(6)[None] / 6
     for order in ("C", "F"):
         (axes,) = compose([tile_panel(rows, Image(2, 3, order))], Page()).figure.axes
         drawn = tiles_of(axes.images[0].get_array(), 2, 3, times=6)
-        np.testing.assert_array_equal(drawn[0].reshape(2, 3), rows[0].reshape((2, 3), order=order))
-
-
-def test_more_samples_than_memory_holds_are_refused():
-    with pytest.raises(CbmError, match="1000000000") as refused:
-        draw(machine(), parse_sampler("PT_999999"), 10**9, chains=10**9, steps=1, seed=1)
-    assert refused.value.kinds == ("limit",)
-
-
-def save(**changes):
-    its = machine()
-    np.savez("m.npz", **{"weights_0": its.W, "biases_0": its.b, "biases_1": its.c} | changes)
-
-
-def sample(*arguments):
-    """Run cbm sample; return what it says on stderr."""
-    result = cbm("sample", *arguments)
-    assert result.stdout == ""
-    return result.stderr
+        np.testing.assert_array_equal(drawn[0].reshape(2, 3), row.reshape((2, 3), order=order))
 
 
 @pytest.mark.parametrize(
     ("sizes", "sampler"), [((3, 4), "gibbs"), ((3, 2, 2), "PT_3-2"), ((3, 2, 2, 2), "PT_4")], ids=str
 )
 def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sampler, monkeypatch):
-    its, n = layered(sizes, seed=3), 20_000
+    its, n = save(sizes), 20_000
     monkeypatch.setattr(samples, "CHAINS", n)
-    np.savez("deep.npz", **machine_file(its, "rbm" if len(sizes) == 2 else "dbm"))
-    options = ("--sampler", sampler, "--steps", 60, "-n", 2 * n)
-    assert holds(sample("deep.npz", *options, "-o", "s.npz"), "s.npz|40000")
-    with np.load("s.npz") as file:
-        found = dict(file)
+    found, said = sample("--sampler", sampler, "--steps", 60, "-n", 2 * n)
+    assert holds(said, "s.npz|40000")
     kinds = {name: (array.dtype.name, array.shape) for name, array in found.items()}
     visible, hidden = (2 * n, 3), (2 * n, sum(sizes[1::2]))
     assert kinds == {
@@ -126,49 +122,40 @@ def test_samples_of_a_file_with_offsets_are_its_visible_and_odd_layers(sizes, sa
         "means": ("float32", visible),
         "hidden": ("uint8", hidden),
     }
-    p: dict = {}
+    p = np.zeros(2 ** (3 + hidden[1]))
     for state in states(sum(sizes)):
         parts = split(state, sizes)
-        kept = tuple(np.concatenate([parts[0], *parts[1::2]]))
-        p[kept] = p.get(kept, 0) + np.exp(-layered_energy(its, parts))
-    both, weight = np.hstack([found["samples"], found["hidden"]]), np.array([p[state] for state in sorted(p)])
+        kept = np.concatenate([parts[0], *parts[1::2]]).astype(int)
+        p[kept @ 2 ** np.arange(len(kept))] += np.exp(-layered_energy(its, parts))
+    both = np.hstack([found["samples"], found["hidden"]])
     for part in (both[:n], both[n:]):  # the first and the second sample of each chain
-        assert p_value(part, weight / weight.sum()) > 1e-4
+        assert p_value(part, p / p.sum()) > 1e-4
     W, b, lam = its[0][0], its[1][0], its[2][1]
     expected = ref.visible_mean(found["hidden"][:, : sizes[1]], W, b, lam)
     np.testing.assert_allclose(found["means"], expected, rtol=0, atol=1e-6)
 
 
-def test_same_seed_same_bytes():
-    save()
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        sample("m.npz", "--steps", 20, "-n", 7, "--seed", seed, "-o", f"{name}.npz")
-    a, b, c = (Path(f"{name}.npz").read_bytes() for name in "abc")
-    assert a == b != c
-
-
 @pytest.mark.parametrize(
     ("arguments", "kind", "told"),
     [
-        ((), None, "--output"),
-        (("-o", "s.npy"), None, "-o s.npy|.npz"),
-        (("-o", "./m.npz"), None, "-o m.npz"),
-        (("-o", "s.npz", "--sampler", "CD-1"), "unknown", "--sampler CD-1|gibbs|PT_c"),
-        (("-o", "s.npz", "--sampler", "PT10"), "unknown", "--sampler PT10|gibbs|PT_c"),
-        (("-o", "s.npz", "--sampler", "PT_1"), None, "PT_1|2"),
-        (("-o", "s.npz", "--steps", "0"), None, "--steps"),
-        (("-o", "s.npz", "-n", "0"), None, "--count"),
-        (("-o", "m.npz/s.npz", "--steps", "1"), None, "m.npz"),
+        ("", None, "--output"),
+        ("-o s.npy", None, "-o s.npy|.npz"),
+        ("-o ./m.npz", None, "-o m.npz"),
+        ("-o s.npz --sampler CD-1", "unknown", "--sampler CD-1|gibbs|PT_c"),
+        ("-o s.npz --sampler PT10", "unknown", "--sampler PT10|gibbs|PT_c"),
+        ("-o s.npz --sampler PT_1", None, "PT_1|2"),
+        ("-o s.npz --steps 0", None, "--steps"),
+        ("-o s.npz -n 0", None, "--count"),
+        ("-o m.npz/s.npz --steps 1", None, "m.npz"),
     ],
 )
 def test_impossible_requests_are_refused_and_nothing_is_written(arguments, kind, told):
     save()
-    before = Path("m.npz").read_bytes()
-    refused = cbm("sample", "m.npz", *arguments, code=2)
+    before = files(".", ".npz")
+    refused = cbm("sample", "m.npz", *arguments.split(), code=2)
     assert kind is None or refused.error.kinds == (kind,)
     assert holds(refused.stderr, told)
-    assert [path.name for path in Path().iterdir()] == ["m.npz"]
-    assert Path("m.npz").read_bytes() == before
+    assert files(".", ".npz") == before
 
 
 @pytest.mark.parametrize(
@@ -182,5 +169,91 @@ def test_impossible_requests_are_refused_and_nothing_is_written(arguments, kind,
 def test_a_machine_file_that_cannot_be_sampled_is_refused(changes, kind):
     if changes:
         save(**changes)
-    refused = cbm("sample", "m.npz", "-o", "s.npz", code=2)
-    assert problems_of(refused) == [("m.npz", "", kind)]
+    assert problems_of(cbm("sample", "m.npz", "-o", "s.npz", code=2)) == [("m.npz", "", kind)]
+
+
+# Some units are given
+
+
+def exact_conditional(machine, layers, row):
+    """Probabilities of all visible states, 0 where they contradict the row."""
+    p, held = np.exp(brute_log_likelihoods(machine, layers)), ~np.isnan(row)
+    p = np.where((visible_rows(layers)[:, held] == row[held]).all(axis=1), p, 0)
+    return p / p.sum()
+
+
+@pytest.mark.parametrize("sampler", ["gibbs", "PT_4"])
+@pytest.mark.parametrize("layers", [RBM, TWO, THREE])
+def test_free_units_have_their_exact_conditional_distribution(layers, sampler):
+    machine, rows = save(layers), np.pad(ROWS, ((0, 0), (0, layers[0] - 4)), constant_values=np.nan)
+    how = {"sampler": sampler, "steps": 30, "chains": 4000}
+    found = cbm_package.load("m.npz").sample(8000, 7, given=rows, **how)
+    for r, row in enumerate(rows):
+        assert p_value(found[r::2], exact_conditional(machine, layers, row)) > 1e-4
+
+
+def test_means_are_those_of_free_units_and_chains_that_start_in_equilibrium_stay_there():
+    machine = save()
+    means = cbm_package.load("m.npz").sample(4000, 2, given=ROWS[:1], steps=30, chains=4000, means=True)
+    assert (means[:, [0, 2]] == [1, 0]).all()  # as given
+    exact = exact_conditional(machine, RBM, ROWS[0]) @ visible_rows(RBM)
+    error = means.std(axis=0) / np.sqrt(len(means))
+    assert (np.abs(means.mean(axis=0) - exact)[[1, 3]] < 4.5 * error[[1, 3]]).all()
+    p = exact_conditional(machine, RBM, ROWS[1])
+    starts = visible_rows(RBM)[np.random.default_rng(1).choice(len(p), 5000, p=p)]
+    how = {"sampler": "gibbs", "steps": 1, "chains": 5000, "start": starts}
+    assert p_value(cbm_package.load("m.npz").sample(5000, 3, given=ROWS[1:], **how), p) > 1e-4
+
+
+def test_what_is_given_becomes_biases():
+    W, b, c = np.arange(8.0).reshape(4, 2), np.arange(4.0), np.array([10.0, 20.0])
+    smaller = conditional(rbm(W, b, c), np.array([1, np.nan, 1, 0]))
+    assert (smaller.W.tolist(), smaller.b.tolist()) == ([[2, 3]], [1])
+    assert (smaller.c.tolist(), smaller.sizes) == ([10 + 0 + 4, 20 + 1 + 5], (1, 2))
+
+
+@pytest.mark.parametrize("text", ["1,,0,?\n?,,1,0\n", "a;b;c;d\n1; ;0;\n;?;1;0\n", "1\tnan\t0\t?\n\t\t1\t0"])
+def test_text_has_gaps(text):
+    Path("rows.csv").write_text(text)
+    np.testing.assert_array_equal(read_given(Path("rows.csv")), ROWS)
+
+
+def test_a_seed_decides_the_bytes_of_files_and_of_python():
+    save()
+    np.savez("rows.npz", rows=ROWS)
+    Path("rows.csv").write_text("1,,0,\n,,1,0\n")
+    machine, how = cbm_package.load("m.npz"), ("-n", 6, "--steps", 5, "--seed")
+    for name in ("rows.npz", "rows.csv"):
+        found, told = sample("--given", name, *how, 4)
+        assert "6 samples" in told
+        np.testing.assert_array_equal(found["samples"], machine.sample(6, 4, given=ROWS, steps=5))
+        assert found["hidden"].shape == (6, 3)
+    assert len(machine.sample(given=ROWS, steps=1)) == 2
+    one, same, other = (sample(*how, seed)[0]["samples"].tobytes() for seed in (4, 4, 5))
+    assert one == same != other
+
+
+@pytest.mark.parametrize(
+    ("rows", "place", "kind"),
+    [
+        ([[1, 0, 1, 0]], "row 1 gives all", "missing"),
+        ([[1, None, 1, 0], [None] * 4], "row 2 gives no", "missing"),
+        ([[1, None, 1, 0.5]], "row 1, column 4 is 0.5", "value"),
+        ([[1, None, 2, 1]], "row 1, column 3 is 2", "value"),
+        ([[1, None, 2]], "1 x 3", "conflict"),
+        ([[1, None, 1, 0], [1, None, 1, 0]], "", "conflict"),  # more than samples
+        (b"1,x,0,\n", "row 1, column 2", ""),
+        (b"1,,0,\n1,0,\n", "row 2", ""),
+        (b"", "no rows", ""),
+        (b"a,b,c,d\n", "no rows", ""),
+    ],
+)
+def test_rows_that_cannot_be_completed_are_refused(rows, place, kind):
+    save()
+    if isinstance(rows, bytes):
+        Path("rows").write_bytes(rows)
+    else:
+        Path("rows").write_bytes(arrays(np.array(rows, float)))
+    result = cbm("sample", "m.npz", "--given", "rows", "-o", "s.npz", "-n", 1, code=2)
+    assert place in result.stderr
+    assert not kind or result.error.kinds == (kind,)

@@ -1,14 +1,17 @@
-"""`cbm export RESULTS -o study.zip`: a study to share."""
+"""Results for others: `cbm export RESULTS -o study.zip`, and data that have moved."""
 
 import io
 import json
+import shutil
 import zipfile
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from cbm_cli.results import Results
-from tests.builders import cbm, problems_of
+from tests.builders import cbm, grid_text, problems_of, run_grid
 from tests.golden import outputs
 from tests.pictures import page_of
 
@@ -23,9 +26,11 @@ def members(path):
         return {name: file.read(name) for name in file.namelist()}
 
 
-def test_a_study_holds_the_page_and_the_tables_of_each_experiment(results, tmp_path):
-    cbm("export", results, "bars", "encoder", "-o", tmp_path / "study.zip")
-    found = members(tmp_path / "study.zip")
+def test_a_study_holds_the_page_and_the_tables_of_each_experiment(results, here):
+    for path in ("study.zip", "again.zip"):
+        cbm("export", results, "bars", "encoder", "-o", path)
+    assert Path("study.zip").read_bytes() == Path("again.zip").read_bytes()
+    found = members("study.zip")
     assert {name.partition("/")[0] for name in found} == {"report.html", "bars", "encoder"}
     assert len(page_of(found["report.html"].decode()).all("section", "experiment")) == 2
     for name in ("bars", "encoder"):
@@ -38,25 +43,55 @@ def test_a_study_holds_the_page_and_the_tables_of_each_experiment(results, tmp_p
     assert not any(name.endswith((".npz", ".jsonl")) for name in found)  # machines stay
 
 
-def test_the_same_results_make_the_same_bytes_but_for_the_page(results, tmp_path):
-    for name in ("a.zip", "b.zip"):
-        cbm("export", results, "bars", "-o", tmp_path / name)
-    assert members(tmp_path / "a.zip") == members(tmp_path / "b.zip")
-    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
-
-
-def test_what_cannot_be_shared_is_refused(results, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
+def test_what_cannot_be_shared_is_refused(results, here):
     run = Results(results).store("bars").manifest()["cells"][0]["run_id"]
     for words, output, kind in (
-        ((results,), "x.npz", "value"),
-        ((results, f"{run}:0"), "x.zip", "value"),
-        ((results, f"{run}:0", f"{run}:1"), "x.npz", "conflict"),
-        ((results, "nothing"), "x.zip", "unknown"),
-        ((results,), "nowhere/x.zip", "missing"),
+        ((), "x.npz", "value"),
+        ((f"{run}:0",), "x.zip", "value"),
+        ((f"{run}:0", f"{run}:1"), "x.npz", "conflict"),
+        (("nothing",), "x.zip", "unknown"),
+        ((), "nowhere/x.zip", "missing"),
     ):
-        refused = cbm("export", *words, "-o", output, code=2)
+        refused = cbm("export", results, *words, "-o", output, code=2)
         assert problems_of(refused)[0][2] == kind
+    Path("empty").mkdir()
     cbm("export", "empty/", "-o", "x.zip", code=3)
-    assert not (tmp_path / "x.zip").exists()
+    assert not Path("x.zip").exists()
+
+
+# Results on another computer: their data are in a folder that is named by --data
+
+
+@pytest.fixture(params=["rows.npy"])
+def moved(request, here):
+    """Results whose grid is gone, and the folder to which its data have moved."""
+    name = request.param.replace("ABSOLUTE", str(here / "home/far"))
+    for folder in (Path("home", name).parent, Path("there/sub")):
+        folder.mkdir(parents=True)
+    np.save(Path("home", name), np.random.default_rng(2).integers(0, 2, (40, 6), np.uint8))
+    text = grid_text("rbm", data=f"{{path: {name}}}", batch="10", trials="2", evaluate="{method: exact}")
+    run_grid(text, folder="home", output=here / "out")
+    shutil.move(Path("home", name), "there/sub" if name == "sub/rows.npy" else "there")
+    shutil.rmtree("home")
+
+
+@pytest.mark.parametrize("moved", ["rows.npy", "sub/rows.npy", "ABSOLUTE/rows.npy"], indirect=True)
+def test_results_find_their_data_in_a_folder_that_is_named(moved):
+    verify = "verify", "out", "--all", "-j", 0
+    cbm(*verify, code=3)
+    verdicts = cbm(*verify, "--data", "there", "--json").stdout.splitlines()
+    assert {json.loads(line)["verdict"] for line in verdicts} == {"same bytes"}
+    assert len(cbm("evaluate", "out", "--data", "there", "--json").stdout.splitlines()) == 2
+    assert problems_of(cbm("plot", "out", "activity", "-o", "a.png", code=2))[0][2] == "missing"
+    cbm("plot", "out", "activity", "--data", "there", "-o", "a.png")
+
+
+def test_other_rows_under_the_name_and_folders_that_are_none_are_refused(moved):
+    for command, *words in (("evaluate",), ("verify",), ("plot", "curves", "-o", "x.png")):
+        found = cbm(command, "out", *words, "--data", "nowhere", code=2)
+        assert problems_of(found) == [("--data nowhere", "", "missing")]
+    np.save("there/rows.npy", 1 - np.load("there/rows.npy"))
+    assert problems_of(cbm("evaluate", "out", "--data", "there", code=2))[0][2] == "changed"
+    verify = "verify", "out", "--all", "-j", 0, "--data", "there", "--json"
+    verdicts = cbm(*verify, code=3).stdout.splitlines()
+    assert {json.loads(line)["verdict"] for line in verdicts} == {"cannot be rerun"}
