@@ -15,19 +15,12 @@ import pytest
 
 from cbm_cli.results import Store
 from cbm_cli.results.store import stores_in
+
+# isort: off
 from tests.builders import (
-    GRID,
-    cbm,
-    contents_of,
-    finished_in,
-    lines_of,
-    numbers,
-    problems_of,
-    run_grid,
-    summary,
-    throw_in,
+    GRID, cbm, contents_of, finished_in, lines_of, numbers, problems_of, run_grid, summary, throw_in,
     trials_of,
-)
+)  # fmt: skip
 from tests.faulty_disk import ERRORS, FLUSH, FULL, KILLS, READ_ONLY, SECOND
 from tests.processes import ROOT, LoopbackCluster, children, end_group, listening, nightly, start_cbm, until
 
@@ -138,24 +131,23 @@ def seconds_of(pid):
     return 0.0
 
 
-def ended(workers, number):
-    """Send a signal to one of some processes; false if there is none any more."""
-    for pid in workers:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-            return True
-    return False
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, *nightly(signal.SIGTERM)])
 def test_a_worker_that_is_killed_costs_no_trial(grid, undisturbed, number):
     grid(SLOW)
-    main = started()
-    over, killed = lambda: main.poll() is not None, 0
+    main, seen, killed = started(), 0, 0
+
+    def ended():
+        """Whether another trial is finished and a worker is ended then, or the run is over."""
+        if main.poll() is None and len(finished()) > seen:
+            for pid in workers_of(main):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+                    return True
+        return main.poll() is not None
+
     for _ in range(3):
-        seen = len(finished())
-        until(lambda seen=seen: over() or (len(finished()) > seen and ended(workers_of(main), number)))
-        killed += not over()  # all that is left may be finished within a second
+        until(ended)
+        killed, seen = killed + (main.poll() is None), len(finished())  # all may be finished within a second
     assert killed
     assert main.wait(60) == 0, main.stderr.read()
     assert trials_of("out") == undisturbed(SLOW)

@@ -24,16 +24,10 @@ ROWS = {
     for seed, part in enumerate(PARTS)
 }
 TEXTS = {part: lines(rows) for part, rows in ROWS.items()}
+git_blob = lambda content: "git:" + hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()  # noqa: E731
+sha256 = lambda content: "sha256:" + hashlib.sha256(content).hexdigest()  # noqa: E731
 FILE = "toy.train.data"
 URL = f"/binary/toy/{FILE}"
-
-
-def git_blob(content: bytes) -> str:
-    return "git:" + hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
-
-
-def sha256(content: bytes) -> str:
-    return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -113,16 +107,15 @@ def toy(monkeypatch, tmp_path, server, other):
     return publish
 
 
+def fetch(code=0):
+    return cbm("data", "fetch", "dna", code=code)
+
+
 @pytest.fixture
 def place(tmp_path):
     """Folder that the files of ``dna`` are fetched into."""
-    folder = tmp_path / "binary" / "toy"
-    folder.mkdir(parents=True)
+    (folder := tmp_path / "binary" / "toy").mkdir(parents=True)
     return folder
-
-
-def fetch(code=0):
-    return cbm("data", "fetch", "dna", code=code)
 
 
 def assert_whole(folder):
@@ -157,9 +150,9 @@ def test_files_go_to_the_cache_or_to_the_folder_of_the_environment(toy, tmp_path
     assert_loaded()
     (cached,) = tmp_path.rglob(FILE)
     monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path / "mine"))
-    asked = len(server.requests)
+    server.requests.clear()
     assert str(cached.parent) in fetch().stderr  # the cache is looked in, too
-    assert len(server.requests) == asked
+    assert server.requests == []
     cached.unlink()
     assert str(tmp_path / "mine") in fetch().stderr
     assert_whole(tmp_path / "mine/binary/toy")
@@ -228,7 +221,7 @@ def test_two_fetches_at_once_from_a_slow_server_both_succeed(toy, server, place,
 
 def test_what_another_process_has_fetched_meanwhile_is_no_failure(toy, server, place, tmp_path, monkeypatch):
     toy(mirrors=(server,))
-    server.moods[URL] = ["broken"]
+    server.moods[URL.replace(*PARTS[::2])] = ["broken"]
     fetch_file = fetching._fetch_file
     monkeypatch.setenv("CBM_DATA_DIR", str(tmp_path))
 
@@ -316,18 +309,23 @@ def test_progress_is_told_in_bytes(toy, tmp_path):
 
     class Bar:
         def __init__(self, name):
-            self.done, bars[name] = 0, self
+            self.done, bars[name] = [0], self
 
         def update(self, size):
-            self.done += size
+            self.done[-1] += size
+
+        def reset(self):
+            self.done.append(0)
 
         def close(self):
-            assert self.done == self.total
+            assert self.done[-1] == self.total
 
     fetching.fetch("dna", Bar)
     assert {name: bar.total for name, bar in bars.items()} == {
         f"toy.{part}.data": len(text) for part, text in TEXTS.items()
     }
+    for bar in bars.values():
+        assert all(0 < bar.total <= done < bar.total + (1 << 14) for done in bar.done)
 
 
 # Verification

@@ -206,13 +206,10 @@ def test_next_steps_can_be_typed_where_cbm_is_not_on_the_path(grid, monkeypatch)
     ):
         monkeypatch.setattr(sys, "argv", [started])
         assert common.program() == typed
-
-
-def test_compare_is_suggested_where_there_is_a_published_value(grid):
-    paper = GRID.replace("size: 2", "size: 3").replace("hidden: 3", "hidden: 4")
+    paper = GRID.replace("size: 2", "size: 3").replace("hidden: 3", "hidden: 4")  # of published values
     paper = paper.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "dd^l_s")
     grid(paper.replace("updates: 100", "updates: 50000").replace("every: 20", "every: 50"))
-    assert run("--trials", 1).rstrip().endswith("cbm paper compare")
+    assert run("--trials", 1).rstrip().endswith(" paper compare")
 
 
 # ---- How long it takes ----
@@ -317,13 +314,11 @@ def test_what_is_there_can_be_run_without_the_rest(grid):
     said = run("--available")
     assert [8, 16, 8] in numbers(said)
     assert "bars: " not in said
-
-
-def test_nothing_runs_where_all_data_are_missing(grid):
-    grid(GRID.replace(BARS, "{path: gone.npz}"))
-    assert cbm("run", "grid.yaml", "--available", code=3).error.kinds == ("incomplete",)
-    assert "--available" not in cbm("run", "grid.yaml", code=2).stderr
-    assert not Path("results").exists()
+    grid(GRID.replace(BARS, "{path: lost.npz}"))  # where all are missing
+    lost = "run", "grid.yaml", "-o", "lost"
+    assert cbm(*lost, "--available", code=3).error.kinds == ("incomplete",)
+    assert "--available" not in cbm(*lost, code=2).stderr
+    assert not Path("lost").exists()
 
 
 def test_rates_are_excluded_for_substitutes_too():
