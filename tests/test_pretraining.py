@@ -140,9 +140,6 @@ def test_training_starts_from_the_pretrained_machine_and_its_offsets(offsets):
 OWN = {"epochs": 6, "learning_rate": 0.2, "offsets": "dd^b", "sampler": "CD-1", "batch": 4}
 
 
-# Stopping and sharing
-
-
 @pytest.mark.parametrize(
     ("changes", "chance"),
     [({}, 0.2), ({"hidden": (4, 3, 2), "sampler": "CD-1", "data_phase": "gibbs-2"}, 0.6)],
@@ -235,9 +232,6 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
     for number, change in enumerate(others, 2):
         run(GRID.replace(*change, 1), "out")
         assert len([*Path("out/deep/pretrained").iterdir()]) == number
-
-
-# Errors
 
 
 @pytest.mark.parametrize(

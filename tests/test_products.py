@@ -52,9 +52,6 @@ def with_longer_rows(array):
     return longer[:, 2:-3]
 
 
-# Dense products
-
-
 @pytest.mark.parametrize("views", [(), (0,), (1,), (2,), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize(
     ("multiply", "turned"), [(product, (0, 0)), (product_nt, (0, 1)), (product_tn, (1, 0))]
@@ -69,9 +66,6 @@ def test_dense_products_are_those_of_float64(multiply, turned, views):
         np.testing.assert_array_equal(arrays[2], exactly(*pair))
         if 2 in views:
             assert np.isnan(arrays[2].base).sum() == 5 * rows  # nothing beside the view is written
-
-
-# Binary matrices
 
 
 def words_of(x):
@@ -129,9 +123,6 @@ def test_products_of_binary_columns_are_those_of_float64(density):
             bits_product(bits, h, False, out[:last])
             np.testing.assert_array_equal(out[:last], exactly(x[:, :last].T, h))
             assert np.isnan(out[last:]).all()
-
-
-# The ways, and which one is taken
 
 
 def way_of(x, columns):

@@ -212,9 +212,6 @@ def test_next_steps_can_be_typed_where_cbm_is_not_on_the_path(grid, monkeypatch)
     assert run("--trials", 1).rstrip().endswith(" paper compare")
 
 
-# ---- How long it takes ----
-
-
 def agenda_of(folder, **changes):
     text = GRID
     for name, value in changes.items():
@@ -326,9 +323,6 @@ def test_rates_are_excluded_for_substitutes_too():
     paper = read_grid(Path(__file__).parents[1] / "experiments.yaml", sets, None, ["auto-encoder"])
     rates = {(c.data.name, c.learning_rate.start) for c in paper.experiments["auto-encoder"].cells}
     assert rates == {*product(("rcv1", "rcv1-valid"), (0.1, 0.5)), ("web", 0.1), ("web-reshuffled", 0.1)}
-
-
-# ---- What others see of a run ----
 
 
 def test_a_run_is_watched_while_it_lasts_and_is_not_shown_when_it_was_killed(finished):

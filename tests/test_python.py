@@ -42,9 +42,6 @@ def test_the_import_is_light():
         api.nothing  # noqa: B018
 
 
-# Machines
-
-
 @pytest.mark.parametrize("layers", [RBM, TWO, THREE])
 def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     found, its = machine(layers)
@@ -142,9 +139,6 @@ def test_wrong_arrays_are_refused_with_both_shapes(X, told):
         assert holds(raised.value, told)
 
 
-# Data sets, results and runs
-
-
 def test_data_have_their_parts_as_arrays():
     toy = api.data("shifting-bar", size=9, bar=1, flip=True)
     np.testing.assert_array_equal(toy["train"], 1 - np.eye(9))
@@ -240,8 +234,6 @@ def test_the_best_machine_is_asked_for_by_data_where_there_are_several(trained, 
     assert refusal(found.best).kinds == ("missing",)
     assert holds(refusal(found.best), "bars|a, b")
 
-
-# Rows from memory
 
 OF_ROWS = {"model": {"kind": "rbm", "hidden": 3}, "offsets": "dd^b", "sampler": "PCD-1", "trials": 1}
 OF_ROWS |= {"learning_rate": 0.1, "updates": 20, "batch": 10}

@@ -172,9 +172,6 @@ def test_a_machine_file_that_cannot_be_sampled_is_refused(changes, kind):
     assert problems_of(cbm("sample", "m.npz", "-o", "s.npz", code=2)) == [("m.npz", "", kind)]
 
 
-# Some units are given
-
-
 def exact_conditional(machine, layers, row):
     """Probabilities of all visible states, 0 where they contradict the row."""
     p, held = np.exp(brute_log_likelihoods(machine, layers)), ~np.isnan(row)

@@ -105,9 +105,6 @@ def test_values_are_told_apart_by_their_whole_text():
     assert refusal(select_cells, [{"cells": cells}], [("hidden", "50")]).kinds == ("unknown",)
 
 
-# The best value of a setting
-
-
 @pytest.mark.parametrize(
     ("options", "part", "decided", "shown"),
     [
@@ -259,9 +256,6 @@ def test_pictures_and_page_show_the_chosen_cells(results, tmp_path):
     assert len(items) == 2
     printed = {row["learning_rate"] for row in records(results, "sweep", "--choose", "learning_rate")}
     assert {cell.at["data-learning_rate"] for cell in items} == printed
-
-
-# Corrections
 
 
 def test_holms_correction_over_a_table_counts_all_comparisons():

@@ -59,9 +59,6 @@ def test_what_cannot_be_shared_is_refused(results, here):
     assert not Path("x.zip").exists()
 
 
-# Results on another computer: their data are in a folder that is named by --data
-
-
 @pytest.fixture(params=["rows.npy"])
 def moved(request, here):
     """Results whose grid is gone, and the folder to which its data have moved."""

@@ -52,8 +52,6 @@ def bytes_of(arrays):
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
-# The same bytes
-
 # Rows that gather, that look up, and that are mostly on; units that do not fill panels
 WIDE = {
     "PCD-1, few on": {"on": 0.03},
@@ -148,9 +146,6 @@ def test_estimates_likelihoods_and_samples_have_the_bytes_of_one_thread(shared):
     assert found == pytest.approx(scores.mean(), abs=1e-5)
 
 
-# Shares
-
-
 def test_shares_are_whole_panels_and_each_column_and_row_is_one_threads():
     for columns, count in itertools.product([*range(1, 200), 500, 784, 1284], (1, 2, 3, 5, 16)):
         edges, j = {0}, 0
@@ -164,9 +159,6 @@ def test_shares_are_whole_panels_and_each_column_and_row_is_one_threads():
         assert max(last - first for first, last in parts) <= columns / count + 64
         rows = [range(*share(one, columns)) for one in make_teams(count)]
         assert [*itertools.chain(*rows)] == [*range(columns)]
-
-
-# Meetings
 
 
 @lean
@@ -244,9 +236,6 @@ def test_an_error_of_one_thread_is_raised_and_the_others_stop(shared):
     assert threading.active_count() == before
 
 
-# How many threads
-
-
 class Clock:
     """Calls that take as long as they are said to: seconds of an update by the number of threads."""
 
@@ -272,9 +261,9 @@ class Clock:
 
 @pytest.mark.parametrize("ratio", [0.55, 0.9, 1.1, 50.0])
 def test_a_shared_trial_is_never_much_slower_than_the_best_number_of_threads(monkeypatch, ratio):
-    clock, one = Clock(monkeypatch), 0.0016
-    made, _ = clock.run(Pace(), lambda count: one * (ratio if count > 1 else 1), 2)
-    assert made * one * min(1, ratio) > 0.95 * 30
+    seconds = lambda count: 0.0016 * (ratio if count > 1 else 1)  # noqa: E731
+    made, _ = Clock(monkeypatch).run(Pace(), seconds, 2)
+    assert made * min(map(seconds, (1, 2))) > 0.95 * 30
 
 
 def test_the_number_of_threads_follows_the_load(monkeypatch):
@@ -290,9 +279,6 @@ def test_the_number_of_threads_follows_the_load(monkeypatch):
     assert usual(4, stretch=120)[0] == 4
     assert usual(3)[0] == 3
     assert usual(1) == (1, 15)
-
-
-# How cores are shared
 
 
 @pytest.mark.parametrize(
