@@ -74,7 +74,7 @@ def moved(request, here):
 
 @pytest.mark.parametrize("moved", ["rows.npy", "sub/rows.npy", "ABSOLUTE/rows.npy"], indirect=True)
 def test_results_find_their_data_in_a_folder_that_is_named(moved):
-    verify = "verify", "out", "--all", "-j", 0
+    verify = "verify", "out", "--sample", "all", "-j", 0
     cbm(*verify, code=3)
     verdicts = cbm(*verify, "--data", "there", "--json").stdout.splitlines()
     assert {json.loads(line)["verdict"] for line in verdicts} == {"same bytes"}
@@ -89,6 +89,6 @@ def test_other_rows_under_the_name_and_folders_that_are_none_are_refused(moved):
         assert problems_of(found) == [("--data nowhere", "", "missing")]
     np.save("there/rows.npy", 1 - np.load("there/rows.npy"))
     assert problems_of(cbm("evaluate", "out", "--data", "there", code=2))[0][2] == "changed"
-    verify = "verify", "out", "--all", "-j", 0, "--data", "there", "--json"
+    verify = "verify", "out", "--sample", "all", "-j", 0, "--data", "there", "--json"
     verdicts = cbm(*verify, code=3).stdout.splitlines()
     assert {json.loads(line)["verdict"] for line in verdicts} == {"cannot be rerun"}
