@@ -75,9 +75,7 @@ def panels_of(figure):
     """The axes that are seen, by their titles, line by line."""
     seen = [axes for axes in figure.axes if axes.get_visible()]
     titles = [axes.get_title().replace("\n", " ") for axes in seen]
-    letters = (
-        [f"({letter})" for letter in "abcdefghijklmnopqrstuvwxyz"[: len(seen)]] if len(seen) > 1 else [""]
-    )
+    letters = [f"({chr(97 + place)})" * (len(seen) > 1) for place in range(len(seen))]
     assert all(title.startswith(letter) for title, letter in zip(titles, letters, strict=True))
     titles = [title[len(letter) :].strip() for title, letter in zip(titles, letters, strict=True)]
     return [*zip(titles, seen, strict=True)]
@@ -104,25 +102,21 @@ def legend_of(holder):
 
 
 class Curve(NamedTuple):
-    """A line with its markers, those that are open, its spread (low, high), and thin lines of trials."""
+    """A line with its markers, those that are open, and its spread (low, high)."""
 
     line: pd.Series
     marks: pd.Series
     open: pd.Series
     band: pd.DataFrame | None
-    thin: list
 
 
 def curves_of(axes, legend):
     """The curves of axes by their names: what looks like an entry of the legend."""
-    thin, found, bands = [], {}, list(axes.collections)
+    found, bands = {}, list(axes.collections)
     lines = [line for line in axes.lines if line not in _bounds(axes)]
     while lines:
         line = lines.pop(0)
         xy = pd.Series(line.get_ydata(), line.get_xdata(), dtype=float)
-        if line.get_linewidth() < 0.5:
-            thin.append(xy)
-            continue
         full, hollow = (lines.pop(0) for _ in range(2))
         assert to_hex(hollow.get_markerfacecolor()) == "#ffffff"
         assert to_hex(full.get_markerfacecolor()) == to_hex(full.get_markeredgecolor())
@@ -135,7 +129,7 @@ def curves_of(axes, legend):
             assert to_hex(colours[0]) == look.colour == to_hex(full.get_color()) == to_hex(hollow.get_color())
         assert look not in found, "two curves look alike"
         marks = [pd.Series(it.get_ydata(), it.get_xdata(), dtype=float) for it in (full, hollow)]
-        found[look], thin = Curve(xy, *marks, band, thin), []
+        found[look] = Curve(xy, *marks, band)
     named = {name: found.pop(look) for name, look in legend.items() if look in found}
     assert not found, "a curve is not in the legend"
     return named

@@ -183,12 +183,7 @@ def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():
     np.save("wide.npy", visible_rows(TWO))
     refused = cbm("evaluate", "d.npz", "--pseudo", "--data", "wide.npy", code=2)
     assert refused.error.kinds == ("unsuited",)
-    assert (
-        "train_pseudo"
-        in cbm(
-            "table", "out", "bars", "--metric", "train_pseudo_likelihood_pseudo", "--format", "json"
-        ).stdout
-    )
+    assert "train_pseudo" in cbm("table", "out", "--metric", "train_pseudo_likelihood_pseudo").stdout
 
 
 def test_a_machine_is_evaluated_on_every_part_of_the_data():

@@ -341,12 +341,12 @@ def test_a_log_likelihood_above_what_is_possible_is_warned_about():
     modes = x[np.argsort(x @ b + np.logaddexp(0, x @ W + c).sum(axis=1))[-2:]]  # far above a state by chance
     for rows, most in ((modes[[1, 1]], 0.0), (modes, -np.log(2))):
         np.savetxt("modes.csv", rows, "%d", ",")
-        options = "m.npz", "--data", "modes.csv"
-        by_chance = "--ais", "--temperatures", 3, "--runs", 2
-        assert (least in cbm("evaluate", *options, *by_chance).stderr) == (rows is modes)
-        answer = json.loads(cbm("evaluate", *options, *by_chance, "--json").stdout)
+        by_chance = {"base": "uniform", "temperatures": 3, "runs": 2}
+        with pytest.warns(UserWarning, match="known") as told:
+            answer = api.load("m.npz").evaluate(rows, "ais", **by_chance)
+        assert (least in str(told[0].message)) == (rows is modes)
         assert answer["log_likelihood_at_most"]["mean"] <= most + 0.01 < answer["log_likelihood"]["mean"]
-        assert cbm("evaluate", *options, "--exact").stderr == ""
+        assert cbm("evaluate", "m.npz", "--data", "modes.csv", "--exact").stderr == ""
 
 
 def test_finished_trials_gain_columns_and_lose_none(monkeypatch):

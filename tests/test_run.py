@@ -89,7 +89,7 @@ def test_a_second_run_does_nothing_and_more_trials_keep_those_there_are(finished
     assert lines_of().items() >= lines.items()
 
 
-def test_other_trials_have_other_seeds_and_other_grids_other_folders(finished):
+def test_other_seeds_make_other_trials_of_other_runs(finished):
     before = summary("out")
     run("--set", "seed=6")
     assert len({run_id for run_id, _ in lines_of()}) == 8
@@ -171,23 +171,19 @@ def test_a_trial_whose_parameters_are_not_finite_has_diverged(grid):
     assert "diverged" in cbm("table", "out", "bars").stdout
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ("learning_rate=1e-300", "learning_rate"),  # 0 in float32
-        ("learning_rate={start: 1e-46, decay: 0.5, every: 5 updates}", "learning_rate"),
-        ("weight_decay={l1: 1e-60}", "weight_decay.l1"),
-        ("weight_scale=1e-50", "weight_scale"),
-        ("learning_rate=1e39", "learning_rate"),
-        ("learning_rate={start: 0.1, steps: 1e39 from 5 updates}", "learning_rate"),
-        ("weight_decay={l2: 1e39}", "weight_decay.l2"),
-        ("weight_scale=1e39", "weight_scale"),
-    ],
-)
-def test_numbers_that_float32_does_not_hold_are_refused_before_training(grid, change, field):
-    refused = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", change, code=2)
-    assert {named for _, named, _ in problems_of(refused)} == {f"bars.{field}"}
-    assert ("3.4e+38" if "39" in change else "1e-45") in refused.stderr
+TINY = "learning_rate=1e-300 | learning_rate={start: 1e-46, decay: 0.5, every: 5 updates} | "  # 0 in float32
+TINY += "weight_decay={l1: 1e-60} | weight_scale=1e-50"
+LARGE = "learning_rate=1e39 | learning_rate={start: 0.1, steps: 1e39 from 5 updates} | "
+LARGE += "weight_decay={l2: 1e39} | weight_scale=1e39"
+
+
+def test_numbers_that_float32_does_not_hold_are_refused_before_training(grid):
+    for changes, limit in ((TINY, "1e-45"), (LARGE, "3.4e+38")):
+        for change in changes.split(" | "):
+            refused = cbm("run", "grid.yaml", "-o", "out", "-j", 0, "--set", change, code=2)
+            field = re.sub(r"=\{(l\d).*", r".\1", change).partition("=")[0]
+            assert {named for _, named, _ in problems_of(refused)} == {f"bars.{field}"}
+            assert limit in refused.stderr
     assert not Path("out").exists()
 
 
@@ -208,25 +204,22 @@ def test_results_are_stored_as_documented(finished):
     assert [cell["columns"]["offsets"] for cell in manifest["cells"]] == ["00", "00", "dd^b_s", "dd^b_s"]
     assert (manifest["columns"]["model_hidden"], manifest["columns"]["offsets"]) == (3, [])
     (key,) = [key for key in lines_of() if re.search("dd-b-s.*CD-1", key[0]) and key[1] == 1]
-    record = json.loads(lines_of()[key])
-    machine_file = io.BytesIO(zlib.decompress(base64.b64decode(record["machine"])))
-    with np.load(machine_file, allow_pickle=False) as machine:
+    line = lines_of()[key]
+    record = json.loads(line)
+    assert record["seal"] == hashlib.sha256(line.rpartition(b', "seal"')[0]).hexdigest()[:16]
+    content, curve = (zlib.decompress(base64.b64decode(record[name])) for name in ("machine", "curve"))
+    with np.load(io.BytesIO(content), allow_pickle=False) as machine:
         shapes = {name: machine[name].shape for name in machine.files}
     sizes = {"weights_0": (4, 3), "biases_0": (4,), "biases_1": (3,), "offsets_0": (4,), "offsets_1": (3,)}
     assert shapes == {"kind": ()} | sizes
-    curve = zlib.decompress(base64.b64decode(record["curve"])).decode()
-    assert record["seal"] == hashlib.sha256(lines_of()[key].rpartition(b', "seal"')[0]).hexdigest()[:16]
-    exported = pd.read_csv(f"out/bars/curves/{key[0]}.csv")  # as anybody reads it
-    own = pd.read_csv(io.StringIO(curve))
-    pd.testing.assert_frame_equal(
-        exported.query("trial == 1").drop(columns="trial").reset_index(drop=True), own
-    )
-    name = f"out/{key[0]}:1"
-    cbm("export", name, "-o", "m.npz")
-    assert Path("m.npz").read_bytes() == machine_file.getvalue()
-    options = ["--exact", "--data", "bars-and-stripes:size=2", "--json"]
-    shown = json.loads(cbm("evaluate", name, *options).stdout)
-    assert shown == json.loads(cbm("evaluate", "m.npz", *options).stdout)
+    own, exported = pd.read_csv(io.BytesIO(curve)), pd.read_csv(f"out/bars/curves/{key[0]}.csv")
+    exported = exported.query("trial == 1").drop(columns="trial").reset_index(drop=True)
+    pd.testing.assert_frame_equal(exported, own)
+    cbm("export", f"out/{key[0]}:1", "-o", "m.npz")
+    assert Path("m.npz").read_bytes() == content
+    words = "--exact", "--data", "bars-and-stripes:size=2", "--json"
+    shown = json.loads(cbm("evaluate", f"out/{key[0]}:1", *words).stdout)
+    assert shown == json.loads(cbm("evaluate", "m.npz", *words).stdout)
     last = own["train_log_likelihood"].iloc[-1]
     expected = {"mean": last, "total": last * 8, "n": 8}  # in float32 during training, in float64 of a file
     assert shown["log_likelihood"] == pytest.approx(expected, abs=1e-6)
@@ -266,11 +259,10 @@ def test_names_that_look_like_numbers_stay_names(grid, name):
     Path("rows.csv").write_text("".join(f"{n & 1},{n >> 1 & 1},{n >> 2 & 1}\n" for n in range(8)))
     Path("grid.yaml").write_text(NAMED.format(name))
     run()
-    for experiment, start in ((name, ""), ("again", name)):
-        facts = {"experiment": experiment, "data": name, "data_name": name, "start_from_experiment": start}
+    for experiment, start in ((name, {}), ("again", {"start_from_experiment": name})):
         assert summary("out", experiment)[0]["experiment"] == experiment
         (row,) = Results(Path("out")).store(experiment).summary().to_dict("records")
-        assert {column: text for column, text in facts.items() if text}.items() <= row.items()
+        assert {"experiment": experiment, "data": name, "data_name": name, **start}.items() <= row.items()
     assert Results(Path("out")).all_summaries()["data"].tolist() == [name] * 2
     assert name in cbm("table", "out", "again", "--rows", "data", "--columns", "offsets").stdout
 

@@ -167,14 +167,10 @@ def test_show_takes_a_hash_or_the_name_of_a_machine_and_is_short(grid, trained):
     text = cbm("ls", machine).stdout
     for words in ([run_id[-10:]], ["results", run_id], ["results", f"{run_id}:0"]):
         assert cbm("ls", *words).stdout == text
-    lines = text.splitlines()
-    assert len(lines) < 30
-    first = lines.index("setting  value")
-    assert [line.split()[0] for line in lines[first + 1 : first + 3]] == ["sampler", "offsets"]
-    assert [line.split()[:2] for line in lines if " finished  " in line] == [
-        ["0", "finished"],
-        ["1", "finished"],
-    ]
+    _, *lines = (line.split() for line in text[text.index("setting  value") :].splitlines())
+    assert len(text.splitlines()) < 30
+    assert [line[0] for line in lines[:2]] == ["sampler", "offsets"]
+    assert [line[:2] for line in lines if line[1:2] == ["finished"]] == [["0", "finished"], ["1", "finished"]]
 
 
 def test_commands_to_type_next_are_quoted(grid, trained):
@@ -231,17 +227,15 @@ def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_fi
 
 
 def test_every_machine_file_that_is_named_is_evaluated(grid):
-    for name, weight in zip("abc", (0.1, 0.5, 1.0), strict=True):
-        machine(f"{name}.npz", weight)
-    files, words = [f"{name}.npz" for name in "abc"], ("--data", "bars-and-stripes:size=2")
+    files, words = ("a.npz", "b.npz"), ("--data", "bars-and-stripes:size=2")
+    for file, weight in zip(files, (0.1, 0.5), strict=True):
+        machine(file, weight)
     alone = [json.loads(cbm("evaluate", file, *words, "--json").stdout) for file in files]
     lines = cbm("evaluate", *files, *words, "--json").stdout.splitlines()
     named = [{"model": file} | answer for file, answer in zip(files, alone, strict=True)]
     assert [*map(json.loads, lines)] == named
-    text = cbm("evaluate", *files[:2], *words).stdout
-    mean, total = alone[0]["log_likelihood"]["mean"], alone[1]["log_likelihood"]["total"]
-    places = [text.index(part) for part in ("a.npz", f"{mean:.6f} ", "b.npz", f"{total:.6f} ")]
-    assert places == sorted(places)
+    text, (one, other) = cbm("evaluate", *files, *words).stdout, (it["log_likelihood"] for it in alone)
+    assert re.search(rf"(?s)a.npz.* {one['mean']:.6f} .*b.npz.* {other['total']:.6f} ", text)
     assert "nosuch.npz" in cbm("evaluate", "a.npz", "nosuch.npz", *words, code=2).stderr
 
 
@@ -260,8 +254,8 @@ def test_estimates_that_contradict_each_other_are_doubtful_and_told(grid):
     assert found.interval[1] < back.interval[0]
     assert found.contradicts(back)
     assert back.contradicts(found)
-    longer = both(100)
-    assert not longer[0].contradicts(longer[1])
+    longer, again = both(100)
+    assert not longer.contradicts(again)
     arrays = dict(zip(("weights_0", "biases_0", "biases_1"), machine, strict=True))
     np.savez("m.npz", kind=np.array("rbm"), **arrays)
     np.save("rows.npy", np.eye(n, dtype=np.uint8))
@@ -280,12 +274,10 @@ def test_estimates_that_contradict_each_other_are_doubtful_and_told(grid):
 
 
 def test_a_dry_run_runs_and_compiles_no_kernel(grid, monkeypatch):
-    kernels = [
-        one for name, one in sys.modules.items() if name.startswith(("cbm_cli.kernels", "cbm_cli.machines"))
-    ]
-    compiled = [
-        (one, name) for one in kernels for name, what in vars(one).items() if isinstance(what, Dispatcher)
-    ]
+    rooms = ("cbm_cli.kernels", "cbm_cli.machines")
+    kernels = [one for name, one in sys.modules.items() if name.startswith(rooms)]
+    pairs = ((one, name, what) for one in kernels for name, what in vars(one).items())
+    compiled = [(one, name) for one, name, what in pairs if isinstance(what, Dispatcher)]
     assert len(compiled) > 50
     for one, name in compiled:
         monkeypatch.setattr(one, name, None)
