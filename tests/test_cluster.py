@@ -20,9 +20,9 @@ from distributed.comm import connect
 from distributed.security import Security
 
 from cbm_cli.errors import CbmError
-from cbm_cli.execution import Failure, cluster, worker
+from cbm_cli.execution import Cluster, Failure, cluster, worker
 from cbm_cli.execution.cluster import on_cluster
-from cbm_cli.execution.engines import Cluster, in_process
+from cbm_cli.execution.engines import in_process
 from cbm_cli.execution.observe import Observer
 from cbm_cli.execution.slurm import read_slurm
 from cbm_cli.grid.settings import Trial

@@ -136,7 +136,6 @@ def test_trials_of_a_lost_worker_run_alone_and_fail_the_third_time():
     for turn in range(2):
         one, other = backlog.take(True, 1), backlog.take(True, 1)
         assert [len(packet.tasks) for packet in (one, other)] == [1, 1]
-        assert one.alone
         failed = [job.trial.number for job, _ in backlog.lose(one, 1, "its worker died")]
         assert failed == ([0] if turn else [])
         if not turn:

@@ -17,10 +17,10 @@ from distributed.scheduler import KilledWorker
 
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import dask_worker, worker
-from cbm_cli.execution.engines import PATIENCE, Backlog, Cluster, Packet
+from cbm_cli.execution.engines import PATIENCE, Backlog, Packet
 from cbm_cli.execution.jobs import Job
 from cbm_cli.execution.observe import Observer
-from cbm_cli.execution.slurm import silence_dask
+from cbm_cli.execution.slurm import Cluster, silence_dask
 from cbm_cli.execution.worker import Result
 from cbm_cli.text import duration
 

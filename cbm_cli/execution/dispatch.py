@@ -8,14 +8,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.engines import STALL, Cluster, in_process, on_local_workers
+from cbm_cli.execution.engines import STALL, in_process, on_local_workers
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.execution.observe import Observer
-from cbm_cli.execution.slurm import slurm_workers
+from cbm_cli.execution.slurm import Cluster, slurm_workers
 from cbm_cli.execution.worker import Failure, Result
 from cbm_cli.results import Outcome, Progress, Store
 
@@ -57,8 +57,11 @@ def run_agenda(
             return on_local_workers(jobs, observer, stopping, workers, stall)
         return in_process(jobs, observer, stopping)
 
+    there: contextlib.AbstractContextManager[Cluster | None] = contextlib.nullcontext(cluster)
+    if cluster and cluster.slurm and left():
+        there = slurm_workers(cluster, cluster.slurm, left)
     try:
-        with stopped_by_signals(stopping) as extend, _reached(cluster, left) as reached:
+        with stopped_by_signals(stopping) as extend, there as reached:
             for job, result in _dispatch(agenda, engine, stopping):
                 extend()
                 _keep(job, result, ending, observer)
@@ -80,16 +83,6 @@ def _write_manifests(agenda: Agenda, observer: Observer) -> None:
         store.journal.say = observer.message
         run_ids, data = agenda.run_ids[experiment.name], agenda.data(experiment)
         store.write_manifest(experiment, run_ids, data, commit, agenda.folder)
-
-
-@contextlib.contextmanager
-def _reached(cluster: Cluster | None, left: Callable[[], int]) -> Iterator[Cluster | None]:
-    """The cluster with the address of its scheduler; that of a cluster on SLURM is started."""
-    if cluster and cluster.slurm and left():
-        with slurm_workers(cluster.slurm, left) as (address, security):
-            yield replace(cluster, address=address, security=security)
-    else:
-        yield cluster
 
 
 def _dispatch(

@@ -14,13 +14,11 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from cbm_cli.execution.jobs import Job, Key
 from cbm_cli.execution.observe import Observer
-from cbm_cli.execution.slurm import Slurm
 from cbm_cli.execution.worker import GROUP, Failure, Result, Task, serve, stretch
 from cbm_cli.results import Progress
 from cbm_cli.text import duration
@@ -30,17 +28,6 @@ STALL = 600.0  # seconds without an answer after which a worker is given up
 MOST = 200  # trials of a packet
 PAUSE = 2.0  # seconds between two looks at the workers that show that this process was paused (Ctrl-Z)
 TRIES = 3  # workers that may be lost during a trial before it fails
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A Dask cluster to run on."""
-
-    address: str  # of the scheduler, such as tcp://host:8786
-    wait: float = 60.0  # seconds without scheduler or workers after which a run ends
-    debug: bool = False  # let Dask log
-    slurm: Slurm | None = None  # its scheduler and workers are started for the run
-    security: Any = None  # of such a scheduler: a `distributed.Security` with the run's own certificate
 
 
 def in_process(
@@ -61,9 +48,8 @@ def in_process(
 class Packet:
     """Trials that go to a worker in one message."""
 
-    def __init__(self, jobs: Iterable[Job], progress: dict[Key, Progress], alone: bool) -> None:
+    def __init__(self, jobs: Iterable[Job], progress: dict[Key, Progress]) -> None:
         self.open = {job.key: job for job in jobs}  # those without an answer
-        self.alone = alone  # nothing else may run on its worker
         self.tasks: list[Task] = []
         for job in self.open.values():
             since = progress.pop(job.key, None) or job.since()
@@ -96,11 +82,11 @@ class Backlog:
         smaller towards the end.
         """
         if self.suspects:
-            return Packet([self.suspects.popleft()], self.progress, alone=True) if free else None
+            return Packet([self.suspects.popleft()], self.progress) if free else None
         share = math.ceil(len(self.waiting) / (2 * max(threads, 1)))
         size = min(share, MOST, max(1, int(GROUP / self.seconds)))
         jobs = [self.waiting.popleft() for _ in range(size)]
-        return Packet(jobs, self.progress, alone=False) if jobs else None
+        return Packet(jobs, self.progress) if jobs else None
 
     def answer(self, packet: Packet, key: Key, result: Result) -> tuple[Job, Result]:
         """Take a trial's result out of a packet; one that only made progress waits again, at the front."""

@@ -97,8 +97,8 @@ def evaluate_trials(
     have no likelihood, and their costs are known. Trials that have diverged or are damaged are left out.
     Those that were evaluated before with the same facts come first and stay as they are, unless ``again``:
     an evaluation that was interrupted goes on where it stopped. ``manifest`` is the store's with some of its
-    cells, by default with all. The summary is rewritten at the end, also of
-    an interrupted one, which raises KeyboardInterrupt.
+    cells, by default with all. The summary is rewritten at the end, also of an interrupted one, which raises
+    KeyboardInterrupt.
     """
     store.begin()
     jobs, stopping = [], threading.Event()
@@ -156,11 +156,9 @@ def _evaluated(
 ) -> Generator[Evaluated, None, None]:
     """Let workers, or this process, evaluate; write and yield what they find."""
     observer, workers = Observer(), min(workers, len(jobs))
-    engine = (
-        on_local_workers(jobs, observer, stopping, workers, _STALL)
-        if workers > 1
-        else in_process(jobs, observer, stopping)
-    )
+    engine = in_process(jobs, observer, stopping)
+    if workers > 1:
+        engine = on_local_workers(jobs, observer, stopping, workers, _STALL)
     for job, result in engine:
         number = job.trial.number  # type: ignore[union-attr]
         if isinstance(result, Failure):

@@ -19,6 +19,7 @@ from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import total_updates
 
 Key = tuple[str, int]  # run-id and trial number
+Problems = dict[str, tuple[Kind, ...]]  # messages, and what is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def _refuse_twins(experiments: Sequence[Experiment], root: Path) -> None:
 def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> Names:
     """Load the data sets of experiments and check every cell; parameters and errors as for `make_agenda`."""
     names = Names(_load(experiments, folder), root, folder)
-    problems: dict[str, tuple[Kind, ...]] = {}
+    problems: Problems = {}
     for experiment in experiments:
         known: dict[str, Settings] = {}
         for cell in experiment.cells:
@@ -216,9 +217,13 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
                 _refuse_equal(cell, known.setdefault(named.run_id, cell))
             except CbmError as error:
                 problems[experiment.located(cell, error)] = error.kinds
+    _raise_all(problems)
+    return names
+
+
+def _raise_all(problems: Problems) -> None:
     if problems:
         raise CbmError("\n".join(problems), *chain.from_iterable(problems.values()))
-    return names
 
 
 def _refuse_equal(cell: Settings, other: Settings) -> None:
@@ -232,8 +237,7 @@ def _refuse_equal(cell: Settings, other: Settings) -> None:
 def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset]:
     """Load the data sets of all cells; CbmError for all that cannot be loaded, at once."""
     datasets: dict[Data, Dataset | None] = {}
-    problems: list[str] = []
-    kinds: list[Kind] = []
+    problems: Problems = {}
     for experiment in experiments:
         for cell in experiment.cells:
             if cell.data in datasets:
@@ -242,14 +246,12 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
                 datasets[cell.data] = load(cell.data, folder=folder)
             except CbmError as error:
                 datasets[cell.data] = None
-                problems.append(experiment.located(cell, error, "data"))
-                kinds += error.kinds
+                problems[experiment.located(cell, error, "data")] = error.kinds
     missing = sum(bool(available(data, folder)) for data in datasets)
     if missing and missing < len(datasets):
         some = f"{len(datasets) - missing} of {len(datasets)} data sets are here"
-        problems.append(f"{some}; add --available to run these without the others")
-    if problems:
-        raise CbmError("\n".join(problems), *kinds)
+        problems[f"{some}; add --available to run these without the others"] = ()
+    _raise_all(problems)
     return {data: found for data, found in datasets.items() if found is not None}
 
 
@@ -294,15 +296,12 @@ def job_of(trial: Trial, named: Named, store: Store) -> Job:
 
 def _refuse_unfinished(sources: Mapping[Key, tuple[Experiment, TrialStarts]], finished: "_Finished") -> None:
     """Raise CbmError for trials that others start from, unless they are finished."""
-    problems: dict[tuple[str, str], str] = {}  # the first unfinished trial of each pair of experiments
+    told: dict[tuple[str, str], str] = {}  # of the first unfinished trial of each pair of experiments
     for (run_id, number), (user, start) in sorted(sources.items(), key=lambda one: one[0][1]):
         if not finished.has(start.store, run_id, number):
-            told = CbmError(start.unfinished(number), field="start_from")
-            problem = user.located(start.cell, told)
-            problems.setdefault((user.name, start.source.name), problem)
-    if problems:
-        kinds: list[Kind] = ["incomplete"] * len(problems)
-        raise CbmError("\n".join(problems.values()), *kinds)
+            error = CbmError(start.unfinished(number), field="start_from")
+            told.setdefault((user.name, start.source.name), user.located(start.cell, error))
+    _raise_all(dict.fromkeys(told.values(), ("incomplete",)))
 
 
 def _in_order(jobs: list[Job]) -> list[Job]:

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -76,6 +77,17 @@ class Slurm(Frozen):
         }
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """A Dask cluster to run on."""
+
+    address: str  # of the scheduler, such as tcp://host:8786
+    wait: float = 60.0  # seconds without scheduler or workers after which a run ends
+    debug: bool = False  # let Dask log
+    slurm: Slurm | None = None  # its scheduler and workers are started for the run
+    security: Any = None  # of such a scheduler: a `distributed.Security` with the run's own certificate
+
+
 def read_slurm(path: Path) -> Slurm:
     """Read a cluster file; CbmError with a line for each problem."""
     problems = Problems()
@@ -105,8 +117,8 @@ def job_script(options: Slurm) -> str:
 
 
 @contextlib.contextmanager
-def slurm_workers(options: Slurm, left: Callable[[], int]) -> Iterator[tuple[str, Any]]:
-    """Start a scheduler in this process and submit jobs; its address, and the security for its clients.
+def slurm_workers(asked: Cluster, options: Slurm, left: Callable[[], int]) -> Iterator[Cluster]:
+    """Start a scheduler in this process and submit jobs; the cluster that was asked for, with its address.
 
     ``left`` is asked for the number of trials to do: no more workers are kept than that. Jobs that have ended
     are replaced. Nobody without the certificate of this run is let in. Raises CbmError if SLURM is not there
@@ -138,7 +150,7 @@ def slurm_workers(options: Slurm, left: Callable[[], int]) -> Iterator[tuple[str
 
         threading.Thread(target=keep_up, daemon=True).start()
         try:
-            yield cluster.scheduler_address, secret["security"]
+            yield replace(asked, address=cluster.scheduler_address, security=secret["security"])
         finally:
             ended.set()
 

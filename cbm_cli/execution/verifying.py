@@ -241,11 +241,8 @@ def _first_difference(kept: Values, rerun: Values) -> str:
 def _first_row(one: NDArray, other: NDArray) -> int | None:
     """Return the first row whose bytes differ, or that only one has."""
     rows = min(len(one), len(other))
-    a, b = (np.frombuffer(of[:rows].tobytes(), np.uint8).reshape(rows, -1) for of in (one, other))
-    differs = (a != b).any(axis=1)
-    if differs.any():
-        return int(differs.argmax())
-    return None if len(one) == len(other) else rows
+    differing = (row for row in range(rows) if one[row].tobytes() != other[row].tobytes())
+    return next(differing, None if len(one) == len(other) else rows)
 
 
 def _distance(one: NDArray, other: NDArray) -> float:

@@ -5,10 +5,8 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
-from pathlib import Path
-from types import NoneType, UnionType
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SMALL = 1 << 16  # bytes of a machine that still goes into a record
-# Columns that are text even where they look like numbers, beside the settings that are text
-_TEXTS = (
-    *("experiment", "run_id", "data", "batch", "record_units"),
-    *("cbm_version", "kernel_version", "numpy_version", "numba_version"),
-)
+# Columns beside settings that are text even where they look like numbers: a version 2.4, an experiment 007
+TEXTS = "experiment", "run_id", "cbm_version", "kernel_version", "numpy_version", "numba_version"
 
 
 def as_text(content: bytes) -> str:
@@ -63,46 +58,16 @@ def _npy_header(kind: str, shape: tuple[int, ...]) -> bytes:
     return stream.getvalue()
 
 
-@cache
-def text_columns() -> frozenset[str]:
-    """Return the columns of ``summary.csv`` that are text even where they look like numbers.
-
-    There are a scheme 00, a version 2.4, and data sets and experiments that are called 007 or nan.
-    """
-    from cbm_cli.grid.settings import NESTED, Settings
-
-    fields = {name: info.annotation for name, info in Settings.model_fields.items()}
-    for name, model in NESTED.items():
-        fields |= {f"{name}_{inner}": info.annotation for inner, info in model.model_fields.items()}
-    return frozenset([*_TEXTS, *(name for name, kind in fields.items() if _types(kind) <= {str, NoneType})])
-
-
-def _types(annotation: Any) -> set[type]:
-    """The types of the values of a field."""
-    if get_origin(annotation) is Literal:
-        return {*map(type, get_args(annotation))}
-    if get_origin(annotation) is Annotated:
-        return _types(get_args(annotation)[0])
-    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
-    return set().union(*map(_types, parts)) if parts else {annotation}
-
-
-def read_csv(text: IO | Path) -> "pd.DataFrame":
-    """Return a table of trials, which may be empty."""
+def read_summary(content: bytes) -> "pd.DataFrame":
+    """Return the rows of ``summary.csv``, of which there may be none."""
     import pandas as pd
 
-    try:
-        columns = pd.read_csv(text, nrows=0).columns
-    except pd.errors.EmptyDataError:
-        return pd.DataFrame()
-    if not isinstance(text, Path):
-        text.seek(0)
-    texts = text_columns()
-    missing = {name: [""] if name in texts else ["", "nan", "NaN"] for name in columns}
+    columns = content.partition(b"\n")[0].decode().split(",")
+    missing = {name: [""] if name in TEXTS else ["", "nan", "NaN"] for name in columns}
     how: Any = {"na_values": missing, "keep_default_na": False}
     if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):  # later ones read numbers to the last bit
         how["float_precision"] = "round_trip"
-    return pd.read_csv(text, dtype=dict.fromkeys(texts, str), **how)
+    return pd.read_csv(io.BytesIO(content), dtype=dict.fromkeys(TEXTS, str), **how)
 
 
 def csv_of(columns: Sequence[str], rows: NDArray[np.float64]) -> bytes:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -16,8 +15,8 @@ from cbm_cli.kernels import KERNEL_VERSION
 
 _LONGEST = 240  # characters of the readable part; names of folders have at most 255 bytes
 # Columns of settings whose content is part of the identity instead of their text
-LABELS = frozenset({"data", *(f"data_{field}" for field in Data.model_fields)})
-_BY_CONTENT = LABELS | {"start_from_path", "start_from_experiment", "record_what"}
+_BY_CONTENT = {"data", *(f"data_{field}" for field in Data.model_fields)}
+_BY_CONTENT |= {"start_from_path", "start_from_experiment", "record_what"}
 
 
 def run_id(
@@ -41,25 +40,18 @@ def run_id(
     endless : bool
         Leave the length of training out, for the name that shorter and longer trainings share.
     """
-    facts, readable = _facts(settings)
-    length = {"updates": None, "epochs": None} if endless else {}
-    records = [
-        [name.rpartition(":")[2], recorders[name]] if name in recorders else name
-        for name in settings.record.names
-    ]
-    facts = facts | length | {"records": records}
-    return f"{readable}_{_digest([facts, start, base_seed, data_digest, KERNEL_VERSION])}"
-
-
-@lru_cache(maxsize=2)  # a cell is asked for both of its names in turn
-def _facts(settings: Settings) -> tuple[dict[str, Any], str]:
-    """Return what the names of a cell depend on besides recorders, and their readable part."""
     facts = {name: value for name, value in settings.row().items() if name not in _BY_CONTENT}
     if facts["early_stopping_metric"] is None:  # as before there was one
         del facts["early_stopping_metric"]
+    facts |= {"updates": None, "epochs": None} if endless else {}
+    facts["records"] = [
+        [name.rpartition(":")[2], recorders[name]] if name in recorders else name
+        for name in settings.record.names
+    ]
     words = f"{settings.model.kind}-{settings.model.size}", settings.offsets, settings.sampler_name
     plain = (re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words)
-    return facts, "_".join((*plain, settings.learning_rate.slug))[:_LONGEST]
+    readable = "_".join((*plain, settings.learning_rate.slug))[:_LONGEST]
+    return f"{readable}_{_digest([facts, start, base_seed, data_digest, KERNEL_VERSION])}"
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -61,6 +61,11 @@ class Index:
     lines: int = 0  # that are whole
     size: int = 0  # bytes of these
     end: bytes = b""  # of the last one of them
+
+    def copy(self) -> "Index":
+        """Return a copy that can grow while other threads read the original."""
+        runs = {run_id: {**lines} for run_id, lines in self.runs.items()}
+        return replace(self, runs=runs, facts={**self.facts}, damaged={**self.damaged})
 
 
 def sealed(record: Mapping[str, Any], indent: int | None = None) -> bytes:
@@ -250,7 +255,7 @@ def _index(path: Path, stream: IO[bytes], status: os.stat_result) -> Index:
     if now != then:
         stream.seek(max(0, index.size - _SEALED))
         has_grown = now[0] == then[0] and now[1] > then[1] and stream.read(_SEALED) == index.end
-        index = _scanned(stream, index if has_grown else Index())
+        index = _scanned(stream, index.copy() if has_grown else Index())
         _known[path] = now, index
     return index
 

@@ -103,12 +103,10 @@ def check_format(path: Path, content: bytes) -> None:
     """Raise CbmError for a manifest of another format, but not for a damaged one."""
     with suppress(ValueError, KeyError, TypeError):
         found = json.loads(content)
-        told = ""
-        if found["format"] < FORMAT:
-            told = "written by an earlier version; run again, into another folder"
-        elif found["format"] > FORMAT:
+        told = "written by an earlier version; run again, into another folder"
+        if found["format"] > FORMAT:
             told = f"written by a newer cbm ({found['versions']['cbm']}); update this one"
-        if told:
+        if found["format"] != FORMAT:
             raise CbmError(f"{path}: {told}", "unreadable")
 
 

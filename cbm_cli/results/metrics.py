@@ -28,12 +28,8 @@ _NAMES = {
     "pseudo_likelihood": "pseudo-likelihood",
     "tighter_bound": "tighter bound of the log-likelihood",
 }
-_SHOWN = (
-    "log_likelihood",
-    "cost",
-    "lower_bound",
-    "pseudo_likelihood",
-)  # the first that was measured is shown by default
+# The first that was measured is shown by default
+_SHOWN = "log_likelihood", "cost", "lower_bound", "pseudo_likelihood"
 
 
 @dataclass(frozen=True)
@@ -87,12 +83,8 @@ def default_metric(frame: "pd.DataFrame") -> str | None:
     The log-likelihood, else the cost of an auto encoder, else the lower bound of a deep machine: of the test
     part, or of the training part if some trials have no test part.
     """
-
-    def trials_with(column: str) -> int:
-        return frame[f"{column}_final"].notna().sum()
-
     for name in _SHOWN:
         there = [f"{part}_{name}" for part in ("test", "train", "valid") if f"{part}_{name}_final" in frame]
         if there:
-            return max(there, key=trials_with)  # the first of equals
+            return max(there, key=lambda one: frame[f"{one}_final"].notna().sum())  # the first of equals
     return None

@@ -14,12 +14,8 @@ from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import State, aligned
 
 Machine = dict[str, NDArray[Any]]  # in the documented form of machine files
-_BEST = {
-    "_log_likelihood": 1,
-    "_pseudo_likelihood": 1,
-    "_bound": 1,
-    "_cost": -1,
-}  # whether more or less of a metric is better
+# Whether more or less of a metric is better
+_BEST = {"_log_likelihood": 1, "_pseudo_likelihood": 1, "_bound": 1, "_cost": -1}
 
 
 @dataclass
@@ -53,20 +49,17 @@ class Progress:
             "pretrained": self.pretrained,
         }
         arrays = {f"{group}_{name}": a for group, held in groups.items() for name, a in held.items()}
-        flaws = {"flaws": np.array(json.dumps(self.flaws))} if self.flaws else {}
-        return (
-            arrays
-            | flaws
-            | {
-                "update": np.array(self.update),
-                "curve": np.array(self.curve, dtype=np.float64),
-                "seconds": np.array(self.seconds),
-                "recorded": np.array(self.recorded, dtype=np.str_),
-                "records": np.concatenate(self.records) if self.records else np.empty(0),
-                "stage": np.array(self.stage),
-                "computer": np.array(json.dumps(self.computer)),
-            }
-        )
+        if self.flaws:
+            arrays["flaws"] = np.array(json.dumps(self.flaws))
+        return arrays | {
+            "update": np.array(self.update),
+            "curve": np.array(self.curve, dtype=np.float64),
+            "seconds": np.array(self.seconds),
+            "recorded": np.array(self.recorded, dtype=np.str_),
+            "records": np.concatenate(self.records) if self.records else np.empty(0),
+            "stage": np.array(self.stage),
+            "computer": np.array(json.dumps(self.computer)),
+        }
 
 
 def read_progress(path: Path, start: str = "") -> Progress | None:

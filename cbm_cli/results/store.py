@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from cbm_cli.arrays import read_npz
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.kernels import KERNEL_VERSION
-from cbm_cli.results.contents import SMALL, as_text, content_of, csv_of, joined, npz, read_csv, text_columns
+from cbm_cli.results.contents import SMALL, TEXTS, as_text, content_of, csv_of, joined, npz, read_summary
 from cbm_cli.results.journal import Journal, Line, record_of
 from cbm_cli.results.journal import Trial as Key
 from cbm_cli.results.manifest import check_format, read_manifest, version_of, write_manifest
@@ -32,10 +32,11 @@ from cbm_cli.version import __version__
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cbm_cli.grid.settings import Experiment, Settings, Trial
+    from cbm_cli.grid.settings import Experiment, Trial
 
 LONG = 60.0  # seconds of a training whose checkpoint is kept unasked
 _VERSIONS = ("cbm", "kernel", "numpy", "numba")
+_MIXED = ("batch", "record_units")  # settings that are numbers or words
 _FILE = re.compile(r"trial-(\d{3}|[1-9]\d{3,})(-\d+|\.best)?\.npz", re.ASCII)  # names of cbm's own files
 _CHECKPOINT = re.compile(r"trial-(\d+)-(\d+)\.npz", re.ASCII)
 
@@ -112,7 +113,7 @@ class Store:
         record = _head(run_id, number, "finished", outcome.seconds, files)
         record |= {"seed": trial.seed, "start": start, "row": row}
         record |= {kind: as_text(content) for kind, content in texts.items()}
-        self._append(record, _settings_row(trial.settings), versions | outcome.computer)
+        self._append(record, trial.settings.row(), versions | outcome.computer)
 
     def _append(self, record: dict[str, Any], settings: Mapping[str, Any], made: Mapping[str, Any]) -> None:
         """Append a finished trial, and what is to be known of its cell and its computer."""
@@ -233,14 +234,13 @@ class Store:
         names = dict.fromkeys(("experiment", "run_id", "trial", "seed"))
         for row in self.rows(keys):  # twice, as they may not fit into memory
             names |= dict.fromkeys(row)
-        texts = text_columns()
         text = io.TextIOWrapper(stream, "utf-8", newline="")
         writer = csv.DictWriter(
             text, [name for name in names if name not in left_out], extrasaction="ignore", lineterminator="\n"
         )
         writer.writeheader()
         for row in self.rows(keys):
-            missing = {name: "" for name, value in row.items() if value == "nan" and name not in texts}
+            missing = {name: "" for name in row.keys() - settings if row[name] == "nan" and name not in TEXTS}
             writer.writerow(row | missing)
         text.detach()
 
@@ -286,7 +286,7 @@ class Store:
                 warnings.warn(f"{problem}; cbm run repeats what is lost", stacklevel=2)
             self._write_summary(made := io.BytesIO(), self._runs())
             content = made.getvalue()
-        return self._with_settings(read_csv(io.BytesIO(content)))
+        return self._with_settings(read_summary(content))
 
     def _current(self) -> bytes | None:
         """The text of ``summary.csv`` if the last record of the journal names it and the cells."""
@@ -303,13 +303,13 @@ class Store:
     def _with_settings(self, frame: "pd.DataFrame") -> "pd.DataFrame":
         import pandas as pd
 
-        there, asked, text = {*frame["run_id"]}, self.manifest()["cells"], io.StringIO()
-        names = dict.fromkeys(name for cell in asked for name in cell)
-        writer = csv.DictWriter(text, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({cell["run_id"]: cell for cell in asked if cell["run_id"] in there}.values())
-        cells = read_csv(io.StringIO(text.getvalue())).set_index("run_id")
-        settings = cells.loc[frame["run_id"]].set_index(frame.index)
+        there, cells = {*frame["run_id"]}, {cell["run_id"]: cell for cell in self.manifest()["cells"]}
+        names = dict.fromkeys(name for cell in cells.values() for name in cell)
+        shown = (cells[run_id] for run_id in cells if run_id in there)
+        given = [{name: value for name, value in cell.items() if value is not None} for cell in shown]
+        table = pd.DataFrame(given, columns=names).set_index("run_id")
+        mixed = {name: table[name].map(text_of, na_action="ignore") for name in _MIXED if name in table}
+        settings = table.assign(**mixed).loc[frame["run_id"]].set_index(frame.index)
         rest = frame.iloc[:, 4:].drop(columns=settings.columns, errors="ignore")
         return pd.concat([frame.iloc[:, :4], settings, rest], axis=1)
 
@@ -403,13 +403,8 @@ class Store:
 
     def rows(self, keys: Iterable[Key]) -> Iterator[dict[str, Any]]:
         """Yield the rows of finished trials; those with damaged records are left out, with a warning."""
+        fact = cache(self.journal.fact)
         with self.journal.reading() as (stream, index):
-
-            @cache
-            def fact(kind: str, name: str) -> Mapping[str, Any]:
-                line = index.facts.get((kind, name))
-                return record_of(stream, line, self.journal.path) if line else {}
-
             for run_id, number in keys:
                 try:
                     record = record_of(stream, index.runs[run_id][number], self.journal.path)
@@ -562,11 +557,6 @@ def _checked(path: Path, digest: str) -> bytes:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-@lru_cache
-def _settings_row(settings: "Settings") -> dict[str, Any]:
-    return settings.row()
 
 
 def _plain(value: float | str) -> float | str:
