@@ -41,9 +41,9 @@ from cbm_cli.machines.samples import CHAINS, draw, parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
 from cbm_cli.results import ESTIMATES, Results
-from cbm_cli.results.best import best_machines
 from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.lock import locked
+from cbm_cli.results.selection import best_machines
 from cbm_cli.results.writing import write_if_changed
 from cbm_cli.text import count, text_of
 

@@ -201,8 +201,7 @@ def best(target: Target, metric: str | None, select: Wanted, as_json: bool) -> N
     the best value of all trials decides, and the machine is the one that reached it. On others the final
     value decides; the part that the table shows comes before the rest.
     """
-    from cbm_cli.results.best import best_machines
-    from cbm_cli.results.selection import select_cells
+    from cbm_cli.results.selection import best_machines, select_cells
 
     stores = [target.results().store(name) for name in target.experiments()]
     manifests = select_cells([store.manifest() for store in stores], select)

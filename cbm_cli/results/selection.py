@@ -1,4 +1,4 @@
-"""Which cells are shown: those that are selected, and of a setting that is chosen, the best value in each."""
+"""Which cells are shown: those selected, and of a setting that is chosen the best; the best machines."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ import numpy as np
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.cells import Cell, Cells, Choice, Measure, Trials, finite, make_cells, measure_of
-from cbm_cli.results.inventory import CellSettings, telling_apart
+from cbm_cli.results.inventory import CellSettings, axes_of, telling_apart
 from cbm_cli.results.metrics import Metric, default_metric, measured
 from cbm_cli.results.store import Store
 from cbm_cli.text import did_you_mean, text_of
@@ -224,16 +224,10 @@ def read_cells(
             frame = frame[frame["run_id"].isin([cell["run_id"] for cell in manifest["cells"]])]
         if manifest["cells"] or not select:
             choosing = choosing_of(manifest["table"], choose, by)
-            yield _cells_of(store, frame, manifest, choosing, metric, statistic)
-
-
-def _cells_of(
-    store: Store, frame: "pd.DataFrame", manifest: Mapping[str, Any], choosing: Choosing | None, *measure: Any
-) -> Cells:
-    if frame.empty or not manifest["cells"]:
-        raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
-    cells = make_cells(Trials(frame, lambda _: store), manifest, Measure(Metric("")))
-    return with_measure(cells, choosing, *measure)
+            if frame.empty or not manifest["cells"]:
+                raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
+            trials = Trials(frame, {store.experiment: store}.__getitem__)
+            yield with_measure(make_cells(trials, manifest, Measure(Metric(""))), choosing, metric, statistic)
 
 
 def with_measure(
@@ -244,3 +238,85 @@ def with_measure(
     measure = measure_of(cells.trials, cells.manifest["table"], metric, statistic, usual)
     cells = replace(cells, measure=measure, cells=[cell.measured(measure) for cell in cells])
     return choose_values(cells, choosing) if choosing else cells
+
+
+# The best machines
+
+
+def best_machines(
+    store: Store, manifest: Mapping[str, Any] | None = None, metric: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the name or file of the best machine for each data set and each part of it that was evaluated.
+
+    On the validation part, the machines at the best validation value of each trial are compared by it; on
+    other parts, or for another ``metric``, the machines at the end of training by its final value. The part
+    that is usually shown comes first, a validation part before it. The machine is None where every trial on a
+    data set has diverged. ``manifest`` is the store's with some of its cells, by default with all.
+    """
+    frame, manifest = store.summary(), manifest or store.manifest()
+    if frame.empty:
+        raise IncompleteError(f"{store.folder}: no trial is finished yet; start with: cbm run")
+    trials = Trials(frame)
+    sets: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in make_cells(trials, manifest, Measure(Metric(""))):
+        of_data = (name for name in cell.settings if name.split("_")[0] == "data" and name != "data_phase")
+        sets.setdefault(tuple(text_of(cell.settings[name]) for name in of_data), []).append(cell)
+    axes = axes_of(manifest)
+    found = [
+        _best_machine(store, [cell.measured(measure) for cell in cells], axes)
+        for cells in sets.values()
+        if (rows := np.concatenate([cell.rows for cell in cells])).size
+        for measure in _measures_of_best(frame.iloc[rows], manifest, metric)
+    ]
+    if not any(one["machine"] for one in found):
+        raise IncompleteError(f"{store.folder}: every trial has diverged; no machine is the best")
+    return found
+
+
+def _best_machine(store: Store, cells: Sequence[Cell], axes: Sequence[str]) -> dict[str, Any]:
+    """Return the best machine of some cells by the values that they show."""
+    metric, _, statistic = cells[0].measure
+    about = {"data": cells[0].settings["data"], "part": metric.part, "machine": None, "metric": metric.column}
+    values = [
+        (metric.better * value, cell, trial)
+        for cell in cells
+        for trial, value in cell.values.items()
+        if np.isfinite(value)
+    ]
+    if not values:
+        return about
+    value, cell, trial = max(values, key=lambda one: one[0])
+    run_id = cell.settings["run_id"]
+    at_best = statistic == "max" and store.has_best(run_id, trial)
+    return about | {
+        "machine": str(store.machine(run_id, trial, at_best)[0]),
+        "run_id": run_id,
+        "trial": trial,
+        "value": metric.better * value,
+        "when": "best validation" if at_best else "end of training",
+        "settings": {axis: text_of(cell.settings[axis]) for axis in axes if axis in cell.settings},
+    }
+
+
+def _measures_of_best(frame: "pd.DataFrame", manifest: Mapping[str, Any], asked: str | None) -> list[Measure]:
+    """Return what decides which machine is the best: one measure for each part that was evaluated."""
+    known = measured(frame)
+    ranked = [name for name in known if Metric(name).better]
+    if asked and asked not in known:
+        raise CbmError(f"--metric: the results have no {asked}{did_you_mean(asked, known)}", "unknown")
+    if asked and asked not in ranked:
+        raise CbmError(
+            f"--metric {asked}: neither more nor less of it is better; there are {', '.join(ranked)}",
+            "unsuited",
+        )
+    valued = [name for name in measured(frame.dropna(axis=1, how="all")) if name in ranked]
+    curves = [name for name in valued if f"{name}_final" in frame]
+    watched = next((name for name in curves if Metric(name).part == "valid"), None)
+    usual = [name for name in (asked, watched, manifest["table"]["metric"], default_metric(frame)) if name]
+    first = next((name for name in usual if name in valued), next(iter(usual), None))
+    if first not in ranked:
+        raise IncompleteError("nothing was evaluated of which more or less is better")
+    base = first.removeprefix(Metric(first).part)
+    others = [f"{part}{base}" for part in ("test", "train", "valid")]
+    names = [first] if asked else dict.fromkeys([first, *(name for name in others if name in curves)])
+    return [Measure(Metric(name), statistic="max" if name == watched else "final") for name in names]
