@@ -39,8 +39,7 @@ def run_agenda(
     """Run every job of the agenda and write its outcome.
 
     Trials run on ``workers`` cores, each in a process that may be silent for ``stall`` seconds (0: in this
-    one), or on a Dask cluster. Ctrl-C raises KeyboardInterrupt once all finished trials and the progress of
-    the others are written.
+    one), or on a Dask cluster. Ctrl-C raises KeyboardInterrupt once trials and progress are written.
     """
     ending, stopping, due = Ending(), threading.Event(), time.monotonic() + EXPORT_EVERY
     _write_manifests(agenda, observer)
