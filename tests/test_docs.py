@@ -181,8 +181,8 @@ def test_messages_stand_on_their_page_with_function_and_kind(hooks, finished):
     messages = hooks.on_page_markdown("<!-- messages -->").splitlines()
     Path("experiments.yaml").touch()
     for words in (
-        "table --split 0",
-        "table --metric a --metric b",
+        "plot curves --xlim 5 -o x.png",
+        "ls experiments.yaml --watch",
         "init",
         "paper compare --findings --scoreboard",
     ):
