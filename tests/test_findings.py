@@ -15,7 +15,15 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Trial
 from cbm_cli.machines.files import read_machine
 from cbm_cli.paper import machine_measures
-from cbm_cli.paper.findings import VERDICTS, Evidence, Judged, check_findings, findings, pairs_of
+from cbm_cli.paper.findings import (
+    VERDICTS,
+    Evidence,
+    Judged,
+    check_findings,
+    findings,
+    findings_document,
+    pairs_of,
+)
 from cbm_cli.paper.published import match, published_cells
 from cbm_cli.results import Outcome, Results, Store, run_id
 from cbm_cli.text import text_of
@@ -273,7 +281,8 @@ def test_the_command_lists_all_and_tells_what_was_not_run(tmp_path):
     checks = "fall of aa^b_s, dm^b_s below 3: 2 of 2 (0.75)", "fall of aa^b, dm^b above 5: 2 of 2 (100.2)"
     assert found[BELOW[0]].numbers() == "; ".join(checks)
     command = "paper", "compare", tmp_path, "--findings"
-    assert json.loads(cbm(*command, "-f", "json").stdout)["cells"] == [it.record() for it in found.values()]
+    records = json.loads(findings_document([*found.values()]).render("json"))["cells"]
+    assert records == [it.record() for it in found.values()]
     text = cbm(*command).stdout
     assert re.search(r"a-mean-needs-no-average +6\.5, figure 8 \(b\) +reproduced +1 of 1 +1 of 1 +6\n", text)
     counts = [3, 0, 0, len(findings()) - 3]
