@@ -311,9 +311,6 @@ def test_progress_is_told_in_bytes(toy, tmp_path):
         def reset(self):
             self.done.append(0)
 
-        def reset(self):
-            self.done = 0
-
         def close(self):
             assert self.done[-1] == self.total
 
