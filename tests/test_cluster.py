@@ -114,8 +114,10 @@ def later(condition, act):
 
 
 def same_curves(results, jobs):
-    expected = {job.trial.number: one.curve.tobytes() for job, one in in_process(jobs, Observer(), Event())}
-    assert {n: one.curve.tobytes() for n, one in results.items()} == expected
+    expected = {job.trial.number: outcome for job, outcome in in_process(jobs, Observer(), Event())}
+    assert {n: one.curve.tobytes() for n, one in results.items()} == {
+        n: one.curve.tobytes() for n, one in expected.items()
+    }
 
 
 def test_a_scheduler_and_workers_started_by_hand_give_the_same_bytes(finished, shared):
