@@ -11,7 +11,7 @@ from cbm_cli.execution.observe import Observer
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
-from tests.builders import toy_jobs
+from tests.builders import GRID, run_grid, summary, toy_jobs
 
 
 class Raising(Trial):
@@ -200,3 +200,16 @@ def test_silence_while_the_run_was_paused_is_not_that_of_its_workers(monkeypatch
     times = 1.5, 3, 60, 61.5, 61.9, 62.1  # paused from 3 to 60
     for clock[0], silent in zip(times, (0, 0, 0, 0, 0, 1), strict=True):
         assert len([*backlog.silent([packet], 5.0)]) == silent
+
+
+def test_a_trial_that_two_experiments_ask_for_is_trained_once_and_kept_by_both(tmp_path):
+    cells = GRID.partition("  bars:\n")[2]
+    results = run_grid(f"{GRID}  other:\n{cells.replace('[CD-1, PT_4]', '[CD-1, PCD-1]')}", folder=tmp_path)
+    rows = {
+        name: {
+            (row["run_id"], row["trial"]): row for row in summary(results, name) if row["sampler"] == "CD-1"
+        }
+        for name in ("bars", "other")
+    }
+    assert rows["bars"] == rows["other"]  # seconds of training, too
+    assert len(rows["bars"]) == 4
