@@ -157,9 +157,8 @@ class Store:
 
     def write_pretrained(self, pretraining: str, number: int, machine: Machine) -> None:
         """Write the layers that a trial has pre-trained, for all trials that share them."""
-        path = self.place("pretrained", pretraining, number)
-        if machine and not path.exists():
-            write_atomically(path, npz(machine))
+        if machine and self.pretrained(pretraining, number) is None:
+            write_atomically(self.place("pretrained", pretraining, number), npz(machine))
 
     def write_manifest(
         self,
