@@ -146,7 +146,7 @@ def test_methods_that_contradict_each_other_are_doubtful_but_an_exact_one_is_not
         made = {"ais_log_z": ais, "ais_log_z_standard_error": 0.1, "ais_doubtful": 0.0, columns[1]: -3.0}
         change_record("out/bars", key, lambda record, made=made: record["row"].update(made))
         Path("out/bars/summary.csv").unlink()
-        told = cbm("evaluate", "out", "--tempering", "--again", "-j", 0).stderr
+        told = cbm("evaluate", "out", "--tempering", *AIS[1:], "--again", "-j", 0).stderr
         assert ("of 1 trial " in told) == (contradicted == "1.0")
         row = next(row for row in summary("out") if (row["run_id"], int(row["trial"])) == key)
         assert row["ais_contradicted"] == row["tempering_contradicted"] == contradicted
@@ -183,7 +183,8 @@ def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():
     np.save("wide.npy", visible_rows(TWO))
     refused = cbm("evaluate", "d.npz", "--pseudo", "--data", "wide.npy", code=2)
     assert refused.error.kinds == ("unsuited",)
-    assert "train_pseudo" in cbm("table", "out", "--metric", "train_pseudo_likelihood_pseudo").stdout
+    shown = cbm("table", "out", "--metric", "train_pseudo_likelihood_pseudo", "--format", "json").stdout
+    assert "train_pseudo_likelihood_pseudo" in shown
 
 
 def test_a_machine_is_evaluated_on_every_part_of_the_data():

@@ -54,7 +54,7 @@ def build(runs, trials=6, frame=None, scale="total", table_metric="train_log_lik
 
 def table_of(frame, manifest, metric=None, statistic=None, curves=None, **choices):
     """A table of a store that holds such a summary, and curves: a function of run-id and trial."""
-    store = SimpleNamespace(summary=lambda: frame, manifest=lambda: manifest)
+    store = SimpleNamespace(experiment="small", summary=lambda: frame, manifest=lambda: manifest)
     store.curves = lambda run_id, trials: [curves(run_id, trial) for trial in trials]
     (cells,) = read_cells([store], metric, statistic)
     return build_table(cells, **choices)

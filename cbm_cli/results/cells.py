@@ -410,15 +410,14 @@ class Cells:
             return Counter()
         frame, method = self.trials.frame, self.measure.metric.column.rpartition("_")[2]
         rows = np.concatenate([cell.rows[cell._known] for cell in self.cells])
-        told = {
-            words: frame[f"{method}_{fact}"].iloc[rows]
-            for fact, words in FACTS.items()
-            if f"{method}_{fact}" in frame
-        }
-        of_trials = zip(*told.values(), strict=True)
+        columns = {fact: frame.get(f"{method}_{fact}") for fact in FACTS}
         return Counter(
-            ", ".join(words.format(_plain(one)) for words, one in zip(told, facts, strict=True) if one == one)
-            for facts in of_trials
+            ", ".join(
+                words.format(_plain(column.iloc[row]))
+                for (fact, words), column in zip(FACTS.items(), columns.values(), strict=True)
+                if column is not None and column.iloc[row] == column.iloc[row]
+            )
+            for row in rows
         )
 
 
