@@ -61,7 +61,10 @@ def _connected(cluster: Cluster, stopping: threading.Event) -> Iterator[Client |
             client = Client(cluster.address, timeout=min(cluster.wait, _LONGEST_LOSS), **how)
             break
         except (ValueError, TypeError) as error:
-            raise CbmError(f"--scheduler {cluster.address}: {error}; write tcp://HOST:PORT") from None
+            remedy = (
+                "write tcp://HOST:PORT, or tls:// with ca-file, client cert and key of distributed.comm.tls"
+            )
+            raise CbmError(f"--scheduler {cluster.address}: {error}; {remedy}") from None
         except FileNotFoundError:
             words = "a certificate or key that Dask is configured with is not there (distributed.comm.tls)"
             raise CbmError(f"--scheduler {cluster.address}: {words}", "missing") from None
