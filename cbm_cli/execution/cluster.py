@@ -61,7 +61,7 @@ def _connected(cluster: Cluster, stopping: threading.Event) -> Iterator[Client |
             client = Client(cluster.address, timeout=min(cluster.wait, _LONGEST_LOSS), **how)
             break
         except (ValueError, TypeError) as error:
-            remedy = (
+            remedy = "write tcp://HOST:PORT, or tls:// with the files of distributed.comm.tls"
                 "write tcp://HOST:PORT, or tls:// with ca-file, client cert and key of distributed.comm.tls"
             )
             raise CbmError(f"--scheduler {cluster.address}: {error}; {remedy}") from None
