@@ -62,8 +62,6 @@ def _connected(cluster: Cluster, stopping: threading.Event) -> Iterator[Client |
             break
         except (ValueError, TypeError) as error:
             remedy = "write tcp://HOST:PORT, or tls:// with the files of distributed.comm.tls"
-                "write tcp://HOST:PORT, or tls:// with ca-file, client cert and key of distributed.comm.tls"
-            )
             raise CbmError(f"--scheduler {cluster.address}: {error}; {remedy}") from None
         except FileNotFoundError:
             words = "a certificate or key that Dask is configured with is not there (distributed.comm.tls)"
