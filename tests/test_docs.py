@@ -91,8 +91,10 @@ def test_commands_and_their_options_exist(page):
 
 
 def follow(line):
-    """Do what a line of a shell block does, in this process."""
+    """Do what a line of a shell block does, in this process; MODEL is the first of best.txt."""
     words = shlex.split(line, comments=True)
+    if "MODEL" in words:
+        words[words.index("MODEL")] = Path("best.txt").read_text("utf-8").split()[0]
     if words[:1] == ["python"]:
         runpy.run_path(words[1])
         return
