@@ -391,8 +391,9 @@ def test_limits_are_kept(options, xlim, ylim):
 )
 def test_the_x_axis_counts_as_the_grid_or_as_asked(settings, options, name, last, tick):
     cells = [cell(scheme, **its) for scheme, its in zip(("00", "dd^b"), settings, strict=False)]
-    _, axes, curves = drawn(cells, options, rows_have={"seconds": [6.0, 8.0, 8.0, 10.0] * len(cells)})
+    figure, axes, curves = drawn(cells, options, rows_have={"seconds": [6.0, 8.0, 8.0, 10.0] * len(cells)})
     assert axes.get_xlabel() == name
+    assert ("spread evenly over the updates" in caption_of(figure)) == (name == "seconds")
     assert curves[NORMAL].line.index[-1] == axes.get_xlim()[1] == pytest.approx(last)
     assert ticks_of(axes.xaxis).get(last, tick) == tick
 
