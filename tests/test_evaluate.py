@@ -156,7 +156,7 @@ def test_methods_that_contradict_each_other_are_doubtful_but_an_exact_one_is_not
             assert ("DOUBTFUL: the last log Z of 1 trial " in table) == (contradicted == "1.0")
 
 
-def test_an_estimate_above_what_raise_proves_is_doubtful():
+def test_an_estimate_above_what_raise_finds_at_most_is_doubtful():
     cbm("evaluate", "out", "--raise", "-j", 0)
     rows = [row for row in summary("out") if row["diverged"] == ""]
     assert all(float(row["raise_log_z_at_most"]) > float(row["raise_log_z_at_least"]) for row in rows)
