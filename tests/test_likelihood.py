@@ -240,7 +240,8 @@ def estimated(machine, rows, unit=1.0, method="ais", sizes=None, **how):
     arrays = [np.ascontiguousarray(array, np.float32) for array in machine]
     sizes = sizes or arrays[0].shape
     deep = len(arrays[1]) - sizes[0]
-    flat, base = Flat(*arrays, np.full(deep, 0.5, np.float32), sizes), np.zeros(sizes[0], np.float32)
+    flat = Flat(*arrays, np.full(deep, 0.5, np.float32), sizes)
+    base = np.linspace(-2, 1, sizes[0], dtype=np.float32)  # which known states must not count
     given = {"temperatures": 100, "checked": False, **how}
     common, by_part = evaluate(flat, Parts({"train": rows}, unit, base), Method(method, **given))
     return common, by_part["train"]
