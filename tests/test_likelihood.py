@@ -288,7 +288,7 @@ def test_each_distinct_state_counts_once(n):
     states[1:20] = states[0]
     states[range(20), -1 - np.arange(20) % n] ^= 1  # neighbours, which differ in one bit each
     weights = states @ random.random(n)
-    known = [(states, weights), (states[::-1].astype(np.float32), weights[::-1])]
+    known = [(states[:30], weights[:30]), (states[:9:-1].astype(np.float32), weights[:9:-1])]
     distinct = {row.tobytes(): weight for row, weight in zip(states, weights, strict=True)}
     expected = np.logaddexp.reduce([*distinct.values()])
     assert log_sum(known) == pytest.approx(expected - 1e-6 * max(1, abs(expected)), abs=1e-12)

@@ -103,17 +103,17 @@ def climb(
         first, last = max(left, gradient.spans[i, 0]), min(right, gradient.spans[i, 1])  # connected units
         for j in range(np.uint64(first), np.uint64(last)):
             change = rate * (along[j] - mu_i * gradient.h[j] - x_i * lam[j])
-            row[j] += change
+            row[j] += change  # Eq. (13)
             along_mu[j] += change * mu_up
             along_lam += change * lam[j]
-        b[i] += rate * x_i - plan.to_visible * along_lam
+        b[i] += rate * x_i - plan.to_visible * along_lam  # Eq. (14)
 
 
 @lean_sum
 def climb_hidden(c: Array, gradient: Array, along_mu: Array, rate: np.float32) -> None:
     """Move c by its gradient and the step of W times mu."""
     for j in range(c.size):
-        c[j] += rate * gradient[j] - along_mu[j]
+        c[j] += rate * gradient[j] - along_mu[j]  # Eq. (15)
 
 
 @lean

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from cbm_cli.kernels.annealing import Walks, weigh
 from cbm_cli.kernels.machine import Array, Rows, room
 from cbm_cli.kernels.products import binary_product, product
+from cbm_cli.kernels.states import sum_of_new
 from cbm_cli.machines.estimates import ShouldStop, Stopped, annealing
 
 _ROUNDING = 1e-6  # of log Z, relative: kernels sum in float32
-_TEMPERATURES = 100  # of AIS for each sweep of the chains that look for states: they take 1% of its time
-_NEGLIGIBLE = 37.0  # nats below the heaviest state: 2^-53 of its weight
+_TEMPERATURES = 150  # of AIS for each sweep of the chains that look for states: they take under 1% of its time
 
 Values = NDArray[np.float64]
 Known = tuple[NDArray, Values]  # states (R, n), and the logarithms (R,) of their weights or of lower bounds
@@ -54,7 +54,7 @@ def log_z_at_least(
 ) -> float:
     """Prove a lower bound of log Z: by the ends of walks, rows of data, and states of Gibbs chains.
 
-    The chains start at the heaviest of the others and make a sweep for every 100 of ``steps`` temperatures.
+    The chains start at the heaviest of the others and make a sweep for every 150 of ``steps`` temperatures.
     In a deep machine, whose deep units start at the means ``deep`` (E,), a row (n_0,) is no state of x: then
     the sum over rows counts or that over states, whichever is more. Grey rows are no states either.
     """
@@ -90,20 +90,14 @@ def heaviest(found: Sequence[Known], rows: Sequence[Known], unit: float, deep: A
 def log_sum(known: Sequence[Known]) -> float:
     """Return the logarithm of the sum of the weights of distinct states, less what may be rounding.
 
-    The lightest states are left out, and one of two states whose hashes agree, which leaves less in the sum.
-    Without states it is -inf.
+    Of two states whose hashes agree one is left out, which leaves less in the sum. Without states it is -inf.
     """
     top = max((weights.max() for _, weights in known), default=-np.inf)
     if not np.isfinite(top):
         return float(top)
-    near = [weights >= top - _NEGLIGIBLE for _, weights in known]
-    pairs = [*zip(known, near, strict=True)]
-    weights = np.concatenate([weights[kept] for (_, weights), kept in pairs])
-    states = np.concatenate([x[kept] for (x, _), kept in pairs], dtype=np.uint8, casting="unsafe")
-    words = np.packbits(np.pad(states, ((0, 0), (0, -states.shape[1] % 64)))).view(np.uint64)
-    odd = np.random.default_rng(0).integers(2**63, size=len(words) // len(states), dtype=np.uint64) * 2 + 1
-    hashes = ((words ^ words >> np.uint64(31)).reshape(len(states), -1) * odd).sum(axis=1)
-    order = np.argsort(hashes)
-    first = np.diff(hashes[order], prepend=~hashes[order[0]]) != 0
-    total = top + np.log(np.exp(weights[order[first]] - top).sum())
+    count, width = sum(len(x) for x, _ in known), known[0][0].shape[1]
+    factors = np.random.default_rng(0).integers(2**63, size=width, dtype=np.uint64) * 2 + 1
+    seen = np.zeros(1 << count.bit_length(), np.uint64)
+    sums = [sum_of_new(x.astype(np.uint8, copy=False), own - top, factors, seen) for x, own in known]
+    total = top + np.log(sum(sums))
     return float(total - _ROUNDING * max(1, abs(total)))
