@@ -16,7 +16,7 @@ from cbm_cli.kernels.states import sum_of_new
 from cbm_cli.machines.estimates import ShouldStop, Stopped, annealing
 
 _ROUNDING = 1e-6  # of log Z, relative: kernels sum in float32
-_TEMPERATURES = 150  # of AIS for each sweep of the chains that look for states: they take under 1% of its time
+_TEMPERATURES = 150  # of AIS for each sweep of the chains that look for states: under 1% of its time
 
 Values = NDArray[np.float64]
 Known = tuple[NDArray, Values]  # states (R, n), and the logarithms (R,) of their weights or of lower bounds
