@@ -189,6 +189,7 @@ def test_activity_is_the_mean_over_the_training_rows_in_decreasing_order(results
     for (title, axes), data in zip(panels_of(figure), SETS, strict=True):
         drawn = {look_of(line, line): line for line in axes.lines if len(line.get_xdata()) > 2}
         assert (title, [*drawn], {*bounds_of(axes)}) == (data, [*legend_of(figure).values()], {0.05, 0.95})
+        assert (*axes.get_xlim(), *axes.get_ylim()) == pytest.approx((0, 1, -0.02, 1.02))
         for scheme, name in NAMES.items():
             its, line = machine(toys, data=data, offsets=scheme), drawn[legend_of(figure)[name]]
             inputs = (SETS[data] - its["offsets_0"]) @ its["weights_0"] + its["biases_1"]

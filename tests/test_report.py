@@ -156,6 +156,9 @@ def test_curves_bands_dots_and_markers_are_those_of_the_trials(page, trials):
         assert panel.all("figcaption")[0].text == f"{SHOWN[sampler]}, η = {rate}"
         (x, y), lines = scale_of(panel), zip(panel.all("g"), panel.all("path", "item"), SHOWN, strict=False)
         close, own = {"rtol": 0, "atol": 2 * abs(y.c[0])}, trials[trials.sampler == sampler]
+        letters = max(len(it.text) for it in panel.all("text") if it.at["text-anchor"] == "end")
+        left = -float(panel.all("svg")[0].at["viewbox"].split()[0])
+        assert 40 + 50 * letters < left < 100 + 80 * letters  # a letter is some 60 units wide
         for slot, (line, marks, scheme) in enumerate(lines):
             tags = [line.at[f"data-{name}"] for name in ("offsets", "sampler", "learning_rate")]
             assert tags == [scheme, sampler, f"{rate}"]
@@ -185,6 +188,17 @@ def test_curves_bands_dots_and_markers_are_those_of_the_trials(page, trials):
     note = picture.all("p", "note")[0].text
     assert note.lower().startswith("train log-likelihood (of all rows) over updates")
     assert ["Median" in note, "quartiles" in note, "200" in numbers_in(note)] == [True] * 3
+
+
+def test_the_upper_bound_lies_where_the_axis_has_its_value(tmp_path):
+    grid = """{trials: 1, data: {name: bars-and-stripes, size: 2}, model: {kind: rbm, hidden: 4}, offsets: dd^b,
+        sampler: exact, learning_rate: 2.0, updates: 800, batch: full, evaluate: {method: exact, every: 20}}"""
+    [panel] = read(run_grid(f"experiments: {{good: {grid}}}", folder=tmp_path)).all("figure", "panel")
+    (_, y), [bound] = scale_of(panel), panel.all("path", "bound")
+    at_most = np.log(1 / 8) / 2 + np.log(2 / 8) / 2  # a row; two of eight come twice
+    np.testing.assert_allclose(
+        y(float(re.findall(r"\d+", bound.at["d"])[1])), at_most, rtol=0, atol=2 * abs(y.c[0])
+    )
 
 
 def test_the_longest_curve_ends_the_axis_that_it_shares_with_shorter_ones(page):
