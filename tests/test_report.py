@@ -191,8 +191,9 @@ def test_curves_bands_dots_and_markers_are_those_of_the_trials(page, trials):
 
 
 def test_the_upper_bound_lies_where_the_axis_has_its_value(tmp_path):
-    grid = """{trials: 1, data: {name: bars-and-stripes, size: 2}, model: {kind: rbm, hidden: 4}, offsets: dd^b,
-        sampler: exact, learning_rate: 2.0, updates: 800, batch: full, evaluate: {method: exact, every: 20}}"""
+    grid = """{trials: 1, data: {name: bars-and-stripes, size: 2}, model: {kind: rbm, hidden: 4},
+        offsets: dd^b, sampler: exact, learning_rate: 2.0, updates: 800, batch: full,
+        evaluate: {method: exact, every: 20}}"""
     [panel] = read(run_grid(f"experiments: {{good: {grid}}}", folder=tmp_path)).all("figure", "panel")
     (_, y), [bound] = scale_of(panel), panel.all("path", "bound")
     at_most = np.log(1 / 8) / 2 + np.log(2 / 8) / 2  # a row; two of eight come twice
