@@ -196,6 +196,14 @@ def test_trials_share_pretrained_layers_and_end_in_the_same_bytes(here, monkeypa
     assert alone.items() <= contents_of("together").items()
 
 
+def test_of_trials_that_share_layers_one_each_runs_first():
+    """The others find the layers made; workers that began with the same ones would train them twice."""
+    text = GRID.replace("learning_rate: 0.1", "learning_rate: [0.1, 0.03, 0.01]")
+    jobs = make_agenda(read_grid("grid.yaml", text=text).select(), Path("out")).jobs
+    order = [(str(job.trial.settings.learning_rate), job.trial.number) for job in jobs]
+    assert order == [("0.1", 0), ("0.1", 1), ("0.03", 0), ("0.01", 0), ("0.03", 1), ("0.01", 1)]
+
+
 def test_a_run_that_was_stopped_between_two_layers_goes_on_there(here, monkeypatch):
     run(GRID, "whole")
     experiments = read_grid(Path("grid.yaml")).select()
