@@ -1,5 +1,6 @@
 """cbm evaluate over a folder in which some trials have diverged or are damaged."""
 
+import itertools
 import json
 import shutil
 from contextlib import closing
@@ -19,8 +20,8 @@ from cbm_cli.results.contents import as_text
 
 # isort: off
 from tests.builders import (
-    GRID, RBM, TWO, cbm, change_record, holds, layered, machine_file, numbers, run_grid, summary,
-    visible_rows,
+    GRID, RBM, TWO, cbm, change_record, holds, layered, layered_energy, machine_file, numbers,
+    problems_of, run_grid, summary, visible_rows,
 )  # fmt: skip
 
 DIVERGING = GRID.replace("learning_rate: 0.1", "learning_rate: 0.1\n    weight_decay: [0, 1e30]")
@@ -201,9 +202,30 @@ def test_a_machine_is_evaluated_on_every_part_of_the_data():
     assert places == sorted(places)
 
 
+@pytest.mark.parametrize(("layers", "kind"), [(RBM, "rbm"), (TWO, "dbm")])
+def test_without_rows_log_z_is_told_and_what_chains_prove_of_it(layers, kind):
+    machine = layered(layers, 1)
+    np.savez("m.npz", **machine_file(machine, kind))
+    states = itertools.product(*(itertools.product((0, 1), repeat=n) for n in layers))
+    expected = np.logaddexp.reduce([-layered_energy(machine, state) for state in states])
+    exact = json.loads(cbm("evaluate", "m.npz", "--exact", "--json").stdout)
+    assert exact["log_z_centered"] == pytest.approx(expected, abs=1e-5)
+    for method in ("--ais", "--tempering"):
+        said = cbm("evaluate", "m.npz", method, "--json", "--temperatures", "1000")
+        found = json.loads(said.stdout)
+        assert abs(found["log_z_centered"] - expected) < 4 * found["log_z_standard_error"] + 1e-3
+        assert expected - 2 < found["log_z_at_least"] - found["log_z"] + found["log_z_centered"] < expected
+        assert holds(said.stderr, "m.npz|--data|log Z|chains")
+        assert not {"log_likelihood", "lower_bound", "part"} & found.keys()
+    for method in ("--raise", "--pseudo"):
+        [(_, _, asked)] = problems_of(cbm("evaluate", "m.npz", method, code=2))
+        assert asked == "missing"
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        ("m.npz --ais --rows 5", "--rows|--data"),
         ("out --exact --ais", "--exact|--ais"),
         ("out --exact --runs 5", "--runs|--exact"),
         ("out --pseudo --temperatures 50", "--temperatures|--pseudo"),
@@ -214,7 +236,7 @@ def test_a_machine_is_evaluated_on_every_part_of_the_data():
     ],
 )
 def test_options_that_exclude_each_other_or_have_no_effect_are_refused(arguments, told):
-    Path("m.npz").touch()
+    np.savez("m.npz", **machine_file(layered(RBM, 1), "rbm"))
     before = summary("out")
     assert holds(cbm("evaluate", *arguments.split(), code=2).stderr, told)
     assert summary("out") == before

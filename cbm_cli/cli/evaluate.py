@@ -82,10 +82,11 @@ def evaluate(
     """Compute or estimate the likelihood of machines.
 
     MODEL is a machine of any kind: an NPZ file in the documented form (docs/machines.md), or RUN:TRIAL, as
-    `cbm best` prints it; it is evaluated on all parts of --data, and there can be several. In a results
-    folder, every trial is evaluated on all parts of its own data, and the means of each cell are printed and
-    columns added to summary.csv. Interrupted, the same command goes on where it stopped. Trials that have
-    diverged are named and left out, damaged ones also: then, and if no trial is finished, the exit code is 3.
+    `cbm best` prints it; it is evaluated on all parts of --data, without it only log Z; there can be several.
+    In a results folder, every trial is evaluated on all parts of its own data, and the means of each cell are
+    printed and columns added to summary.csv. Interrupted, the same command goes on where it stopped. Trials
+    that have diverged are named and left out, damaged ones also: then, and if no trial is finished, the exit
+    code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, estimates the bound with
     their log Z. Tempering makes as many sweeps as AIS with these --temperatures and --runs. An auto encoder
@@ -123,7 +124,7 @@ def _evaluate_files(paths: Sequence[Path], source: str | None, how: Method, as_j
     """Evaluate machine files; of several, or on several parts, print names before what is known of each."""
     for path in paths:
         common, by_part = _evaluate_file(path, source, how, jobs)
-        for part, answer in by_part.items():
+        for part, answer in (by_part or {"": {}}).items():
             name = {"model": str(path)} if len(paths) > 1 else {}
             name |= {"part": part} if len(by_part) > 1 else {}
             _warn(common | answer, str(path))
@@ -138,14 +139,22 @@ def _evaluate_file(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     from cbm_cli.datasets.catalogue import load_source
     from cbm_cli.machines.files import read_machine
-    from cbm_cli.machines.likelihood import evaluate, parts_of
+    from cbm_cli.machines.likelihood import evaluate, no_parts, parts_of
     from cbm_cli.machines.threads import one_thread, using_cores
+    from cbm_cli.results import ESTIMATES
 
     machine = read_machine(path)
-    if source is None:
+    if source is not None:
+        parts = parts_of(load_source(source, machine.sizes[0]), how)
+    elif machine.kind != "auto-encoder" and how.name in (None, "exact", *ESTIMATES):
+        if how.rows:
+            raise CbmError("--rows: has no effect without --data; remove it", "unsuited")
+        parts = no_parts(machine.sizes[0])
+        proof = ", and only states that chains reach prove how large it is at least" * (how.name in ESTIMATES)
+        note(f"{path}: without --data only log Z is known{proof}")
+    else:
         message = f"{path}: name the rows to evaluate it on with --data NAME or --data FILE"
         raise CbmError(message, "missing")
-    parts = parts_of(load_source(source, machine.sizes[0]), how)
     with one_thread(), using_cores(jobs):
         return evaluate(machine, parts, how, str(path))
 

@@ -100,6 +100,11 @@ def parts_of(data: Dataset, method: Method, names: Sequence[str] | None = None) 
     return Parts(rows, 1 / data.levels, base_rate(mean, len(data.train)))
 
 
+def no_parts(width: int) -> Parts:
+    """What log Z of a machine of so many visible units is estimated with where there are no rows."""
+    return Parts({}, 1.0, np.zeros(width, np.float32))
+
+
 def fixed_rows(rows: Rows, count: int | None) -> Rows:
     """A subsample of ``count`` rows, the same in every trial; all rows if there are no more."""
     if count is None or count >= len(rows):
