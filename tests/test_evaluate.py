@@ -197,6 +197,9 @@ def test_a_machine_is_evaluated_on_every_part_of_the_data():
     train, test = map(json.loads, cbm("evaluate", *words, "rows.npz", "--json").stdout.splitlines())
     assert (train.pop("part"), train["log_likelihood"]["n"], test.pop("part")) == ("train", 9, "test")
     assert test == json.loads(cbm("evaluate", *words, "test.npy", "--json").stdout)
+    Path("narrow.svm").write_text("1 1:1 3:1\n-1 2:1\n")  # as wide as the machine, whatever its largest index
+    np.save("narrow.npy", np.array([[1, 0, 1, 0], [0, 1, 0, 0]]))
+    assert len({cbm("evaluate", *words, name, "--json").stdout for name in ("narrow.svm", "narrow.npy")}) == 1
     shown = cbm("evaluate", *words, "rows.npz").stdout
     places = [shown.index(it) for it in ("train\n", "(9 rows)", "test\n", f"({len(rows) - 9} rows)")]
     assert places == sorted(places)

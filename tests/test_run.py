@@ -18,10 +18,11 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.datasets.catalogue import load
+from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.results import Results
 from cbm_cli.trial.learner import Learner
-from tests.builders import GRID, cbm, contents_of, lines_of, numbers, problems_of, summary, trials_of
+from tests.builders import GRID, cbm, contents_of, holds, lines_of, numbers, problems_of, summary, trials_of
 from tests.oracles import exactly, log_likelihoods, wide
 
 SINGLE = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00").replace("trials: 2", "trials: 1")
@@ -282,6 +283,25 @@ def test_failed_trials_are_told_with_what_shows_the_details_and_run_again(grid, 
     states = [json.loads(line)["state"] for line in lines_of().values()]
     assert (states.count("finished"), states.count("failed")) == (1, 7)
     assert "ZeroDivisionError" in cbm(*shown.split()).stdout  # of the trial that nobody asks for any more
+
+
+@pytest.mark.parametrize("debugging", ["0", "1"])
+@pytest.mark.parametrize(
+    ("error", "kind"), [(ValueError("of nobody"), "failed"), (CbmError("ours", "conflict"), "conflict")]
+)
+def test_an_unforeseen_error_is_one_line_that_says_how_to_see_where(
+    grid, monkeypatch, error, kind, debugging
+):
+    def fails(*arguments):
+        raise error
+
+    monkeypatch.setattr("cbm_cli.cli.run._run_and_show", fails)
+    monkeypatch.setenv("CBM_DEBUG", debugging)
+    said = cbm("run", "grid.yaml", "-o", "out", "-j", 0, code=2)
+    assert [told for _, _, told in problems_of(said)] == [kind]
+    lines = said.stderr.splitlines()
+    assert holds(lines[-1], f"{error}|CBM_DEBUG" if kind == "failed" else f"{error}")
+    assert ("Traceback" in said.stderr) == (debugging == "1")
 
 
 def test_what_lists_and_reads_does_not_import_what_computes(finished):
