@@ -13,6 +13,7 @@ from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import machine_of, pairs_of
+from cbm_cli.kernels.products import worth_packing
 from cbm_cli.machines.estimates import Stopped
 from cbm_cli.results import Store
 from cbm_cli.trial.checks import check
@@ -160,6 +161,15 @@ def test_the_cost_is_that_of_the_machine_file_and_training_descends_it(changes, 
     expected = [cost_of(learner.machine(state), rows / levels) for rows in parts]
     np.testing.assert_allclose(learner.evaluate(state, 0, lambda: False), expected, rtol=1e-6)
     assert_descends(learner, state, plan(1, 1, len(DATA.train), learning_rate=0.2), updates=6)
+
+
+@pytest.mark.parametrize("hidden", [36, (36, 5)])
+def test_binary_rows_of_many_units_are_added_up_and_not_multiplied(hidden):
+    rows = (np.random.default_rng(2).random((60, 30)) < 0.3).astype(np.uint8)
+    learner = Learner(settings(hidden), Dataset("many", rows[:40], rows[40:50], rows[50:]), 3)
+    assert worth_packing(40, 30, 36)
+    assert worth_packing(30, 40, 36)
+    assert_descends(learner, random_state(learner, seed=1, scale=0.3), plan(1, 1, 40, learning_rate=0.2), 3)
 
 
 @pytest.mark.parametrize("name", OPTIONS)

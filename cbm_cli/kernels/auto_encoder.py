@@ -32,9 +32,20 @@ from cbm_cli.kernels.machine import (
 from cbm_cli.kernels.offsets import Means, make_means, move_offsets
 from cbm_cli.kernels.phases import Batches, add_up, load_batch, make_batches
 from cbm_cli.kernels.plan import LINEAR, RELU, SIGMOID, TANH, Plan
-from cbm_cli.kernels.products import product, product_nt, product_tn, splits
+from cbm_cli.kernels.products import (
+    Bits,
+    binary_product,
+    bits_for,
+    bits_product,
+    pack_columns,
+    product,
+    product_nt,
+    product_tn,
+    splits,
+    worth_packing,
+)
 from cbm_cli.kernels.step import Gradient, make_gradient, rate_at, step
-from cbm_cli.kernels.team import Crew, Team, columns_of, is_shared, leads
+from cbm_cli.kernels.team import Crew, Team, columns_of, is_shared, leads, meet
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
 _ONE, _TWO = np.float32(1), np.float32(2)
@@ -73,6 +84,9 @@ class Pair(NamedTuple):
     to_lower: Array  # (B, n): a product
     to_upper: Array  # (B, m)
     wide: NDArray[np.float64]  # (larger of n and m,) sums
+    bits: Bits  # y, packed, if it is binary
+    columns: Bits  # y'
+    by_encoder: Array  # (n, m) the encoder's part of the gradient of W; without rows if y is not packed
 
     own = ("wide",)  # of each thread
 
@@ -81,7 +95,7 @@ class EncoderTraining:
     """Updates of one state of an auto encoder with layers of these sizes; see `training.Training`."""
 
     def __init__(self, state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> None:
-        pairs, means = make_pairs(state, sizes, plan.batch)
+        pairs, means = make_pairs(state, sizes, plan.batch, plan.unit == 1)
         noise = make_means(len(state.mu), len(state.lam), multiple=4)
         work = Encoder(machine_of(state), pairs, means, noise, make_batches(rows, plan.unit))
         shapes = [(plan.batch, n, m) for n, m in pairwise(sizes)]
@@ -95,7 +109,7 @@ class EncoderTraining:
         self._crew(last - first, first, last)
 
 
-def make_pairs(state: State, sizes: Sequence[int], rows: int) -> tuple[tuple[Pair, ...], Means]:
+def make_pairs(state: State, sizes: Sequence[int], rows: int, binary: bool) -> tuple[tuple[Pair, ...], Means]:
     """Allocate a pass of so many rows around views of the parameters, and the means of all pairs."""
     empty = [room(array.shape) for array in state[:5]]
     machines = velocities = pairs_of(machine_of(state), sizes)
@@ -109,7 +123,11 @@ def make_pairs(state: State, sizes: Sequence[int], rows: int) -> tuple[tuple[Pai
         products = room((rows, n)), room((rows, m))
         gradient = make_gradient(*slope[:3], np.tile(np.array([0, m]), (n, 1)))
         means, wide = Means(*slope[3:]), np.empty(max(n, m))
-        pairs.append(Pair(machine, velocity, gradient, means, lower, upper, *halves, *products, wide))
+        packed = rows if binary and not pairs else 0  # the lowest pair alone has binary rows
+        bits = bits_for(packed, n, m), bits_for(n, packed, m)
+        by_encoder = room((n if worth_packing(n, packed, m) else 0, m))
+        units = lower, upper, *halves, *products
+        pairs.append(Pair(machine, velocity, gradient, means, *units, wide, *bits, by_encoder))
     return tuple(pairs), Means(*empty[3:])
 
 
@@ -137,7 +155,10 @@ def encode_and_decode(pairs: tuple[Pair, ...], plan: Plan) -> None:
     last = len(pairs) - 1
     for k in range(last + 1):
         pair = pairs[k]
-        product(pair.y, pair.machine.W, pair.to_upper, plan.team)  # (B, n) @ (n, m)
+        if k == 0 and plan.unit == 1:
+            binary_product(pair.y, pair.bits, pair.machine.W, False, pair.to_upper)  # (B, n) @ (n, m)
+        else:
+            product(pair.y, pair.machine.W, pair.to_upper, plan.team)
         above = pairs[k + 1].y if k < last else pair.z
         activate(plan.encoder, pair.to_upper, pair.machine.c, above, plan.team)
     for k in range(last, -1, -1):
@@ -221,7 +242,18 @@ def gather_gradient(pair: Pair, team: Team | None) -> None:
     add_up(pair.delta_y, None, pair.wide, pair.gradient.h, team)
     add_up(pair.y, None, pair.wide, pair.mean.x, team)
     add_up(pair.z, None, pair.wide, pair.mean.h, team)
-    product_tn(pair.lower, pair.upper, pair.gradient.W, team)  # (n, 2 B) @ (2 B, m)
+    if len(pair.by_encoder):
+        slope, found = pair.gradient.W, pair.by_encoder
+        product_tn(pair.delta_z, pair.z, slope, team)  # (n, B) @ (B, m)
+        pack_columns(pair.y, len(found), pair.columns)
+        bits_product(pair.columns, pair.delta_y, False, found)  # (n, B) @ (B, m)
+        first, last = columns_of(team, found.shape[1])
+        for i in range(len(found)):
+            for j in range(np.uint64(first), np.uint64(last)):
+                slope[i, j] += found[i, j]
+        meet(team)
+    else:
+        product_tn(pair.lower, pair.upper, pair.gradient.W, team)  # (n, 2 B) @ (2 B, m)
     if leads(team):
         share = _ONE / np.float32(pair.y.shape[0])
         for i in range(pair.mean.x.size):
@@ -232,7 +264,7 @@ def gather_gradient(pair: Pair, team: Team | None) -> None:
 
 def summed_cost(state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> float:
     """Sum over rows (n, n_0) uint8 of their loss, in float64."""
-    pairs, _ = make_pairs(state, sizes, len(rows))
+    pairs, _ = make_pairs(state, sizes, len(rows), plan.unit == 1)
     pairs[0].y[:] = plan.unit * rows
     return cost_of_pass(pairs, plan)
 
