@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from distributed import Client, Scheduler
+
 from cbm_cli.results.store import stores_in
 from tests.processes import LoopbackCluster, children, start
 
@@ -55,7 +57,7 @@ def contents(folder: Path) -> dict[tuple, bytes]:
 
 def workers_of(cluster: LoopbackCluster) -> list[int]:
     """The processes that run trials: children of the nannies."""
-    return [pid for nanny in cluster.workers for pid in children(nanny.pid) if is_worker(pid)]
+    return [pid for pid in children(*(nanny.pid for nanny in cluster.workers)) if is_worker(pid)]
 
 
 def is_worker(pid: int) -> bool:
@@ -66,15 +68,24 @@ def is_worker(pid: int) -> bool:
         return False
 
 
-def churn(cluster: LoopbackCluster, run: subprocess.Popen) -> tuple[int, int, float]:
-    """Kill and add workers until a run ends; return kills, workers that joined, and workers times seconds."""
-    dice, began = random.Random(1), time.monotonic()
+def connected(dask_scheduler: Scheduler) -> int:
+    """Workers that the scheduler knows, while it knows the run, too: its clients are that and this script."""
+    return len(dask_scheduler.workers) if len(dask_scheduler.clients) > 1 else 0
+
+
+def churn(cluster: LoopbackCluster, run: subprocess.Popen) -> tuple[int, int, float, float]:
+    """Kill and add workers until a run ends.
+
+    Returns kills, workers that joined, and workers times seconds: of all that live, and of the connected.
+    """
+    dice, began, client = random.Random(1), time.monotonic(), Client(cluster.address)
     kills = joined = 0
-    passed = offered = 0.0
+    passed = offered = usable = 0.0
     while run.poll() is None and time.monotonic() - began < LIMIT:
         time.sleep(LOOK_EVERY)
         before, passed, alive = passed, time.monotonic() - began, workers_of(cluster)
         offered += (passed - before) * len(alive)
+        usable += (passed - before) * client.run_on_scheduler(connected)
         if passed > KILL_EVERY * (kills + 1) and alive:
             os.kill(dice.choice(alive), signal.SIGKILL)
             kills += 1
@@ -82,7 +93,8 @@ def churn(cluster: LoopbackCluster, run: subprocess.Popen) -> tuple[int, int, fl
             cluster.add("--nthreads", "1", env={"NAP": "0.5"})
             joined += 1
     run.kill()
-    return kills, joined, offered
+    client.close()
+    return kills, joined, offered, usable
 
 
 def main() -> None:
@@ -102,7 +114,7 @@ def main() -> None:
                 time.sleep(LOOK_EVERY)
             began = time.monotonic()
             run = start(*command, folder / "cluster", "--scheduler", cluster.address, stderr=None)
-            kills, joined, offered = churn(cluster, run)
+            kills, joined, offered, usable = churn(cluster, run)
             took = time.monotonic() - began
         finally:
             cluster.end()
@@ -112,6 +124,9 @@ def main() -> None:
     print(f"{trials} trials, exit code {run.returncode}, {'the same bytes' if same else 'OTHER BYTES'}")
     print(f"{took:.0f} s; {kills} workers killed, {joined} joined")
     print(f"efficiency {worked / offered:.0%}: {worked:.0f} s of trials in {offered:.0f} s of workers")
+    print(
+        f"{worked / usable:.0%} of the {usable:.0f} s in which worker and run were connected to the scheduler"
+    )
 
 
 if __name__ == "__main__":

@@ -55,14 +55,14 @@ def start_cbm(*arguments, **options):
     return start("cbm_cli.cli", *arguments, stderr=subprocess.PIPE, **options)
 
 
-def children(pid):
-    """Process ids of all descendants."""
+def children(*pids):
+    """Process ids of all descendants of some processes."""
     table = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
             table.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, new = [], [pid]
+    found, new = [], [*pids]
     while new:
         new = [child for parent in new for child in table.get(parent, ())]
         found += new

@@ -48,9 +48,14 @@ class Telling(Trial):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A cluster with two workers that stays as it is; it gives a packet up after the second lost worker."""
-    env = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
-    with_workers = LoopbackCluster(tmp_path_factory.mktemp("dask"), env=env)
+    """A cluster with two workers that stays as it is; it gives a packet up after the second lost worker.
+
+    Its scheduler is without cbm.
+    """
+    folder, env = tmp_path_factory.mktemp("dask"), {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
+    (none := folder / "none" / "cbm_cli").mkdir(parents=True)
+    (none / "__init__.py").write_text("raise ModuleNotFoundError('no cbm')")
+    with_workers = LoopbackCluster(folder, env=env, path=none.parent)
     for _ in range(2):
         with_workers.add("--nthreads", "1")
     yield with_workers
@@ -131,6 +136,22 @@ def test_a_trial_that_kills_its_workers_fails_alone(shared):
     assert kinds == [Outcome, Failure, Failure] + [Outcome] * 20
     assert "2 workers died, 2 times" in results[1].message
     assert results[2].message == "RuntimeError: no seed today"
+
+
+class Touching(Trial):
+    """A trial that leaves a file when it begins."""
+
+    @property
+    def seed(self):
+        Path(os.environ["BEGUN"], str(self.number)).touch()
+        return super().seed
+
+
+def test_workers_go_on_with_short_trials_while_the_coordinator_is_busy(dask, tmp_path):
+    """It is busy from the first result on: until then two trials, each a packet, have been sent."""
+    dask.add("--nthreads", "1", "--no-nanny", env={"BEGUN": str(tmp_path)})
+    next(Run(dask.address, toy_jobs(*[Touching] * 4)).stream)
+    until(lambda: {path.name for path in tmp_path.glob("[0-9]")} >= {"0", "1"})
 
 
 FOREIGN = [  # other kernels, an older package, none

@@ -123,7 +123,8 @@ def test_a_backlog_sends_long_trials_alone_short_ones_together_and_again_what_co
     backlog.seconds = 10.0
     assert len(backlog.take(True, 1).tasks) == 1
     backlog.answer(packet, ("run", 1), Failure("x"))
-    backlog.close(packet)
+    backlog.close(packet, 3.0)
+    assert backlog.seconds == 6.5  # of a trial: as much the last packet as those before
     assert [job.trial.number for job in backlog.waiting][:3] == [2, 3, 4]
 
 

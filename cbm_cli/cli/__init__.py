@@ -1,5 +1,7 @@
 """The command line: each command reads its arguments, calls other packages and prints what they return."""
 
+import atexit
+import gc
 import signal
 import warnings
 from collections.abc import Callable
@@ -108,4 +110,5 @@ def _end(number: int, frame: object) -> NoReturn:
 @click.version_option(__version__, message="cbm %(version)s (cbm-cli)")
 def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
+    atexit.register(gc.freeze)  # Python ends at once: it looks for no garbage in all that was imported
     warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -32,6 +32,7 @@ _ENVIRONMENT = (
 _CONNECTING = 10.0  # seconds for which a scheduler is tried at the start
 _LONGEST_LOSS = 60.0  # seconds for which a scheduler that was lost is tried again, at most
 _LOOK_EVERY = 0.5  # seconds between two looks at which workers there are
+_SHORT = 10.0  # seconds of a trial; after longer ones a worker may well wait for the next packet
 _LOSSES = 2  # times that Dask gives a packet up, after several lost workers, before its trial fails
 _GONE = CancelledError, asyncio.CancelledError  # what waiting for a future ends in without the scheduler
 
@@ -151,8 +152,8 @@ class _Session:
                 self.there = {*threads}
                 self.threads = {one: self.threads[one] for one in self.threads if one in threads}
                 for address in threads.keys() - known:
-                    known.add(address)
                     self.client.loop.add_callback(self._admit, address, threads[address])
+                known = {*threads}
             await asyncio.sleep(_LOOK_EVERY)
 
     async def _admit(self, address: str, threads: int) -> None:
@@ -162,7 +163,8 @@ class _Session:
         if isinstance(theirs, BaseException):
             theirs = f"no cbm that can be used ({type(theirs).__name__}: {theirs})"
         if theirs == (ours := worker.environment()):
-            self.threads[address] = threads
+            self.threads[address] = threads  # and give it the data, or others get all packets that need them
+            await self.client.replicate([*self.data.values()], workers=[address], asynchronous=True)
             return
         needs = f"it has {theirs}; this run needs {ours}: install the same there"
         self.refused.append(f"worker {address} is not used: {needs}")
@@ -182,15 +184,17 @@ class _Session:
             self.observer.message(f"{address}: no usable worker; waiting{limit} for one to join")
 
     def _submit_packets(self) -> None:
-        """Keep a packet under way for each thread of the workers.
+        """Keep a packet under way for each thread of the workers, and another one waiting if they are short.
 
         Dask does not bring what is bound to some workers to others if all of these are lost.
         """
-        if stuck := [one for one, workers in self.bound.items() if not workers & self.threads.keys()]:
+        lost = [one for one, workers in self.bound.items() if not workers & self.threads.keys()]
+        if stuck := [one for one in lost if one.status != "finished"]:
             self.client.cancel([*stuck, *self.data.values()])
             self.data, self.bound = {}, {one: self.bound[one] for one in self.bound if one not in stuck}
         threads = sum(self.threads.values())
-        while len(self.open) < threads and (packet := self.backlog.take(not self.open, threads)):
+        most = 2 * threads if self.backlog.seconds < _SHORT else threads
+        while len(self.open) < most and (packet := self.backlog.take(not self.open, threads)):
             for job in packet.open.values():
                 known = self.data.get(job.data.digest)
                 if known is None or known.status not in ("pending", "finished"):
@@ -205,23 +209,26 @@ class _Session:
             self.open[future] = packet
             self.answers.add(future)
 
-    def _submit(self, function: Any, *arguments: Any) -> Future:
-        """Run a function on one of the workers that may be used."""
+    def _submit(self, function: Callable, *arguments: Any) -> Future:
+        """Run a function on one of the workers that may be used; the scheduler need not have cbm."""
+        call = f"__import__('importlib').import_module({function.__module__!r}).{function.__name__}(*given)"
         key, some = f"{function.__name__}-{uuid.uuid4().hex}", self.there - self.threads.keys()
-        workers = [*self.threads] if some else None
-        future = self.client.submit(function, *arguments, key=key, pure=False, workers=workers)
-        if workers:
-            self.bound[future] = {*workers}
+        how = {"key": key, "pure": False, "workers": [*self.threads] if some else None}
+        future = self.client.submit(eval, call, {"given": arguments}, **how)
+        if some:
+            self.bound[future] = {*self.threads}
         return future
 
     def _take(self, packet: Packet, answer: Any) -> Iterator[tuple[Job, Result]]:
         """Take the answer to a packet, or why there is none."""
-        if isinstance(answer, list):
-            for key, result in answer:
-                yield self.backlog.answer(packet, key, result)
-        elif not isinstance(answer, _GONE):  # else the scheduler was lost
+        if isinstance(answer, tuple):
             error = answer[1]
             died = isinstance(error, KilledWorker) and f"{error.allowed_failures + 1} workers died"
             yield from self.backlog.lose(packet, len(packet.open), died or f"{type(error).__name__}: {error}")
             return
-        self.backlog.close(packet)
+        if isinstance(answer, _GONE):  # the scheduler was lost
+            answer = [0.0]
+        seconds, *results = answer
+        for key, result in results:
+            yield self.backlog.answer(packet, key, result)
+        self.backlog.close(packet, seconds)

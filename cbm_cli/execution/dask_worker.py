@@ -1,6 +1,7 @@
 """What runs on a Dask cluster: packets of trials, on servers that may listen at their TLS ports only."""
 
 import pickle
+import time
 import zlib
 from functools import cache
 from typing import Any
@@ -16,15 +17,15 @@ from cbm_cli.machines.threads import one_thread
 _stopped: set[str] = set()  # runs that this worker was asked to stop
 
 
-def work(
-    message: bytes, token: str, environment: str, cores: int, *datasets: Dataset
-) -> list[tuple[tuple[str, int], worker.Result]]:
-    """Run a packet of trials on some cores; reports go to the coordinator as events of the topic ``token``.
+def work(message: bytes, token: str, environment: str, cores: int, *datasets: Dataset) -> list[Any]:
+    """Run a packet of trials on some cores; return how many seconds that took, then each key and its result.
 
+    Reports go to the coordinator as events of the topic ``token``.
     Raises RuntimeError on a worker whose versions are not those of the ``environment``.
     """
     if worker.environment() != environment:
         raise RuntimeError(f"this worker has {worker.environment()}")
+    began = time.monotonic()
     _one_thread_for_good()
     own = get_worker()
 
@@ -33,7 +34,8 @@ def work(
             own.log_event(token, news)
 
     sets = {data.digest: data for data in datasets}
-    return [*worker.run_packet(pickle.loads(message), sets, tell, lambda: token in _stopped, cores)]
+    results = [*worker.run_packet(pickle.loads(message), sets, tell, lambda: token in _stopped, cores)]
+    return [time.monotonic() - began, *results]
 
 
 @cache

@@ -96,12 +96,10 @@ class Backlog:
             self.waiting.appendleft(job)
         return job, result
 
-    def close(self, packet: Packet) -> None:
-        """End a packet whose worker has returned; trials that it did not begin wait again."""
-        answered = len(packet.tasks) - len(packet.open)
-        if answered:
-            latest = (time.monotonic() - packet.sent) / answered
-            self.seconds = max(GROUP / MOST, 0.5 * (self.seconds + latest))
+    def close(self, packet: Packet, seconds: float) -> None:
+        """End a packet that a worker ran for some seconds; trials that it did not begin wait again."""
+        if answered := len(packet.tasks) - len(packet.open):
+            self.seconds = max(GROUP / MOST, 0.5 * (self.seconds + seconds / answered))
         self.waiting.extendleft(reversed(packet.open.values()))
 
     def lose(self, packet: Packet, running: int, why: str) -> Iterator[tuple[Job, Result]]:
@@ -195,7 +193,7 @@ class _Crew:
             return
         if isinstance(message, bool):
             del self.busy[connection]
-            self.backlog.close(packet)
+            self.backlog.close(packet, packet.heard - packet.sent)
             if not message:
                 self.idle.append(worker)
         elif isinstance(message, list):
