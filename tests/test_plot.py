@@ -179,6 +179,15 @@ def test_long_names_of_axes_take_two_lines_before_they_get_smaller_and_fit():
     assert axes.yaxis.label.get_window_extent().height < axes.bbox.height
 
 
+def test_the_name_of_a_low_axis_may_reach_beyond_it_and_breaks_between_words():
+    panels = [Panel(lambda axes: None, ylabel="test log-likelihood (per row)", xlabel="updates")] * 2
+    figure = compose(panels, Page(size="column")).figure
+    figure.draw_without_rendering()
+    label, extent = figure.axes[0].yaxis.label, figure.axes[0].yaxis.label.get_window_extent()
+    assert label.get_text() == "test log-likelihood\n(per row)"
+    assert 0 <= extent.y0 < extent.y1 <= figure.bbox.height
+
+
 @pytest.mark.parametrize("size", [None, "page", "column"])
 def test_the_legend_of_a_panel_stands_below_the_name_of_its_axis_and_in_the_picture(size):
     looks = [{f"line {n} of {k}": {"color": "C0", "linestyle": "-"} for n in range(k)} for k in (2, 7)]

@@ -216,7 +216,9 @@ def _fit_texts(figure: Figure, across: int) -> None:
         for axes in filter(Axes.get_visible, figure.axes):
             box, wide = axes.get_window_extent(), figure.bbox.width / across
             across_axes = min(wide, 1.1 * box.width)
-            texts = ((axes.title, wide), (axes.xaxis.label, across_axes), (axes.yaxis.label, box.height))
+            beyond = min(box.y0, figure.bbox.height - box.y1)  # of one row; others may have names there
+            along_axes = box.height + 2 * beyond * (len(figure.axes) <= across)
+            texts = ((axes.title, wide), (axes.xaxis.label, across_axes), (axes.yaxis.label, along_axes))
             for text, room in texts:
                 extent = text.get_window_extent()
                 length = extent.height if text is axes.yaxis.label else extent.width
@@ -225,7 +227,8 @@ def _fit_texts(figure: Figure, across: int) -> None:
                     fitting = False
                     if "\n" not in words:
                         letters = max(int(len(words) * room / length), 8)
-                        text.set_text(textwrap.fill(words, letters, break_long_words=False))
+                        whole = {"break_long_words": False, "break_on_hyphens": False}
+                        text.set_text(textwrap.fill(words, letters, **whole))
                     else:
                         text.set_fontsize(float(text.get_fontsize()) * room / length)
         if fitting:
