@@ -180,8 +180,9 @@ def test_long_names_of_axes_take_two_lines_before_they_get_smaller_and_fit():
 
 
 def test_the_name_of_a_low_axis_may_reach_beyond_it_and_breaks_between_words():
-    panels = [Panel(lambda axes: None, ylabel="test log-likelihood (per row)", xlabel="updates")] * 2
-    figure = compose(panels, Page(size="column")).figure
+    names = {"ylabel": "test log-likelihood (per row)", "xlabel": "updates", "title": ("one",)}
+    panels = [Panel(lambda axes: None, **names, looks={"a line": {"color": "C0"}})] * 2
+    figure = compose(panels, Page(size=(3.4, 1.6))).figure
     figure.draw_without_rendering()
     label, extent = figure.axes[0].yaxis.label, figure.axes[0].yaxis.label.get_window_extent()
     assert label.get_text() == "test log-likelihood\n(per row)"

@@ -227,8 +227,8 @@ def _fit_texts(figure: Figure, across: int) -> None:
                     fitting = False
                     if "\n" not in words:
                         letters = max(int(len(words) * room / length), 8)
-                        whole = {"break_long_words": False, "break_on_hyphens": False}
-                        text.set_text(textwrap.fill(words, letters, **whole))
+                        lines = textwrap.wrap(words, letters, break_long_words=False, break_on_hyphens=False)
+                        text.set_text("\n".join(lines))
                     else:
                         text.set_fontsize(float(text.get_fontsize()) * room / length)
         if fitting:
