@@ -273,6 +273,7 @@ def test_failed_trials_are_told_with_what_shows_the_details_and_run_again(grid, 
         broken.setattr("cbm_cli.execution.worker.run_trial", lambda *_: 1 / 0)
         said = run(code=1)
         assert [8] in numbers(said)
+        assert sorted(re.findall(r"trial (\d): ZeroDivisionError", said)) == ["0"] * 4 + ["1"] * 4
         (shown,) = re.findall(r"cbm (ls out \S+)", said)
         run_id = shown.split()[-1]
         assert cbm(*shown.split()).stdout.count("ZeroDivisionError: ") == 2
