@@ -274,6 +274,7 @@ def test_failed_trials_are_told_with_what_shows_the_details_and_run_again(grid, 
         said = run(code=1)
         assert [8] in numbers(said)
         assert sorted(re.findall(r"trial (\d): ZeroDivisionError", said)) == ["0"] * 4 + ["1"] * 4
+        assert not re.search("cbm (plot|table)", said)  # of nothing
         (shown,) = re.findall(r"cbm (ls out \S+)", said)
         run_id = shown.split()[-1]
         assert cbm(*shown.split()).stdout.count("ZeroDivisionError: ") == 2

@@ -310,13 +310,15 @@ def _say_what_next(agenda: Agenda, output: Path) -> None:
     for name, store in agenda.stores.items():
         if other_runs(store, agenda.run_ids[name]):
             note(f"{name}: other runs are kept; to list all: {command('ls', output, name)}")
-    name = agenda.experiments[0].name
+    stores = {name: one for name, one in agenda.stores.items() if any(map(one.finished, one.runs()))}
+    if not stores:
+        return
+    name = next(iter(stores))
     lines = [
         command("plot", output, "curves", name, "-o", "curves.png"),
         command("table", output, name, "--format", "latex"),
     ]
-    finished = (store for store in agenda.stores.values() if any(map(store.finished, store.runs())))
-    if any(comparable(store.manifest()["cells"]) for store in finished):
+    if any(comparable(store.manifest()["cells"]) for store in stores.values()):
         lines.append(command("paper", "compare", *([] if output == Path("results") else [output])))
     note("Next:  " + "\n       ".join(lines))
     note_activation()
