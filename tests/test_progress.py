@@ -107,6 +107,13 @@ def test_progress_has_the_scale_of_the_table_and_calls_a_trial_diverged(scale, p
     assert numbers(display.latest)[0][-1] == 1234
 
 
+def test_the_bar_is_the_share_of_the_work_that_is_done():
+    one, display = job("rbm", None)
+    display.progress(*one.key, 5, -2.0)
+    [bar] = display._lines().renderables[0].columns[0].cells
+    assert (bar.completed, bar.total) == (5 / 20, 1)
+
+
 def left(display):
     """The seconds left, as the status says them: None where it says none."""
     found = re.search(r"(?:(\d+) min )?(\d+) s left", display._status())
