@@ -225,6 +225,18 @@ def test_without_rows_log_z_is_told_and_what_chains_prove_of_it(layers, kind):
         assert asked == "missing"
 
 
+@pytest.mark.parametrize(("layers", "kind"), [(RBM, "rbm"), (TWO, "dbm")])
+def test_a_doubtful_estimate_advises_what_it_can_be_compared_with(layers, kind):
+    np.savez("m.npz", **machine_file(layered(layers, 1, scale=5.0), kind))
+    np.save("rows.npy", visible_rows(layers))
+    few = "--ais", "--runs", 2, "--temperatures", 3
+    [warning] = [
+        line for line in cbm("evaluate", "m.npz", *few, "--data", "rows.npy").stderr.splitlines() if line
+    ]
+    assert holds(warning, "m.npz|--temperatures")
+    assert ("--raise" in warning) == (kind == "rbm")  # which deep machines do not have
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
