@@ -258,6 +258,16 @@ def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is():
     assert "cbm run experiments.yaml -o 'my results'" in refused("table", "my results")[1]
 
 
+@pytest.mark.parametrize(("count", "told"), [(3, "a, b, c "), (5, "a, b, c and 2 more ")])
+def test_the_list_names_few_data_sets(count, told):
+    for size, name in enumerate("abcde"[:count], 3):
+        np.save(f"{name}.npy", np.eye(size, dtype=np.uint8))
+    data = ", ".join(f"{{path: {name}.npy}}" for name in "abcde"[:count])
+    Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", f"[{data}]"))
+    run("--set", "updates=1", out="many")
+    assert told in cbm("ls", "many").stdout
+
+
 def test_show_describes_a_run_by_the_beginning_of_its_id():
     run_id = run_ids()[3]
     shown = found("ls", "out", run_id[:-4])
