@@ -7,14 +7,16 @@ import socket
 import sys
 import time
 from dataclasses import replace
+from io import StringIO
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from cbm_cli.cli import common
+from cbm_cli.cli import common, watch
 from cbm_cli.cli.progress import Display
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
@@ -357,3 +359,18 @@ def test_a_run_is_watched_while_it_lasts_and_is_not_shown_when_it_was_killed(fin
     assert [line.split()[0] for line in table] == ["experiment", "bars"]
     assert not Path("out", FILE).exists()  # a run that ends leaves nothing behind
     assert cbm("ls", "out", "--watch").stdout.splitlines()[0] == "no run is writing here"
+
+
+@pytest.mark.parametrize("end", [None, False])
+def test_a_terminal_shows_a_run_until_it_ends(tmp_path, monkeypatch, end):
+    def writer(alive):
+        return SimpleNamespace(name="process 7 on here", command="cbm run", began=0, alive=alive)
+
+    writers, slept = iter([writer(True), writer(None), end if end is None else writer(end)]), []
+    screen = Console(file=StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(watch, "writer_of", lambda results: next(writers))
+    monkeypatch.setattr(watch, "Console", lambda **options: screen)
+    monkeypatch.setattr(watch.time, "sleep", slept.append)
+    watch.watch(tmp_path)
+    assert len(slept) == 2
+    assert ("no run is writing here" if end is None else "ended") in screen.file.getvalue().splitlines()[-1]
