@@ -373,4 +373,4 @@ def test_a_terminal_shows_a_run_until_it_ends(tmp_path, monkeypatch, end):
     monkeypatch.setattr(watch.time, "sleep", slept.append)
     watch.watch(tmp_path)
     assert len(slept) == 2
-    assert ("no run is writing here" if end is None else "ended") in screen.file.getvalue().splitlines()[-1]
+    assert ("no run is writing here" if end is None else "ended") in screen.file.getvalue().splitlines()[-2]
