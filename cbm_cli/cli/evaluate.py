@@ -81,8 +81,10 @@ def evaluate(
 ) -> None:
     """Compute or estimate the likelihood of machines.
 
-    MODEL is a machine of any kind: an NPZ file in the documented form (docs/machines.md), or RUN:TRIAL, as
-    `cbm best` prints it; it is evaluated on all parts of --data, without it only log Z; there can be several.
+    MODEL, one or several, is a machine of any kind: an NPZ file in the documented form (docs/machines.md), or
+    RUN:TRIAL, as `cbm best` prints it. It is evaluated on all parts of --data; without it --exact, --ais and
+    --tempering tell log Z.
+
     In a results folder, every trial is evaluated on all parts of its own data, and the means of each cell are
     printed and columns added to summary.csv. Interrupted, the same command goes on where it stopped. Trials
     that have diverged are named and left out, damaged ones also: then, and if no trial is finished, the exit
@@ -146,7 +148,7 @@ def _evaluate_file(
     machine = read_machine(path)
     if source is not None:
         parts = parts_of(load_source(source, machine.sizes[0]), how)
-    elif machine.kind != "auto-encoder" and how.name in (None, "exact", *ESTIMATES):
+    elif machine.kind != "auto-encoder" and how.name in ("exact", *ESTIMATES):
         if how.rows:
             raise CbmError("--rows: has no effect without --data; remove it", "unsuited")
         parts = no_parts(machine.sizes[0])
