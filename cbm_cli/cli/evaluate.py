@@ -83,12 +83,10 @@ def evaluate(
 
     MODEL, one or several, is a machine of any kind: an NPZ file in the documented form (docs/machines.md), or
     RUN:TRIAL, as `cbm best` prints it. It is evaluated on all parts of --data; without it --exact, --ais and
-    --tempering tell log Z.
-
-    In a results folder, every trial is evaluated on all parts of its own data, and the means of each cell are
-    printed and columns added to summary.csv. Interrupted, the same command goes on where it stopped. Trials
-    that have diverged are named and left out, damaged ones also: then, and if no trial is finished, the exit
-    code is 3.
+    --tempering tell log Z. In a results folder, every trial is evaluated on all parts of its own data, and
+    the means of each cell are printed and columns added to summary.csv. Interrupted, the same command goes on
+    where it stopped. Trials that have diverged are named and left out, damaged ones also: then, and if no
+    trial is finished, the exit code is 3.
 
     For a deep machine --exact prints the log-likelihood and its mean-field bound, estimates the bound with
     their log Z. Tempering makes as many sweeps as AIS with these --temperatures and --runs. An auto encoder
