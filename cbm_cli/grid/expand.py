@@ -127,6 +127,7 @@ _PHRASES = {
     "finite_number": "finite",
     "literal_error": "{expected}",
     "string_type": "text",
+    "string_too_short": "text",
     "tuple_type": "a list",
 }
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "model": "a mapping"}
@@ -162,6 +163,8 @@ def choices(path: str, given: Given) -> Iterator[Choice]:
                 named = dict(zip(fields, found, strict=True))
                 nodes = {name: one.nodes[""] for name, one in named.items()}
                 yield Choice({name: one.source for name, one in named.items()}, {"": node} | nodes)
+    elif isinstance(node.value, dict):
+        node.wrong("is a mapping; it takes a value, or a list of values")
     else:
         yield Choice(node.value, {"": node})
 
