@@ -6,7 +6,7 @@ import pytest
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.settings import Trial
 from cbm_cli.machines.likelihood import Method, Parts, evaluate
-from cbm_cli.results import Store, run_id
+from cbm_cli.results import Store, run_ids
 from cbm_cli.trial.checks import check
 from cbm_cli.trial.loop import run_trial
 from tests.builders import brute_log_likelihoods, finish_in_pieces, rbm_settings, refusal
@@ -40,7 +40,7 @@ def test_training_stops_where_the_metric_has_not_improved(tmp_path, metric, chan
     whole = run_trial(Trial("x", settings(metric, **changes), 0, 1), data())
     tolerance = 0.05 if changes else 0.001
     own = settings(metric, {"look_ahead": look_ahead, "tolerance": tolerance}, **changes)
-    assert run_id(own, 1, "digest") != run_id(settings(metric, **changes), 1, "digest")
+    assert run_ids(own, 1, "digest")[0] != run_ids(settings(metric, **changes), 1, "digest")[0]
     trial = Trial("x", own, 0, 1)
     stopped = run_trial(trial, data())
     stretch = lambda since, pause: run_trial(trial, data(), since, should_pause=pause)  # noqa: E731

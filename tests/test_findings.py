@@ -25,7 +25,7 @@ from cbm_cli.paper.findings import (
     pairs_of,
 )
 from cbm_cli.paper.published import match, published_cells
-from cbm_cli.results import Outcome, Results, Store, run_id
+from cbm_cli.results import Outcome, Results, Store, run_ids
 from cbm_cli.text import text_of
 from tests.builders import TWO, cbm, coins, layered, machine_file
 
@@ -40,7 +40,7 @@ def made(folder, experiment, course, trials=6, chosen=bool, machine=lambda cell,
     arrays of the machine file.
     """
     store, planned = Store(folder / experiment), GRID[experiment]
-    names = [run_id(cell, 1, f"{experiment} {cell.data.title}") for cell in planned.cells]
+    names = [run_ids(cell, 1, f"{experiment} {cell.data.title}")[0] for cell in planned.cells]
     (folder / experiment).mkdir(parents=True)
     store.write_manifest(planned, names, {}, None)
     for name, cell in zip(names, planned.cells, strict=True):

@@ -379,7 +379,6 @@ rbm data missing* = !data:; weight_scale: [1, 2, 3]
 rbm model.kind value rbm dbm auto-encoder dbn = {kind: @dbn, hidden: 4}
 rbm offsets value dq^b q = [00, @dq^b]
 rbm offsets value dd^b_s = @ddbs | @dd^s_b
-rbm offsets value mapping list = @{dd: 1}
 rbm offsets unsuited 0 1 2 = [00, @0]
 rbm sampler value* PT_1 2 PCD-1 = [CD-1, @PT_1]
 rbm learning_rate value 0 = @0 | @-0.5

@@ -11,7 +11,7 @@ from cbm_cli.grid.parts import RECORDERS, Model
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings
 from cbm_cli.grid.words import value_of
-from cbm_cli.results.identity import run_id
+from cbm_cli.results.identity import run_ids
 from tests.builders import MACHINES, VALIDATOR, check_mistake, grid_text, mistakes, pairs
 
 
@@ -321,7 +321,7 @@ def test_rows_are_flat_and_name_machine_and_method():
 
 
 def test_run_ids_name_layers_and_tell_settings_apart():
-    prefixes = [run_id(cells(kind)[0], 1, "").rpartition("_")[0] for kind in MACHINES]
+    prefixes = [run_ids(cells(kind)[0], 1, "")[0].rpartition("_")[0] for kind in MACHINES]
     assert prefixes == [
         "rbm-4_dd-b_PCD-1_0.1",
         "dbm-6-5_ddd-b-s_PCD-1_0.1",
@@ -329,9 +329,9 @@ def test_run_ids_name_layers_and_tell_settings_apart():
     ]
     phases = {"pretraining": "[0, 200]", "data_phase": "[mean-field, gibbs-1]", "weight_scale": "[0.01, 0.1]"}
     found = cells("dbm", **phases) + cells("rbm", record="[bias_norms, weight_norms]")
-    assert len({run_id(cell, 1, "") for cell in found}) == 10
+    assert len({run_ids(cell, 1, "")[0] for cell in found}) == 10
     rates = ({"start": 0.12345678, "decay": decay, "every": 9} for decay in (0.12345678, 0.12345679))
-    one, other = (run_id(Settings(**PLAIN | {"learning_rate": rate}), 1, "digest") for rate in rates)
+    one, other = (run_ids(Settings(**PLAIN | {"learning_rate": rate}), 1, "digest")[0] for rate in rates)
     assert one != other
     assert "0.12345678-x-0.12345678-every-9-updates" in one
 
@@ -399,7 +399,7 @@ def test_settings_that_are_spelled_out_leave_run_ids_alone():
     changes = [{"momentum": 0.5}, {"weight_decay": {"l1": 0.1}}, {"chains": 7}, {"shuffle": False}]
     changes += [{"sampler": "PT_3", "swaps": "both"}, {"batch": 7}]
     changes += [{"record": {"what": "own.py:f"}}, {"evaluate": {"every": 7}}]
-    ids = [run_id(Settings(**PLAIN | one), 1, "digest") for one in [{}, spelled, *changes]]
+    ids = [run_ids(Settings(**PLAIN | one), 1, "digest")[0] for one in [{}, spelled, *changes]]
     assert ids[0] == ids[1]
     assert len({*ids[1:]}) == len(changes) + 1
 
@@ -408,7 +408,7 @@ def test_content_decides_a_run_id_and_names_are_labels():
     def name(data="a.csv", what="own.py:f", start=None, digest="rows", texts=("text",), source=""):
         changed = PLAIN | {"data": {"path": data, "name": data[0]}, "record": {"what": what}}
         settings = Settings(**changed | ({"start_from": start} if start else {}))
-        return run_id(settings, 1, digest, dict(zip(settings.record.names, texts, strict=True)), source)
+        return run_ids(settings, 1, digest, dict(zip(settings.record.names, texts, strict=True)), source)[0]
 
     start, other = {"path": "m.npz"}, {"path": "n/{trial}.npz"}
     assert name() == name("b/c.csv") == name(what="deep/mine.py:f")

@@ -14,7 +14,7 @@ from cbm_cli.errors import CbmError, Kind
 from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.machines.files import Layered, read_machine
-from cbm_cli.results import Progress, Store, pretraining_id, run_id
+from cbm_cli.results import Progress, Store, pretraining_id, run_ids
 from cbm_cli.text import count
 from cbm_cli.trial.own_recorders import load_recorder
 from cbm_cli.trial.pretraining import pretraining_facts
@@ -163,8 +163,7 @@ class Names:
             given = cell, experiment.seed, data.digest, sources, start.fact if start else ""
             facts = pretraining_facts(cell)
             layers = pretraining_id(facts, experiment.seed, data.digest) if facts else None
-            names = run_id(*given), run_id(*given, endless=True)
-            self._known[key] = Named(*names, layers, data, sources, start)
+            self._known[key] = Named(*run_ids(*given), layers, data, sources, start)
         return self._known[key]
 
     def _start(self, experiment: Experiment, cell: Settings) -> FileStarts | TrialStarts | None:

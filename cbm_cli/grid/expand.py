@@ -163,8 +163,6 @@ def choices(path: str, given: Given) -> Iterator[Choice]:
                 named = dict(zip(fields, found, strict=True))
                 nodes = {name: one.nodes[""] for name, one in named.items()}
                 yield Choice({name: one.source for name, one in named.items()}, {"": node} | nodes)
-    elif isinstance(node.value, dict):
-        node.wrong("is a mapping; it takes a value, or a list of values")
     else:
         yield Choice(node.value, {"": node})
 

@@ -1,7 +1,7 @@
 """The only room that opens results files."""
 
 from cbm_cli.results.folder import Results
-from cbm_cli.results.identity import pretraining_id, run_id
+from cbm_cli.results.identity import pretraining_id, run_ids
 from cbm_cli.results.metrics import ESTIMATES, Metric, default_metric, fewest_effective, measured
 from cbm_cli.results.outcome import Outcome, Progress, read_progress
 from cbm_cli.results.store import Store
@@ -18,5 +18,5 @@ __all__ = [
     "measured",
     "pretraining_id",
     "read_progress",
-    "run_id",
+    "run_ids",
 ]

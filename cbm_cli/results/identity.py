@@ -19,15 +19,16 @@ _BY_CONTENT = {"data", *(f"data_{field}" for field in Data.model_fields)}
 _BY_CONTENT |= {"start_from_path", "start_from_experiment", "record_what"}
 
 
-def run_id(
+def run_ids(
     settings: Settings,
     base_seed: int,
     data_digest: str,
     recorders: Mapping[str, str] = MappingProxyType({}),
     start: str = "",
-    endless: bool = False,
-) -> str:
-    """Return the name of the trials of a cell, whatever the number of trials or anything about output is.
+) -> tuple[str, str]:
+    """Return the name of the trials of a cell, and one that shorter and longer trainings share.
+
+    They are the same for any number of trials, and whatever is asked about output.
 
     Parameters
     ----------
@@ -37,13 +38,10 @@ def run_id(
         The texts of the user's own recorders, by name: of ``file.py:function`` text and function count.
     start : str
         What trials start from: the SHA-256 of a file, or the run-id of other trials.
-    endless : bool
-        Leave the length of training out, for the name that shorter and longer trainings share.
     """
     facts = {name: value for name, value in settings.row().items() if name not in _BY_CONTENT}
     if facts["early_stopping_metric"] is None:  # as before there was one
         del facts["early_stopping_metric"]
-    facts |= {"updates": None, "epochs": None} if endless else {}
     facts["records"] = [
         [name.rpartition(":")[2], recorders[name]] if name in recorders else name
         for name in settings.record.names
@@ -51,7 +49,9 @@ def run_id(
     words = f"{settings.model.kind}-{settings.model.size}", settings.offsets, settings.sampler_name
     plain = (re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words)
     readable = "_".join((*plain, settings.learning_rate.slug))[:_LONGEST]
-    return f"{readable}_{_digest([facts, start, base_seed, data_digest, KERNEL_VERSION])}"
+    rest = start, base_seed, data_digest, KERNEL_VERSION
+    own, shared = (_digest([one, *rest]) for one in (facts, facts | {"updates": None, "epochs": None}))
+    return f"{readable}_{own}", f"{readable}_{shared}"
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
