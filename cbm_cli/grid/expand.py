@@ -48,7 +48,8 @@ SHORT = {
 }
 DEEP = ("dbm", "auto-encoder")  # kinds for which `hidden: [500, 200]` is one machine
 INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the other
-_DEFAULTS = {name: info.default for name, info in Settings.model_fields.items() if not info.is_required()}
+_REQUIRED = [name for name, info in Settings.model_fields.items() if info.is_required()]
+_BLANK = Settings.model_construct(**dict.fromkeys(_REQUIRED))
 
 
 class Given(NamedTuple):
@@ -420,19 +421,18 @@ def _changed(cell: Cell, when: list[tuple[Condition, dict[str, Choice]]]) -> Cel
 
 def _settings_of(cell: Cell, experiment: Node, effects: Effects) -> Settings | None:
     """Return the settings of a cell; None after adding a problem."""
-    missing = [name for name in FIELDS if name not in cell and name not in _DEFAULTS]
+    missing = [name for name in _REQUIRED if name not in cell]
     for name in missing:
         experiment.wrong("is missing", "missing", inner=name)
     if missing:
         return None
     values = {name: choice.value for name, choice in cell.items()}
-    given = Settings.model_construct(**_DEFAULTS | values)  # validated already, each value once
+    given = _BLANK.model_copy(update=values)  # validated already, each value once
     unused = given.unused()
     for name, choice in cell.items():
-        parts = {part: node for part, node in choice.nodes.items() if part} or choice.nodes
-        for part, node in parts.items():
-            reason = unused.get(f"{name}.{part}") or unused.get(name) or ""
-            effects[node] = effects.get(node, reason) and reason
+        for part, node in choice.nodes.items():
+            if (part or len(choice.nodes) == 1) and effects.get(node) != "":
+                effects[node] = unused.get(f"{name}.{part}") or unused.get(name) or ""
     settings = given.with_defaults(unused)
     try:
         settings.check()
