@@ -49,7 +49,8 @@ SHORT = {
 DEEP = ("dbm", "auto-encoder")  # kinds for which `hidden: [500, 200]` is one machine
 INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the other
 _REQUIRED = [name for name, info in Settings.model_fields.items() if info.is_required()]
-_BLANK = Settings.model_construct(**dict.fromkeys(_REQUIRED))
+_BLANKS: dict[str, Any] = dict.fromkeys(_REQUIRED)
+_BLANK = Settings.model_construct(**_BLANKS)
 
 
 class Given(NamedTuple):
