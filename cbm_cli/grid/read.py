@@ -192,8 +192,7 @@ def _experiment(
             effects[one] = effects.get(one, reason) and reason
     if cells and not overridden:
         _check_chosen(head.table.choose, cells, given)
-    places = {settings: places_of(cell, node) for settings, cell in cells.items()}
-    return Experiment(name, **dict(head), cells=(*cells,), places=places)
+    return Experiment(name, **dict(head), cells=(*cells,), places=lambda cell: places_of(cells[cell], node))
 
 
 def _check_chosen(names: Sequence[str], cells: Collection[Settings], given: Mapping[str, Given]) -> None:
@@ -257,8 +256,8 @@ def _linked(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
     """Return the experiments, each with those that it starts from; missing ones and circles are problems."""
     places: dict[str, dict[str, Node]] = {}  # of the names of experiments to start from, by experiment
     for name, one in experiments.items():
-        starts = ((cell.start_from.experiment, one.places[cell]) for cell in one.cells)
-        places[name] = {source: given["start_from.experiment"] for source, given in starts if source}
+        starts = {cell.start_from.experiment: cell for cell in one.cells if cell.start_from.experiment}
+        places[name] = {source: one.places(cell)["start_from.experiment"] for source, cell in starts.items()}
     for wanted in places.values():
         for source, node in wanted.items():
             if source not in experiments:

@@ -460,7 +460,9 @@ class Experiment:
     cells: tuple[Settings, ...]
     table: TableSpec
     sources: tuple["Experiment", ...] = ()  # the experiments that trials of this one start from
-    places: Mapping[Settings, Mapping[str, Node]] = field(default_factory=dict, compare=False, repr=False)
+    places: Callable[[Settings], Mapping[str, Node]] = field(
+        default=lambda cell: {}, compare=False, repr=False
+    )
     keep: str | None = None  # checkpoints: keep the state at the end of each trial
 
     def __iter__(self) -> Iterator[Trial]:
@@ -477,7 +479,7 @@ class Experiment:
         """
         path = ".".join(filter(None, (within, error.field)))
         label = f"{self.name}.{path}" if path else self.name
-        if (places := self.places.get(cell)) is None:
+        if not (places := self.places(cell)):
             return f"{label}: {error.message}"
         known = next((one for one in (path, path.partition(".")[0]) if one in places), "")
         return f"{places[known].place('value' if known else 'key')}: {label}: {error.message}"
