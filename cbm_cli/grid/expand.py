@@ -49,8 +49,8 @@ SHORT = {
 DEEP = ("dbm", "auto-encoder")  # kinds for which `hidden: [500, 200]` is one machine
 INSTEAD = {"updates": "epochs", "epochs": "updates"}  # writing one removes the other
 _REQUIRED = [name for name, info in Settings.model_fields.items() if info.is_required()]
-_BLANKS: dict[str, Any] = dict.fromkeys(_REQUIRED)
-_BLANK = Settings.model_construct(**_BLANKS)
+_DEFAULTS: dict[str, Any] = {name: info.default for name, info in Settings.model_fields.items()}
+_BLANK = Settings.model_construct(**_DEFAULTS)  # whose values are these very ones, which compares quickly
 
 
 class Given(NamedTuple):
