@@ -25,9 +25,9 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that makes a shell complete cbm's words.
 
     \b
-    bash: add to ~/.bashrc    eval "$(cbm completion bash)"
-    zsh:  add to ~/.zshrc     eval "$(cbm completion zsh)"
-    fish: run once            cbm completion fish > ~/.config/fish/completions/cbm.fish
+    bash, in ~/.bashrc: eval "$(cbm completion bash)"
+    zsh, in ~/.zshrc:   eval "$(cbm completion zsh)"
+    fish, once:         cbm completion fish > ~/.config/fish/completions/cbm.fish
     """
     main = ctx.find_root().command
     click.echo(get_completion_class(shell)(main, {}, "cbm", "_CBM_COMPLETE").source())  # type: ignore[misc]
