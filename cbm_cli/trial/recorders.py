@@ -104,6 +104,7 @@ def log_likelihood(snapshots: Trail, context: Context) -> Columns:
     return {"log_likelihood": np.array(values)}
 
 
+@in_pieces(lambda n, m, rows: n * m)
 def weight_norms(snapshots: Trail, context: Context) -> Columns:
     """Frobenius norm of W; mean Euclidean norms of its N rows and of its M columns."""
     squares = snapshots.W.astype(np.float64)
