@@ -35,7 +35,7 @@ from cbm_cli.machines.likelihood import (
     exact_scores,
     parts_of,
 )
-from cbm_cli.machines.limits import check_likelihood
+from cbm_cli.machines.limits import check_likelihood, check_whole
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import CHAINS, draw, parse_sampler
 from cbm_cli.machines.threads import one_thread
@@ -102,6 +102,7 @@ class TrainedMachine:
             ``temperatures``, ``runs`` and ``seed`` of estimates.
         """
         x = self._rows(X)
+        _check_gives_log_z(method)
         if log_z is None:
             log_z = self.log_partition(method, data=x, **how)
         if self.kind == "dbm" and method in ESTIMATES:
@@ -125,6 +126,7 @@ class TrainedMachine:
         larger one; `evaluate` returns its standard error and the proved lower bound.
         """
         self._needs_likelihood()
+        _check_gives_log_z(method)
         how = Method(method, temperatures, runs, "uniform" if data is None else "base-rate", seed=seed)
         rows = np.zeros((1, self.sizes[0])) if data is None else self._rows(data)
         parts = parts_of(as_bytes(rows), how)
@@ -214,6 +216,8 @@ class TrainedMachine:
         100 without them. The bytes are those of ``cbm sample`` with the same options.
         """
         self._needs_likelihood()
+        check_whole("sample", 1, n=n, chains=chains, steps=steps)
+        check_whole("sample", 0, seed=seed)
         rows = None if start is None else as_bytes(self._rows(start))
         begin = None if rows is None else (rows.train, 1 / rows.levels)
         how: dict[str, Any] = {"chains": chains, "steps": steps, "seed": seed, "start": begin}
@@ -268,6 +272,12 @@ class TrainedMachine:
     def _needs_likelihood(self) -> None:
         if self.kind == "auto-encoder":
             raise CbmError(_NO_LIKELIHOOD, "unsuited")
+
+
+def _check_gives_log_z(method: str) -> None:
+    """Raise CbmError for a method that gives no log Z."""
+    if method not in (known := ("exact", *ESTIMATES)):
+        raise CbmError(f"method {method!r} gives no log Z; there are {', '.join(known)}", "unknown")
 
 
 def _by_blocks(function: Callable[[NDArray], NDArray], x: NDArray) -> NDArray[np.float64]:

@@ -1,5 +1,6 @@
 """cbm evaluate over a folder in which some trials have diverged or are damaged."""
 
+import csv
 import itertools
 import json
 import shutil
@@ -114,6 +115,8 @@ def test_a_table_says_how_its_values_were_made_and_that_they_differ():
         stop_after(1, **{"name": "ais", "temperatures": 30, "runs": 5} | changed)
         assert "MIXED" in cbm(*table).stdout
         assert holds(cbm(*table).stdout, words)
+    records = csv.DictReader(cbm(*table, "-f", "csv").stdout.splitlines())
+    assert any(holds(one["evaluated_with"], "uniform|seed 1") for one in records)
 
 
 def test_a_table_says_which_evaluations_are_doubtful_and_shows_what_is_proved_of_those_that_are_disproved():

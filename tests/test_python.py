@@ -14,6 +14,7 @@ import cbm_cli as api
 from cbm_cli import notebook
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.spec import spec_of
+from cbm_cli.errors import CbmError
 from cbm_cli.reference import sigmoid
 from cbm_cli.results import Results
 
@@ -137,6 +138,33 @@ def test_wrong_arrays_are_refused_with_both_shapes(X, told):
         with pytest.raises(ValueError) as raised:  # noqa: PT011
             ask(X)
         assert holds(raised.value, told)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "named"),
+    [
+        (lambda m, X: m.evaluate(X, "AIS"), "unknown", "'AIS'|ais"),  # which was an exact sum
+        (lambda m, X: m.evaluate(X, "ais", base="mean"), "unknown", "'mean'|base-rate"),
+        (lambda m, X: m.evaluate(X, "ais", rows=-1), "value", "rows|-1"),
+        (lambda m, X: m.log_partition("raise"), "unknown", "'raise'|tempering"),
+        (lambda m, X: m.log_likelihood(X, "pseudo", log_z=1.0), "unknown", "'pseudo'"),
+        (lambda m, X: m.log_partition("ais", temperatures=0), "value", "temperatures|3|0"),
+        (lambda m, X: m.log_partition("ais", temperatures=5, runs=1e9), "value", "runs|1000000000.0"),
+        (lambda m, X: m.log_partition("ais", temperatures=5, runs=10**9), "limit", "runs"),
+        (lambda m, X: m.log_partition("tempering", temperatures=10**6, runs=10**6), "limit", "runs"),
+        (lambda m, X: m.sample(0), "value", "n must|0"),  # which were 100 samples
+        (lambda m, X: m.sample(5, chains=0), "value", "chains"),
+        (lambda m, X: m.sample(5, steps=0), "value", "steps"),
+        (lambda m, X: m.sample(5, seed=-1), "value", "seed|-1"),
+        (lambda m, X: m.sample(10**15, given=[[0.0, *[np.nan] * (RBM[0] - 1)]]), "limit", "samples"),
+        (lambda m, X: m.sample(given=np.empty((0, RBM[0]))), "conflict", "0"),
+    ],
+)
+def test_arguments_that_do_not_exist_are_refused_in_words(asked, kind, named):
+    with pytest.raises(CbmError) as raised:
+        asked(machine()[0], visible_rows(RBM))
+    assert raised.value.kinds == (kind,)
+    assert holds(raised.value, named)
 
 
 def test_data_have_their_parts_as_arrays():

@@ -13,7 +13,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Sampler
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import Flat
-from cbm_cli.machines.samples import Samples, draw
+from cbm_cli.machines.samples import Samples, draw, enough_memory, room_for
 from cbm_cli.text import count as counted
 
 
@@ -28,7 +28,7 @@ def conditional(machine: Flat, row: NDArray) -> Flat:
 
 def check_given(given: NDArray, width: int, place: str) -> None:
     """Raise CbmError unless each row (n, width) gives some units as 0 or 1, and leaves some as NaN."""
-    if given.ndim != 2 or given.shape[1] != width:
+    if given.ndim != 2 or given.shape[1] != width or not len(given):
         shape = " x ".join(map(str, given.shape))
         told = f"{place}: rows of {width} entries are needed, one for each visible unit, not {shape}"
         raise CbmError(told, "conflict")
@@ -53,13 +53,14 @@ def draw_given(
     Sample i of ``count`` (default: R) completes row i % R; its ``means`` are the given values where there are
     some. Each row has ``chains`` of its own; ``how`` holds what `draw` takes.
     """
-    rows, (n, m) = len(given), (machine.sizes[0], len(machine.c))
-    check_given(given, n, place)
+    rows = len(given)
+    check_given(given, machine.sizes[0], place)
     count = count or rows
     if count < rows:
         few = f"{counted(count, 'sample')} of {counted(rows, 'row')}: ask for one of each row or more"
         raise CbmError(f"{place}: {few}", "conflict")
-    whole = [np.empty((count, units), kind) for units, kind in ((n, "u1"), (n, "f4"), (m, "u1"))]
+    with enough_memory(count, how["chains"]):
+        whole = room_for(count, machine)
     seed, start = how.pop("seed"), how.pop("start", None)
     for r, row in enumerate(given):
         free = np.isnan(row)
@@ -71,8 +72,9 @@ def draw_given(
             start=start and (np.ascontiguousarray(start[0][:, free]), start[1]),
             **how,
         )
-        for found, part in zip(whole[:2], its[:2], strict=True):
+        pairs: Any = zip(whole[:2], its[:2], strict=True)
+        for found, part in pairs:
             found[r::rows] = np.where(free, 0, row)
             found[r::rows, free] = part
-        whole[2][r::rows] = its.hidden
-    return Samples(*whole)
+        whole.hidden[r::rows] = its.hidden
+    return whole

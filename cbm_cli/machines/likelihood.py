@@ -36,16 +36,19 @@ from cbm_cli.machines.estimates import (
 )
 from cbm_cli.machines.files import ACTIVATIONS, Flat, Layered, check_size, fits, flatten, kernel_arrays
 from cbm_cli.machines.known import log_weights_of, log_z_at_least
-from cbm_cli.machines.limits import check_likelihood
+from cbm_cli.machines.limits import check_likelihood, check_room, check_whole
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.machines.tempering import FEWEST_ACCEPTED, Tempered, temper
 from cbm_cli.reference import free_energy
 from cbm_cli.results import ESTIMATES
+from cbm_cli.text import did_you_mean
 from cbm_cli.version import __version__
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of estimates
+METHODS = ("exact", *ESTIMATES, "raise", "pseudo", "cost", "none")
+BASES = ("base-rate", "uniform")
 _DEEP_ROWS, _ENCODER_ROWS = 200, 250  # a block: enough for fast products, few enough to stay near the cache
 
 Answer = dict[str, Any]  # as cbm evaluate --json prints it
@@ -65,6 +68,16 @@ class Method:
     rounds: int = ROUNDS
     samples: int = 10  # per row, for the tighter bound; at least 2
     checked: bool = True  # exact likelihoods come with their bounds, AIS with reverse AIS
+
+    def __post_init__(self) -> None:
+        """Raise CbmError for names that do not exist, and for numbers that are no whole ones or too small."""
+        for what, given, known in (("method", self.name or "exact", METHODS), ("base", self.base, BASES)):
+            if given not in known:
+                raise CbmError(f"{what} {given!r} is unknown{did_you_mean(str(given), known)}", "unknown")
+        check_whole("evaluate", 3, temperatures=self.temperatures)
+        check_whole("evaluate", 2, runs=self.runs)
+        check_whole("evaluate", 1, rows=self.rows)
+        check_whole("evaluate", 0, seed=self.seed)
 
     def steps(self, sizes: Sequence[int]) -> int:
         """Temperatures of the annealing of a machine with these layers."""
@@ -139,8 +152,7 @@ def evaluate(
         flat = flatten(machine, np.float32 if narrow else np.float64, place)
         common, by_part = evaluate(flat, parts, method, place, should_stop)
         if "log_z" in common:
-            centered = common["log_z"] + machine.offset_energy
-            common = common | {"log_z_energy": "plain", "log_z_centered": centered}
+            common |= {"log_z_energy": "plain", "log_z_centered": common["log_z"] + machine.offset_energy}
         return common, by_part
     if method.name == "raise":
         return _raised(machine, parts, method, place, should_stop)
@@ -148,9 +160,10 @@ def evaluate(
         return _estimated(machine, parts, method, should_stop)
     if method.name == "pseudo":
         return _pseudo(machine, parts, place, should_stop)
+    if method.name not in (None, "exact"):
+        raise CbmError(f"{place}: the method {method.name} evaluates no Boltzmann machine", "unsuited")
     rows = max(map(len, parts.rows.values()), default=1)
-    remedy = "use --ais (annealed importance sampling) to estimate it"
-    check_likelihood(machine.sizes, rows, place, remedy)
+    check_likelihood(machine.sizes, rows, place, "use --ais (annealed importance sampling) to estimate it")
     log_z = log_partition(*machine.plain)
     given = log_z, method, should_stop
     by_part = {part: _given_log_z(machine, x, parts.unit, *given) for part, x in parts.rows.items()}
@@ -197,6 +210,10 @@ def _estimated(
 ) -> tuple[Answer, dict[str, Answer]]:
     """Log-likelihoods or their bounds, with log Z by annealing or tempering, and what is proved of both."""
     base, steps = _base_of(machine, parts), method.steps(machine.sizes)
+    many = (
+        sum(machine.W.shape) if method.name == "ais" else 4 * steps
+    )  # of tempering: the ratios of each swap
+    check_room(method.name or "", temperatures=steps, runs=method.runs * many)
     found: Estimate | Tempered
     if method.name == "ais":
         found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)

@@ -2,7 +2,10 @@
 
 from functools import cache
 from itertools import pairwise
+from numbers import Integral
+from typing import Any
 
+from cbm_cli.arrays import MOST_BYTES
 from cbm_cli.errors import CbmError
 
 LIKELIHOOD_BITS = 30  # an exact likelihood sums at most 2^30 states
@@ -10,6 +13,22 @@ PHASE_BITS = 16  # an exact model phase keeps all states of the smaller side in 
 FISHER_BITS = 16  # an exact Fisher matrix sums all joint states
 RECORDER_BITS = 20  # a recorder sums the states of the smaller side at every record
 _SECONDS = 0.8e-9  # one factor of the exact partition function, measured (docs/benchmarks.md)
+
+
+def check_whole(place: str, least: int, **numbers: Any) -> None:
+    """Raise CbmError for a number that is given, and that is no whole one from ``least`` to 2^64 - 1."""
+    for name, number in numbers.items():
+        if number is not None and not (isinstance(number, Integral) and least <= int(number) < 2**64):
+            told = f"{place}: {name} must be a whole number of {least} or more, not {number!r}"
+            raise CbmError(told, "value")
+
+
+def check_room(place: str, **numbers: int) -> None:
+    """Raise CbmError for a name that asks for more numbers in float32 than `MOST_BYTES` hold."""
+    for name, count in numbers.items():
+        if 4 * count > MOST_BYTES:
+            told = f"{name} takes an array of {count:,} numbers; the limit is {MOST_BYTES // 4:,}"
+            raise CbmError(f"{place}: {told}: write a smaller number", "limit")
 
 
 @cache  # training asks at every evaluation

@@ -1,5 +1,7 @@
 """Pseudo-likelihoods of RBMs: they need no log Z."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit
@@ -23,8 +25,10 @@ def pseudo_log_likelihoods(
     ``BernoulliRBM.score_samples`` with this ``random_state``. ``unit`` is the value of one level of the rows.
     """
     n, units = rows.shape
-    random = np.random.RandomState(seed) if isinstance(seed, int) else seed
-    drawn = None if random is None else np.asarray(random.randint(units, size=n))
+    drawn: Any = None
+    if seed is not None:
+        random = seed if isinstance(seed, np.random.RandomState) else np.random.RandomState(seed)
+        drawn = np.asarray(random.randint(units, size=n))
     found = np.empty(n)
     for start in range(0, n, _BLOCK):
         block = slice(start, start + _BLOCK)

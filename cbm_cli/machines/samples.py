@@ -2,6 +2,8 @@
 
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,15 +82,26 @@ def draw(
     chains, random = min(chains, count), streams.generator(seed, streams.SAMPLES)
     changes = {"ladders": chains, "temperatures": sampler.temperatures, "steps": sampler.steps}
     plan = plain_plan(len(b), len(c), seed, chains, **changes)
-    try:
+    with enough_memory(count, chains):
         h = np.empty((chains, sampler.temperatures, len(c)), np.float32)
         h[:] = _first_states(machine, start, chains, random)[:, None]
         plain = Machine(W, b, c, np.zeros_like(b), np.zeros_like(c))
         with one_thread():
-            shape = count, machine.sizes[0]
-            hidden = np.empty((count, len(c)), np.uint8)
-            found = Samples(np.empty(shape, np.uint8), np.empty(shape, np.float32), hidden)
+            found = room_for(count, machine)
             return _collect(plain, h.reshape(-1, len(c)), plan, found, steps, random)
+
+
+def room_for(count: int, machine: Flat) -> Samples:
+    """Samples that are to be filled."""
+    n, m = machine.sizes[0], len(machine.c)
+    return Samples(np.empty((count, n), "u1"), np.empty((count, n), "f4"), np.empty((count, m), "u1"))
+
+
+@contextmanager
+def enough_memory(count: int, chains: int) -> Iterator[None]:
+    """Raise CbmError where so many samples do not fit into memory."""
+    try:
+        yield
     except MemoryError:
         remedy = "ask for fewer samples, or fewer temperatures"
         message = f"{count} samples of {chains} chains do not fit into memory; {remedy}"

@@ -247,6 +247,20 @@ class Cell:
         runs = self.trials.numbers("evaluate_runs")[self.rows]
         return sum(a < fewest_effective(b) for a, b in zip(effective, runs, strict=True))
 
+    @property
+    def made(self) -> Counter[str]:
+        """How values by ``cbm evaluate`` were made, in words, and in how many trials."""
+        frame, method = self.trials.frame, self.measure.metric.column.rpartition("_")[2]
+        columns = {fact: frame.get(f"{method}_{fact}") for fact in FACTS}
+        return Counter(
+            ", ".join(
+                words.format(_plain(column.iloc[row]))
+                for (fact, words), column in zip(FACTS.items(), columns.values(), strict=True)
+                if column is not None and column.iloc[row] == column.iloc[row]
+            )
+            for row in self.rows[self._known]
+        )
+
     # Curves
 
     @cached_property
@@ -406,19 +420,7 @@ class Cells:
     @property
     def made(self) -> Counter[str]:
         """How values by ``cbm evaluate`` were made, in words, and in how many trials."""
-        if not self.evaluated:
-            return Counter()
-        frame, method = self.trials.frame, self.measure.metric.column.rpartition("_")[2]
-        rows = np.concatenate([cell.rows[cell._known] for cell in self.cells])
-        columns = {fact: frame.get(f"{method}_{fact}") for fact in FACTS}
-        return Counter(
-            ", ".join(
-                words.format(_plain(column.iloc[row]))
-                for (fact, words), column in zip(FACTS.items(), columns.values(), strict=True)
-                if column is not None and column.iloc[row] == column.iloc[row]
-            )
-            for row in rows
-        )
+        return sum((cell.made for cell in self.cells), Counter[str]()) if self.evaluated else Counter()
 
 
 def is_evaluated(columns: Container[str], metric: Metric) -> bool:

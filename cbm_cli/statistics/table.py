@@ -72,6 +72,7 @@ class Entry(Value):
             **{name: getattr(test, own) if tested else math.nan for name, own in names.items()},
             **{name: getattr(self.verdict, name) for name in marks},
             "diverged": cell.diverged,
+            **({"doubtful": cell.doubtful, "evaluated_with": "; ".join(cell.made)} if cell.evaluated else {}),
         }
 
 
