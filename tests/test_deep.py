@@ -382,5 +382,7 @@ def test_finished_trials_gain_likelihood_bounds_and_estimates():
         assert (deep[f"{part}_lower_bound_exact"] <= its["log_likelihood_exact"]).all()
         assert (deep[f"{part}_tighter_bound_standard_error_ais"] > 0).all()
     assert ((deep["ais_log_z"] - deep["exact_log_z"]).abs() < 5 * deep["ais_log_z_standard_error"]).all()
+    refused = cbm("evaluate", "results", "deep", "--pseudo", code=3).stderr  # once for all trials of a run
+    assert (refused.count("RBMs"), "damaged" in refused) == (1, False)
     shown = cbm("table", "results", "deep", "--metric", "valid_lower_bound_ais").stdout
     assert f"{deep['valid_lower_bound_ais'].mean():.2f}" in shown

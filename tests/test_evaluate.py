@@ -73,6 +73,9 @@ def test_damaged_trials_are_named_and_the_exit_code_says_so(machine):
     assert holds(result.stderr, f"trial 1 of {min(cells)}")
     assert sum(evaluated()[0]) == 3
     assert len(cbm("evaluate", "out", "--exact", "--json", code=3).stdout.splitlines()) == 3
+    journal = Path("out/bars/trials.jsonl")  # of which a line does not agree with its checksum
+    journal.write_bytes(journal.read_bytes().replace(b'"curve": "', b'"curve": "A', 1))
+    assert holds(cbm("evaluate", "out", "--exact", code=3).stderr, "line|damaged")
 
 
 def test_a_method_that_does_not_fit_is_still_refused_at_once():

@@ -170,6 +170,8 @@ def _evaluate_results(
         experiment = store.experiment
         if wanted and not manifest["cells"]:
             continue
+        for problem in (damaged := store.damaged()).values():  # which evaluating leaves out of the file
+            note(f"{problem}; cbm run makes damaged trials anew")
         with closing(evaluate_trials(store, how, manifest, **effort)) as trials:
             found = _all_of(trials, store, manifest, as_json, effort["again"])
         places = {cell["run_id"]: place for place, cell in enumerate(store.manifest()["cells"])}
@@ -184,7 +186,7 @@ def _evaluate_results(
             note(f"{experiment}: no trial is finished yet; start with: cbm run")
         elif evaluated > kept:
             note(f"{store.folder / 'summary.csv'}: columns added")
-        whole = whole and bool(found) and not any(one.problem for one in found)
+        whole = whole and bool(found) and not (damaged or any(one.problem for one in found))
     if not whole:
         raise SystemExit(IncompleteError.exit_code)
 
@@ -215,12 +217,18 @@ def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
     if few := sum(map(any, flags)):
         what = "is not carried by its runs, or known states or another method disprove it"
         note(f"warning: {store.experiment}: the estimate of log Z of {count(few, 'trial')} {what}")
+    alike: dict[str, list[str]] = {}
     for one in found:
-        trial = f"{store.experiment}: trial {one.number} of {one.cell['run_id']}"
+        trial = f"trial {one.number} of {one.cell['run_id']}"
         if one.diverged:
-            note(f"{trial} has diverged; it has no likelihood")
+            note(f"{store.experiment}: {trial} has diverged; it has no likelihood")
         elif one.problem:
-            note(f"{trial} is left out: {one.problem}; cbm run makes damaged trials anew")
+            alike.setdefault(one.problem, []).append(trial)
+    for problem, trials in alike.items():
+        more = f" and {count(len(trials) - 1, 'more of its trials', 'more of its trials')}" * (
+            len(trials) > 1
+        )
+        note(f"{store.experiment}: {trials[0]}{more} left out: {problem}")
     costs = sum(not (one.columns or one.diverged or one.problem) for one in found)
     if costs:
         note(

@@ -162,7 +162,9 @@ def _evaluated(
     for job, result in engine:
         number = job.trial.number  # type: ignore[union-attr]
         if isinstance(result, Failure):
-            yield Evaluated(job.cell, number, {}, problem=result.message)  # type: ignore[attr-defined]
+            damaged = isinstance(job.since(), CbmError)
+            problem = result.message + "; cbm run makes damaged trials anew" * damaged
+            yield Evaluated(job.cell, number, {}, problem=problem)  # type: ignore[attr-defined]
         elif not isinstance(result, Progress):
             result |= _contradictions(job.row | result)  # type: ignore[attr-defined, operator]
             store.add_columns(job.run_id, number, result)  # type: ignore[arg-type]
@@ -171,7 +173,8 @@ def _evaluated(
 
 def _columns(machine: Layered, data: Dataset, method: Method, name: str, should_stop: ShouldStop) -> Columns:
     with one_thread():
-        common, by_part = evaluate(machine, parts_of(data, method), method, name, should_stop)
+        run = name.rpartition(":")[0]  # what is wrong with all of its trials is told in the same words
+        common, by_part = evaluate(machine, parts_of(data, method), method, run, should_stop)
     how, columns = common["method"], {}
     for part, answer in by_part.items():
         for name in filter(answer.__contains__, _OF_PARTS):
