@@ -209,7 +209,9 @@ def test_what_is_given_becomes_biases():
     assert (smaller.c.tolist(), smaller.sizes) == ([10 + 0 + 4, 20 + 1 + 5], (1, 2))
 
 
-@pytest.mark.parametrize("text", ["1,,0,?\n?,,1,0\n", "a;b;c;d\n1; ;0;\n;?;1;0\n", "1\tnan\t0\t?\n\t\t1\t0"])
+@pytest.mark.parametrize(
+    "text", ["1,,0,?\n?,,1,0\n", "a;b;c;d\n1; ;0;\n;?;1;0\n", "1\tnan\t0\t?\n\t\t1\t0", "1 ?  0 ?\n? ? 1 0 "]
+)
 def test_text_has_gaps(text):
     Path("rows.csv").write_text(text)
     np.testing.assert_array_equal(read_given(Path("rows.csv")), ROWS)

@@ -15,7 +15,7 @@ _OPEN = ("", "?", "nan")  # entries that are not given
 def read_given(path: Path) -> NDArray[np.float64]:
     """Return the rows of a file, NaN where nothing is given: text (empty entries, ``?``), NPY or NPZ (NaN).
 
-    Entries of text are separated by commas, semicolons or tabs; a first line without any number is left out.
+    Entries of text are separated by commas, semicolons, tabs, bars or blanks; a first line without any number is left out.
     """
     content = unpacked(path)
     arrays = arrays_of(path, content)
@@ -26,7 +26,7 @@ def read_given(path: Path) -> NDArray[np.float64]:
             )
         return next(iter(arrays.values())).astype(np.float64)
     lines = [
-        re.split("[,;\t]", line)
+        re.split("[,;\t|]", line) if re.search("[,;\t|]", line) else line.split()
         for line in content.decode("utf-8-sig", "replace").splitlines()
         if line.strip()
     ]
