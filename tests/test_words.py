@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -253,6 +254,8 @@ def test_estimates_that_contradict_each_other_are_doubtful_and_told(grid):
     assert found.interval[1] < back.interval[0]
     assert found.contradicts(back)
     assert back.contradicts(found)
+    one, near = (replace(found, interval=ends) for ends in ((0.0, 1.0), (1.005, 2.0)))
+    assert not one.contradicts(near)  # annealing in float32 rounds by as much
     longer, again = both(100)
     assert not longer.contradicts(again)
     arrays = dict(zip(("weights_0", "biases_0", "biases_1"), machine, strict=True))

@@ -15,7 +15,8 @@ _OPEN = ("", "?", "nan")  # entries that are not given
 def read_given(path: Path) -> NDArray[np.float64]:
     """Return the rows of a file, NaN where nothing is given: text (empty entries, ``?``), NPY or NPZ (NaN).
 
-    Commas, semicolons, tabs, bars or blanks separate entries of text. A first line without numbers is left out.
+    Commas, semicolons, tabs, bars or blanks separate entries of text; a first line without numbers is left
+    out.
     """
     content = unpacked(path)
     arrays = arrays_of(path, content)

@@ -57,9 +57,9 @@ class Estimate:
         return self.interval[1] + ROUNDING < log_z_at_least
 
     def contradicts(self, other: "Estimate") -> bool:
-        """Whether the intervals of two estimates of one log Z do not meet."""
+        """Whether the intervals of two estimates of one log Z do not meet, by more than rounding."""
         (low, high), (other_low, other_high) = self.interval, other.interval
-        return high < other_low or other_high < low
+        return high + ROUNDING < other_low or other_high + ROUNDING < low
 
 
 def schedule(temperatures: int = TEMPERATURES) -> Array:
