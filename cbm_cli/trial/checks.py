@@ -78,8 +78,9 @@ def _check_memory(settings: Settings, data: Dataset) -> None:
         steps, batch = Sampler.parse(settings.pretraining.sampler).steps, settings.pretraining.batch
         numbers["pretraining.sampler"] = (batch if isinstance(batch, int) else rows) * units * steps
     if settings.evaluation in ESTIMATES:
-        numbers |= {"evaluate.runs": settings.evaluate.runs * units}
+        each = units if settings.evaluation == "ais" else 4 * settings.temperatures  # ratios of all swaps
         numbers |= {"evaluate.temperatures": settings.temperatures}
+        numbers |= {"evaluate.runs": settings.evaluate.runs * each}
     for field, count in numbers.items():
         if 4 * count > MOST_BYTES:
             raise CbmError(
