@@ -20,6 +20,7 @@ from cbm_cli.results import Results
 from cbm_cli.results.contents import as_text
 
 # isort: off
+from tests.pictures import figure_of
 from tests.builders import (
     GRID, RBM, TWO, cbm, change_record, holds, layered, layered_energy, machine_file, numbers,
     problems_of, run_grid, summary, visible_rows,
@@ -109,6 +110,25 @@ def test_an_evaluation_goes_on_where_it_stopped():
     assert Path("out/bars/summary.csv").read_bytes() == whole
 
 
+@pytest.mark.parametrize("kind", ["finals", "settings"])
+def test_pictures_of_values_leave_markers_of_doubtful_estimates_open_and_say_so(kind, tmp_path):
+    text = GRID.replace("0.1", "[0.01, 3.0]").replace("every: 20", "every: 100, temperatures: 4, runs: 20")
+    text = (
+        text.replace("[CD-1, PT_4]", "PCD-1").replace("exact", "ais").replace("updates: 100", "updates: 500")
+    )
+    results = run_grid(text, folder=tmp_path)
+    rows = pd.read_csv(results / "bars/summary.csv")
+    doubtful = (rows["effective_sample_size_final"] < 2).sum()
+    assert 0 < doubtful < len(rows)
+    figure, said = figure_of("plot", results, kind, "bars", "--statistic", "final")
+    assert holds(said, f"Open|{doubtful}")
+    dots = [face for axes in figure.axes for its in axes.collections for face in its.get_facecolor()]
+    lines = [line for axes in figure.axes for line in axes.lines]
+    points = sum(len(line.get_xdata()) for line in lines if line.get_markerfacecolor() == "white")
+    white = sum(tuple(face) == (1, 1, 1, 1) for face in dots)
+    assert white == doubtful if kind == "finals" else 0 < points < 4
+
+
 def test_a_table_says_how_its_values_were_made_and_that_they_differ():
     cbm("evaluate", "out", *AIS, "-j", 0)
     table = ("table", "out", "bars", "--metric", "train_log_likelihood_ais")
@@ -118,6 +138,8 @@ def test_a_table_says_how_its_values_were_made_and_that_they_differ():
         stop_after(1, **{"name": "ais", "temperatures": 30, "runs": 5} | changed)
         assert "MIXED" in cbm(*table).stdout
         assert holds(cbm(*table).stdout, words)
+    shown = ("plot", "out", "finals", "bars", "--metric", "train_log_likelihood_ais")
+    assert "MIXED" in figure_of(*shown)[1]
     records = csv.DictReader(cbm(*table, "-f", "csv").stdout.splitlines())
     assert any(holds(one["evaluated_with"], "uniform|seed 1") for one in records)
 

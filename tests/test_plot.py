@@ -189,6 +189,14 @@ def test_the_name_of_a_low_axis_may_reach_beyond_it_and_breaks_between_words():
     assert 0 <= extent.y0 < extent.y1 <= figure.bbox.height
 
 
+def test_titles_of_neighbours_in_a_column_stay_apart_and_inside():
+    names = {"ylabel": LONG, "xlabel": "updates", "title": ("bars-and-stripes", "data size 3")}
+    figure = compose([Panel(lambda axes: None, **names)] * 2, Page(size="column")).figure
+    figure.draw_without_rendering()
+    left, right = (axes.title.get_window_extent() for axes in figure.axes)
+    assert 0 <= left.x0 < left.x1 < right.x0 < right.x1 <= figure.bbox.width
+
+
 @pytest.mark.parametrize("size", [None, "page", "column"])
 def test_the_legend_of_a_panel_stands_below_the_name_of_its_axis_and_in_the_picture(size):
     looks = [{f"line {n} of {k}": {"color": "C0", "linestyle": "-"} for n in range(k)} for k in (2, 7)]

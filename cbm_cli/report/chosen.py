@@ -13,7 +13,7 @@ from cbm_cli.results import Metric, Results, Store, measured
 from cbm_cli.results.cells import Cell, Cells, Measure, Trials, make_cells, measure_of
 from cbm_cli.results.inventory import MACHINE_NAME, CellSettings, find_trial, telling_apart
 from cbm_cli.results.selection import choosing_of, columns_named, key_of, select_cells, with_measure
-from cbm_cli.statistics.caption import chosen_note
+from cbm_cli.statistics.caption import chosen_note, made_note
 from cbm_cli.text import count, text_of
 
 MOST_PANELS = 24
@@ -132,6 +132,19 @@ def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
     trials = Trials(chosen.rows(), chosen.cells[0].trials.source)
     measure = measure_of(trials, chosen.table, next(iter(options.metric), None), options.statistic)
     return [cell.measured(measure) for cell in chosen.cells]
+
+
+def notes_of(cells: Sequence[Cell]) -> list[str]:
+    """Say what makes the values of cells doubtful, and how `cbm evaluate` made them."""
+    notes = [note.removesuffix(".") for note in made_note(cells)]
+    if cells[0].measure.metric.better <= 0:
+        return notes
+    told = []
+    if doubtful := sum(cell.doubtful for cell in cells):
+        told.append(f"the last log Z of {doubtful:,} of {count(sum(cell.n for cell in cells), 'trial')}")
+    if bounded := sum(int(cell.bounded.sum()) for cell in cells):
+        told.append(f"{count(bounded, 'value')} disproved, and drawn at the most that known states allow")
+    return [*notes, *[f"Open markers: doubtful estimates ({'; '.join(told)})"] * bool(told)]
 
 
 def _with_names(manifest: Mapping[str, Any], experiment: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.grid.words import name_of
-from cbm_cli.report.chosen import Chosen, Options, choose, shown_cells
+from cbm_cli.report.chosen import Chosen, Options, choose, notes_of, shown_cells
 from cbm_cli.report.limits import Ends, y_ends
 from cbm_cli.report.panels import Panel, in_order
 from cbm_cli.report.series import Curve, Curves, read_curves, summarised
@@ -59,23 +59,26 @@ def settings_panels(results: Results | None, experiments: Sequence[str], options
     column = _numeric(chosen, options.x)
     lines, panels = ([c for c in columns if c != column] for columns in (chosen.lines, chosen.panels))
     found: dict[tuple[Key, Key, str], dict[float, pd.Series]] = {}
+    doubts: dict[tuple[Key, Key, str], dict[float, float]] = {}
     cells = shown_cells(chosen, options)
     for cell in cells:
         keys = key_of(cell.settings, lines), key_of(cell.settings, panels), cell.settings["data"]
         values = pd.Series(cell.values).replace([np.inf, -np.inf], np.nan)
         found.setdefault(keys, {})[float(cell.settings[column])] = values
+        share = (cell.doubts | cell.bounded).mean() if cell.n and cell.measure.metric.better > 0 else 0.0
+        doubts.setdefault(keys, {})[float(cell.settings[column])] = float(share)
     (metric, scale, _), said = cells[0].measure, said_of(cells[0].measure)
-    curves = [
-        Curve(*keys, metric, pd.DataFrame(points).T.sort_index().dropna(how="all"))
-        for keys, points in found.items()
-    ]
+    curves = []
+    for keys, points in found.items():
+        trials = pd.DataFrame(points).T.sort_index().dropna(how="all")
+        curves.append(Curve(*keys, metric, trials, doubt=pd.Series(doubts[keys]).reindex(trials.index)))
     known = [curve for curve in curves if len(curve.trials)]
     if not known:
         raise IncompleteError(f"{', '.join(chosen.stores)}: {metric.column} has no finite value to draw")
     values = np.unique(np.concatenate([curve.trials.index for curve in known]))
     log, name = bool(values[0] > 0 and values[-1] >= 10 * values[0]), plain(name_of(column))
     drawn = Curves(known, lines, panels, scale, name, chosen.notes, points=True, log=log)
-    notes = [f"The {said} of each trial{f', the {name} on a logarithmic axis' * log}"]
+    notes = [f"The {said} of each trial{f', the {name} on a logarithmic axis' * log}", *notes_of(cells)]
     found_panels = line_panels(drawn, replace(options, statistic="mean"))
     return [replace(it, notes=[*notes, *it.notes]) for it in found_panels]
 

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
+from numpy.typing import NDArray
 
-from cbm_cli.report.chosen import Options, choose, shown_cells
+from cbm_cli.report.chosen import Options, choose, notes_of, shown_cells
 from cbm_cli.report.curves import said_of
 from cbm_cli.report.limits import y_ends
 from cbm_cli.report.panels import Panel, in_order
@@ -62,7 +63,7 @@ def _notes(cells: Sequence[Cell], both: bool) -> list[str]:
     """Return the sentences of the caption."""
     lost = sum(int((~np.isfinite(cell.final)).sum()) for cell in cells)
     notes = [f"A marker for each trial{', final values on the right' * both}; bars: median and quartiles"]
-    return notes + [f"{count(lost, 'diverged trial')} left out"] * bool(lost)
+    return [*notes, *[f"{count(lost, 'diverged trial')} left out"] * bool(lost), *notes_of(cells)]
 
 
 def _draw(cells: Sequence[Cell], lines: Sequence[str], looks: dict[Key, Look], axes: Axes) -> None:
@@ -70,23 +71,30 @@ def _draw(cells: Sequence[Cell], lines: Sequence[str], looks: dict[Key, Look], a
     for place, cell in enumerate(cells):
         key = key_of(cell.settings, lines)
         names.append(names_of(lines, key))
-        if cell.measure.statistic == "final":
-            _draw_trials(axes, cell.final, place, looks[key], 1.0)
-        else:
-            _draw_trials(axes, cell.value, place - 0.19, looks[key], _PALE)
-            _draw_trials(axes, cell.final, place + 0.19, looks[key], 1.0)
+        is_final = cell.measure.statistic == "final"
+        doubts = (cell.doubts | cell.bounded * is_final) & (cell.measure.metric.better > 0)
+        if not is_final:
+            _draw_trials(axes, cell.value, cell.bounded, place - 0.19, looks[key], _PALE)
+        _draw_trials(axes, cell.final, doubts, place + 0.19 * (not is_final), looks[key], 1.0)
     turned: Any = {"rotation": 45, "ha": "right"} if sum(map(len, names)) > 60 else {}
     axes.set_xticks(range(len(names)), names, **turned)
     axes.set_xlim(-0.6, len(names) - 0.4)
 
 
-def _draw_trials(axes: Axes, values: Floats, place: float, look: Look, share: float) -> None:
-    """Draw the finite values of trials around a place, those beyond the axis as triangles at its end."""
+def _draw_trials(
+    axes: Axes, values: Floats, doubtful: NDArray[np.bool_], place: float, look: Look, share: float
+) -> None:
+    """Draw the finite values of trials around a place, those beyond the axis as triangles at its end.
+
+    The markers of doubtful ones are open.
+    """
     trials, (low, high) = finite(values), axes.get_ylim()
+    full, known = to_rgba(look["color"], share), doubtful[np.isfinite(values)]
+    faces = np.where(known[:, None], to_rgba("white"), full)
     if not trials.size:
         return
     spread = place + 0.1 * np.linspace(-1, 1, trials.size) * (trials.size > 1)
-    style = {"edgecolor": look["color"], "facecolor": to_rgba(look["color"], share), "linewidths": 0.5}
+    style = {"edgecolor": look["color"], "linewidths": 0.5, "s": 10}
     edge = 0.015 * (high - low)
     for seen, marker in (
         ((trials >= low) & (trials <= high), look["marker"]),
@@ -94,9 +102,8 @@ def _draw_trials(axes: Axes, values: Floats, place: float, look: Look, share: fl
         (trials > high, "^"),
     ):
         if seen.any():
-            axes.scatter(
-                spread[seen], trials[seen].clip(low + edge, high - edge), s=10, marker=marker, **style
-            )
+            heights = trials[seen].clip(low + edge, high - edge)
+            axes.scatter(spread[seen], heights, facecolor=faces[seen], marker=marker, **style)
     (found,) = summarised(pd.DataFrame([trials]), "median").itertuples()
     axes.plot([place] * 2, [found.low, found.high], color="black", linewidth=0.9, zorder=3)
     axes.plot([place - 0.12, place + 0.12], [found.line] * 2, color="black", linewidth=0.9, zorder=3)

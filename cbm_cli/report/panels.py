@@ -216,9 +216,11 @@ def _fit_texts(figure: Figure, across: int) -> None:
         for axes in filter(Axes.get_visible, figure.axes):
             box, wide = axes.get_window_extent(), figure.bbox.width / across
             across_axes = min(wide, 1.1 * box.width)
+            middle = (box.x0 + box.x1) / 2  # of the title, which names beside the axes move
+            free = min(wide, 2 * middle, 2 * (figure.bbox.width - middle))
             beyond = min(box.y0, figure.bbox.height - box.y1)  # of one row; others may have names there
             along_axes = box.height + 2 * beyond * (len(figure.axes) <= across)
-            texts = ((axes.title, wide), (axes.xaxis.label, across_axes), (axes.yaxis.label, along_axes))
+            texts = ((axes.title, free), (axes.xaxis.label, across_axes), (axes.yaxis.label, along_axes))
             for text, room in texts:
                 extent = text.get_window_extent()
                 length = extent.height if text is axes.yaxis.label else extent.width

@@ -241,11 +241,16 @@ class Cell:
     @property
     def doubtful(self) -> int:
         """Trials whose last estimate of log Z rests on few runs of AIS, or is disproved."""
+        return int(self.doubts.sum())
+
+    @property
+    def doubts(self) -> NDArray[np.bool_]:
+        """Whether that is so of each trial."""
         if self.evaluated:
-            return int(self._is_doubtful.sum())
-        effective = self.trials.numbers("effective_sample_size_final")[self.rows]
-        runs = self.trials.numbers("evaluate_runs")[self.rows]
-        return sum(a < fewest_effective(b) for a, b in zip(effective, runs, strict=True))
+            return self._is_doubtful[self._known]
+        effective = self.trials.numbers("effective_sample_size_final")[self.rows[self._known]]
+        runs = self.trials.numbers("evaluate_runs")[self.rows[self._known]]
+        return np.array([a < fewest_effective(b) for a, b in zip(effective, runs, strict=True)], bool)
 
     @property
     def made(self) -> Counter[str]:
@@ -416,11 +421,6 @@ class Cells:
         if self.evaluated:
             return not self.measure.metric.column.endswith("_exact")
         return {*self.trials.frame.get("evaluate_method", [])} != {"exact"}
-
-    @property
-    def made(self) -> Counter[str]:
-        """How values by ``cbm evaluate`` were made, in words, and in how many trials."""
-        return sum((cell.made for cell in self.cells), Counter[str]()) if self.evaluated else Counter()
 
 
 def is_evaluated(columns: Container[str], metric: Metric) -> bool:

@@ -1,5 +1,6 @@
 """The notes below a table: what it shows, the test, and what is incomplete, diverged or doubtful."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from string import ascii_lowercase
@@ -158,14 +159,20 @@ def _troubles(cells: Cells, marks: Sequence[Mark]) -> Iterator[str]:
         )
 
 
-def _estimates(cells: Cells) -> Iterator[str]:
-    """Say how values were estimated, which are impossible or doubtful, and what is left out."""
-    made = [(how, n) for how, n in cells.made.items() if how]
+def made_note(cells: Iterable[Cell]) -> Iterator[str]:
+    """Say how `cbm evaluate` made the values of cells, and whether it did so in several ways."""
+    ways: Counter[str] = sum((cell.made for cell in cells if cell.evaluated), Counter())
+    made = [(how, n) for how, n in ways.items() if how]
     if len(made) > 1:
         parts = "; ".join(f"{how} ({count(n, 'trial')})" for how, n in made)
         yield f"MIXED: the values were made in {len(made)} ways, and may differ by that alone: {parts}."
     elif made:
         yield f"Evaluated with {made[0][0]}."
+
+
+def _estimates(cells: Cells) -> Iterator[str]:
+    """Say how values were estimated, which are impossible or doubtful, and what is left out."""
+    yield from made_note(cells)
     if cells.measure.metric.better > 0:
         if above := sum(int((cell.value > 0).sum()) for cell in cells):
             remedy = "more evaluate.temperatures and evaluate.runs estimate it better"
