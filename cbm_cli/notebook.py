@@ -424,8 +424,10 @@ class ResultFrames:
         """
         from cbm_cli.report.chosen import Options
         from cbm_cli.report.kinds import Part, draw
-        from cbm_cli.report.panels import Page, compose
+        from cbm_cli.report.panels import WIDTHS, Page, compose
 
+        if isinstance(size, str) and size not in WIDTHS:
+            raise CbmError(f"size {size!r}: write column, page or (width, height) in inches", "unknown")
         names = [experiments] if isinstance(experiments, str) else experiments
         if isinstance(metric := options.get("metric"), str):
             options["metric"] = [metric]

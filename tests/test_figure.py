@@ -325,6 +325,11 @@ def test_results_plot_in_a_notebook_shows_what_the_command_draws(results, tmp_pa
     assert (len(picture.figure.axes), "Median over 3 trials" in picture.caption) == (2, True)
     with pytest.raises(CbmError, match="did you mean curves"):
         frames.plot("curvs", "toys")
+    with pytest.raises(CbmError, match="'A4'"):  # which was no size
+        frames.plot("curves", "toys", size="A4")
+    best = cbm("best", results, "toys").stdout.split()[0]
+    with pytest.raises(CbmError, match="select"):  # which named machines ignored
+        frames.plot("filters", best, select={"learning_rate": 0.1})
 
 
 # Critical differences of hand-made scores

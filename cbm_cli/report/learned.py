@@ -126,6 +126,10 @@ class Machines(NamedTuple):
 def machines_of(results: Results | None, names: Sequence[str], options: Options) -> Machines:
     """Return the machine of one trial of each cell of experiments, or those named by RUN:TRIAL or a file."""
     if any(map(is_machine, names)):
+        for option in ("select", "metric", "panels", "choose", "by"):
+            if getattr(options, option) not in (getattr(Options(), option), [], {}):
+                told = f"--{option}: has no effect on machines that are named; remove it"
+                raise CbmError(told, "unsuited")
         # Machines that are named are told apart by their names, which the title says as they are.
         return Machines([_named(results, name, options) for name in names], [], ["experiment"])
     assert results is not None
