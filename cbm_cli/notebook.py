@@ -501,7 +501,7 @@ def run(
         A grid file, or its content as a mapping with ``experiments``.
     experiments : str or sequence of str
         Experiments and groups to run; default: the grid's default.
-    data : data frame, array, or mapping, optional
+    data : data frame, array, sparse matrix, or mapping, optional
         Rows in place of ``data:`` in the grid, pictures also as (n, height, width); or fields of ``data:``,
         as in ``{"path": frame, "drop": ["class"], "hold_out": 0.2}``. Files in ``data/`` of the output keep
         what is trained on.
@@ -547,8 +547,12 @@ def _kept_data(data: Any, output: Path) -> dict[str, Any] | str:
     spec = make_spec(**fields)  # which says what does not fit
     columns = Columns(spec.columns, spec.drop, spec.drop_last)
     for name, rows in parts.items():
-        read: Any = rows_of_frame if hasattr(rows, "iloc") else rows_of_array
-        units = read(f"data[{name!r}]", rows if hasattr(rows, "iloc") else np.asarray(rows), columns)
+        where = f"data[{name!r}]"
+        if hasattr(rows, "columns"):
+            units = rows_of_frame(where, rows, columns)
+        else:
+            array = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)  # sparse rows of SciPy
+            units = rows_of_array(where, array, columns)
         values = units.values.reshape(-1, *units.image[:2]) if units.image else units.values
         stream = io.BytesIO()
         np.save(stream, values)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from scipy.sparse import csr_array
 
 import cbm_cli as api
 from cbm_cli import notebook
@@ -274,6 +275,9 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
     [
         (ROWS.reshape(60, 4, 4), ROWS, None),
         (ROWS.tolist(), ROWS, None),
+        (csr_array(ROWS), ROWS, None),
+        (pd.DataFrame(ROWS).astype("category"), ROWS, None),
+        ({"path": NAMED.astype(object), "drop": ["kind"]}, ROWS, None),
         ({"path": NAMED, "drop": ["kind"]}, ROWS, None),
         ({"path": NAMED, "columns": "1-8", "valid": NAMED[:10]}, ROWS[:, :8], ROWS[:10, :8]),
         ({"path": 9.0 * ROWS, "threshold": 5.0, "flip": True}, 1 - ROWS, None),
@@ -297,6 +301,8 @@ def test_frames_and_arrays_are_trained_on(rows, train, valid):
     ("rows", "kind", "named"),
     [
         (NAMED, "value", "drop: [kind]"),
+        (pd.DataFrame({"a": ["0", "1", "x"] * 20}), "value", "row 3, column 1 (a) is x"),
+        (pd.Series([0, 1] * 30), "value", "(60,)"),
         ({"path": NAMED, "dorp": ["kind"]}, "unknown", "drop"),
         (ROWS * 3, "value", "threshold"),
         (np.zeros((4, 2, 2, 3)), "value", "(4, 2, 2, 3)"),

@@ -126,15 +126,28 @@ def rows_of_frame(where: Path | str, frame: "pd.DataFrame", columns: Columns = A
     words = [n for n, kind in enumerate(frame.dtypes) if kind.kind not in "buif"]
     places = columns.places(where, names, frame.shape[1], words)
     frame = frame if places is None else frame.iloc[:, places]
+    found = []
     for place, (name, column) in zip(places or range(frame.shape[1]), frame.items(), strict=True):
         if (lost := column.isna().to_numpy()).any():
             gap = f"row {lost.argmax() + 1}, column {place + 1} ({name}) is a missing value"
             raise DataError(f"{where}: {gap}; {_FILL}")
-        if column.dtype.kind not in "buif":
-            told = _complaint(str(column.iloc[0]), place, names)
-            raise DataError(f"{where}: row 1, column {place + 1}{told}")
-    values = frame.to_numpy()
-    return table_of(where, values if values.dtype.kind in "buif" else frame.to_numpy(np.float64))
+        if column.dtype.kind not in "buif":  # categories and objects, which may be numbers
+            odd = next(((row, one) for row, one in enumerate(column, 1) if not _is_number(one)), None)
+            if odd:
+                told = _complaint(str(odd[1]), place, names)
+                raise DataError(f"{where}: row {odd[0]}, column {place + 1}{told}")
+            column = column.astype(object).astype(float)
+        found.append(column.to_numpy())
+    values = np.column_stack(found)
+    return table_of(where, values if values.dtype.kind in "buif" else values.astype(np.float64))
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _parquet(path: Path, content: bytes) -> "pd.DataFrame":
