@@ -79,7 +79,8 @@ def test_results_find_their_data_in_a_folder_that_is_named(moved):
     verdicts = cbm(*verify, "--data", "there", "--json").stdout.splitlines()
     assert {json.loads(line)["verdict"] for line in verdicts} == {"same bytes"}
     assert len(cbm("evaluate", "out", "--data", "there", "--json").stdout.splitlines()) == 2
-    assert problems_of(cbm("plot", "out", "activity", "-o", "a.png", code=2))[0][2] == "missing"
+    refused = cbm("plot", "out", "activity", "-o", "a.png", code=2)
+    assert (problems_of(refused)[0][2], "--data" in refused.stderr) == ("missing", True)
     cbm("plot", "out", "activity", "--data", "there", "-o", "a.png")
 
 
@@ -88,7 +89,8 @@ def test_other_rows_under_the_name_and_folders_that_are_none_are_refused(moved):
         found = cbm(command, "out", *words, "--data", "nowhere", code=2)
         assert problems_of(found) == [("--data nowhere", "", "missing")]
     np.save("there/rows.npy", 1 - np.load("there/rows.npy"))
-    assert problems_of(cbm("evaluate", "out", "--data", "there", code=2))[0][2] == "changed"
+    for words in (("evaluate", "out"), ("plot", "out", "activity", "-o", "x.png")):
+        assert problems_of(cbm(*words, "--data", "there", code=2))[0][2] == "changed"
     verify = "verify", "out", "--sample", "all", "-j", 0, "--data", "there", "--json"
     verdicts = cbm(*verify, code=3).stdout.splitlines()
     assert {json.loads(line)["verdict"] for line in verdicts} == {"cannot be rerun"}

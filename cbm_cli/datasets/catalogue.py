@@ -1,6 +1,7 @@
 """Loading data sets, by name or from files, and what is known of each without loading it."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os.path import isfile
 from pathlib import Path
@@ -36,6 +37,23 @@ def load(data: DataSpec | str | None = None, /, *, folder: str | Path = "", **op
             "unsuited",
         )
     return dataset
+
+
+def load_again(data: DataSpec, manifest: Mapping[str, Any]) -> Dataset:
+    """Return the data set that trials have used; DataError without its files, or if its rows are others.
+
+    ``manifest`` is that of the trials, with the folder of the grid and the digests of the rows.
+    """
+    there = "name the folder that holds it by --data"
+    try:
+        found = load(data, folder=manifest.get("grid_folder", ""))
+    except DataError as error:
+        told = f"{error}; {there}" if data.path and "missing" in error.kinds else str(error)
+        raise DataError(told, error.field, *error.kinds) from None
+    if found.digest not in manifest.get("digests", {}).get(data.title, [found.digest]):
+        told = f"{data.title}: has other rows than those of its trials; {there}"
+        raise DataError(f"{manifest['experiment']}: {told}", "path", "changed")
+    return found
 
 
 def load_source(source: str, width: int | None = None) -> Dataset:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.catalogue import load_again
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.dispatch import stopped_by_signals
@@ -138,17 +138,8 @@ def _planned(
                 yield Evaluated(cell, number, {name: row[name] for name in own}, before=True)
             else:
                 if spec not in loaded:
-                    loaded[spec] = _loaded(store, spec, manifest)
+                    loaded[spec] = load_again(spec, manifest)
                 yield _Job(store, cell, loaded[spec], _Evaluation(number, method), {}, row)
-
-
-def _loaded(store: Store, spec: Data, manifest: Mapping[str, Any]) -> Dataset:
-    """Load a data set; CbmError if its rows are not those of the trials."""
-    data = load(**spec.model_dump(), folder=manifest.get("grid_folder", ""))
-    if data.digest not in manifest.get("digests", {}).get(spec.title, [data.digest]):
-        told = "has other rows than those of its trials; name the folder of the right ones by --data"
-        raise CbmError(f"{store.experiment}: {spec.title}: {told}", "changed")
-    return data
 
 
 def _evaluated(

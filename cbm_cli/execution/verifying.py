@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.catalogue import load_again
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.dispatch import run_agenda
@@ -153,7 +153,7 @@ class _Rebuilt:
         if not self.code and any(":" in name for name in cell.record.names):
             raise CbmError("it has recorders of its own, which --no-code does not run", "conflict")
         if cell.data not in self.datasets:
-            self.datasets[cell.data] = load(cell.data, folder=self.names.folder)
+            self.datasets[cell.data] = load_again(cell.data, self.store.manifest())
         named = self.names.of(experiment, cell)
         if named.run_id != run_id:
             told = "its data, its recorders or the machine it starts from have changed since"

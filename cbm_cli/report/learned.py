@@ -15,9 +15,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from cbm_cli.datasets.catalogue import load, load_source
+from cbm_cli.datasets.catalogue import load_again, load_source
 from cbm_cli.datasets.dataset import DataError, Dataset, Image
-from cbm_cli.datasets.spec import spec_of
+from cbm_cli.datasets.spec import DataSpec, spec_of
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, read_machine
@@ -37,7 +37,6 @@ GAP = 0.35  # grey between them
 _SWEEPS = 1000  # of a chain before its sample
 _LONG = 30  # pixels: longer lines are no pictures, and stand without gaps
 _SMALL = 20  # pixels: smaller pictures are enlarged, so that the lines between them stay thin
-_load = cache(load)
 
 
 # Rows as small pictures
@@ -180,8 +179,13 @@ def _trial(cell: Cell) -> int:
 
 
 def data_of(store: Store, settings: CellSettings) -> Dataset:
-    """Return the data set of a cell; DataError without its files."""
-    return _load(spec_of(settings), folder=store.manifest().get("grid_folder", ""))
+    """Return the data set of a cell; DataError without its files, or if they have changed."""
+    return _data_of(store.folder.resolve(), spec_of(settings))
+
+
+@cache
+def _data_of(folder: Path, spec: DataSpec) -> Dataset:
+    return load_again(spec, Store(folder).manifest())
 
 
 def if_here(data: Callable[[], Dataset]) -> Dataset | None:
