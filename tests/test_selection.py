@@ -87,6 +87,7 @@ def test_commands_read_the_same_cells(results, tmp_path):
         ("table", "nonsense=1", "unknown", "offsets|learning_rate"),
         ("table", "batch=10", "unsuited", "offsets|learning_rate"),
         ("table", "learning_rate", "value", "SETTING=VALUE"),
+        ("table", "=0.1", "value", "SETTING=VALUE"),
     ],
 )
 def test_what_cannot_be_selected_is_refused_with_what_varies(results, command, choice, kind, named):
@@ -98,8 +99,9 @@ def test_what_cannot_be_selected_is_refused_with_what_varies(results, command, c
 
 
 def test_values_are_told_apart_by_their_whole_text():
-    cells = [{"run_id": n, "hidden": value} for n, value in enumerate([[500, 500], [500], "007", 7])]
-    for value, place in (("[500, 500]", 0), ("[500]", 1), ("007", 2), ("7", 3), ("7.0", 3)):
+    values = [[500, 500], [500], "007", 7, "x, y=2"]
+    cells = [{"run_id": n, "hidden": value} for n, value in enumerate(values)]
+    for value, place in (("[500, 500]", 0), ("[500]", 1), ("007", 2), ("7", 3), ("7.0", 3), ("x, y=2", 4)):
         (kept,) = select_cells([{"cells": cells}], [("hidden", value)])
         assert [cell["run_id"] for cell in kept["cells"]] == [place]
     assert refusal(select_cells, [{"cells": cells}], [("hidden", "50")]).kinds == ("unknown",)
@@ -225,6 +227,21 @@ def test_what_cannot_be_chosen_is_refused(results, options, place, kind, named):
     ((where, _, told),) = problems_of(found)
     assert (where, told) == (place, kind)
     assert all(word in found.stderr for word in named.split("|"))
+
+
+def test_what_one_experiment_lacks_is_told_by_its_name_after_the_others(results, tmp_path):
+    refused = cbm("table", results, "--choose", "learning_rate", code=2)
+    assert problems_of(refused) == [("slow", "", "unsuited")]  # its rate does not vary
+    both = shutil.copytree(results, tmp_path / "both")
+    (both / "slow" / "trials.jsonl").unlink()
+    for name in ("slow", "sweep"):
+        shutil.copytree(both / name, both / f"a-{name}")
+    for command in (("best", "--json"), ("table",)):
+        found = cbm(command[0], both, *command[1:], code=3)
+        assert problems_of(found) == [(str(both / "a-slow"), "", "incomplete")]
+        assert "exported study" in found.stderr  # tables without trials
+        alone = cbm(command[0], both, "sweep", *command[1:]).stdout.split()
+        assert found.stdout.replace("a-sweep", "sweep").split() == 2 * alone
 
 
 def test_letters_say_the_choice_of_a_cell_where_cells_differ():

@@ -13,7 +13,7 @@ import pytest
 
 from cbm_cli.cli import common
 from cbm_cli.cli.table import table as command
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results import Results
 from cbm_cli.results.selection import read_cells
 from cbm_cli.sheets import Document, Group, Label, Sheet, Value
@@ -56,6 +56,7 @@ def table_of(frame, manifest, metric=None, statistic=None, curves=None, **choice
     """A table of a store that holds such a summary, and curves: a function of run-id and trial."""
     store = SimpleNamespace(experiment="small", summary=lambda: frame, manifest=lambda: manifest)
     store.curves = lambda run_id, trials: [curves(run_id, trial) for trial in trials]
+    store.nothing_yet = lambda: IncompleteError("small: nothing yet")
     (cells,) = read_cells([store], metric, statistic)
     return build_table(cells, **choices)
 

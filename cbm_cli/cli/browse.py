@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import click
 
 from cbm_cli.cli.common import Target, command, json_option, note, print_list, say
 from cbm_cli.cli.completion import metrics, results_and, select_option
-from cbm_cli.errors import CbmError
+from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, text_of, valid_json
 
 if TYPE_CHECKING:
@@ -205,15 +204,23 @@ def best(target: Target, metric: str | None, select: Wanted, as_json: bool) -> N
 
     stores = [target.results().store(name) for name in target.experiments()]
     manifests = select_cells([store.manifest() for store in stores], select)
-    machines = (best_machines(*one, metric) for one in zip(stores, manifests, strict=True) if one[1]["cells"])
-    for one in chain.from_iterable(machines):
-        if as_json:
-            click.echo(valid_json(one))
-        elif one["machine"] is None:
-            note(f"{one['data']}: no trial has a finite {one['metric']}")
-        else:
-            say(one["machine"])
-            note(_why_best(one))
+    nothing: IncompleteError | None = None  # told at the end, so that the others are shown
+    for store, manifest in zip(stores, manifests, strict=True):
+        try:
+            found = best_machines(store, manifest, metric) if manifest["cells"] else []
+        except IncompleteError as error:
+            nothing = nothing or error
+            continue
+        for one in found:
+            if as_json:
+                click.echo(valid_json(one))
+            elif one["machine"] is None:
+                note(f"{one['data']}: no trial has a finite {one['metric']}")
+            else:
+                say(one["machine"])
+                note(_why_best(one))
+    if nothing:
+        raise nothing
 
 
 def _why_best(found: dict[str, Any]) -> str:

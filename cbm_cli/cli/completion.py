@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -143,13 +142,13 @@ def results_and(names: str, *suffixes: str) -> Callable:
 
 
 def _selects(_: click.Context, __: click.Parameter, choices: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Read SETTING=VALUE[,VALUE]; a value may have commas in brackets, as in hidden=[500, 500]."""
+    """Read SETTING=VALUE[,VALUE]."""
     found = []
     for choice in choices:
-        name, equals, values = choice.partition("=")
-        if not equals:
+        name, equals, value = (part.strip() for part in choice.partition("="))
+        if not (name and equals):
             raise CbmError(f"--select {choice}: write SETTING=VALUE, such as --select learning_rate=0.05")
-        found += [(name, value.strip()) for value in re.split(r",(?![^\[(]*[\])])", values)]
+        found.append((name, value))
     return found
 
 

@@ -1,5 +1,6 @@
 """Which cells are shown: those selected, and of a setting that is chosen the best; the best machines."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Key = tuple[str, ...]
-Wanted = Sequence[tuple[str, str]]  # settings with a value; of one that is given twice, either value
+# settings with a value, or several between commas; of one that is given twice, either value
+Wanted = Sequence[tuple[str, str]]
+_COMMA = re.compile(r",(?![^\[(]*[\])])")  # between values, not in brackets as in hidden=[500, 500]
 
 
 class Choosing(NamedTuple):
@@ -86,10 +89,11 @@ def select_cells(
     for name, value in wanted:
         columns = (columns_named if constants else varying_columns)(name, cells, "--select")
         there = {text for cell in cells if len(texts := {*key_of(cell, columns)}) == 1 for text in texts}
-        if not (found := there & {value} or there & {_number(value)}):
-            known = ", ".join(dict.fromkeys(text_of(cell.get(columns[0])) for cell in cells))
-            raise CbmError(f"--select {name}={value}: no such value; there are {known}", "unknown")
-        tests.setdefault(columns, set()).update(found)
+        for one in [value] if value in there else map(str.strip, _COMMA.split(value)):
+            if not (found := there & {one} or there & {_number(one)}):
+                known = ", ".join(dict.fromkeys(text_of(cell.get(columns[0])) for cell in cells))
+                raise CbmError(f"--select {name}={one}: no such value; there are {known}", "unknown")
+            tests.setdefault(columns, set()).update(found)
 
     def is_wanted(cell: CellSettings) -> bool:
         return all({*key_of(cell, columns)} in [{text} for text in texts] for columns, texts in tests.items())
@@ -218,6 +222,7 @@ def read_cells(
         No trial is finished.
     """
     manifests = select_cells([store.manifest() for store in stores], select)
+    nothing: IncompleteError | None = None  # told at the end, so that the others are shown
     for store, manifest in zip(stores, manifests, strict=True):
         frame = store.summary()
         if select:
@@ -225,9 +230,18 @@ def read_cells(
         if manifest["cells"] or not select:
             choosing = choosing_of(manifest["table"], choose, by)
             if frame.empty or not manifest["cells"]:
-                raise IncompleteError("the experiment has no finished trial yet; start it with `cbm run`")
+                nothing = nothing or store.nothing_yet()
+                continue
             trials = Trials(frame, {store.experiment: store}.__getitem__)
-            yield with_measure(make_cells(trials, manifest, Measure(Metric(""))), choosing, metric, statistic)
+            cells = make_cells(trials, manifest, Measure(Metric("")))
+            try:
+                cells = with_measure(cells, choosing, metric, statistic)
+            except CbmError as error:  # of what is asked, which other experiments may have
+                where = f"{store.experiment}: " * (len(stores) > 1)
+                raise CbmError(f"{where}{error}", *error.kinds) from None
+            yield cells
+    if nothing:
+        raise nothing
 
 
 def with_measure(
@@ -255,7 +269,7 @@ def best_machines(
     """
     frame, manifest = store.summary(), manifest or store.manifest()
     if frame.empty:
-        raise IncompleteError(f"{store.folder}: no trial is finished yet; start with: cbm run")
+        raise store.nothing_yet()
     trials = Trials(frame)
     sets: dict[tuple[str, ...], list[Cell]] = {}
     for cell in make_cells(trials, manifest, Measure(Metric(""))):

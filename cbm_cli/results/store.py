@@ -287,6 +287,13 @@ class Store:
             content = made.getvalue()
         return self._with_settings(read_summary(content))
 
+    def nothing_yet(self) -> IncompleteError:
+        """Return the error that no trial is finished, or that only the tables of a study are here."""
+        told = "no trial is finished yet; start with: cbm run"
+        if self._summary.exists() and not (self.journal.path.exists() or self.journal.packed.exists()):
+            told = "tables without trials, as of an exported study; who ran it with cbm run has the trials"
+        return IncompleteError(f"{self.folder}: {told}")
+
     def _current(self) -> bytes | None:
         """The text of ``summary.csv`` if the last record of the journal names it and the cells."""
         last = self.journal.last()
