@@ -80,13 +80,18 @@ def test_arrays_and_files_without_names_are_chosen_by_number(content):
 def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_names():
     quoted = [f'"{text}"' for text in TEXTS]
     columns = ("name", quoted), ("a", A), ('"b, c"', B), ("when", ["12:30", "", "nan"] * 10), ("d", D)
-    for file, order in (("rows.csv", columns), ("test.csv", columns[::-1])):
+    moved = [columns[place] for place in (3, 1, 2, 0, 4)]
+    for file, order in (("rows.csv", columns), ("test.csv", moved), ("turned.csv", columns[::-1])):
         names, values = zip(*order, strict=True)
         write(table(names, *values), file)
-    for options in ({"drop": ["name", "when"]}, {"columns": 'a, "b, c", d'}):
-        data = load(path="rows.csv", test="test.csv", **options)
+    chosen, dropped = {"columns": 'a, "b, c", d'}, {"drop": ["name", "when"]}
+    for options in chosen, dropped, {"test": "turned.csv"} | chosen:
+        data = load(**{"path": "rows.csv", "test": "test.csv"} | options)
         np.testing.assert_array_equal(data.train, ROWS[:, [0, 1, 3]])
-        np.testing.assert_array_equal(np.sort(data.test), np.sort(data.train))
+        np.testing.assert_array_equal(data.test, data.train)
+    field, kind, told = refused(path="rows.csv", test="turned.csv", **dropped)
+    assert (field, kind) == ("test", "conflict")
+    assert "turned.csv: has the column d where rows.csv has a" in told
 
 
 @pytest.mark.parametrize(

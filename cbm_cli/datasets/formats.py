@@ -68,6 +68,7 @@ class FileRows(NamedTuple):
     values: np.ndarray  # (rows, width): uint8 if all are whole numbers from 0 to 255, else float64
     sparse: bool = False  # columns of zeros may follow: a LIBSVM file is as wide as its largest index
     image: Image | None = None  # how to draw a row, where the file says so
+    names: tuple[str, ...] = ()  # of the columns, if the file has some
 
 
 @contextmanager
@@ -139,7 +140,8 @@ def rows_of_frame(where: Path | str, frame: "pd.DataFrame", columns: Columns = A
             column = column.astype(object).astype(float)
         found.append(column.to_numpy())
     values = np.column_stack(found)
-    return table_of(where, values if values.dtype.kind in "buif" else values.astype(np.float64))
+    table = table_of(where, values if values.dtype.kind in "buif" else values.astype(np.float64))
+    return table._replace(names=_kept(names, places))
 
 
 def _is_number(value: Any) -> bool:
@@ -382,7 +384,11 @@ def _columns(path: Path, content: bytes, columns: Columns) -> FileRows:
         raise DataError(f"{path}: holds no rows of numbers, only words: {shortened(line)}", None, "missing")
     if places is not None and delimiter:
         _check_widths(path, content, delimiter, len(fields))
-    return table_of(path, values)
+    return table_of(path, values)._replace(names=_kept(names, places))
+
+
+def _kept(names: list[str], places: list[int] | None) -> tuple[str, ...]:
+    return tuple(names if places is None or not names else [names[place] for place in places])
 
 
 def _numbers(content: bytes, delimiter: str | None, skipped: int, places: list[int] | None) -> np.ndarray:

@@ -96,7 +96,7 @@ def _parts(path: Path, part: str, columns: Columns) -> dict[str, FileRows]:
 
 
 def _widened(tables: _Parts, width: int) -> _Parts:
-    """Fill sparse tables up with columns of zeros, and refuse parts of different widths."""
+    """Fill sparse tables up with columns of zeros, and refuse parts of other columns than the first."""
     width = max(width, *(table.values.shape[1] for _, table in tables.values()))
     for part, (where, table) in tables.items():
         missing = width - table.values.shape[1]
@@ -113,6 +113,10 @@ def _widened(tables: _Parts, width: int) -> _Parts:
                 part,
                 "conflict",
             )
+        for own, name in zip(table.names, tables["train"][1].names, strict=False):
+            if own != name:
+                told = f"{where}: has the column {own} where {first} has {name}"
+                raise DataError(f"{told}; all parts need the same columns, in one order", part, "conflict")
     return tables
 
 
