@@ -123,6 +123,17 @@ def test_sigterm_to_all_processes_keeps_the_states_of_running_trials(grid, undis
     check_rerun(undisturbed(LONG), [], 2)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, *nightly(signal.SIGTERM)])
+def test_a_signal_to_all_processes_while_workers_start_ends_a_run_as_later(grid, undisturbed, number):
+    grid(SHORT)
+    main = started()
+    until(lambda: [*Path("out").glob("*/manifest.json")] and children(main.pid))
+    end_group(main, number)
+    assert main.wait(15) == 130
+    check_said(main, finished(), 4)
+    check_rerun(undisturbed(SHORT), finished(), 4)
+
+
 def seconds_of(pid):
     """Seconds of a processor that a process has used."""
     with suppress(OSError):

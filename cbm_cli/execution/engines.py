@@ -19,7 +19,7 @@ from typing import Any
 
 from cbm_cli.execution.jobs import Job, Key
 from cbm_cli.execution.observe import Observer
-from cbm_cli.execution.worker import GROUP, Failure, Result, Task, serve, stretch
+from cbm_cli.execution.worker import GROUP, HELD, Failure, Result, Task, serve, stretch
 from cbm_cli.results import Progress
 from cbm_cli.text import duration
 
@@ -259,15 +259,18 @@ def _context() -> Any:
     """Fork processes from a server that has imported the package already, where the system can."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    from multiprocessing import forkserver
+    from multiprocessing import forkserver, resource_tracker
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([serve.__module__])
+    resource_tracker.ensure_running()  # which unblocks signals
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"  # the server shall not import another cbm from the working folder
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)  # until a worker of the server can heed them
     try:
         forkserver.ensure_running()
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if before is None:
             del os.environ["PYTHONSAFEPATH"]
         else:

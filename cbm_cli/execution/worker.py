@@ -25,6 +25,7 @@ from cbm_cli.version import __version__
 STRETCH = 30.0  # seconds after which a trial comes back to be saved
 GROUP = 0.5  # seconds after which a worker begins no further trial of a packet
 REPORT_EVERY = 1.0  # seconds between two reports of a trial
+HELD = (signal.SIGINT, signal.SIGTERM)  # of a terminal or system, to all processes, while workers start
 ALIVE_EVERY = 20.0  # seconds between two signs of life of a worker that has nothing to report
 
 
@@ -130,6 +131,8 @@ def serve(connection: Connection) -> None:
     leaving: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides when to stop
     signal.signal(signal.SIGTERM, lambda number, frame: leaving.append(number))
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
     datasets: dict[str, Dataset] = {}
     try:
         while not leaving and (message := connection.recv()) is not None:
