@@ -22,7 +22,18 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.results import Results
 from cbm_cli.trial.learner import Learner
-from tests.builders import GRID, cbm, contents_of, holds, lines_of, numbers, problems_of, summary, trials_of
+from tests.builders import (
+    GRID,
+    cbm,
+    contents_of,
+    files,
+    holds,
+    lines_of,
+    numbers,
+    problems_of,
+    summary,
+    trials_of,
+)
 from tests.oracles import exactly, log_likelihoods, wide
 
 SINGLE = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "00").replace("trials: 2", "trials: 1")
@@ -135,6 +146,42 @@ def test_a_damaged_trial_is_named_and_run_again_and_no_other(finished, damage):
     assert {key for key in lines if changed[key] != lines[key]} <= {victim}  # which may take another time
     assert [8] in numbers(run())
     assert "line" not in run()
+
+
+@pytest.mark.parametrize("kind", ["cell", "made"])
+def test_damage_to_what_trials_share_is_mended_and_no_trial_is_run_again(finished, kind):
+    path = Path("out/bars/trials.jsonl")
+    whole, rows, content = trials_of("out"), summary("out"), path.read_bytes()
+    line = next(line for line in content.splitlines() if line.startswith(f'{{"{kind}"'.encode()))
+    path.write_bytes(content.replace(line, middle_bit(line)))
+    assert f"{path}: line" in run()
+    assert (trials_of("out"), summary("out")) == (whole, rows)
+    assert sorted(path.read_bytes().splitlines()) == sorted(content.splitlines())
+
+
+def test_readers_leave_a_damaged_trial_out_though_the_summary_is_whole(finished):
+    (victim, line), path = [*lines_of().items()][5], Path("out/bars/trials.jsonl")
+    damaged = path.read_bytes().replace(line, middle_bit(line))
+    last = len(summary("out"))
+    for words in (["table"], ["best"], ["plot"], ["report"], ["evaluate"]):
+        path.write_bytes(damaged)
+        more = ["out", *["curves"] * (words == ["plot"]), *["-o", "it.png"] * (words == ["plot"])]
+        more += ["-o", "it.html"] * (words == ["report"])
+        said = cbm(*words, *more, code=3 * (words == ["evaluate"]))
+        assert f"{path}: line" in said.stderr
+    left = [(row["run_id"], int(row["trial"])) for row in summary("out")]  # written by evaluate
+    assert victim not in left
+    assert len(left) == last - 1
+
+
+@pytest.mark.parametrize("folder", ["curves", "records"])
+def test_tables_that_are_missing_are_written_again(finished, folder):
+    run("--set", "record=[weight_norms]", out="recorded")
+    before = files("recorded", ".csv")
+    for path in Path("recorded/bars", folder).iterdir():
+        path.unlink()
+    run("--set", "record=[weight_norms]", out="recorded")
+    assert files("recorded", ".csv") == before
 
 
 def test_a_last_line_that_a_kill_has_cut_short_costs_its_trial(finished):

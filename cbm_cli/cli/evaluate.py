@@ -167,11 +167,11 @@ def _evaluate_results(
 
     whole, manifests = True, select_cells([one.manifest() for one in stores], wanted)
     for store, manifest in zip(stores, manifests, strict=True):
-        experiment = store.experiment
+        experiment, damaged = store.experiment, store.damaged(torn=False)
         if wanted and not manifest["cells"]:
             continue
-        for problem in (damaged := store.damaged()).values():  # which evaluating leaves out of the file
-            note(f"{problem}; cbm run makes damaged trials anew")
+        for problem in damaged.values():
+            note(f"{problem}; cbm run repeats what is lost")
         with closing(evaluate_trials(store, how, manifest, **effort)) as trials:
             found = _all_of(trials, store, manifest, as_json, effort["again"])
         places = {cell["run_id"]: place for place, cell in enumerate(store.manifest()["cells"])}
@@ -186,7 +186,7 @@ def _evaluate_results(
             note(f"{experiment}: no trial is finished yet; start with: cbm run")
         elif evaluated > kept:
             note(f"{store.folder / 'summary.csv'}: columns added")
-        whole = whole and bool(found) and not (damaged or any(one.problem for one in found))
+        whole = whole and bool(found) and not damaged and not any(one.problem for one in found)
     if not whole:
         raise SystemExit(IncompleteError.exit_code)
 

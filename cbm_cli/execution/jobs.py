@@ -257,7 +257,7 @@ def _load(experiments: Sequence[Experiment], folder: Path) -> dict[Data, Dataset
 
 def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
     for store in agenda.stores.values():
-        agenda.damaged += [f"{problem}; what is lost is run again" for problem in store.damaged().values()]
+        agenda.damaged += [f"{problem}; what is lost is made again" for problem in store.damaged().values()]
     finished, keys = _Finished(names.root, agenda), set()
     wanted: dict[Key, Job] = {}
     sources: dict[Key, tuple[Experiment, TrialStarts]] = {}  # trials that others start from, and which others

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import re
 import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from cbm_cli.grid.settings import Experiment, Trial
 
 LONG = 60.0  # seconds of a training whose checkpoint is kept unasked
+CHECKED = 1 << 26  # bytes of a journal that every reader of the summary has the time to check
 _VERSIONS = ("cbm", "kernel", "numpy", "numba")
 _MIXED = ("batch", "record_units")  # settings that are numbers or words
 _FILE = re.compile(r"trial-(\d{3}|[1-9]\d{3,})(-\d+|\.best)?\.npz", re.ASCII)  # names of cbm's own files
@@ -108,28 +110,28 @@ class Store:
         }
         row |= {name: _plain(value) for name, value in outcome.summary().items()}
         row |= {"diverged": outcome.diverged, "epochs_to_convergence": outcome.converged}
-        versions = {"cbm": __version__, "kernel": KERNEL_VERSION}
-        versions |= {name: version_of(name) for name in ("numpy", "numba")}
         record = _head(run_id, number, "finished", outcome.seconds, files)
         record |= {"seed": trial.seed, "start": start, "row": row}
         record |= {kind: as_text(content) for kind, content in texts.items()}
-        self._append(record, trial.settings.row(), versions | outcome.computer)
+        self._append(record, trial.settings.row(), {**_versions(), **outcome.computer})
 
     def _append(self, record: dict[str, Any], settings: Mapping[str, Any], made: Mapping[str, Any]) -> None:
         """Append a finished trial, and what is to be known of its cell and its computer."""
         run_id, number = record["run_id"], record["trial"]
-        made_id = _sha256(json.dumps(made).encode())[:12]
-        facts = {("cell", run_id): {"settings": settings}, ("made", made_id): {"with": made}}
-        self._told.update(self._told or self.journal.index().facts)
-        for (kind, name), fact in facts.items():
-            if (kind, name) not in self._told:
-                self._told.add((kind, name))
-                self.journal.append({kind: name} | fact)
+        self._tell("cell", run_id, {"settings": settings})
+        self._tell("made", made_id := _made_id(made), {"with": made})
         self.journal.append(record | {"made": made_id})
         if (state := self.state_path(run_id, number)).exists():
             with suppress(CbmError):  # it is tried again, and the state stays
                 self.journal.flush()
                 state.unlink()
+
+    def _tell(self, kind: str, name: str, fact: Mapping[str, Any]) -> None:
+        """Append what is to be known of a cell or a computer, once."""
+        self._told.update(self._told or self.journal.index().facts)
+        if (kind, name) not in self._told:
+            self._told.add((kind, name))
+            self.journal.append({kind: name} | fact)
 
     def add_columns(self, run_id: str, number: int, columns: Mapping[str, Any]) -> None:
         """Add columns to the row of a finished trial, or replace columns of the same name."""
@@ -168,8 +170,17 @@ class Store:
         commit: str | None,
         folder: Path = Path(),
     ) -> None:
-        """Write what was asked for: the resolved grid and its folder, the versions and the computer."""
+        """Write what was asked for: the resolved grid and its folder, the versions and the computer.
+
+        What damage to the journal has taken away of it is written there again.
+        """
+        from cbm_cli.kernels.computer import computer
+
         write_manifest(self._manifest, experiment, run_ids, data, commit, folder)
+        if self.damaged():
+            self._tell("made", _made_id(made := {**_versions(), **computer()}), {"with": made})
+            for run_id, cell in zip(run_ids, experiment.cells, strict=True):
+                self._tell("cell", run_id, {"settings": cell.row()})
 
     def flush(self) -> None:
         """Write what waits to be written."""
@@ -189,8 +200,8 @@ class Store:
         """
         self.journal.flush_last()
         index, runs = self.journal.index(), self._runs()
-        there = {path.stem for path in (self.folder / "curves").glob("*.csv")}
-        is_whole = there >= {name for name in runs if runs[name]} and not (without or index.damaged)
+        there = sum(1 for folder in EXPORTS for _ in (self.folder / folder).glob("*.csv"))
+        is_whole = there >= self.journal.last().get("tables", math.inf) and not (without or index.damaged)
         if is_whole and self._current() is not None:
             return
         runs = {name: own for name, own in runs.items() if name not in without}
@@ -201,8 +212,9 @@ class Store:
             lines += [line for _, line in sorted(index.runs[run_id].items())]
         self.journal.rewrite(lines, seal)
 
-    def _write_exports(self, runs: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    def _write_exports(self, runs: Mapping[str, Sequence[int]]) -> dict[str, Any]:
         """Write the exports of runs; return the record that says of what they are."""
+        count = 0
         for run_id, numbers in runs.items():
             tables: dict[str, dict[int, bytes]] = {folder: {} for folder in EXPORTS}
             for record in self.journal.records((run_id, number) for number in numbers):
@@ -211,11 +223,12 @@ class Store:
                         tables[folder][record["trial"]] = self._content(record, kind)
             for folder in filter(tables.get, EXPORTS):
                 write_if_changed(self.folder / folder / f"{run_id}.csv", joined(tables[folder]))
+                count += 1
         with replacing(self._summary) as stream:
             self._write_summary(stream, runs)
             stream.seek(0)
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        return {"exports": digest, "cells": self._cells_digest()}
+        return {"exports": digest, "cells": self._cells_digest(), "tables": count}
 
     def _runs(self) -> dict[str, list[int]]:
         """Finished trials by run, the runs of the grid first, in its order."""
@@ -276,12 +289,13 @@ class Store:
     def summary(self) -> "pd.DataFrame":
         """Return one row per finished trial of the grid that was last run, in the grid's order.
 
-        They come from the journal where ``summary.csv`` is missing, damaged or older. Settings that it
-        leaves out, as they do not vary, are those of the manifest.
+        They come from the journal where ``summary.csv`` is missing, damaged or older, and where the journal
+        is damaged. Settings that it leaves out, as they do not vary, are those of the manifest.
         """
         content = self._current()
-        if content is None:
-            for problem in self.damaged(torn=False).values():
+        damaged = self.damaged(torn=False) if content is None or self._is_soon_checked() else {}
+        if content is None or damaged:
+            for problem in damaged.values():
                 warnings.warn(f"{problem}; cbm run repeats what is lost", stacklevel=2)
             self._write_summary(made := io.BytesIO(), self._runs())
             content = made.getvalue()
@@ -293,6 +307,9 @@ class Store:
         if self._summary.exists() and not (self.journal.path.exists() or self.journal.packed.exists()):
             told = "tables without trials, as of an exported study; who ran it with cbm run has the trials"
         return IncompleteError(f"{self.folder}: {told}")
+
+    def _is_soon_checked(self) -> bool:
+        return self.journal.path.exists() and self.journal.path.stat().st_size <= CHECKED
 
     def _current(self) -> bytes | None:
         """The text of ``summary.csv`` if the last record of the journal names it and the cells."""
@@ -401,7 +418,8 @@ class Store:
                 return record
         except (KeyError, TypeError):
             pass
-        raise CbmError(f"{self.journal.path}: trial {number} of {run_id} is damaged or missing", "missing")
+        told = f"{self.journal.path}: trial {number} of {run_id} is damaged or missing"
+        raise CbmError(f"{told}; cbm run repeats it", "missing")
 
     def row(self, run_id: str, number: int) -> dict[str, Any] | None:
         """Return the row of one finished trial, or None with a warning if its record is damaged."""
@@ -454,6 +472,8 @@ class Store:
             found = self.tables("curve", run_id, numbers)
             contents = [found[number] for number in numbers]
         except KeyError:
+            for number in {*numbers} - self.finished(run_id):
+                self._record(run_id, number)  # says that it is damaged
             told = f"{self.folder}: keeps no curves of {run_id}; run it again, into another folder"
             raise IncompleteError(told) from None
         heads, _, bodies = zip(*(content.partition(b"\n") for content in contents), strict=True)
@@ -546,6 +566,15 @@ def _head(run_id: str, number: int, state: str, seconds: float, files: Mapping[s
     """The beginning of a record, which an index reads."""
     about = {"run_id": run_id, "trial": number, "state": state, "seconds": round(seconds, 3)}
     return about | {"files": dict(files)}
+
+
+def _versions() -> dict[str, Any]:
+    versions = {"cbm": __version__, "kernel": KERNEL_VERSION}
+    return versions | {name: version_of(name) for name in ("numpy", "numba")}
+
+
+def _made_id(made: Mapping[str, Any]) -> str:
+    return _sha256(json.dumps(made).encode())[:12]
 
 
 def _checked(path: Path, digest: str) -> bytes:
