@@ -131,7 +131,7 @@ class Store:
         self._told.update(self._told or self.journal.index().facts)
         if (kind, name) not in self._told:
             self._told.add((kind, name))
-            self.journal.append({kind: name} | fact)
+            self.journal.append({kind: name, **fact})
 
     def add_columns(self, run_id: str, number: int, columns: Mapping[str, Any]) -> None:
         """Add columns to the row of a finished trial, or replace columns of the same name."""
