@@ -256,11 +256,11 @@ def test_without_rows_log_z_is_told_and_what_chains_prove_of_it(layers, kind):
 @pytest.mark.parametrize(("layers", "kind"), [(RBM, "rbm"), (TWO, "dbm")])
 def test_a_doubtful_estimate_advises_what_it_can_be_compared_with(layers, kind):
     np.savez("m.npz", **machine_file(layered(layers, 1, scale=5.0), kind))
-    np.save("rows.npy", visible_rows(layers))
+    np.savez("rows.npz", train=(rows := visible_rows(layers)), test=rows)
     few = "--ais", "--runs", 2, "--temperatures", 3
-    [warning] = [
-        line for line in cbm("evaluate", "m.npz", *few, "--data", "rows.npy").stderr.splitlines() if line
-    ]
+    said = cbm("evaluate", "m.npz", *few, "--data", "rows.npz", "--json")
+    assert [json.loads(line)["doubtful"] for line in said.stdout.splitlines()] == [True, True]
+    [warning] = [line for line in said.stderr.splitlines() if line]  # once, for log Z is that of both parts
     assert holds(warning, "m.npz|--temperatures")
     assert ("--raise" in warning) == (kind == "rbm")  # which deep machines do not have
 

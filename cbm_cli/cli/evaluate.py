@@ -124,10 +124,14 @@ def _evaluate_files(paths: Sequence[Path], source: str | None, how: Method, as_j
     """Evaluate machine files; of several, or on several parts, print names before what is known of each."""
     for path in paths:
         common, by_part = _evaluate_file(path, source, how, jobs)
+        told: set[str] = set()  # what is said of log Z is the same for all parts
         for part, answer in (by_part or {"": {}}).items():
             name = {"model": str(path)} if len(paths) > 1 else {}
             name |= {"part": part} if len(by_part) > 1 else {}
-            _warn(common | answer, str(path))
+            for warning in _warnings(common | answer, str(path)):
+                if warning not in told:
+                    note(warning)
+                told.add(warning)
             if as_json:
                 click.echo(valid_json(name | common | answer))
             else:
@@ -288,18 +292,16 @@ def _print_evaluated(store: Store, found: Sequence[Evaluated]) -> None:
     print_list((*axes, "trials", *names), rows)
 
 
-def _warn(answer: dict[str, Any], name: str) -> None:
+def _warnings(answer: dict[str, Any], name: str) -> Iterator[str]:
     """Say what makes an answer doubtful."""
     from cbm_cli.machines.likelihood import doubt_of
 
     if doubt := doubt_of(answer):
         bracket = ", and compare --raise" if "log_likelihood" in answer else ""
-        note(f"warning: {name}: {doubt}; trust neither it nor its error; use more --temperatures{bracket}")
-    if answer.get("mean_field_unsettled"):
-        note(
-            f"warning: {name}: mean field has not settled for {answer['mean_field_unsettled']} rows; their "
-            "bounds hold, but could be closer"
-        )
+        yield f"warning: {name}: {doubt}; trust neither it nor its error; use more --temperatures{bracket}"
+    if rows := answer.get("mean_field_unsettled"):
+        unsettled = f"mean field has not settled for {count(rows, 'row')}"
+        yield f"warning: {name}: {unsettled}; their bounds hold, but could be closer"
 
 
 def _shown(answer: dict[str, Any]) -> str:
