@@ -679,6 +679,7 @@ def test_size_of_a_page_is_kept_and_everything_is_within(size, inches):
         ("norms", "statistic", "final"),
         ("settings", "smooth", 5),
         ("finals", "x", "epochs"),
+        ("finals", "data", "rows"),
         ("critical-difference", "ylim", None),
         ("settings", "statistic", "median"),
         ("filters", "ylim", None),

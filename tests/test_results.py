@@ -278,6 +278,8 @@ def test_show_describes_a_run_by_the_beginning_of_its_id():
     finals = [float(row["train_log_likelihood_final"]) for row in summary("out") if row["run_id"] == run_id]
     told = [(one["status"], one["train_log_likelihood_final"]) for one in shown["trials"]]
     assert told == [("finished", final) for final in finals]
+    assert [found("ls", "out", f"{run_id}{one}") for one in (":0", ":1:best")] == [shown] * 2
+    assert refused("ls", "out", f"{run_id}:{len(finals)}")[0] == [("out", "", "unknown")]
     text = cbm("ls", "out", run_id).stdout
     assert [line.split() for line in text.splitlines()[:3]] == [["run", run_id], ["experiment", "bars"], []]
     assert re.search(rf"^1 +finished +\S+ +{finals[1]:.6g} ", text, re.M)

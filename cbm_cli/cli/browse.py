@@ -51,7 +51,7 @@ def ls(target: Target, watched: bool, as_json: bool) -> None:
         watch(folder.folder)
     known = folder.experiments()
     if len(target.names) == 1 and not {*target.names} & {*known}:
-        _show_run(folder, target.names[0].partition(":")[0], as_json)
+        _show_run(folder, target.names[0], as_json)
         return
     stores = [folder.store(name) for name in target.names]
     found = [
@@ -137,7 +137,10 @@ def _show_run(results: Results, name: str, as_json: bool) -> None:
     """Show the settings of a run, those that vary first, and its trials."""
     from cbm_cli.results.inventory import describe_run, find_run
 
-    runs = [describe_run(store, run_id) for store, run_id in find_run(results, name)]
+    run_id, _, number = name.removesuffix(":best").partition(":")
+    runs = [describe_run(store, run_id) for store, run_id in find_run(results, run_id)]
+    if number and number not in {str(trial["trial"]) for run in runs for trial in run["trials"]}:
+        raise CbmError(f"{results.folder}: {runs[0]['run_id']} has no trial {number}", "unknown")
     if as_json:
         click.echo(valid_json(runs[0] | {"experiments": [run["experiment"] for run in runs]}, indent=2))
         return

@@ -32,10 +32,10 @@ TIMES = ("updates", "epochs", "seconds", "gradient-steps")  # x axes of curves
 
 _ON_TIME = "x", "xlim", "smooth"
 _WITHOUT_EFFECT = {  # on the pictures of a kind
-    **dict.fromkeys(("curves", *_PRESETS), ("layer",)),
-    "settings": ("smooth", "layer"),
-    "finals": (*_ON_TIME, "layer"),
-    "critical-difference": (*_ON_TIME, "ylim", "layer"),
+    **dict.fromkeys(("curves", *_PRESETS), ("layer", "data")),
+    "settings": ("smooth", "layer", "data"),
+    "finals": (*_ON_TIME, "layer", "data"),
+    "critical-difference": (*_ON_TIME, "ylim", "layer", "data"),
     **dict.fromkeys(("filters", "activity"), (*_ON_TIME, "ylim", "statistic")),
     "samples": (*_ON_TIME, "ylim", "statistic", "layer"),
     "data": (*_ON_TIME, "ylim", "statistic", "layer", "metric", "panels", "select", "choose", "by"),
