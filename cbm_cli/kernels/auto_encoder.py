@@ -42,10 +42,9 @@ from cbm_cli.kernels.products import (
     product_nt,
     product_tn,
     splits,
-    worth_packing,
 )
 from cbm_cli.kernels.step import Gradient, make_gradient, rate_at, step
-from cbm_cli.kernels.team import Crew, Team, columns_of, is_shared, leads, meet
+from cbm_cli.kernels.team import Crew, Team, columns_of, is_shared, leads
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
 _ONE, _TWO = np.float32(1), np.float32(2)
@@ -85,8 +84,7 @@ class Pair(NamedTuple):
     to_upper: Array  # (B, m)
     wide: NDArray[np.float64]  # (larger of n and m,) sums
     bits: Bits  # y, packed, if it is binary
-    columns: Bits  # y'
-    by_encoder: Array  # (n, m) the encoder's part of the gradient of W; without rows if y is not packed
+    columns: Bits  # y', without words if y is not packed
 
     own = ("wide",)  # of each thread
 
@@ -125,9 +123,8 @@ def make_pairs(state: State, sizes: Sequence[int], rows: int, binary: bool) -> t
         means, wide = Means(*slope[3:]), np.empty(max(n, m))
         packed = rows if binary and not pairs else 0  # the lowest pair alone has binary rows
         bits = bits_for(packed, n, m), bits_for(n, packed, m)
-        by_encoder = room((n if worth_packing(n, packed, m) else 0, m))
         units = lower, upper, *halves, *products
-        pairs.append(Pair(machine, velocity, gradient, means, *units, wide, *bits, by_encoder))
+        pairs.append(Pair(machine, velocity, gradient, means, *units, wide, *bits))
     return tuple(pairs), Means(*empty[3:])
 
 
@@ -242,16 +239,10 @@ def gather_gradient(pair: Pair, team: Team | None) -> None:
     add_up(pair.delta_y, None, pair.wide, pair.gradient.h, team)
     add_up(pair.y, None, pair.wide, pair.mean.x, team)
     add_up(pair.z, None, pair.wide, pair.mean.h, team)
-    if len(pair.by_encoder):
-        slope, found = pair.gradient.W, pair.by_encoder
-        product_tn(pair.delta_z, pair.z, slope, team)  # (n, B) @ (B, m)
-        pack_columns(pair.y, len(found), pair.columns)
-        bits_product(pair.columns, pair.delta_y, False, found)  # (n, B) @ (B, m)
-        first, last = columns_of(team, found.shape[1])
-        for i in range(len(found)):
-            for j in range(np.uint64(first), np.uint64(last)):
-                slope[i, j] += found[i, j]
-        meet(team)
+    if pair.columns.words.size:
+        pack_columns(pair.y, len(pair.gradient.W), pair.columns)
+        bits_product(pair.columns, pair.delta_y, False, pair.gradient.W)  # (n, B) @ (B, m)
+        product_tn(pair.delta_z, pair.z, pair.gradient.W, team, _ONE)  # the same, to be added
     else:
         product_tn(pair.lower, pair.upper, pair.gradient.W, team)  # (n, 2 B) @ (2 B, m)
     if leads(team):

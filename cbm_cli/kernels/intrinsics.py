@@ -16,10 +16,10 @@ _ZEROS = ir.Constant(_VECTOR, [0.0] * 16)
 
 
 @intrinsic
-def gemm(typingctx, ta, tb, m, n, k, a, lda, b, ldb, c, ldc):
+def gemm(typingctx, ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc):
     """Fortran's sgemm on the arrays' data, by the helper behind np.dot, which needs no Numba runtime."""
     long = types.int64
-    signature = types.void(long, long, long, long, long, a, long, b, long, c, long)
+    signature = types.void(long, long, long, long, long, a, long, b, long, types.float32, c, long)
 
     def codegen(context, builder, sig, args):
         kinds = [
@@ -37,13 +37,13 @@ def gemm(typingctx, ta, tb, m, n, k, a, lda, b, ldb, c, ldc):
             _LONG,
         ]
         gemm = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_INT, kinds), "numba_xxgemm")
-        one, zero = (
-            builder.bitcast(cgutils.alloca_once_value(builder, ir.Constant(ir.FloatType(), value)), _POINTER)
-            for value in (1.0, 0.0)
+        one, beta = (
+            builder.bitcast(cgutils.alloca_once_value(builder, value), _POINTER)
+            for value in (ir.Constant(ir.FloatType(), 1.0), args[9])
         )
-        a, b, c = (builder.bitcast(_data(context, builder, sig, args, i), _POINTER) for i in (5, 7, 9))
+        a, b, c = (builder.bitcast(_data(context, builder, sig, args, i), _POINTER) for i in (5, 7, 10))
         flags = [_BYTE(ord("s")), *(builder.trunc(flag, _BYTE) for flag in args[:2])]
-        builder.call(gemm, [*flags, *args[2:5], one, a, args[6], b, args[8], zero, c, args[10]])
+        builder.call(gemm, [*flags, *args[2:5], one, a, args[6], b, args[8], beta, c, args[11]])
         return context.get_dummy_value()
 
     return signature, codegen

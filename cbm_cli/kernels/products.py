@@ -38,6 +38,7 @@ from cbm_cli.kernels.team import Team, columns_of, make_teams, meet, rows_of, sh
 # Dense products
 
 _AS_IS, _TURNED = ord("n"), ord("t")
+_ZERO = np.float32(0)
 
 
 @merged
@@ -47,7 +48,7 @@ def product(a: Array, b: Array, out: Array, team: Team | None = None) -> None:
     first, last = rows_of(team, len(out))
     if last > first:
         a, own = a[first:last], out[first:]
-        gemm(_AS_IS, _AS_IS, b.shape[1], len(a), len(b), b, _row(b), a, _row(a), own, _row(out))
+        gemm(_AS_IS, _AS_IS, b.shape[1], len(a), len(b), b, _row(b), a, _row(a), _ZERO, own, _row(out))
     meet(team)
 
 
@@ -58,18 +59,18 @@ def product_nt(a: Array, b: Array, out: Array, team: Team | None = None) -> None
     first, last = rows_of(team, len(out))
     if last > first:
         a, own = a[first:last], out[first:]
-        gemm(_TURNED, _AS_IS, len(b), len(a), b.shape[1], b, _row(b), a, _row(a), own, _row(out))
+        gemm(_TURNED, _AS_IS, len(b), len(a), b.shape[1], b, _row(b), a, _row(a), _ZERO, own, _row(out))
     meet(team)
 
 
 @merged
-def product_tn(a: Array, b: Array, out: Array, team: Team | None = None) -> None:
-    """out = a' b: (K, R)' @ (K, M)."""
+def product_tn(a: Array, b: Array, out: Array, team: Team | None = None, beta: np.float32 = _ZERO) -> None:
+    """out = a' b + beta out: (K, R)' @ (K, M)."""
     meet(team)
     first, last = rows_of(team, len(out))
     if last > first:
         a, own = a[:, first:last], out[first:]
-        gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], len(b), b, _row(b), a, _row(a), own, _row(out))
+        gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], len(b), b, _row(b), a, _row(a), beta, own, _row(out))
     meet(team)
 
 
