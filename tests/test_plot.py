@@ -546,6 +546,8 @@ def test_the_setting_is_one_that_is_numeric_and_varies():
     assert (axes.get_xlabel(), axes.get_xscale(), [*legend_of(figure)]) == ("batch", "linear", [*RATES_TWO])
     for x, content in ((None, "learning_rate, batch"), ("offsets", "no numeric"), ("sampler", "no numeric")):
         assert content in str(refusal(settings_of, {"x": x}, cells))
+    by_rate = {"choose": ["learning_rate"], "by": "train", "select": [("batch", "1")]}
+    assert "--choose none" in str(refusal(settings_of, by_rate, cells))
 
 
 # What cannot be drawn

@@ -206,11 +206,11 @@ def refused(*words, code=2):
 READERS = ["ls", "table", "report", "verify", "evaluate", "paper compare", "plot"]
 
 
-@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize("command", [*READERS, "prune"])
 def test_every_reader_refuses_what_is_no_results_folder(command):
     Path("out").rename("results")
     Path("empty").mkdir()
-    more = ("curves",) if command == "plot" else ()
+    more = {"plot": ["curves"], "prune": ["grid.yaml"]}.get(command, [])
     problems, said = refused(*command.split(), "nosuch/", *more)
     assert problems == [("nosuch", "", "missing")]
     assert "results/" in said
@@ -250,6 +250,7 @@ def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is():
         problems, said = refused("table", *word.split())
         assert problems == [(word.split()[0], "", kind)]
         assert hint in said.partition(":")[2].partition(":")[2]
+    assert cbm("best", "bars", "bars").stdout == cbm("best", "bars").stdout
     for command in ("table", "ls", "verify", "best"):
         problems, said = refused(command, "bras")
         assert problems == [("results", "", "unknown")]

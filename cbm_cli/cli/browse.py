@@ -254,12 +254,12 @@ def prune(target: Target, yes: bool) -> None:
         told = "write cbm prune [RESULTS] GRID.yaml...: results that these grids ask for are kept"
         raise CbmError(told, "missing")
     results = target.results()
-    wanted, missing = _wanted(grids, results)
+    known, (wanted, missing) = results.require_experiments(), _wanted(grids, results)
     for name in (name for name in target.names if name not in grids):
         wanted.setdefault(results.store(name).experiment, set())
     for name in missing:
         wanted.pop(name, None)
-    others = [name for name in results.experiments() if name not in {*wanted, *missing}]
+    others = [name for name in known if name not in {*wanted, *missing}]
     sizes = (delete if yes else unwanted)(results, wanted)
     if sizes:
         rows = [(*run, f"{size / 1e3:,.1f}") for run, size in sizes.items()]

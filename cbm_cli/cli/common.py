@@ -67,8 +67,8 @@ class Target(NamedTuple):
         return [Path(name) if "/" in name or name.endswith(".npz") else folder / name for name in self.names]
 
     def experiments(self) -> Sequence[str]:
-        """Return the experiments that are named, or all of the folder."""
-        return self.names or self.results().require_experiments()
+        """Return the experiments that are named, each once, or all of the folder."""
+        return [*dict.fromkeys(self.names)] or self.results().require_experiments()
 
 
 class Whole(click.IntRange):

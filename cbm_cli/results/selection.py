@@ -227,19 +227,18 @@ def read_cells(
         frame = store.summary()
         if select:
             frame = frame[frame["run_id"].isin([cell["run_id"] for cell in manifest["cells"]])]
-        if manifest["cells"] or not select:
+        if select and not manifest["cells"]:
+            continue
+        if frame.empty or not manifest["cells"]:
+            nothing = nothing or store.nothing_yet()
+            continue
+        trials = Trials(frame, {store.experiment: store}.__getitem__)
+        cells = make_cells(trials, manifest, Measure(Metric("")))
+        try:
             choosing = choosing_of(manifest["table"], choose, by)
-            if frame.empty or not manifest["cells"]:
-                nothing = nothing or store.nothing_yet()
-                continue
-            trials = Trials(frame, {store.experiment: store}.__getitem__)
-            cells = make_cells(trials, manifest, Measure(Metric("")))
-            try:
-                cells = with_measure(cells, choosing, metric, statistic)
-            except CbmError as error:  # of what is asked, which other experiments may have
-                where = f"{store.experiment}: " * (len(stores) > 1)
-                raise CbmError(f"{where}{error}", *error.kinds) from None
-            yield cells
+            yield with_measure(cells, choosing, metric, statistic)
+        except CbmError as error:  # of what is asked, which other experiments may have
+            raise CbmError(f"{store.experiment}: " * (len(stores) > 1) + str(error), *error.kinds) from None
     if nothing:
         raise nothing
 
