@@ -227,10 +227,9 @@ def read_cells(
         frame = store.summary()
         if select:
             frame = frame[frame["run_id"].isin([cell["run_id"] for cell in manifest["cells"]])]
-        if select and not manifest["cells"]:
-            continue
         if frame.empty or not manifest["cells"]:
-            nothing = nothing or store.nothing_yet()
+            if manifest["cells"] or not select:
+                nothing = nothing or store.nothing_yet()
             continue
         trials = Trials(frame, {store.experiment: store}.__getitem__)
         cells = make_cells(trials, manifest, Measure(Metric("")))
