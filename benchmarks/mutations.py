@@ -29,8 +29,8 @@ import coverage
 ROOT = Path(__file__).parents[1]
 REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each room: the files named test_*.py
-    "cli": "bad_input cluster compare completion datasets evaluate fetch figure hostile progress report "
-    "results run sample selection sources study table text verify whole_numbers words",
+    "cli": "bad_input cluster compare completion datasets evaluate features fetch figure findings hostile "
+    "progress report results run sample selection sources study table text verify whole_numbers words",
     "execution": "cluster execution progress resume run start_from verify",  # not what processes run
     "grid": "bad_input grid names schema settings whole_numbers",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products sample",

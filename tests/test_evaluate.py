@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import re
 import shutil
 from contextlib import closing
 from io import StringIO
@@ -247,6 +248,9 @@ def test_without_rows_log_z_is_told_and_what_chains_prove_of_it(layers, kind):
         assert abs(found["log_z_centered"] - expected) < 4 * found["log_z_standard_error"] + 1e-3
         assert expected - 2 < found["log_z_at_least"] - found["log_z"] + found["log_z_centered"] < expected
         assert holds(said.stderr, "m.npz|--data|log Z|chains")
+        text = cbm("evaluate", "m.npz", method, "--temperatures", "1000").stdout
+        facts = [(f"{len(found['rungs'])}", f"{found['sweeps']:,}")] if "rungs" in found else []
+        assert re.findall(r"^ +(\d+) rungs, .* ([\d,]+) sweeps$", text, re.M) == facts
         assert not {"log_likelihood", "lower_bound", "part"} & found.keys()
     for method in ("--raise", "--pseudo"):
         [(_, _, asked)] = problems_of(cbm("evaluate", "m.npz", method, code=2))

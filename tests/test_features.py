@@ -11,7 +11,7 @@ from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
 from cbm_cli.report.learned import normalised, shape_of, tile_panel
 from cbm_cli.report.panels import Page, compose
-from tests.builders import cbm, file_of, files, holds
+from tests.builders import cbm, file_of, files, holds, numbers
 from tests.oracles import joint, sigmoid, states
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -79,6 +79,17 @@ def test_mean_field_starts_at_the_offsets_and_ends_where_every_layer_answers_to_
     for i in range(1, len(sizes)):
         activation = its.biases[i] + whole[i - 1] @ weights[i - 1] + whole[i + 1] @ weights[i].T
         np.testing.assert_allclose(whole[i], sigmoid(activation), rtol=0, atol=5e-6)
+
+
+def test_rows_whose_mean_field_has_not_settled_are_counted():
+    """At this weight the mean m = 2 p - 1 of both hidden units follows m <- tanh(m), and falls too slowly."""
+    start = {"offsets_1": np.zeros(1), "offsets_2": np.ones(1), "weights_0": np.zeros((4, 1))}
+    biases = {"biases_1": np.array([2.0]), "biases_2": np.array([-2.0])}
+    save((4, 1, 1), "dbm", weights_1=np.full((1, 1), 4.0), **start, **biases)
+    np.save("rows.npy", ROWS)
+    assert numbers(features("--data", "rows.npy")[1])[0][-1] == len(ROWS)
+    save()
+    assert len(features("--data", "rows.npy")[1].splitlines()) == 1  # where it wrote
 
 
 def test_filters_of_higher_layers_are_projected_through_the_layers_below():

@@ -67,6 +67,16 @@ def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
             assert float(found) == pytest.approx(log_likelihoods(*machine, rows.train).mean(), abs=1e-5)
 
 
+def test_what_a_library_or_recorder_warns_of_goes_to_stderr(grid):
+    Path("mine.py").write_text(
+        "import warnings\ndef f(snapshots, context):\n    warnings.warn('odd')\n    return {}"
+    )
+    Path("grid.yaml").write_text(SINGLE + "    record: mine.py:f\n")
+    said = cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    assert "warning: odd" in said.stderr.splitlines()
+    assert "odd" not in said.stdout
+
+
 def test_the_summary_holds_the_settings_and_what_the_curve_says(finished):
     rows = summary("out")
     assert [row["offsets"] for row in rows] == ["00"] * 4 + ["dd^b_s"] * 4
