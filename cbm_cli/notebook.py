@@ -365,9 +365,9 @@ class ResultFrames:
         self,
         experiment: str | None = None,
         *,
-        rows: Sequence[str] | None = None,
-        columns: Sequence[str] | None = None,
-        groups: Sequence[str] | None = None,
+        rows: str | Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
+        groups: str | Sequence[str] | None = None,
         metric: str | None = None,
         statistic: str | None = None,
         best: str | None = None,
@@ -390,9 +390,8 @@ class ResultFrames:
 
         store = self._results.store(self._results.only(experiment))
         asked = {"rows": rows, "columns": columns, "groups": groups}
-        axes = {name: names for name, names in asked.items() if names is not None}
-        names = [choose] if isinstance(choose, str) else choose
-        which: Any = {"select": _wanted(select or {}), "choose": names, "by": by}
+        axes = {name: _listed(names) for name, names in asked.items() if names is not None}
+        which: Any = {"select": _wanted(select or {}), "choose": _listed(choose), "by": by}
         (cells,) = read_cells([store], metric, statistic, **which)
         how: Any = {"test": test, "alpha": alpha, "correction": correction, "over": over}
         found = build_table(cells, axes=axes, best=best, **how)
@@ -428,10 +427,11 @@ class ResultFrames:
 
         if isinstance(size, str) and size not in WIDTHS:
             raise CbmError(f"size {size!r}: write column, page or (width, height) in inches", "unknown")
-        names = [experiments] if isinstance(experiments, str) else experiments
         if isinstance(metric := options.get("metric"), str):
             options["metric"] = [metric]
-        panels = draw(self._results, Part(kind, names, Options(_wanted(select or {}), **options)))
+        panels = draw(
+            self._results, Part(kind, _listed(experiments), Options(_wanted(select or {}), **options))
+        )
         return compose(panels, Page(size))
 
     def best(
@@ -463,6 +463,11 @@ class ResultFrames:
         axes = ["run_id", *(axis for axis in axes_of(store.manifest()) if axis in summary)]
         cells = summary[axes].drop_duplicates("run_id")
         return cells.merge(frames.reset_index(["run_id", "trial"]), on="run_id")
+
+
+def _listed(names: Any) -> Any:
+    """Return a single name as a list of it, and anything else as it is."""
+    return [names] if isinstance(names, str) else names
 
 
 def _wanted(select: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -510,6 +515,7 @@ def run(
     changes : mapping, optional
         New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip": True}``.
     """
+    check_whole("run", 0, jobs=jobs)
     rows = {} if data is None else {"data": _kept_data(data, Path(output))}
     selected, folder = _selected(grid, experiments, trials, {**(changes or {}), **rows})
     _raise_failures(_run_all(selected, folder, Path(output), jobs, progress))
@@ -588,9 +594,9 @@ def _selected(
     """Return the experiments to run, and the folder that paths are relative to."""
     from cbm_cli.grid.read import read_grid
 
-    names = [experiments] if isinstance(experiments, str) else experiments
     text, path = (_yaml(grid), Path("grid")) if isinstance(grid, Mapping) else (None, Path(grid))
     texts = {field: value if isinstance(value, str) else _yaml(value) for field, value in changes.items()}
+    names = _listed(experiments)
     return read_grid(path, texts, trials, names, text=text).select(names), path.parent
 
 

@@ -225,9 +225,8 @@ def _markdown(document: Document) -> str:
 
 
 def _latex(document: Document) -> str:
-    last = len(document.sheets) - 1
     tables = [
-        _latex_table(sheet, [*document.notes, *document.summary] if i == last else [])
+        _latex_table(sheet, [] if i else [*document.notes, *document.summary])  # beside the label
         for i, sheet in enumerate(document.sheets)
     ]
     comments = ("needs \\usepackage{booktabs}", *document.too_wide())
@@ -255,12 +254,13 @@ def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
     columns = "".join(r"r@{}l@{\;}l" if it else "l" for it in valued)
     name = re.sub("[^A-Za-z0-9.:+_-]", "", sheet.name)
     name = f"\\label{{tab:{name}}}\n" if name else ""
+    caption = latex_escape(" ".join([*title, *notes]))
+    caption = f"\\caption{{{caption}}}\n" if caption else ""
     return (
         f"\\begin{{table}}\n\\centering\n\\small\n"
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n"
         + "\n".join(lines)
-        + "\n\\bottomrule\n\\end{tabular}\n"
-        f"\\caption{{{latex_escape(' '.join([*title, *notes]))}}}\n{name}\\end{{table}}\n"
+        + f"\n\\bottomrule\n\\end{{tabular}}\n{caption}{name}\\end{{table}}\n"
     )
 
 

@@ -223,8 +223,8 @@ class CenteredRBM(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             )
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
-            place = ".".join(map(str, problem["loc"]))
-            raise ValueError(f"{place}: {problem['msg']}") from None
+            place = "".join(f"{name}: " for name in problem["loc"][:1])
+            raise ValueError(place + problem["msg"].removeprefix("Value error, ")) from None
 
     def _keep(self, machine: Layered) -> None:
         """Keep the parameters under the names that scikit-learn gives them."""

@@ -174,7 +174,8 @@ def test_filters_are_the_weights_of_each_unit_normalised(results, toys, monkeypa
     trials = trials_of(results, "dbm-mnist-short")
     for number in (2, 100):  # of a second layer: projected, and some may be chosen
         monkeypatch.setattr(learned, "SHOWN", number)
-        figure, _ = figure_of("plot", results, "filters", "dbm-mnist-short", "--layer", 2)
+        figure, said = figure_of("plot", results, "filters", "dbm-mnist-short", "--layer", 2)
+        assert ("at random" in said) == (number == 2)
         for (_, axes), scheme in zip(panels_of(figure), ("000", "ddd^b_s"), strict=True):
             its = machine(trials, 0, 0.05, offsets=scheme)
             expected = grey((its["weights_0"] @ its["weights_1"]).T)

@@ -469,6 +469,8 @@ def test_lines_that_hide_each_other_are_told_and_an_inset_shows_their_difference
         np.testing.assert_allclose(line.get_ydata(), (shift - mean) * UPDATES / 1000, atol=1e-9)
     assert len(inset.lines) == 3
     assert numbers_in(caption_of(figure))[:2] == ["3", "0.015"]
+    bad = [*cells[:2], cell("mm^b", values=lambda u, t: rising(u, 0) - 30 * (u == 0))]
+    assert numbers_in(caption_of(drawn(bad, {"ylim": None}, trials=1, scale="per-sample")[0]))[0] == "2"
     apart = [cell(o, values=lambda u, t, d=d: rising(u, 0) + 50 * d) for o, d in [*near.items()][1:]]
     figure, axes, _ = drawn(apart, trials=1, scale="per-sample")
     assert (axes.child_axes, "coincide" in caption_of(figure)) == ([], False)

@@ -209,6 +209,8 @@ def test_a_script_without_a_guard_is_not_run_again_by_its_workers(own, monkeypat
 def test_faults_of_a_mapping_name_their_field():
     grid = yaml.safe_load(grid_text("rbm"))
     assert holds(refusal(api.run, grid, "tpy"), "tpy|toy")
+    for jobs in (-1, 1.5, "two"):
+        assert holds(refusal(api.run, grid, jobs=jobs), f"jobs|0|{jobs!r}")
     grid["experiments"]["toy"] |= {"sampler": "CD", "batch": np.int64(0), "offsets": ["dx"]}
     fields = {field for _, field, _ in problems_of(refusal(api.run, grid))}
     assert fields == {"toy.sampler", "toy.batch", "toy.offsets"}
@@ -239,7 +241,7 @@ def test_frames_hold_what_the_files_hold(trained):
     finals = [float(row["train_log_likelihood_final"]) for row in rows]
     assert [*curves[curves["update"] == 100]["train_log_likelihood"]] == finals
     assert found.records("bars").empty
-    table = found.table(columns=["sampler"], rows=["offsets"], statistic="final")
+    table = found.table(columns="sampler", rows=["offsets"], statistic="final")
     how = "--columns sampler --rows offsets --statistic final -f csv"
     printed = cbm("table", trained / "out", *how.split()).stdout
     expected = pd.read_csv(io.StringIO(printed), dtype={"offsets": str})

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 from itertools import product
 from math import inf, nan
 from types import SimpleNamespace
@@ -225,6 +226,10 @@ def test_every_part_of_latex_has_all_columns_in_every_line(small):
                 assert line.count(" & ") + 1 + sum(spans) == len(re.findall("[lr]", spec.replace("{}", "")))
     assert re.findall(r"label\{(.*)\}", latex) == ["tab:small"]
     assert latex.count("INCOMPLETE") == 1
+    document = small.document(1)
+    latex = replace(document, sheets=[replace(it, title="") for it in document.sheets]).render("latex")
+    assert latex.count("\\caption") == 1  # none is empty
+    assert latex.index("\\caption") < latex.index("\\label")
 
 
 def test_latex_aligns_decimal_points_and_spreads():

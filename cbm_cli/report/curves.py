@@ -177,17 +177,15 @@ def ends_of(curves: Sequence[Curve], options: Options) -> Ends:
 
 
 def coinciding(curves: Sequence[Curve], average: str, ends: Ends) -> list[Curve]:
-    """Return the most curves that lie on one of them, within 1% of the height at nearly every point."""
+    """Return the most curves that lie on one of them: nearly everywhere within 1% of the height, else 10%."""
     lines = [curve.line(average) for curve in curves]
-    groups = [
-        [
-            curve
-            for curve, other in zip(curves, lines, strict=True)
-            if other.index.equals(line.index)
-            and (other - line).abs().quantile(0.95) < _ALIKE * (ends.high - ends.low)
-        ]
-        for line in lines
-    ]
+    near = _ALIKE * (ends.high - ends.low)
+
+    def alike(one: pd.Series, other: pd.Series) -> bool:
+        apart = (one - other).abs()
+        return one.index.equals(other.index) and apart.quantile(0.95) < near and apart.max() < 10 * near
+
+    groups = [[it for it, other in zip(curves, lines, strict=True) if alike(other, line)] for line in lines]
     largest = max(groups, key=len)
     return largest if len(largest) > 1 and len(lines[0]) > 2 else []
 

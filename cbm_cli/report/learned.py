@@ -206,9 +206,11 @@ def filters_panels(machines: Machines, options: Options) -> list[Panel]:
         units = representations.chosen(machine.sizes[1:], SHOWN, seed=1)[layer - 1]
         return normalised(representations.filters(machine)[layer - 1][units])
 
-    return _tiles(
-        machines, options, rows_of, "Filters chosen at random, each normalised by itself; white excites"
+    sizes = (
+        one.machine.sizes[representations.layer_of(one.machine, options.layer)] for one in machines.shown
     )
+    which = "Filters chosen at random" if max(sizes) > SHOWN else "Filters"
+    return _tiles(machines, options, rows_of, f"{which}, each normalised by itself; white excites")
 
 
 def samples_panels(machines: Machines, options: Options) -> list[Panel]:
