@@ -423,14 +423,20 @@ def test_rows_of_another_name_place_or_format_are_not_trained_on_again():
         ("updates=10", "2 updates 100 10"),
         ("data.flip=true", "2 data rows flipped-rows data_flip"),
         ("data={path: two.csv, name: rows}", "2 rows"),
+        ("data={path: two.csv, name: rows} --set batch=2", "2 batch rows"),
+        ("data.path=same.csv --set batch=2", "2 batch"),
+        ("data.path=two.csv --set batch=2", "2 data rows two batch"),
     ],
 )
 def test_finished_trials_that_are_not_reused_are_told_with_what_differs(change, told):
     put(lines(ROWS), "rows.csv")
+    put(lines(ROWS), "same.csv")
     put(lines(1 - ROWS), "two.csv")
     put(ALONE.encode(), "grid.yaml")
     run()
-    said = run("grid.yaml", "--dry-run", "--set", change).stderr
+    changes = [word for one in change.split(" --set ") for word in ("--set", one)]
+    said = run("grid.yaml", "--dry-run", *changes).stderr
     (line,) = [one for one in said.splitlines() if one.startswith("mine: ")] or [""]
     assert holds(line, told.replace(" ", "|"))
     assert bool(line) == bool(told)
+    assert ("data" in line) == ("data" in told)

@@ -171,7 +171,8 @@ def _say_what_is_read(agenda: Agenda) -> None:
     for problem in agenda.damaged:
         note(problem)
     for one in agenda.experiments:
-        told = not_reused(agenda.stores[one.name], one, agenda.run_ids[one.name], not agenda.continued)
+        store, ids = agenda.stores[one.name], agenda.run_ids[one.name]
+        told = not_reused(store, one, ids, agenda.data(one), not agenda.continued)
         if told:
             note(told)
     cells = (cell for experiment in agenda.experiments for cell in experiment.cells)

@@ -6,8 +6,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Experiment
 from cbm_cli.kernels import KERNEL_VERSION
@@ -15,9 +16,6 @@ from cbm_cli.results.folder import Results
 from cbm_cli.results.lock import locked
 from cbm_cli.results.store import Store
 from cbm_cli.text import count, did_you_mean, text_of
-
-if TYPE_CHECKING:
-    pass
 
 _FILES = {"data_name", "data_path", "data_valid", "data_test", "start_from_path"}  # names, which are labels
 _LENGTHS = {"updates", "epochs"}
@@ -86,7 +84,13 @@ def other_runs(store: Store, asked: Iterable[str] | None = None) -> list[CellSet
     return found
 
 
-def not_reused(store: Store, experiment: Experiment, run_ids: Sequence[str], lengths: bool = True) -> str:
+def not_reused(
+    store: Store,
+    experiment: Experiment,
+    run_ids: Sequence[str],
+    data: Iterable[tuple[str, Dataset]],
+    lengths: bool = True,
+) -> str:
     """Say how many finished trials of an experiment its cells do not ask for, and why; ``""`` without any.
 
     The settings that differ are named; without ``lengths``, trials that were shorter or longer do not count.
@@ -97,19 +101,35 @@ def not_reused(store: Store, experiment: Experiment, run_ids: Sequence[str], len
         return ""
     cells = [cell.row() for cell in experiment.cells]
     names = [name for name in cells[0] if name not in _FILES and (lengths or name not in _LENGTHS)]
-    found = [f"{name} {told}" for name in names if (told := _compared(name, others, cells))]
+    found = {name: told for name in names if (told := _compared(name, others, cells))}
     with suppress(CbmError):  # a run replaces a damaged manifest
         manifest = store.manifest()
         before = {"seed": manifest["seed"], "kernel version": manifest["versions"]["kernel"]}
         now = {"seed": experiment.seed, "kernel version": KERNEL_VERSION}
-        found += [
-            f"{name} {before[name]} there, {now[name]} here" for name in now if before[name] != now[name]
-        ]
+        pairs = ((name, before[name], now[name]) for name in now)
+        found |= {name: f"{there} there, {here} here" for name, there, here in pairs if there != here}
+        changed = _with_other_rows(others, manifest, data)
+        if not changed:
+            found.pop("data", None)  # another name
+        elif not any(name.startswith("data") for name in found):
+            found["rows"] = f"of {' and '.join(changed)} differ"
     if not (found or lengths):
         return ""
-    why = ", ".join(found) or "rows, a machine or a recorder have changed, or settings come in other pairs"
+    why = ", ".join(map(" ".join, found.items()))
+    why = why or "rows, a machine or a recorder have changed, or settings come in other pairs"
     are = "is" if trials == 1 else "are"
     return f"{store.experiment}: {count(trials, 'finished trial')} {are} not reused: {why}"
+
+
+def _with_other_rows(
+    others: Sequence[CellSettings], manifest: Mapping[str, Any], data: Iterable[tuple[str, Dataset]]
+) -> list[str]:
+    """Return the data of other runs whose rows are not among these; without digests, their names tell."""
+    digests = {title: {one.digest} for title, one in data}
+    here, there = {*digests}.union(*digests.values()), digests | manifest.get("digests", {})
+    latest = {cell["run_id"]: cell["data"] for cell in manifest["cells"]}  # names, as of the last run
+    titles = dict.fromkeys(str(latest.get(one["run_id"], one["data"])) for one in others)
+    return [title for title in titles if not here.issuperset(there.get(title, [title]))]
 
 
 def _compared(name: str, others: Sequence[CellSettings], cells: Sequence[CellSettings]) -> str:
