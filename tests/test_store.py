@@ -271,7 +271,11 @@ def test_a_manifest_that_cannot_be_read_is_named(store, harm):
     text |= {"path": sealed(manifest).decode(), "no cells": sealed({"format": 3}).decode()}
     path.write_text(text[harm])
     assert problems_of(cbm("table", "out", code=2)) == [(str(path), "", "unreadable")]
-    if harm != "newer":
+    if harm == "newer":  # nothing of it is read, or deleted
+        machine = f"out/{next(iter(store.runs()))}:0"
+        for words in (f"evaluate {machine}", f"export {machine} -o x.npz", "prune out grid.yaml --yes"):
+            assert problems_of(cbm(*words.split(), code=2)) == [(str(path), "", "unreadable")]
+    else:
         assert [8] in numbers(run("out"))
         assert store.manifest()["trials"] == 2  # written again
 

@@ -180,7 +180,10 @@ def find_run(results: Results, name: str) -> list[tuple[Store, str]]:
         raise CbmError(
             f"{results.folder}: {len(found)} runs have {name!r} in their names: {some}; write more of one"
         )
-    return [(store, run_id) for store, run_id in held if run_id == found[0]]
+    holding = [store for store, run_id in held if run_id == found[0]]
+    for store in holding:
+        store.check_format()
+    return [(store, found[0]) for store in holding]
 
 
 def find_trial(name: str, results: Results | None = None) -> tuple[Store, str, int] | None:
@@ -256,7 +259,10 @@ def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> dict[tuple[str
 def _stores(results: Results, names: Container[str]) -> list[Store]:
     """Named experiments of a results folder, but no links, which may lead to folders of others."""
     stores = [results.store(name) for name in results.experiments() if name in names]
-    return [store for store in stores if not store.folder.is_symlink()]
+    stores = [store for store in stores if not store.folder.is_symlink()]
+    for store in stores:
+        store.check_format()
+    return stores
 
 
 def delete(results: Results, wanted: Mapping[str, Set[str]]) -> dict[tuple[str, str], int]:

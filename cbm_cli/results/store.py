@@ -80,11 +80,15 @@ class Store:
         if self.journal.packed.exists() and not self.journal.path.exists():
             remedy = f"choose another folder with -o, or first: gunzip {self.journal.packed}"
             raise CbmError(f"{self.folder}: holds kept results, for reading only; {remedy}", "conflict")
-        with suppress(FileNotFoundError):
-            check_format(self._manifest, self._manifest.read_bytes())
+        self.check_format()
         for path in (self.folder / name for name in (*KINDS, *EXPORTS)):
             if path.exists() and not path.is_dir():
                 raise CbmError(f"{path}: is a file where results need a folder; move it away", "conflict")
+
+    def check_format(self) -> None:
+        """Refuse results that another version of cbm wrote in its own way; CbmError."""
+        with suppress(FileNotFoundError):
+            check_format(self._manifest, self._manifest.read_bytes())
 
     def write(self, run_id: str, trial: "Trial", outcome: Outcome, course: str = "", start: str = "") -> None:
         """Write a finished trial.
