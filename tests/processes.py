@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def until(condition, seconds=30.0):
+def until(condition, seconds=60.0):
     """Wait until a condition holds, and return what it returned; fail after some seconds."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

@@ -26,9 +26,9 @@ from tests.processes import ROOT, LoopbackCluster, children, end_group, listenin
 
 pytestmark = pytest.mark.slow
 SHORT = GRID.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "[00, dd]")  # 4 trials
-SLOW = SHORT.replace("updates: 100", "updates: 150000").replace("every: 20", "every: 75000")
-SLOW = SLOW.replace("trials: 2", "trials: 4")  # 8 trials of a third of a second
-LONG = SHORT.replace("updates: 100", "updates: 1200000").replace("every: 20", "every: 600000")
+SLOW = SHORT.replace("updates: 100", "updates: 500000").replace("every: 20", "every: 250000")
+SLOW = SLOW.replace("trials: 2", "trials: 4")  # 8 trials of half a second or more
+LONG = SHORT.replace("updates: 100", "updates: 2000000").replace("every: 20", "every: 1000000")
 LONG = LONG.replace("trials: 2", "trials: 1")  # 2 trials of a few seconds
 
 
