@@ -210,10 +210,8 @@ def _estimated(
 ) -> tuple[Answer, dict[str, Answer]]:
     """Log-likelihoods or their bounds, with log Z by annealing or tempering, and what is proved of both."""
     base, steps = _base_of(machine, parts), method.steps(machine.sizes)
-    many = (
-        sum(machine.W.shape) if method.name == "ais" else 4 * steps
-    )  # of tempering: the ratios of each swap
-    check_room(method.name or "", temperatures=steps, runs=method.runs * many)
+    each = sum(machine.W.shape) if method.name == "ais" else 4 * steps  # units, or ratios of each swap
+    check_room(method.name or "", temperatures=steps, runs=method.runs * each)
     found: Estimate | Tempered
     if method.name == "ais":
         found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)

@@ -50,6 +50,13 @@ class Options:
         return "mean" if self.statistic == "mean" else "median"
 
 
+def refuse_without_effect(options: Options, names: Sequence[str], what: str) -> None:
+    """Raise CbmError for an option that is given, and that has no effect on what is drawn."""
+    for name in names:
+        if getattr(options, name) not in (getattr(Options(), name), [], {}):
+            raise CbmError(f"--{name}: has no effect on {what}; remove it", "unsuited")
+
+
 @dataclass(frozen=True)
 class Chosen:
     """The cells of one or several experiments that have finished trials."""

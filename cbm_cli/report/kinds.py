@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from cbm_cli.errors import CbmError
-from cbm_cli.report.chosen import Options
+from cbm_cli.report.chosen import Options, refuse_without_effect
 from cbm_cli.report.panels import Panel
 from cbm_cli.results import Results
 from cbm_cli.text import STATISTICS, did_you_mean
@@ -58,9 +58,7 @@ def draw(results: Results | None, part: Part) -> list[Panel]:
     make = getattr(import_module(f"cbm_cli.report.{module}"), function)
     if part.options.x not in (None, *TIMES) and part.kind != "settings":
         raise CbmError(f"--x {part.options.x}: a setting is the x axis of cbm plot settings", "unsuited")
-    for name in _WITHOUT_EFFECT[part.kind]:
-        if getattr(part.options, name) not in (getattr(Options(), name), [], {}):
-            raise CbmError(f"--{name}: has no effect on {part.kind}; remove it", "unsuited")
+    refuse_without_effect(part.options, _WITHOUT_EFFECT[part.kind], part.kind)
     statistics = ("median", "mean") if part.kind in ("curves", *_PRESETS) else tuple(STATISTICS)
     if part.options.statistic not in (None, *statistics):
         told = f"--statistic {part.options.statistic}: {part.kind} shows {' or '.join(statistics)}"

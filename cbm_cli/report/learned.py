@@ -22,7 +22,7 @@ from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.machines import representations
 from cbm_cli.machines.files import Layered, flatten, read_machine
 from cbm_cli.machines.samples import draw, parse_sampler
-from cbm_cli.report.chosen import Options, choose
+from cbm_cli.report.chosen import Options, choose, refuse_without_effect
 from cbm_cli.report.limits import Ends
 from cbm_cli.report.panels import Panel, in_order
 from cbm_cli.report.style import BOUND, Look, looks_of, names_of, plain, spelled, title_of
@@ -125,10 +125,9 @@ class Machines(NamedTuple):
 def machines_of(results: Results | None, names: Sequence[str], options: Options) -> Machines:
     """Return the machine of one trial of each cell of experiments, or those named by RUN:TRIAL or a file."""
     if any(map(is_machine, names)):
-        for option in ("select", "metric", "panels", "choose", "by"):
-            if getattr(options, option) not in (getattr(Options(), option), [], {}):
-                told = f"--{option}: has no effect on machines that are named; remove it"
-                raise CbmError(told, "unsuited")
+        refuse_without_effect(
+            options, ("select", "metric", "panels", "choose", "by"), "machines that are named"
+        )
         # Machines that are named are told apart by their names, which the title says as they are.
         return Machines([_named(results, name, options) for name in names], [], ["experiment"])
     assert results is not None
