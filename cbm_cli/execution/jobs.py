@@ -273,9 +273,11 @@ def _find_jobs(agenda: Agenda, names: Names, adopt: bool) -> None:
                 if adopt:
                     store.adopt(other, *job.key)
                 continue
-            known = wanted.get(job.key) or replace(job, end=finished.end(job))
-            new = () if store in known.stores else (store,)
-            wanted[job.key] = replace(known, stores=(*known.stores, *new))
+            known = wanted.get(job.key)
+            if known is None:
+                wanted[job.key] = replace(job, end=end) if (end := finished.end(job)) else job
+            elif store not in known.stores:
+                wanted[job.key] = replace(known, stores=(*known.stores, store))
             start = named[index % len(named)].start
             if isinstance(start, TrialStarts):
                 sources.setdefault((start.fact, trial.number), (experiment, start))

@@ -168,23 +168,28 @@ class Settings(Frozen):
         """Learning rate of the fast weights; 0 where the sampler has none."""
         return (self.fast_learning_rate or self.learning_rate.start) if self.parsed_sampler.fast else 0.0
 
-    def row(self) -> dict[str, Any]:
-        """Return every setting as one flat row of plain values: the columns of ``summary.csv``."""
-        flat: dict[str, Any] = {"data": self.data.title}
-        for name, value in self.__dict__.items():
-            flat |= _columns_of(name, value) if isinstance(value, Frozen) else {name: value}
-        return flat | {
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """Columns whose value follows from other settings where none is given."""
+        return {
             "sampler": self.sampler_name,
             "evaluate_method": self.evaluation,
             "evaluate_every": self.every,
             "evaluate_temperatures": self.temperatures,
         }
 
+    def row(self) -> dict[str, Any]:
+        """Return every setting as one flat row of plain values: the columns of ``summary.csv``."""
+        flat: dict[str, Any] = {"data": self.data.title}
+        for name, value in self.__dict__.items():
+            flat |= columns_of(name, value)
+        return flat | self.resolved
 
-@lru_cache(maxsize=4096)
-def _columns_of(name: str, value: Frozen) -> dict[str, Any]:
-    """Return the columns of a nested field; the cells of a grid share few values of each."""
-    plain = value.model_dump()
+
+@lru_cache(maxsize=4096, typed=True)
+def columns_of(name: str, value: Any) -> dict[str, Any]:
+    """Return the columns of a field, nested or not; the cells of a grid share few values of each."""
+    plain = value.model_dump() if isinstance(value, Frozen) else value
     return (
         {f"{name}_{inner}": part for inner, part in plain.items()}
         if isinstance(plain, dict)

@@ -6,11 +6,12 @@ Names are labels: of data sets, of files, and of the experiment that trials star
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from cbm_cli.grid.settings import Data, Settings
+from cbm_cli.grid.settings import Data, Settings, columns_of
 from cbm_cli.kernels import KERNEL_VERSION
 
 _LONGEST = 240  # characters of the readable part; names of folders have at most 255 bytes
@@ -39,25 +40,43 @@ def run_ids(
     start : str
         What trials start from: the SHA-256 of a file, or the run-id of other trials.
     """
-    facts = {name: value for name, value in settings.row().items() if name not in _BY_CONTENT}
-    if facts["early_stopping_metric"] is None:  # as before there was one
-        del facts["early_stopping_metric"]
-    facts["records"] = [
+    records = [
         [name.rpartition(":")[2], recorders[name]] if name in recorders else name
         for name in settings.record.names
     ]
+    texts = {"records": _text("records", records)}  # columns as JSON
+    for name, value in (settings.__dict__ | settings.resolved).items():
+        texts |= _texts_of(name, value)
+    rest = start, base_seed, data_digest, KERNEL_VERSION
+    own, shared = (_digest(facts.values(), *rest) for facts in (texts, texts | _NO_LENGTH))
     words = f"{settings.model.kind}-{settings.model.size}", settings.offsets, settings.sampler_name
     plain = (re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words)
     readable = "_".join((*plain, settings.learning_rate.slug))[:_LONGEST]
-    rest = start, base_seed, data_digest, KERNEL_VERSION
-    own, shared = (_digest([one, *rest]) for one in (facts, facts | {"updates": None, "epochs": None}))
     return f"{readable}_{own}", f"{readable}_{shared}"
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _texts_of(name: str, value: Any) -> dict[str, str]:
+    """Return the columns of a field whose text counts; the cells of a grid share few values of each."""
+    columns = columns_of(name, value).items()
+    counted = [(column, plain) for column, plain in columns if column not in _BY_CONTENT]
+    as_before = ("early_stopping_metric", None)  # there was no metric
+    return {column: _text(column, plain) for column, plain in counted if (column, plain) != as_before}
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
     """Return the name of the folder of pre-trained layers, from everything that decides their values."""
-    return f"{facts['model'][:_LONGEST]}_{_digest([facts, base_seed, data_digest, KERNEL_VERSION])}"
+    digest = _digest([_text(*fact) for fact in facts.items()], base_seed, data_digest, KERNEL_VERSION)
+    return f"{facts['model'][:_LONGEST]}_{digest}"
 
 
-def _digest(facts: list) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
+def _text(name: str, value: Any) -> str:
+    return f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}"
+
+
+_NO_LENGTH = {name: _text(name, None) for name in ("updates", "epochs")}
+
+
+def _digest(texts: Iterable[str], *rest: Any) -> str:
+    whole = f"[{{{', '.join(sorted(texts))}}}, {json.dumps(rest)[1:]}"
+    return hashlib.sha256(whole.encode()).hexdigest()[:10]
