@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -45,7 +45,7 @@ from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.lock import locked
 from cbm_cli.results.selection import best_machines
 from cbm_cli.results.writing import write_if_changed
-from cbm_cli.text import count, text_of
+from cbm_cli.text import count, did_you_mean, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -427,6 +427,9 @@ class ResultFrames:
 
         if isinstance(size, str) and size not in WIDTHS:
             raise CbmError(f"size {size!r}: write column, page or (width, height) in inches", "unknown")
+        known = [field.name for field in fields(Options)]
+        for name in options.keys() - {*known}:
+            raise CbmError(f"plot: there is no option {name}{did_you_mean(name, known)}", "unknown")
         if isinstance(metric := options.get("metric"), str):
             options["metric"] = [metric]
         panels = draw(

@@ -104,12 +104,13 @@ def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_n
         ({"columns": "3-9"}, "unknown", "3-9; "),
         ({"drop": "1-4"}, "unsuited", ""),
         ({"drop": "a", "columns": "a"}, "unsuited", ""),
+        ({"drop": "a, b", "columns": "3-4"}, "unsuited", "columns: 3-4"),  # which leaves them out already
         ({"drop": ""}, "value", ""),
         ({"drop": "a,,b"}, "value", ""),
         ({"drop": "x\ny"}, "value", ""),
         ({"drop": "a" * 200_000}, "value", ""),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_columns_that_are_not_there_are_named(options, kind, named):
     write(table(["a", "b", "c", "class"], A, B, C, D))

@@ -328,6 +328,8 @@ def test_results_plot_in_a_notebook_shows_what_the_command_draws(results, tmp_pa
         frames.plot("curvs", "toys")
     with pytest.raises(CbmError, match="'A4'"):  # which was no size
         frames.plot("curves", "toys", size="A4")
+    with pytest.raises(CbmError, match="did you mean metric"):
+        frames.plot("curves", "toys", metrik="weight_norm")
     best = cbm("best", results, "toys").stdout.split()[0]
     with pytest.raises(CbmError, match="select"):  # which named machines ignored
         frames.plot("filters", best, select={"learning_rate": 0.1})
@@ -520,6 +522,12 @@ def test_a_figure_that_cannot_be_drawn_says_why(results, words, code, problem, c
     said = cbm("paper", "figure", results, number, *others, code=code)
     assert content in said.stderr
     assert problem is None or problems_of(said) == [problem]
+
+
+def test_results_of_a_figure_that_are_a_file_are_refused(tmp_path):
+    (tmp_path / "r").write_text("")
+    refused = cbm("paper", "figure", tmp_path / "r", 3, "-o", tmp_path / "f.png", code=2)
+    assert problems_of(refused) == [(str(tmp_path / "r"), "", "unsuited")]
 
 
 LACKS = {  # panels that are drawn; those that are missing, by their places; what the message has

@@ -216,6 +216,7 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
     [
         ("--choose nonsense", "--choose nonsense", "unknown", "offsets|learning_rate"),
         ("--choose batch", "--choose batch", "unsuited", "offsets|learning_rate"),
+        ("--choose=", "--choose", "missing", "none"),
         ("--by valid", "--by valid", "unsuited", "--choose"),
         ("--choose none --by test", "--by test", "unsuited", "--choose"),
         ("--choose learning_rate --rows learning_rate", "--rows learning_rate", "conflict", "none"),

@@ -249,7 +249,7 @@ def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
     assert Path("m.npz").read_bytes() == Store(Path("results/bars")).machine(run_id, int(number))[1]
     for name, kind, hint in (
         ("rbm-3:0", None, run_id),  # several runs
-        (f"{part}:9", "missing", "9"),
+        (f"{part}:9", "unknown", "2 trials"),
         (f"{part}:{number}:best", "missing", "best"),
         ("nothing:0", "unknown", "cbm ls"),
         ("elsewhere/nothing:0", "missing", "elsewhere"),

@@ -169,7 +169,10 @@ def setting_names(_: click.Context, __: click.Parameter, text: str | None) -> li
 
 def names_or_none(ctx: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
     """Read names of settings, separated by commas, or none of them."""
-    return [] if text == "none" else setting_names(ctx, option, text)
+    names = setting_names(ctx, option, text)
+    if names == []:
+        raise CbmError(f"{option.opts[0]}: names no setting; write one, or none", "missing")
+    return [] if names == ["none"] else names
 
 
 def choose_options(command: Callable) -> Callable:

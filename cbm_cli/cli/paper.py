@@ -90,7 +90,7 @@ def _drawings(number: str, panels: Sequence[Mapping[str, Any]], folder: Path) ->
     from cbm_cli.report.kinds import draw
     from cbm_cli.results import Results
 
-    results = Results(folder) if folder.is_dir() else None
+    results = Results(folder) if folder.exists() else None  # figure 2 needs none
     known = results.experiments() if results else []
     needed = _experiments(panels)
     stand_ins = {name: f"{name}-short" for name in needed if name not in known and f"{name}-short" in known}

@@ -58,6 +58,9 @@ class Columns:
             )
         chosen = _found(where, "columns", self.chosen, names, width) if self.chosen else range(width)
         out = set(_found(where, "drop", self.dropped, names, width)) if self.dropped else set()
+        if out and out.isdisjoint(chosen):
+            told = f"{where}: columns: {self.chosen} leaves out {self.dropped} already; remove drop"
+            raise DataError(told, "drop", "unsuited")
         out |= {width - 1} if self.without_last else set()
         kept = [place for place in chosen if place not in out]
         if not kept:
