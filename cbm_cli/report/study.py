@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 from cbm_cli.report.page import write_report
 from cbm_cli.results import Results
+from cbm_cli.results.journal import sealed, unsealed
 from cbm_cli.results.writing import EXPORTS, write_atomically
 
 _DATE = (1980, 1, 1, 0, 0, 0)  # of all members, so that the same results make the same bytes
@@ -21,7 +22,9 @@ def write_study(results: Results, experiments: Sequence[str], path: Path) -> lis
     members: dict[str, bytes] = {}
     for name in experiments or results.require_experiments():
         store = results.store(name)
-        members[f"{name}/manifest.json"] = (store.folder / "manifest.json").read_bytes()
+        manifest = unsealed((store.folder / "manifest.json").read_bytes())
+        manifest["grid_folder"] = ""  # of this computer alone
+        members[f"{name}/manifest.json"] = sealed(manifest, indent=1)
         members[f"{name}/summary.csv"] = store.summary().to_csv(index=False, lineterminator="\n").encode()
         for folder in EXPORTS:
             for table in sorted((store.folder / folder).glob("*.csv")):
