@@ -363,6 +363,42 @@ def test_an_unforeseen_error_is_one_line_that_says_how_to_see_where(
     assert ("Traceback" in said.stderr) == (debugging == "1")
 
 
+GROUPS = {  # of Linux: files, and how many of eight cores they leave
+    "none": ({}, 8),
+    "version 2": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "250000 100000"}, 3),
+    "no limit": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}, 8),
+    "of a parent": (
+        {
+            "proc/self/cgroup": "0::/a/b",
+            "sys/fs/cgroup/a/cpu.max": "50000 100000",
+            "sys/fs/cgroup/a/b/cpu.max": "max 100000",
+        },
+        1,
+    ),
+    "version 1": (
+        {
+            "proc/self/cgroup": "4:memory:/\n2:cpu,cpuacct:/a\n0::/",
+            "sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "400000",
+            "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "100000",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+        },
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "left"), GROUPS.values(), ids=GROUPS)
+def test_a_run_has_a_worker_for_each_core_that_its_container_has(grid, monkeypatch, tmp_path, files, left):
+    for name, text in files.items():
+        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / name).write_text(f"{text}\n")
+    monkeypatch.setattr("cbm_cli.cli.common._SYSTEM", tmp_path / "root")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    told = cbm("run", "grid.yaml", "--dry-run").stdout
+    assert re.search(r"on (\d+) workers?", told)[1] == str(left)
+
+
 def test_a_scheduler_gets_a_minute_to_find_workers_unless_told_otherwise(grid, monkeypatch):
     found = []
     monkeypatch.setattr(
