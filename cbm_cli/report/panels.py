@@ -183,7 +183,6 @@ def _add_legend(figure: Figure, looks: Mapping[str, Look]) -> Legend | None:
     for ncols in range(min(len(handles), 6), 0, -1):
         where: Any = {"loc": "outside lower center", "ncols": ncols}
         legend = figure.legend(handles=handles, handlelength=3.2, columnspacing=1.6, **where)
-        figure.draw_without_rendering()
         if ncols == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return legend
         legend.remove()
