@@ -40,15 +40,16 @@ def run_ids(
     start : str
         What trials start from: the SHA-256 of a file, or the run-id of other trials.
     """
-    records = [
-        [name.rpartition(":")[2], recorders[name]] if name in recorders else name
+    records = (
+        (name.rpartition(":")[2], recorders[name]) if name in recorders else name
         for name in settings.record.names
-    ]
-    texts = {"records": _text("records", records)}  # columns as JSON
-    for name, value in (settings.__dict__ | settings.resolved).items():
-        texts |= _texts_of(name, value)
-    rest = start, base_seed, data_digest, KERNEL_VERSION
-    own, shared = (_digest(facts.values(), *rest) for facts in (texts, texts | _NO_LENGTH))
+    )
+    texts: dict[str, str] = {}  # columns as JSON
+    for name, value in (settings.__dict__ | settings.resolved | {"records": (*records,)}).items():
+        texts.update(_texts_of(name, value))
+    texts = dict(sorted(texts.items()))
+    rest = json.dumps([start, base_seed, data_digest, KERNEL_VERSION])
+    own, shared = (_digest(facts.values(), rest) for facts in (texts, texts | _NO_LENGTH))
     words = f"{settings.model.kind}-{settings.model.size}", settings.offsets, settings.sampler_name
     plain = (re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words)
     readable = "_".join((*plain, settings.learning_rate.slug))[:_LONGEST]
@@ -66,7 +67,8 @@ def _texts_of(name: str, value: Any) -> dict[str, str]:
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
     """Return the name of the folder of pre-trained layers, from everything that decides their values."""
-    digest = _digest([_text(*fact) for fact in facts.items()], base_seed, data_digest, KERNEL_VERSION)
+    texts = [_text(*fact) for fact in sorted(facts.items())]
+    digest = _digest(texts, json.dumps([base_seed, data_digest, KERNEL_VERSION]))
     return f"{facts['model'][:_LONGEST]}_{digest}"
 
 
@@ -77,6 +79,6 @@ def _text(name: str, value: Any) -> str:
 _NO_LENGTH = {name: _text(name, None) for name in ("updates", "epochs")}
 
 
-def _digest(texts: Iterable[str], *rest: Any) -> str:
-    whole = f"[{{{', '.join(sorted(texts))}}}, {json.dumps(rest)[1:]}"
-    return hashlib.sha256(whole.encode()).hexdigest()[:10]
+def _digest(texts: Iterable[str], rest: str) -> str:
+    """Return a hash of columns and a list of what else counts, as JSON."""
+    return hashlib.sha256(f"[{{{', '.join(texts)}}}, {rest[1:]}".encode()).hexdigest()[:10]
