@@ -295,7 +295,8 @@ def _draw_differences(
         inset.plot(line, color=look["color"], linestyle=look["linestyle"], linewidth=0.6)
     inset.set_title("difference from their mean", fontsize="x-small", pad=2)
     inset.tick_params(labelsize="x-small", labelbottom=False)
-    inset.yaxis.set_major_locator(MaxNLocator(3))
+    inset.yaxis.set_major_locator(MaxNLocator(3, prune="upper"))  # which would reach into the title
+    inset.yaxis.get_offset_text().set_fontsize("x-small")
     inset.set_xlim(axes.get_xlim())
 
 
