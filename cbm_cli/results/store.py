@@ -26,7 +26,7 @@ from cbm_cli.results.journal import Journal, Line, record_of
 from cbm_cli.results.journal import Trial as Key
 from cbm_cli.results.manifest import check_format, read_manifest, version_of, write_manifest
 from cbm_cli.results.outcome import Machine, Outcome, Progress, read_progress
-from cbm_cli.results.writing import EXPORTS, KINDS, replacing, write_atomically, write_if_changed
+from cbm_cli.results.writing import EXPORTS, KINDS, PART, replacing, write_atomically, write_if_changed
 from cbm_cli.text import text_of
 from cbm_cli.version import __version__
 
@@ -180,6 +180,8 @@ class Store:
         """
         from cbm_cli.kernels.computer import computer
 
+        for left in self.folder.glob(PART):  # by a run that was killed before there was a manifest
+            left.unlink(missing_ok=True)
         write_manifest(self._manifest, experiment, run_ids, data, commit, folder)
         if self.damaged():
             self._tell("made", _made_id(made := {**_versions(), **computer()}), {"with": made})

@@ -25,7 +25,8 @@ def cannot_write(path: Path, error: OSError) -> CbmError:
 
 
 def left_behind(folder: Path) -> Iterator[Path]:
-    """Return files of killed writers: in the folders of experiments, and nowhere else."""
+    """Return files of killed writers: in a results folder and in those of its experiments."""
+    yield from folder.glob(PART)
     for manifest in folder.glob("*/manifest.json"):
         for place in ("", *(f"{kind}/" for kind in (*KINDS, *EXPORTS)), *(f"{kind}/*/" for kind in KINDS)):
             yield from manifest.parent.glob(f"{place}{PART}")
