@@ -275,7 +275,6 @@ def test_a_doubtful_estimate_advises_what_it_can_be_compared_with(layers, kind):
         ("m.npz --ais --rows 5", "--rows|--data"),
         ("out --exact --ais", "--exact|--ais"),
         ("out --exact --runs 5", "--runs|--exact"),
-        ("out --exact --seed 5", "--seed|--exact|--rows"),
         ("out --pseudo --temperatures 50", "--temperatures|--pseudo"),
         ("out --pseudo --seed 3", "--seed|--pseudo"),
         ("out --raise --runs 5", "--runs|--raise"),

@@ -76,7 +76,7 @@ def test_sampler_reads_as_numbers_and_prints_one_way(text, sampler, canonical, l
         (Sampler, ["PT_1"], "PCD-1"),
         (Sampler, ["PT_1-3"], "PCD-3"),
         (Sampler, ["PT_0", "PT_1"], " 2 "),
-        (Sampler, ["CD-0", "PT_10-0"], " k must be 1 "),
+        (Sampler, ["CD-0", "PT_10-0"], " 1 "),
         (Sampler, ["CD", "CD1", "PT-10", "PT10", "cd-1", "CD--1", "CD-1.5", ""], "FPCD-k, PT_c, PT_c-k"),
     ],
 )

@@ -113,11 +113,7 @@ def evaluate(
 
 def _refuse_without_effect(method: str, of_models: bool) -> None:
     """Raise CbmError for an option that is given, and that this method or these machines do not have."""
-    given = given_options()
-    for name in given:
-        if (method, name) == ("exact", "seed") and "rows" not in given:
-            told = "--seed: has no effect with --exact but on --rows; remove it, or add --rows"
-            raise CbmError(told, "unsuited")
+    for name in given_options():
         if method not in _OF_METHODS.get(name, (method,)):
             raise CbmError(f"--{name}: has no effect with --{method}; remove it", "unsuited")
         if of_models and name in _OF_RESULTS:
