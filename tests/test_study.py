@@ -12,7 +12,7 @@ import pytest
 
 from cbm_cli.results import Results
 from cbm_cli.results.journal import unsealed
-from tests.builders import cbm, grid_text, problems_of, run_grid
+from tests.builders import cbm, grid_text, numbers, problems_of, run_grid
 from tests.golden import outputs
 from tests.pictures import page_of
 
@@ -32,7 +32,7 @@ def test_a_study_holds_the_page_and_the_tables_of_each_experiment(results, here)
         cbm("export", results, "bars", "encoder", "-o", path)
     assert Path("study.zip").read_bytes() == Path("again.zip").read_bytes()
     found = members("study.zip")
-    assert {name.partition("/")[0] for name in found} == {"report.html", "bars", "encoder"}
+    assert {name.partition("/")[0] for name in found} == {"report.html", "grid.yaml", "bars", "encoder"}
     assert len(page_of(found["report.html"].decode()).all("section", "experiment")) == 2
     for name in ("bars", "encoder"):
         store = Results(results).store(name)
@@ -45,6 +45,10 @@ def test_a_study_holds_the_page_and_the_tables_of_each_experiment(results, here)
         assert shared == {key: value for key, value in own.items() if key != "seal"} | {"grid_folder": ""}
         curves = {path.name for path in (store.folder / "curves").glob("*.csv")}
         assert {one.rpartition("/")[2] for one in found if one.startswith(f"{name}/curves/")} == curves
+    Path("grid.yaml").write_bytes(found["grid.yaml"])  # which asks for the same trials
+    told = numbers(cbm("run", "grid.yaml", "-o", results, "--dry-run").stdout)
+    trials = sum(len(Results(results).store(name).summary()) for name in ("bars", "encoder"))
+    assert told[0] == [trials, trials, 0]
     assert not any(name.endswith((".npz", ".jsonl")) for name in found)  # machines stay
 
 

@@ -28,8 +28,8 @@ def export(target: Target, output: Path) -> None:
     the machine is the one at the best validation value instead of the final one. `cbm best` prints such a
     name. The arrays of the file are described in docs/machines.md.
 
-    Without RUN:TRIAL, the ZIP file holds the page of `cbm report`, and the settings, summary and curves of
-    each experiment, with the digests of the data.
+    Without RUN:TRIAL, the ZIP file holds the page of `cbm report`, a grid that runs the trials again, and
+    the settings, summary and curves of each experiment, with the digests of the data.
     """
     from cbm_cli.results.inventory import find_machine
     from cbm_cli.results.writing import write_atomically

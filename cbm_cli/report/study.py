@@ -1,14 +1,18 @@
-"""A study in one ZIP file, to share: the page, and the manifest, summary and curves of each experiment."""
+"""A study in one ZIP file, to share: page, grid, and manifest, summary and curves of each experiment."""
 
 import io
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
 
 from cbm_cli.report.page import write_report
 from cbm_cli.results import Results
 from cbm_cli.results.journal import sealed, unsealed
+from cbm_cli.results.manifest import grid_of
 from cbm_cli.results.writing import EXPORTS, write_atomically
 
 _DATE = (1980, 1, 1, 0, 0, 0)  # of all members, so that the same results make the same bytes
@@ -17,11 +21,14 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # of all members, so that the same results make t
 def write_study(results: Results, experiments: Sequence[str], path: Path) -> list[str]:
     """Write the page of some experiments, or of all, with their tables; return warnings.
 
-    Manifests hold the settings of all cells and the digests of the data. There are no machines and no rows.
+    Manifests hold the settings of all cells and the digests of the data; the grid runs them again. There are
+    no machines and no rows.
     """
     members: dict[str, bytes] = {}
+    grid: dict[str, Any] = {}
     for name in experiments or results.require_experiments():
         store = results.store(name)
+        grid[name] = grid_of(store.manifest())
         manifest = unsealed((store.folder / "manifest.json").read_bytes())
         manifest["grid_folder"] = ""  # of this computer alone
         members[f"{name}/manifest.json"] = sealed(manifest, indent=1)
@@ -29,6 +36,8 @@ def write_study(results: Results, experiments: Sequence[str], path: Path) -> lis
         for folder in EXPORTS:
             for table in sorted((store.folder / folder).glob("*.csv")):
                 members[f"{name}/{folder}/{table.name}"] = table.read_bytes()
+    text = yaml.safe_dump({"experiments": grid}, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    members["grid.yaml"] = text.encode()
     with TemporaryDirectory() as there:
         warnings = write_report(results, experiments, page := Path(there, "report.html"))
         members["report.html"] = page.read_bytes()
