@@ -21,8 +21,8 @@ from cbm_cli.trial.checks import check
 
 # isort: off
 from tests.builders import (
-    FOUR, RBM, THREE, TWO, brute_log_likelihoods, cbm, evaluate_file, grid_text, holds, layered,
-    layered_energy, machine_file, problems_of, rbm_settings, refusal, run_grid, split, visible_rows,
+    FOUR, RBM, SLOW, THREE, TWO, all_states, brute_log_likelihoods, cbm, evaluate_file, grid_text, holds,
+    layered, layered_energy, machine_file, problems_of, rbm_settings, refusal, run_grid, visible_rows,
 )  # fmt: skip
 from tests.oracles import exact_log_likelihoods, field_of, flattened, log_z, random_machine, rbm, states, wide
 
@@ -44,7 +44,7 @@ def test_a_flat_machine_has_the_energies_of_its_layers(layers):
     for found, expected in zip([*sides, *layout.weights(W)], [*values, *weights], strict=True):
         np.testing.assert_array_equal(found, expected)
     plain = weights, biases, [np.zeros(size) for size in layers]
-    expected = [layered_energy(plain, [value[r] for value in values]) for r in range(3)]
+    expected = layered_energy(plain, [value.T for value in values])
     b, c = (layout.side(biases, odd=odd) for odd in (False, True))
     np.testing.assert_allclose(ref.energy(x, h, W, b, c), expected, atol=1e-12)
 
@@ -182,10 +182,8 @@ def test_mean_field_starts_at_the_offsets():
 
 def test_grey_values_enter_the_energy_as_they_are():
     machine, grey = layered(THREE, seed=13), np.uint8([[0, 51, 204, 255]])
-    energies = [layered_energy(machine, split(state, THREE)) for state in states(sum(THREE))]
-    hidden = states(sum(THREE[1:]))
-    given = [layered_energy(machine, [grey[0] / 255, *split(state, THREE[1:])]) for state in hidden]
-    expected = logsumexp(np.negative(given)) - logsumexp(np.negative(energies))
+    given = layered_energy(machine, [grey[0] / 255, *all_states(THREE[1:])])
+    expected = logsumexp(-given) - logsumexp(-layered_energy(machine, all_states(THREE)))
     found = exact_log_likelihoods(flattened(machine, np.float64), grey, 1 / 255)
     assert found == pytest.approx([expected], abs=1e-6)  # unit is float32
 
@@ -321,9 +319,8 @@ def test_log_z_belongs_to_the_plain_energy_or_to_the_documented_one(layers, cent
     changes = {} if centered else {f"offsets_{k}": np.zeros(n) for k, n in enumerate(layers)}
     weights, biases, offsets = save(layers, **changes)[0]
     machine = weights, biases, offsets if centered else [0 * o for o in offsets]
-    energies = [layered_energy(machine, split(state, layers)) for state in states(sum(layers))]
-    found = known("--exact")
-    assert found["log_z_centered"] == pytest.approx(logsumexp(np.negative(energies)), abs=1e-5)
+    energies, found = layered_energy(machine, all_states(layers)), known("--exact")
+    assert found["log_z_centered"] == pytest.approx(logsumexp(-energies), abs=1e-5)
     assert found["log_z"] == pytest.approx(ref.log_partition(*flattened(machine, float).plain), abs=1e-5)
     assert (found["log_z"] == found["log_z_centered"]) == (not centered)
     assert ("centered energy" in evaluate_file("--exact")) == centered
@@ -333,10 +330,7 @@ def test_log_z_belongs_to_the_plain_energy_or_to_the_documented_one(layers, cent
 
 
 def test_rows_without_settled_mean_field_are_reported():
-    # m = 2 p - 1 of both units follows m <- tanh(m): at this critical weight it falls like sqrt(3 / 4n).
-    arrays = {"offsets_1": np.zeros(1), "offsets_2": np.ones(1), "weights_0": np.zeros((4, 1))}
-    biases = {"biases_1": np.array([2.0]), "biases_2": np.array([-2.0])}  # plain ones: -2 and -2
-    save((4, 1, 1), weights_1=np.full((1, 1), 4.0), **arrays, **biases)
+    save((4, 1, 1), **SLOW)
     result = cbm("evaluate", "m.npz", "--data", "rows.npy", "--json")
     assert json.loads(result.stdout)["mean_field_unsettled"] == 23
     assert holds(result.stderr, "23 rows")
@@ -365,8 +359,8 @@ def test_finished_trials_gain_likelihood_bounds_and_estimates():
     encoder = grid_text("auto-encoder", epochs="2", **fields).partition("\n")[2].replace("toy", "encoder")
     run_grid(text + encoder)
     before = {name: pd.read_csv(f"results/{name}/summary.csv") for name in ("deep", "encoder")}
-    exact = cbm("evaluate", "results/")
-    cbm("evaluate", "results", "deep", "--ais", "--temperatures", 500)
+    exact = cbm("evaluate", "results/", "-j", 0)
+    cbm("evaluate", "results", "deep", "--ais", "--temperatures", 500, "-j", 0)
     after = {name: pd.read_csv(f"results/{name}/summary.csv") for name in before}
     pd.testing.assert_frame_equal(after["encoder"], before["encoder"])
     assert holds(exact.stderr, "encoder|2 trials")
@@ -382,7 +376,9 @@ def test_finished_trials_gain_likelihood_bounds_and_estimates():
         assert (deep[f"{part}_lower_bound_exact"] <= its["log_likelihood_exact"]).all()
         assert (deep[f"{part}_tighter_bound_standard_error_ais"] > 0).all()
     assert ((deep["ais_log_z"] - deep["exact_log_z"]).abs() < 5 * deep["ais_log_z_standard_error"]).all()
-    refused = cbm("evaluate", "results", "deep", "--pseudo", code=3).stderr  # once for all trials of a run
+    refused = cbm(
+        "evaluate", "results", "deep", "--pseudo", "-j", 0, code=3
+    ).stderr  # once for all trials of a run
     assert (refused.count("RBMs"), "damaged" in refused) == (1, False)
     shown = cbm("table", "results", "deep", "--metric", "valid_lower_bound_ais").stdout
     assert f"{deep['valid_lower_bound_ais'].mean():.2f}" in shown

@@ -355,7 +355,7 @@ def test_finished_trials_gain_columns_and_lose_none(monkeypatch):
     path = "results/bars/summary.csv"
     before = pd.read_csv(path)
     assert "8 trials" not in cbm("evaluate", "--ais", "--temperatures", 500, "-j", 0).stderr
-    cbm("evaluate", "results", "--raise", "--temperatures", 500)
+    cbm("evaluate", "results", "--raise", "--temperatures", 500, "-j", 0)
     after = pd.read_csv(path)
     pd.testing.assert_frame_equal(after[before.columns], before)
     difference = after["train_log_likelihood_ais"] - after["train_log_likelihood_final"]

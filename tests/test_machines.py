@@ -12,9 +12,8 @@ from cbm_cli.trial.learner import Learner
 
 # isort: off
 from tests.builders import (
-    file_of, holds, layered, layered_energy, machine_file, problems_of, rbm_settings, refusal, split,
+    all_states, file_of, holds, layered, layered_energy, machine_file, problems_of, rbm_settings, refusal,
 )  # fmt: skip
-from tests.oracles import states
 
 ONE, TWO, THREE, FOUR = (4, 3), (3, 4, 2), (3, 2, 3, 2), (2, 3, 2, 2, 1)
 NAN, NONE = np.array([0.0, np.nan, 0.0]), np.zeros((4, 0))
@@ -27,14 +26,12 @@ def saved(path, arrays):
 
 @pytest.mark.parametrize(("sizes", "kind"), [(ONE, "rbm"), (TWO, "dbm"), (THREE, "dbm"), (FOUR, "dbm")])
 def test_a_flattened_file_has_the_documented_energy_less_that_of_the_offsets(sizes, kind, tmp_path):
-    machine, differences = layered(sizes, seed=1), []
+    machine, by_layer = layered(sizes, seed=1), all_states(sizes)
     read = read_machine(saved(tmp_path / "m.npz", machine_file(machine, kind)))
     W, b, c = flatten(read, np.float64).plain
-    for state in states(sum(sizes)):
-        by_layer = split(state, sizes)
-        x, h = np.concatenate(by_layer[::2]), np.concatenate(by_layer[1::2])
-        differences.append(layered_energy(machine, by_layer) - ref.energy(x, h, W, b, c))
-    np.testing.assert_allclose(differences, -read.offset_energy, rtol=0, atol=1e-12)
+    x, h = (np.concatenate(by_layer[odd::2]).T for odd in (0, 1))
+    difference = layered_energy(machine, by_layer) - ref.energy(x, h, W, b, c)
+    np.testing.assert_allclose(difference, -read.offset_energy, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

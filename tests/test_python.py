@@ -21,8 +21,8 @@ from cbm_cli.results import Results
 
 # isort: off
 from tests.builders import (
-    GRID, RBM, THREE, TWO, brute_log_likelihoods, cbm, evaluate_file, grid_text, holds, layered,
-    layered_energy, machine_file, problems_of, refusal, split, summary, trials_of, visible_rows,
+    GRID, RBM, THREE, TWO, all_states, brute_log_likelihoods, cbm, evaluate_file, grid_text, holds, layered,
+    layered_energy, machine_file, problems_of, refusal, summary, trials_of, visible_rows,
 )  # fmt: skip
 from tests.oracles import states
 
@@ -48,7 +48,7 @@ def test_the_import_is_light():
 def test_likelihoods_and_energies_are_sums_over_all_states(layers):
     found, its = machine(layers)
     X, exact = visible_rows(layers), brute_log_likelihoods(its, layers)
-    energies = np.array([layered_energy(its, split(state, layers)) for state in states(sum(layers))])
+    energies = layered_energy(its, all_states(layers))
     log_z = np.logaddexp.reduce(-energies) - found.parameters.offset_energy  # of the plain energy
     assert found.log_partition() == pytest.approx(log_z, abs=1e-6)
     np.testing.assert_allclose(found.free_energy(X), -exact - log_z, atol=1e-5)
