@@ -243,7 +243,7 @@ def test_the_first_visible_bias_makes_the_data_mean(decoder):
 @pytest.mark.parametrize(("hidden", "loss"), [(3, "squared"), ((4, 3), "cross-entropy")])
 @pytest.mark.parametrize("letters", ["dd", "hd", "h0", "00"])
 def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidden, loss, letters):
-    """In the costs of 60 updates from the same function, of the data and of the flipped data."""
+    """In the costs along 60 updates from the same function, of the data and of the flipped data."""
     scheme = letters[0] + letters[1] * np.size(hidden) + ("^l_s" if letters != "00" else "")
     learner, costs = Learner(settings(hidden, scheme, loss=loss, batch=7), DATA, 3), []
     straight = random_state(learner, seed=6)
@@ -253,8 +253,8 @@ def test_only_auto_encoders_with_visible_offsets_do_not_notice_flipped_data(hidd
     first.W[:] *= -1
     first.b[:] *= -1
     first.mu[:] = 1 - first.mu if letters != "00" else 0
-    for update, (state, flip) in itertools.product(range(60), ((straight, 0), (mirror, 1))):
-        learn_auto_encoder(state, learner.sizes, DATA.train ^ flip, learner.plan, update, update + 1)
+    for update, (state, flip) in itertools.product(range(0, 60, 5), ((straight, 0), (mirror, 1))):
+        learn_auto_encoder(state, learner.sizes, DATA.train ^ flip, learner.plan, update, update + 5)
         costs.append(summed_costs(state, learner.sizes, DATA.valid ^ flip, learner.plan) / len(DATA.valid))
     one, other = costs[::2], costs[1::2]
     if letters == "00":
@@ -295,10 +295,7 @@ def test_a_trial_stops_when_the_validation_cost_has_converged():
     assert len(valid) < 500
     assert (np.diff(valid)[-3:] >= -0.01).all()
     assert outcome.converged == converged(valid, 3, 0.01) == 1 + valid.argmin()
-    best = outcome.summary()["test_cost_best_valid"]
-    assert best == outcome.curve[outcome.converged, 4]
-    assert cost_of(outcome.best_machine, DATA.test) == pytest.approx(best, rel=1e-6)
-    assert cost_of(outcome.machine, DATA.test) == pytest.approx(outcome.curve[-1, 4], rel=1e-6)
+    assert outcome.summary()["test_cost_best_valid"] == outcome.curve[outcome.converged, 4]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +303,6 @@ def test_a_trial_stops_when_the_validation_cost_has_converged():
     [
         ({}, Dataset("alone", ROWS), "alone|hold_out"),
         ({"evaluate": {"parts": "train"}}, DATA, "train+valid"),
-        ({"batch": 41}, DATA, "coins|40"),
     ],
 )
 def test_settings_that_do_not_suit_the_data_are_refused(changes, data, told):

@@ -1,7 +1,6 @@
 """cbm evaluate over a folder in which some trials have diverged or are damaged."""
 
 import csv
-import itertools
 import json
 import re
 import shutil
@@ -23,7 +22,7 @@ from cbm_cli.results.contents import as_text
 # isort: off
 from tests.pictures import figure_of
 from tests.builders import (
-    GRID, RBM, TWO, cbm, change_record, holds, layered, layered_energy, machine_file, numbers,
+    GRID, RBM, TWO, all_states, cbm, change_record, holds, layered, layered_energy, machine_file, numbers,
     problems_of, run_grid, summary, visible_rows,
 )  # fmt: skip
 
@@ -51,7 +50,7 @@ def evaluated():
 
 
 def test_diverged_trials_are_named_and_the_others_evaluated():
-    result = cbm("evaluate", "out", "--exact")
+    result = cbm("evaluate", "out", "--exact", "-j", 0)
     assert evaluated() == ([True] * 4, [False] * 4)
     for number in range(2):
         assert result.stderr.count(f"trial {number} of rbm-3") == 2
@@ -63,21 +62,22 @@ def test_diverged_trials_are_named_and_the_others_evaluated():
     means = {offsets: f"{sum(values) / 2:.4f}" for offsets, values in found.items()}
     places = [head.index(name) for name in ("offsets", "train_log_likelihood_exact", "trials")]
     assert {tuple(cell[place] for place in places) for cell in cells} == {(*it, "2") for it in means.items()}
-    lines = cbm("evaluate", "out", "--exact", "--json").stdout.splitlines()
+    lines = cbm("evaluate", "out", "--exact", "--json", "-j", 0).stdout.splitlines()
     assert len([json.loads(line) for line in lines]) == 4
 
 
-@pytest.mark.parametrize("machine", ["", "AAAA", as_text(b"no machine")])
-def test_damaged_trials_are_named_and_the_exit_code_says_so(machine):
+@pytest.mark.parametrize(("machine", "jobs"), [("", 0), ("AAAA", 0), (as_text(b"no machine"), 2)])
+def test_damaged_trials_are_named_and_the_exit_code_says_so(machine, jobs):
+    command = "evaluate", "out", "--exact", "-j", jobs
     cells = {row["run_id"] for row in summary("out") if row["diverged"] == ""}
     change_record("out/bars", (min(cells), 1), lambda record: record.update(machine=machine))
-    result = cbm("evaluate", "out", "--exact", code=3)
+    result = cbm(*command, code=3)
     assert holds(result.stderr, f"trial 1 of {min(cells)}")
     assert sum(evaluated()[0]) == 3
-    assert len(cbm("evaluate", "out", "--exact", "--json", code=3).stdout.splitlines()) == 3
+    assert len(cbm(*command, "--json", code=3).stdout.splitlines()) == 3
     journal = Path("out/bars/trials.jsonl")  # of which a line does not agree with its checksum
     journal.write_bytes(journal.read_bytes().replace(b'"curve": "', b'"curve": "A', 1))
-    assert holds(cbm("evaluate", "out", "--exact", code=3).stderr, "line|damaged")
+    assert holds(cbm(*command, code=3).stderr, "line|damaged")
 
 
 def test_a_method_that_does_not_fit_is_still_refused_at_once():
@@ -111,9 +111,8 @@ def test_an_evaluation_goes_on_where_it_stopped():
     assert Path("out/bars/summary.csv").read_bytes() == whole
 
 
-@pytest.mark.parametrize("kind", ["finals", "settings"])
-def test_pictures_of_values_leave_markers_of_doubtful_estimates_open_and_say_so(kind, tmp_path):
-    text = GRID.replace("0.1", "[0.01, 3.0]").replace("every: 20", "every: 100, temperatures: 4, runs: 20")
+def test_pictures_of_values_leave_markers_of_doubtful_estimates_open_and_say_so(tmp_path):
+    text = GRID.replace("0.1", "[0.01, 3.0]").replace("every: 20", "every: 500, temperatures: 4, runs: 20")
     text = (
         text.replace("[CD-1, PT_4]", "PCD-1").replace("exact", "ais").replace("updates: 100", "updates: 500")
     )
@@ -121,13 +120,14 @@ def test_pictures_of_values_leave_markers_of_doubtful_estimates_open_and_say_so(
     rows = pd.read_csv(results / "bars/summary.csv")
     doubtful = (rows["effective_sample_size_final"] < 2).sum()
     assert 0 < doubtful < len(rows)
-    figure, said = figure_of("plot", results, kind, "bars", "--statistic", "final")
-    assert holds(said, f"Open|{doubtful}")
-    dots = [face for axes in figure.axes for its in axes.collections for face in its.get_facecolor()]
-    lines = [line for axes in figure.axes for line in axes.lines]
-    points = sum(len(line.get_xdata()) for line in lines if line.get_markerfacecolor() == "white")
-    white = sum(tuple(face) == (1, 1, 1, 1) for face in dots)
-    assert white == doubtful if kind == "finals" else 0 < points < 4
+    finals, settings = (
+        figure_of("plot", results, kind, "bars", "--statistic", "final") for kind in ("finals", "settings")
+    )
+    assert all(holds(said, f"Open|{doubtful}") for _, said in (finals, settings))
+    dots = [face for axes in finals[0].axes for its in axes.collections for face in its.get_facecolor()]
+    assert sum(tuple(face) == (1, 1, 1, 1) for face in dots) == doubtful
+    lines = [line for axes in settings[0].axes for line in axes.lines]
+    assert 0 < sum(len(one.get_xdata()) for one in lines if one.get_markerfacecolor() == "white") < 4
 
 
 def test_a_table_says_how_its_values_were_made_and_that_they_differ():
@@ -238,8 +238,7 @@ def test_a_machine_is_evaluated_on_every_part_of_the_data():
 def test_without_rows_log_z_is_told_and_what_chains_prove_of_it(layers, kind):
     machine = layered(layers, 1)
     np.savez("m.npz", **machine_file(machine, kind))
-    states = itertools.product(*(itertools.product((0, 1), repeat=n) for n in layers))
-    expected = np.logaddexp.reduce([-layered_energy(machine, state) for state in states])
+    expected = np.logaddexp.reduce(-layered_energy(machine, all_states(layers)))
     exact = json.loads(cbm("evaluate", "m.npz", "--exact", "--json").stdout)
     assert exact["log_z_centered"] == pytest.approx(expected, abs=1e-5)
     for method in ("--ais", "--tempering"):
