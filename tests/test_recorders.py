@@ -146,6 +146,13 @@ def test_recorders_measure_what_the_reference_does(
         np.testing.assert_array_equal(array, unchanged)
 
 
+def test_directions_that_agree_have_no_angle():
+    """With so much damping the natural gradient has the direction of the standard one, but for rounding."""
+    context = context_of(gradient=MARGINAL | {"damping": 1e12})
+    found = record(["gradient_angles"], stack(T=50), context)
+    np.testing.assert_allclose(found["angle_natural_standard"], 0, atol=1e-5)
+
+
 def test_columns_come_in_the_order_of_the_names_and_stand_in_the_docs():
     names = list(RECORDERS)[::-1]
     found = list(record(names, stack(), context_of()))
@@ -208,6 +215,7 @@ def own(name, source):
         ("return {'a': ['x'] * 5}", "mine.py|f|ValueError: could not convert"),
         ("return {'update': snapshots.update}", "mine.py:f|update"),
         ("return {'weight_norm': snapshots.update}", "mine.py:f|weight_norm"),
+        ("return {1: snapshots.update, '1': snapshots.update}", "mine.py, f|'1' appears twice"),
     ],
 )
 def test_a_function_that_fails_is_named_with_file_and_line(body, told):
@@ -419,7 +427,7 @@ def test_a_copied_trial_brings_its_records_and_another_recorder_is_run_afresh(gr
     [
         ("mine.py:cosine", None, "unknown", "mine.py|cosine|filter_cosine"),
         ("mine.py:f", "import no_such_module", "failed", "mine.py, line 1: ModuleNotFoundError"),
-        ("other.py:f", None, "missing", "other.py"),
+        ("other.py:f", None, "missing", "other.py: No such file"),
         ("mine.py:f", "def f(s, c:\n", "failed", "mine.py, line 1: SyntaxError"),
         ("weight_norm", None, "unknown", "weight_norm|weight_norms"),
         ("mine.py", None, "unknown", "file.py:function"),

@@ -9,7 +9,6 @@ from cbm_cli.grid.names import Sampler
 from cbm_cli.grid.settings import Settings
 from cbm_cli.machines import limits
 from cbm_cli.results import ESTIMATES
-from cbm_cli.trial.pretraining import pretraining_facts
 from cbm_cli.trial.recorders import check_recorders
 from cbm_cli.trial.start import batch_rows, layout_of, total_updates, updates_of
 
@@ -36,7 +35,6 @@ def check(settings: Settings, data: Dataset) -> None:
         _check_validation(settings, data)
     if settings.model.kind == "auto-encoder":
         return
-    pretraining_facts(settings)  # raises for a sampler that cannot pre-train
     _check_sums(settings, data)
     check_recorders(settings, data)
     rows = batch_rows(settings, data)

@@ -142,7 +142,7 @@ def offset_error(snapshots: Trail, context: Context) -> Columns:
     """
     letters, (W, b, c) = Scheme.parse(context.settings.offsets).letters, wide(snapshots)
     data = _data_means(W, c, context)
-    model = exact_moments(W, b, c)[1:] if _needs_model(context.settings) else (0.0, 0.0)
+    model = exact_moments(W, b, c)[1:] if _needs_model(context.settings) else data  # of which none is used
     columns = {}
     for side, k in (("visible", 0), ("hidden", 1)):
         exact = offset_target(LETTERS[letters[k]], data[k], model[k], 1 / 2)  # the expectation of noise
@@ -404,8 +404,8 @@ class Recording:
             last = int(self.marks[stop])
         if self.own:  # may keep or change the arrays that they get
             return empty_trail(*self.shape, self.marks[start:stop].tolist()), last
-        rows = slice(first, first + stop - start)  # after those of pending snapshots
-        return Trail(self.marks[start:stop], *(array[rows] for array in self.room[1:])), last
+        room = (array[first:] for array in self.room[1:])  # after pending snapshots
+        return Trail(self.marks[start:stop], *room), last
 
     def keep(self, now: Progress, trail: Trail) -> None:
         """Add snapshots to the pending ones, and record whole groups."""
