@@ -33,12 +33,14 @@ TESTS = {  # what runs for each room: the files named test_*.py
     "progress report results run sample selection sources study table text verify whole_numbers words",
     "execution": "cluster execution progress resume run start_from verify",  # not what processes run
     "grid": "bad_input grid names schema settings whole_numbers",
-    "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products sample",
+    "machines": "auto_encoder deep evaluate features golden gradients likelihood machines mixing products "
+    "sample tempering",
     "paper": "compare findings kept",
     "report": "cells figure pictures plot report selection",
     "results": "cells files kept python resume results run statistics store",
     "statistics": "cells python selection statistics table",
-    "trial": "auto_encoder deep execution gradients pretraining recorders resume start_from training",
+    "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution gradients mixing "
+    "pretraining recorders resume start_from training",
 }
 SWAPS = [
     (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot),
