@@ -171,15 +171,6 @@ def test_rows_that_did_not_converge_are_counted():
     assert found == [1, 0]  # odd units alone still change
 
 
-def test_mean_field_starts_at_the_offsets():
-    flat, x = flattened(layered(THREE, seed=10)), visible_rows(THREE).astype(np.float32)
-    start = posterior_of(flat, x, 1e-4, rounds=0)
-    assert (start.deep == flat.start).all()
-    np.testing.assert_allclose(
-        start.odd, ref.hidden_mean(np.hstack([x, start.deep]), flat.W, flat.c), atol=1e-6
-    )
-
-
 def test_grey_values_enter_the_energy_as_they_are():
     machine, grey = layered(THREE, seed=13), np.uint8([[0, 51, 204, 255]])
     given = layered_energy(machine, [grey[0] / 255, *all_states(THREE[1:])])

@@ -64,7 +64,7 @@ def exact(machine, rows):
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])
-@pytest.mark.parametrize("size", [1.0, 1e10, 1e39, 1e300])
+@pytest.mark.parametrize("size", [1.0, 1e16, 1e39, 1e300])
 @pytest.mark.parametrize(("kind", "sizes"), [("rbm", (6, 4)), ("rbm", (4, 6)), ("dbm", (5, 3, 2))])
 def test_exact_likelihoods_are_finite_and_never_above_0(kind, sizes, size, all_of_them):
     machine, rows = own_machine(kind, sizes, size, all_of_them), visible_rows(sizes)

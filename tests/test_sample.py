@@ -207,7 +207,7 @@ def test_text_has_gaps(text):
 
 
 def test_a_seed_decides_the_bytes_of_files_and_of_python():
-    save()
+    (W,), (b, _), (_, lam) = save()
     np.savez("rows.npz", rows=ROWS)
     Path("rows.csv").write_text("1,,0,\n,,1,0\n")
     machine, how = cbm_package.load("m.npz"), ("-n", 6, "--steps", 5, "--seed")
@@ -215,7 +215,8 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
         found, told = sample("--given", name, *how, 4)
         assert "6 samples" in told
         np.testing.assert_array_equal(found["samples"], machine.sample(6, 4, given=ROWS, steps=5))
-        assert found["hidden"].shape == (6, 3)
+        expected, free = ref.visible_mean(found["hidden"], W, b, lam), np.resize(np.isnan(ROWS), (6, 4))
+        np.testing.assert_allclose(found["means"][free], expected[free], rtol=0, atol=1e-6)
     assert len(machine.sample(given=ROWS, steps=1)) == 2
     one, same, other = (sample(*how, seed)[0]["samples"].tobytes() for seed in (4, 4, 5))
     assert one == same != other
