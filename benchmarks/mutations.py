@@ -40,7 +40,7 @@ TESTS = {  # what runs for each room: the files named test_*.py
     "results": "cells files kept python resume results run statistics store",
     "statistics": "cells python selection statistics table",
     "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution gradients mixing "
-    "pretraining recorders resume start_from training",
+    "pretraining recorders resume run start_from training",
 }
 SWAPS = [
     (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot),
