@@ -252,9 +252,8 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
         ("{epochs: 10", "{batch: 9, epochs: 10", "pretraining.batch: 9 rows, but bars-and-stripes|has 8"),
     ],
 )
-@pytest.mark.parametrize("option", [(), ("--dry-run",)])
-def test_what_layers_cannot_be_trained_with_is_refused(here, old, new, told, option):
-    error = run(GRID.replace(old, new), "out", *option, code=2).stderr
+def test_what_layers_cannot_be_trained_with_is_refused(here, old, new, told):
+    error = run(GRID.replace(old, new), "out", code=2).stderr
     assert all(words in error for words in told.split("|"))
     assert not Path("out").exists()
     own = GRID.replace("PCD-1", "PT_4").replace("{epochs: 10", "{sampler: PCD-1, epochs: 10")
