@@ -233,7 +233,9 @@ def judge(room: str, count: int, seed: int, copies: "SimpleQueue[Path]", folder:
 
     with ThreadPoolExecutor(workers) as pool:
         outcomes = list(pool.map(one, drawn))
-    reasons = dict(line.split(" | ") for line in REASONS.read_text().splitlines()) if REASONS.exists() else {}
+    reasons = (
+        dict(line.rsplit(" | ", 1) for line in REASONS.read_text().splitlines()) if REASONS.exists() else {}
+    )
     survivors = [planted for planted, said in zip(drawn, outcomes, strict=True) if said == "survived"]
     print(
         f"{room}: {len(drawn) - len(survivors)} of {len(drawn)} noticed ({len(every):,} possible)", flush=True

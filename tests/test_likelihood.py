@@ -193,6 +193,8 @@ def test_effective_runs_and_doubts():
 def test_the_base_rate_is_the_smoothed_logit_of_the_mean():
     base = base_rate(np.array([0.0, 0.5, 1.0]), 9)
     np.testing.assert_allclose(base, [np.log(0.05 / 0.95), 0, np.log(0.95 / 0.05)], rtol=1e-6)
+    grey = Dataset("grey", np.uint8([[0, 255]]), levels=255)
+    np.testing.assert_array_equal(parts_of(grey, Method()).base, base_rate(np.array([0, 1]), 1))
     assert log_z_of_base(np.zeros(3, np.float32), 4) == pytest.approx(7 * np.log(2))
 
 

@@ -17,7 +17,7 @@ from tests.builders import (
     GRID, RBM, THREE, TWO, brute_log_likelihoods, cbm, evaluate_file, layered, machine_file, run_grid,
     summary, visible_rows,
 )  # fmt: skip
-from tests.oracles import joint, log_z, random_machine, rbm, states
+from tests.oracles import joint, log_z, random_machine, rbm, sigmoid, states
 
 NOTHING = (), 1.0, np.zeros(0, np.float32)
 
@@ -94,6 +94,9 @@ def test_bennett_finds_the_ratio_of_two_normal_distributions():
     ratio = lambda x: np.log(5) - (x - shift) ** 2 / 2 + x**2 / 2  # noqa: E731
     found = bennett(ratio(x), ratio(y + shift))
     assert found == pytest.approx(np.log(5), abs=0.03)
+    up, down = np.array([-50.0, 0, 1]), np.array([0.0, 2, 9])  # their mean is far from the root
+    found = bennett(up, down)
+    assert sigmoid(up - found).sum() == pytest.approx(sigmoid(found - down).sum(), rel=1e-6)
     assert bennett(np.full(9, 2.5), np.full(9, 2.5)) == pytest.approx(2.5)
 
 
