@@ -107,7 +107,7 @@ def parts_of(data: Dataset, method: Method, names: Sequence[str] | None = None) 
     """The parts of a data set, by default all, as a method evaluates them."""
     chosen = data.parts if names is None else {name: data.parts[name] for name in data.parts if name in names}
     rows = {name: fixed_rows(part, method.rows) for name, part in chosen.items()}
-    mean = data.train.mean(axis=0, dtype=np.float64) / data.levels
+    mean = data.train.mean(axis=0) / data.levels
     base = np.zeros(data.width, np.float32) if method.base == "uniform" else base_rate(mean, len(data.train))
     return Parts(rows, 1 / data.levels, base)
 
