@@ -62,9 +62,6 @@ def test_training_stops_where_the_metric_has_not_improved(tmp_path, metric, chan
     assert found[COLUMNS[metric].removeprefix("valid_")]["mean"] == pytest.approx(values[best], abs=1e-4)
 
 
-def test_what_cannot_be_watched_is_refused():
+def test_without_a_validation_part_there_is_nothing_to_watch():
     error = refusal(check, settings("likelihood", {"look_ahead": 2}), Dataset("bare", data().train))
     assert (error.field, error.kinds) == ("early_stopping", ("missing",))
-    for method, metric in (("exact", "pseudo-likelihood"), ("pseudo", "likelihood"), ("none", "likelihood")):
-        with pytest.raises(ValueError, match="evaluat"):
-            rbm_settings(evaluate={"method": method}, early_stopping={"metric": metric})

@@ -13,7 +13,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.parts import Data, Model
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, TableSpec
-from tests.builders import cbm, check_mistake, mistakes, problems_of, refusal
+from tests.builders import cbm, check_mistake, grid_text, mistakes, problems_of, refusal
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
 
@@ -193,6 +193,31 @@ def test_groups_nest_and_are_chosen(more, asked, found):
     assert [one.name for one in grid.select(asked)] == found.split()
 
 
+@pytest.mark.parametrize("name", ["nan", "007", "null", "1e3", "true", "~", ".5", "0x1F"])
+def test_names_stay_text(name):
+    named = PLAIN.replace("toy:", f"{name}:")
+    if name not in ("~", ".5"):
+        assert list(read(named).experiments) == [name]
+    data = f"    data: {{path: rows.csv, name: {name}, drop: {name}}}\n"
+    (cell,) = read(without("data") + data).experiments["toy"].cells
+    assert (cell.data.name, cell.data.title, cell.row()["data"], cell.data.drop) == (name,) * 4
+
+
+def test_long_chains_of_groups_are_resolved():
+    chain = "".join(f"  g{n}: g{n + 1}\n" for n in range(500)) + "  g500: a\n"
+    assert read(SEVERAL + "groups:\n" + chain).groups["g0"] == ("a",)
+
+
+def test_a_default_serves_the_experiments_that_it_suits():
+    other = "data: mnist, model: {kind: rbm, hidden: 1}, offsets: 00, sampler: FPCD-1, learning_rate: 1"
+    error = refused("defaults: {fast_decay: 0.5}\n" + PLAIN)
+    assert problems_of(error) == [("1:24", "defaults.fast_decay", "unsuited")]
+    text = f"defaults: {{fast_decay: 0.5}}\n{PLAIN}  other: {{{other}, updates: 9, start_from: toy}}\n"
+    toy, other = read(text).experiments.values()
+    assert [one.cells[0].fast_decay for one in (toy, other)] == [0.95, 0.5]
+    assert other.sources == (toy,)
+
+
 # ---- Choosing experiments ----
 
 
@@ -206,15 +231,12 @@ def test_unknown_experiment_is_refused_with_the_names_there_are():
     assert rest == ["experiments: a, big-one, c", "groups: both"]
 
 
+# ---- What the command line changes ----
+
 BAR_OR_MNIST = without("data") + "    data: [mnist, {name: shifting-bar, size: 9, bar: 1}]\n"
-
-
 TITLES = [("mnist",), ("flipped-mnist",), ("shifting-bar",), ("flipped-shifting-bar",)]
-
-
+DECAYING = PLAIN.replace("0.1", "{start: 0.1, decay: 0.5, every: 10 epochs}")
 SIDES = "sliding_factor.visible sliding_factor.hidden"
-
-
 ZIPPED = without("learning_rate") + (
     "    learning_rate: [0.1, 0.2]\n    ladders: [1, 2]\n    zip: [learning_rate, ladders]\n"
     "    exclude: [{learning_rate: 0.2}]\n"
@@ -233,6 +255,9 @@ ZIPPED = without("learning_rate") + (
         # A field leaves its zip, and conditions may hold nowhere or have no effect
         (ZIPPED, {"learning_rate": "0.3"}, "learning_rate.start ladders", [(0.3, 1), (0.3, 2)]),
         (PLAIN + "    ladders: 4\n", {"sampler": "CD-1"}, "ladders", [(1,)]),
+        (grid_text("dbm"), {"model.hidden": "[7, 3]"}, "model.hidden", [((7, 3),)]),
+        (grid_text("dbm"), {"model.hidden": "[[7, 3], 4-2]"}, "model.hidden", [((7, 3),), ((4, 2),)]),
+        (DECAYING, {"learning_rate.start": "0.3"}, "learning_rate.start learning_rate.decay", [(0.3, 0.5)]),
         # A part may be set after the whole
         (
             PLAIN,
@@ -244,57 +269,6 @@ ZIPPED = without("learning_rate") + (
 )
 def test_overrides_replace_fields_and_reach_into_them(text, changes, paths, values):
     assert [tuple(map(cell.value, paths.split())) for cell in cells(text, changes)] == values
-
-
-@pytest.mark.parametrize(
-    ("groups", "place", "field", "kind"),
-    [
-        ("{x: [a, aa]}", "9:17", "groups.x", "unknown"),
-        ("{x: [y], y: [x]}", "9:10", "groups.x", "conflict"),
-        ("{a: [b]}", "9:10", "groups.a", "conflict"),
-        ("{x: []}", "9:13", "groups.x", "missing"),
-        ("[a, b]", "9:1", "groups", "value"),
-    ],
-)
-def test_bad_group_is_refused(groups, place, field, kind):
-    assert problems_of(refused(f"{SEVERAL}groups: {groups}\n")) == [(place, field, kind)]
-
-
-def test_long_chains_of_groups_are_resolved():
-    chain = "".join(f"  g{n}: g{n + 1}\n" for n in range(500)) + "  g500: a\n"
-    assert read(SEVERAL + "groups:\n" + chain).groups["g0"] == ("a",)
-
-
-@pytest.mark.parametrize(
-    ("options", "place", "kind"),
-    [
-        ("--set updates=3 --set updates=4", "--set updates", "conflict"),
-        ("--set updates=3 --set epochs=4", "--set epochs", "conflict"),
-        ("--set data.flip=true --set data=mnist", "--set data", "conflict"),
-        ("--trials 3 --set trials=4", "--trials and --set trials", "conflict"),
-        ("--trials 3 --trials 4", "--trials", None),
-        ("-j 1 --jobs 2", "--jobs", None),
-    ],
-)
-def test_of_two_values_none_wins_in_silence(options, place, kind, tmp_path):
-    (tmp_path / "grid.yaml").write_text(PLAIN)
-    result = cbm("run", tmp_path / "grid.yaml", "--dry-run", *options.split(), code=2)
-    assert place in result.stderr.splitlines()[-1]
-    if kind:  # else Click refuses it
-        assert problems_of(result) == [(place, "", kind)]
-
-
-# ---- Overrides ----
-
-
-@pytest.mark.parametrize("name", ["nan", "007", "null", "1e3", "true", "~", ".5", "0x1F"])
-def test_names_stay_text(name):
-    named = PLAIN.replace("toy:", f"{name}:")
-    if name not in ("~", ".5"):
-        assert list(read(named).experiments) == [name]
-    data = f"    data: {{path: rows.csv, name: {name}, drop: {name}}}\n"
-    (cell,) = read(without("data") + data).experiments["toy"].cells
-    assert (cell.data.name, cell.data.title, cell.row()["data"], cell.data.drop) == (name,) * 4
 
 
 @pytest.mark.parametrize(
@@ -323,39 +297,45 @@ def test_trials_given_by_the_caller_win_and_are_told_by_their_option():
     assert problems_of(refused(SEVERAL, trials=0)) == [("--trials", "", "value")]
 
 
+def test_changes_leave_experiments_alone_that_are_not_run():
+    """What is set for one kind of machine need not suit another one in the same file."""
+    common = "data: mnist, learning_rate: 1, updates: 9"
+    text = (
+        f"defaults: {{{common}, model: {{kind: rbm, hidden: 4}}}}\ngroups: {{both: [first, second]}}\n"
+        "experiments:\n  first: {offsets: 00, sampler: CD-1}\n  second: {offsets: d0, sampler: PCD-1}\n"
+        "  coder: {model: {kind: auto-encoder, hidden: 4}, offsets: 00}\n"
+    )
+    changed = read(text, {"sampler": "PT_4"}, 3, ["both"]).experiments
+    assert [one.cells[0].sampler for one in changed.values()] == ["PT_4", "PT_4", None]
+    assert [one.trials for one in changed.values()] == [3, 3, 25]
+    error = refused(text, {"sampler": "PT_4"}, None, ["coder"])
+    assert problems_of(error) == [("--set sampler", "", "unsuited")]
+
+
+@pytest.mark.parametrize(
+    ("options", "place", "kind"),
+    [
+        ("--set updates=3 --set updates=4", "--set updates", "conflict"),
+        ("--set updates=3 --set epochs=4", "--set epochs", "conflict"),
+        ("--set data.flip=true --set data=mnist", "--set data", "conflict"),
+        ("--trials 3 --set trials=4", "--trials and --set trials", "conflict"),
+        ("--trials 3 --trials 4", "--trials", None),
+        ("-j 1 --jobs 2", "--jobs", None),
+    ],
+)
+def test_of_two_values_none_wins_in_silence(options, place, kind, tmp_path):
+    (tmp_path / "grid.yaml").write_text(PLAIN)
+    result = cbm("run", tmp_path / "grid.yaml", "--dry-run", *options.split(), code=2)
+    assert place in result.stderr.splitlines()[-1]
+    if kind:  # else Click refuses it
+        assert problems_of(result) == [(place, "", kind)]
+
+
 def test_a_flag_has_an_effect_or_is_refused(tmp_path):
     (tmp_path / "grid.yaml").write_text(PLAIN)
     (listed,) = json.loads(cbm("ls", tmp_path / "grid.yaml", "--json", "--json").stdout)
     assert (listed["experiment"], listed["cells"], listed["default"]) == ("toy", 1, True)
     assert cbm("ls", tmp_path / "grid.yaml", "--watch", code=2).error.kinds == ("conflict",)
-
-
-def test_each_value_needs_an_effect_on_some_cell():
-    zipped = without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
-    error = refused(zipped + "    zip: [offsets, sliding_factor]\n")
-    assert problems_of(error) == [("9:22", "toy.sliding_factor", "unsuited")]
-    changed = "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate.method: cost}}]\n"
-    first, *_ = problems_of(refused(PLAIN + changed))
-    assert first == ("10:54", "toy.when.set.evaluate.method", "unsuited")
-
-
-def test_experiments_that_start_from_each_other_are_refused():
-    text = SEVERAL.replace(
-        "a: {}, b: {}", "a: {start_from: {experiment: b}}, b: {start_from: {experiment: a}}"
-    )
-    error = refused(text)
-    told = [(field, kind) for _, field, kind in problems_of(error)]
-    assert told == [("a.start_from.experiment", "conflict"), ("b.start_from.experiment", "conflict")]
-
-
-def test_a_default_serves_the_experiments_that_it_suits():
-    other = "data: mnist, model: {kind: rbm, hidden: 1}, offsets: 00, sampler: FPCD-1, learning_rate: 1"
-    error = refused("defaults: {fast_decay: 0.5}\n" + PLAIN)
-    assert problems_of(error) == [("1:24", "defaults.fast_decay", "unsuited")]
-    text = f"defaults: {{fast_decay: 0.5}}\n{PLAIN}  other: {{{other}, updates: 9, start_from: toy}}\n"
-    toy, other = read(text).experiments.values()
-    assert [one.cells[0].fast_decay for one in (toy, other)] == [0.95, 0.5]
-    assert other.sources == (toy,)
 
 
 # ---- What is wrong, and where ----
@@ -445,6 +425,10 @@ rbm when.set.data missing path = [{if: {batch: 100}, set: {@data: {flip: on}}}]
 rbm when.set.data.name unsuited size = [{if: {batch: 100}, set: {data.name: @mnist}}]
 rbm when.set.offsets unsuited ddd^b 3 2 = [{if: {batch: 100}, set: {offsets: @ddd}}]
 rbm when.set.data conflict data.flip = [{if: {batch: 100}, set: {data.flip: true, data: @mnist}}]
+rbm start_from.experiment unknown* toy = {experiment: @tyo}
+rbm start_from.path conflict = {experiment: toy, path: @a.npz}
+rbm start_from.path value* trial = {path: @'a-{number}.npz'} | {path: @'a-{trial.npz'}
+rbm start_from.machine value final best-valid = {experiment: toy, machine: @best}
 rbm when.set.fast_decay unsuited FPCD-k PCD-1 = [{if: {batch: 100}, set: {fast_decay: @0.5}}]
 """
 
@@ -466,6 +450,24 @@ def test_a_field_may_have_no_effect_on_some_cells_which_are_then_one_cell():
     assert factors == {("00", 0.01, 0.01)} | moving
     alone = cells(without("offsets").replace("PT_10", "PCD-1") + "    offsets: 00\n")
     assert alone[0] in found  # the same settings, and so the same run-id
+
+
+def test_each_value_needs_an_effect_on_some_cell():
+    zipped = without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
+    error = refused(zipped + "    zip: [offsets, sliding_factor]\n")
+    assert problems_of(error) == [("9:22", "toy.sliding_factor", "unsuited")]
+    changed = "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate.method: cost}}]\n"
+    first, *_ = problems_of(refused(PLAIN + changed))
+    assert first == ("10:54", "toy.when.set.evaluate.method", "unsuited")
+
+
+def test_experiments_that_start_from_each_other_are_refused():
+    text = SEVERAL.replace(
+        "a: {}, b: {}", "a: {start_from: {experiment: b}}, b: {start_from: {experiment: a}}"
+    )
+    error = refused(text)
+    told = [(field, kind) for _, field, kind in problems_of(error)]
+    assert told == [("a.start_from.experiment", "conflict"), ("b.start_from.experiment", "conflict")]
 
 
 def test_errors_found_with_the_data_name_the_place_of_their_field():
@@ -534,6 +536,13 @@ experiments:
         ("experiments: [a]", "1:1 experiments", "missing"),
         ("experiments:\n  ..: {}\n", "2:3 ..", "value"),
         ("experiments:\n  toy:\n", "2:3 toy", "value"),
+        (f"{PLAIN}  Toy: {{<<: {{}}}}\n", "9:3 Toy", "conflict"),
+        (PLAIN.replace("toy", "com1.x"), "2:3 com1.x", "value"),
+        (SEVERAL + "groups: {x: [a, aa]}\n", "9:17 groups.x", "unknown"),
+        (SEVERAL + "groups: {x: [y], y: [x]}\n", "9:10 groups.x", "conflict"),
+        (SEVERAL + "groups: {a: [b]}\n", "9:10 groups.a", "conflict"),
+        (SEVERAL + "groups: {x: []}\n", "9:13 groups.x", "missing"),
+        (SEVERAL + "groups: [a, b]\n", "9:1 groups", "value"),
         ("experiments:\n  toy:\n    a: b: c\n", "3:9", "unreadable"),
         ("experiments:\n\ttoy: 1\n", "2:1", "unreadable"),
         ("experiments: {toy: *x}\n", "1:20", "unreadable"),
@@ -550,7 +559,7 @@ def test_what_is_no_grid_is_refused_with_its_place(text, place, kind, tmp_path):
     path = tmp_path / "grid.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     place, _, field = place.partition(" ")
-    assert problems_of(refusal(read_grid, path))[0] == (place or str(path), field, kind)
+    assert problems_of(refusal(read_grid, path)) == [(place or str(path), field, kind)]
     for other, of in ((tmp_path / "none.yaml", "missing"), (tmp_path, "value")):
         assert problems_of(refusal(read_grid, other)) == [(str(other), "", of)]
 
@@ -632,21 +641,3 @@ def test_a_short_experiment_is_less_of_the_long_one():
             for cell in short.cells
         )
         assert shorter or short.trials * len(short.cells) <= full.trials * len(full.cells) / 4
-
-
-# ---- Changes from the command line ----
-
-
-def test_changes_leave_experiments_alone_that_are_not_run():
-    """What is set for one kind of machine need not suit another one in the same file."""
-    common = "data: mnist, learning_rate: 1, updates: 9"
-    text = (
-        f"defaults: {{{common}, model: {{kind: rbm, hidden: 4}}}}\ngroups: {{both: [first, second]}}\n"
-        "experiments:\n  first: {offsets: 00, sampler: CD-1}\n  second: {offsets: d0, sampler: PCD-1}\n"
-        "  coder: {model: {kind: auto-encoder, hidden: 4}, offsets: 00}\n"
-    )
-    changed = read(text, {"sampler": "PT_4"}, 3, ["both"]).experiments
-    assert [one.cells[0].sampler for one in changed.values()] == ["PT_4", "PT_4", None]
-    assert [one.trials for one in changed.values()] == [3, 3, 25]
-    error = refused(text, {"sampler": "PT_4"}, None, ["coder"])
-    assert problems_of(error) == [("--set sampler", "", "unsuited")]

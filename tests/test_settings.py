@@ -84,11 +84,15 @@ rbm record.window value = {what: bias_norms, window: @10}
 rbm record.units unsuited offset_values = {what: bias_norms, units: @3}
 rbm record.every value = {what: bias_norms, every: @often}
 dbm pretraining value 0 -1 = @-1
+dbm pretraining conflict start_from = !@pretraining: {epochs: 2}; start_from: {path: a.npz}
 dbm pretraining.learning_rate unsuited epochs = {learning_rate: @0.1}
 dbm pretraining.offsets unsuited ddd^b 3 2 = {epochs: 2, offsets: @ddd}
 dbm pretraining.sampler unsuited PCD-k CD-k = {epochs: 2, sampler: @FPCD-1}
 dbm pretraining.sampler value PCD PCD-k = {epochs: 2, sampler: @PCD}
 dbm pretraining.doubling unsuited epochs = {doubling: @false}
+rbm early_stopping.metric conflict likelihood none = {metric: @likelihood}; evaluate: none
+rbm early_stopping.metric conflict likelihood pseudo = {metric: @likelihood}; evaluate: pseudo
+rbm early_stopping.metric conflict pseudo-likelihood exact = {metric: @pseudo-likelihood}
 rbm chains unsuited PCD-k FPCD-k exact = @5; sampler: exact
 rbm gradient.fisher unsuited natural = {fisher: @marginal}
 rbm gradient.estimate unsuited natural = {estimate: @samples}
@@ -167,11 +171,9 @@ TIED += "; zip: [[momentum, weight_scale], [batch, chains]]"
     ("kind", "fields", "paths", "values"),
     [
         # A list is an axis of RBMs, and the layers of deep machines
-        ("rbm", "model: {kind: rbm, hidden: 4}", "model.hidden", [4]),
         ("rbm", "model: {kind: rbm, hidden: [4, 8]}", "model.hidden", [4, 8]),
         ("dbm", "model: {kind: dbm, hidden: [500, 200]}", "model.hidden", [(500, 200)]),
         ("dbm", "model: {kind: dbm, hidden: 500-200}", "model.hidden", [(500, 200)]),
-        ("dbm", "model: {kind: dbm, hidden: [[5, 5], [2, 1]]}", "model.hidden", [(5, 5), (2, 1)]),
         ("dbm", "model: {kind: dbm, hidden: [5-5, 2-1]}", "model.hidden", [(5, 5), (2, 1)]),
         ("dbm", "model: {kind: dbm, hidden: [[5, 5], 2-1]}", "model.hidden", [(5, 5), (2, 1)]),
         ("auto-encoder", "model: {kind: auto-encoder, hidden: [50]}", "model.hidden", [50]),
@@ -250,27 +252,11 @@ def test_lines_of_a_grid_give_these_values_to_its_cells(kind, fields, paths, val
     assert found == [value if " " in paths else (value,) for value in values]
 
 
-# ---- Layers ----
-
-
 def test_layers_above_nine_visible_units():
     sizes = {"rbm 16": (16,), "dbm 500-400-300": (500, 400, 300), "auto-encoder 250-50": (250, 50)}
     for text, expected in (sizes | {"auto-encoder half": (4,)}).items():
         model = Model(**dict(zip(("kind", "hidden"), text.split(), strict=True)))
         assert (model.layers, model.hidden_layers(9)) == (1 + len(expected), expected)
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "path", "values"),
-    [
-        ("dbm", {"model.hidden": "[7, 3]"}, "model.hidden", [(7, 3)]),
-        ("dbm", {"model.hidden": "[[7, 3], 4-2]"}, "model.hidden", [(7, 3), (4, 2)]),
-        ("rbm", {"learning_rate.start": "0.3"}, "learning_rate", ["0.3 x 0.5 every 10 epochs"]),
-    ],
-)
-def test_overrides_of_parts(kind, changes, path, values):
-    found = cells(kind, changes, learning_rate=DECAYING)
-    assert [str(cell.value(path)) for cell in found] == [*map(str, values)]
 
 
 # ---- What goes with which machine ----
@@ -285,9 +271,6 @@ def test_defaults_of_other_machines_may_be_spelled_out(kind):
     }
     rbm = {"gradient": "centered", "gradient_from": "samples", "offsets_from": "same"}
     assert cells(kind, early_stopping="{look_ahead: 5}", **dbm, **rbm) == cells(kind)
-
-
-# ---- Recorders ----
 
 
 def test_recorders_are_read():
@@ -345,8 +328,6 @@ PLAIN = {
     "updates": 60,
 }
 STEPPED = "{start: 0.1, steps: 0.01 from 100 epochs + 1e-3 from 0200 epoch}"
-
-
 WORDS = "0.1, 0.01 from 100 epochs, 0.001 from 200 epochs"
 
 
@@ -373,12 +354,6 @@ def updates_of(interval):
     """Return the updates of an interval where an epoch has 7."""
     number, unit = interval.split()
     return int(number) * (7 if unit.startswith("epoch") else 1)
-
-
-# ---- The learning rate ----
-
-
-# ---- Momentum, decay, chains, swaps, batches ----
 
 
 def test_a_sliding_factor_may_stand_beside_schemes_that_do_not_slide():

@@ -1,8 +1,8 @@
 """The names of offset schemes (``dd^b_s``) and samplers (``PT_10``), parsed into numbers and printed back."""
 
 import re
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from cbm_cli.errors import CbmError
 from cbm_cli.text import WHOLE, whole_numbers
@@ -15,8 +15,7 @@ _LONGEST = 60  # characters of a name
 _MEANINGS = "0 none, d data mean, m model mean, a their average, h one half, r random"
 
 
-@dataclass(frozen=True)
-class Scheme:
+class Scheme(NamedTuple):
     """Where the offsets of each layer come from, and when they are updated."""
 
     letters: str  # one of 0dmahr per layer, visible layer first
@@ -70,8 +69,7 @@ def _complaint(text: str) -> str:
     return f"offset scheme {text!r}{found}; {remedy}"
 
 
-@dataclass(frozen=True)
-class Sampler:
+class Sampler(NamedTuple):
     """How the negative phase is drawn."""
 
     steps: int = 1  # Gibbs sweeps per update (CD-k, PCD-k) or between two rounds of swaps (PT_c-k)

@@ -362,12 +362,10 @@ _CONFLICTS: tuple[tuple[str, Kind, Callable[[Settings], Any]], ...] = (
      and f"method {s.evaluate.method} estimates a likelihood, and an auto encoder has no normalised "
      "likelihood; it is judged by its cost: write method: cost"),
     ("early_stopping.metric", "conflict",
-     lambda s: s.early_stopping.metric and s.model.kind != "auto-encoder"
-     and (s.early_stopping.metric == "pseudo-likelihood") != (s.evaluation == "pseudo")
+     lambda s: s.early_stopping.metric
+     and (s.evaluation == "none"
+          or (s.early_stopping.metric == "pseudo-likelihood") != (s.evaluation == "pseudo"))
      and f"{s.early_stopping.metric} is not evaluated; the method of evaluate is {s.evaluation}"),
-    ("early_stopping.metric", "conflict",
-     lambda s: s.early_stopping.metric and s.evaluation == "none"
-     and "needs evaluations; the method of evaluate is none"),
     ("evaluate", "unsuited",
      lambda s: s.model.kind != "rbm" and s.evaluate.method == "pseudo"
      and f"method pseudo is for RBMs; the model is of kind {s.model.kind}"),
