@@ -87,6 +87,11 @@ def run_grid(text, *words, folder=".", output="results"):
     return Path(folder, output)
 
 
+def dry(*words):
+    """The first numbers of a dry run of grid.yaml: trials, finished before, to run, and of these begun."""
+    return numbers(cbm("run", "grid.yaml", "--dry-run", *words).stdout)[0]
+
+
 SAID = re.compile(r"(?:[^ ]*\.ya?ml:(\d+:\d+)|(.+?))(?:: ([\w.<]+))?: ")
 
 

@@ -36,8 +36,6 @@ def same(one, other):
 
 
 AIS = {"evaluate": {"method": "ais", "every": 20, "temperatures": 50, "runs": 10}}
-
-
 CODER = {"model": {"kind": "auto-encoder", "hidden": [4, 3]}, "offsets": "drr^b_s", "sampler": None}
 
 
@@ -47,7 +45,7 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
 
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)
     monkeypatch.setattr(estimates, "LONGEST_CALL", 0.0)  # dozens of calls an evaluation
-    trial = Trial("test", settings(**AIS), 0, 1)
+    trial = Trial("test", settings(**AIS, updates=20), 0, 1)
     result, stretches = None, 0
     while not isinstance(result, Outcome):
         asked = itertools.count()
@@ -55,17 +53,17 @@ def test_a_pause_waits_for_the_end_of_an_evaluation(monkeypatch):
             trial, THREE_PARTS, result, should_pause=lambda asked=asked: next(asked) > 0, should_stop=bool
         )
         stretches += 1
-        assert stretches <= 60 + 4  # a call of one update each, and the evaluations at 0, 20, 40 and 60
+        assert stretches <= 20 + 2  # a call of one update each, and the evaluations at 0 and 20
     same(result, run_trial(trial, THREE_PARTS))
 
 
 @pytest.mark.parametrize(
     ("changes", "chance"),
-    [({}, 0.1), ({}, 0.7), ({"sampler": "CD-1"}, 0.3), (AIS, 0.1), (AIS, 0.3), (CODER, 0.3)],
+    [({}, 0.3), ({"sampler": "CD-1"}, 0.3), (AIS, 0.1), (CODER, 0.3)],
 )
 def test_stopping_at_random_points_changes_no_byte(tmp_path, monkeypatch, changes, chance):
     monkeypatch.setattr(trial_loop, "LONGEST_CALL", 0.0)  # the shortest calls: the most places to stop at
-    trial = Trial("test", settings(**changes), 0, 1)
+    trial = Trial("test", settings(**{"updates": 30} | changes), 0, 1)
     whole = run_trial(trial, THREE_PARTS)
     store = Store(tmp_path / "test")
 

@@ -50,8 +50,8 @@ def times():
 
 def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
     Path("grid.yaml").write_text(GRID.replace("[CD-1, PT_4]", "exact").replace("[00, dd^b_s]", "dd^b_s"))
-    run()
-    (experiment,) = read_grid(Path("grid.yaml")).select()
+    run("--set", "updates=40")
+    (experiment,) = read_grid(Path("grid.yaml"), {"updates": "40"}).select()
     rows = load("bars-and-stripes", size=2)
     curves = contents_of("out", kinds=["curve"])
     assert [number for *_, number, _ in curves] == [0, 1]
@@ -59,7 +59,7 @@ def test_the_curve_of_an_exact_trial_is_that_of_algorithm_2(grid):
         learner = Learner(trial.settings, rows, trial.seed)
         head, *lines = [line.split(",") for line in curve.decode().splitlines()]
         assert head == ["update", "epoch", "train_log_likelihood"]
-        assert [line[:2] for line in lines] == [[str(u), str(u)] for u in range(0, 101, 20)]
+        assert [line[:2] for line in lines] == [[str(u), str(u)] for u in range(0, 41, 20)]
         for update, _, found in lines:
             state = learner.start()
             start = wide(state[:3]), wide(state[3:5])
@@ -133,7 +133,6 @@ def middle_bit(content):
 
 DAMAGES = {  # what becomes of the line of a trial
     "bit": middle_bit,
-    "value": lambda line: line.replace(b'_final": -', b'_final": -1', 1),
     "key": lambda line: line.replace(b'"trial": 1', b'"trial": 3', 1),
     "seal": lambda line: line[:-9] + b"00000" + line[-4:],
     "cut": lambda line: line[:100] + b"\n",
@@ -154,8 +153,8 @@ def test_a_damaged_trial_is_named_and_run_again_and_no_other(finished, damage):
     changed = lines_of()
     assert [*changed] == [*lines]
     assert {key for key in lines if changed[key] != lines[key]} <= {victim}  # which may take another time
-    assert [8] in numbers(run())
-    assert "line" not in run()
+    said = run()
+    assert ([8] in numbers(said), "line" in said) == (True, False)
 
 
 @pytest.mark.parametrize("kind", ["cell", "made"])
@@ -207,7 +206,7 @@ def test_a_last_line_that_a_kill_has_cut_short_costs_its_trial(finished):
     assert trials_of("out") == whole
 
 
-@pytest.mark.parametrize("harm", ["bit", "cut", "gone"])
+@pytest.mark.parametrize("harm", ["bit", "gone"])
 def test_damage_to_a_machine_in_a_file_of_its_own_costs_its_trial(finished, harm, monkeypatch):
     monkeypatch.setattr("cbm_cli.results.store.SMALL", 100)
     run(out="large")
@@ -305,24 +304,25 @@ def test_the_manifest_names_the_commit_of_the_grid_and_of_no_other_repository(fi
 
 
 NAMED = """
-defaults: {{trials: 1, offsets: 00, sampler: CD-1, learning_rate: 0.1, updates: 20, batch: full}}
-experiments:
-  "{0}": {{data: &rows {{path: rows.csv, name: "{0}"}}, model: &small {{kind: rbm, hidden: 2}}}}
-  again: {{data: *rows, model: *small, start_from: {{experiment: "{0}"}}}}
-"""
+  "{0}": {{data: &rows{1} {{path: rows.csv, name: "{0}"}}, model: *small}}
+  again{1}: {{data: *rows{1}, model: *small, start_from: {{experiment: "{0}"}}}}"""
 
 
-@pytest.mark.parametrize("name", ["nan", "007", "NA", "null", "1e5", "None", "inf"])
-def test_names_that_look_like_numbers_stay_names(grid, name):
+def test_names_that_look_like_numbers_stay_names(grid):
     Path("rows.csv").write_text("".join(f"{n & 1},{n >> 1 & 1},{n >> 2 & 1}\n" for n in range(8)))
-    Path("grid.yaml").write_text(NAMED.format(name))
+    names = ["nan", "007", "NA", "null", "1e5", "None", "inf"]
+    common = "trials: 1, offsets: 00, sampler: CD-1, learning_rate: 0.1, updates: 20, batch: full"
+    text = f"defaults: {{{common}, model: &small {{kind: rbm, hidden: 2}}}}\nexperiments:"
+    Path("grid.yaml").write_text(text + "".join(NAMED.format(name, n) for n, name in enumerate(names)))
     run()
-    for experiment, start in ((name, {}), ("again", {"start_from_experiment": name})):
-        assert summary("out", experiment)[0]["experiment"] == experiment
-        (row,) = Results(Path("out")).store(experiment).summary().to_dict("records")
-        assert {"experiment": experiment, "data": name, "data_name": name, **start}.items() <= row.items()
-    assert Results(Path("out")).all_summaries()["data"].tolist() == [name] * 2
-    assert name in cbm("table", "out", "again", "--rows", "data", "--columns", "offsets").stdout
+    for number, name in enumerate(names):
+        for experiment, start in ((name, {}), (f"again{number}", {"start_from_experiment": name})):
+            assert summary("out", experiment)[0]["experiment"] == experiment
+            (row,) = Results(Path("out")).store(experiment).summary().to_dict("records")
+            assert {"experiment": experiment, "data": name, "data_name": name, **start}.items() <= row.items()
+    assert sorted(Results(Path("out")).all_summaries()["data"]) == sorted(names * 2)
+    shown = cbm("table", "out", "--rows", "data", "--columns", "offsets").stdout
+    assert {*names} <= {*shown.split()}
 
 
 def test_failed_trials_are_told_with_what_shows_the_details_and_run_again(grid, monkeypatch):
