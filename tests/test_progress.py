@@ -27,7 +27,7 @@ from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, TableSpec, Trial
 from cbm_cli.results import Store
 from cbm_cli.trial.loop import run_trial
-from tests.builders import GRID, cbm, numbers, problems_of, rbm_settings, summary
+from tests.builders import GRID, cbm, dry, numbers, problems_of, rbm_settings, summary
 from tests.processes import children, listening, start_cbm, until
 
 MODELS = {
@@ -41,11 +41,6 @@ BARS = "{name: bars-and-stripes, size: 2}"
 
 def run(*options, code=0):
     return cbm("run", "grid.yaml", "-j", 0, *options, code=code).stderr
-
-
-def dry(*options):
-    """The numbers of the first line of a dry run: trials, finished before, to run."""
-    return numbers(cbm("run", "grid.yaml", "--dry-run", *options).stdout)[0]
 
 
 def job(kind, method, parts=None, scale="per-sample", begun=0, **changes):
@@ -294,13 +289,16 @@ def test_a_trial_of_hours_is_warned_of_before_it_runs(grid, costs, monkeypatch, 
         ({"hidden": 16, "sampler": "CD-1"}, 1.7e-4, 0.0),
         ({"hidden": 500, "sampler": "PT_20"}, 21e-3, 0.0),
         ({"hidden": 16, "sampler": "PCD-1", "evaluate": {"method": "exact"}}, 1.7e-4, 0.06),
+        ({"width": 9, "hidden": 6, "gradient": {"kind": "natural"}}, 1.0e-3, 0.0),
+        ({"width": 10, "hidden": 8, "gradient": {"kind": "natural"}}, 2.1e-3, 0.0),
     ],
     ids=str,
 )
 def test_costs_are_those_of_a_measurement_within_a_factor_of_two(given, update, evaluation):
     given = {"evaluate": {"method": "none"}} | given
+    width = given.pop("width", 784)
     how = rbm_settings(model={"kind": "rbm", "hidden": given.pop("hidden")}, offsets="dd^b_s", **given)
-    data = Dataset("rows", np.zeros((6000, 784), np.uint8))
+    data = Dataset("rows", np.zeros((6000, width), np.uint8))
     found = forecast.cost_of(Job(Trial("test", how, 0, 1), "run", data, ()))
     assert update / 2 < found.update < 2 * update
     assert evaluation / 2 <= found.evaluation <= 2 * evaluation

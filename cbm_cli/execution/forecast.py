@@ -36,8 +36,8 @@ TINY = Settings(
 _START = 2.0  # seconds until the workers are ready
 # Seconds on one core of an AMD EPYC (Zen 4, AVX-512), as benchmarks/scale.py --measure finds them: of a
 # multiplication in products with binary rows and in others, of a sample or mean of a unit, of it and its
-# softplus in float64, of the step of a weight ...
-_BINARY, _DENSE, _UNIT, _EXACT, _STEP = 0.7e-11, 1.5e-11, 2e-9, 1.5e-8, 2e-10
+# softplus in float64, of the step of a weight, of an entry of the Fisher matrix for a state ...
+_BINARY, _DENSE, _UNIT, _EXACT, _STEP, _FISHER = 0.7e-11, 1.5e-11, 2e-9, 1.5e-8, 2e-10, 2.5e-10
 # ... of the beginning of a trial, and of what every update, natural gradient and evaluation takes besides.
 _BEGINNING, _UPDATE, _NATURAL, _EVALUATION = 0.01, 1e-6, 1e-4, 2e-5
 _TEMPERED = 1.6  # times as many chains at one temperature: energies, swaps, products of few rows
@@ -187,9 +187,11 @@ def _of_update(settings: Settings, batch: int, sizes: tuple[int, ...]) -> float:
 
 
 def _of_natural(settings: Settings, rows: int, sizes: tuple[int, ...]) -> float:
-    """Seconds of a natural gradient: of products with samples, or of a matrix over all states."""
+    """Seconds of a natural gradient: of variances, products with samples, or a matrix over visible states."""
     (n, m), how = sizes[:2], settings.gradient
+    parameters = (n + 1) * (m + 1)
+    if how.fisher == "diagonal":
+        return _NATURAL + parameters * _UNIT
     if how.estimate == "samples":
         return _NATURAL + how.iterations * (_NATURAL / 2 + 2 * rows * n * m * _DENSE)
-    parameters, bits = (n + 1) * (m + 1), n + m if how.fisher == "joint" else n
-    return _NATURAL + (2 ** min(bits, _MOST_BITS) + parameters / 3) * parameters**2 * _DENSE
+    return _NATURAL + 2 ** min(n, _MOST_BITS) * parameters**2 * _FISHER
