@@ -31,7 +31,8 @@ REASONS = Path(__file__).with_name("survivors.txt")
 TESTS = {  # what runs for each room: the files named test_*.py
     "cli": "bad_input cluster compare completion datasets evaluate features fetch figure findings hostile "
     "progress report results run sample selection sources study table text verify whole_numbers words",
-    "execution": "cluster execution progress resume run start_from verify",  # not what processes run
+    # not what processes run
+    "execution": "cluster evaluate execution files progress resume run start_from verify",
     "grid": "bad_input grid names schema settings whole_numbers",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines mixing products "
     "sample tempering",

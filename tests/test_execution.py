@@ -1,17 +1,23 @@
 """Trials on workers: a crash takes no other trial down, and groups of trials change nothing."""
 
 import os
+import pickle
 import time
 from dataclasses import replace
 from threading import Event, Timer
+from types import SimpleNamespace
 
-from cbm_cli.execution import Failure, engines, worker
+import pytest
+
+from cbm_cli.errors import CbmError
+from cbm_cli.execution import Cluster, Failure, cluster, dask_worker, engines, worker
 from cbm_cli.execution.engines import Backlog, in_process, on_local_workers
 from cbm_cli.execution.observe import Observer
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
 from tests.builders import GRID, run_grid, summary, toy_jobs
+from tests.processes import until
 
 
 class Raising(Trial):
@@ -201,6 +207,48 @@ def test_silence_while_the_run_was_paused_is_not_that_of_its_workers(monkeypatch
     times = 1.5, 3, 60, 61.5, 61.9, 62.1  # paused from 3 to 60
     for clock[0], silent in zip(times, (0, 0, 0, 0, 0, 1), strict=True):
         assert len([*backlog.silent([packet], 5.0)]) == silent
+
+
+@pytest.fixture
+def session():
+    """A run of one trial on a cluster, whose client itself does what it asks of workers."""
+    client = SimpleNamespace(status="running", loop=SimpleNamespace(add_callback=lambda *_: None))
+    client.subscribe_topic = client.cancel = lambda *_: None
+    client.asked = []  # in the order in which it was
+    client.run = lambda act, token, **_: (act(token), client.asked.append(act))
+    return cluster._Session(client, Cluster("tcp://there"), Backlog(toy_jobs(Trial)), Observer())
+
+
+@pytest.mark.parametrize(("status", "error"), [("closed", CbmError), ("running", RuntimeError)])
+def test_a_scheduler_that_is_lost_while_a_packet_is_sent_ends_the_run_by_name(session, status, error):
+    def submit(*arguments, **options):
+        session.client.status = status
+        raise RuntimeError("tcp://there")
+
+    session.threads, session.client.submit = {"tcp://worker": 1}, submit
+    with pytest.raises(error, match="tcp://there"):
+        [*session.run(Event())]
+
+
+def test_a_trial_whose_worker_was_lost_waits_until_it_is_alone_on_a_cluster(session):
+    session.threads, session.open["future"] = {"tcp://worker": 2}, "another packet"
+    session.backlog.suspects.append(session.backlog.waiting.popleft())
+    session._submit_packets()  # which would fail with a client of this kind
+    assert len(session.backlog) == 1
+
+
+def test_trials_on_a_cluster_return_their_progress_when_the_run_is_stopped(session, monkeypatch):
+    monkeypatch.setattr(cluster, "PATIENCE", 0.0)
+    monkeypatch.setattr(dask_worker, "_one_thread_for_good", lambda: None)
+    monkeypatch.setattr(dask_worker, "get_worker", lambda: None)
+    (stopping := Event()).set()
+    packet = session.open["future"] = session.backlog.take(True, 1)
+    assert not [*session.run(stopping)]
+    until(lambda: session.client.asked == [dask_worker.stop] * 2)  # at once, and those that did not answer
+    ((key, job),) = packet.open.items()
+    facts = pickle.dumps(packet.tasks), session.token, worker.environment(), 1, job.data
+    _, (answered, result) = dask_worker.work(*facts)
+    assert (answered, type(result)) == (key, Progress)
 
 
 def test_a_trial_that_two_experiments_ask_for_is_trained_once_and_kept_by_both(tmp_path):

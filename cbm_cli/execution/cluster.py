@@ -109,14 +109,20 @@ class _Session:
     def run(self, stopping: threading.Event) -> Iterator[tuple[Job, Result]]:
         """Run all trials of the backlog, until asked to stop."""
         deadline = math.inf
+        lost = _lost(self.cluster, min(self.cluster.wait, _LONGEST_LOSS), "the connection is lost")
         self.client.subscribe_topic(self.token, lambda event: self.observer.progress(*event[1]))
         self.client.loop.add_callback(self._admit_workers)
         try:
             while (self.backlog or self.open) and time.monotonic() < deadline:
                 if self.client.status == "closed":
-                    raise _lost(self.cluster, min(self.cluster.wait, _LONGEST_LOSS), "the connection is lost")
+                    raise lost
                 if not stopping.is_set():
-                    self._submit_packets()
+                    try:
+                        self._submit_packets()
+                    except Exception:
+                        if self.client.status == "closed":  # by now
+                            raise lost from None
+                        raise
                     self._check_workers()
                 elif not self.open:
                     return

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,8 +40,7 @@ class Evaluated(NamedTuple):
     before: bool = False  # it had been evaluated in the same way before
 
 
-@dataclass(frozen=True)
-class _Evaluation:
+class _Evaluation(NamedTuple):
     """What a worker does in the place of a training."""
 
     number: int
@@ -55,8 +53,7 @@ class _Evaluation:
         return _columns(read_machine(Path(name), content), data, self.method, name, should_stop)
 
 
-@dataclass(frozen=True)
-class _Job:
+class _Job(NamedTuple):
     """A trial to evaluate, in the form of a `jobs.Job`; its machine is read when a worker is free."""
 
     store: Store
