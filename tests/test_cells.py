@@ -14,7 +14,6 @@ from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, compose
 from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
-from cbm_cli.text import STATISTICS
 from tests.builders import cbm, change_manifest
 from tests.golden import outputs
 from tests.pictures import page_of
@@ -81,6 +80,16 @@ def test_a_disproved_estimate_is_never_shown_and_never_the_best(statistic, value
     if statistic == "max-of-mean":
         late = cell_with(curve.iloc[[0, 2, 4]])
         assert (late.value.tolist(), late.bounded.tolist()) == ([-14], [True])
+
+
+@pytest.mark.parametrize(
+    ("metric", "end", "best"), [("valid_lower_bound", "max", (-4, 30)), ("valid_cost", "min", (-5, 20))]
+)
+def test_a_value_that_is_not_finite_is_never_the_best(metric, end, best):
+    curve = [[0, 0, -1], [10, 1, nan], [20, 2, -5], [30, 3, -4], [40, 4, -inf], [50, 5, inf]]
+    row = Outcome(("update", "epoch", metric), np.array(curve), {}, None, 1.0).summary()
+    assert (row[f"{metric}_{end}"], row[f"{metric}_{end}_update"]) == best
+    assert row[f"{metric}_best_valid"] == best[0]
 
 
 def test_cell_sums_up_a_hand_made_run():
@@ -150,7 +159,7 @@ def drawn_finals(results, options):
     return [[*heights] for hollow, heights in dots if hollow], [[*h] for hollow, h in dots if not hollow]
 
 
-@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("statistic", ["final", "best-valid", "max-of-mean"])
 def test_every_reader_tells_the_value_that_the_table_of_the_grid_asks_for(results, statistic, tmp_path):
     store = Results(results).store("encoder")
     change_manifest(store.folder, lambda it: it["table"].update(statistic=statistic, metric="train_cost"))

@@ -18,6 +18,7 @@ from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
 from cbm_cli.statistics import Marking, build_table, mark_row, mark_rows
+from cbm_cli.statistics.wilcoxon import holm
 from tests.builders import cbm, change_manifest, grid_text, holds, problems_of, refusal, run_grid
 from tests.pictures import page_of
 
@@ -67,7 +68,7 @@ def test_commands_read_the_same_cells(results, tmp_path):
     page = (tmp_path / "page.html").read_text("utf-8")
     assert 'name="learning_rate"' not in page  # one value is nothing to filter by
     assert "6 of 6" in page
-    assert len(cbm("evaluate", results, "sweep", *option, "--json").stdout.splitlines()) == 6
+    assert len(cbm("evaluate", results, "sweep", *option, "-j", 0, "--json").stdout.splitlines()) == 6
     assert pd.read_csv(results / "sweep" / "summary.csv")["test_log_likelihood_exact"].notna().sum() == 6
     table = cbm_api.open_results(results).table(
         "sweep", select={"learning_rate": [0.01, 0.3], "offsets": "00"}
@@ -279,21 +280,16 @@ def test_pictures_and_page_show_the_chosen_cells(results, tmp_path):
 def test_holms_correction_over_a_table_counts_all_comparisons():
     rng = np.random.default_rng(3)
     rows = [[dict(enumerate(rng.normal(shift, 1, 12))) for shift in (0.0, 0.9, 1.4)] for _ in range(4)]
-    plain = [mark_row(row, Marking()) for row in rows]
-    tests = [mark.against_best for row in plain for mark in row if mark.against_best]
-    order = np.argsort([test.p_value for test in tests])
-    expected, running = {}, 0.0
-    for step, place in enumerate(order):
-        running = max(running, min(1.0, tests[place].p_value * (len(tests) - step)))
-        expected[place] = running
-    marks = mark_rows(rows, Marking(correction="holm", over="table"))
-    found = [mark.against_best for row in marks for mark in row if mark.against_best]
-    assert [test.p for test in found] == pytest.approx([expected[place] for place in range(len(tests))])
-    assert [test.p_value for test in found] == [test.p_value for test in tests]  # not corrected
-    assert {test.smallest_p for test in found} == {min(1, tests[0].smallest_p * len(tests))}
-    within = [mark_row(row, Marking(correction="holm")) for row in rows]
-    assert mark_rows(rows, Marking(correction="holm")) == within
-    assert any(a != b for a, b in zip(within, marks, strict=True))
+    plain, within = ([mark_row(row, Marking(correction=it)) for row in rows] for it in (None, "holm"))
+    over_all = mark_rows(rows, Marking(correction="holm", over="table"))
+    tests, found = (
+        [mark.against_best for row in marks for mark in row if mark.against_best]
+        for marks in (plain, over_all)
+    )
+    p_values = [test.p_value for test in tests]
+    assert [(test.p_value, test.p) for test in found] == [*zip(p_values, holm(p_values), strict=True)]
+    assert {test.smallest_p for test in found} == {tests[0].smallest_p * len(tests)}
+    assert mark_rows(rows, Marking(correction="holm")) == within != over_all
 
 
 def test_records_have_the_p_value_as_computed_and_the_corrected_one():

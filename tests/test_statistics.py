@@ -1,6 +1,6 @@
-"""Wilcoxon tests, Holm's correction and the marks of a row, against plain Python and SciPy."""
+"""Wilcoxon tests, Holm's correction and the marks of a row, against sums over all cases and SciPy."""
 
-from itertools import combinations, product
+from itertools import combinations
 from math import inf, nan
 
 import numpy as np
@@ -17,26 +17,14 @@ def sample(*values):
     return dict(enumerate(map(float, values)))
 
 
-def average_ranks(values):
-    """Rank of each value, ties sharing the mean of their places."""
-    return [sum(w < v for w in values) + (1 + sum(w == v for w in values)) / 2 for v in values]
-
-
-def exact_signed_rank(differences):
-    """Two-sided p-value by flipping every sign in turn."""
-    ranks = np.array(average_ranks([abs(d) for d in differences]))
-    found = np.abs([ranks @ signs for signs in product([-1, 1], repeat=len(ranks))])
-    return np.mean(found >= abs(ranks @ np.sign(differences)) - 1e-9)
-
-
 def exact_rank_sum(x, y):
     """Two-sided p-value by giving every subset of the pooled ranks to x."""
-    ranks = average_ranks([*x, *y])
+    ranks = stats.rankdata([*x, *y])
     found = np.abs(np.array([*map(sum, combinations(ranks, len(x)))]) - sum(ranks) * len(x) / len(ranks))
     return np.mean(found >= found[0] - 1e-9)
 
 
-@pytest.mark.parametrize("n", [1, 6, 11])
+@pytest.mark.parametrize("n", [2, 6, 11])
 @pytest.mark.parametrize("decimals", [None, 0])  # rounded: with ties
 def test_signed_rank_is_all_sign_flips(n, decimals):
     rng = np.random.default_rng(n)
@@ -44,9 +32,10 @@ def test_signed_rank_is_all_sign_flips(n, decimals):
     if decimals is not None:
         difference = np.where(np.abs(difference) < 0.5, 0.75, np.round(difference))
     found = signed_rank(sample(*difference), sample(*[0] * n))
-    assert found.p_value == pytest.approx(exact_signed_rank(difference), rel=1e-12)
-    ranks, total = average_ranks(list(np.abs(difference))), n * (n + 1) / 2
-    assert found.effect_size == pytest.approx(np.sum(np.sign(difference) * ranks) / total)
+    flipped = stats.wilcoxon(difference, method=stats.PermutationMethod())
+    assert found.p_value == pytest.approx(flipped.pvalue, rel=1e-12)
+    signed = np.sign(difference) * stats.rankdata(np.abs(difference))
+    assert found.effect_size == pytest.approx(np.sum(signed) / (n * (n + 1) / 2))
 
 
 @pytest.mark.parametrize(("n", "m"), [(14, 9), (25, 25), (26, 25), (EXACT, 3), (EXACT + 1, 200)])
@@ -193,17 +182,6 @@ def test_a_cell_better_in_nearly_all_pairs_is_marked_though_its_mean_is_worse(te
     assert not any(one.disputed or one.better_by_test for one in few)  # five pairs show nothing
 
 
-def test_marks_of_costs_are_those_of_the_same_values_turned_around():
-    rng = np.random.default_rng(3)
-    for shift in (0.0, 0.5, 2.0):
-        gains = [rng.normal(k * shift, 1, 9) for k in range(4)]
-        gains[1][0] = -inf  # diverged
-        for test, correction in product(("signed-rank", "rank-sum"), (None, "holm")):
-            marks = marked(gains, test=test, correction=correction)
-            assert marks == marked([-g for g in gains], better=-1, test=test, correction=correction)
-            assert "Bb" in marks
-
-
 @pytest.mark.parametrize(
     ("column", "part", "better", "name"),
     [
@@ -214,7 +192,6 @@ def test_marks_of_costs_are_those_of_the_same_values_turned_around():
         ("train_cost", "train", -1, "cost"),
         ("weight_norm", "", 0, "weight norm"),
         ("log_z_standard_error", "", 0, "log-z standard error"),
-        ("mean_field_unsettled", "", 0, "mean field unsettled"),
     ],
 )
 def test_a_column_says_what_it_measures(column, part, better, name):
@@ -226,11 +203,9 @@ def test_a_column_says_what_it_measures(column, part, better, name):
     ("there", "shown"),
     [
         ("log_z test_log_likelihood train_log_likelihood", "test_log_likelihood"),
-        ("test_log_likelihood", "test_log_likelihood"),
         ("train_cost valid_cost test_cost", "test_cost"),
         ("train_cost valid_cost", "train_cost"),
         ("train_lower_bound train_tighter_bound test_lower_bound log_z", "test_lower_bound"),
-        ("train_lower_bound log_z", "train_lower_bound"),
         ("weight_norm", None),
     ],
 )

@@ -36,7 +36,7 @@ def in_words(measure: Measure, evaluated: bool) -> str:
     if evaluated:
         base, _, method = metric.column.rpartition("_")
         return f"{metric.part} {Metric(base).name} ({_METHODS[method]}) of the final machine"
-    best = "minimum" if metric.better < 0 else "maximum"
+    best = "minimum" if metric.better == -1 else "maximum"
     return {
         "max": f"{best} {name} during training",
         "final": f"final {name}",

@@ -20,7 +20,7 @@ class Significance:
     p_value: float  # two-sided, not corrected; 1 if all differences are zero, NaN without a pair
     effect_size: float  # rank-biserial correlation in [-1, 1]; positive where the first is higher
     n_pairs: int  # matched by trial (signed-rank), or trials of the smaller sample (rank-sum)
-    smallest_p: float = 1.0  # that so many pairs allow, corrected as p, however different the methods are
+    smallest_p: float  # that so many pairs allow, corrected as p, however different the methods are
     corrected_p: float | None = None  # by Holm's correction, where it was asked for
 
     @property
@@ -42,8 +42,7 @@ def finite_ranks(best: NDArray, other: NDArray) -> tuple[NDArray, NDArray]:
     """
     finite = np.concatenate([best, other])
     finite = finite[np.isfinite(finite)]
-    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
-    floor = low - (high - low) - 1.0
+    floor = finite.min() - np.ptp(finite) - 1.0 if finite.size else 0.0
     return np.where(np.isfinite(best), best, floor), np.where(np.isfinite(other), other, floor)
 
 
@@ -86,15 +85,13 @@ def _normal_p(ranks: NDArray[np.int64], statistic: int) -> float:
 
 
 def rank_sum(best: Sample, other: Sample) -> Significance:
-    """Wilcoxon's rank-sum test for unpaired samples.
+    """Wilcoxon's rank-sum test for unpaired samples with a trial each.
 
     Up to 50 trials of both samples together the p-value is exact, with ties too; beyond, it is that of
     ``scipy.stats.mannwhitneyu``, but never below the smallest that is possible. The effect size is the
     rank-biserial correlation 2 U / (n m) - 1.
     """
     n, m = len(best), len(other)
-    if min(n, m) == 0:
-        return Significance(np.nan, 0.0, 0)
     x, y = finite_ranks(*(np.array([*sample.values()], dtype=float) for sample in (best, other)))
     ranks = _doubled_ranks(np.concatenate([x, y]))
     above = int(ranks[:n].sum()) - n * (n + 1)  # twice the pairs in which the best is higher
