@@ -16,7 +16,7 @@ from cbm_cli.grid.parts import Data
 from cbm_cli.results import Store
 from tests.builders import GRID as BARS
 from tests.builders import arrays as npy
-from tests.builders import cbm, contents_of, holds, idx, lines, problems_of, refusal, summary
+from tests.builders import cbm, contents_of, holds, idx, lines, problems_of, refusal, run_grid, summary
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -379,7 +379,7 @@ def test_a_grid_reads_files_beside_it_and_knows_them_by_their_content(tmp_path, 
     assert (cell["data_binarise"], int(row["n_train"]), int(row["n_test"])) == ("refuse", 20, 5)
 
     monkeypatch.chdir("..")
-    cells = cbm("evaluate", "elsewhere/out", "--exact").stdout.splitlines()
+    cells = cbm("evaluate", "elsewhere/out", "--exact", "-j", 0).stdout.splitlines()
     assert [line.split()[:2] for line in cells[2:]] == [["00", "1"], ["dd^b_s", "1"]]
     monkeypatch.chdir("elsewhere")
 
@@ -413,13 +413,23 @@ def test_rows_of_another_name_place_or_format_are_not_trained_on_again():
     assert problems_of(both) == [("5:11", "mine.data", "conflict")]
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with a grid, its finished trials, and files of the same and of other rows."""
+    folder = tmp_path_factory.mktemp("trained")
+    for name, content in {"rows": ROWS, "same": ROWS, "two": 1 - ROWS}.items():
+        put(lines(content), folder / f"{name}.csv")
+    run_grid(ALONE, folder=folder, output="out")
+    return folder
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         ("learning_rate=[0.1, 0.2]", ""),
         ("learning_rate=0.05", "2 learning_rate 0.1 0.05"),
-        ("offsets=00", "1 offsets dd^b_s 00"),
-        ("seed=7", "2 seed 5 7"),
+        ("offsets=00", "1 is offsets dd^b_s 00"),
+        ("seed=7", "2 are seed 5 7"),
         ("updates=10", "2 updates 100 10"),
         ("data.flip=true", "2 data rows flipped-rows data_flip"),
         ("data={path: two.csv, name: rows}", "2 rows"),
@@ -428,12 +438,8 @@ def test_rows_of_another_name_place_or_format_are_not_trained_on_again():
         ("data.path=two.csv --set batch=2", "2 data rows two batch"),
     ],
 )
-def test_finished_trials_that_are_not_reused_are_told_with_what_differs(change, told):
-    put(lines(ROWS), "rows.csv")
-    put(lines(ROWS), "same.csv")
-    put(lines(1 - ROWS), "two.csv")
-    put(ALONE.encode(), "grid.yaml")
-    run()
+def test_finished_trials_that_are_not_reused_are_told_with_what_differs(trained, monkeypatch, change, told):
+    monkeypatch.chdir(trained)
     changes = [word for one in change.split(" --set ") for word in ("--set", one)]
     said = run("grid.yaml", "--dry-run", *changes).stderr
     (line,) = [one for one in said.splitlines() if one.startswith("mine: ")] or [""]

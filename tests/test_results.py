@@ -134,7 +134,9 @@ def test_a_reader_shuts_no_writer_out(monkeypatch):
 
 
 def test_evaluation_prints_everything_as_json():
-    lines = [json.loads(line) for line in cbm("evaluate", "out", "--exact", "--json").stdout.splitlines()]
+    lines = [
+        json.loads(line) for line in cbm("evaluate", "out", "--exact", "-j", 0, "--json").stdout.splitlines()
+    ]
     told = {"experiment", "trial", "train_log_likelihood_exact", "exact_log_z", "exact_rows", "exact_version"}
     assert lines[0].keys() == told
     values = sorted(line["train_log_likelihood_exact"] for line in lines)
@@ -267,7 +269,7 @@ def test_the_list_names_few_data_sets(count, told):
         np.save(f"{name}.npy", np.eye(size, dtype=np.uint8))
     data = ", ".join(f"{{path: {name}.npy}}" for name in "abcde"[:count])
     Path("grid.yaml").write_text(GRID.replace("{name: bars-and-stripes, size: 2}", f"[{data}]"))
-    run("--set", "updates=1", out="many")
+    run("--set", "updates=1", "--set", "sampler=CD-1", "--trials", 1, out="many")
     assert told in cbm("ls", "many").stdout
 
 
@@ -312,11 +314,8 @@ def test_a_run_that_is_not_one_is_refused_with_what_there_is():
 def test_best_is_the_machine_at_the_best_validation_value_or_the_final_one(kind):
     parts = {"train": ROWS[:20], "valid": ROWS[20:30], "test": ROWS[30:]}
     np.savez("rows.npz", **{"train": ROWS} if "without" in kind else parts)
-    text, metric, choose = (
-        GRID.replace("{name: bars-and-stripes, size: 2}", "{path: rows.npz}"),
-        "log_likelihood",
-        max,
-    )
+    text = GRID.replace("{name: bars-and-stripes, size: 2}", "{path: rows.npz}")
+    metric, choose = "log_likelihood", max
     if kind == "auto-encoder":
         metric, choose = "cost", min
         text = text.replace("rbm", kind).replace("    sampler: [CD-1, PT_4]\n", "").replace("dd^b_s", "dd")
@@ -435,7 +434,7 @@ def test_prune_leaves_alone_what_is_asked_of_missing_data():
 
 
 def test_files_of_others_change_no_command_and_stay():
-    commands = "evaluate out --exact|table out|ls out bars|best out|verify out --sample 2 -j 0"
+    commands = "evaluate out --exact -j 0|table out|ls out bars|best out|verify out --sample 2 -j 0"
     commands += "|prune out grid.yaml --yes"
 
     def answers():  # without the time of the last result
