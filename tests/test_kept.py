@@ -168,6 +168,7 @@ def test_results_and_what_is_kept_have_the_same_tables_comparison_and_curves(eig
             "incomplete",
             "run experiments.yaml divergence -o results/",
         ),
+        ("paper figure OWN 5 -o none.png", 3, "incomplete", "run experiments.yaml divergence -o OWN"),
     ],
 )
 def test_what_is_not_kept_is_refused_with_what_gives_it(
@@ -177,9 +178,10 @@ def test_what_is_not_kept_is_refused_with_what_gives_it(
         monkeypatch.setenv("CBM_DATA_DIR", str(request.getfixturevalue("real_data_dir")))
     shutil.copytree(eight[1].folder, tmp_path / "kept")
     places = {"RESULTS": tmp_path / "kept", "KEPT": MADE / "results", "GRID": ROOT / "experiments.yaml"}
+    places["OWN"] = eight[0].folder
     refused = cbm(*(places.get(word, word) for word in command.split()), code=code)
     assert refused.error.kinds == (kind,)
-    assert hint in refused.stderr
+    assert hint.replace("OWN", str(eight[0].folder)) in refused.stderr
 
 
 def test_the_site_lists_every_page():

@@ -369,7 +369,9 @@ def test_without_locks_of_the_disk_there_is_one_writer_too(tmp_path, without_loc
 
 @pytest.mark.parametrize("without_locks", ["ENOLCK"], indirect=True)
 @pytest.mark.parametrize(("host", "free"), [(socket.gethostname(), True), ("another-computer", False)])
-def test_without_locks_of_the_disk_a_killed_writer_is_followed(tmp_path, without_locks, host, free):
+def test_without_locks_of_the_disk_a_killed_writer_is_followed(
+    tmp_path, without_locks, monkeypatch, host, free
+):
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
     holder, text = tmp_path / ".cbm-lock-held", f"process {gone.pid} on {host}"
@@ -380,6 +382,12 @@ def test_without_locks_of_the_disk_a_killed_writer_is_followed(tmp_path, without
         with locked(tmp_path):
             assert holder.read_text() == ME
         assert not holder.exists()
+        holder.write_text(text)  # and another one is quicker
+        quicker, part_beside = "process 1 on another-computer", lock.part_beside
+        monkeypatch.setattr(lock, "part_beside", lambda it: it.write_text(quicker) and part_beside(it))
+        with pytest.raises(CbmError, match=quicker):
+            locked(tmp_path).__enter__()
+        assert holder.read_text() == quicker
     else:
         with pytest.raises(CbmError, match=text):
             locked(tmp_path).__enter__()

@@ -51,7 +51,7 @@ class Trials:
     """Finished trials, the rows of ``summary.csv``, and the stores that hold their curves, by experiment."""
 
     def __init__(self, frame: "pd.DataFrame", source: Source | None = None) -> None:
-        self.frame, self.source = frame.reset_index(drop=True), source and cache(source)
+        self.frame, self.source = frame, source and cache(source)
         self._columns: dict[str, Floats] = {}
         self._last: dict[str, tuple[Any, list[pd.DataFrame]]] = {}
 

@@ -49,7 +49,7 @@ class Store:
 
     folder: Path
     keeps_checkpoints: bool = field(default=False, compare=False)  # of trainings of any length
-    _told: set[tuple[str, str]] = field(default_factory=set, repr=False, compare=False)  # facts written
+    _told: set[tuple[str, str]] = field(default_factory=set, compare=False)  # facts written
 
     @cached_property
     def journal(self) -> Journal:
