@@ -46,6 +46,14 @@ def results(tmp_path_factory):
     return run_grid(f"{SWEEP}  slow:\n{slow}", "sweep", "slow", folder=folder)
 
 
+@pytest.fixture(scope="module")
+def choosing(results):
+    """The same results of a grid that chooses."""
+    copy = shutil.copytree(results, results.parent / "choosing")
+    change_manifest(copy / "sweep", lambda it: it["table"].update(choose=["learning_rate"], by=None))
+    return copy
+
+
 def records(results, *options):
     return [*csv.DictReader(io.StringIO(cbm("table", results, *options, "-f", "csv").stdout))]
 
@@ -134,20 +142,13 @@ def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(
         assert found == pytest.approx([*its.loc[best, [*columns]]])
 
 
-def test_the_grid_chooses_too_and_options_come_before_it(results):
-    store = Results(results).store("sweep")
-    asked = records(results, "sweep", "--choose", "learning_rate")
-    before = store.folder.joinpath("manifest.json").read_bytes()
-    change_manifest(store.folder, lambda it: it["table"].update(choose=["learning_rate"], by=None))
-    try:
-        assert records(results, "sweep") == asked
-        assert cbm_api.open_results(results).table("sweep")["learning_rate"].size == 2
-        assert len(records(results, "sweep", "--choose", "none")) == 6
-        assert {row["train_mean"] != "" for row in records(results, "sweep", "--by", "train")} == {True}
-        one = records(results, "sweep", "--select", "learning_rate=0.1")  # there is nothing to choose
-        assert [row["learning_rate"] for row in one] == ["0.1", "0.1"]
-    finally:
-        store.folder.joinpath("manifest.json").write_bytes(before)
+def test_the_grid_chooses_too_and_options_come_before_it(results, choosing):
+    assert records(choosing, "sweep") == records(results, "sweep", "--choose", "learning_rate")
+    assert cbm_api.open_results(choosing).table("sweep")["learning_rate"].size == 2
+    assert len(records(choosing, "sweep", "--choose", "none")) == 6
+    assert all(row["train_mean"] for row in records(choosing, "sweep", "--by", "train"))
+    one = records(choosing, "sweep", "--select", "learning_rate=0.1")  # there is nothing to choose
+    assert [row["learning_rate"] for row in one] == ["0.1", "0.1"]
 
 
 def test_a_chosen_setting_is_no_axis_of_the_table():
@@ -258,7 +259,7 @@ def test_letters_say_the_choice_of_a_cell_where_cells_differ():
     assert r"$^{\mathrm{b}}$" in document.render("latex")
 
 
-def test_pictures_and_page_show_the_chosen_cells(results, tmp_path):
+def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):
     options = Options(choose=["learning_rate"])
     (panel,) = draw(Results(results), Part("finals", ["sweep"], options))  # not one for each rate
     assert any("learning rate" in note for note in panel.notes)
@@ -268,9 +269,7 @@ def test_pictures_and_page_show_the_chosen_cells(results, tmp_path):
     )
     assert [cell.settings["run_id"] for cell in one] == [cell.settings["run_id"] for cell in every]
     assert [cell.rows.size for cell in one] == [1, 1]
-    copy = shutil.copytree(results, tmp_path / "copy")  # whose grid chooses
-    change_manifest(copy / "sweep", lambda it: it["table"].update(choose=["learning_rate"], by=None))
-    cbm("report", copy, "sweep", "-o", tmp_path / "page.html")
+    cbm("report", choosing, "sweep", "-o", tmp_path / "page.html")
     items = page_of((tmp_path / "page.html").read_text("utf-8")).all("td", "item")
     assert len(items) == 2
     printed = {row["learning_rate"] for row in records(results, "sweep", "--choose", "learning_rate")}
