@@ -129,7 +129,7 @@ class Outcome:
         for name, column in curve.items():
             sign = better(name)
             if sign:
-                best, end = best_of(column, sign), "max" if sign > 0 else "min"
+                best, end = best_of(column, sign), "max" if sign == 1 else "min"
                 row[f"{name}_{end}"] = float(column[best]) if np.isfinite(column[best]) else -sign * np.inf
                 row[f"{name}_{end}_update"] = int(updates[best])
                 if at_most(name) in curve:
