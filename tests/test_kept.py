@@ -162,13 +162,8 @@ def test_results_and_what_is_kept_have_the_same_tables_comparison_and_curves(eig
         ("plot RESULTS filters -o none.png", 2, "missing", "keeps no machine"),
         ("evaluate RESULTS", 2, "conflict", "gunzip"),
         ("plot KEPT curves standard-methods-bars -o none.png", 3, "incomplete", "keeps no curves"),
-        (
-            "paper figure RESULTS 5 -o none.png",
-            3,
-            "incomplete",
-            "run experiments.yaml divergence -o results/",
-        ),
-        ("paper figure OWN 5 -o none.png", 3, "incomplete", "run experiments.yaml divergence -o OWN"),
+        ("paper figure RESULTS 5 -o none.png", 3, "incomplete", "yaml divergence -o results/"),
+        ("paper figure OWN 5 -o none.png", 3, "incomplete", "yaml divergence -o OWN"),
     ],
 )
 def test_what_is_not_kept_is_refused_with_what_gives_it(

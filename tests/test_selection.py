@@ -129,17 +129,15 @@ def test_each_cell_shows_the_value_with_the_best_mean_on_the_part_that_decides(
     results, options, part, decided, shown
 ):
     frame = pd.read_csv(results / "sweep" / "summary.csv").groupby(["offsets", "learning_rate", "run_id"])
-    means, columns = (
-        frame.mean(numeric_only=True),
-        (f"{part}_log_likelihood_{decided}", f"test_log_likelihood_{shown}"),
-    )
+    means = frame.mean(numeric_only=True)
+    columns = [f"{part}_log_likelihood_{decided}", f"test_log_likelihood_{shown}"]
     rows = records(results, "sweep", "--choose", "learning_rate", *options)
     for row, offsets in zip(rows, ("00", "dd^b_s"), strict=True):
         its = means.loc[offsets]
         best = its[columns[0]].idxmax()
         assert (row["offsets"], float(row["learning_rate"])) == (offsets, best[0])
         found = [float(row[f"{part}_mean"]), float(row["mean"])]
-        assert found == pytest.approx([*its.loc[best, [*columns]]])
+        assert found == pytest.approx([*its.loc[best, columns]])
 
 
 def test_the_grid_chooses_too_and_options_come_before_it(results, choosing):
@@ -171,13 +169,9 @@ def made_cells(*cells, trials=3):
         for trial, (v, t) in enumerate(values)
     ]
     settings = [{"run_id": str(n), "data": "d", **own} for n, (own, _) in enumerate(cells)]
-    table = {"metric": "test_cost", "scale": "per-sample", "groups": [], "rows": ["rate"], "choose": []}
-    manifest = {
-        "experiment": "e",
-        "cells": settings,
-        "trials": trials,
-        "table": table | {"columns": ["offsets"]},
-    }
+    table = {"metric": "test_cost", "scale": "per-sample", "choose": []}
+    table |= {"groups": [], "rows": ["rate"], "columns": ["offsets"]}
+    manifest = {"experiment": "e", "cells": settings, "trials": trials, "table": table}
     return make_cells(Trials(pd.DataFrame(rows)), manifest, Measure(Metric("")))
 
 

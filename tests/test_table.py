@@ -528,12 +528,7 @@ def test_trials_of_runs_no_longer_asked_for_are_left_out():
         ({"rows": ["learnin_rate"]}, "--rows learnin_rate", "unknown", "learning_rate"),
         ({"columns": ["factor"]}, "--columns factor", "conflict", "a_factor, b_factor"),
         ({"rows": ["data"], "columns": ["data"]}, "", "conflict", "data"),
-        (
-            {"metric": "test_log_likelihood"},
-            "--metric test_log_likelihood",
-            "unknown",
-            "train_log_likelihood",
-        ),
+        ({"metric": "train_log"}, "--metric train_log", "unknown", "train_log_likelihood"),
         ({"statistic": "best-valid"}, "--statistic best-valid", "missing", ""),
     ],
 )
