@@ -200,6 +200,7 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
     error = refusal(chosen, cells, "rate", by="train")  # a part that is not there
     assert problems_of(error) == [("--by train", "", "missing")]
     assert holds(error, "train_cost|valid_cost|test_cost")
+    assert "hold_out" not in str(error)  # which makes a valid part
     pairs = (({"rate": r, "length": n, "offsets": "00"}, [(r, r)] * 3) for r, n in ((1, 100), (2, 50)))
     together = made_cells(*pairs)
     error = refusal(chosen, together, "rate")

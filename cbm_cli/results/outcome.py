@@ -55,7 +55,7 @@ class Progress:
             "update": np.array(self.update),
             "curve": np.array(self.curve, dtype=np.float64),
             "seconds": np.array(self.seconds),
-            "recorded": np.array(self.recorded, dtype=np.str_),
+            "recorded": np.array(self.recorded),
             "records": np.concatenate(self.records) if self.records else np.empty(0),
             "stage": np.array(self.stage),
             "computer": np.array(json.dumps(self.computer)),
