@@ -222,6 +222,8 @@ def test_where_all_records_are_damaged_they_are_named_and_there_are_no_rows(stor
         damage("out/bars", key)
     error = refusal(store.machine, *key)
     assert problems_of(error) == [("out/bars/trials.jsonl", "", "missing")]
+    with pytest.warns(UserWarning, match=f"trial {key[1]} of {key[0]}: damaged"):
+        assert store.row(*key) is None
     Path("out/bars/summary.csv").unlink()
     with pytest.warns(UserWarning, match="trials.jsonl: line"):
         assert store.summary().empty
