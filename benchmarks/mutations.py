@@ -39,7 +39,7 @@ TESTS = {  # what runs for each room: the files named test_*.py
     "paper": "compare findings kept",
     "report": "cells figure pictures plot report selection",
     "results": "cells files kept python resume results run selection start_from statistics store table",
-    "statistics": "cells python selection statistics table",
+    "statistics": "cells evaluate python selection statistics table",
     "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution gradients mixing "
     "pretraining recorders resume run start_from training",
 }

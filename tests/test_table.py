@@ -520,6 +520,8 @@ def test_trials_of_runs_no_longer_asked_for_are_left_out():
     table = build([(planned(), UP)], frame=frame, scale="per-sample")
     assert (cells_of(table)[0].n, cells_of(table)[0].mean) == (6, pytest.approx(-5.25))
     assert numbers(table) == [["6"]]
+    nothing = build([(planned(), [])], frame=pd.DataFrame(finished(gone, UP)), scale="per-sample")
+    assert numbers(nothing)[0] == ["0"]
 
 
 @pytest.mark.parametrize(
