@@ -501,10 +501,11 @@ def test_machines_of_a_kind_without_the_metric_are_blank_and_not_incomplete():
         (-0.27004, ["*-2.7000 ± 0.0000 (-90.000)", "-2.7004 ± 0.0000 (-90.000)"]),
         (-0.28, ["*-2.70 ± 0.00 (-90.0)", "-2.80 ± 0.00 (-90.0)"]),
         (-0.27, ["*-2.70 ± 0.00 (-90.0)", "*-2.70 ± 0.00 (-90.0)"]),
+        ([-0.2695, -0.2706], ["*-2.70 ± 0.00 (-90.0)", "*-2.70 ± 0.01 (-90.0)"]),
     ],
 )
 def test_a_marked_difference_shows_in_the_digits(other, cells):
-    assert rows_of(of_offsets([-0.27] * 6, [other] * 6))[1][1:] == cells
+    assert rows_of(of_offsets([-0.27] * 6, np.resize(other, 6)))[1][1:] == cells
 
 
 def test_settings_asked_for_leave_the_default_axes():
