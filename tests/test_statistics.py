@@ -24,7 +24,7 @@ def exact_rank_sum(x, y):
     return np.mean(found >= found[0] - 1e-9)
 
 
-@pytest.mark.parametrize("n", [2, 6, 11])
+@pytest.mark.parametrize("n", [2, 6, 9])
 @pytest.mark.parametrize("decimals", [None, 0])  # rounded: with ties
 def test_signed_rank_is_all_sign_flips(n, decimals):
     rng = np.random.default_rng(n)
