@@ -1,5 +1,6 @@
 """Trials on workers: a crash takes no other trial down, and groups of trials change nothing."""
 
+import logging
 import os
 import pickle
 import time
@@ -13,6 +14,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution import Cluster, Failure, cluster, dask_worker, engines, worker
 from cbm_cli.execution.engines import Backlog, in_process, on_local_workers
 from cbm_cli.execution.observe import Observer
+from cbm_cli.execution.slurm import silence_dask
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
@@ -249,6 +251,14 @@ def test_trials_on_a_cluster_return_their_progress_when_the_run_is_stopped(sessi
     facts = pickle.dumps(packet.tasks), session.token, worker.environment(), 1, job.data
     _, (answered, result) = dask_worker.work(*facts)
     assert (answered, type(result)) == (key, Progress)
+
+
+def test_messages_of_dask_itself_are_not_shown():
+    logs = [logging.getLogger(name) for name in ("distributed", "distributed.client", "tornado")]
+    for log in logs:
+        log.setLevel(logging.NOTSET)
+    silence_dask()
+    assert not any(log.isEnabledFor(logging.CRITICAL) for log in logs)
 
 
 def test_a_trial_that_two_experiments_ask_for_is_trained_once_and_kept_by_both(tmp_path):
