@@ -14,6 +14,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Begin each of four shares with tests of real processes: they wait for each other, and none comes last."""
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    others = [item for item in items if not item.get_closest_marker("slow")]
+    parts = [
+        [some[i * len(some) // 4 : (i + 1) * len(some) // 4] for some in (slow, others)] for i in range(4)
+    ]
+    items[:] = [item for slow, others in parts for item in slow + others]
+
+
 @pytest.fixture(scope="session")
 def real_data_dir() -> Path:
     """Return the folder of real data files: CBM_DATA_DIR, else shared/data beside the repository."""
