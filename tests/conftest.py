@@ -16,13 +16,15 @@ sys.dont_write_bytecode = False
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Begin each of four shares with tests of real processes: they wait for each other, and none comes last."""
+    """Begin each of four shares with tests of real processes, which wait; none comes last."""
     slow = [item for item in items if item.get_closest_marker("slow")]
     others = [item for item in items if not item.get_closest_marker("slow")]
-    parts = [
-        [some[i * len(some) // 4 : (i + 1) * len(some) // 4] for some in (slow, others)] for i in range(4)
+    items[:] = [
+        item
+        for share in range(4)
+        for some in (slow, others)
+        for item in some[share * len(some) // 4 : (share + 1) * len(some) // 4]
     ]
-    items[:] = [item for slow, others in parts for item in slow + others]
 
 
 @pytest.fixture(scope="session")
