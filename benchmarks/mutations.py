@@ -35,7 +35,7 @@ TESTS = {  # what runs for each room: the files named test_*.py
     "execution": "cluster evaluate execution files progress resume run start_from verify",
     "grid": "bad_input grid names schema settings whole_numbers",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines mixing products "
-    "sample tempering",
+    "recorders sample sklearn tempering",
     "paper": "compare findings kept",
     "report": "cells figure pictures plot report selection",
     "results": "cells files kept python resume results run selection start_from statistics store table",
@@ -93,7 +93,7 @@ def changed(node: ast.AST) -> Iterator[ast.AST | str]:
             yield ast.Name(RENAMED[name])
         case ast.Expr(ast.Call()):
             yield "pass"
-        case ast.Call(ast.Name("min" | "max"), _, []):
+        case ast.Call(ast.Name("min" | "max") | ast.Attribute(_, "minimum" | "maximum"), _, []):
             pass  # the order changes nothing
         case ast.Call(func, [first, second, *more], keywords) if not isinstance(second, ast.Starred):
             yield ast.Call(func, [second, first, *more], keywords)
