@@ -51,6 +51,12 @@ def pretrained(its):
     return pretraining, now
 
 
+def test_layers_have_the_persistent_chains_of_the_deep_machine():
+    for sampler, chains in (("PCD-1", 7), ("CD-1", 5)):  # which starts at the rows of a batch
+        its = settings(chains=7, pretraining={"epochs": 6, "sampler": sampler})
+        assert LayerTraining(its, DATA, seed=7).first_state(Progress(None)).h.shape == (chains, 4)
+
+
 HIDDEN = pytest.mark.parametrize("hidden", [(4, 3), (4, 3, 2, 3)])
 
 
