@@ -14,6 +14,7 @@ from cbm_cli.report.kinds import Part, draw
 from cbm_cli.report.panels import Page, compose
 from cbm_cli.results import Metric, Outcome, Results
 from cbm_cli.results.cells import Cell, Measure, Trials
+from cbm_cli.results.metrics import measured
 from tests.builders import cbm, change_manifest
 from tests.golden import outputs
 from tests.pictures import page_of
@@ -56,6 +57,12 @@ DISPROVED = [
     [30, 3, -5.5, -5.6, 60],
     [40, 4, 3, -8, 0],
 ]
+
+
+def test_the_metrics_of_a_summary_are_those_of_curves_and_of_evaluations():
+    curves = ["train_log_likelihood_max", "train_log_likelihood_final", "seconds"]
+    evaluated = ["ais_log_z", "train_log_likelihood_ais", "train_log_likelihood_ais_standard_error"]
+    assert measured([*curves, *evaluated]) == ["train_log_likelihood", "train_log_likelihood_ais"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import pytest
 import cbm_cli
 from cbm_cli.errors import CbmError
 from cbm_cli.results import Store, journal, lock
-from cbm_cli.results.journal import Journal, sealed
+from cbm_cli.results.journal import Journal, sealed, unsealed
 from cbm_cli.results.lock import locked, writer_of
 from cbm_cli.results.writing import write_atomically
 from tests.builders import GRID, cbm, damage, finished_in, lines_of, numbers, problems_of, refusal, summary
@@ -263,14 +263,16 @@ def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
     assert not Path("y.npz").exists()
 
 
-@pytest.mark.parametrize("harm", ["value", "cut", "list", "no cells", "path", "newer"])
+@pytest.mark.parametrize("harm", ["value", "cut", "list", "no cells", "path", "above", "newer"])
 def test_a_manifest_that_cannot_be_read_is_named(store, harm):
     path = Path("out/bars/manifest.json")
     text = {"value": path.read_text().replace('"trials": 2', '"trials": 3'), "cut": "{", "list": "[1]"}
     text["newer"] = sealed(store.manifest() | {"format": 99}).decode()
-    manifest = store.manifest()
-    manifest["cells"][0]["run_id"] = "../../elsewhere"  # a manifest that someone else made
-    text |= {"path": sealed(manifest).decode(), "no cells": sealed({"format": 3}).decode()}
+    text["no cells"] = sealed({"format": 3}).decode()
+    for kind, name in (("path", "../../elsewhere"), ("above", "..")):  # a manifest that someone else made
+        manifest = unsealed(path.read_bytes())
+        manifest["cells"][0]["run_id"] = name
+        text[kind] = sealed(manifest).decode()
     path.write_text(text[harm])
     assert problems_of(cbm("table", "out", code=2)) == [(str(path), "", "unreadable")]
     if harm == "newer":  # nothing of it is read, or deleted
