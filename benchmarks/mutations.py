@@ -38,7 +38,7 @@ TESTS = {  # what runs for each room: the files named test_*.py
     "recorders sample sklearn tempering",
     "paper": "compare findings kept",
     "report": "cells figure pictures plot report selection",
-    "results": "cells evaluate files kept python resume results run selection start_from statistics store "
+    "results": "cells evaluate files kept pretraining python resume results run selection start_from statistics store "
     "table verify",
     "statistics": "cells evaluate python selection statistics table",
     "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution gradients mixing "

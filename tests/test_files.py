@@ -446,3 +446,14 @@ def test_finished_trials_that_are_not_reused_are_told_with_what_differs(trained,
     assert holds(line, told.replace(" ", "|"))
     assert bool(line) == bool(told)
     assert ("data" in line) == ("data" in told)
+
+
+def test_a_run_that_continues_trials_tells_what_else_differs(grid):
+    grid(BARS.replace("updates: 100", "updates: 100\n    keep: checkpoints"))
+    longer = "--set", "updates=200", "--set"
+    for change, told in (("trials=2", ""), ("sampler=[CD-1, PCD-1]", "bars|sampler|PT_4|CD-1|PCD-1")):
+        cbm("run", "grid.yaml", "-j", 0, "-o", change)
+        said = cbm("run", "grid.yaml", "-j", 0, "-o", change, "--dry-run", *longer, change).stderr
+        (line,) = [one for one in said.splitlines() if "not reused" in one] or [""]
+        assert holds(line, told)
+        assert (bool(line), "updates" in line) == (bool(told), False)
