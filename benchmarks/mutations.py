@@ -38,8 +38,8 @@ TESTS = {  # what runs for each room: the files named test_*.py
     "recorders sample sklearn tempering",
     "paper": "compare findings kept",
     "report": "cells figure pictures plot report selection",
-    "results": "cells evaluate files kept pretraining python resume results run selection start_from statistics store "
-    "table verify",
+    "results": "cells evaluate files kept pretraining python resume results run selection start_from "
+    "statistics store table verify",
     "statistics": "cells evaluate python selection statistics table",
     "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution gradients mixing "
     "pretraining recorders resume run start_from training",
