@@ -52,6 +52,21 @@ def test_a_study_holds_the_page_and_the_tables_of_each_experiment(results, here)
     assert not any(name.endswith((".npz", ".jsonl")) for name in found)  # machines stay
 
 
+def test_the_grid_of_a_study_has_the_experiments_that_trials_start_from(here):
+    second = "  second: {start_from: {experiment: toy}, learning_rate: 0.05, trials: 1}\n"
+    fields = (
+        "data: {name: bars-and-stripes, size: 2}, model: {kind: rbm, hidden: 2}, offsets: 00, sampler: CD-1"
+    )
+    first = f"defaults: {{{fields}, learning_rate: 0.1, updates: 20, batch: full, trials: 1}}\n"
+    Path("grid.yaml").write_text(f"{first}experiments:\n  toy: {{}}\n{second}")
+    cbm("run", "grid.yaml", "-o", "out", "-j", 0)
+    cbm("export", "out", "second", "-o", "study.zip")
+    Path("again.yaml").write_bytes(members("study.zip")["grid.yaml"])
+    finished, before, left = numbers(cbm("run", "again.yaml", "-o", "out", "--dry-run").stdout)[0]
+    assert (finished, left) == (before, 0)
+    assert finished == sum(len(Results(Path("out")).store(name).summary()) for name in ("toy", "second"))
+
+
 def test_what_cannot_be_shared_is_refused(results, here):
     run = Results(results).store("bars").manifest()["cells"][0]["run_id"]
     for words, output, kind in (

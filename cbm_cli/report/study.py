@@ -26,9 +26,13 @@ def write_study(results: Results, experiments: Sequence[str], path: Path) -> lis
     """
     members: dict[str, bytes] = {}
     grid: dict[str, Any] = {}
+    needed = [*(experiments or results.require_experiments())]
+    for name in needed:  # and then the experiments that their trials start from
+        grid[name] = grid_of(manifest := results.store(name).manifest())
+        sources = {cell.get("start_from_experiment") for cell in manifest["cells"]} - {*needed}
+        needed += sorted(sources & {*results.experiments()})
     for name in experiments or results.require_experiments():
         store = results.store(name)
-        grid[name] = grid_of(store.manifest())
         manifest = unsealed((store.folder / "manifest.json").read_bytes())
         manifest["grid_folder"] = ""  # of this computer alone
         members[f"{name}/manifest.json"] = sealed(manifest, indent=1)

@@ -239,7 +239,7 @@ def find_machine(name: Path) -> tuple[Path, bytes]:
         raise CbmError(f"{name}: is no name of a machine; write RUN:TRIAL, or RUN:TRIAL:best")
     held, number = find_run(Results(Path(found[1] or "results")), found[2]), int(found[3])
     store, run_id = next((one for one in held if number in one[0].finished(one[1])), held[0])
-    if number >= (trials := store.manifest()["trials"]) and number not in store.finished(run_id):
+    if number not in store.finished(run_id) and number >= (trials := store.manifest()["trials"]):
         raise CbmError(f"{name}: {store.folder} has {count(trials, 'trial')}, from 0 on", "unknown")
     return store.machine(run_id, number, best=bool(found[4]))
 
