@@ -1,12 +1,4 @@
-"""Results of many settings against those of the kernels that the golden files were made with.
-
-Tolerances, measured. With every parameter moved by its rounding (2^-23, relative) after every update, as
-another order of sums would move it, values move by up to 1e-6 (1 + |value|) in 20 updates and 2e-5 in 200,
-most in mean field, which stops a round earlier or later. A sampled unit whose probability comes within
-rounding of its random number may fall to the other side, and then the trajectory is another one. So a case
-agrees when its run does, or one from initial weights within their rounding, where some units fall to the
-golden side again. Another instruction set (AVX2 for AVX-512) passes; a learning rate 0.2% too large does not.
-"""
+"""Results of many settings against those of the kernels that the golden files were made with."""
 
 import numpy as np
 import pytest
@@ -16,47 +8,36 @@ from cbm_cli.results import Results
 from cbm_cli.trial import learner
 from tests.builders import cbm
 from tests.golden import outputs
-from tests.golden.cases import CASES, FILE, LONG, REMEDY, SHORT, read, run_case, values_of
+from tests.golden.cases import (
+    CASES,
+    FILE,
+    LONG,
+    REMEDY,
+    SHORT,
+    TRIES,
+    departure,
+    departure_of_runs,
+    golden_values,
+    read,
+    run_case,
+    values_of,
+)
 
-TOLERANCE = {SHORT: 1e-5, LONG: 1e-4}
-ROUNDS = 1.5  # of mean field, a batch
-TRIES = 16  # nudged runs
 MOVED = "a golden value moved: bump KERNEL_VERSION and write the files anew (python -m tests.golden.make)"
-
-
-@pytest.fixture(scope="module")
-def golden():
-    return read()
-
-
-def departure(found, expected, updates):
-    """The array that departs most from its golden value, in tolerances; None where all agree."""
-    if found.keys() != expected.keys():
-        return f"arrays {sorted(found.keys() ^ expected.keys())}"
-    for name, value in expected.items():
-        if found[name].shape != value.shape:
-            return f"{name}: shape {found[name].shape}, not {value.shape}"
-        limit = ROUNDS if name.endswith("/rounds") else TOLERANCE[updates]
-        if not np.allclose(found[name], value, rtol=limit, atol=limit, equal_nan=True):
-            return f"{name}: by {np.nanmax(np.abs(found[name] - value)):.2g}"
-    return None
 
 
 @pytest.mark.parametrize("updates", [SHORT, LONG])
 @pytest.mark.parametrize("name", CASES)
-def test_a_case_is_as_it_was(golden, name, updates):
-    expected = {key: value for key, value in golden.items() if key.startswith(f"{name}/{updates}/")}
+def test_a_case_is_as_it_was(name, updates):
+    expected = golden_values(name, updates)
     assert expected, f"{name} has no golden values; {REMEDY}"
-    runs = (values_of(name, updates, run_case(name, updates, nudge)) for nudge in (None, *range(TRIES)))
-    departures = [departure(next(runs), expected, updates)]
-    while departures[-1] and len(departures) <= TRIES:
-        departures.append(departure(next(runs), expected, updates))
-    assert departures[-1] is None, f"{MOVED}: {departures[0]}"
+    departed = departure_of_runs(expected, name, updates)
+    assert departed is None, f"{MOVED}: {departed}"
 
 
 @pytest.mark.parametrize("name", ["toy-PCD-1-dd", "dbm-ddd", "encoder"])
 @pytest.mark.parametrize("change", ["weights", "biases"])
-def test_another_start_is_noticed(golden, monkeypatch, name, change):
+def test_another_start_is_noticed(monkeypatch, name, change):
     """The identity of results is KERNEL_VERSION: code outside the kernels must not change numbers either."""
     first = learner.first_machine
 
@@ -65,13 +46,13 @@ def test_another_start_is_noticed(golden, monkeypatch, name, change):
         return machine._replace(**{change: tuple(1.001 * array for array in getattr(machine, change))})
 
     monkeypatch.setattr(learner, "first_machine", first_machine)
-    expected = {key: value for key, value in golden.items() if key.startswith(f"{name}/{SHORT}/")}
+    expected = golden_values(name, SHORT)
     for nudge in (None, *range(TRIES)):
         assert departure(values_of(name, SHORT, run_case(name, SHORT, nudge)), expected, SHORT)
 
 
-def test_there_is_no_golden_value_without_a_case(golden):
-    assert {name.split("/")[0] for name in golden} == CASES.keys()
+def test_there_is_no_golden_value_without_a_case():
+    assert {name.split("/")[0] for name in read()} == CASES.keys()
 
 
 @pytest.mark.parametrize(

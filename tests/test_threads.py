@@ -31,21 +31,14 @@ from cbm_cli.machines.samples import draw, parse_sampler
 from cbm_cli.results import Outcome
 from cbm_cli.trial.loop import run_trial
 from tests.builders import rbm_settings, toy_jobs
-from tests.golden.cases import CASES, SHORT, run_case, values_of
+from tests.golden.cases import CASES, SHORT, departure_of_runs, golden_values, run_case, values_of
 
 
 @pytest.fixture
 def shared(monkeypatch):
-    """Let all work be shared by as many threads as there are cores; return what does it with one."""
+    """Let all work be shared by as many threads as there are cores, by default one."""
     monkeypatch.setattr(team, "_LITTLE", 0)
     monkeypatch.setattr(Pace, "threads", lambda self, most: most)
-
-    def alone(compute, *arguments):
-        with monkeypatch.context() as patch:
-            patch.setattr(team, "_LITTLE", np.inf)
-            return compute(*arguments)
-
-    return alone
 
 
 def bytes_of(arrays):
@@ -96,7 +89,7 @@ def trained(trial, data, **how):
 @pytest.mark.parametrize("name", WIDE)
 def test_large_trials_have_the_bytes_of_one_thread_stopped_and_resumed_too(name, shared):
     trial, data = wide(name)
-    expected = shared(trained, trial, data)
+    expected = trained(trial, data)
     assert trained(trial, data, cores=5) == expected
     result, stretches = None, itertools.cycle((2, 1, 5, 3))
     while not isinstance(result, dict):
@@ -109,9 +102,10 @@ def test_large_trials_have_the_bytes_of_one_thread_stopped_and_resumed_too(name,
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_kind_of_trial_has_the_bytes_of_one_thread(name, shared):
-    expected = shared(run_case, name, SHORT)
+    expected = run_case(name, SHORT)
     with using_cores(3):
         found = run_case(name, SHORT)
+        assert departure_of_runs(golden_values(name, SHORT), name, SHORT) is None
     assert bytes_of(values_of(name, SHORT, found)) == bytes_of(values_of(name, SHORT, expected))
 
 
@@ -135,7 +129,7 @@ def everything(n=300, m=130):
 
 
 def test_estimates_likelihoods_and_samples_have_the_bytes_of_one_thread(shared):
-    expected = shared(everything)
+    expected = everything()
     for count in (2, 5):
         with using_cores(count):
             assert everything() == expected, count

@@ -287,25 +287,31 @@ def _held(bits: Bits, start: int, j: int, width: int) -> int:
 
 
 @lean
-def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
-    """out = x W, or x W' where ``turned``; x (R, K) as packed, out (R, M)."""
+def bits_product(bits: Bits, W: Array, turned: bool, out: Array, by_rows: bool = False) -> None:
+    """out = x W, or x W' where ``turned``; x (R, K) as packed, out (R, M).
+
+    Threads get their columns of out, or its rows.
+    """
     meet(bits.team)  # all words are packed
     rows, columns = out.shape
-    units, blocks = W.shape[1] if turned else W.shape[0], -(-rows // _BLOCK)
-    block, on = -(-rows // blocks), _count_units(bits)
+    units, on = W.shape[1] if turned else W.shape[0], _count_units(bits)
     off = 2 * on > rows * units  # the complement: the sum of all rows less those of the units that are off
     gather = _prefers_gathering(bits, rows * units - on if off else on, columns)
     if gather:
         _list_units(bits, units, off)
         meet(bits.team)
-    j, end = columns_of(bits.team, columns)
+    (top, bottom), (j, end) = (0, rows), columns_of(bits.team, columns)
+    if by_rows:
+        (top, bottom), (j, end) = columns_of(bits.team, rows), (0, columns)
+    blocks = max(1, -(-(bottom - top) // _BLOCK))
+    block = max(1, -(-(bottom - top) // blocks))
     while j < end:
         width = width_of_panel(columns - j)
         direct = columns >= 16 and not (gather and off)  # the last sums go to out, not to bits.sums
-        for first in range(0, rows, block):
-            last = min(rows, first + block)
+        for first in range(top, bottom, block):
+            last = min(bottom, first + block)
             if gather:
-                _gather(bits, W, turned, j, width, first, last, direct, off, out)
+                _gather(bits, W, turned, j, width, first, last, first == top, direct, off, out)
             else:
                 _look_up(bits, W, turned, j, width, first, last, direct, out)
             if gather and off:
@@ -339,16 +345,25 @@ def _gather(
     width: int,
     first: int,
     last: int,
+    new: bool,
     direct: bool,
     off: bool,
     out: Array,
 ) -> None:
-    """Add up the rows of W at the listed units, for the rows first, ..., last - 1; and all if ``off``."""
+    """Add up the rows of W at the listed units, for the rows first, ..., last - 1; and all if ``off``.
+
+    A ``new`` panel is not in the tile yet.
+    """
     (tiles, rows, room), columns, size = bits.on.shape, out.shape[1], np.int64(width)
     count = np.int64(room - _SPARE)
     for t in range(tiles):
-        tile = bits.tile[_place(bits, W, turned, t * count, count, j, width) :]
-        if off and first == 0:
+        at = np.int64(0)
+        if new or tiles > 1:
+            at = _place(bits, W, turned, t * count, count, j, width)
+        elif bits.shared:
+            at = _held(bits, t * count, j, width)
+        tile = bits.tile[at:]
+        if off and new:
             add_tile(size, bits.total, t == 0, tile, count)
         for r in range(first, last):
             to, on, fours = np.int64((r - first) * width), np.int64((t * rows + r) * room), bits.fours[t, r]

@@ -6,9 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import lean, lean_sum, merged
+from cbm_cli.kernels.intrinsics import fetch_row
 from cbm_cli.kernels.machine import Array, Machine, room
 from cbm_cli.kernels.plan import Plan
-from cbm_cli.kernels.team import columns_of, is_alone, meet, share
+from cbm_cli.kernels.team import columns_of, meet
+
+_BLOCK = 16  # rows of W in a block: a thread has whole ones (team.columns_of)
 
 
 class Gradient(NamedTuple):
@@ -20,16 +23,12 @@ class Gradient(NamedTuple):
     spans: NDArray[
         np.int64
     ]  # (N, 2) first hidden unit that a unit of x is connected with, one after the last
-    along_mu: Array  # (M,) the step of W times mu, summed
-    aside: Array  # (1, M) steps of W and b that only c needs
-    aside_b: Array  # (N,)
-
-    own = "along_mu", "aside", "aside_b"  # of each thread
+    along_mu: Array  # (blocks, M) the step of W times mu, summed over each block of rows, or all
 
 
 def make_gradient(W: Array, x: Array, h: Array, spans: NDArray[np.int64]) -> Gradient:
     """Allocate what is needed beside a gradient."""
-    return Gradient(W, x, h, spans, room(h.shape), room((1, h.size)), room(x.shape))
+    return Gradient(W, x, h, spans, room((-(-x.size // _BLOCK), h.size)))
 
 
 @lean
@@ -72,36 +71,40 @@ def fast_step(fast: Machine, gradient: Gradient, plan: Plan) -> None:
 def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -> None:
     """Add ``rate`` times the centered gradient, Eqs. (13)-(15); `reference.centered_gradient`.
 
-    A thread moves its rows of W and b. For its part of c, which sums over all rows, it makes their steps
-    again, of its columns and aside: the same loop, whose sums have one order on any number of threads.
+    A thread moves its rows of W and b, then its part of c, which takes a sum over all rows: of the sums over
+    blocks of rows, in their order.
     """
-    c, (first, last) = machine.c, columns_of(plan.team, machine.c.size)
-    climb(machine, gradient, plan, rate, (*share(plan.team, machine.b.size), 0, machine.c.size))
-    if not is_alone(plan.team):
-        machine = Machine(gradient.aside, gradient.aside_b, c, machine.mu, machine.lam)
-        climb(machine, gradient, plan, rate, (0, machine.b.size, first, last))
-    climb_hidden(c[first:last], gradient.h[first:last], gradient.along_mu[first:last], rate)
+    climb(machine, gradient, plan, rate)
+    first, last = columns_of(plan.team, machine.c.size)
+    along_mu = gradient.along_mu[0, first:last]
+    if plan.team is not None:  # decided when it is compiled
+        meet(plan.team)
+        for k in range(1, len(gradient.along_mu)):
+            for j in range(along_mu.size):
+                along_mu[j] += gradient.along_mu[k, first + j]
+    climb_hidden(machine.c[first:last], gradient.h[first:last], along_mu, rate)
 
 
 @lean_sum
-def climb(
-    machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32, part: tuple[int, int, int, int]
-) -> None:
-    """Move W and b of a part, rows and columns from and to, and sum the step of W times mu over its rows.
+def climb(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -> None:
+    """Move a thread's rows of W and b, and sum the step of W times mu over them, or over each block of them.
 
     <(x - mu)(h - lam)'>_d - <(x - mu)(h - lam)'>_m is multiplied out, gradient.W - mu gradient.h' -
     gradient.x lam': the products then need no centered copies of the rows.
     """
-    (W, b, _, mu, lam), (top, bottom, left, right) = machine, part
-    along_mu = gradient.along_mu  # c takes the sum: each addition to c is rounded at the size of c
-    for j in range(along_mu.size):
-        along_mu[j] = 0
+    (W, b, _, mu, lam), (top, bottom) = machine, columns_of(plan.team, machine.b.size)
+    along_mu = gradient.along_mu[0]  # c takes the sum: each addition to c is rounded at the size of c
     for i in range(top, bottom):
-        row, along, x_i, mu_i = W[min(i, W.shape[0] - 1)], gradient.W[i], gradient.x[i], mu[i]
+        row, along, x_i, mu_i = W[i], gradient.W[i], gradient.x[i], mu[i]
+        if plan.team is not None:
+            fetch_row(W, min(i + 2, bottom - 1))
+            along_mu = gradient.along_mu[i // _BLOCK]
+        if i == 0 or (plan.team is not None and i % _BLOCK == 0):
+            for j in range(along_mu.size):
+                along_mu[j] = 0
         # Doubled activations double what the biases make up for: to_hidden (x - mu) W must stay 0 at x = mu.
         mu_up, along_lam = plan.to_hidden * mu_i, np.float32(0)
-        first, last = max(left, gradient.spans[i, 0]), min(right, gradient.spans[i, 1])  # connected units
-        for j in range(np.uint64(first), np.uint64(last)):
+        for j in range(np.uint64(gradient.spans[i, 0]), np.uint64(gradient.spans[i, 1])):  # connected units
             change = rate * (along[j] - mu_i * gradient.h[j] - x_i * lam[j])
             row[j] += change  # Eq. (13)
             along_mu[j] += change * mu_up
@@ -119,7 +122,7 @@ def climb_hidden(c: Array, gradient: Array, along_mu: Array, rate: np.float32) -
 @lean
 def decay_weights(W: Array, gradient: Array, plan: Plan, sign: np.float32) -> None:
     """gradient -= sign (l2 W + l1 sign(W)): the centered biases stay, as in any step of W."""
-    first, last = share(plan.team, W.shape[0])
+    first, last = columns_of(plan.team, W.shape[0])
     for i in range(first, last):
         for j in range(W.shape[1]):
             w = W[i, j]
@@ -166,4 +169,4 @@ def copy(machine: Machine, to: Machine, plan: Plan) -> None:
 @merged
 def parts_of(machine: Machine, plan: Plan) -> tuple[tuple[int, int], tuple[int, int]]:
     """This thread's rows of W and b, and its entries of c."""
-    return share(plan.team, machine.b.size), columns_of(plan.team, machine.c.size)
+    return columns_of(plan.team, machine.b.size), columns_of(plan.team, machine.c.size)

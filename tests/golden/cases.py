@@ -242,6 +242,46 @@ def values_of(name: str, updates: int, outcome: Outcome) -> Values:
     return values
 
 
+# Measured: with every parameter moved by its rounding (2^-23, relative) after every update, as another order
+# of sums would move it, values move by up to 1e-6 (1 + |value|) in 20 updates and 2e-5 in 200, most in mean
+# field, which stops a round earlier or later. Another instruction set (AVX2 for AVX-512) passes; a learning
+# rate 0.2% too large does not.
+TOLERANCE = {SHORT: 1e-5, LONG: 1e-4}
+ROUNDS = 1.5  # of mean field, a batch
+TRIES = 16  # nudged runs
+
+
+def golden_values(name: str, updates: int) -> Values:
+    """The golden values of a case."""
+    return {key: value for key, value in read().items() if key.startswith(f"{name}/{updates}/")}
+
+
+def departure(found: Values, expected: Values, updates: int) -> str | None:
+    """The array that departs most from its golden value, in tolerances; None where all agree."""
+    if found.keys() != expected.keys():
+        return f"arrays {sorted(found.keys() ^ expected.keys())}"
+    for name, value in expected.items():
+        if found[name].shape != value.shape:
+            return f"{name}: shape {found[name].shape}, not {value.shape}"
+        limit = ROUNDS if name.endswith("/rounds") else TOLERANCE[updates]
+        if not np.allclose(found[name], value, rtol=limit, atol=limit, equal_nan=True):
+            return f"{name}: by {np.nanmax(np.abs(found[name] - value)):.2g}"
+    return None
+
+
+def departure_of_runs(expected: Values, name: str, updates: int) -> str | None:
+    """How a case departs from its golden values; None if its run agrees, or a nudged one.
+
+    A sampled unit whose probability comes within rounding of its random number may fall to the other side,
+    and the trajectory is another one. In one of the runs from weights within their rounding it falls back.
+    """
+    runs = (values_of(name, updates, run_case(name, updates, nudge)) for nudge in (None, *range(TRIES)))
+    departures = [departure(next(runs), expected, updates)]
+    while departures[-1] and len(departures) <= TRIES:
+        departures.append(departure(next(runs), expected, updates))
+    return departures[0] if departures[-1] else None
+
+
 def write(values: Values) -> None:
     """Write the file of golden values: all numbers in a row, with their names and shapes."""
     shapes = [" ".join(map(str, array.shape)) for array in values.values()]
