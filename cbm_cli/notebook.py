@@ -528,8 +528,8 @@ def run(
 def _run_all(
     selected: Sequence[Experiment], folder: Path, output: Path, jobs: int | None, progress: bool
 ) -> Ending:
-    from cbm_cli.cli.common import cores
     from cbm_cli.cli.progress import Display
+    from cbm_cli.cores import cores
     from cbm_cli.execution import compile_kernels, make_agenda, run_agenda
     from cbm_cli.execution.observe import RunProgress
 

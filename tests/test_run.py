@@ -383,7 +383,7 @@ def test_a_run_has_a_worker_for_each_core_that_its_container_has(grid, monkeypat
     for name, text in files.items():
         (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / name).write_text(f"{text}\n")
-    monkeypatch.setattr("cbm_cli.cli.common._SYSTEM", tmp_path / "root")
+    monkeypatch.setattr("cbm_cli.cores._SYSTEM", tmp_path / "root")
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
     told = cbm("run", "grid.yaml", "--dry-run").stdout
     assert re.search(r"on (\d+) workers?", told)[1] == str(left)

@@ -38,6 +38,7 @@ from tests.golden.cases import CASES, SHORT, departure_of_runs, golden_values, r
 def shared(monkeypatch):
     """Let all work be shared by as many threads as there are cores, by default one."""
     monkeypatch.setattr(team, "_LITTLE", 0)
+    monkeypatch.setattr(team, "cores", lambda: 99)
     monkeypatch.setattr(Pace, "threads", lambda self, most: most)
 
 
@@ -228,6 +229,15 @@ def test_an_error_of_one_thread_is_raised_and_the_others_stop(shared):
     with using_cores(3), pytest.raises(ValueError, match="five"):
         team.share_out(range(1000), lambda: do)
     assert threading.active_count() == before
+
+
+def test_more_threads_than_cores_are_not_started(monkeypatch):
+    monkeypatch.setattr(team, "cores", lambda: 2)
+    found = []
+    for asked in (1, 2, 5):
+        with using_cores(asked):
+            found.append(team.CORES.get())
+    assert found == [1, 2, 2]
 
 
 class Clock:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 json_option: Callable = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PLAIN_EVERY = 10.0  # seconds between two lines of progress if stderr is no terminal
 PICTURES = (".png", ".pdf", ".svg")  # suffixes
-_SYSTEM = Path("/")  # where the files of Linux are
 
 
 class Target(NamedTuple):
@@ -99,30 +97,6 @@ class WholeOr(Whole):
 def say(line: str = "") -> None:
     """Print a line of data to stdout."""
     click.echo(harmless(line))
-
-
-def cores() -> int:
-    """Return how many cores this process may use, of those that its container has."""
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return math.ceil(min(own, _quota()))
-
-
-def _quota() -> float:
-    """Return the processor time a second that control groups of Linux, version 1 or 2, leave this process."""
-    found, groups = [math.inf], _SYSTEM / "proc/self/cgroup"
-    for line in groups.read_text("utf-8").splitlines() if groups.exists() else ():
-        _, controllers, group = line.split(":", 2)
-        if "cpu" not in controllers.split(",") and controllers:
-            continue
-        files = ("cpu/{}/cpu.cfs_quota_us", "cpu/{}/cpu.cfs_period_us") if controllers else ("{}/cpu.max",)
-        for above in (path := PurePosixPath(group.strip("/")), *path.parents):
-            with suppress(OSError, ValueError):  # there is none, or "max"
-                texts = [
-                    (_SYSTEM / "sys/fs/cgroup" / file.format(above)).read_text("utf-8") for file in files
-                ]
-                quota, period = map(int, " ".join(texts).split())
-                found.append(quota / period if quota > 0 else math.inf)
-    return min(found)
 
 
 def given_options() -> list[str]:

@@ -16,7 +16,6 @@ from cbm_cli.cli.common import (
     Target,
     Whole,
     bars,
-    cores,
     given_options,
     json_option,
     note,
@@ -24,6 +23,7 @@ from cbm_cli.cli.common import (
     say,
 )
 from cbm_cli.cli.completion import data_option, folder_of_data, results_and, select_option
+from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, duration, harmless, text_of, valid_json
 

@@ -17,12 +17,12 @@ from cbm_cli.cli.common import (
     Whole,
     check_folder,
     command,
-    cores,
     note,
     note_activation,
     say,
 )
 from cbm_cli.cli.completion import changes, of_grid
+from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
 

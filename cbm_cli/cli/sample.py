@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from cbm_cli.cli.common import Whole, check_file, cores, note
+from cbm_cli.cli.common import Whole, check_file, note
+from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError
 
 

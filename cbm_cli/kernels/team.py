@@ -25,6 +25,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from cbm_cli.cores import cores
 from cbm_cli.kernels.compiling import lean, merged, specialised
 from cbm_cli.kernels.machine import aligned
 
@@ -195,8 +196,11 @@ CORES: ContextVar[int] = ContextVar("cores", default=1)  # that the work of this
 
 @contextmanager
 def using_cores(count: int) -> Iterator[None]:
-    """Let what runs in this context use so many cores; what it computes does not depend on them."""
-    before = CORES.set(max(1, count))
+    """Let what runs in this context use so many cores, of those that there are.
+
+    What it computes does not depend on their number.
+    """
+    before = CORES.set(min(count, cores()) if count > 1 else 1)
     try:
         yield
     finally:
