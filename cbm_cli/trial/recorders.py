@@ -6,7 +6,7 @@ measures and why. Shapes are for T snapshots of a machine of N visible and M hid
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,14 +109,23 @@ def weight_norms(snapshots: Trail, context: Context) -> Columns:
     squares = snapshots.W.astype(np.float64)
     squares *= squares
     count, n, m = squares.shape
-    over_n, over_m = np.ones(n), np.ones(m)  # sums of short rows are fastest as products
-    rows = (squares.reshape(-1, m) @ over_m).reshape(count, n)
-    columns = np.einsum("tnm->tm", squares)
+    if n * m <= 100:  # few numbers are summed fastest as a product
+        sums = squares.reshape(count, n * m) @ _members(n, m)
+    else:
+        sums = np.hstack([squares.sum(axis=2), squares.sum(axis=1)])
+    norms = np.sqrt(sums)
     return {
-        "weight_norm": np.sqrt(rows @ over_n),
-        "weight_row_norm": np.sqrt(rows) @ over_n / n,
-        "weight_column_norm": np.sqrt(columns) @ over_m / m,
+        "weight_norm": np.sqrt(sums[:, :n] @ np.ones(n)),
+        "weight_row_norm": norms[:, :n] @ np.full(n, 1 / n),
+        "weight_column_norm": norms[:, n:] @ np.full(m, 1 / m),
     }
+
+
+@cache
+def _members(n: int, m: int) -> Wide:
+    """Which weights (N M,) belong to a row or a column of W (N + M,): 1, else 0."""
+    rows, columns = np.divmod(np.arange(n * m)[:, None], m)
+    return np.hstack([rows == range(n), columns == range(m)]).astype(np.float64)
 
 
 @in_pieces(lambda n, m, rows: n * m)
