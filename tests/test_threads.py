@@ -4,11 +4,13 @@ import itertools
 import threading
 from collections import Counter
 from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.execution import worker
 from cbm_cli.execution.engines import Backlog, _Crew
 from cbm_cli.execution.observe import Observer
 from cbm_cli.grid.settings import Trial
@@ -299,15 +301,41 @@ def test_trials_come_first_and_cores_left_over_are_shared(monkeypatch, jobs, cor
         def start(self, packet, cores):
             self.packet, self.cores = packet, cores
 
+        def tell(self, message):
+            assert message == self.cores
+
     monkeypatch.setattr("cbm_cli.execution.engines._Worker", Sent)
     crew = _Crew(Backlog(toy_jobs(*[Trial] * jobs)), Observer(), cores)
     crew.assign()
     assert [worker.cores for worker in crew.busy.values()] == expected
-    if jobs == 4:  # those of trials that have ended go to others at their next stretch
-        ended, *running = crew.busy
-        del crew.busy[ended]
-        for worker in running:  # each comes back after its stretch and goes on
-            del crew.busy[worker]
-            crew.backlog.waiting.extend(worker.packet.open.values())
-            crew.assign()
-        assert sorted(worker.cores for worker in crew.busy.values()) == [1, 1, 2]
+    if jobs == 4:  # those of a trial that has ended go to another one
+        del crew.busy[next(iter(crew.busy))]
+        crew.assign()
+        assert [worker.cores for worker in crew.busy.values()] == [2, 1, 1]
+
+
+def test_a_running_trial_is_told_of_cores_that_others_leave(monkeypatch):
+    class Told:
+        """A connection with messages: trials, a number during them, and that it is over."""
+
+        coming, polls, sent = [("tasks", {}, 1), 3, None], [True, False, True], []
+
+        def recv(self):
+            return self.coming.pop(0)
+
+        def poll(self):
+            return self.polls.pop(0)
+
+        def send(self, message):
+            self.sent.append(message)
+
+    def packet(tasks, datasets, tell, stopped, cores):
+        with using_cores(cores):
+            for _ in range(2):
+                yield stopped(), team.CORES.get()
+
+    monkeypatch.setattr(team, "cores", lambda: 2)
+    monkeypatch.setattr(worker, "signal", mock.MagicMock())
+    monkeypatch.setattr(worker, "run_packet", packet)
+    worker.serve(Told())
+    assert Told.sent == [[(False, 2)], [(True, 2)], True]

@@ -165,14 +165,18 @@ class _Crew:
         self.busy: dict[Connection, _Worker] = {}
 
     def assign(self) -> None:
-        """Give every worker without trials some."""
+        """Give every worker without trials some; cores that no trial waits for go to those that run."""
         while len(self.busy) < self.size:
             cores = self._next_share()
             if not (packet := self.backlog.take(True, self.size)):
-                return
+                break
             worker = self.idle.pop() if self.idle else _Worker()
             worker.start(packet, cores)
             self.busy[worker.connection] = worker
+        for _ in range(self.cores - sum(worker.cores for worker in self.busy.values()) if self.busy else 0):
+            worker = min(self.busy.values(), key=lambda worker: worker.cores)
+            worker.cores += 1
+            worker.tell(worker.cores)
 
     def _next_share(self) -> int:
         """Cores of the next trials: an even share of all, and no more than are left to those that begin."""

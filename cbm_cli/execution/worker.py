@@ -16,7 +16,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import KERNEL_VERSION, source_hash
 from cbm_cli.machines.estimates import Stopped
-from cbm_cli.machines.threads import using_cores
+from cbm_cli.machines.threads import use_cores, using_cores
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.own_recorders import compiled
@@ -125,8 +125,8 @@ def serve(connection: Connection) -> None:
     """Run the packets that arrive on a connection; the life of a worker process of this computer.
 
     It sends reports (``tell`` of `run_packet`) as tuples, each key with its result, and after each packet
-    whether it leaves. A message that arrives during a packet, or the end of the connection, stops the trial;
-    so does SIGTERM, after which the worker leaves. None ends it.
+    whether it leaves. None or the end of the connection, also during a packet, ends it, and so does SIGTERM.
+    A number tells how many cores the running trial may use from now on.
     """
     leaving: list[int] = []
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides when to stop
@@ -134,11 +134,21 @@ def serve(connection: Connection) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
     datasets: dict[str, Dataset] = {}
+
+    def stopped() -> bool:
+        while not leaving and connection.poll():
+            if (cores := connection.recv()) is None:
+                leaving.append(0)
+            else:
+                use_cores(cores)
+        return bool(leaving)
+
     try:
         while not leaving and (message := connection.recv()) is not None:
+            if isinstance(message, int):  # for a packet that has ended
+                continue
             tasks, new, cores = message
             datasets |= new
-            stopped = lambda: bool(leaving) or connection.poll()  # noqa: E731
             for answer in run_packet(tasks, datasets, lambda *news: connection.send(news), stopped, cores):
                 connection.send([answer])
             connection.send(bool(leaving))

@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -194,13 +194,18 @@ def units_of(team: Team | None, width: int, units: int) -> tuple[int, int, int, 
 CORES: ContextVar[int] = ContextVar("cores", default=1)  # that the work of this context may use
 
 
-@contextmanager
-def using_cores(count: int) -> Iterator[None]:
+def use_cores(count: int) -> Token[int]:
     """Let what runs in this context use so many cores, of those that there are.
 
     What it computes does not depend on their number.
     """
-    before = CORES.set(min(count, cores()) if count > 1 else 1)
+    return CORES.set(min(count, cores()) if count > 1 else 1)
+
+
+@contextmanager
+def using_cores(count: int) -> Iterator[None]:
+    """`use_cores` for a while."""
+    before = use_cores(count)
     try:
         yield
     finally:

@@ -3,9 +3,9 @@
 from contextlib import AbstractContextManager
 
 from cbm_cli.kernels.computer import libraries
-from cbm_cli.kernels.team import using_cores
+from cbm_cli.kernels.team import use_cores, using_cores
 
-__all__ = ["one_thread", "using_cores"]
+__all__ = ["one_thread", "use_cores", "using_cores"]
 
 
 def one_thread() -> AbstractContextManager:
