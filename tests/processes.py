@@ -14,8 +14,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def until(condition, seconds=60.0):
-    """Wait until a condition holds, and return what it returned; fail after some seconds."""
+def until(condition, seconds=240.0):
+    """Wait until a condition holds, and return what it returned; fail after some seconds.
+
+    Kernels may have to be compiled first, which takes up to two minutes of a busy core.
+    """
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "nothing happened in time"
