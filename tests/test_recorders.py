@@ -54,8 +54,8 @@ def norms(W, b, c, mu, lam, x, valid):
 
     return {
         "weight_norm": norm(W.ravel()),
-        "weight_row_norm": sum(norm(row) for row in W) / 4,
-        "weight_column_norm": sum(norm(column) for column in W.T) / 3,
+        "weight_row_norm": sum(norm(row) for row in W) / len(W),
+        "weight_column_norm": sum(norm(column) for column in W.T) / len(W.T),
         "visible_bias_norm": norm(b),
         "hidden_bias_norm": norm(c),
         "centered_visible_bias_norm": norm(b + [sum(row * lam) for row in W]),
@@ -102,6 +102,17 @@ def directions(W, b, c, mu, lam, x, valid, phase=ref.joint_phase, damping=0.0):
         a, b_, c_ = (sqrt(sum(w**2)) for w in (u, v, u - v))
         found[f"angle_natural_{name}"] = degrees(acos((a * a + b_ * b_ - c_ * c_) / (2 * a * b_)))
     return dict(sorted(found.items(), key=lambda item: item[0].startswith("angle")))
+
+
+@pytest.mark.parametrize("n", [10, 11])  # 100 weights, which are summed as a product, and more
+def test_norms_of_few_and_of_many_weights(n):
+    snapshots = stack(n, 10)
+    found = recorders.weight_norms(snapshots, context_of())
+    for t, machine in enumerate(zip(*snapshots[1:], strict=True)):
+        expected = norms(*machine, None, None)
+        assert {name: column[t] for name, column in found.items()} == pytest.approx(
+            {name: expected[name] for name in found}, rel=1e-12
+        )
 
 
 MARGINAL = {"kind": "natural", "fisher": "marginal", "damping": 0.05}

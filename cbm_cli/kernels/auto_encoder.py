@@ -241,7 +241,7 @@ def gather_gradient(pair: Pair, team: Team | None) -> None:
     add_up(pair.z, None, pair.wide, pair.mean.h, team)
     if pair.columns.words.size:
         pack_columns(pair.y, len(pair.gradient.W), pair.columns)
-        bits_product(pair.columns, pair.delta_y, False, pair.gradient.W, True)  # (n, B) @ (B, m)
+        bits_product(pair.columns, pair.delta_y, False, pair.gradient.W, by_rows=True)  # (n, B) @ (B, m)
         product_tn(pair.delta_z, pair.z, pair.gradient.W, team, _ONE)  # the same, to be added
     else:
         product_tn(pair.lower, pair.upper, pair.gradient.W, team)  # (n, 2 B) @ (2 B, m)

@@ -238,7 +238,8 @@ def gather_gradient(both: Both, data: Means, model: Means, plan: Plan, gradient:
     known, binary = plan.visible, plan.unit == 1 and not plan.exact
     if binary and worth_packing(known, both.x.shape[0], both.h.shape[1]):
         pack_columns(both.x, known, both.bits)
-        bits_product(both.bits, both.h, False, gradient.W[:known], True)  # (visible, B + R) @ (B + R, M)
+        W = gradient.W[:known]  # (visible, B + R) @ (B + R, M)
+        bits_product(both.bits, both.h, False, W, by_rows=True)
         if known < gradient.x.size:
             product_tn(both.x[:, known:], both.h, gradient.W[known:], plan.team)
     else:

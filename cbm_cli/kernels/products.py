@@ -303,8 +303,8 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array, by_rows: bool =
     (top, bottom), (j, end) = (0, rows), columns_of(bits.team, columns)
     if by_rows:
         (top, bottom), (j, end) = columns_of(bits.team, rows), (0, columns)
-    blocks = max(1, -(-(bottom - top) // _BLOCK))
-    block = max(1, -(-(bottom - top) // blocks))
+    own = max(1, bottom - top)
+    block = -(-own // -(-own // _BLOCK))  # blocks of about one size
     while j < end:
         width = width_of_panel(columns - j)
         direct = columns >= 16 and not (gather and off)  # the last sums go to out, not to bits.sums
@@ -357,12 +357,7 @@ def _gather(
     (tiles, rows, room), columns, size = bits.on.shape, out.shape[1], np.int64(width)
     count = np.int64(room - _SPARE)
     for t in range(tiles):
-        at = np.int64(0)
-        if new or tiles > 1:
-            at = _place(bits, W, turned, t * count, count, j, width)
-        elif bits.shared:
-            at = _held(bits, t * count, j, width)
-        tile = bits.tile[at:]
+        tile = bits.tile[_place(bits, W, turned, t * count, count, j, width, new or tiles > 1) :]
         if off and new:
             add_tile(size, bits.total, t == 0, tile, count)
         for r in range(first, last):
@@ -375,11 +370,14 @@ def _gather(
 
 
 @merged
-def _place(bits: Bits, W: Array, turned: bool, start: int, count: int, j: int, width: int) -> int:
+def _place(
+    bits: Bits, W: Array, turned: bool, start: int, count: int, j: int, width: int, load: bool = True
+) -> int:
     """Where bits.tile has ``count`` rows of W from ``start``, columns j, ...; they are loaded if need be."""
     if bits.shared:
         return _held(bits, start, j, width)
-    _load_tile(W, turned, start, count, j, width, bits.tile)
+    if load:
+        _load_tile(W, turned, start, count, j, width, bits.tile)
     return 0
 
 
