@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from threading import Event, Timer
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -237,6 +238,23 @@ def test_a_trial_whose_worker_was_lost_waits_until_it_is_alone_on_a_cluster(sess
     session.backlog.suspects.append(session.backlog.waiting.popleft())
     session._submit_packets()  # which would fail with a client of this kind
     assert len(session.backlog) == 1
+
+
+def test_what_only_a_lost_worker_may_run_is_sent_again_though_another_joined_while_it_was_sent(session):
+    """Dask keeps it for that worker, and a run waited for it without end."""
+
+    def submit(*arguments, key, workers, **options):
+        session.threads = {"tcp://later": 1}
+        return sent.setdefault(key, Mock(status="lost", workers=workers))
+
+    sent, session.answers, session.there = {}, set(), {"tcp://first", "tcp://later"}
+    session.threads, session.client.submit, session.client.cancel = {"tcp://first": 1}, submit, Mock()
+    session._submit_packets()
+    data, packet = sent.values()
+    assert (data.workers, packet.workers) == (["tcp://first"], ["tcp://later"])
+    session._submit_packets()
+    (cancelled,) = session.client.cancel.call_args.args
+    assert {*cancelled} == {data}  # and with it what needs it
 
 
 def test_trials_on_a_cluster_return_their_progress_when_the_run_is_stopped(session, monkeypatch):

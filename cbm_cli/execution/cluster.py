@@ -218,11 +218,12 @@ class _Session:
     def _submit(self, function: Callable, *arguments: Any) -> Future:
         """Run a function on one of the workers that may be used; the scheduler need not have cbm."""
         call = f"__import__('importlib').import_module({function.__module__!r}).{function.__name__}(*given)"
-        key, some = f"{function.__name__}-{uuid.uuid4().hex}", self.there - self.threads.keys()
-        how = {"key": key, "pure": False, "workers": [*self.threads] if some else None}
+        key, allowed = f"{function.__name__}-{uuid.uuid4().hex}", {*self.threads}  # others may join meanwhile
+        some = self.there - allowed
+        how = {"key": key, "pure": False, "workers": [*allowed] if some else None}
         future = self.client.submit(eval, call, {"given": arguments}, **how)
         if some:
-            self.bound[future] = {*self.threads}
+            self.bound[future] = allowed
         return future
 
     def _take(self, packet: Packet, answer: Any) -> Iterator[tuple[Job, Result]]:
