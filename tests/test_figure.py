@@ -342,8 +342,8 @@ METHODS = {"00": r"$\mathit{00}$", "d0": r"$\mathit{d0}$"}
 METHODS |= {scheme: f"${scheme[:2]}^{{b}}$" for scheme in ("dd^b", "aa^b", "mm^b")}
 
 
-def store_of(scores, flips=(), sizes=(), finals=None):
-    """Results of methods with these best and final scores, a row for each data set."""
+def store_of(scores, flips=(), sizes=(), finals=None, **facts):
+    """Results of methods with these best and final scores, a row for each data set, and more facts of all."""
     cells, rows = [], []
     for i, its in enumerate(zip(scores, finals or scores, strict=True)):
         name = f"set{i - (i in flips)}"
@@ -351,10 +351,9 @@ def store_of(scores, flips=(), sizes=(), finals=None):
         data |= {"data": "set", "data_name": "set", "data_size": sizes[i]} if sizes else {}
         for scheme, *of_trial in zip(METHODS, *its, strict=False):
             cells.append({"run_id": f"{i}/{scheme}", "offsets": scheme, **data})
-            ends = dict(
-                zip(("train_log_likelihood_max", "train_log_likelihood_final"), of_trial, strict=True)
-            )
-            rows.append({"run_id": f"{i}/{scheme}", "trial": 0, "n_train": 1, "diverged": None} | ends)
+            names = "train_log_likelihood_max", "train_log_likelihood_final"
+            trial = {"run_id": f"{i}/{scheme}", "trial": 0, "n_train": 1, "diverged": None}
+            rows.append(trial | dict(zip(names, of_trial, strict=True)) | facts)
     layout = {"rows": ["sampler"], "columns": ["offsets"], "groups": ["data"]}
     table = layout | {"scale": "total", "metric": None}
     manifest = {"table": table, "cells": cells, "upper_bounds": {}, "trials": 1}
@@ -401,6 +400,15 @@ def test_ranks_and_critical_difference_are_those_of_demsar():
     (width,) = [np.ptp(line.get_xdata()) for line in axes.lines if line.get_marker() == "|"]
     assert width == pytest.approx(1.25, abs=5e-3)
     assert texts_of(axes)[1 + width / 2, -1.25].endswith("1.25")
+
+
+@pytest.mark.parametrize(("effective", "doubtful"), [(3.9, ["12", "12"]), (4.0, [])])
+def test_ranks_by_doubtful_estimates_say_how_many_there_are(effective, doubtful):
+    """Of 40 runs at least 4 must be effective."""
+    facts = {"evaluate_runs": 40, "effective_sample_size_final": effective}
+    (panel,) = ranks_panels(store_of([LADDER] * 3, **facts), ["e"], Options())
+    sure = ranks_panels(store_of([LADDER] * 3), ["e"], Options())[0].notes
+    assert numbers_in(" ".join(note for note in panel.notes if note not in sure)) == doubtful
 
 
 @pytest.mark.parametrize("seed", range(5))

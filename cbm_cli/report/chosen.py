@@ -141,8 +141,8 @@ def shown_cells(chosen: Chosen, options: Options) -> list[Cell]:
     return [cell.measured(measure) for cell in chosen.cells]
 
 
-def notes_of(cells: Sequence[Cell]) -> list[str]:
-    """Say what makes the values of cells doubtful, and how `cbm evaluate` made them."""
+def notes_of(cells: Sequence[Cell], them: str = "Open markers: doubtful estimates") -> list[str]:
+    """Say what makes the values of cells doubtful, and how `cbm evaluate` made them; ``them`` names those."""
     notes = [note.removesuffix(".") for note in made_note(cells)]
     if cells[0].measure.metric.better <= 0:
         return notes
@@ -150,8 +150,8 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     if doubtful := sum(cell.doubtful for cell in cells):
         told.append(f"the last log Z of {doubtful:,} of {count(sum(cell.n for cell in cells), 'trial')}")
     if bounded := sum(int(cell.bounded.sum()) for cell in cells):
-        told.append(f"{count(bounded, 'value')} disproved, and drawn at the most that known states allow")
-    return [*notes, *[f"Open markers: doubtful estimates ({'; '.join(told)})"] * bool(told)]
+        told.append(f"{count(bounded, 'value')} disproved, and taken as the most that known states allow")
+    return [*notes, *[f"{them} ({'; '.join(told)})"] * bool(told)]
 
 
 def _with_names(manifest: Mapping[str, Any], experiment: str) -> dict[str, Any]:

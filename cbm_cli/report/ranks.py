@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from cbm_cli.errors import CbmError
-from cbm_cli.report.chosen import Chosen, Options, choose, shown_cells
+from cbm_cli.report.chosen import Chosen, Options, choose, notes_of, shown_cells
 from cbm_cli.report.curves import said_of
 from cbm_cli.report.panels import Panel
 from cbm_cli.report.style import Look, in_words, looks_of, names_of, title_of
@@ -94,10 +94,9 @@ def ranks_panels(results: Results | None, experiments: Sequence[str], options: O
         both = " (a set and its flip count as one, by their mean)" * flips
         notes = [said, f"{ranks.blocks} data sets{both}, {ranks.test}"]
         bars = f"Bars: differences below the Nemenyi critical difference at {ALPHA:g}"
+        notes += [*[bars] * ranks.barred, *notes_of(its, "Doubtful estimates among them"), *chosen.notes]
         draw = partial(_draw, ranks, names, looks_of(methods, chosen.lines))
-        panels.append(
-            Panel(draw, key, title, notes=[*notes, *[bars] * ranks.barred, *chosen.notes], aspect=0.5)
-        )
+        panels.append(Panel(draw, key, title, notes=notes, aspect=0.5))
     return panels
 
 
