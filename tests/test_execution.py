@@ -68,6 +68,12 @@ def here(jobs):
     return [*in_process(jobs, Observer(), Event())]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled():
+    """Compile what these trials call, which may take longer than a stretch."""
+    here(toy_jobs(Trial))
+
+
 def on_workers(jobs, workers, observer=None, **options):
     return on_local_workers(jobs, observer or Observer(), Event(), workers, **options)
 

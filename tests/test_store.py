@@ -20,6 +20,7 @@ import pytest
 import cbm_cli
 from cbm_cli.errors import CbmError
 from cbm_cli.results import Store, journal, lock
+from cbm_cli.results.inventory import find_machine
 from cbm_cli.results.journal import Journal, sealed, unsealed
 from cbm_cli.results.lock import locked, writer_of
 from cbm_cli.results.writing import write_atomically
@@ -280,6 +281,8 @@ def test_a_manifest_that_cannot_be_read_is_named(store, harm):
         for words in (f"evaluate {machine}", f"export {machine} -o x.npz", "prune out grid.yaml --yes"):
             assert problems_of(cbm(*words.split(), code=2)) == [(str(path), "", "unreadable")]
     else:
+        run_id = next(iter(store.runs()))
+        assert find_machine(Path(f"out/{run_id}:0"))[1] == store.machine(run_id, 0)[1]  # which is not damaged
         assert [8] in numbers(run("out"))
         assert store.manifest()["trials"] == 2  # written again
 
