@@ -232,7 +232,7 @@ def test_a_recorder_that_exits_when_it_is_imported_is_refused(grid):
 def break_disk(folder, *faults):
     """Run the grid in a folder with broken disks; see `faulty_disk`."""
     command = [sys.executable, "-m", "tests.faulty_disk", folder, *faults]
-    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=120)
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, timeout=600)
     return folder
 
 
@@ -355,7 +355,7 @@ def test_two_runs_share_a_cluster_that_stops_for_a_while_and_loses_a_worker(grid
     dask.scheduler.send_signal(signal.SIGCONT)
     end_group(victim)
     for name, main in runs.items():
-        said = main.communicate(timeout=60)[1]
+        said = main.communicate(timeout=600)[1]
         assert main.returncode == 0, said
         assert trials_of(name) == undisturbed(SLOW)
         assert len(summary(name)) == 8
