@@ -264,7 +264,7 @@ def test_the_documented_batch_script_gives_the_same_bytes(slurm):
     Path("grid.yaml").rename("experiments.yaml")
     said = subprocess.run(["sbatch", "cbm.sh"], capture_output=True, text=True, check=True).stdout
     job = Path("jobs", said.split()[-1])
-    until(lambda: job.read_text().startswith("ended"), 60)
+    until(lambda: job.read_text().startswith("ended"))
     assert job.read_text() == "ended 0", Path("slurm.out").read_text()
     assert trials_of("results") == trials_of("out")
     assert "worker tls://127.0.0.1" not in Path("slurm.out").read_text()  # all are used
@@ -298,10 +298,10 @@ def test_a_run_on_slurm_lets_nobody_in_without_its_certificate(slurm):
     Path("grid.yaml").write_text(ENDLESS)
     main = start_cbm(*COMMAND, cwd=Path.cwd())
     try:
-        secrets = until(lambda: len(found := [*Path().glob(".dask-jobqueue.worker.*")]) == 3 and found, 60)
+        secrets = until(lambda: len(found := [*Path().glob(".dask-jobqueue.worker.*")]) == 3 and found)
         assert [oct(path.stat().st_mode & 0o777) for path in secrets] == ["0o600"] * 3
         jobs = lambda: [pid for job in Path("jobs").glob("*") for pid in session_of(int(job.name))]  # noqa: E731
-        until(lambda: len(listening(jobs())) == 2, 120)  # a nanny and a worker
+        until(lambda: len(listening(jobs())) == 2)  # a nanny and a worker
         (scheduler,) = listening([main.pid, *children(main.pid)])
         names = {"ca_file": "tls_ca_file", "cert": "tls_client_cert", "key": "tls_client_key"}
         own = {names[path.name.split(".")[3]]: str(path) for path in secrets}
@@ -314,7 +314,7 @@ def test_a_run_on_slurm_lets_nobody_in_without_its_certificate(slurm):
                 return {port: asked(f"tls://127.0.0.1:{port}", **own) for port in ports}
 
         kinds = ["Nanny", "SilentScheduler", "SilentWorker"]  # and no pages for browsers
-        servers = until(lambda: (found := kinds_by_port()) and sorted(found.values()) == kinds and found, 120)
+        servers = until(lambda: (found := kinds_by_port()) and sorted(found.values()) == kinds and found)
         for port in servers:
             for address, files in (("tls", others), ("tls", own | {"tls_client_cert": None}), ("tcp", {})):
                 with pytest.raises((OSError, TimeoutError, TypeError)):

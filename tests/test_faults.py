@@ -349,7 +349,7 @@ def test_two_runs_share_a_cluster_that_stops_for_a_while_and_loses_a_worker(grid
     victim = dask.add("--nthreads", "1", "--no-nanny")
     dask.add("--nthreads", "2")
     runs = {name: on_cluster(dask, name) for name in "ab"}
-    until(lambda: finished("a") and finished("b"), 120)
+    until(lambda: finished("a") and finished("b"))
     dask.scheduler.send_signal(signal.SIGSTOP)
     time.sleep(3)
     dask.scheduler.send_signal(signal.SIGCONT)

@@ -338,11 +338,11 @@ def test_a_run_is_watched_while_it_lasts_and_is_not_shown_when_it_was_killed(fin
         GRID.replace("updates: 100", "updates: 1e9").replace("every: 20", "every: 1e8")
     )
     main, file = start_cbm("run", "long.yaml", "-o", "out put", "-j", 1, cwd=finished), Path("out put", FILE)
-    facts = until(lambda: file.exists() and json.loads(file.read_text()), 60)
+    facts = until(lambda: file.exists() and json.loads(file.read_text()))
     assert (facts["trials"], facts["finished"], facts["failed"]) == (8, 0, 0)
     ports = set()
     look = lambda: ports.update(listening([main.pid, *children(main.pid)]))  # noqa: E731
-    until(lambda: look() or json.loads(file.read_text())["running"], 60)
+    until(lambda: look() or json.loads(file.read_text())["running"])
     assert not ports  # nobody can connect
     first, count, running, *table = cbm("ls", "out put", "--watch").stdout.splitlines()
     main.kill()
