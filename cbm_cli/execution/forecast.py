@@ -59,7 +59,7 @@ def compile_kernels(agenda: Agenda, announce: Callable[[str], None] = lambda mes
     if not missing:
         return
     what = f"{CACHE}: {count(len(damaged), 'file')} of compiled kernels damaged; compiling again"
-    announce(f"{what if damaged else 'Compiling the kernels (once for this version, one or two minutes)'} ...")
+    announce(f"{what if damaged else 'Compiling the kernels (once for this version, 1 to 2 minutes)'} ...")
     _touch(missing)
     if unsaved or not CACHE:
         why = unsaved[0] if unsaved else "no folder can be written"

@@ -6,8 +6,10 @@ Names are labels: of data sets, of files, and of the experiment that trials star
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -44,25 +46,34 @@ def run_ids(
         (name.rpartition(":")[2], recorders[name]) if name in recorders else name
         for name in settings.record.names
     )
-    texts: dict[str, str] = {}  # columns as JSON
-    for name, value in (settings.__dict__ | settings.resolved | {"records": (*records,)}).items():
-        texts.update(_texts_of(name, value))
-    texts = dict(sorted(texts.items()))
-    rest = json.dumps([start, base_seed, data_digest, KERNEL_VERSION])
-    own, shared = (_digest(facts.values(), rest) for facts in (texts, texts | _NO_LENGTH))
+    fields = settings.__dict__ | settings.resolved | {"records": (*records,)}
+    texts = dict(chain.from_iterable(map(_texts_of, fields, fields.values())))  # columns as JSON
+    ordered, rest = _in_order(tuple(texts)), json.dumps([start, base_seed, data_digest, KERNEL_VERSION])
+    own, shared = (_digest(ordered(facts), rest) for facts in (texts, texts | _NO_LENGTH))
     words = f"{settings.model.kind}-{settings.model.size}", settings.offsets, settings.sampler_name
-    plain = (re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-")) for word in words)
-    readable = "_".join((*plain, settings.learning_rate.slug))[:_LONGEST]
+    readable = "_".join((*map(_plain, words), settings.learning_rate.slug))[:_LONGEST]
     return f"{readable}_{own}", f"{readable}_{shared}"
 
 
-@lru_cache(maxsize=4096, typed=True)
-def _texts_of(name: str, value: Any) -> dict[str, str]:
-    """Return the columns of a field whose text counts; the cells of a grid share few values of each."""
+@lru_cache(maxsize=4096, typed=True)  # the cells of a grid share few values of each field
+def _texts_of(name: str, value: Any) -> list[tuple[str, str]]:
+    """Return the columns of a field whose text counts."""
     columns = columns_of(name, value).items()
     counted = [(column, plain) for column, plain in columns if column not in _BY_CONTENT]
     as_before = ("early_stopping_metric", None)  # there was no metric
-    return {column: _text(column, plain) for column, plain in counted if (column, plain) != as_before}
+    return [(column, _text(column, plain)) for column, plain in counted if (column, plain) != as_before]
+
+
+@lru_cache
+def _in_order(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], tuple[str, ...]]:
+    """Return what takes the texts of columns in the order of their names, which few sets of columns have."""
+    return itemgetter(*sorted(names))
+
+
+@lru_cache
+def _plain(word: str) -> str:
+    """Return a word as the names of folders may have it."""
+    return re.sub(r"[^A-Za-z0-9.-]", "", word.replace("^", "-").replace("_", "-"))
 
 
 def pretraining_id(facts: Mapping[str, Any], base_seed: int, data_digest: str) -> str:
