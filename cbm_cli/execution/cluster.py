@@ -209,7 +209,7 @@ class _Session:
             sets = {job.data.digest: self.data[job.data.digest] for job in packet.open.values()}
             message = pickle.dumps(packet.tasks, protocol=pickle.HIGHEST_PROTOCOL)
             alone = len(self.open) + len(self.backlog) < len(self.threads)  # it is the only one on its worker
-            cores = min(self.threads.values()) if alone else 1
+            cores = min(self.threads.values(), default=1) if alone else 1
             facts = message, self.token, worker.environment(), cores, *sets.values()
             future = self._submit(dask_worker.work, *facts)
             self.open[future] = packet
