@@ -1,13 +1,15 @@
 """Trials on workers: a crash takes no other trial down, and groups of trials change nothing."""
 
+import asyncio
 import logging
 import os
 import pickle
 import time
+from asyncio import CancelledError
 from dataclasses import replace
 from threading import Event, Timer
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -253,7 +255,7 @@ def test_what_only_a_lost_worker_may_run_is_sent_again_though_another_joined_whi
         session.threads = {"tcp://later": 1}
         return sent.setdefault(key, Mock(status="lost", workers=workers))
 
-    sent, session.answers, session.there = {}, set(), {"tcp://first", "tcp://later"}
+    sent, session.there = {}, {"tcp://first", "tcp://later"}
     session.threads, session.client.submit, session.client.cancel = {"tcp://first": 1}, submit, Mock()
     session._submit_packets()
     data, packet = sent.values()
@@ -261,6 +263,26 @@ def test_what_only_a_lost_worker_may_run_is_sent_again_though_another_joined_whi
     session._submit_packets()
     (cancelled,) = session.client.cancel.call_args.args
     assert {*cancelled} == {data}  # and with it what needs it
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "losses"),
+    [
+        ("error", ImportError("half of a module"), 1),
+        ("cancelled", CancelledError(), 0),
+        ("finished", OSError(), 0),
+    ],
+)
+def test_a_packet_that_fails_or_is_taken_back_waits_again(session, status, error, losses):
+    """Also one that was finished before, and lost with its worker; a failure counts as a loss."""
+    session.client.gather = AsyncMock(side_effect=error)
+    packet = session.backlog.take(True, 1)
+    asyncio.run(session._await(future := Mock(status=status)))
+    answered, answer = session.answers.get()
+    assert answered is future
+    assert not [*session._take(packet, answer)]
+    assert len(session.backlog) == 1
+    assert session.backlog.losses.total() == losses
 
 
 def test_trials_on_a_cluster_return_their_progress_when_the_run_is_stopped(session, monkeypatch):

@@ -8,11 +8,11 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import Any
 
-from distributed import Client, Future, as_completed
+from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
 from cbm_cli.errors import CbmError
@@ -34,7 +34,6 @@ _LONGEST_LOSS = 60.0  # seconds for which a scheduler that was lost is tried aga
 _LOOK_EVERY = 0.5  # seconds between two looks at which workers there are
 _SHORT = 10.0  # seconds of a trial; after longer ones a worker may well wait for the next packet
 _LOSSES = 2  # times that Dask gives a packet up, after several lost workers, before its trial fails
-_GONE = CancelledError, asyncio.CancelledError  # what waiting for a future ends in without the scheduler
 
 
 def on_cluster(
@@ -103,7 +102,7 @@ class _Session:
         self.data: dict[str, Future] = {}  # data sets on the cluster, by digest
         self.open: dict[Future, Packet] = {}
         self.bound: dict[Future, set[str]] = {}  # workers that alone may run what is open
-        self.answers = as_completed(loop=client.loop, with_results=True, raise_errors=False)
+        self.answers: SimpleQueue[tuple[Future, Any]] = SimpleQueue()
         self.served, self.told = time.monotonic(), False  # a worker was last there; it was said that none is
 
     def run(self, stopping: threading.Event) -> Iterator[tuple[Job, Result]]:
@@ -129,12 +128,12 @@ class _Session:
                 elif deadline == math.inf:
                     self._stop()
                     deadline = time.monotonic() + PATIENCE
-                answers = self.answers.next_batch(block=False)
-                for future, answer in answers:
+                time.sleep(0.02 if self.answers.empty() else 0)
+                for _ in range(self.answers.qsize()):
+                    future, answer = self.answers.get()
                     self.bound.pop(future, None)
                     yield from self._take(self.open.pop(future), answer)
                     deadline = math.inf if deadline == math.inf else time.monotonic() + PATIENCE
-                time.sleep(0 if answers else 0.02)
         finally:
             if self.open and self.client.status == "running":
                 self._stop()
@@ -213,7 +212,7 @@ class _Session:
             facts = message, self.token, worker.environment(), cores, *sets.values()
             future = self._submit(dask_worker.work, *facts)
             self.open[future] = packet
-            self.answers.add(future)
+            self.client.loop.add_callback(self._await, future)
 
     def _submit(self, function: Callable, *arguments: Any) -> Future:
         """Run a function on one of the workers that may be used; the scheduler need not have cbm."""
@@ -226,15 +225,24 @@ class _Session:
             self.bound[future] = allowed
         return future
 
+    async def _await(self, future: Future) -> None:
+        """Bring the answer to a packet, or its error; nothing if it was taken back, or the scheduler is lost.
+
+        Dask's ``as_completed`` never tells of one that was finished, lost with its worker, and then failed.
+        """
+        try:
+            answer = await self.client.gather(future, asynchronous=True)
+        except (Exception, asyncio.CancelledError) as error:
+            answer = error if future.status == "error" else [0.0]
+        self.answers.put((future, answer))
+
     def _take(self, packet: Packet, answer: Any) -> Iterator[tuple[Job, Result]]:
         """Take the answer to a packet, or why there is none."""
-        if isinstance(answer, tuple):
-            error = answer[1]
-            died = isinstance(error, KilledWorker) and f"{error.allowed_failures + 1} workers died"
-            yield from self.backlog.lose(packet, len(packet.open), died or f"{type(error).__name__}: {error}")
+        if isinstance(answer, BaseException):
+            died = isinstance(answer, KilledWorker) and f"{answer.allowed_failures + 1} workers died"
+            why = died or f"{type(answer).__name__}: {answer}"
+            yield from self.backlog.lose(packet, len(packet.open), why)
             return
-        if isinstance(answer, _GONE):  # the scheduler was lost
-            answer = [0.0]
         seconds, *results = answer
         for key, result in results:
             yield self.backlog.answer(packet, key, result)
