@@ -176,7 +176,8 @@ def test_long_names_of_axes_take_two_lines_before_they_get_smaller_and_fit():
         xlabel=f"{LONG} and {LONG}", ylabel=f"{LONG} and {LONG}"
     )  # which take room from each other
     assert axes.xaxis.label.get_window_extent().width < 1.1 * axes.bbox.width
-    assert axes.yaxis.label.get_window_extent().height < axes.bbox.height
+    tall = axes.yaxis.label.get_window_extent()
+    assert 0 <= tall.y0 < tall.y1 <= axes.figure.bbox.height
 
 
 def test_the_name_of_a_low_axis_may_reach_beyond_it_and_breaks_between_words():
@@ -185,7 +186,8 @@ def test_the_name_of_a_low_axis_may_reach_beyond_it_and_breaks_between_words():
     figure = compose(panels, Page(size=(3.4, 1.6))).figure
     figure.draw_without_rendering()
     label, extent = figure.axes[0].yaxis.label, figure.axes[0].yaxis.label.get_window_extent()
-    assert label.get_text() == "test log-likelihood\n(per row)"
+    lines = label.get_text().split("\n")  # where, depends on the version of Matplotlib
+    assert (len(lines), " ".join(lines)) == (2, names["ylabel"])
     assert 0 <= extent.y0 < extent.y1 <= figure.bbox.height
 
 
