@@ -210,7 +210,10 @@ def test_of_trials_that_share_layers_one_each_runs_first():
     assert order == [("0.1", 0), ("0.1", 1), ("0.03", 0), ("0.01", 0), ("0.03", 1), ("0.01", 1)]
 
 
-def test_a_run_that_was_stopped_between_two_layers_goes_on_there(here, monkeypatch):
+@pytest.mark.parametrize(("made", "stage", "update"), [(20, 1, 0), (7, 0, 7)])
+def test_a_run_that_was_stopped_between_two_layers_or_in_one_goes_on_there(
+    here, monkeypatch, made, stage, update
+):
     run(GRID, "whole")
     experiments = read_grid(Path("grid.yaml")).select()
 
@@ -218,14 +221,16 @@ def test_a_run_that_was_stopped_between_two_layers_goes_on_there(here, monkeypat
         job, now = jobs[0], Progress(None)
         pretraining = LayerTraining(job.trial.settings, job.data, job.trial.seed)
         now.state = pretraining.first_state(now)
-        pretraining.advance(now, 20)
+        pretraining.advance(now, made)
         yield job, now
 
     with monkeypatch.context() as stopped:
         stopped.setattr(execution_run, "in_process", stopped_after_a_layer)
         execution_run.run_agenda(make_agenda(experiments, Path("out")), Observer(), workers=0)
     agenda = make_agenda(experiments, Path("out"))
-    assert (agenda.resumed, agenda.jobs[0].since().stage, agenda.jobs[0].since().update) == (1, 1, 0)
+    job = agenda.jobs[0]
+    assert (agenda.resumed, job.since().stage, job.since().update) == (1, stage, update)
+    assert job.begun == made  # which the progress counts
     execution_run.run_agenda(agenda, Observer(), workers=0)
     assert contents_of("out") == contents_of("whole")
 

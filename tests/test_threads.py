@@ -289,7 +289,7 @@ def test_the_number_of_threads_follows_the_load(monkeypatch):
 
 @pytest.mark.parametrize(
     ("jobs", "cores", "expected"),
-    [(25, 2, [1, 1]), (1, 2, [2]), (3, 8, [2, 3, 3]), (1, 1, [1]), (4, 4, [1, 1, 1, 1])],
+    [(25, 2, [1, 1]), (1, 2, [2]), (3, 8, [2, 3, 3]), (1, 1, [1]), (4, 4, [1, 1, 1, 1]), (3, 4, [1, 1, 2])],
 )
 def test_trials_come_first_and_cores_left_over_are_shared(monkeypatch, jobs, cores, expected):
     class Sent:
@@ -312,6 +312,12 @@ def test_trials_come_first_and_cores_left_over_are_shared(monkeypatch, jobs, cor
         del crew.busy[next(iter(crew.busy))]
         crew.assign()
         assert [worker.cores for worker in crew.busy.values()] == [2, 1, 1]
+    if (jobs, cores) == (3, 4):  # one that comes back does not get all that two have left
+        _, one, other = crew.busy
+        crew.backlog.waiting += one.packet.open.values()
+        del crew.busy[one], crew.busy[other]
+        crew.assign()
+        assert [worker.cores for worker in crew.busy.values()] == [2, 2]
 
 
 def test_a_running_trial_is_told_of_cores_that_others_leave(monkeypatch):
