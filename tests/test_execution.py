@@ -180,6 +180,14 @@ def test_stopped_workers_return_their_progress_or_are_ended(monkeypatch):
     assert 0 < results[0][1].seconds < time.monotonic() - began < 60
 
 
+def test_a_worker_that_does_not_end_when_it_is_told_is_ended():
+    crew, idle = engines._Crew(Backlog([]), Observer(), 1), Mock()
+    crew.idle.append(idle)
+    crew.end()
+    assert [name for name, *_ in idle.mock_calls] == ["tell", "process.join", "kill"]
+    idle.tell.assert_called_once_with(None)
+
+
 def test_a_long_trial_is_saved_and_continues_on_its_worker(monkeypatch):
     (job,) = toy_jobs(Trial, updates=300_000)
     with monkeypatch.context() as hasty:
