@@ -109,6 +109,7 @@ def test_a_fisher_matrix_of_too_many_states_or_of_fewer_than_parameters_is_refus
         error = refusal(natural_gradient, *plain, standard_gradient(*plain, some_rows(10)), fisher)
         assert error.kinds == ("limit",)
         assert holds(error, "gradient|2^17|10x7|estimate: samples")
+    check_fisher("gradient", "joint", 0.0, 9, 7, "")
     check_fisher("gradient", "marginal", 0.0, 4, 2, "")  # 15 states, less one, for 14 parameters
     check_fisher("gradient", "marginal", 0.01, 4, 3, "")
     assert holds(refusal(check_fisher, "gradient", "marginal", 0.0, 4, 3, ""), "15|19")

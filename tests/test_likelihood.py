@@ -28,7 +28,7 @@ from cbm_cli.machines.files import Flat, Layered, flatten
 from cbm_cli.machines.known import log_sum
 from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores, parts_of
 from cbm_cli.machines.samples import exact_samples
-from tests.builders import GRID, cbm, layered, run_grid, visible_rows
+from tests.builders import GRID, cbm, holds, layered, refusal, run_grid, visible_rows
 
 # isort: off
 from tests.oracles import (
@@ -98,6 +98,17 @@ def test_what_float32_cannot_hold_is_refused_where_it_is_used(method, size):
     how, parts = Method(method, temperatures=20, runs=5), Parts({"train": rows}, 1.0, np.zeros(6, np.float32))
     with pytest.raises(CbmError, match=r"^m\.npz: .*e\+"):
         evaluate(machine, parts, how, "m.npz")
+
+
+@pytest.mark.parametrize(("method", "each"), [("ais", 6 + 4), ("tempering", 4 * 1000)])
+def test_more_runs_than_memory_holds_are_refused(method, each):
+    """A run of AIS is all units, one of tempering four ratios of each temperature."""
+    machine, rows = own_machine("rbm", (6, 4), 1.0, False), visible_rows((6, 4))
+    how, parts = (
+        Method(method, temperatures=1000, runs=10**12),
+        Parts({"train": rows}, 1.0, np.zeros(6, np.float32)),
+    )
+    assert holds(refusal(evaluate, machine, parts, how, "m.npz"), f"{each * 10**12:,}")
 
 
 @pytest.mark.parametrize(("levels", "shape", "rows"), [(1, (20, 1200), 700), (255, (6, 4), 10)])
