@@ -1,5 +1,6 @@
 """Settings of all kinds of machines: what they mean, what contradicts, what has no effect."""
 
+import hashlib
 import json
 from itertools import product
 
@@ -9,8 +10,9 @@ import yaml
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.parts import RECORDERS, Model
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.settings import Settings
+from cbm_cli.grid.settings import Data, Settings
 from cbm_cli.grid.words import value_of
+from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.identity import run_ids
 from tests.builders import MACHINES, VALIDATOR, check_mistake, grid_text, mistakes, pairs
 
@@ -365,6 +367,20 @@ def test_a_sliding_factor_may_stand_beside_schemes_that_do_not_slide():
     for offsets, layers in (("ddd^b", "{epochs: 2, offsets: dd^b_s}"), ("0dd^b_s", "{epochs: 2}")):
         (cell,) = cells("dbm", offsets=offsets, sliding_factor="0.1", pretraining=layers)
         assert (cell.sliding_factor.visible, cell.sliding_factor.hidden) == (0.1, 0.1)
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_a_run_id_is_the_hash_of_all_columns_in_order_and_another_that_of_all_but_the_length(kind):
+    """Any other order would give all trials new names, and run them again."""
+    settings, labels = cells(kind)[0], ("start_from_path", "start_from_experiment", "record_what")
+    untold = *(f"data_{name}" for name in Data.model_fields), "data", *labels, "early_stopping_metric"
+    columns = {name: value for name, value in settings.row().items() if name not in untold}
+    for run_id, length in zip(
+        run_ids(settings, 1, "digest"), ({}, {"updates": None, "epochs": None}), strict=True
+    ):
+        facts = [columns | {"records": settings.record.names} | length, "", 1, "digest", KERNEL_VERSION]
+        text = json.dumps(facts, sort_keys=True)
+        assert run_id.rpartition("_")[2] == hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def test_settings_that_are_spelled_out_leave_run_ids_alone():

@@ -111,5 +111,5 @@ def _end(number: int, frame: object) -> NoReturn:
 def main() -> None:
     """Train and compare centered Boltzmann machines from YAML experiment grids."""
     atexit.register(gc.freeze)  # Python ends at once: it looks for no garbage in all that was imported
-    gc.set_threshold(100_000, 50, 50)  # thousands of cells are no garbage
+    gc.set_threshold(100_000)  # planning makes many objects, and little garbage
     warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
