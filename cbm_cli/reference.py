@@ -28,7 +28,7 @@ these, such as one for trials: each trial is computed by itself. Logarithms are 
 uniform numbers u: a unit is on where u < p. A deep machine is flattened into an RBM: x holds the units of
 its even layers side by side, h those of its odd layers.
 
-Arrays are NumPy's, and the tests' float64, or PyTorch's, on any device; results are in their precision.
+Results are in the precision of the arrays; tests take float64.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,9 +37,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-Array = NDArray[Any]  # of floats, in the precision of the arguments; or a PyTorch tensor
+Array = NDArray[Any]  # of floats, in the precision of the arguments
 Number = float | Array  # a number, or one for every unit
 Rate = float | Array  # a number, or one for every trial
 Theta = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,)
@@ -47,24 +47,7 @@ Offsets = tuple[Array, Array]  # mu (N,), lam (M,)
 Gains = tuple[float, float]  # factors of what goes up to h and down to x
 Pairs = Sequence[tuple[Theta, Offsets]]  # neighbouring layers of an auto encoder, from the bottom
 
-# --- Arrays: one code for both libraries, with and without axes in front ---
-
-
-_OF_NUMPY = np.ndarray, np.generic, float, int
-
-
-def library(array: Any) -> Any:
-    """The library of an array: NumPy or PyTorch, which is imported by whoever made the array."""
-    if isinstance(array, _OF_NUMPY):
-        return np
-    import torch
-
-    return torch
-
-
-def special(array: Any) -> Any:
-    """The special functions for an array; both libraries give them the same names."""
-    return scipy.special if library(array) is np else library(array).special
+# --- Arrays, with and without axes in front ---
 
 
 def per_row(values: Number) -> Number:
@@ -86,23 +69,22 @@ def times(matrix: Array, vector: Array) -> Array:
 def flat(theta: Theta) -> Array:
     """All parameters, or what belongs to them, in one vector (..., P): W row by row, b, c."""
     W, b, c = theta
-    return library(W).concat([W.reshape(*W.shape[:-2], -1), b, c], axis=-1)
+    return np.concat([W.reshape(*W.shape[:-2], -1), b, c], axis=-1)
 
 
 def sigmoid(a: Array) -> Array:
     """1 / (1 + exp(-a))."""
-    return special(a).expit(a)
+    return scipy.special.expit(a)
 
 
 def softplus(a: Array) -> Array:
     """log(1 + exp(a))."""
-    return library(a).logaddexp(library(a).zeros_like(a[..., :1]), a)
+    return np.logaddexp(np.zeros_like(a[..., :1]), a)
 
 
-def states(n: int, like: Array | None = None) -> Array:
-    """All states of n binary units, (2^n, n), unit 0 is the lowest bit; as an array ``like`` another."""
-    every = ((np.arange(2**n)[:, None] >> np.arange(n)) & 1).astype(float)
-    return every if like is None else library(like).asarray(every, dtype=like.dtype, device=like.device)
+def states(n: int, dtype: DTypeLike = float) -> Array:
+    """All states of n binary units, (2^n, n), unit 0 is the lowest bit."""
+    return ((np.arange(2**n)[:, None] >> np.arange(n)) & 1).astype(dtype)
 
 
 # --- The machine: distributions and likelihoods ---
@@ -140,7 +122,7 @@ def log_partition(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 
     """
     if b.shape[-1] > c.shape[-1]:
         W, b, c, mu, lam = W.mT, c, b, lam, mu
-    return special(W).logsumexp(-free_energy(states(b.shape[-1], W), W, b, c, mu, lam), -1)
+    return scipy.special.logsumexp(-free_energy(states(b.shape[-1], W.dtype), W, b, c, mu, lam), -1)
 
 
 def log_likelihood(x: Array, W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Array:
@@ -151,7 +133,7 @@ def log_likelihood(x: Array, W: Array, b: Array, c: Array, mu: Number = 0.0, lam
 def flip(theta: Theta, offsets: Offsets, f: Array, g: Array) -> tuple[Theta, Offsets]:
     """Parameters and offsets for the states with x_i (f_i = 1) and h_j (g_j = 1) flipped, Eqs. (20)-(22)."""
     (W, b, c), (mu, lam), sign_x, sign_h = theta, offsets, (-1.0) ** f, (-1.0) ** g
-    flipped = tuple(library(W).where(on == 1, 1 - old, old) for on, old in ((f, mu), (g, lam)))
+    flipped = tuple(np.where(on == 1, 1 - old, old) for on, old in ((f, mu), (g, lam)))
     return (sign_x[..., None] * W * per_row(sign_h), sign_x * b, sign_h * c), flipped
 
 
@@ -172,21 +154,21 @@ Estimator = Callable[[Ensemble, Ensemble], Offsets]  # new offsets, from the dat
 
 def batch(x: Array, h: Array) -> Ensemble:
     """The phase of equally weighted rows."""
-    return Ensemble(x, h, library(h).full_like(h[..., 0], 1 / x.shape[-2]))
+    return Ensemble(x, h, np.full_like(h[..., 0], 1 / x.shape[-2]))
 
 
 def model_phase(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Ensemble:
     """The exact model phase: all visible states with p(x), hidden means given them."""
-    x = states(b.shape[-1], W)
-    return Ensemble(x, hidden_mean(x, W, c, mu), library(W).exp(log_likelihood(x, W, b, c, mu, lam)))
+    x = states(b.shape[-1], W.dtype)
+    return Ensemble(x, hidden_mean(x, W, c, mu), np.exp(log_likelihood(x, W, b, c, mu, lam)))
 
 
 def joint_phase(W: Array, b: Array, c: Array, mu: Number = 0.0, lam: Number = 0.0) -> Ensemble:
     """All pairs of states (x, h) with p(x, h), those of h running fastest."""
-    pairs = states(c.shape[-1] + b.shape[-1], W)
+    pairs = states(c.shape[-1] + b.shape[-1], W.dtype)
     x, h = pairs[:, c.shape[-1] :], pairs[:, : c.shape[-1]]
     log_z = log_partition(W, b, c, mu, lam)[..., None]
-    return Ensemble(x, h, library(W).exp(-energy(x, h, W, b, c, mu, lam) - log_z))
+    return Ensemble(x, h, np.exp(-energy(x, h, W, b, c, mu, lam) - log_z))
 
 
 def means(phase: Ensemble) -> tuple[Array, Array]:
@@ -235,9 +217,9 @@ def fisher(phase: Ensemble) -> Array:
     it, for the `model_phase`; an estimate of either for samples with hidden states or hidden means.
     """
     x, h, p = phase
-    xp, xh = library(p), x[..., :, None] * h[..., None, :]
+    xh = x[..., :, None] * h[..., None, :]
     sides = xh.reshape(*xh.shape[:-2], -1), x, h
-    s = xp.concat([xp.broadcast_to(side, (*p.shape, side.shape[-1])) for side in sides], axis=-1)
+    s = np.concat([np.broadcast_to(side, (*p.shape, side.shape[-1])) for side in sides], axis=-1)
     s = s - per_row(times(s.mT, p))
     return (s * p[..., None]).mT @ s
 
@@ -247,9 +229,9 @@ def natural_gradient(standard: Theta, F: Array, damping: float = 0.0) -> Theta:
 
     F is a `fisher` matrix, or its diagonal as a matrix for the diagonal approximation.
     """
-    (dW, db, dc), xp = standard, library(F)
-    damped = F + damping * xp.eye(F.shape[-1], dtype=F.dtype, device=F.device)
-    step = times(xp.linalg.pinv(damped, rtol=None), flat(standard))
+    dW, db, dc = standard
+    damped = F + damping * np.eye(F.shape[-1], dtype=F.dtype)
+    step = times(np.linalg.pinv(damped, rtol=None), flat(standard))
     at_c, at_b = -dc.shape[-1], -dc.shape[-1] - db.shape[-1]
     return step[..., :at_b].reshape(dW.shape), step[..., at_b:at_c], step[..., at_c:]
 
@@ -350,7 +332,7 @@ def algorithm_2(
 
 def inverse_sigmoid(mean: Array) -> Array:
     """Biases of a machine without weights that has these means, Eq. (17)."""
-    return special(mean).logit(mean)
+    return scipy.special.logit(mean)
 
 
 # --- Steps ---
@@ -388,7 +370,7 @@ def weight_decay(W: Array, l1: float, l2: float) -> Array:
 
     Add it before `plain_step`: the weights of the centered machine then decay, and its biases do not change.
     """
-    return -l1 * library(W).sign(W) - l2 * W
+    return -l1 * np.sign(W) - l2 * W
 
 
 # --- Samplers ---
@@ -431,15 +413,15 @@ def swap(samples: ChainStates, theta: Theta, beta: Array, u: Array, parity: int)
 
     With the Metropolis probability min(1, exp((beta_k - beta_{k+1}) (E_k - E_{k+1}))); beta, u are (K,).
     """
-    (x, h, to_h), (_, b, c), xp, pairs = samples, theta, library(u), len(beta) - 1
+    (x, h, to_h), (_, b, c), pairs = samples, theta, len(beta) - 1
     E = -times(x, b) - times(h, c) - (to_h * h).sum(-1)  # `energy`, with x W at hand
     gain = (beta[:-1] - beta[1:]) * (E[..., :-1] - E[..., 1:])
-    meet = xp.arange(pairs, device=u.device) % 2 == parity
-    agree = meet & (u[..., :-1] < xp.exp(xp.clip(gain, None, 0)))
-    no, old, n, m = xp.zeros_like(agree[..., :1]), xp.concat(samples, axis=-1), x.shape[-1], h.shape[-1]
-    lower, upper = (xp.concat(sides, axis=-1)[..., None] for sides in ([agree, no], [no, agree]))
-    below, above = (xp.concat([old[..., k:, :], old[..., :k, :]], axis=-2) for k in (-1, 1))
-    new = xp.where(lower, above, xp.where(upper, below, old))
+    meet = np.arange(pairs) % 2 == parity
+    agree = meet & (u[..., :-1] < np.exp(np.clip(gain, None, 0)))
+    no, old, n, m = np.zeros_like(agree[..., :1]), np.concat(samples, axis=-1), x.shape[-1], h.shape[-1]
+    lower, upper = (np.concat(sides, axis=-1)[..., None] for sides in ([agree, no], [no, agree]))
+    below, above = (np.concat([old[..., k:, :], old[..., :k, :]], axis=-2) for k in (-1, 1))
+    new = np.where(lower, above, np.where(upper, below, old))
     return ChainStates(new[..., :n], new[..., n : n + m], new[..., n + m :])
 
 
@@ -527,18 +509,18 @@ def mean_field(
     made : int
         Rounds made; rounds + 1 without convergence.
     """
-    (W, b, c), n, xp = theta, x.shape[-1], library(x)
-    even = per_row(start) + xp.zeros_like(x[..., :1])
-    odd = hidden_mean(xp.concat([x, even], axis=-1), W, c)
-    made, goes_on = 0, xp.ones_like(odd[..., 0, 0]) == 1
+    (W, b, c), n = theta, x.shape[-1]
+    even = per_row(start) + np.zeros_like(x[..., :1])
+    odd = hidden_mean(np.concat([x, even], axis=-1), W, c)
+    made, goes_on = 0, np.ones_like(odd[..., 0, 0]) == 1
     for _ in range(rounds):
-        old = xp.concat([even, odd], axis=-1)
+        old = np.concat([even, odd], axis=-1)
         even = visible_mean(odd, W[..., n:, :], b[..., n:])
-        odd = hidden_mean(xp.concat([x, even], axis=-1), W, c)
-        new = xp.concat([even, odd], axis=-1)
-        new, made = xp.where(goes_on[..., None, None], new, old), made + goes_on
+        odd = hidden_mean(np.concat([x, even], axis=-1), W, c)
+        new = np.concat([even, odd], axis=-1)
+        new, made = np.where(goes_on[..., None, None], new, old), made + goes_on
         even, odd = new[..., : b.shape[-1] - n], new[..., b.shape[-1] - n :]
-        goes_on = goes_on & ~(xp.amax(xp.abs(new - old), axis=(-2, -1)) < tolerance)
+        goes_on = goes_on & ~(np.amax(np.abs(new - old), axis=(-2, -1)) < tolerance)
         if not goes_on.any():
             break
     return even, odd, made + goes_on
@@ -546,7 +528,7 @@ def mean_field(
 
 def entropy(p: Array) -> Array:
     """Entropy of independent units with means p (R, units), (R,)."""
-    return -(special(p).xlogy(p, p) + special(p).xlog1py(1 - p, -p)).sum(-1)
+    return -(scipy.special.xlogy(p, p) + scipy.special.xlog1py(1 - p, -p)).sum(-1)
 
 
 def lower_bound(x: Array, even: Array, odd: Array, theta: Theta) -> Array:
@@ -554,7 +536,7 @@ def lower_bound(x: Array, even: Array, odd: Array, theta: Theta) -> Array:
 
     The energy is linear in every unit, so that its expectation is the energy of the means.
     """
-    both = library(x).concat([x, even], axis=-1)
+    both = np.concat([x, even], axis=-1)
     return -energy(both, odd, *theta) + entropy(even) + entropy(odd) - log_partition(*theta)[..., None]
 
 
@@ -563,9 +545,9 @@ def lower_bound(x: Array, even: Array, odd: Array, theta: Theta) -> Array:
 # Activations, and their derivatives where they have the value v.
 ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
     "sigmoid": (sigmoid, lambda v: v * (1 - v)),
-    "tanh": (lambda a: library(a).tanh(a), lambda v: 1 - v**2),
-    "relu": (lambda a: library(a).clip(a, 0, None), lambda v: (v > 0) * 1.0),
-    "linear": (lambda a: a, lambda v: library(v).ones_like(v)),
+    "tanh": (lambda a: np.tanh(a), lambda v: 1 - v**2),
+    "relu": (lambda a: np.clip(a, 0, None), lambda v: (v > 0) * 1.0),
+    "linear": (lambda a: a, lambda v: np.ones_like(v)),
 }
 
 
@@ -589,7 +571,10 @@ def auto_encode(
 
 def reconstruction_cost(x: Array, z: Array, loss: str = "cross-entropy") -> Array:
     """Mean over rows of the squared error or of the cross entropy, summed over units."""
-    per_unit = (x - z) ** 2 if loss == "squared" else -special(z).xlogy(x, z) - special(z).xlog1py(1 - x, -z)
+    if loss == "squared":
+        per_unit = (x - z) ** 2
+    else:
+        per_unit = -scipy.special.xlogy(x, z) - scipy.special.xlog1py(1 - x, -z)
     return per_unit.sum(-1).mean(-1)
 
 
