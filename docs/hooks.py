@@ -4,19 +4,16 @@ A page holds a marker, and behind it its generated part. `python docs/hooks.py` 
 in a clone, too (a test holds them); MkDocs calls `on_page_markdown` for the others.
 """
 
-import ast
 import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 import yaml
 
-import cbm_cli
 from cbm_cli.cli import main
-from cbm_cli.errors import Kind
 from cbm_cli.grid.schema import json_schema
 from cbm_cli.paper import FIGURES
 
@@ -38,7 +35,7 @@ def on_config(config: Any) -> None:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Return the page with what is made behind its marker."""
-    for make in (commands, grid_fields, figures, messages):
+    for make in (commands, grid_fields, figures):
         marker = f"<!-- {make.__name__.replace('_', ' ')} -->"
         if marker in markdown:
             return "\n".join([markdown.partition(marker)[0] + marker, "", *make(), ""])
@@ -105,63 +102,6 @@ def figures() -> Iterator[str]:
     yield "| figure | what the paper's shows |\n|---|---|"
     for number, figure in yaml.safe_load(FIGURES.read_text(encoding="utf-8")).items():
         yield f"| {number} | {cell(figure['shows'])} |"
-
-
-SAY = {
-    "CbmError": 0,
-    "IncompleteError": 0,
-    "DataError": 0,
-    "Misfit": 1,
-    "ValueError": 0,
-    "add": 1,
-    "note": 0,
-}  # place of the text
-
-
-def messages() -> Iterator[str]:
-    """Write what each function of the package may say of what is wrong."""
-    package = Path(cbm_cli.__file__).parent
-    for room in sorted({path.parent for path in package.rglob("*.py")}):
-        rows = [row for path in sorted(room.glob("*.py")) for row in messages_of(path)]
-        if rows:
-            yield f"\n## {room.relative_to(package.parent)}\n\n| where | kind | message |\n|---|---|---|"
-            yield from dict.fromkeys(f"| {' | '.join(map(cell, row))} |" for row in rows)
-
-
-def messages_of(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield function, kind and text of each message of a file, in the order of the file."""
-    for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        given = [one for one in ast.walk(function) if isinstance(one, ast.Assign)]  # message = f"..."
-        texts = {(ast.unparse(one.targets[0]), one.end_lineno + 1): one.value for one in given}
-        for call in ast.walk(function):
-            name = (
-                getattr(call.func, "id", getattr(call.func, "attr", "")) if isinstance(call, ast.Call) else ""
-            )
-            if name in SAY and len(call.args) > SAY[name]:
-                node = call.args[SAY[name]]
-                text = text_of(texts.get((ast.unparse(node), call.lineno), node))
-                named = [one.value for one in call.keywords if one.arg == "kind"]
-                kinds = [*named, *call.args[SAY[name] + 1 :]]
-                kind = ", ".join(one.value for one in kinds if getattr(one, "value", "") in get_args(Kind))
-                default = {"note": "note", "IncompleteError": "incomplete"}.get(name, "value")
-                if re.search("[a-z] [a-z]", text):
-                    yield f"`{path.stem}.{function.name}`", str(kind or default), text
-
-
-def text_of(node: ast.expr) -> str:
-    """Return the text of a message, with braces around what is filled in."""
-    match node:
-        case ast.Constant(str(text)):
-            return text
-        case ast.JoinedStr(parts):
-            return "".join(map(text_of, parts))
-        case ast.BinOp(left, ast.Add(), right):
-            return text_of(left) + text_of(right)
-        case ast.FormattedValue(value):
-            return f"{{{ast.unparse(value)}}}"
-    return f"{{{ast.unparse(node)}}}"
 
 
 def cell(text: str) -> str:

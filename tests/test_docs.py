@@ -7,7 +7,6 @@ import math
 import re
 import runpy
 import shlex
-import traceback
 from pathlib import Path
 
 import click
@@ -181,25 +180,6 @@ def test_pages_that_are_made_are_what_the_package_makes(hooks):
     assert "| `momentum` | Share of the last step that is added to the next one |  | `0.0` |" in lines
 
 
-def test_messages_stand_on_their_page_with_function_and_kind(hooks, finished):
-    messages = hooks.on_page_markdown("<!-- messages -->").splitlines()
-    Path("experiments.yaml").touch()
-    for words in (
-        "plot curves --xlim 5 -o x.png",
-        "ls experiments.yaml --watch",
-        "init",
-        "paper compare --findings --scoreboard",
-    ):
-        error = cbm(*words.split(), code=2).error
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        room = messages.index(f"## {Path(last.filename).parent.relative_to(ROOT)}")
-        begin = f"| `{Path(last.filename).stem}.{last.name}` | {error.kinds[0]} | "
-        rows = itertools.takewhile(lambda row: not row.startswith("## "), messages[room + 1 :])
-        texts = [row.removeprefix(begin).removesuffix(" |") for row in rows if row.startswith(begin)]
-        patterns = [".*".join(map(re.escape, re.split(r"\{.*?\}", text))) for text in texts]
-        assert sum(bool(re.fullmatch(one, hooks.cell(str(error)))) for one in patterns) == 1
-
-
 def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_short_name():
     name = "cbm"  # on the index it is another project; this one is cbm-cli
     extra, installed = rf"\b{name}\[", rf"\b(?:pip|pipx|uv|conda)\b[^\n`&;|]* ['\"]?{name}(?![\w./(-])"
@@ -213,13 +193,3 @@ def test_no_text_tells_a_reader_to_install_the_strangers_package_of_the_same_sho
         assert wrong.search(bad), bad
     for good in ("pip install 'cbm-cli[slurm]'", f"pip install -e . && {name} run", "pip install cbm-cli"):
         assert not wrong.search(good), good
-
-
-def test_every_test_that_the_page_on_reliability_names_is_there():
-    known = " ".join(
-        re.findall(r"def (test_\w+)", "".join(map(Path.read_text, ROOT.glob("tests/test_*.py"))))
-    )
-    rows = re.findall(r"^\|.*\| ([^|]*) \|$", (ROOT / "docs/reliability.md").read_text("utf-8"), re.M)
-    named = [name for row in rows for name in re.findall(r"(?:[A-Z]|,) `(\w+)`", row)]
-    assert len(named) > 40
-    assert [name for name in named if name not in known] == []
