@@ -237,10 +237,7 @@ BAR_OR_MNIST = without("data") + "    data: [mnist, {name: shifting-bar, size: 9
 TITLES = [("mnist",), ("flipped-mnist",), ("shifting-bar",), ("flipped-shifting-bar",)]
 DECAYING = PLAIN.replace("0.1", "{start: 0.1, decay: 0.5, every: 10 epochs}")
 SIDES = "sliding_factor.visible sliding_factor.hidden"
-ZIPPED = without("learning_rate") + (
-    "    learning_rate: [0.1, 0.2]\n    ladders: [1, 2]\n    zip: [learning_rate, ladders]\n"
-    "    exclude: [{learning_rate: 0.2}]\n"
-)
+RATES = PLAIN.replace("0.1", "[0.1, 0.2]") + "    exclude: [{learning_rate: 0.2}]\n"
 
 
 @pytest.mark.parametrize(
@@ -252,8 +249,8 @@ ZIPPED = without("learning_rate") + (
         (BAR_OR_MNIST, {"data.flip": "[off, on]"}, "data.title", TITLES),
         (BAR_OR_MNIST, {"evaluate.every": "3 epochs"}, "evaluate.every", [("3 epochs",)] * 2),
         (PLAIN, {"sliding_factor.hidden": "0.5"}, SIDES, [(0.01, 0.5)]),
-        # A field leaves its zip, and conditions may hold nowhere or have no effect
-        (ZIPPED, {"learning_rate": "0.3"}, "learning_rate.start ladders", [(0.3, 1), (0.3, 2)]),
+        # Conditions may then hold nowhere, and fields have no effect
+        (RATES, {"learning_rate": "0.3"}, "learning_rate.start", [(0.3,)]),
         (PLAIN + "    ladders: 4\n", {"sampler": "CD-1"}, "ladders", [(1,)]),
         (grid_text("dbm"), {"model.hidden": "[7, 3]"}, "model.hidden", [((7, 3),)]),
         (grid_text("dbm"), {"model.hidden": "[[7, 3], 4-2]"}, "model.hidden", [((7, 3),), ((4, 2),)]),
@@ -405,11 +402,6 @@ rbm table.groups unknown hidden model_hidden = {groups: [data, @hidden]}
 rbm table.columns conflict data rows = {rows: [data, init], columns: [@data]}
 rbm table.scale value total per-sample all = {scale: @all}
 rbm table.row unknown rows = {@row: init}
-rbm zip value learning_rate = @learning_rate
-rbm zip unknown samplr sampler = [data, @samplr]
-rbm zip missing* ladders = @[data, ladders]
-rbm zip conflict data = @[data, model, data]
-rbm zip conflict batch 2 init 1 = @[batch, init]; batch: [2, 3]; init: [zero]
 rbm exclude value = @{offsets: 00} | [@00]
 rbm exclude conflict = [@{offsets: 00}] | [@{ladders: 2}] | [@{data: {flip: on}}]
 rbm - conflict exclude = !exclude: [{data.flip: off}]
@@ -453,8 +445,8 @@ def test_a_field_may_have_no_effect_on_some_cells_which_are_then_one_cell():
 
 
 def test_each_value_needs_an_effect_on_some_cell():
-    zipped = without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
-    error = refused(zipped + "    zip: [offsets, sliding_factor]\n")
+    axes = without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
+    error = refused(axes + "    exclude: [{offsets: dd^b_s, sliding_factor: 0.1}]\n")
     assert problems_of(error) == [("9:22", "toy.sliding_factor", "unsuited")]
     changed = "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate.method: cost}}]\n"
     first, *_ = problems_of(refused(PLAIN + changed))

@@ -60,7 +60,6 @@ def test_every_field_has_a_description_for_hovering():
         "trials: '3'",
         "description: yes",
         "table: {rows: data.flip, columns: [offsets, model_hidden], scale: total}",
-        "zip: [[data, learning_rate], [model, offsets]]",
         "exclude: []",
         "when: [{if: {batch: [100]}, set: {data.flip: on, sliding_factor: 0.5, evaluate: {every: 3}}}]",
     ],

@@ -150,7 +150,7 @@ PLAINLY = [*WHOLE][:3]
 BARS, CODE, ONE = "bars-and-stripes", "auto-encoder", "{name: bars-and-stripes, size: 3}"
 SETS = "[mnist, {name: bars-and-stripes, size: [2, 3]}]"
 MODELS = "{kind: rbm, hidden: 4}, {kind: auto-encoder, hidden: half}"
-CHANGED, PAIR = f"when: [{{if: {{batch: 100}}, set: {{data: {ONE}}}}}]", "zip: [data, batch]"
+CHANGED = f"when: [{{if: {{batch: 100}}, set: {{data: {ONE}}}}}]"
 FIELD = "{tolerance: 1e-6, rounds: 7}"
 MEANS = "mean_field.tolerance mean_field.rounds data_phase"
 STOP = "early_stopping.look_ahead early_stopping.tolerance"
@@ -165,8 +165,6 @@ RATE = "learning_rate.start learning_rate.decay learning_rate.every"
 RATES = "learning_rate: {start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}"
 RATES += "; exclude: [{learning_rate.start: 0.1, learning_rate.decay: 0.9}]"
 RATES += "; when: [{if: {learning_rate: 0.2}, set: {learning_rate.every: 5}}]"
-TIED = "momentum: [0.1, 0.2]; weight_scale: [0.1, 0.2]; batch: [2, 3, 4]; chains: [5, 6, 5]"
-TIED += "; zip: [[momentum, weight_scale], [batch, chains]]"
 
 
 @pytest.mark.parametrize(
@@ -229,11 +227,9 @@ TIED += "; zip: [[momentum, weight_scale], [batch, chains]]"
         ("dbm", f"pretraining: {PRETRAINED}", PARTS, [(20, 0.001, "dd^b", "CD-1", "full", 0.5)]),
         ("auto-encoder", "early_stopping: {look_ahead: 3, tolerance: 0}", STOP, [(3, 0)]),
         ("rbm", "start_from: some/machine", "start_from.path", ["some/machine"]),
-        # Lists of data and of models, tied axes, and a change of a whole field
+        # Lists of data and of models, and a change of a whole field
         ("rbm", f"data: {SETS}", "data.name data.size", [("mnist", None), (BARS, 2), (BARS, 3)]),
-        ("rbm", f"data: [mnist, {ONE}]; batch: [4, 2]; {PAIR}", "data.size batch", [(None, 4), (3, 2)]),
         ("rbm", f"model: [{MODELS}]; offsets: 00", "model.kind sampler", [("rbm", "PCD-1"), (CODE, None)]),
-        ("rbm", TIED, "momentum batch weight_scale", [(m, b, m) for m in (0.1, 0.2) for b in (2, 3, 4)]),
         ("rbm", CHANGED, "data.name data.bar", [(BARS, None)]),
         ("rbm", SEVERAL, "model.size offsets", [("4", "00"), ("8", "00"), ("6-5", "000")]),
         *(("dbm", f"when: [{{if: {{model.hidden: 6-5}}, set: {it}}}]", SIZE, [(7, 3)]) for it in LAYERS),

@@ -237,13 +237,6 @@ def _count(value: Value) -> int:
 # Rules
 
 
-class Tie(NamedTuple):
-    """Axes that advance together."""
-
-    node: Node
-    fields: list[str]
-
-
 @dataclass
 class Condition:
     """What must hold for a cell: for each field, dotted where nested, the values it may have."""
@@ -266,53 +259,20 @@ def _look_up(cell: Cell, path: str) -> Any:
 
 
 class Rules(NamedTuple):
-    """``zip``, ``exclude`` and ``when`` of an experiment, validated."""
+    """``exclude`` and ``when`` of an experiment, validated."""
 
-    ties: list[Tie]
     exclude: list[Condition]
     when: list[tuple[Condition, dict[str, Choice]]]
 
 
 def read_rules(fields: Mapping[str, Given]) -> Rules:
-    """Validate ``zip``, ``exclude`` and ``when``, as far as an experiment has them."""
-    rules = ("zip", "exclude", "when")
+    """Validate ``exclude`` and ``when``, as far as an experiment has them."""
+    rules = ("exclude", "when")
     items = {name: fields[name].node.listed() if name in fields else [] for name in rules}
     return Rules(
-        _ties(fields["zip"].node) if items["zip"] else [],
         [_condition(item) for item in items["exclude"]],
         [_change(item) for item in items["when"]],
     )
-
-
-def _ties(zipped: Node) -> list[Tie]:
-    """Read ``zip: [field, field]``, or a list of such lists."""
-    ties, seen = [], set()
-    for group in zipped.items if all(isinstance(item, list) for item in zipped.value) else [zipped]:
-        fields = []
-        for item in group.listed():
-            name = item.shown
-            if name not in FIELDS:
-                told = f"ties whole fields; there is no {name}{unknown(name, FIELDS)}"
-                item.wrong(told, "unknown")
-            elif name in seen:
-                group.wrong(f"names {name} twice", "conflict")
-            else:
-                fields.append(name)
-            seen.add(name)
-        ties.append(Tie(group, fields))
-    return ties
-
-
-def check_ties(ties: list[Tie], choices: Mapping[str, list[Any]]) -> None:
-    """Add a problem for each tie of fields that are not given, or of axes that differ in length."""
-    for tie in ties:
-        missing = [field for field in tie.fields if field not in choices]
-        lengths = {field: len(choices[field]) for field in tie.fields if field in choices}
-        listed = ", ".join(f"{field} has {length}" for field, length in lengths.items())
-        if missing:
-            tie.node.wrong(f"ties {missing[0]}, which is not given here", "missing")
-        elif len(set(lengths.values())) > 1:
-            tie.node.wrong(f"ties axes of different lengths: {listed}", "conflict")
 
 
 def _condition(node: Node) -> Condition:
@@ -368,15 +328,14 @@ def expand(
     Fields that change nothing in a cell have their defaults there, so that equal trainings are one cell.
     ``experiment`` is the place of problems of a whole cell; ``effects`` are added to.
     """
-    axes = _axes(choices, rules.ties)
-    if prod(map(len, axes)) > MAX_CELLS:
+    if prod(map(len, choices.values())) > MAX_CELLS:
         told = f"has more than {MAX_CELLS:,} cells; split it, or drop an axis"
         experiment.wrong(told, "limit", at="key")
         return {}
     cells: dict[Settings, Cell] = {}
     kept = 0
-    for parts in product(*axes):
-        cell = {field: choice for part in parts for field, choice in part.items()}
+    for row in product(*choices.values()):
+        cell = dict(zip(choices, row, strict=True))
         held = [condition.holds(cell) for condition in rules.exclude]  # asks all: each must hold once
         if any(held):
             continue
@@ -388,17 +347,6 @@ def expand(
     if not kept:
         experiment.wrong("has no cell left; exclude drops them all", "conflict", at="key")
     return cells
-
-
-def _axes(choices: Mapping[str, list[Choice]], ties: list[Tie]) -> list[list[Cell]]:
-    """Return the axes as lists of partial cells; tied fields make one axis, in the place of the first."""
-    together = {field: tie.fields for tie in ties for field in tie.fields}
-    axes: dict[tuple[str, ...], list[Cell]] = {}
-    for field in choices:
-        names = tuple(together.get(field, [field]))
-        rows = zip(*(choices[name] for name in names), strict=True)
-        axes[names] = [dict(zip(names, row, strict=True)) for row in rows]
-    return list(axes.values())
 
 
 def _changed(cell: Cell, when: list[tuple[Condition, dict[str, Choice]]]) -> Cell | None:

@@ -21,7 +21,6 @@ from cbm_cli.grid.expand import (
     Given,
     Rules,
     check_contradiction,
-    check_ties,
     expand,
     places_of,
     read_choices,
@@ -35,7 +34,7 @@ from cbm_cli.grid.values import Count, Frozen, WholeNumber
 from cbm_cli.text import did_you_mean, text_of
 
 SECTIONS = ("defaults", "default", "groups", "experiments")
-RULES = ("zip", "exclude", "when")
+RULES = ("exclude", "when")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"  # also the name of a folder
 _NO_FOLDER = r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?|.*\."  # on Windows
 _MACHINE = {"model": {"kind": "rbm", "hidden": 1}, "offsets": "00", "sampler": "CD-1"}
@@ -93,8 +92,8 @@ def read_grid(
     Parameters
     ----------
     overrides : mapping of str to str
-        New values of fields, dotted where nested, as YAML text. An overridden field leaves its ``zip``, and
-        ``exclude`` and ``when`` may then match no cell.
+        New values of fields, dotted where nested, as YAML text; ``exclude`` and ``when`` may then match no
+        cell.
     selected : sequence of str
         Experiments and groups that the overrides are for; default: those under ``default:``, or all.
     text : str, optional
@@ -177,11 +176,7 @@ def _experiment(
         given = with_field(given, path, change)
     head = _head(given, node)
     rules = read_rules(given)
-    for tie in rules.ties:
-        tie.fields[:] = [field for field in tie.fields if field not in changes]
     axes = read_choices({field: one for field, one in given.items() if field in FIELDS})
-    if problems.count == before:
-        check_ties(rules.ties, axes)
     found: Effects = {}
     cells = expand(axes, rules, node, found) if problems.count == before else {}
     overridden = bool(PATHS.keys() & changes.keys())

@@ -77,12 +77,10 @@ def _experiment() -> Schema:
     table = _properties(TableSpec)
     for name in ("rows", "columns", "groups", "choose"):
         table[name] = _about(table[name]["description"], _ref("column.axis"))
-    tie = _list({"enum": list(Settings.model_fields)})
     change = _object({"if": _ref("condition"), "set": _ref("set")}, "if", "set")
     settings = Settings.model_fields.items()
     fields = _properties(Head) | {
         "table": _about(Head.model_fields["table"].description, _object(table)),
-        "zip": _about("Axes that advance together", {"anyOf": [tie, _list(tie)]}),
         "exclude": _about("Cells to leave out", _list(_ref("condition"))),
         "when": _about("Fields to set for some cells", _list(change)),
     }
