@@ -98,7 +98,7 @@ def test_a_merge_key_takes_over_what_is_not_given_beside_it():
 @pytest.mark.parametrize(
     "condition",
     [
-        "{offsets: dd_s^b, learning_rate: [0.1, 2e-1], data.flip: on}",
+        "{offsets: dd_s^b, learning_rate: [0.1, 2e-1], data: {flip: on}}",
         "{offsets: dd^b_s, learning_rate: [0.20, 0.1], data: {flip: true}}",
         "{offsets: [dd^b_s], learning_rate: [.1, .2], data: {flip: true, name: [mnist, shifting-bar]}}",
     ],
@@ -115,7 +115,7 @@ def test_exclude_drops_cells_in_which_all_holds(condition):
 def test_when_changes_cells_in_order_and_each_change_sees_those_before():
     when = """\
     when:
-      - {if: {offsets: 00}, set: {init: zero, data.flip: true}}
+      - {if: {offsets: 00}, set: {init: zero, data: {name: shifting-bar, size: 9, bar: 1, flip: true}}}
       - {if: {init: zero, data: {flip: true}}, set: {epochs: 7, weight_decay: 0.2}}
       - {if: {batch: 100, ladders: 1}, set: {weight_scale: 0.3}}
 """
@@ -339,7 +339,7 @@ def test_a_flag_has_an_effect_or_is_refused(tmp_path):
 
 MISTAKES = """
 rbm weight_scal unknown weight_scale = !@weight_scal: 1
-rbm data.flop unknown description data learning_rate = !@data.flop: 1
+rbm data.flip unknown description data learning_rate = !@data.flip: 1
 rbm - value << = !@<<: CD-1 | !@<<: [{momentum: 2}, 1]
 rbm momentm unknown momentum = !<<: [{@momentm: 0.5}]
 rbm data unknown mnst mnist = @mnst
@@ -404,7 +404,8 @@ rbm table.scale value total per-sample all = {scale: @all}
 rbm table.row unknown rows = {@row: init}
 rbm exclude value = @{offsets: 00} | [@00]
 rbm exclude conflict = [@{offsets: 00}] | [@{ladders: 2}] | [@{data: {flip: on}}]
-rbm - conflict exclude = !exclude: [{data.flip: off}]
+rbm - conflict exclude = !exclude: [{data: {flip: off}}]
+rbm exclude.data.flip unknown data = [{@data.flip: on}]
 rbm exclude missing = [@{}]
 rbm exclude.offset unknown offsets = [{@offset: 00}]
 rbm exclude.offsets value dq q = [{offsets: @dq}]
@@ -414,9 +415,9 @@ rbm when.set missing = [@{if: {sampler: PCD-1}}]
 rbm when.if missing = [@{set: {batch: 2}}]
 rbm when.set.batch value = [{if: {batch: 100}, set: {batch: @[2]}}]
 rbm when.set.data missing path = [{if: {batch: 100}, set: {@data: {flip: on}}}]
-rbm when.set.data.name unsuited size = [{if: {batch: 100}, set: {data.name: @mnist}}]
+rbm when.set.data.name unknown data = [{if: {batch: 100}, set: {@data.name: mnist}}]
 rbm when.set.offsets unsuited ddd^b 3 2 = [{if: {batch: 100}, set: {offsets: @ddd}}]
-rbm when.set.data conflict data.flip = [{if: {batch: 100}, set: {data.flip: true, data: @mnist}}]
+rbm when.set.epochs conflict updates = [{if: {batch: 100}, set: {updates: 3, epochs: @4}}]
 rbm start_from.experiment unknown* toy = {experiment: @tyo}
 rbm start_from.path conflict = {experiment: toy, path: @a.npz}
 rbm start_from.path value* trial = {path: @'a-{number}.npz'} | {path: @'a-{trial.npz'}
@@ -448,9 +449,9 @@ def test_each_value_needs_an_effect_on_some_cell():
     axes = without("offsets") + "    offsets: [00, dd^b_s]\n    sliding_factor: [0.1, 0.2]\n"
     error = refused(axes + "    exclude: [{offsets: dd^b_s, sliding_factor: 0.1}]\n")
     assert problems_of(error) == [("9:22", "toy.sliding_factor", "unsuited")]
-    changed = "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate.method: cost}}]\n"
-    first, *_ = problems_of(refused(PLAIN + changed))
-    assert first == ("10:54", "toy.when.set.evaluate.method", "unsuited")
+    changed = "    evaluate: {every: 5}\n    when: [{if: {batch: 100}, set: {evaluate: {runs: 5}}}]\n"
+    told = problems_of(refused(PLAIN + changed))
+    assert told == [("10:54", "toy.when.set.evaluate.runs", "unsuited")]
 
 
 def test_experiments_that_start_from_each_other_are_refused():
@@ -526,9 +527,9 @@ experiments:
         ("", "", "missing"),
         ("- a\n- b\n", "1:1", "value"),
         ("experiments: [a]", "1:1 experiments", "missing"),
-        ("experiments:\n  ..: {}\n", "2:3 ..", "value"),
+        (SEVERAL.replace("a: {}", "..: {}"), "8:15 ..", "value"),
         ("experiments:\n  toy:\n", "2:3 toy", "value"),
-        (f"{PLAIN}  Toy: {{<<: {{}}}}\n", "9:3 Toy", "conflict"),
+        (SEVERAL.replace("c: {}", "B: {}"), "8:29 B", "conflict"),
         (PLAIN.replace("toy", "com1.x"), "2:3 com1.x", "value"),
         (SEVERAL + "groups: {x: [a, aa]}\n", "9:17 groups.x", "unknown"),
         (SEVERAL + "groups: {x: [y], y: [x]}\n", "9:10 groups.x", "conflict"),

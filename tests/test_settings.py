@@ -158,13 +158,16 @@ PRETRAINED = "{epochs: 20, learning_rate: 1e-3, offsets: dd, sampler: CD-1, batc
 PARTS = "pretraining.epochs pretraining.learning_rate pretraining.offsets pretraining.sampler"
 PARTS += " pretraining.batch pretraining.sliding_factor"
 SEVERAL = "model: [{kind: rbm, hidden: [4, 8]}, {kind: dbm, hidden: [6, 5]}]; offsets: [00, 000]"
-SEVERAL += "; exclude: [{model.kind: rbm, offsets: 000}, {model: {kind: dbm, hidden: [6, 5]}, offsets: 00}]"
+SEVERAL += (
+    "; exclude: [{model: {kind: rbm}, offsets: 000}, {model: {kind: dbm, hidden: [6, 5]}, offsets: 00}]"
+)
 SIZE = "model.hidden"
-LAYERS = "{model.hidden: 7-3}", "{model: {kind: dbm, hidden: [7, 3]}}"
+LAYERS = "{model: {kind: dbm, hidden: 7-3}}", "{model: {kind: dbm, hidden: [7, 3]}}"
 RATE = "learning_rate.start learning_rate.decay learning_rate.every"
 RATES = "learning_rate: {start: [0.1, 0.2], decay: [0.5, 0.9], every: 10 epochs}"
-RATES += "; exclude: [{learning_rate.start: 0.1, learning_rate.decay: 0.9}]"
-RATES += "; when: [{if: {learning_rate: 0.2}, set: {learning_rate.every: 5}}]"
+RATES += "; exclude: [{learning_rate: {start: 0.1, decay: 0.9}}]"
+SLOWER = "{start: 0.3, decay: 0.5, every: 5}"
+RATES += f"; when: [{{if: {{learning_rate: {{start: 0.2, decay: 0.9}}}}, set: {{learning_rate: {SLOWER}}}}}]"
 
 
 @pytest.mark.parametrize(
@@ -232,8 +235,8 @@ RATES += "; when: [{if: {learning_rate: 0.2}, set: {learning_rate.every: 5}}]"
         ("rbm", f"model: [{MODELS}]; offsets: 00", "model.kind sampler", [("rbm", "PCD-1"), (CODE, None)]),
         ("rbm", CHANGED, "data.name data.bar", [(BARS, None)]),
         ("rbm", SEVERAL, "model.size offsets", [("4", "00"), ("8", "00"), ("6-5", "000")]),
-        *(("dbm", f"when: [{{if: {{model.hidden: 6-5}}, set: {it}}}]", SIZE, [(7, 3)]) for it in LAYERS),
-        ("rbm", RATES, RATE, [(0.1, 0.5, "10 epochs"), (0.2, 0.5, "5 updates"), (0.2, 0.9, "5 updates")]),
+        *(("dbm", f"when: [{{if: {{model: {{hidden: 6-5}}}}, set: {it}}}]", SIZE, [(7, 3)]) for it in LAYERS),
+        ("rbm", RATES, RATE, [(0.1, 0.5, "10 epochs"), (0.2, 0.5, "10 epochs"), (0.3, 0.5, "5 updates")]),
         # Constant offsets have no sliding factor
         ("rbm", f"{SLID}: hd^b_s", SIDES, [(0.01, 0.1)]),
         ("rbm", f"{SLID}: hd^b_s; offsets_from: random", SIDES, [(0.1, 0.1)]),

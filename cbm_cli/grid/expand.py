@@ -1,8 +1,6 @@
 """The cells of an experiment: the product of its axes, without what is excluded, with what is changed.
 
-What is nested may be written in two ways, ``data: {flip: true}`` or ``data.flip: true``. A condition looks
-only at what it names, so both say the same. Where something is set (``when``, ``--set``), ``data:`` replaces
-the whole field, and ``data.flip:`` changes that part of it.
+A condition looks only at the parts of nested fields that it names; what is set replaces a whole field.
 """
 
 import re
@@ -20,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from cbm_cli.datasets.columns import as_line
 from cbm_cli.errors import Kind
 from cbm_cli.grid.settings import NESTED, Settings
-from cbm_cli.grid.source import Node, Value, unknown
+from cbm_cli.grid.source import Node, Value
 from cbm_cli.grid.values import Frozen, Misfit
 
 MAX_CELLS = 1_000_000
@@ -80,12 +78,12 @@ def _adapter(path: str) -> TypeAdapter:
     return TypeAdapter(PATHS[path])
 
 
-def validated(path: str, choice: Choice, blamed: Node | None = None) -> Choice | None:
-    """Return a choice with the value of its setting; None after a problem, told at ``blamed`` if given."""
+def validated(path: str, choice: Choice) -> Choice | None:
+    """Return a choice with the value of its setting; None after a problem."""
     try:
         return choice._replace(value=_adapter(path).validate_python(choice.source))
     except ValidationError as error:
-        report(error, choice._replace(nodes=dict.fromkeys(choice.nodes, blamed)) if blamed else choice)
+        report(error, choice)
         return None
 
 
@@ -276,9 +274,9 @@ def read_rules(fields: Mapping[str, Given]) -> Rules:
 
 
 def _condition(node: Node) -> Condition:
-    """Read what a condition names; parts of nested fields have dotted names."""
+    """Read what a condition names; parts of nested fields have dotted names in its tests."""
     tests: dict[str, list[Any]] = {}
-    for field, child in node.fields(PATHS).items():
+    for field, child in node.fields(FIELDS).items():
         parts = parts_of(field, Given(child)) if field in NESTED else {"": child}
         for path, one in ((f"{field}.{name}".rstrip("."), part) for name, part in parts.items()):
             found = [validated(path, Choice(item.value, {"": item})) for item in one.items]
@@ -295,26 +293,15 @@ def _change(node: Node) -> tuple[Condition, dict[str, Choice]]:
             node.wrong("is missing", "missing", inner=name)
     condition = _condition(parts["if"]) if "if" in parts else Condition(node, {})
     changes: dict[str, Choice] = {}
-    for path, child in parts["set"].fields(PATHS).items() if "set" in parts else ():
-        choice = next(choices(path, Given(child)), None)
+    for name, child in parts["set"].fields(FIELDS).items() if "set" in parts else ():
+        choice = next(choices(name, Given(child)), None)
         if choice and any(isinstance(one.path[-1], int) for one in choice.nodes.values()):
             child.wrong("sets one value, not a list")
-        elif choice and validated(path, choice):
-            check_contradiction(path, child, {name: one.source for name, one in changes.items()})
-            changes[path] = choice
+        elif choice and (found := validated(name, choice)):
+            if INSTEAD.get(name) in changes:
+                child.wrong(f"undoes {INSTEAD[name]}, which is set before it; set one of them", "conflict")
+            changes[name] = found
     return condition, changes
-
-
-def check_contradiction(path: str, node: Node, before: Mapping[str, Value]) -> None:
-    """Add a problem for a field that would undo what is set before it, or a part of that."""
-    field, _, inner = path.partition(".")
-    whole = before.get(field, {}) if inner else {}
-    names = whole if isinstance(whole, dict) else short_for(field, whole) if field in SHORT else ()
-    for other in before:
-        undone = other.startswith(f"{path}.") or other == INSTEAD.get(path)
-        if undone or (other == field and inner in names):
-            told = f"undoes {other}, which is set before it; set one of them"
-            node.wrong(told, "conflict", at="whole")
 
 
 # Cells
@@ -340,32 +327,14 @@ def expand(
         if any(held):
             continue
         kept += 1
-        changed = _changed(cell, rules.when)
-        settings = _settings_of(changed, experiment, effects) if changed else None
-        if changed and settings:
-            cells.setdefault(settings, changed)
+        for changes in (changes for condition, changes in rules.when if condition.holds(cell)):
+            gone = {INSTEAD.get(name) for name in changes}
+            cell = {name: choice for name, choice in cell.items() if name not in gone} | changes
+        if settings := _settings_of(cell, experiment, effects):
+            cells.setdefault(settings, cell)
     if not kept:
         experiment.wrong("has no cell left; exclude drops them all", "conflict", at="key")
     return cells
-
-
-def _changed(cell: Cell, when: list[tuple[Condition, dict[str, Choice]]]) -> Cell | None:
-    """Return the cell after all changes that apply, each seeing those before it; None after a problem."""
-    for condition, changes in when:
-        if not condition.holds(cell):
-            continue
-        for path, change in changes.items():
-            field, _, inner = path.partition(".")
-            node, choice = change.nodes[""], change
-            if inner:
-                old = cell.get(field, Choice({}, {}))
-                source = {**old.source, inner: change.source}  # type: ignore[dict-item]
-                choice = Choice(source, old.nodes | {"": node, inner: node})
-            found = validated(field, choice, node)  # the change is to blame, even for a part that it leaves
-            if found is None:
-                return None
-            cell = {name: one for name, one in cell.items() if name != INSTEAD.get(field)} | {field: found}
-    return cell
 
 
 def _settings_of(cell: Cell, experiment: Node, effects: Effects) -> Settings | None:

@@ -20,7 +20,6 @@ from cbm_cli.grid.expand import (
     Effects,
     Given,
     Rules,
-    check_contradiction,
     expand,
     places_of,
     read_choices,
@@ -130,11 +129,13 @@ def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Probl
     changes: dict[str, Node] = {}
     for field, text in overrides.items():
         option = Source(text, f"--set {field}", problems).top
-        if field in SETTABLE:
-            check_contradiction(field, option, {name: one.value for name, one in changes.items()})
-            changes[field] = option
-        else:
+        undone = [one for one in changes if one.startswith(f"{field}.") or one == INSTEAD.get(field)]
+        if field not in SETTABLE:
             option.wrong(f"unknown field{unknown(field, SETTABLE)}", "unknown")
+        elif undone:
+            option.wrong(f"undoes {undone[0]}, which is set before it; set one of them", "conflict")
+        else:
+            changes[field] = option
     if trials is not None:
         changes["trials"] = Source(str(trials), "--trials", problems).top
     return changes

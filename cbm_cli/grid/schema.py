@@ -92,15 +92,16 @@ def _experiment() -> Schema:
 
 
 def _condition() -> Schema:
-    tests = {path: _ref(f"{path}.axis") for path in PATHS}
+    tests = {name: _ref(f"{name}.axis") for name in Settings.model_fields}
     for name, model in NESTED.items():
-        parts = _object({part: tests[f"{name}.{part}"] for part in model.model_fields})
-        tests[name] = {"anyOf": [parts, *(tests[f"{name}.{part}"] for part in SHORT.get(name, ())[:1])]}
+        parts = {part: _ref(f"{name}.{part}.axis") for part in model.model_fields}
+        short = [parts[part] for part in SHORT.get(name, ())[:1]]
+        tests[name] = {"anyOf": [_object(parts), *short]}
     return _object(tests) | {"minProperties": 1}
 
 
 def _assignment() -> Schema:
-    values = {path: _ref(path) for path in PATHS}
+    values = {name: _ref(name) for name in Settings.model_fields}
     for name, model in NESTED.items():
         values[name] = _mapping(name, {part: _ref(f"{name}.{part}") for part in model.model_fields})
     return _object(values)
