@@ -82,19 +82,6 @@ def test_axes_multiply_in_the_order_they_are_written():
     assert found[2] == settings(sampler="CD-1", data=flipped)
 
 
-def test_a_merge_key_takes_over_what_is_not_given_beside_it():
-    text = PLAIN.replace("toy:", "toy: &toy") + (
-        "  one: {<<: *toy, updates: 50, offsets: [00, dd^b_s]}\n"
-        "  two: {updates: 50, <<: [{sampler: CD-1, updates: 20}, *toy]}\n"
-    )
-    found = {name: it.cells for name, it in read(text).experiments.items()}
-    assert found == {
-        "toy": (settings(),),
-        "one": (settings(updates=50, offsets="00"), settings(updates=50)),
-        "two": (settings(updates=50, sampler="CD-1"),),
-    }
-
-
 @pytest.mark.parametrize(
     "condition",
     [
@@ -340,8 +327,7 @@ def test_a_flag_has_an_effect_or_is_refused(tmp_path):
 MISTAKES = """
 rbm weight_scal unknown weight_scale = !@weight_scal: 1
 rbm data.flip unknown description data learning_rate = !@data.flip: 1
-rbm - value << = !@<<: CD-1 | !@<<: [{momentum: 2}, 1]
-rbm momentm unknown momentum = !<<: [{@momentm: 0.5}]
+rbm << unknown* data = !@<<: {momentum: 0.5}
 rbm data unknown mnst mnist = @mnst
 rbm data unknown rows.csv path = @rows.csv
 rbm data.binarise value threshold sample none maybe = {path: rows.csv, binarise: @maybe}
@@ -495,8 +481,6 @@ experiments:
     sampler: PT_1
     learning_rate: [-1, a]
     sampler: CD-1
-    <<: {momentum: 0.5}
-    <<: {momentum: 0.1}
     ? [a, b]
     : 1
   two:
@@ -513,9 +497,8 @@ experiments:
         "8:21 one.learning_rate value",
         "8:25 one.learning_rate value",
         "9:5 one.sampler conflict",
-        "11:5 one conflict",
-        "12:7 one value",
-        "15:22 two.exclude.init value",
+        "10:7 one value",
+        "13:22 two.exclude.init value",
     ]
     found = problems_of(refused(PLAIN + "    fast_decay: 0.5\n  other: {data: mnst}\n"))
     assert found[:2] == [("9:17", "toy.fast_decay", "unsuited"), ("10:17", "other.data", "unknown")]

@@ -18,7 +18,6 @@ from cbm_cli.text import did_you_mean, harmless, shortened
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
 MAX_DEPTH = 20
-MERGE = "<<"  # the key under which YAML takes over the fields of another mapping
 _DEEP = f"is nested more than {MAX_DEPTH} levels deep, or contains an alias of itself"
 _HALF = re.compile("[\ud800-\udfff]")  # of a character: a surrogate, which no encoding has
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
@@ -117,12 +116,11 @@ class Source:
         return node.value
 
     def _fields(self, node: yaml.MappingNode, path: Keys, depth: int) -> dict[str, Any]:
-        """Return a mapping with what it takes over from others; of several merged ones the first counts."""
         fields: dict[str, Any] = {}
         keys: dict[str, Place] = {}
         for name, child in node.value:
             key, place = self._plain(name, path, depth), _place(self.name, name.start_mark)
-            inner = path if key == MERGE else (*path, str(key))
+            inner = (*path, str(key))
             value = self._plain(child, inner, depth)
             if not isinstance(key, str):
                 self.problems.note(place, path, "a key must be plain text")
@@ -131,14 +129,6 @@ class Source:
                 self.problems.note(place, inner, told, "conflict")
             else:
                 fields[key], keys[key] = value, place
-        merged = fields.pop(MERGE, [])
-        merged = merged if isinstance(merged, list) else [merged]
-        if not all(isinstance(one, dict) for one in merged):
-            told = f"{MERGE} takes a mapping such as *name, or a list of them"
-            self.problems.note(keys[MERGE], path, told)
-            return fields
-        for one in merged:
-            fields = one | fields
         return fields
 
     def find(self, path: Keys) -> tuple[yaml.Node, yaml.Node | None, int]:
@@ -210,18 +200,11 @@ class Node:
 
 
 def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node | None, yaml.Node] | None:
-    """Return the key and the value of one step into a node, also into what it takes over; None without."""
+    """Return the key and the value of one step into a node; None without."""
     if isinstance(node, yaml.SequenceNode):
         return (None, node.value[step]) if isinstance(step, int) else None
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    for key, value in pairs:
-        if key.value == step:
-            return key, value
-    for _, merged in (pair for pair in pairs if pair[0].value == MERGE):
-        for one in merged.value if isinstance(merged, yaml.SequenceNode) else [merged]:
-            if found := _child(one, step):
-                return found
-    return None
+    return next(((key, value) for key, value in pairs if key.value == step), None)
 
 
 def _compose(text: str, source: str) -> yaml.Node:
