@@ -448,8 +448,9 @@ def test_finished_trials_that_are_not_reused_are_told_with_what_differs(trained,
     assert ("data" in line) == ("data" in told)
 
 
-def test_a_run_that_continues_trials_tells_what_else_differs(grid):
-    grid(BARS.replace("updates: 100", "updates: 100\n    keep: checkpoints"))
+def test_a_run_that_continues_trials_tells_what_else_differs(grid, monkeypatch):
+    monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
+    grid(BARS)
     longer = "--set", "updates=200", "--set"
     for change, told in (("trials=2", ""), ("sampler=[CD-1, PCD-1]", "bars|sampler|PT_4|CD-1|PCD-1")):
         cbm("run", "grid.yaml", "-j", 0, "-o", change)

@@ -266,14 +266,13 @@ def test_an_experiment_starts_from_machine_files(grid):
 
 
 LONGER = "first", "--set", "epochs=10"
-KEEP = "first: {}", "first: {keep: checkpoints}"
 
 
-def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid):
+def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid, monkeypatch):
     run("first", out="without")
     assert not [*Path("without").rglob("*.npz")]
     assert dry(*LONGER, "-o", "without") == [4, 0, 4]
-    grid(KEEP)
+    monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
     run("first")
     assert dry(*LONGER, "-o", "out") == [4, 0, 4, 4]
     run(*LONGER)
@@ -285,8 +284,8 @@ def test_more_epochs_continue_finished_trials_whose_checkpoints_are_kept(grid):
     assert dry(*LONGER, "-o", "out", "--set", "learning_rate=0.2") == [4, 0, 4]
 
 
-def test_an_end_that_was_cut_short_is_named_and_the_trial_starts_afresh(grid):
-    grid(KEEP)
+def test_an_end_that_was_cut_short_is_named_and_the_trial_starts_afresh(grid, monkeypatch):
+    monkeypatch.setattr("cbm_cli.results.store.LONG", 0)
     run("first")
     victim = sorted(Path("out").rglob("trial-001-*.npz"))[0]
     victim.write_bytes(victim.read_bytes()[:-50])

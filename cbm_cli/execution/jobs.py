@@ -182,7 +182,7 @@ def make_agenda(
         raise CbmError(f"{root}: is a file; choose another folder with -o", "unsuited")
     _refuse_twins(experiments, root)
     names = make_names(experiments, root, folder)
-    stores = {one.name: Store(root / one.name, one.keep == "checkpoints") for one in experiments}
+    stores = {one.name: Store(root / one.name) for one in experiments}
     for store in stores.values():
         store.begin()
     run_ids = {one.name: [names.of(one, cell).run_id for cell in one.cells] for one in experiments}

@@ -7,7 +7,6 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -47,9 +46,6 @@ class Head(Frozen):
     trials: Count = Field(25, description="Runs of each cell, each with its own seed")
     seed: WholeNumber = Field(1, description="What the seeds of the trials are made from")
     table: TableSpec = Field(TableSpec(), description="How cbm table lays the experiment out")
-    keep: Literal["checkpoints"] | None = Field(
-        None, description="Also keep the state at the end of each trial, which longer trainings continue"
-    )
 
 
 KNOWN = (*Head.model_fields, *FIELDS, *RULES)

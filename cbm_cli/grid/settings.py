@@ -466,7 +466,6 @@ class Experiment:
     places: Callable[[Settings], Mapping[str, Node]] = field(
         default=lambda cell: {}, compare=False, repr=False
     )
-    keep: str | None = None  # checkpoints: keep the state at the end of each trial
 
     def __iter__(self) -> Iterator[Trial]:
         """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even cells."""
