@@ -32,7 +32,7 @@ TESTS = {  # what runs for each room: the files named test_*.py
     "cli": "bad_input cluster compare completion datasets evaluate features fetch figure findings hostile "
     "progress report results run sample selection sources study table text verify whole_numbers words",
     # not what processes run
-    "execution": "cluster evaluate execution files pretraining progress resume run start_from threads verify",
+    "execution": "cluster evaluate execution files pretraining progress resume run start_from verify",
     "grid": "bad_input grid names schema settings whole_numbers",
     "machines": "auto_encoder deep evaluate features golden gradients likelihood machines mixing products "
     "recorders sample sklearn tempering",

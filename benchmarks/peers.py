@@ -14,7 +14,6 @@ import numpy as np
 from timing import Work
 
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.kernels.team import CORES
 from cbm_cli.machines.estimates import Plain, log_z_of_base, schedule
 
 RATE, BATCH = 0.01, 100
@@ -32,7 +31,7 @@ class Library(NamedTuple):
 
 
 def libraries(dtype: str = "float32") -> dict[str, Library]:
-    """NumPy and, where it is installed, PyTorch on as many threads as cbm, by the names of their rows."""
+    """NumPy and, where it is installed, PyTorch on one thread, by the names of their rows."""
     np.seterr(over="ignore")  # in exp(-a), where the sigmoid is 0
     rng = np.random.default_rng(1)
     found = {
@@ -48,7 +47,7 @@ def libraries(dtype: str = "float32") -> dict[str, Library]:
     if find_spec("torch"):
         import torch
 
-        torch.set_num_threads(CORES.get())
+        torch.set_num_threads(1)
         torch.set_grad_enabled(False)
         functions = torch.addmm, torch.sigmoid, torch.nn.functional.softplus, torch.bernoulli
         found[f"torch {dtype}"] = Library(torch, lambda a: torch.from_numpy(a.astype(dtype)), *functions)

@@ -1,6 +1,6 @@
 """Time trainings, evaluations and commands beside their products and their peers; print a Markdown table.
 
-    pip install -e '.[benchmarks]' && python benchmarks/speed.py [GROUP ...] [--rounds 7] [--threads 1]
+    pip install -e '.[benchmarks]' && python benchmarks/speed.py [GROUP ...] [--rounds 7]
 
 One thread of BLAS, so many of cbm and PyTorch. Works are timed in turn, round after round, so that a busy
 machine slows all of them; the table has medians, and ratios to cbm and to "products": the sgemms of the same
@@ -36,7 +36,6 @@ from cbm_cli.kernels.machine import State, empty_trail
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines.estimates import ais, base_rate
 from cbm_cli.machines.files import Layered
-from cbm_cli.machines.threads import using_cores
 from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.start import machine_at
@@ -251,14 +250,12 @@ GROUPS = {
 if __name__ == "__main__":
     parser = arguments(__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; default: all")
-    parser.add_argument("--threads", type=int, default=1, help="of cbm and PyTorch (default: 1)")
     given = parser.parse_args()
     if unknown := [name for name in given.groups if name not in GROUPS]:
         parser.error(f"there is no group {unknown[0]}; groups are {', '.join(GROUPS)}")
     os.environ.setdefault("CBM_DATA_DIR", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
-    print(f"{target()}, {given.threads} of cbm and PyTorch; medians of {given.rounds} rounds\n")
+    print(f"{target()}, one thread; medians of {given.rounds} rounds\n")
     head()
-    with using_cores(given.threads):
-        for name in given.groups or GROUPS:
-            for title, reach, works in GROUPS[name]():
-                show(title, reach, medians(works, given.rounds))
+    for name in given.groups or GROUPS:
+        for title, reach, works in GROUPS[name]():
+            show(title, reach, medians(works, given.rounds))

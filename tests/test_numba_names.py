@@ -28,9 +28,6 @@ NAMES = {
         numba.core.cgutils:alloca_once numba.core.cgutils:alloca_once_value numba.core.cgutils:for_range
         numba.core.cgutils:for_range_slice numba.core.cgutils:get_or_insert_function
         numba.core.cgutils:unpack_tuple""",
-    "team.py": """
-        numba.core numba.core:cgutils numba.core.cgutils:alloca_once_value
-        numba.core.cgutils:get_or_insert_function""",
 }
 OF_TUPLES = ("._asdict", "._fields", "._replace")  # of every NamedTuple
 

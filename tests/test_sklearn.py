@@ -13,8 +13,6 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cbm_cli as api
-from cbm_cli.kernels import team
-from cbm_cli.kernels.team import Pace
 from cbm_cli.machines.files import Layered
 from cbm_cli.notebook import TrainedMachine
 from cbm_cli.reference import log_likelihood, sigmoid
@@ -77,15 +75,6 @@ def test_training_is_that_of_the_seed_and_of_epochs_in_a_row(digits):
     before = pieces.components_
     pieces.partial_fit(X[:7])  # a smaller batch keeps some of the chains
     assert 0 < np.abs(pieces.components_ - before).max() < 1
-
-
-def test_the_number_of_jobs_changes_no_bytes(digits, monkeypatch):
-    X, used = digits[0][:100], []
-    monkeypatch.setattr(team, "_LITTLE", 0)  # all machines are large enough for several threads
-    monkeypatch.setattr(Pace, "threads", lambda self, most: used.append(most) or most)
-    one, two = (small(n_components=70, n_jobs=jobs).fit(X).components_.tobytes() for jobs in (None, 2))
-    assert one == two
-    assert {*used} == {1, 2}
 
 
 def test_gibbs_draws_states_with_the_probabilities_of_the_machine():

@@ -15,7 +15,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from cbm_cli.cli import main
-from cbm_cli.kernels import team
+from cbm_cli.kernels import training
 from cbm_cli.machines.estimates import ais, reverse_ais
 from cbm_cli.machines.likelihood import doubt_of
 from cbm_cli.machines.limits import likelihood_seconds
@@ -283,7 +283,7 @@ def test_a_dry_run_runs_and_compiles_no_kernel(grid, monkeypatch):
     assert len(compiled) > 50
     for one, name in compiled:
         monkeypatch.setattr(one, name, None)
-    monkeypatch.setattr(team, "specialised", None)
+    monkeypatch.setattr(training, "specialised", None)
     np.savez("rows.npz", train=np.tile(ROWS, (1, 5)))  # 30 visible units
     Path("grid.yaml").write_text(GRID.replace(BARS, "{path: rows.npz}").replace("hidden: 3", "hidden: 28"))
     said = cbm("run", "grid.yaml", "--dry-run")

@@ -13,7 +13,6 @@ from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE, damaged_files, unsaved
 from cbm_cli.kernels.machine import empty_trail
-from cbm_cli.kernels.team import is_shared
 from cbm_cli.kernels.training import make_updates
 from cbm_cli.machines.limits import likelihood_seconds
 from cbm_cli.results import ESTIMATES, Progress
@@ -21,7 +20,7 @@ from cbm_cli.text import count
 from cbm_cli.trial.learner import Learner, is_directed
 from cbm_cli.trial.loop import run_trial
 from cbm_cli.trial.pretraining import LayerTraining
-from cbm_cli.trial.start import batch_rows, layout_of, updates_of
+from cbm_cli.trial.start import batch_rows, updates_of
 
 TINY = Settings(
     data={"name": "bars-and-stripes", "size": 2},
@@ -71,17 +70,12 @@ def compile_kernels(agenda: Agenda, announce: Callable[[str], None] = lambda mes
 
 def _kind_of(job: Job) -> str:
     """What the types of the training loop's arguments depend on."""
-    settings, data = job.trial.settings, job.data
+    settings = job.trial.settings
     model = settings.model
     depth = f"-{model.layers}" if model.kind == "auto-encoder" else ""
     aside = settings.offsets_from in ("independent", "exact")
-    layout = layout_of(settings, data)
-    weights = sum(n * m for n, m in pairwise(layout.sizes)) if depth else layout.width * layout.height
-    exact = "exact" in (settings.sampler_name, settings.gradient_from, settings.offsets_from)
-    natural = is_directed(settings)
-    shared = is_shared(batch_rows(settings, data), weights, 1) and not (exact or natural)
-    layers = bool(settings.pretraining.epochs)
-    ways = "-aside" * aside, "-natural" * natural, "-shared" * shared, "-layers" * layers
+    natural, layers = is_directed(settings), bool(settings.pretraining.epochs)
+    ways = "-aside" * aside, "-natural" * natural, "-layers" * layers
     return model.kind + depth + "".join(ways)
 
 

@@ -71,7 +71,7 @@ def stretch(
         if not isinstance(trial, Trial):
             with using_cores(cores):
                 return trial.run(data, since, should_stop)
-        return run_trial(trial, data, since, report, should_pause, compiled(sources), should_stop, cores)
+        return run_trial(trial, data, since, report, should_pause, compiled(sources), should_stop)
     except KeyboardInterrupt:
         raise
     except Stopped:

@@ -1,4 +1,4 @@
-"""Annealing between a machine of independent units and an RBM: AIS, reverse AIS and RAISE.
+"""Annealing between a machine of independent units and an RBM: AIS and reverse AIS.
 
 The path is f_beta(x) = exp(((1 - beta) base + beta b)'x) prod_j (1 + exp(beta (x'W + c)_j)): at beta = 0 the
 units are independent with biases ``base``, at beta = 1 it is the machine (Salakhutdinov & Murray 2008).
@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from cbm_cli.kernels.compiling import lean, lean_sum
 from cbm_cli.kernels.machine import Array, aligned, room
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, hold, product
-from cbm_cli.kernels.random import SAMPLER, fill_runs
-from cbm_cli.kernels.team import Team, meet, share, units_of
+from cbm_cli.kernels.random import SAMPLER, fill_uniform
 from cbm_cli.kernels.units import sample_units, sum_of_softplus
 
 
@@ -34,24 +33,27 @@ class Walks(NamedTuple):
     beta_h: Array
     bias_x: Array  # biases of the visible units on the path
     bias_h: Array
-    u: Array
+    u_h: Array  # random numbers of h, and of x
+    u_x: Array
+    first: NDArray[np.int64]  # (2,) which of all random numbers of a step are the first of h, and of x
     log_weight: NDArray[np.float64]  # (R,)
-    team: Team | None = None
-
-    own = "beta_x", "beta_h", "bias_x", "bias_h", "u"  # of each thread
 
 
-def make_walks(machine: tuple[Array, Array, Array], base: Array, x: Array) -> Walks:
-    """Walks that start at x (R, N), which need not be binary."""
+def make_walks(
+    machine: tuple[Array, Array, Array], base: Array, x: Array, first: int = 0, count: int = 0
+) -> Walks:
+    """Walks number ``first``, ... of ``count``, which start at x (R, N) and need not be binary."""
     W, b, c = machine
     (rows, n), m = x.shape, len(c)
+    starts = np.array([first * m, (count or rows) * m + first * n])
     walks = Walks(
         *(W, b, c, base, aligned(x)),
         *(room((rows, units)) for units in (m, n, m)),
         bits_for(rows, n, m, shared=True),
         bits_for(rows, m, n, shared=True),
         *(room(units) for units in (n, m, n, m)),
-        room(rows * (n + m) + -(rows * (n + m)) % 4),
+        *(room(rows * units + 3 + -(rows * units + 3) % 4) for units in (m, n)),
+        starts,
         np.zeros(rows),
     )
     hold(W, False, walks.x_bits)
@@ -66,10 +68,9 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
 
     Step k makes a Gibbs sweep at betas[k], which leaves f there invariant and is its own reverse, then
     adds log f at betas[k + 1] less log f at betas[k]. Upwards from independent units this is AIS;
-    downwards from samples of the machine it is reverse AIS, and from a row of data RAISE.
+    downwards from samples of the machine it is reverse AIS.
     """
-    x, h, team = walks.x, walks.h, walks.team
-    of_x, of_h = units_of(team, walks.b.size, walks.b.size), units_of(team, walks.c.size, walks.c.size)
+    x, h, (of_h, of_x) = walks.x, walks.h, (walks.first[0], walks.first[1])
     for k in range(first, last):
         beta = betas[k]
         for i in range(walks.b.size):
@@ -78,11 +79,11 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
         for j in range(walks.c.size):
             walks.beta_h[j] = beta
             walks.bias_h[j] = beta * walks.c[j]
-        fill_runs(walks.u, 0, h.shape, of_h, (seed, k, SAMPLER, 0))
-        fill_runs(walks.u, h.size, x.shape, of_x, (seed, k, SAMPLER, 0))
-        sample_units(walks.to_h, walks.beta_h, walks.bias_h, walks.u, h, of_h)
+        fill_uniform(walks.u_h, seed, k, SAMPLER, of_h // 4)
+        fill_uniform(walks.u_x, seed, k, SAMPLER, of_x // 4)
+        sample_units(walks.to_h, walks.beta_h, walks.bias_h, walks.u_h[of_h % 4 :], h)
         binary_product(h, walks.h_bits, walks.W, True, walks.to_x)  # (R, M) @ (M, N)
-        sample_units(walks.to_x, walks.beta_x, walks.bias_x, walks.u[h.size :], x, of_x)
+        sample_units(walks.to_x, walks.beta_x, walks.bias_x, walks.u_x[of_x % 4 :], x)
         binary_product(x, walks.x_bits, walks.W, False, walks.to_h)  # (R, N) @ (N, M)
         weigh(walks, beta, betas[k + 1])
 
@@ -90,9 +91,7 @@ def anneal(walks: Walks, betas: Array, seed: np.uint64, first: int, last: int) -
 @lean_sum
 def weigh(walks: Walks, here: np.float32, there: np.float32) -> None:
     """log_weight += log f_there(x) - log f_here(x), for every walk; `reference.ais_step`."""
-    meet(walks.team)
-    first, last = share(walks.team, walks.log_weight.size)
-    for r in range(first, last):
+    for r in range(walks.log_weight.size):
         slope = 0.0
         for i in range(walks.b.size):
             slope += np.float64(walks.x[r, i]) * (np.float64(walks.b[i]) - np.float64(walks.base[i]))

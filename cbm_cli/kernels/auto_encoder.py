@@ -10,14 +10,12 @@ the function as it is, and only the gradient reads them (docs/decisions/0012-aut
 """
 
 from collections.abc import Sequence
-from functools import partial
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import lean, lean_sum
+from cbm_cli.kernels.compiling import lean, lean_sum, specialised
 from cbm_cli.kernels.machine import (
     Array,
     Machine,
@@ -41,10 +39,8 @@ from cbm_cli.kernels.products import (
     product,
     product_nt,
     product_tn,
-    splits,
 )
 from cbm_cli.kernels.step import Gradient, make_gradient, rate_at, step
-from cbm_cli.kernels.team import Crew, Team, columns_of, is_shared, leads
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
 _ONE, _TWO = np.float32(1), np.float32(2)
@@ -86,8 +82,6 @@ class Pair(NamedTuple):
     bits: Bits  # y, packed, if it is binary
     columns: Bits  # y', without words if y is not packed
 
-    own = ("wide",)  # of each thread
-
 
 class EncoderTraining:
     """Updates of one state of an auto encoder with layers of these sizes; see `training.Training`."""
@@ -96,15 +90,12 @@ class EncoderTraining:
         pairs, means = make_pairs(state, sizes, plan.batch, plan.unit == 1)
         noise = make_means(len(state.mu), len(state.lam), multiple=4)
         work = Encoder(machine_of(state), pairs, means, noise, make_batches(rows, plan.unit))
-        shapes = [(plan.batch, n, m) for n, m in pairwise(sizes)]
-        shapes += [(b, m, n) for b, n, m in shapes] + [(n, 2 * b, m) for b, n, m in shapes]
-        shared = is_shared(plan.batch, state.W.size, 1)
-        self.state = state
-        self._crew = Crew(descend_updates, (work, plan), (0, 0), shared, partial(splits, tuple(shapes)))
+        self.state, self._work = state, (work, plan)
+        self._kernel = specialised(descend_updates, work, plan, 0, 0)
 
     def __call__(self, trail: Trail, first: int, last: int) -> None:
         """Make the updates first, ..., last - 1; the trail stays empty, for recorders are for RBMs."""
-        self._crew(last - first, first, last)
+        self._kernel(*self._work, first, last)
 
 
 def make_pairs(state: State, sizes: Sequence[int], rows: int, binary: bool) -> tuple[tuple[Pair, ...], Means]:
@@ -137,7 +128,7 @@ def descend_updates(work: Encoder, plan: Plan, first: int, last: int) -> None:
         encode_and_decode(pairs, plan)
         propagate_back(pairs, plan)
         for pair in pairs:
-            gather_gradient(pair, plan.team)
+            gather_gradient(pair)
         if plan.offsets.before:
             move_offsets(machine, mean, mean, work.noise, plan, update)
         for pair in pairs:
@@ -155,14 +146,14 @@ def encode_and_decode(pairs: tuple[Pair, ...], plan: Plan) -> None:
         if k == 0 and plan.unit == 1:
             binary_product(pair.y, pair.bits, pair.machine.W, False, pair.to_upper)  # (B, n) @ (n, m)
         else:
-            product(pair.y, pair.machine.W, pair.to_upper, plan.team)
+            product(pair.y, pair.machine.W, pair.to_upper)
         above = pairs[k + 1].y if k < last else pair.z
-        activate(plan.encoder, pair.to_upper, pair.machine.c, above, plan.team)
+        activate(plan.encoder, pair.to_upper, pair.machine.c, above)
     for k in range(last, -1, -1):
         pair = pairs[k]
-        product_nt(pair.z, pair.machine.W, pair.to_lower, plan.team)  # (B, m) @ (m, n)
+        product_nt(pair.z, pair.machine.W, pair.to_lower)  # (B, m) @ (m, n)
         if k > 0:
-            activate(plan.decoder, pair.to_lower, pair.machine.b, pairs[k - 1].z, plan.team)
+            activate(plan.decoder, pair.to_lower, pair.machine.b, pairs[k - 1].z)
 
 
 @lean
@@ -172,30 +163,30 @@ def propagate_back(pairs: tuple[Pair, ...], plan: Plan) -> None:
     output_deltas(plan, bottom)
     for k in range(last + 1):
         pair = pairs[k]
-        product(pair.delta_z, pair.machine.W, pair.to_upper, plan.team)  # (B, n) @ (n, m)
+        product(pair.delta_z, pair.machine.W, pair.to_upper)  # (B, n) @ (n, m)
         if k < last:
-            pull_back(plan.decoder, pair.to_upper, pair.z, pairs[k + 1].delta_z, plan.team)
+            pull_back(plan.decoder, pair.to_upper, pair.z, pairs[k + 1].delta_z)
         else:
-            pull_back(plan.encoder, pair.to_upper, pair.z, pair.delta_y, plan.team)
+            pull_back(plan.encoder, pair.to_upper, pair.z, pair.delta_y)
     for k in range(last, 0, -1):
         pair = pairs[k]
-        product_nt(pair.delta_y, pair.machine.W, pair.to_lower, plan.team)  # (B, m) @ (m, n)
-        pull_back(plan.encoder, pair.to_lower, pair.y, pairs[k - 1].delta_y, plan.team)
+        product_nt(pair.delta_y, pair.machine.W, pair.to_lower)  # (B, m) @ (m, n)
+        pull_back(plan.encoder, pair.to_lower, pair.y, pairs[k - 1].delta_y)
 
 
 @lean
-def activate(kind: int, activation: Array, bias: Array, out: Array, team: Team | None) -> None:
+def activate(kind: int, activation: Array, bias: Array, out: Array) -> None:
     """out = f(activation + bias): (rows, units), (units,), not the same array, or it does not vectorise."""
-    floor, (first, last) = np.float32(0 if kind == RELU else -np.inf), columns_of(team, out.shape[1])
+    floor = np.float32(0 if kind == RELU else -np.inf)
     for r in range(out.shape[0]):
         if kind == SIGMOID:
-            for i in range(np.uint64(first), np.uint64(last)):
+            for i in range(out.shape[1]):
                 out[r, i] = sigmoid(activation[r, i] + bias[i])
         elif kind == TANH:
-            for i in range(np.uint64(first), np.uint64(last)):
+            for i in range(out.shape[1]):
                 out[r, i] = _TWO * sigmoid(_TWO * (activation[r, i] + bias[i])) - _ONE
         else:
-            for i in range(np.uint64(first), np.uint64(last)):
+            for i in range(out.shape[1]):
                 out[r, i] = max(activation[r, i] + bias[i], floor)
 
 
@@ -210,11 +201,10 @@ def slope(kind: int, value: np.float32) -> np.float32:
 
 
 @lean
-def pull_back(kind: int, back: Array, value: Array, out: Array, team: Team | None) -> None:
+def pull_back(kind: int, back: Array, value: Array, out: Array) -> None:
     """out = back f'(value): deltas of units from the derivative of the cost with respect to their values."""
-    first, last = columns_of(team, out.shape[1])
     for r in range(out.shape[0]):
-        for i in range(np.uint64(first), np.uint64(last)):
+        for i in range(out.shape[1]):
             out[r, i] = back[r, i] * slope(kind, value[r, i])
 
 
@@ -222,10 +212,9 @@ def pull_back(kind: int, back: Array, value: Array, out: Array, team: Team | Non
 def output_deltas(plan: Plan, bottom: Pair) -> None:
     """Deltas of the reconstruction z of x (B, n_0) for the mean cost of the batch."""
     x, out, share = bottom.y, bottom.delta_z, _ONE / np.float32(bottom.y.shape[0])
-    activate(plan.decoder, bottom.to_lower, bottom.machine.b, out, plan.team)
-    first, last = columns_of(plan.team, out.shape[1])
+    activate(plan.decoder, bottom.to_lower, bottom.machine.b, out)
     for r in range(out.shape[0]):
-        for i in range(np.uint64(first), np.uint64(last)):
+        for i in range(out.shape[1]):
             z = out[r, i]
             out[r, i] = share * (z - x[r, i])
             if plan.squared:
@@ -233,24 +222,23 @@ def output_deltas(plan: Plan, bottom: Pair) -> None:
 
 
 @lean
-def gather_gradient(pair: Pair, team: Team | None) -> None:
+def gather_gradient(pair: Pair) -> None:
     """Sums and products over the batch; deltas hold the share of their row already."""
-    add_up(pair.delta_z, None, pair.wide, pair.gradient.x, team)
-    add_up(pair.delta_y, None, pair.wide, pair.gradient.h, team)
-    add_up(pair.y, None, pair.wide, pair.mean.x, team)
-    add_up(pair.z, None, pair.wide, pair.mean.h, team)
+    add_up(pair.delta_z, None, pair.wide, pair.gradient.x)
+    add_up(pair.delta_y, None, pair.wide, pair.gradient.h)
+    add_up(pair.y, None, pair.wide, pair.mean.x)
+    add_up(pair.z, None, pair.wide, pair.mean.h)
     if pair.columns.words.size:
         pack_columns(pair.y, len(pair.gradient.W), pair.columns)
-        bits_product(pair.columns, pair.delta_y, False, pair.gradient.W, by_rows=True)  # (n, B) @ (B, m)
-        product_tn(pair.delta_z, pair.z, pair.gradient.W, team, _ONE)  # the same, to be added
+        bits_product(pair.columns, pair.delta_y, False, pair.gradient.W)  # (n, B) @ (B, m)
+        product_tn(pair.delta_z, pair.z, pair.gradient.W, _ONE)  # the same, to be added
     else:
-        product_tn(pair.lower, pair.upper, pair.gradient.W, team)  # (n, 2 B) @ (2 B, m)
-    if leads(team):
-        share = _ONE / np.float32(pair.y.shape[0])
-        for i in range(pair.mean.x.size):
-            pair.mean.x[i] *= share
-        for j in range(pair.mean.h.size):
-            pair.mean.h[j] *= share
+        product_tn(pair.lower, pair.upper, pair.gradient.W)  # (n, 2 B) @ (2 B, m)
+    share = _ONE / np.float32(pair.y.shape[0])
+    for i in range(pair.mean.x.size):
+        pair.mean.x[i] *= share
+    for j in range(pair.mean.h.size):
+        pair.mean.h[j] *= share
 
 
 def summed_cost(state: State, sizes: Sequence[int], rows: Rows, plan: Plan) -> float:
@@ -267,7 +255,7 @@ def cost_of_pass(pairs: tuple[Pair, ...], plan: Plan) -> float:
     x, activation, b = pairs[0].y, pairs[0].to_lower, pairs[0].machine.b
     if not plan.squared:
         return cross_entropies(x, activation, b)
-    activate(plan.decoder, activation, b, pairs[0].delta_z, None)
+    activate(plan.decoder, activation, b, pairs[0].delta_z)
     return squared_errors(x, pairs[0].delta_z)
 
 

@@ -345,21 +345,3 @@ def add_entries(typingctx, width, sums, rows, fresh, tables, words, at, out, pla
     long = types.int64
     given = long, sums, long, types.boolean, tables, words, long, out, long, long, long
     return types.void(*given), codegen
-
-
-@intrinsic
-def fetch_row(typingctx, W, i):
-    """Bring row i of W to this core, to be written: otherwise each line waits for the core that read it."""
-
-    def codegen(context, builder, sig, args):
-        W = context.make_array(sig.args[0])(context, builder, args[0])
-        columns = builder.extract_value(W.shape, 1)
-        start, kind = builder.mul(args[1], columns), ir.IntType(8).as_pointer()
-        fetch = ir.FunctionType(ir.VoidType(), [kind, _INT, _INT, _INT])
-        fetch = cgutils.get_or_insert_function(builder.module, fetch, "llvm.prefetch.p0")
-        with cgutils.for_range_slice(builder, _LONG(0), columns, _LONG(16), intp=_LONG) as (j, _):
-            place = builder.bitcast(builder.gep(W.data, [builder.add(start, j)]), kind)
-            builder.call(fetch, [place, _INT(1), _INT(3), _INT(1)])
-        return context.get_dummy_value()
-
-    return types.void(W, types.int64), codegen

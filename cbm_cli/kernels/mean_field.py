@@ -15,8 +15,7 @@ from cbm_cli.kernels.compiling import lean, lean_sum
 from cbm_cli.kernels.machine import Array, Machine, room
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt
-from cbm_cli.kernels.random import DATA, fill_runs
-from cbm_cli.kernels.team import Team, columns_of, total, units_of
+from cbm_cli.kernels.random import DATA, fill_uniform
 from cbm_cli.kernels.units import mean_of_units, sample_units, sigmoid, sum_of_softplus
 
 
@@ -36,9 +35,6 @@ class Deep(NamedTuple):
     ones: Array  # (largest of E and M,)
     u: Array  # random numbers of a Gibbs step
     rounds: NDArray[np.int64]  # (3,) counts: rounds, batches, batches that did not converge
-    team: Team | None = None
-
-    own = ("u",)  # of each thread
 
 
 def make_deep(
@@ -69,7 +65,7 @@ def hear_visible(machine: Machine, deep: Deep, binary: bool) -> None:
     if binary:
         binary_product(deep.visible, deep.visible_bits, W, False, deep.from_visible)
     else:
-        product(deep.visible, W, deep.from_visible, deep.team)
+        product(deep.visible, W, deep.from_visible)
 
 
 @lean
@@ -79,32 +75,30 @@ def mean_field(machine: Machine, deep: Deep, tolerance: np.float32, rounds: int)
     ``even`` holds the start, usually the offsets; ``odd`` answers to it first. A round renews even, then odd;
     the last round is the one in which no mean changed by ``tolerance`` or more.
     """
-    known, team = deep.visible.shape[1], deep.team
+    known = deep.visible.shape[1]
     W, b, c = machine.W[known:], machine.b[known:], machine.c
-    product(deep.even, W, deep.to_odd, team)  # (B, E) @ (E, M)
-    renew(deep.to_odd, deep.from_visible, c, deep.odd, tolerance, team)
+    product(deep.even, W, deep.to_odd)  # (B, E) @ (E, M)
+    renew(deep.to_odd, deep.from_visible, c, deep.odd, tolerance)
     for made in range(1, rounds + 1):
-        product_nt(deep.odd, W, deep.to_even, team)  # (B, M) @ (M, E)
-        moved = renew(deep.to_even, deep.zeros, b, deep.even, tolerance, team)
-        product(deep.even, W, deep.to_odd, team)
-        moved += renew(deep.to_odd, deep.from_visible, c, deep.odd, tolerance, team)
-        if total(team, moved) == 0:
+        product_nt(deep.odd, W, deep.to_even)  # (B, M) @ (M, E)
+        moved = renew(deep.to_even, deep.zeros, b, deep.even, tolerance)
+        product(deep.even, W, deep.to_odd)
+        moved += renew(deep.to_odd, deep.from_visible, c, deep.odd, tolerance)
+        if moved == 0:
             return made
     return rounds + 1
 
 
 @lean
-def renew(
-    above: Array, below: Array, bias: Array, mean: Array, tolerance: np.float32, team: Team | None
-) -> int:
+def renew(above: Array, below: Array, bias: Array, mean: Array, tolerance: np.float32) -> int:
     """mean = sigmoid(above + below + bias), (rows, units); return how many changed by tolerance or more.
 
     A count instead of the largest change: sums of integers vectorise, maxima of floats do not. NaN counts as
     unchanged, so that a diverged machine costs one round.
     """
-    moved, (first, last) = np.int32(0), columns_of(team, mean.shape[1])
+    moved = np.int32(0)
     for r in range(mean.shape[0]):
-        for i in range(np.uint64(first), np.uint64(last)):
+        for i in range(mean.shape[1]):
             new = sigmoid(above[r, i] + below[r, i] + bias[i])
             moved += np.int32(abs(new - mean[r, i]) >= tolerance)
             mean[r, i] = new
@@ -114,32 +108,28 @@ def renew(
 @lean
 def gibbs_steps(machine: Machine, deep: Deep, plan: Plan, update: int) -> None:
     """Gibbs steps between the odd and the deeper even layers; at last odd gets its means given even."""
-    known, ones, u, team = plan.visible, deep.ones, deep.u, plan.team
+    known, ones, u = plan.visible, deep.ones, deep.u
     W, b, c = machine.W[known:], machine.b[known:], machine.c
-    odds, evens = units_of(team, c.size, c.size), units_of(team, b.size, b.size)
     for step in range(plan.gibbs):
-        draw = plan.seed, update, DATA, step * (u.size // 4)
-        fill_runs(u, 0, deep.odd.shape, odds, draw)
-        fill_runs(u, deep.odd.size, deep.even.shape, evens, draw)
+        fill_uniform(u, plan.seed, update, DATA, step * (u.size // 4))
         if step == 0:  # even starts from its offsets, not from states
-            product(deep.even, W, deep.to_odd, team)
+            product(deep.even, W, deep.to_odd)
         else:
             binary_product(deep.even, deep.even_bits, W, False, deep.to_odd)
-        add_to(deep.to_odd, deep.from_visible, team)
-        sample_units(deep.to_odd, ones, c, u, deep.odd, odds)
+        add_to(deep.to_odd, deep.from_visible)
+        sample_units(deep.to_odd, ones, c, u, deep.odd)
         binary_product(deep.odd, deep.odd_bits, W, True, deep.to_even)
-        sample_units(deep.to_even, ones, b, u[deep.odd.size :], deep.even, evens)
+        sample_units(deep.to_even, ones, b, u[deep.odd.size :], deep.even)
     binary_product(deep.even, deep.even_bits, W, False, deep.to_odd)
-    add_to(deep.to_odd, deep.from_visible, team)
-    mean_of_units(deep.to_odd, np.float32(1), c, np.float32(1), deep.odd, odds)
+    add_to(deep.to_odd, deep.from_visible)
+    mean_of_units(deep.to_odd, np.float32(1), c, np.float32(1), deep.odd)
 
 
 @lean
-def add_to(activation: Array, more: Array, team: Team | None) -> None:
-    """activation += more, of a thread its columns."""
-    first, last = columns_of(team, more.shape[1])
+def add_to(activation: Array, more: Array) -> None:
+    """activation += more."""
     for r in range(more.shape[0]):
-        for i in range(np.uint64(first), np.uint64(last)):
+        for i in range(more.shape[1]):
             activation[r, i] += more[r, i]
 
 

@@ -181,7 +181,7 @@ def move(natural: Natural, machine: Machine, velocity: Machine, plan: Plan, rate
     """Add ``rate`` times the direction to the machine, or to its velocity first."""
     n, m, direction, to = machine.b.size, machine.c.size, natural.direction, machine
     if plan.momentum > 0:
-        fade(velocity, plan.momentum, plan)
+        fade(velocity, plan.momentum)
         to = velocity
     for i in range(n):
         for j in range(m):
@@ -190,7 +190,7 @@ def move(natural: Natural, machine: Machine, velocity: Machine, plan: Plan, rate
     for j in range(m):
         to.c[j] += rate * direction[n, j]
     if plan.momentum > 0:
-        add(velocity, machine, plan)
+        add(velocity, machine)
 
 
 # All states

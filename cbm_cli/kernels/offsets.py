@@ -8,7 +8,6 @@ from cbm_cli.kernels.compiling import lean, merged
 from cbm_cli.kernels.machine import Array, Machine, aligned
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.random import NOISE, fill_uniform
-from cbm_cli.kernels.team import leads, meet
 
 
 class Means(NamedTuple):
@@ -44,10 +43,7 @@ def draw_noise(noise: Means, seed: np.uint64, update: int) -> None:
 def move_offsets(machine: Machine, data: Means, model: Means, noise: Means, plan: Plan, update: int) -> None:
     """Move both offsets, by the means of this update; the plain biases do not change."""
     how = plan.offsets
-    meet(plan.team)
-    if leads(plan.team):
-        if how.noisy:
-            draw_noise(noise, plan.seed, update)
-        slide(machine.mu, how.mu_mix, how.mu_factor, data.x, model.x, noise.x)
-        slide(machine.lam, how.lam_mix, how.lam_factor, data.h, model.h, noise.h)
-    meet(plan.team)
+    if how.noisy:
+        draw_noise(noise, plan.seed, update)
+    slide(machine.mu, how.mu_mix, how.mu_factor, data.x, model.x, noise.x)
+    slide(machine.lam, how.lam_mix, how.lam_factor, data.h, model.h, noise.h)

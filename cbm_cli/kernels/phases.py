@@ -24,7 +24,6 @@ from cbm_cli.kernels.products import (
 from cbm_cli.kernels.random import SHUFFLE, fill_words
 from cbm_cli.kernels.sampling import lengthened, long_rows
 from cbm_cli.kernels.step import Gradient
-from cbm_cli.kernels.team import Team, columns_of, leads, meet, units_of
 from cbm_cli.kernels.units import mean_of_units
 
 
@@ -42,8 +41,6 @@ class Phase(NamedTuple):
     mean: Means
     wide: NDArray[np.float64]  # (larger of N and M,) sums
 
-    own = "bias", "wide"  # of each thread
-
 
 class Batches(NamedTuple):
     """The training rows, and the order in which an epoch takes them."""
@@ -53,8 +50,6 @@ class Batches(NamedTuple):
     order: NDArray[np.int64]  # (n,)
     words: NDArray[np.uint32]  # random numbers of an order
     epoch: NDArray[np.int64]  # (1,) the epoch of the order; -1 before the first
-
-    own = "order", "words", "epoch"  # of each thread
 
 
 class Both(NamedTuple):
@@ -105,7 +100,7 @@ def make_phase(x: Array, h: Array, sign: float, exact: bool = False) -> Phase:
 @merged
 def load_batch(batches: Batches, plan: Plan, update: int, x: Array) -> None:
     """Put the next rows of the data into the first columns of x (B, N)."""
-    epoch, (first, last) = update // plan.batches, columns_of(plan.team, plan.visible)
+    epoch = update // plan.batches
     if epoch != batches.epoch[0]:
         order_rows(batches, plan, epoch)
     start = (update - epoch * plan.batches) * plan.batch
@@ -113,11 +108,11 @@ def load_batch(batches: Batches, plan: Plan, update: int, x: Array) -> None:
         row = batches.order[start + r]
         if plan.unit == 1:
             words = batches.bits[row]
-            for q in range(first // 16, (last + 15) // 16):
+            for q in range((plan.visible + 15) // 16):
                 at, left = r * x.shape[1] + 16 * q, plan.visible - 16 * q
                 spread_bits(words[q], x, np.int64(at), np.int64(left))
         else:
-            for i in range(np.uint64(first), np.uint64(last)):
+            for i in range(plan.visible):
                 x[r, i] = plan.unit * batches.rows[row, i]
 
 
@@ -144,36 +139,33 @@ def infer_hidden(machine: Machine, data: Phase, deep: Deep | None, plan: Plan, u
         if plan.unit == 1:
             binary_product(data.x, data.bits, machine.W, False, data.activation)  # (B, N) @ (N, M)
         else:
-            product(data.x, machine.W, data.activation, plan.team)
+            product(data.x, machine.W, data.activation)
         weigh_hidden(machine, data, plan)
-    average(data, plan)
+    average(data)
 
 
 @lean
 def infer_deep(machine: Machine, data: Phase, deep: Deep, plan: Plan, update: int) -> None:
     """Mean field or Gibbs steps from the offsets; data.x gets its deeper even units."""
     known, inner = plan.visible, machine.mu[plan.visible :]
-    (first, last), (left, right) = columns_of(plan.team, known), columns_of(plan.team, inner.size)
     for r in range(plan.batch):
-        for i in range(np.uint64(first), np.uint64(last)):
+        for i in range(known):
             deep.visible[r, i] = data.x[r, i]
-        for i in range(np.uint64(left), np.uint64(right)):
+        for i in range(inner.size):
             deep.even[r, i] = inner[i]
     hear_visible(machine, deep, plan.unit == 1)
     if plan.gibbs > 0:
         gibbs_steps(machine, deep, plan, update)
     else:
         made = mean_field(machine, deep, plan.tolerance, plan.rounds)
-        if leads(plan.team):
-            deep.rounds[0] += min(made, plan.rounds)
-            deep.rounds[1] += 1
-            deep.rounds[2] += made > plan.rounds
-    first, last = columns_of(plan.team, machine.c.size)
+        deep.rounds[0] += min(made, plan.rounds)
+        deep.rounds[1] += 1
+        deep.rounds[2] += made > plan.rounds
     for r in range(plan.batch):
         row = data.x[r, known:]
-        for i in range(np.uint64(left), np.uint64(right)):
+        for i in range(inner.size):
             row[i] = deep.even[r, i]
-        for j in range(np.uint64(first), np.uint64(last)):
+        for j in range(machine.c.size):
             data.h[r, j] = data.weight[r] * deep.odd[r, j]
 
 
@@ -183,64 +175,57 @@ def weigh_hidden(machine: Machine, phase: Phase, plan: Plan) -> None:
     for r in range(phase.bias.size // machine.c.size):
         for j in range(machine.c.size):
             phase.bias[r * machine.c.size + j] = machine.c[j]
-    runs = units_of(plan.team, phase.long_h.shape[1], machine.c.size)
-    mean_of_units(phase.long_activation, plan.to_hidden, phase.bias, phase.weight[0], phase.long_h, runs)
+    mean_of_units(phase.long_activation, plan.to_hidden, phase.bias, phase.weight[0], phase.long_h)
 
 
 @merged
-def average(phase: Phase, plan: Plan) -> None:
+def average(phase: Phase) -> None:
     """Fill in the means over the rows of a phase."""
     mean, sign = phase.mean, np.float32(1 if phase.weight[0] > 0 else -1)
-    meet(plan.team)
-    first, last = columns_of(plan.team, mean.h.size)
-    add_up(phase.x, phase.weight, phase.wide, mean.x, plan.team)
-    add_up(phase.h, None, phase.wide, mean.h, plan.team)
-    for j in range(np.uint64(first), np.uint64(last)):
+    add_up(phase.x, phase.weight, phase.wide, mean.x)
+    add_up(phase.h, None, phase.wide, mean.h)
+    for j in range(mean.h.size):
         mean.h[j] *= sign
 
 
 @merged
-def add_up(
-    rows: Array, weight: Array | None, wide: NDArray[np.float64], total: Array, team: Team | None = None
-) -> None:
-    """total = the sum of rows (R, units), times the sizes of their weights (R,) if given: of own columns.
+def add_up(rows: Array, weight: Array | None, wide: NDArray[np.float64], total: Array) -> None:
+    """total = the sum of rows (R, units), times the sizes of their weights (R,) if given.
 
     Sums are taken in ``wide``: in float32 a unit that is always on has the mean 1.0005 over 60,000 rows.
     """
-    (first, last), one = columns_of(team, total.size), np.float32(1)
-    for i in range(np.uint64(first), np.uint64(last)):
+    one = np.float32(1)
+    for i in range(total.size):
         wide[i] = 0.0
     fours = rows.shape[0] // 4 * 4
     for r in range(0, fours, 4):  # a sum is loaded and stored once for four rows
         a, b, c, d = one, one, one, one
         if weight is not None:
             a, b, c, d = abs(weight[r]), abs(weight[r + 1]), abs(weight[r + 2]), abs(weight[r + 3])
-        for i in range(np.uint64(first), np.uint64(last)):
+        for i in range(total.size):
             two = np.float64(a * rows[r, i]) + np.float64(b * rows[r + 1, i])
             wide[i] += two + (np.float64(c * rows[r + 2, i]) + np.float64(d * rows[r + 3, i]))
     for r in range(fours, rows.shape[0]):
         size = one if weight is None else abs(weight[r])
-        for i in range(np.uint64(first), np.uint64(last)):
+        for i in range(total.size):
             wide[i] += size * rows[r, i]
-    for i in range(np.uint64(first), np.uint64(last)):
+    for i in range(total.size):
         total[i] = wide[i]
 
 
 @merged
 def gather_gradient(both: Both, data: Means, model: Means, plan: Plan, gradient: Gradient) -> None:
     """<x h'>_d - <x h'>_m and the differences of the means, from rows of both phases."""
-    meet(plan.team)
-    if leads(plan.team):
-        for i in range(gradient.x.size):
-            gradient.x[i] = data.x[i] - model.x[i]
-        for j in range(gradient.h.size):
-            gradient.h[j] = data.h[j] - model.h[j]
+    for i in range(gradient.x.size):
+        gradient.x[i] = data.x[i] - model.x[i]
+    for j in range(gradient.h.size):
+        gradient.h[j] = data.h[j] - model.h[j]
     known, binary = plan.visible, plan.unit == 1 and not plan.exact
     if binary and worth_packing(known, both.x.shape[0], both.h.shape[1]):
         pack_columns(both.x, known, both.bits)
         W = gradient.W[:known]  # (visible, B + R) @ (B + R, M)
-        bits_product(both.bits, both.h, False, W, by_rows=True)
+        bits_product(both.bits, both.h, False, W)
         if known < gradient.x.size:
-            product_tn(both.x[:, known:], both.h, gradient.W[known:], plan.team)
+            product_tn(both.x[:, known:], both.h, gradient.W[known:])
     else:
-        product_tn(both.x, both.h, gradient.W, plan.team)  # (N, B + R) @ (B + R, M)
+        product_tn(both.x, both.h, gradient.W)  # (N, B + R) @ (B + R, M)

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.machine import Array
-from cbm_cli.kernels.team import Team
 
 SAME, INDEPENDENT, ALL_STATES = 0, 1, 2  # Plan.offsets_from
 SIGMOID, TANH, RELU, LINEAR = 0, 1, 2, 3  # activations of auto encoders
@@ -68,7 +67,6 @@ class Plan(NamedTuple):
     encoder: int = SIGMOID  # activations of an auto encoder
     decoder: int = SIGMOID
     squared: bool = False  # its loss is the squared error, not the cross entropy
-    team: Team | None = None  # threads that share the updates
 
     @property
     def rows(self) -> int:

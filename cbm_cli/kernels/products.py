@@ -11,7 +11,6 @@ first-level cache. Shapes and the number of units that are on decide which way i
 same work gives the same bytes everywhere. docs/benchmarks.md has the measurements behind the constants.
 """
 
-from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -32,8 +31,7 @@ from cbm_cli.kernels.intrinsics import (
     sixteen,
     turn_sixteen,
 )
-from cbm_cli.kernels.machine import Array, aligned, room
-from cbm_cli.kernels.team import Team, columns_of, make_teams, meet, rows_of, share, width_of_panel
+from cbm_cli.kernels.machine import Array, aligned
 
 # Dense products
 
@@ -42,56 +40,21 @@ _ZERO = np.float32(0)
 
 
 @merged
-def product(a: Array, b: Array, out: Array, team: Team | None = None) -> None:
+def product(a: Array, b: Array, out: Array) -> None:
     """out = a b: (R, K) @ (K, M)."""
-    meet(team)
-    first, last = rows_of(team, len(out))
-    if last > first:
-        a, own = a[first:last], out[first:]
-        gemm(_AS_IS, _AS_IS, b.shape[1], len(a), len(b), b, _row(b), a, _row(a), _ZERO, own, _row(out))
-    meet(team)
+    gemm(_AS_IS, _AS_IS, b.shape[1], len(a), len(b), b, _row(b), a, _row(a), _ZERO, out, _row(out))
 
 
 @merged
-def product_nt(a: Array, b: Array, out: Array, team: Team | None = None) -> None:
+def product_nt(a: Array, b: Array, out: Array) -> None:
     """out = a b': (R, K) @ (M, K)'."""
-    meet(team)
-    first, last = rows_of(team, len(out))
-    if last > first:
-        a, own = a[first:last], out[first:]
-        gemm(_TURNED, _AS_IS, len(b), len(a), b.shape[1], b, _row(b), a, _row(a), _ZERO, own, _row(out))
-    meet(team)
+    gemm(_TURNED, _AS_IS, len(b), len(a), b.shape[1], b, _row(b), a, _row(a), _ZERO, out, _row(out))
 
 
 @merged
-def product_tn(a: Array, b: Array, out: Array, team: Team | None = None, beta: np.float32 = _ZERO) -> None:
+def product_tn(a: Array, b: Array, out: Array, beta: np.float32 = _ZERO) -> None:
     """out = a' b + beta out: (K, R)' @ (K, M)."""
-    meet(team)
-    first, last = rows_of(team, len(out))
-    if last > first:
-        a, own = a[:, first:last], out[first:]
-        gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], len(b), b, _row(b), a, _row(a), beta, own, _row(out))
-    meet(team)
-
-
-@cache
-def splits(shapes: tuple[tuple[int, int, int], ...], threads: int) -> bool:
-    """Whether products (R, K) @ (K, M) of these shapes have the same bytes in parts, one for each thread.
-
-    BLAS may add up in another order where a product is smaller; random numbers show it.
-    """
-    teams, random = make_teams(threads, True), np.random.default_rng(0)
-    teams[0].arrivals[1] = 1  # one after the other, on this thread
-    for rows, units, columns in shapes:
-        a, b = (aligned(random.random(shape) - 0.5) for shape in ((rows, units), (units, columns)))
-        for multiply, *factors in ((product, a, b), (product_nt, a, b.T.copy()), (product_tn, a.T.copy(), b)):
-            whole, parts = room((rows, columns)), room((rows, columns))
-            multiply(*factors, whole)
-            for team in teams:
-                multiply(*factors, parts, team)
-            if not np.array_equal(whole, parts):
-                return False
-    return True
+    gemm(_AS_IS, _TURNED, b.shape[1], a.shape[1], len(b), b, _row(b), a, _row(a), beta, out, _row(out))
 
 
 @merged
@@ -127,9 +90,6 @@ class Bits(NamedTuple):
     sums: Array  # a panel of _BLOCK rows of the product
     total: Array  # a panel of the sum of all rows of W
     shared: bool  # whether many products share W, all of which `hold` copies to the tiles
-    team: Team | None = None
-
-    own = "tile", "tables", "sums", "total"  # of each thread
 
 
 def make_bits(rows: int, units: int, shared: int = 0) -> Bits:
@@ -170,12 +130,12 @@ _NO_BITS = _allocated(0, (0, 0, 0), 0, [0, 0, 0, 0])
 
 @lean
 def pack_rows(x: Array, bits: Bits) -> None:
-    """Pack the rows x (R, K) of zeros and ones: of a thread its columns of x."""
-    (rows, units), (first, last) = x.shape, columns_of(bits.team, x.shape[1])
+    """Pack the rows x (R, K) of zeros and ones."""
+    rows, units = x.shape
     for r in range(rows):
-        for q in range(first // 16, last // 16):
+        for q in range(units // 16):
             bits.words[q, r] = sixteen(x, np.int64(r * units + 16 * q))
-        if units % 16 and first < last == units:
+        if units % 16:
             word = 0
             for i in range(units - units % 16, units):
                 word |= np.int64(x[r, i] > 0.5) << (i & 15)
@@ -184,16 +144,12 @@ def pack_rows(x: Array, bits: Bits) -> None:
 
 @lean
 def pack_columns(x: Array, last: int, bits: Bits) -> None:
-    """Pack the first ``last`` columns of x (K, N) as rows: bits become a matrix (last, K).
-
-    A thread packs its columns.
-    """
-    first, last = columns_of(bits.team, last)
+    """Pack the first ``last`` columns of x (K, N) as rows: bits become a matrix (last, K)."""
     for q in range(bits.words.shape[0]):
-        word = bits.words[q, first:last]
+        word = bits.words[q, :last]
         word[:] = 0
         for k in range(16 * q, min(16 * q + 16, x.shape[0])):
-            row, bit = x[k, first:last], np.uint16(1 << (k & 15))
+            row, bit = x[k, :last], np.uint16(1 << (k & 15))
             for i in range(word.size):
                 word[i] |= np.uint16(row[i] > np.float32(0.5)) * bit
 
@@ -206,14 +162,11 @@ _COUNT = np.array([byte.bit_count() for byte in range(256)])
 
 @lean
 def _list_units(bits: Bits, units: int, off: bool) -> None:
-    """List the units that are on, or off, eight bits at a time; the row of zeros fills the last fours.
-
-    A thread lists its share of the rows.
-    """
+    """List the units that are on, or off, eight bits at a time; the row of zeros fills the last fours."""
     (words, rows), (tiles, _, room), last = bits.words.shape, bits.on.shape, _CHUNK // 16 - 1
-    tile, mine = room - _SPARE, share(bits.team, rows)
+    tile = room - _SPARE
     for t in range(tiles):
-        for r in range(mine[0], mine[1]):
+        for r in range(rows):
             start = at = np.int64((t * rows + r) * room)
             for q in range(t * (tile // 16), min(words, (t + 1) * (tile // 16))):
                 word, first = np.int64(bits.words[q, r]), np.int64(16 * q - t * tile)
@@ -247,32 +200,27 @@ def worth_packing(rows: int, units: int, columns: int) -> bool:
 
 @merged
 def binary_product(x: Array, bits: Bits, W: Array, turned: bool, out: Array) -> None:
-    """out = x W, or x W' where ``turned``, for rows x (R, K) of zeros and ones; they are packed into bits.
-
-    Threads get their columns of out, of their columns of x.
-    """
+    """out = x W, or x W' where ``turned``, for rows x (R, K) of zeros and ones; they are packed into bits."""
     if worth_packing(x.shape[0], x.shape[1], out.shape[1]):
         pack_rows(x, bits)
         bits_product(bits, W, turned, out)
     elif not turned:
-        product(x, W, out, bits.team)
+        product(x, W, out)
     elif out.shape[1] <= 16 and x.size <= _SMALL_WORK:
-        meet(bits.team)
         for k in range(x.shape[1]):
             for i in range(out.shape[1]):
                 bits.tile[16 * k + i] = W[i, k]
-        multiply_rows(x, bits.tile, out)  # each thread all
-        meet(bits.team)
+        multiply_rows(x, bits.tile, out)
     else:
-        product_nt(x, W, out, bits.team)
+        product_nt(x, W, out)
 
 
 @lean
 def hold(W: Array, turned: bool, bits: Bits) -> None:
     """Copy W, or W' where ``turned``, to the tiles if it is shared: the next products are those with it."""
     units, columns = (W.shape[1], W.shape[0]) if turned else W.shape
-    tile, (j, end) = bits.on.shape[2] - _SPARE, columns_of(bits.team, columns)
-    while bits.shared and j < end:
+    tile, j = bits.on.shape[2] - _SPARE, 0
+    while bits.shared and j < columns:
         width = width_of_panel(columns - j)
         for start in range(0, units, tile):
             _load_tile(W, turned, start, tile, j, width, bits.tile[_held(bits, start, j, width) :])
@@ -287,31 +235,22 @@ def _held(bits: Bits, start: int, j: int, width: int) -> int:
 
 
 @lean
-def bits_product(bits: Bits, W: Array, turned: bool, out: Array, by_rows: bool = False) -> None:
-    """out = x W, or x W' where ``turned``; x (R, K) as packed, out (R, M).
-
-    Threads get their columns of out, or its rows.
-    """
-    meet(bits.team)  # all words are packed
+def bits_product(bits: Bits, W: Array, turned: bool, out: Array) -> None:
+    """out = x W, or x W' where ``turned``; x (R, K) as packed, out (R, M)."""
     rows, columns = out.shape
     units, on = W.shape[1] if turned else W.shape[0], _count_units(bits)
     off = 2 * on > rows * units  # the complement: the sum of all rows less those of the units that are off
     gather = _prefers_gathering(bits, rows * units - on if off else on, columns)
     if gather:
         _list_units(bits, units, off)
-        meet(bits.team)
-    (top, bottom), (j, end) = (0, rows), columns_of(bits.team, columns)
-    if by_rows:
-        (top, bottom), (j, end) = columns_of(bits.team, rows), (0, columns)
-    own = max(1, bottom - top)
-    block = -(-own // -(-own // _BLOCK))  # blocks of about one size
-    while j < end:
+    block, j = -(-rows // -(-rows // _BLOCK)), 0  # blocks of about one size
+    while j < columns:
         width = width_of_panel(columns - j)
         direct = columns >= 16 and not (gather and off)  # the last sums go to out, not to bits.sums
-        for first in range(top, bottom, block):
-            last = min(bottom, first + block)
+        for first in range(0, rows, block):
+            last = min(rows, first + block)
             if gather:
-                _gather(bits, W, turned, j, width, first, last, first == top, direct, off, out)
+                _gather(bits, W, turned, j, width, first, last, first == 0, direct, off, out)
             else:
                 _look_up(bits, W, turned, j, width, first, last, direct, out)
             if gather and off:
@@ -319,6 +258,15 @@ def bits_product(bits: Bits, W: Array, turned: bool, out: Array, by_rows: bool =
             if not direct:
                 _unload(bits.sums, first, last, j, width, out)
         j += width
+
+
+@lean
+def width_of_panel(columns: int) -> int:
+    """Columns of the next panel where so many are left: panels of 48 keep the last one from being narrow."""
+    vectors = (columns + 15) // 16
+    if vectors == 1:
+        return 16
+    return 48 if vectors % 4 else 64
 
 
 @lean

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cbm_cli.kernels.compiling import inlined, lean, merged
-from cbm_cli.kernels.units import Runs
 
 Word = np.uint64  # a 32-bit word, in 64 bits so that products fit
 
@@ -75,21 +74,3 @@ def fill_uniform(u: NDArray[np.float32], seed: np.uint64, update: int, site: int
         u[4 * block + 1] = np.float32(np.int32(np.uint32(w1) >> _8)) * scale
         u[4 * block + 2] = np.float32(np.int32(np.uint32(w2) >> _8)) * scale
         u[4 * block + 3] = np.float32(np.int32(np.uint32(w3) >> _8)) * scale
-
-
-@lean
-def fill_runs(
-    u: NDArray[np.float32], at: int, shape: tuple[int, int], runs: Runs, draw: tuple[np.uint64, int, int, int]
-) -> None:
-    """`fill_uniform` from u[at] on for ``runs`` of units in rows of this shape, which need no others.
-
-    ``draw`` are seed, update, site, and the block that u begins with.
-    """
-    (count, step, start, size), (seed, update, site, block), (rows, width) = runs, draw, shape
-    if size == width:
-        rows, width, size = 1, rows * width, rows * width
-    for r in range(rows):
-        for k in range(count):
-            first = at + r * width + start + k * step
-            low, high = first // 4, (first + size + 3) // 4
-            fill_uniform(u[4 * low : 4 * high], seed, update, site, block + low)

@@ -14,9 +14,8 @@ from cbm_cli.kernels.compiling import lean, lean_sum, merged
 from cbm_cli.kernels.machine import Array, Machine, aligned, room
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, hold
-from cbm_cli.kernels.random import RESTART, SAMPLER, fill_runs, fill_uniform
-from cbm_cli.kernels.team import columns_of, is_alone, meet, units_of
-from cbm_cli.kernels.units import Runs, sample_units, sample_with_means
+from cbm_cli.kernels.random import RESTART, SAMPLER, fill_uniform
+from cbm_cli.kernels.units import sample_units, sample_with_means
 
 _CHUNK = 16384  # random numbers made at a time: few enough to stay in the first-level cache
 _LONG, _LANES = 128, 16  # units that a loop needs to vectorise well, and units of a vector
@@ -33,8 +32,6 @@ class Side(NamedTuple):
     beta: Array  # (k units,) inverse temperature of the chain times the factor of its activation
     bias: Array  # (k units,) inverse temperature times bias
 
-    own = ("bias",)  # of each thread
-
 
 class Chains(NamedTuple):
     """K = ladders * temperatures chains; x and h are their visible and hidden sides."""
@@ -49,8 +46,6 @@ class Chains(NamedTuple):
     u: Array  # random numbers of a few rounds, flat
     numbers: int  # random numbers of one round
     rounds: int  # of sweeps and swaps, an update
-
-    own = "energy", "u"  # of each thread
 
 
 def long_rows(units: int, rows: int, step: int = 1) -> int:
@@ -133,11 +128,11 @@ def tile(values: Array, beta: Array, out: Array) -> None:
 @lean
 def restart(weighted_h: Array, plan: Plan, update: int, first_block: int, u: Array, h: Array) -> None:
     """Draw the chains' hidden states from the data's means, B weighted_h (B, M), for CD."""
-    (rows, m), (first, last) = h.shape, columns_of(plan.team, h.shape[1])
-    fill_runs(u, 0, h.shape, units_of(plan.team, m, m), (plan.seed, update, RESTART, first_block))
+    rows, m = h.shape
+    fill_uniform(u, plan.seed, update, RESTART, first_block)
     for r in range(rows):
         numbers = u[r * m : (r + 1) * m]
-        for j in range(np.uint64(first), np.uint64(last)):
+        for j in range(m):
             h[r, j] = np.float32(numbers[j] < rows * weighted_h[r, j])
 
 
@@ -149,7 +144,6 @@ def draw_samples(
 
     to_h (R, M) becomes x W, the samples' hidden activations. `reference.tempered_sweep` is a round of it.
     """
-    meet(plan.team)
     tile(machine.b, chains.beta, chains.x.bias)
     tile(machine.c, chains.beta, chains.h.bias)
     hold(machine.W, False, chains.x.bits)
@@ -157,15 +151,13 @@ def draw_samples(
     at_a_time, K = chains.u.size // chains.numbers, chains.beta.size
     for r in range(chains.rounds):
         if r % at_a_time == 0:
-            fill_numbers(chains, plan, (plan.seed, update, site, r * (chains.numbers // 4)))
+            fill_uniform(chains.u, plan.seed, update, site, r * (chains.numbers // 4))
         at = (r % at_a_time) * chains.numbers
         for k in range(plan.steps):
             sweep(machine, chains, plan, at, k == plan.steps - 1)
             at += K * (machine.b.size + machine.c.size)
         if plan.temperatures > 1:
-            meet(plan.team)
-            chain_energies(machine, chains)  # each thread all of them, so that all decide alike
-            meet(plan.team)
+            chain_energies(machine, chains)
             for parity in range(2):
                 if plan.swap_both or parity == (update * chains.rounds + r) % 2:
                     swap_neighbours(chains, plan, parity, at)
@@ -185,28 +177,6 @@ def advance_chains(
 
 
 @merged
-def fill_numbers(chains: Chains, plan: Plan, draw: tuple[np.uint64, int, int, int]) -> None:
-    """Draw the random numbers of the next rounds: for a thread those of its units, and those of all swaps."""
-    u, (x, h), (seed, update, site, block) = chains.u, (chains.x, chains.h), draw
-    if is_alone(plan.team):
-        fill_uniform(u, seed, update, site, block)
-    else:
-        for at in range(0, u.size, chains.numbers):
-            for _ in range(plan.steps):
-                fill_runs(u, at, x.long_states.shape, units_of_side(x, plan), draw)
-                at += x.states.size
-                fill_runs(u, at, h.long_states.shape, units_of_side(h, plan), draw)
-                at += h.states.size
-            fill_runs(u, at, (1, chains.beta.size), (1, 0, 0, chains.beta.size), draw)
-
-
-@merged
-def units_of_side(side: Side, plan: Plan) -> Runs:
-    """This thread's units in the long rows of a side."""
-    return units_of(plan.team, side.long_states.shape[1], side.states.shape[1])
-
-
-@merged
 def sweep(machine: Machine, chains: Chains, plan: Plan, at: int, last: bool) -> None:
     """Draw x given h, then h given x, for all chains, with the random numbers u[at:]; `reference.sweep`.
 
@@ -214,14 +184,14 @@ def sweep(machine: Machine, chains: Chains, plan: Plan, at: int, last: bool) -> 
     """
     x, h = chains.x, chains.h
     binary_product(h.states, h.bits, machine.W, True, x.activation)  # (K, M) @ (M, N)
-    sample_units(x.long_activation, x.beta, x.bias, chains.u[at:], x.long_states, units_of_side(x, plan))
+    sample_units(x.long_activation, x.beta, x.bias, chains.u[at:], x.long_states)
     binary_product(x.states, x.bits, machine.W, False, h.activation)  # (K, N) @ (N, M)
-    u, runs = chains.u[at + x.states.size :], units_of_side(h, plan)
+    u = chains.u[at + x.states.size :]
     if last and chains.mean.size:
         given = h.long_activation, plan.to_hidden, h.bias, u
-        sample_with_means(*given, chains.weight, chains.mean, h.long_states, runs)
+        sample_with_means(*given, chains.weight, chains.mean, h.long_states)
     else:
-        sample_units(h.long_activation, h.beta, h.bias, u, h.long_states, runs)
+        sample_units(h.long_activation, h.beta, h.bias, u, h.long_states)
 
 
 @lean_sum
@@ -242,8 +212,7 @@ def swap_neighbours(chains: Chains, plan: Plan, parity: int, at: int) -> None:
     """Let the pairs (k, k + 1) of every ladder, k = parity, parity + 2, ..., exchange their states.
 
     The probability is min(1, exp((beta_k - beta_{k+1}) (E_k - E_{k+1}))), the Metropolis rule for the joint
-    distribution of the ladder: `reference.swap`. Pair k decides with the random number u[at + k]. A thread
-    exchanges the states of its units.
+    distribution of the ladder: `reference.swap`. Pair k decides with the random number u[at + k].
     """
     beta, energy = chains.beta, chains.energy
     for start in range(0, energy.size, plan.temperatures):
@@ -251,24 +220,23 @@ def swap_neighbours(chains: Chains, plan: Plan, parity: int, at: int) -> None:
             gain = (beta[k] - beta[k + 1]) * (energy[k] - energy[k + 1])
             if gain >= 0 or chains.u[at + k] < math.exp(gain):
                 energy[k], energy[k + 1] = energy[k + 1], energy[k]
-                exchange(chains.x.states, k, plan)
-                exchange(chains.h.states, k, plan)
-                exchange(chains.h.activation, k, plan)
+                exchange(chains.x.states, k)
+                exchange(chains.h.states, k)
+                exchange(chains.h.activation, k)
 
 
 @merged
-def exchange(array: Array, k: int, plan: Plan) -> None:
+def exchange(array: Array, k: int) -> None:
     """Exchange the rows k and k + 1."""
-    first, last = columns_of(plan.team, array.shape[1])
-    for i in range(np.uint64(first), np.uint64(last)):
+    for i in range(array.shape[1]):
         array[k, i], array[k + 1, i] = array[k + 1, i], array[k, i]
 
 
 @merged
 def take_coldest(array: Array, plan: Plan, turn: int, out: Array) -> None:
     """Copy the chains at temperature 1, one of each ladder, to the next rows of out."""
-    ladders, (first, last) = array.shape[0] // plan.temperatures, columns_of(plan.team, array.shape[1])
+    ladders = array.shape[0] // plan.temperatures
     for k in range(ladders):
         row = (k + 1) * plan.temperatures - 1
-        for i in range(np.uint64(first), np.uint64(last)):
+        for i in range(array.shape[1]):
             out[turn * ladders + k, i] = array[row, i]

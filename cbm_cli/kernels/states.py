@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cbm_cli.kernels.compiling import allocating, lean, lean_sum
 from cbm_cli.kernels.machine import Array, Machine, Rows, room
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt
-from cbm_cli.kernels.team import share_out
+from cbm_cli.kernels.sharing import share_out
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
 Wide = NDArray[np.float64]

@@ -5,13 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import lean, lean_sum, merged
-from cbm_cli.kernels.intrinsics import fetch_row
+from cbm_cli.kernels.compiling import lean, lean_sum
 from cbm_cli.kernels.machine import Array, Machine, room
 from cbm_cli.kernels.plan import Plan
-from cbm_cli.kernels.team import columns_of, meet
-
-_BLOCK = 16  # rows of W in a block: a thread has whole ones (team.columns_of)
 
 
 class Gradient(NamedTuple):
@@ -23,12 +19,12 @@ class Gradient(NamedTuple):
     spans: NDArray[
         np.int64
     ]  # (N, 2) first hidden unit that a unit of x is connected with, one after the last
-    along_mu: Array  # (blocks, M) the step of W times mu, summed over each block of rows, or all
+    along_mu: Array  # (M,) the step of W times mu
 
 
 def make_gradient(W: Array, x: Array, h: Array, spans: NDArray[np.int64]) -> Gradient:
     """Allocate what is needed beside a gradient."""
-    return Gradient(W, x, h, spans, room((-(-x.size // _BLOCK), h.size)))
+    return Gradient(W, x, h, spans, room(h.size))
 
 
 @lean
@@ -47,14 +43,12 @@ def rate_at(plan: Plan, update: int) -> np.float32:
 @lean
 def step(machine: Machine, gradient: Gradient, velocity: Machine, plan: Plan, rate: np.float32) -> None:
     """Move a machine along its centered gradient; a negative rate descends. `reference.plain_step`."""
-    meet(plan.team)
     if plan.l1 > 0 or plan.l2 > 0:
         decay_weights(machine.W, gradient.W, plan, np.float32(1) if rate > 0 else np.float32(-1))
-        meet(plan.team)
     if plan.momentum > 0:
-        fade(velocity, plan.momentum, plan)
+        fade(velocity, plan.momentum)
         ascend(velocity, gradient, plan, rate)
-        add(velocity, machine, plan)
+        add(velocity, machine)
     else:
         ascend(machine, gradient, plan, rate)
 
@@ -62,46 +56,30 @@ def step(machine: Machine, gradient: Gradient, velocity: Machine, plan: Plan, ra
 @lean
 def fast_step(fast: Machine, gradient: Gradient, plan: Plan) -> None:
     """Let the fast weights fade, and move them along the same gradient (Tieleman & Hinton 2009)."""
-    meet(plan.team)
-    fade(fast, plan.fast_decay, plan)
+    fade(fast, plan.fast_decay)
     ascend(fast, gradient, plan, plan.fast_rate)
 
 
 @lean
 def ascend(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -> None:
-    """Add ``rate`` times the centered gradient, Eqs. (13)-(15); `reference.centered_gradient`.
-
-    A thread moves its rows of W and b, then its part of c, which takes a sum over all rows: of the sums over
-    blocks of rows, in their order.
-    """
+    """Add ``rate`` times the centered gradient, Eqs. (13)-(15); `reference.centered_gradient`."""
     climb(machine, gradient, plan, rate)
-    first, last = columns_of(plan.team, machine.c.size)
-    along_mu = gradient.along_mu[0, first:last]
-    if plan.team is not None:  # decided when it is compiled
-        meet(plan.team)
-        for k in range(1, len(gradient.along_mu)):
-            for j in range(along_mu.size):
-                along_mu[j] += gradient.along_mu[k, first + j]
-    climb_hidden(machine.c[first:last], gradient.h[first:last], along_mu, rate)
+    climb_hidden(machine.c, gradient.h, gradient.along_mu, rate)
 
 
 @lean_sum
 def climb(machine: Machine, gradient: Gradient, plan: Plan, rate: np.float32) -> None:
-    """Move a thread's rows of W and b, and sum the step of W times mu over them, or over each block of them.
+    """Move W and b, and sum the step of W times mu over the rows.
 
     <(x - mu)(h - lam)'>_d - <(x - mu)(h - lam)'>_m is multiplied out, gradient.W - mu gradient.h' -
     gradient.x lam': the products then need no centered copies of the rows.
     """
-    (W, b, _, mu, lam), (top, bottom) = machine, columns_of(plan.team, machine.b.size)
-    along_mu = gradient.along_mu[0]  # c takes the sum: each addition to c is rounded at the size of c
-    for i in range(top, bottom):
+    W, b, _, mu, lam = machine
+    along_mu = gradient.along_mu  # c takes the sum: each addition to c is rounded at the size of c
+    for j in range(along_mu.size):
+        along_mu[j] = 0
+    for i in range(b.size):
         row, along, x_i, mu_i = W[i], gradient.W[i], gradient.x[i], mu[i]
-        if plan.team is not None:
-            fetch_row(W, min(i + 2, bottom - 1))
-            along_mu = gradient.along_mu[i // _BLOCK]
-        if i == 0 or (plan.team is not None and i % _BLOCK == 0):
-            for j in range(along_mu.size):
-                along_mu[j] = 0
         # Doubled activations double what the biases make up for: to_hidden (x - mu) W must stay 0 at x = mu.
         mu_up, along_lam = plan.to_hidden * mu_i, np.float32(0)
         for j in range(np.uint64(gradient.spans[i, 0]), np.uint64(gradient.spans[i, 1])):  # connected units
@@ -122,8 +100,7 @@ def climb_hidden(c: Array, gradient: Array, along_mu: Array, rate: np.float32) -
 @lean
 def decay_weights(W: Array, gradient: Array, plan: Plan, sign: np.float32) -> None:
     """gradient -= sign (l2 W + l1 sign(W)): the centered biases stay, as in any step of W."""
-    first, last = columns_of(plan.team, W.shape[0])
-    for i in range(first, last):
+    for i in range(W.shape[0]):
         for j in range(W.shape[1]):
             w = W[i, j]
             direction = np.float32(w > 0) - np.float32(w < 0)
@@ -131,42 +108,33 @@ def decay_weights(W: Array, gradient: Array, plan: Plan, sign: np.float32) -> No
 
 
 @lean
-def fade(machine: Machine, factor: np.float32, plan: Plan) -> None:
+def fade(machine: Machine, factor: np.float32) -> None:
     """Multiply W, b and c by a factor."""
-    (top, bottom), (left, right) = parts_of(machine, plan)
-    for i in range(top, bottom):
+    for i in range(machine.b.size):
         machine.b[i] *= factor
         for j in range(machine.c.size):
             machine.W[i, j] *= factor
-    for j in range(np.uint64(left), np.uint64(right)):
+    for j in range(machine.c.size):
         machine.c[j] *= factor
 
 
 @lean
-def add(change: Machine, machine: Machine, plan: Plan) -> None:
+def add(change: Machine, machine: Machine) -> None:
     """Add W, b and c of ``change`` to a machine."""
-    (top, bottom), (left, right) = parts_of(machine, plan)
-    for i in range(top, bottom):
+    for i in range(machine.b.size):
         machine.b[i] += change.b[i]
         for j in range(machine.c.size):
             machine.W[i, j] += change.W[i, j]
-    for j in range(np.uint64(left), np.uint64(right)):
+    for j in range(machine.c.size):
         machine.c[j] += change.c[j]
 
 
 @lean
-def copy(machine: Machine, to: Machine, plan: Plan) -> None:
+def copy(machine: Machine, to: Machine) -> None:
     """Copy W, b and c to another machine."""
-    (top, bottom), (left, right) = parts_of(machine, plan)
-    for i in range(top, bottom):
+    for i in range(machine.b.size):
         to.b[i] = machine.b[i]
         for j in range(machine.c.size):
             to.W[i, j] = machine.W[i, j]
-    for j in range(np.uint64(left), np.uint64(right)):
+    for j in range(machine.c.size):
         to.c[j] = machine.c[j]
-
-
-@merged
-def parts_of(machine: Machine, plan: Plan) -> tuple[tuple[int, int], tuple[int, int]]:
-    """This thread's rows of W and b, and its entries of c."""
-    return columns_of(plan.team, machine.b.size), columns_of(plan.team, machine.c.size)

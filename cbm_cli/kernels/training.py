@@ -1,11 +1,10 @@
 """Training with the centered gradient, the paper's Algorithm 2, compiled; `reference.algorithm_2`."""
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from cbm_cli.kernels.compiling import lean, merged
+from cbm_cli.kernels.compiling import lean, merged, specialised
 from cbm_cli.kernels.machine import (
     Array,
     Machine,
@@ -45,12 +44,11 @@ from cbm_cli.kernels.phases import (
     weigh_hidden,
 )
 from cbm_cli.kernels.plan import ALL_STATES, SAME, Plan
-from cbm_cli.kernels.products import Bits, binary_product, bits_for, splits
+from cbm_cli.kernels.products import Bits, binary_product, bits_for
 from cbm_cli.kernels.random import ASIDE, OFFSETS, SAMPLER, fill_uniform
 from cbm_cli.kernels.sampling import Chains, draw_samples, make_chains, restart
 from cbm_cli.kernels.states import AllStates, make_all_states, weigh_all_states
-from cbm_cli.kernels.step import Gradient, add, copy, fast_step, make_gradient, parts_of, rate_at, step
-from cbm_cli.kernels.team import Crew, columns_of, is_shared, leads, meet, units_of
+from cbm_cli.kernels.step import Gradient, add, copy, fast_step, make_gradient, rate_at, step
 from cbm_cli.kernels.units import mean_of_units
 
 
@@ -64,8 +62,6 @@ class Source(NamedTuple):
     u: Array  # random numbers of a restart (CD)
     first: int  # block of its random numbers
     smooth: "Smooth"
-
-    own = ("u",)  # of each thread
 
 
 class Smooth(NamedTuple):
@@ -115,31 +111,15 @@ class Training:
             make_deep(plan.batch, plan.visible, deeper, m, state.rounds, plan.gibbs > 0) if deeper else None
         )
         natural = make_natural(direction, n, m, len(work.model.phase.x)) if direction else None
-        exact = plan.exact or plan.offsets_from == ALL_STATES
-        self._crew = Crew(
-            make_updates,
-            (work, plan, deep, aside, natural),
-            (empty_trail(n, m), 0, 0),
-            not (exact or direction) and is_shared(plan.batch, n, m),
-            partial(splits, dense_shapes(n, m, plan)),
-        )
+        self._work = work, plan, deep, aside, natural
+        self._kernel = specialised(make_updates, *self._work, empty_trail(n, m), 0, 0)
 
     def __call__(self, trail: Trail, first: int, last: int) -> None:
         """Make the updates first, ..., last - 1, and fill in those of the trail.
 
         An update's random numbers depend on its number alone, so that a stretch can be cut anywhere.
         """
-        self._crew(last - first, trail, first, last)
-
-
-def dense_shapes(n: int, m: int, plan: Plan) -> tuple[tuple[int, int, int], ...]:
-    """Shapes of the products without binary rows."""
-    shapes, inner = [], n - plan.visible
-    if inner:
-        shapes += [(plan.batch, inner, m), (plan.batch, m, inner), (inner, plan.batch + plan.rows, m)]
-    if plan.unit != 1:
-        shapes += [(plan.batch, plan.visible, m), (n, plan.batch + plan.rows, m)]
-    return tuple(shapes)
+        self._kernel(*self._work, trail, first, last)
 
 
 def make_workspace(state: State, rows: Rows, plan: Plan) -> Workspace:
@@ -222,7 +202,7 @@ def make_updates(
         gather_gradient(work.both, data.mean, model.phase.mean, plan, gradient)  # <.>_d - <.>_m
         if plan.offsets.before:
             move_offsets(machine, data_mean, model_mean, work.noise, plan, update)
-        mark = keep(machine, trail, mark, update, plan)
+        mark = keep(machine, trail, mark, update)
         if plan.fast_rate > 0:
             fast_step(work.fast, gradient, plan)  # before weight decay, which they do not have
         if natural is None:
@@ -254,14 +234,14 @@ def advance(work: Workspace, source: Source, plan: Plan, site: int, update: int)
         if plan.restart:
             restart(work.data.h, plan, update, source.first, source.u, chains.h.states)
         if plan.fast_rate > 0:
-            copy(work.machine, work.felt, plan)
-            add(work.fast, work.felt, plan)
+            copy(work.machine, work.felt)
+            add(work.fast, work.felt)
         draw_samples(work.felt, chains, plan, site, update, phase.x, phase.activation)
         if plan.fast_rate > 0:  # hidden means are those of the regular weights
             binary_product(phase.x, phase.bits, work.machine.W, False, phase.activation)
         if chains.mean.size == 0:
             weigh_hidden(work.machine, phase, plan)
-    average(phase, plan)
+    average(phase)
 
 
 @merged
@@ -269,9 +249,7 @@ def means_for_offsets(work: Workspace, aside: Source | None, plan: Plan, update:
     """Data and model means that the offsets take; those of the model may be a second model phase's."""
     data = work.data.mean
     if plan.offsets.drawn:
-        meet(plan.team)
-        if leads(plan.team):
-            draw_means(work, plan, update)
+        draw_means(work, plan, update)
         data = work.drawn
     if aside is None:
         return data, model_means(work.machine, work.model, plan)
@@ -297,20 +275,16 @@ def smooth_means(machine: Machine, source: Source, plan: Plan) -> None:
         plan.offsets.smooth,
         len(source.phase.x),
     )
-    meet(plan.team)
-    if leads(plan.team):
-        copy_means(phase.mean, means)
-    meet(plan.team)
+    copy_means(phase.mean, means)
     if first < last:
-        (activation, p), width = (source.smooth.activation, source.smooth.x), last - first
+        activation, p = source.smooth.activation, source.smooth.x
         binary_product(source.chains.cold, source.smooth.bits, machine.W[first:last], True, activation)
-        share, runs = np.float32(1) / np.float32(rows), units_of(plan.team, width, width)
-        mean_of_units(activation, plan.to_visible, machine.b[first:last], share, p, runs)
-        add_up(p, None, phase.wide, means.x[first:last], plan.team)
+        share = np.float32(1) / np.float32(rows)
+        mean_of_units(activation, plan.to_visible, machine.b[first:last], share, p)
+        add_up(p, None, phase.wide, means.x[first:last])
     if plan.offsets.drawn:
-        add_up(source.chains.cold, None, phase.wide, means.h, plan.team)
-        left, right = columns_of(plan.team, means.h.size)
-        for j in range(np.uint64(left), np.uint64(right)):
+        add_up(source.chains.cold, None, phase.wide, means.h)
+        for j in range(means.h.size):
             means.h[j] /= rows
 
 
@@ -344,15 +318,14 @@ def copy_means(means: Means, to: Means) -> None:
 
 
 @merged
-def keep(machine: Machine, trail: Trail, mark: int, update: int, plan: Plan) -> int:
+def keep(machine: Machine, trail: Trail, mark: int, update: int) -> int:
     """Write the machine and its offsets into row ``mark`` of the trail, if that is for this update."""
     if mark == trail.update.size or trail.update[mark] != update:
         return mark
-    (top, bottom), (left, right) = parts_of(machine, plan)
-    for i in range(top, bottom):
+    for i in range(machine.b.size):
         trail.b[mark, i], trail.mu[mark, i] = machine.b[i], machine.mu[i]
         for j in range(machine.c.size):
             trail.W[mark, i, j] = machine.W[i, j]
-    for j in range(np.uint64(left), np.uint64(right)):
+    for j in range(machine.c.size):
         trail.c[mark, j], trail.lam[mark, j] = machine.c[j], machine.lam[j]
     return mark + 1

@@ -9,9 +9,6 @@ from numba.extending import intrinsic
 from cbm_cli.kernels.compiling import lean, lean_fused, lean_sum, merged
 from cbm_cli.kernels.machine import Array
 
-# Runs of units in a long row: how many there are, how far they lie apart, where they begin, how long they are
-Runs = tuple[int, int, int, int]
-
 _LOG2E = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693145751953125)
 _LN2_LOW = np.float32(1.42860676e-6)
@@ -75,37 +72,25 @@ def sum_of_softplus(activation: Array, bias: Array, gain: np.float32) -> float:
 
 
 @merged
-def mean_of_units(
-    activation: Array, gain: np.float32, bias: Array, scale: np.float32, out: Array, runs: Runs | None = None
-) -> None:
-    """out = scale * sigmoid(gain * activation + bias): (rows, width), (width,), not the same array.
-
-    Of a thread these are ``runs`` of its units in every row, by default whole rows; `team.units_of`.
-    """
-    count, step, start, size = whole(out) if runs is None else runs
+def mean_of_units(activation: Array, gain: np.float32, bias: Array, scale: np.float32, out: Array) -> None:
+    """out = scale * sigmoid(gain * activation + bias): (rows, width), (width,), not the same array."""
     for r in range(out.shape[0]):
-        for k in range(count):
-            first = start + k * step
-            for i in range(np.uint64(first), np.uint64(first + size)):
-                out[r, i] = scale * sigmoid(gain * activation[r, i] + bias[i])
+        for i in range(out.shape[1]):
+            out[r, i] = scale * sigmoid(gain * activation[r, i] + bias[i])
 
 
 @merged
-def sample_units(
-    activation: Array, beta: Array, bias: Array, u: Array, out: Array, runs: Runs | None = None
-) -> None:
-    """out = 1 where u < sigmoid(beta activation + bias), else 0; shapes and runs as in mean_of_units.
+def sample_units(activation: Array, beta: Array, bias: Array, u: Array, out: Array) -> None:
+    """out = 1 where u < sigmoid(beta activation + bias), else 0; shapes as in mean_of_units.
 
     u < 1 / (1 + exp(-a)) is asked as u (1 + exp(-a)) < 1, without a division.
     """
-    (count, step, start, size), width = whole(out) if runs is None else runs, out.shape[1]
+    width = out.shape[1]
     for r in range(out.shape[0]):
         numbers = u[r * width : (r + 1) * width]
-        for k in range(count):
-            first = start + k * step
-            for i in range(np.uint64(first), np.uint64(first + size)):
-                odds = exponential(-(beta[i] * activation[r, i] + bias[i]))
-                out[r, i] = np.float32(numbers[i] * (_ONE + odds) < _ONE)
+        for i in range(width):
+            odds = exponential(-(beta[i] * activation[r, i] + bias[i]))
+            out[r, i] = np.float32(numbers[i] * (_ONE + odds) < _ONE)
 
 
 @merged
@@ -117,21 +102,12 @@ def sample_with_means(
     scale: np.float32,
     mean: Array,
     out: Array,
-    runs: Runs | None = None,
 ) -> None:
     """`sample_units` and `mean_of_units` in one pass, bit for bit."""
-    (count, step, start, size), width = whole(out) if runs is None else runs, out.shape[1]
+    width = out.shape[1]
     for r in range(out.shape[0]):
         numbers = u[r * width : (r + 1) * width]
-        for k in range(count):
-            first = start + k * step
-            for i in range(np.uint64(first), np.uint64(first + size)):
-                odds = _ONE + exponential(-(gain * activation[r, i] + bias[i]))
-                mean[r, i] = scale * (_ONE / odds)
-                out[r, i] = np.float32(numbers[i] * odds < _ONE)
-
-
-@merged
-def whole(rows: Array) -> Runs:
-    """Whole rows as runs of units."""
-    return 1, 0, 0, rows.shape[1]
+        for i in range(width):
+            odds = _ONE + exponential(-(gain * activation[r, i] + bias[i]))
+            mean[r, i] = scale * (_ONE / odds)
+            out[r, i] = np.float32(numbers[i] * odds < _ONE)

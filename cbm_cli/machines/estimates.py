@@ -13,7 +13,7 @@ from scipy.special import expit, logit
 
 from cbm_cli.kernels.annealing import Walks, anneal, make_walks
 from cbm_cli.kernels.machine import Array
-from cbm_cli.kernels.team import Crew, is_shared
+from cbm_cli.kernels.sharing import share_out
 from cbm_cli.machines import streams
 from cbm_cli.reference import free_energy
 from cbm_cli.results import fewest_effective
@@ -23,6 +23,8 @@ SCHEDULE = ((0.0, 0.5, 500 / 14_500), (0.5, 0.9, 4_000 / 14_500), (0.9, 1.0, 10_
 TEMPERATURES, RUNS = 14_500, 100
 ROUNDING = 0.01  # nats of a walk's weight, at most a fourth of which was seen with 784x500 units
 LONGEST_CALL = 0.5  # seconds of one call of the kernel
+_LARGE = 2**20  # weights times walks from which walks share cores, in chunks of _CHUNK
+_CHUNK = 50
 
 Plain = tuple[Array, Array, Array]  # W (N, M), b (N,), c (M,), float32
 ShouldStop = Callable[[], bool]
@@ -138,24 +140,30 @@ def raise_bounds(
     return -free_energy(x, W, b, c) - log_z_of_base(base, len(c)) + log_weights
 
 
-def annealing(walks: Walks, betas: Array) -> Crew:
-    """The kernel that makes steps of these walks, on as many threads as are fastest."""
-    return Crew(anneal, (walks,), (betas, np.uint64(0), 0, 0), is_shared(len(walks.x), *walks.W.shape))
-
-
 def walk(
     machine: Plain, base: Array, x: Array, betas: Array, seed: int, should_stop: ShouldStop = never
 ) -> Walks:
-    """Walks along ``betas`` from the states x (R, N), made in short calls of the kernel."""
-    walks, step, at_once = make_walks(machine, base, x), 0, 1
-    crew = annealing(walks, betas)
+    """Walks along ``betas`` from the states x (R, N), made in short calls of the kernel.
+
+    Those of a large machine share the cores in fixed chunks, so that their number changes no bytes.
+    """
+    size, step, at_once = _CHUNK if len(x) * machine[0].size >= _LARGE else len(x), 0, 1
+    chunks = [make_walks(machine, base, x[k : k + size], k, len(x)) for k in range(0, len(x), size)]
+
+    def advance(k: int) -> None:
+        anneal(chunks[k], betas, np.uint64(seed), step, stop)
+
     while step < len(betas) - 1:
         if should_stop():
             raise Stopped
         stop = min(step + at_once, len(betas) - 1)
         began = time.perf_counter()
-        crew(stop - step, betas, np.uint64(seed), step, stop)
+        share_out(range(len(chunks)), lambda: advance)
         if time.perf_counter() - began < LONGEST_CALL / 2:
             at_once *= 2
         step = stop
-    return walks
+    if len(chunks) == 1:
+        return chunks[0]
+    whole = make_walks(machine, base, np.concatenate([chunk.x for chunk in chunks]))
+    whole.log_weight[:] = np.concatenate([chunk.log_weight for chunk in chunks])
+    return whole

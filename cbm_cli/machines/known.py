@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.annealing import Walks, weigh
+from cbm_cli.kernels.annealing import Walks, anneal, weigh
 from cbm_cli.kernels.machine import Array, Rows, room
 from cbm_cli.kernels.products import binary_product, product
 from cbm_cli.kernels.states import sum_of_new
-from cbm_cli.machines.estimates import ShouldStop, Stopped, annealing
+from cbm_cli.machines.estimates import ShouldStop, Stopped
 
 _ROUNDING = 1e-6  # of log Z, relative: kernels sum in float32
 _TEMPERATURES = 150  # of AIS for each sweep of the chains that look for states: under 1% of its time
@@ -64,11 +64,10 @@ def log_z_at_least(
     sweeps = max(1, steps // _TEMPERATURES)
     betas = np.ones(sweeps + 1, np.float32)
     chains = walks._replace(base=np.zeros_like(walks.base))
-    crew = annealing(chains, betas)
     for sweep in range(sweeps):
         betas[sweep : sweep + 2] = 1, 0  # a sweep of the machine, then the step from it to one of zeros
         walks.log_weight[:] = 0
-        crew(1, betas, np.uint64(seed), sweep, sweep + 1)
+        anneal(chains, betas, np.uint64(seed), sweep, sweep + 1)
         found.append((walks.x.copy(), len(walks.c) * np.log(2) - walks.log_weight))
     states, weights = map(np.concatenate, zip(*found, strict=True))
     binary, ends = rows if unit == 1 else (), (states, weights)

@@ -16,7 +16,6 @@ from cbm_cli.grid.names import Sampler
 from cbm_cli.kernels.machine import Array, Machine, Rows
 from cbm_cli.kernels.plan import Plan, plain_plan
 from cbm_cli.kernels.sampling import advance_chains, make_chains
-from cbm_cli.kernels.team import Crew, is_shared
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import Flat
 from cbm_cli.machines.gradients import states
@@ -139,9 +138,8 @@ def _collect(
     (n, m), count = machine.W.shape, len(found.samples)
     x, to_h = np.empty((plan.batch, n), np.float32), np.empty((plan.batch, m), np.float32)
     ladders = make_chains(h, plan, x, to_h)
-    crew = Crew(advance_chains, (machine, ladders, plan, (x, to_h)), (0, 0), is_shared(len(h), n, m))
     for turn, first in enumerate(range(0, count, plan.batch)):
-        crew(steps, turn * steps, (turn + 1) * steps)
+        advance_chains(machine, ladders, plan, (x, to_h), turn * steps, (turn + 1) * steps)
         samples, means, hidden = (array[first : first + len(x)] for array in found)
         known = samples.shape[1]  # a deep machine has more units on the side of x
         hidden[:] = random.random(hidden.shape) < expit(x[: count - first] @ machine.W + machine.c)

@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 
 from cbm_cli.kernels.computer import libraries
-from cbm_cli.kernels.team import use_cores, using_cores
+from cbm_cli.kernels.sharing import use_cores, using_cores
 
 __all__ = ["one_thread", "use_cores", "using_cores"]
 

@@ -12,7 +12,7 @@ from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.computer import combined, computer
 from cbm_cli.kernels.machine import State, Trail
 from cbm_cli.machines.estimates import LONGEST_CALL, Stopped
-from cbm_cli.machines.threads import one_thread, using_cores
+from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Outcome, Progress
 from cbm_cli.results.outcome import believed, better, validation_metric
 from cbm_cli.trial.learner import Learner
@@ -29,7 +29,6 @@ def run_trial(
     should_pause: Callable[[], bool] = lambda: False,
     recorders: Mapping[str, Recorder] = MappingProxyType({}),
     should_stop: Callable[[], bool] | None = None,
-    cores: int = 1,
 ) -> Outcome | Progress:
     """Train and evaluate one machine to the end of its trial, or until it is paused.
 
@@ -38,9 +37,9 @@ def run_trial(
     those of pre-training included, and the latest value (nats per sample) after every call of a kernel.
     ``should_pause`` is asked between them, about every half second; ``should_stop`` (by default the same)
     within a long evaluation, which starts again when the trial resumes. ``recorders`` are the user's, by
-    their names in the settings. Up to ``cores`` threads share the trial, which does not change its bytes.
+    their names in the settings.
     """
-    with one_thread(), using_cores(cores):
+    with one_thread():
         return _Course(trial, data, recorders).run(since, report, should_pause, should_stop or should_pause)
 
 

@@ -1,0 +1,59 @@
+"""Threads that do independent things of one work, as blocks of rows; an update of a machine takes one."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token
+
+from cbm_cli.cores import cores
+
+CORES: ContextVar[int] = ContextVar("cores", default=1)  # that the work of this context may use
+
+
+def use_cores(count: int) -> Token[int]:
+    """Let what runs in this context use so many cores, of those that there are.
+
+    What it computes does not depend on their number.
+    """
+    return CORES.set(min(count, cores()) if count > 1 else 1)
+
+
+@contextmanager
+def using_cores(count: int) -> Iterator[None]:
+    """`use_cores` for a while."""
+    before = use_cores(count)
+    try:
+        yield
+    finally:
+        CORES.reset(before)
+
+
+def share_out(things: Iterable[int], make: Callable[[], Callable[[int], None]]) -> None:
+    """Do independent things on as many threads as there are cores; each takes the next one when it is free.
+
+    ``make`` returns what does a thing, with work arrays of its own, for each thread.
+    """
+    left, errors = deque(things), []
+
+    def follow() -> None:
+        try:
+            do = make()
+            while left:
+                do(left.popleft())
+        except IndexError:  # another thread has taken the last one
+            pass
+        except BaseException as error:
+            errors.append(error)
+
+    others = [threading.Thread(target=follow, daemon=True) for _ in range(min(CORES.get(), len(left)) - 1)]
+    with suppress(RuntimeError):  # there cannot be as many threads
+        for thread in others:
+            thread.start()
+    follow()
+    left.clear()
+    for thread in others:
+        if thread.ident is not None:
+            thread.join()
+    if errors:
+        raise errors[0]
