@@ -88,16 +88,6 @@ def _table_of(name):
     return path.read_text().splitlines()[1:] if path.exists() else []
 
 
-def session_of(number):
-    """Process ids of all processes of a session."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[3]) == number:
-                found.append(int(stat.parent.name))
-    return found
-
-
 def end_group(process, number=signal.SIGKILL):
     """Send a signal to a process and all that it has started."""
     with contextlib.suppress(ProcessLookupError):

@@ -14,10 +14,9 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from cbm_cli.errors import CbmError
-from cbm_cli.execution import Cluster, Failure, cluster, dask_worker, engines, worker
+from cbm_cli.execution import Failure, cluster, dask_worker, engines, worker
 from cbm_cli.execution.engines import Backlog, in_process, on_local_workers
 from cbm_cli.execution.observe import Observer
-from cbm_cli.execution.slurm import silence_dask
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels import source_hash
 from cbm_cli.results import Outcome, Progress
@@ -235,7 +234,7 @@ def session():
     client.subscribe_topic = client.cancel = lambda *_: None
     client.asked = []  # in the order in which it was
     client.run = lambda act, token, **_: (act(token), client.asked.append(act))
-    return cluster._Session(client, Cluster("tcp://there"), Backlog(toy_jobs(Trial)), Observer())
+    return cluster._Session(client, "tcp://there", Backlog(toy_jobs(Trial)), Observer())
 
 
 @pytest.mark.parametrize(("status", "error"), [("closed", CbmError), ("running", RuntimeError)])
@@ -311,7 +310,7 @@ def test_messages_of_dask_itself_are_not_shown():
     logs = [logging.getLogger(name) for name in ("distributed", "distributed.client", "tornado")]
     for log in logs:
         log.setLevel(logging.NOTSET)
-    silence_dask()
+    cluster.silence_dask()
     assert not any(log.isEnabledFor(logging.CRITICAL) for log in logs)
 
 

@@ -389,18 +389,6 @@ def test_a_run_has_a_worker_for_each_core_that_its_container_has(grid, monkeypat
     assert re.search(r"on (\d+) workers?", told)[1] == str(left)
 
 
-def test_a_scheduler_gets_a_minute_to_find_workers_unless_told_otherwise(grid, monkeypatch):
-    found = []
-    monkeypatch.setattr(
-        "cbm_cli.cli.run._run_and_show", lambda agenda, workers, cluster, *_: found.append(cluster)
-    )
-    for options in ((), ("--wait", 5)):
-        cbm("run", "grid.yaml", "--scheduler", "tcp://127.0.0.1:1", *options)
-    assert [(cluster.address, cluster.wait) for cluster in found] == [
-        ("tcp://127.0.0.1:1", n) for n in (60, 5)
-    ]
-
-
 def test_what_lists_and_reads_does_not_import_what_computes(finished):
     heavy = ["numba", "pandas", "numpy", "pydantic", "scipy.stats", "rich"]
     for command, needed in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import traceback
@@ -29,7 +28,7 @@ from cbm_cli.text import count, duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from cbm_cli.execution import Agenda, Cluster, Ending, Forecast
+    from cbm_cli.execution import Agenda, Ending, Forecast
     from cbm_cli.grid.read import Grid
     from cbm_cli.grid.settings import Experiment
 
@@ -42,13 +41,6 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="results/", help="Results folder.")
 @click.option("-j", "--jobs", type=Whole(0), help="Cores to use; 0: only this process. Default: all.")
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, such as tcp://host:8786.")
-@click.option("--cluster", metavar="FILE.yaml", type=click.Path(path_type=Path), help="Use workers on SLURM.")
-@click.option(
-    "--wait",
-    type=click.FloatRange(0),
-    help="Seconds without an answer to give workers up. Default: 600, with --scheduler 60, with --cluster "
-    "any time.",
-)
 @click.option("--trials", type=Whole(1), help="Trials of each cell, instead of the grid's number.")
 @click.option(
     "--set",
@@ -82,15 +74,15 @@ def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, *
 
     selected, missing = _select(read, experiments, options)
     jobs = options["jobs"]
-    workers, cluster = cores() if jobs is None else jobs, _cluster(options)
+    workers, scheduler = cores() if jobs is None else jobs, _scheduler(options)
     with nullcontext() if dry_run else locked(output, command(*sys.argv[1:])):
         agenda = make_agenda(selected, output, adopt=not dry_run, folder=grid.parent)
         _say_what_is_read(agenda)
         if dry_run:
-            _describe(agenda, workers, cluster)
+            _describe(agenda, workers)
         else:
             with _explained():
-                _run_and_show(agenda, workers, cluster, output, options)
+                _run_and_show(agenda, workers, scheduler, output)
     if missing:
         raise SystemExit(IncompleteError.exit_code)
 
@@ -188,9 +180,8 @@ def _say_what_is_read(agenda: Agenda) -> None:
         note(f"{which} with {agenda.asked:,} trials; {shared:,} are the same as others and run once")
 
 
-def _describe(agenda: Agenda, workers: int, cluster: Cluster | None) -> None:
+def _describe(agenda: Agenda, workers: int) -> None:
     from cbm_cli.execution import forecast_run
-    from cbm_cli.execution.slurm import job_script
 
     ways = {
         "resume where they were stopped": agenda.resumed,
@@ -200,9 +191,6 @@ def _describe(agenda: Agenda, workers: int, cluster: Cluster | None) -> None:
     how = "".join(f"; {n:,} of them {way}" for way, n in ways.items() if n)
     trials = count(agenda.total, "trial")
     say(f"{trials}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
-    if cluster and cluster.slurm:
-        workers = cluster.slurm.maximum * cluster.slurm.cores
-        say(f"\n{job_script(cluster.slurm)}")
     if agenda.jobs:
         forecast = forecast_run(agenda, workers)
         times = "by the times of finished trials" if forecast.known else "by what an update computes"
@@ -221,10 +209,8 @@ def _warn_of_long_trials(forecast: Forecast) -> None:
     note(f"warning: a trial such as {job.title} takes about {duration(forecast.trial)}; {remedy}")
 
 
-def _run_and_show(
-    agenda: Agenda, workers: int, cluster: Cluster | None, output: Path, options: Mapping[str, Any]
-) -> None:
-    ending = _run(agenda, workers, cluster, options["wait"])
+def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path) -> None:
+    ending = _run(agenda, workers, scheduler)
     _print_tables(agenda)
     for job, failure in ending.failed[:10]:
         note(f"failed: {job.title}: {failure.message}")
@@ -244,10 +230,9 @@ def _details(ending: Ending) -> str:
     return command("ls", job.stores[0].folder.parent, job.run_id)
 
 
-def _run(agenda: Agenda, workers: int, cluster: Cluster | None, wait: float | None) -> Ending:
+def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
     from cbm_cli.cli.progress import Display
     from cbm_cli.execution import compile_kernels, forecast_run, run_agenda
-    from cbm_cli.execution.engines import STALL
 
     if not agenda.jobs:
         done = "All {0:,} trials are" if agenda.total > 1 else "The trial is"
@@ -255,13 +240,13 @@ def _run(agenda: Agenda, workers: int, cluster: Cluster | None, wait: float | No
     elif agenda.done:
         done = f"{agenda.done:,} of {agenda.total:,} trials are done (in earlier runs)"
         note(f"{done}; {len(agenda.jobs):,} to run.")
-    if agenda.jobs and not cluster:
+    if agenda.jobs and not scheduler:
         compile_kernels(agenda, note)
         _warn_of_long_trials(forecast_run(agenda, workers))
     display = Display(agenda)
     try:
         with display:
-            return run_agenda(agenda, display, workers=workers, cluster=cluster, stall=wait or STALL)
+            return run_agenda(agenda, display, workers=workers, scheduler=scheduler)
     except KeyboardInterrupt:
         finished = f"{display.done:,} of {count(display.total, 'trial')} finished in this run"
         note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")
@@ -269,27 +254,15 @@ def _run(agenda: Agenda, workers: int, cluster: Cluster | None, wait: float | No
         raise
 
 
-def _cluster(options: Mapping[str, Any]) -> Cluster | None:
-    """The cluster that options ask for; CbmError for files that are missing or wrong."""
-    from cbm_cli.execution import Cluster
-    from cbm_cli.execution.slurm import read_slurm
-
-    scheduler, cluster, debug = options["scheduler"], options["cluster"], _is_debugging()
-    if cluster and scheduler:
-        raise CbmError("--cluster starts a scheduler of its own; leave --scheduler out", "conflict")
-    if (cluster or scheduler) and options["jobs"] is not None:
+def _scheduler(options: Mapping[str, Any]) -> str | None:
+    """The address of a Dask scheduler, if one is asked for."""
+    scheduler = options["scheduler"]
+    if scheduler and options["jobs"] is not None:
         raise CbmError("-j is for the cores of this computer; a cluster's workers have their own", "conflict")
-    if (cluster or scheduler) and find_spec("distributed") is None:
-        option = "--cluster" if cluster else "--scheduler"
-        raise CbmError(
-            f"{option}: Dask is missing; install it with: pip install 'cbm-cli[cluster]'", "missing"
-        )
-    wait = options["wait"]
-    if wait is not None and wait < 60 and not (cluster or scheduler):
-        raise CbmError(f"--wait {wait:g}: workers of this computer need 60 seconds", "limit")
-    if cluster:
-        return Cluster("", math.inf if wait is None else wait, debug, read_slurm(cluster))
-    return Cluster(scheduler, 60.0 if wait is None else wait, debug) if scheduler else None
+    if scheduler and find_spec("distributed") is None:
+        told = "--scheduler: Dask is missing; install it with: pip install 'cbm-cli[cluster]'"
+        raise CbmError(told, "missing")
+    return scheduler
 
 
 def _print_tables(agenda: Agenda) -> None:

@@ -1,11 +1,14 @@
 """Trials on a Dask cluster: packets of trials are futures, and lost workers are the business of Dask."""
 
 import asyncio
+import logging
 import math
+import os
 import pickle
 import threading
 import time
 import uuid
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +23,6 @@ from cbm_cli.execution import dask_worker, worker
 from cbm_cli.execution.engines import PATIENCE, Backlog, Packet
 from cbm_cli.execution.jobs import Job
 from cbm_cli.execution.observe import Observer
-from cbm_cli.execution.slurm import Cluster, silence_dask
 from cbm_cli.execution.worker import Result
 from cbm_cli.text import duration
 
@@ -37,39 +39,39 @@ _LOSSES = 2  # times that Dask gives a packet up, after several lost workers, be
 
 
 def on_cluster(
-    jobs: Sequence[Job], observer: Observer, stopping: threading.Event, cluster: Cluster
+    jobs: Sequence[Job], observer: Observer, stopping: threading.Event, scheduler: str
 ) -> Iterator[tuple[Job, Result]]:
     """Run the trials on all workers that a Dask cluster has at any time.
 
-    Raises CbmError if the scheduler cannot be reached, or if there are no workers for too long.
+    Raises CbmError if the scheduler cannot be reached.
     """
-    if not cluster.debug:
+    if os.environ.get("CBM_DEBUG", "0") in ("", "0"):
         silence_dask()
-    with _connected(cluster, stopping) as client:
+    with _connected(scheduler, stopping) as client:
         if client is not None:
-            yield from _Session(client, cluster, Backlog(jobs, _LOSSES), observer).run(stopping)
+            yield from _Session(client, scheduler, Backlog(jobs, _LOSSES), observer).run(stopping)
 
 
 @contextmanager
-def _connected(cluster: Cluster, stopping: threading.Event) -> Iterator[Client | None]:
+def _connected(scheduler: str, stopping: threading.Event) -> Iterator[Client | None]:
     """Connect to the scheduler, also after it was lost for a while; None if the run is stopped."""
-    how = {"set_as_default": False, "security": cluster.security}  # None: as Dask is configured
+    how = {"set_as_default": False}
     began, problem = time.monotonic(), ""
     while not stopping.is_set():
         try:
-            Client(cluster.address, timeout=2, **how).close()
-            client = Client(cluster.address, timeout=min(cluster.wait, _LONGEST_LOSS), **how)
+            Client(scheduler, timeout=2, **how).close()
+            client = Client(scheduler, timeout=_LONGEST_LOSS, **how)
             break
         except (ValueError, TypeError) as error:
             remedy = "write tcp://HOST:PORT, or tls:// with the files of distributed.comm.tls"
-            raise CbmError(f"--scheduler {cluster.address}: {error}; {remedy}") from None
+            raise CbmError(f"--scheduler {scheduler}: {error}; {remedy}") from None
         except FileNotFoundError:
             words = "a certificate or key that Dask is configured with is not there (distributed.comm.tls)"
-            raise CbmError(f"--scheduler {cluster.address}: {words}", "missing") from None
+            raise CbmError(f"--scheduler {scheduler}: {words}", "missing") from None
         except Exception as error:
             problem = str(error.__cause__ or error).rpartition(">: ")[2]  # without the object that failed
         if time.monotonic() - began > _CONNECTING:
-            raise _lost(cluster, _CONNECTING, problem)
+            raise _lost(scheduler, _CONNECTING, problem)
         stopping.wait(0.2)
     else:
         yield None
@@ -81,9 +83,17 @@ def _connected(cluster: Cluster, stopping: threading.Event) -> Iterator[Client |
             client.close(timeout=1)
 
 
-def _lost(cluster: Cluster, limit: float, problem: str) -> CbmError:
+def silence_dask() -> None:
+    """Keep Dask's own messages from the terminal; what matters to the user is said in other words."""
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
+    for name in (*names, "distributed", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module="distributed")
+
+
+def _lost(scheduler: str, limit: float, problem: str) -> CbmError:
     return CbmError(
-        f"--scheduler {cluster.address}: no Dask scheduler answered in {duration(limit)} "
+        f"--scheduler {scheduler}: no Dask scheduler answered in {duration(limit)} "
         f"({problem}); check the address and that `dask scheduler` runs there. Finished trials are "
         "kept: the same command runs the others",
         "system",
@@ -93,8 +103,8 @@ def _lost(cluster: Cluster, limit: float, problem: str) -> CbmError:
 class _Session:
     """A run on a cluster: which workers may be used, and the packets that are under way."""
 
-    def __init__(self, client: Any, cluster: Cluster, backlog: Backlog, observer: Observer) -> None:
-        self.client, self.cluster, self.backlog, self.observer = client, cluster, backlog, observer
+    def __init__(self, client: Any, scheduler: str, backlog: Backlog, observer: Observer) -> None:
+        self.client, self.scheduler, self.backlog, self.observer = client, scheduler, backlog, observer
         self.token = f"cbm-{uuid.uuid4().hex[:12]}"  # of this run, and the topic of its events
         self.there: set[str] = set()  # addresses of all workers
         self.threads: dict[str, int] = {}  # of those that may be used
@@ -108,7 +118,7 @@ class _Session:
     def run(self, stopping: threading.Event) -> Iterator[tuple[Job, Result]]:
         """Run all trials of the backlog, until asked to stop."""
         deadline = math.inf
-        lost = _lost(self.cluster, min(self.cluster.wait, _LONGEST_LOSS), "the connection is lost")
+        lost = _lost(self.scheduler, _LONGEST_LOSS, "the connection is lost")
         self.client.subscribe_topic(self.token, lambda event: self.observer.progress(*event[1]))
         self.client.loop.add_callback(self._admit_workers)
         try:
@@ -176,17 +186,12 @@ class _Session:
         self.observer.message(self.refused[-1])
 
     def _check_workers(self) -> None:
-        """Say that there are no workers; after some time end the run."""
-        now, wait, address = time.monotonic(), self.cluster.wait, self.cluster.address
+        """Say that there are no workers."""
         if self.threads:
-            self.served, self.told = now, False
-        elif now - self.served > wait:
-            message = f"--scheduler {address}: no usable worker in {duration(wait)}; start some with: "
-            message += f"dask worker {address}; --wait SECONDS waits longer. Finished trials are kept"
-            raise CbmError("\n".join([message, *self.refused]), "system")
-        elif not self.told and now - self.served > 2:
-            self.told, limit = True, "" if wait == math.inf else f" up to {duration(wait)} (--wait)"
-            self.observer.message(f"{address}: no usable worker; waiting{limit} for one to join")
+            self.served, self.told = time.monotonic(), False
+        elif not self.told and time.monotonic() - self.served > 2:
+            self.told = True
+            self.observer.message(f"{self.scheduler}: no usable worker; waiting for one to join")
 
     def _submit_packets(self) -> None:
         """Keep a packet under way for each thread of the workers, and another one waiting if they are short.

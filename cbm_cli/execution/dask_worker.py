@@ -1,4 +1,4 @@
-"""What runs on a Dask cluster: packets of trials, on servers that may listen at their TLS ports only."""
+"""What runs on a Dask cluster: packets of trials."""
 
 import pickle
 import time
@@ -6,9 +6,7 @@ import zlib
 from functools import cache
 from typing import Any
 
-from distributed import Scheduler, Worker, get_worker
-from distributed.http.routing import RoutingApplication
-from tornado.httpserver import HTTPServer
+from distributed import get_worker
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import worker
@@ -52,20 +50,3 @@ def unpacked(content: bytes) -> Dataset:
 def stop(token: str) -> None:
     """Stop the trials of a run on this worker as soon as possible."""
     _stopped.add(token)
-
-
-class _Silent:
-    """A server of Dask without the web server that the others start, even without a dashboard."""
-
-    def start_http_server(self, routes: list, *arguments: Any, **keywords: Any) -> None:
-        """Make a web server that does not listen."""
-        self.http_application = RoutingApplication([])
-        self.http_server = HTTPServer(self.http_application)
-
-
-class SilentScheduler(_Silent, Scheduler):
-    """The scheduler of a run on SLURM."""
-
-
-class SilentWorker(_Silent, Worker):
-    """A worker in a job of a run on SLURM."""

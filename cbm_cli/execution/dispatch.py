@@ -15,7 +15,6 @@ from cbm_cli.errors import CbmError
 from cbm_cli.execution.engines import STALL, in_process, on_local_workers
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.execution.observe import Observer
-from cbm_cli.execution.slurm import Cluster, slurm_workers
 from cbm_cli.execution.worker import Failure, Result
 from cbm_cli.results import Outcome, Progress, Store
 
@@ -34,7 +33,7 @@ class Ending:
 
 
 def run_agenda(
-    agenda: Agenda, observer: Observer, *, workers: int, cluster: Cluster | None = None, stall: float = STALL
+    agenda: Agenda, observer: Observer, *, workers: int, scheduler: str | None = None, stall: float = STALL
 ) -> Ending:
     """Run every job of the agenda and write its outcome.
 
@@ -44,23 +43,17 @@ def run_agenda(
     ending, stopping, due = Ending(), threading.Event(), time.monotonic() + EXPORT_EVERY
     _write_manifests(agenda, observer)
 
-    def left() -> int:
-        return len(agenda.jobs) - ending.finished - len(ending.failed)
-
     def engine(jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
-        if reached:
+        if scheduler:
             from cbm_cli.execution.cluster import on_cluster
 
-            return on_cluster(jobs, observer, stopping, reached)
+            return on_cluster(jobs, observer, stopping, scheduler)
         if workers:
             return on_local_workers(jobs, observer, stopping, workers, stall)
         return in_process(jobs, observer, stopping)
 
-    there: contextlib.AbstractContextManager[Cluster | None] = contextlib.nullcontext(cluster)
-    if cluster and cluster.slurm and left():
-        there = slurm_workers(cluster, cluster.slurm, left)
     try:
-        with stopped_by_signals(stopping) as extend, there as reached:
+        with stopped_by_signals(stopping) as extend:
             for job, result in _dispatch(agenda, engine, stopping):
                 extend()
                 _keep(job, result, ending, observer)
