@@ -319,7 +319,6 @@ def test_a_flag_has_an_effect_or_is_refused(tmp_path):
     (tmp_path / "grid.yaml").write_text(PLAIN)
     (listed,) = json.loads(cbm("ls", tmp_path / "grid.yaml", "--json", "--json").stdout)
     assert (listed["experiment"], listed["cells"], listed["default"]) == ("toy", 1, True)
-    assert cbm("ls", tmp_path / "grid.yaml", "--watch", code=2).error.kinds == ("conflict",)
 
 
 # ---- What is wrong, and where ----

@@ -1,34 +1,28 @@
 """What `cbm run` says: about running trials, data, times, and what to do next."""
 
-import json
 import re
 import shutil
-import socket
 import sys
 import time
 from dataclasses import replace
-from io import StringIO
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from cbm_cli.cli import common, watch
+from cbm_cli.cli import common
 from cbm_cli.cli.progress import Display
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.execution import Agenda, Ending, Failure, Job, forecast, forecast_run, make_agenda
+from cbm_cli.execution import Agenda, Ending, Job, forecast, forecast_run, make_agenda
 from cbm_cli.execution.forecast import Cost
-from cbm_cli.execution.observe import FILE
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, TableSpec, Trial
 from cbm_cli.results import Store
 from cbm_cli.trial.loop import run_trial
 from tests.builders import GRID, cbm, dry, numbers, problems_of, rbm_settings, summary
-from tests.processes import children, listening, start_cbm, until
 
 MODELS = {
     "rbm": {"model": {"kind": "rbm", "hidden": 3}, "offsets": "dd", "sampler": "CD-1"},
@@ -145,25 +139,6 @@ def test_the_time_left_is_that_of_the_latest_rate_without_work_of_earlier_runs(m
             display.progress(*one.key, update, np.nan)
             rate = 10 if done <= 5 else 20
             assert left(display) == rate * (20 - update) or 5 < done <= 8 or update > 17
-
-
-def test_the_progress_of_a_run_is_in_a_file_as_it_is_shown(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    one, display = job("rbm", None)
-    display.files = {Path("progress.json")}
-    display.started -= 60
-    display.progress(*one.key, 10, -7.25)
-    facts = json.loads(Path("progress.json").read_text())
-    assert [facts[name] for name in ("trials", "finished", "failed", "latest")] == [1, 0, 0, ""]
-    assert (facts["seconds"], facts["seconds_left"]) == (pytest.approx(60, abs=1), pytest.approx(60, abs=2))
-    assert facts["running"] == [
-        "bars-and-stripes dd^b CD-1 0.1 trial 0: update 10, train log-likelihood -7.25 per row"
-    ]
-    display.failed(one, Failure("it failed"))
-    assert [display.facts()[name] for name in ("finished", "failed", "running")] == [0, 1, []]
-    with display:
-        pass
-    assert not Path("progress.json").exists()
 
 
 def test_half_of_an_odd_width_is_said_to_round_down_once(grid):
@@ -331,45 +306,3 @@ def test_rates_are_excluded_for_substitutes_too():
     paper = read_grid(Path(__file__).parents[1] / "experiments.yaml", sets, None, ["auto-encoder"])
     rates = {(c.data.name, c.learning_rate.start) for c in paper.experiments["auto-encoder"].cells}
     assert rates == {*product(("rcv1", "rcv1-valid"), (0.1, 0.5)), ("web", 0.1), ("web-reshuffled", 0.1)}
-
-
-def test_a_run_is_watched_while_it_lasts_and_is_not_shown_when_it_was_killed(finished):
-    Path("long.yaml").write_text(
-        GRID.replace("updates: 100", "updates: 1e9").replace("every: 20", "every: 1e8")
-    )
-    main, file = start_cbm("run", "long.yaml", "-o", "out put", "-j", 1, cwd=finished), Path("out put", FILE)
-    facts = until(lambda: file.exists() and json.loads(file.read_text()))
-    assert (facts["trials"], facts["finished"], facts["failed"]) == (8, 0, 0)
-    ports = set()
-    look = lambda: ports.update(listening([main.pid, *children(main.pid)]))  # noqa: E731
-    until(lambda: look() or json.loads(file.read_text())["running"])
-    assert not ports  # nobody can connect
-    first, count, running, *table = cbm("ls", "out put", "--watch").stdout.splitlines()
-    main.kill()
-    main.wait()
-    name = f"process {main.pid} on {socket.gethostname()}"
-    assert re.fullmatch(rf"{re.escape(name)} has run for \d+ s", first)  # which this computer sees
-    assert numbers(count)[0][:2] == [0, 8]
-    assert re.match(r"  bars-and-stripes 00 CD-1 0.1 trial 0: update [\d,]+", running)
-    assert [line.split()[0] for line in table[-2:]] == ["experiment", "bars"]
-    killed, *table = cbm("ls", "out put", "--watch").stdout.splitlines()
-    assert killed.startswith(f"{name} ended ")
-    assert killed.endswith("run long.yaml -o 'out put' -j 1")  # how to go on
-    assert [line.split()[0] for line in table] == ["experiment", "bars"]
-    assert not Path("out", FILE).exists()  # a run that ends leaves nothing behind
-    assert cbm("ls", "out", "--watch").stdout.splitlines()[0] == "no run is writing here"
-
-
-@pytest.mark.parametrize("end", [None, False])
-def test_a_terminal_shows_a_run_until_it_ends(tmp_path, monkeypatch, end):
-    def writer(alive):
-        return SimpleNamespace(name="process 7 on here", command="cbm run", began=0, alive=alive)
-
-    writers, slept = iter([writer(True), writer(None), end if end is None else writer(end)]), []
-    screen = Console(file=StringIO(), force_terminal=True, width=100)
-    monkeypatch.setattr(watch, "writer_of", lambda results: next(writers))
-    monkeypatch.setattr(watch, "Console", lambda **options: screen)
-    monkeypatch.setattr(watch.time, "sleep", slept.append)
-    watch.watch(tmp_path)
-    assert len(slept) == 2
-    assert ("no run is writing here" if end is None else "ended") in screen.file.getvalue().splitlines()[-2]

@@ -213,7 +213,7 @@ def test_huge_and_tiny_numbers_are_short_and_json_is_valid_where_they_are_not_fi
         words = ("--data", "bars-and-stripes:size=2", *method, "--json")
         assert strict(cbm("evaluate", "m.npz", *words).stdout)["log_likelihood"]["n"] == 8
     run("--set", "learning_rate=[1e30,2e30]", "--set", "updates=20")
-    for words in (("table",), ("ls", "results", "bars"), ("best",), ("ls", "--watch")):
+    for words in (("table",), ("ls", "results", "bars"), ("best",)):
         result = cbm(*words)
         assert "00000000" not in result.stdout + result.stderr
     assert "CD-1-1e30" in cbm("table").stdout

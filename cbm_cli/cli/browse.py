@@ -27,9 +27,8 @@ GRIDS = (".yaml", ".yml")  # suffixes
 
 @click.command()
 @results_and("[EXPERIMENT|RUN|GRID.yaml]...", *GRIDS)
-@click.option("--watch", "watched", is_flag=True, help="First show the progress of a run until it ends.")
 @json_option
-def ls(target: Target, watched: bool, as_json: bool) -> None:
+def ls(target: Target, as_json: bool) -> None:
     """List experiments, the runs of EXPERIMENT, RUN, or a grid.
 
     A run holds the trials of one cell; its trials, how many of the planned ones are finished. The runs of
@@ -40,15 +39,11 @@ def ls(target: Target, watched: bool, as_json: bool) -> None:
     as `cbm best` prints it. Its settings and the values of its trials are shown.
     """
     if any(name.endswith(GRIDS) for name in target.names):
-        _list_grid(target.names, watched, as_json)
+        _list_grid(target.names, as_json)
         return
     from cbm_cli.results.inventory import list_experiments, list_runs
 
     folder = target.results()
-    if watched:
-        from cbm_cli.cli.watch import watch
-
-        watch(folder.folder)
     known = folder.experiments()
     if len(target.names) == 1 and not {*target.names} & {*known}:
         _show_run(folder, target.names[0], as_json)
@@ -70,11 +65,11 @@ def ls(target: Target, watched: bool, as_json: bool) -> None:
         _print_experiments(folder.folder, found)
 
 
-def _list_grid(names: Sequence[str], watched: bool, as_json: bool) -> None:
+def _list_grid(names: Sequence[str], as_json: bool) -> None:
     from cbm_cli.datasets.spec import available
     from cbm_cli.grid.read import read_grid
 
-    if len(names) > 1 or watched:
+    if len(names) > 1:
         raise CbmError(f"{' '.join(names)}: write cbm ls GRID.yaml, without anything else", "conflict")
     path = Path(names[0])
     grid, absent = read_grid(path), cache(lambda data: available(data, path.parent))

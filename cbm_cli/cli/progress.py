@@ -32,11 +32,10 @@ class Display(RunProgress):
     def __enter__(self) -> Self:
         if self.console.is_terminal:
             self.live.start()
-        return super().__enter__()
+        return self
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.live.stop()
-        super().__exit__(*error)
 
     def message(self, text: str) -> None:
         """Print a message above the progress."""
@@ -44,7 +43,6 @@ class Display(RunProgress):
 
     def changed(self) -> None:
         """Print a line, now and then."""
-        super().changed()
         if not self.console.is_terminal and time.monotonic() - self.printed > PLAIN_EVERY:
             self.printed = time.monotonic()
             self.console.print(self._status(), highlight=False, soft_wrap=True)

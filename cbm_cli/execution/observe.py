@@ -1,24 +1,12 @@
-"""What a run tells while it goes on: to a terminal, and in a file for others who watch it."""
+"""What a run tells while it goes on."""
 
-import json
 import math
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-from cbm_cli.errors import CbmError
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.execution.worker import Failure
 from cbm_cli.results import ESTIMATES, Metric, Outcome
-from cbm_cli.results.writing import write_atomically
-from cbm_cli.text import decimal, valid_json
-
-FILE = "progress.json"  # in the results folder, while a run writes into it
-_WRITE_EVERY = 2.0  # seconds
+from cbm_cli.text import decimal
 
 
 class Observer:
@@ -38,10 +26,7 @@ class Observer:
 
 
 class RunProgress(Observer):
-    """How far a run is, and how long it may take; also written to ``progress.json`` every few seconds.
-
-    The file is there as long as the run is entered as a context.
-    """
+    """How far a run is, and how long it may take."""
 
     def __init__(self, agenda: Agenda) -> None:
         self.jobs = {job.key: job for job in agenda.jobs}
@@ -52,16 +37,7 @@ class RunProgress(Observer):
         self.marks = [(0.0, 0.0)]  # seconds and work of this run, now and then
         self.running: dict[tuple[str, int], tuple[int, str]] = {}  # updates made, and a description
         self.latest = ""
-        self.started, self.written = time.monotonic(), -math.inf
-        self.files = {store.folder.parent / FILE for store in agenda.stores.values()}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        for path in self.files:
-            with suppress(OSError):
-                path.unlink()
+        self.started = time.monotonic()
 
     def progress(self, run_id: str, number: int, made: int, value: float) -> None:
         """Note the updates of a running trial, and the first value of its latest evaluation."""
@@ -89,26 +65,7 @@ class RunProgress(Observer):
         self.changed()
 
     def changed(self) -> None:
-        """Write the file, now and then."""
-        if time.monotonic() - self.written > _WRITE_EVERY:
-            self.written = time.monotonic()
-            for path in self.files:
-                with suppress(CbmError):  # what cannot be written here is told where results are written
-                    write_atomically(path, valid_json(self.facts(), indent=1).encode())
-
-    def facts(self) -> dict[str, Any]:
-        """Return what ``progress.json`` says: counts, seconds, the latest trial and those that run."""
-        seconds = time.monotonic() - self.started
-        return {
-            "written": datetime.now(UTC).isoformat(timespec="seconds"),
-            "trials": self.total,
-            "finished": self.done,
-            "failed": self.failures,
-            "seconds": round(seconds, 1),
-            "seconds_left": self.seconds_left(seconds),
-            "latest": self.latest,
-            "running": [self.of_running(key) for key in list(self.running)],
-        }
+        """Show what has changed."""
 
     def of_running(self, key: tuple[str, int]) -> str:
         """Return a line about a running trial."""
@@ -150,11 +107,3 @@ class RunProgress(Observer):
 def _share(job: Job, made: int) -> float:
     """Share of a trial's updates, those of pre-training included, that are made."""
     return min(made / (job.pretraining_updates + job.updates), 1)
-
-
-def read_progress_file(folder: Path) -> Mapping[str, Any] | None:
-    """Return what a run says of its progress in a results folder, or None without a readable file."""
-    with suppress(OSError, ValueError):
-        facts = json.loads((folder / FILE).read_bytes())
-        return facts if isinstance(facts, dict) else None
-    return None
