@@ -141,7 +141,7 @@ class TrainedMachine:
     def evaluate(self, X: ArrayLike, method: str | None = None, **how: Any) -> Answer:
         """Return what ``cbm evaluate --json`` prints: log Z and its errors, likelihoods, bounds or costs.
 
-        ``method`` is ``exact`` (default), ``ais``, ``tempering``, ``raise`` or ``pseudo``; ``how`` may have
+        ``method`` is ``exact`` (default), ``ais``, ``tempering`` or ``pseudo``; ``how`` may have
         ``temperatures``, ``runs``, ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of
         1/255, as in training.
         """

@@ -330,7 +330,6 @@ def test_rows_without_settled_mean_field_are_reported():
 
 def test_what_a_deep_machine_cannot_be_asked_is_refused():
     save(TWO)
-    assert "--raise" in evaluate_file("--raise", code=2)
     said = cbm("evaluate", "m.npz", "--data", "bars-and-stripes:size=3", code=2).stderr
     assert holds(said, "m.npz|5|9")
     assert "--data" in cbm("evaluate", "m.npz", code=2).stderr

@@ -186,19 +186,6 @@ def test_methods_that_contradict_each_other_are_doubtful_but_an_exact_one_is_not
             assert ("DOUBTFUL: the last log Z of 1 trial " in table) == (contradicted == "1.0")
 
 
-def test_an_estimate_above_what_raise_finds_at_most_is_doubtful():
-    cbm("evaluate", "out", "--raise", "-j", 0)
-    rows = [row for row in summary("out") if row["diverged"] == ""]
-    assert all(float(row["raise_log_z_at_most"]) > float(row["raise_log_z_at_least"]) for row in rows)
-    key, most = (rows[0]["run_id"], int(rows[0]["trial"])), float(rows[0]["raise_log_z_at_most"])
-    made = {"ais_log_z": most + 1, "ais_log_z_standard_error": 0.01}
-    change_record("out/bars", key, lambda record: record["row"].update(made))
-    cbm("evaluate", "out", "--exact", "-j", 0)
-    row = next(row for row in summary("out") if (row["run_id"], int(row["trial"])) == key)
-    assert float(row["exact_log_z"]) < most
-    assert row["ais_contradicted"] == row["raise_contradicted"] == "1.0"
-
-
 def test_pseudo_likelihoods_of_results_and_files_are_those_of_python():
     cbm("evaluate", "out", "--pseudo", "-j", 0)
     row = next(row for row in summary("out") if row["diverged"] == "")
@@ -251,13 +238,12 @@ def test_without_rows_log_z_is_told_and_what_chains_prove_of_it(layers, kind):
         facts = [(f"{len(found['rungs'])}", f"{found['sweeps']:,}")] if "rungs" in found else []
         assert re.findall(r"^ +(\d+) rungs, .* ([\d,]+) sweeps$", text, re.M) == facts
         assert not {"log_likelihood", "lower_bound", "part"} & found.keys()
-    for method in ("--raise", "--pseudo"):
-        [(_, _, asked)] = problems_of(cbm("evaluate", "m.npz", method, code=2))
-        assert asked == "missing"
+    [(_, _, asked)] = problems_of(cbm("evaluate", "m.npz", "--pseudo", code=2))
+    assert asked == "missing"
 
 
 @pytest.mark.parametrize(("layers", "kind"), [(RBM, "rbm"), (TWO, "dbm")])
-def test_a_doubtful_estimate_advises_what_it_can_be_compared_with(layers, kind):
+def test_a_doubtful_estimate_advises_more_temperatures(layers, kind):
     np.savez("m.npz", **machine_file(layered(layers, 1, scale=5.0), kind))
     np.savez("rows.npz", train=(rows := visible_rows(layers)), test=rows)
     few = "--ais", "--runs", 2, "--temperatures", 3
@@ -265,7 +251,6 @@ def test_a_doubtful_estimate_advises_what_it_can_be_compared_with(layers, kind):
     assert [json.loads(line)["doubtful"] for line in said.stdout.splitlines()] == [True, True]
     [warning] = [line for line in said.stderr.splitlines() if line]  # once, for log Z is that of both parts
     assert holds(warning, "m.npz|--temperatures")
-    assert ("--raise" in warning) == (kind == "rbm")  # which deep machines do not have
 
 
 @pytest.mark.parametrize(
@@ -276,7 +261,6 @@ def test_a_doubtful_estimate_advises_what_it_can_be_compared_with(layers, kind):
         ("out --exact --runs 5", "--runs|--exact"),
         ("out --pseudo --temperatures 50", "--temperatures|--pseudo"),
         ("out --pseudo --seed 3", "--seed|--pseudo"),
-        ("out --raise --runs 5", "--runs|--raise"),
         ("m.npz --ais --again --data d.npy", "--again|results"),
         ("m.npz --ais --select sampler=CD-1 --data d.npy", "--select|results"),
     ],

@@ -11,14 +11,12 @@ import cbm_cli as api
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
-from cbm_cli.machines import likelihood
 from cbm_cli.machines.estimates import (
     Estimate,
     Stopped,
     ais,
     base_rate,
     log_z_of_base,
-    raise_bounds,
     reverse_ais,
     schedule,
     summarise,
@@ -91,11 +89,10 @@ def test_float32_that_takes_a_likelihood_above_0_is_not_believed():
     assert likelihoods[1] < -1e9
 
 
-@pytest.mark.parametrize("method", ["ais", "raise"])
 @pytest.mark.parametrize("size", [2e38, 1e39, 1e300])
-def test_what_float32_cannot_hold_is_refused_where_it_is_used(method, size):
+def test_what_float32_cannot_hold_is_refused_where_it_is_used(size):
     machine, rows = own_machine("rbm", (6, 4), size, False), visible_rows((6, 4))
-    how, parts = Method(method, temperatures=20, runs=5), Parts({"train": rows}, 1.0, np.zeros(6, np.float32))
+    how, parts = Method("ais", temperatures=20, runs=5), Parts({"train": rows}, 1.0, np.zeros(6, np.float32))
     with pytest.raises(CbmError, match=r"^m\.npz: .*e\+"):
         evaluate(machine, parts, how, "m.npz")
 
@@ -175,14 +172,6 @@ def test_exact_samples_have_the_machines_distribution(shape):
     assert deviations(exact_samples(machine, 40_000, seed=6), p).max() < 4.5  # standard errors; 32 states
 
 
-def test_the_mean_raise_weight_is_the_annealing_models_probability():
-    """Summed over all rows, exp(bound) averages to one: the bound belongs to a distribution."""
-    machine, base = random_machine(4, 3, seed=7, scale=1.5), np.zeros(4, np.float32)
-    many = np.repeat(states(4).astype(np.float32), 200, axis=0)
-    totals = [np.exp(raise_bounds(machine, base, many, seed, 10)).sum() / 200 for seed in range(10)]
-    assert abs(np.mean(totals) - 1) < 4 * np.std(totals, ddof=1) / np.sqrt(10)
-
-
 def test_effective_runs_and_doubts():
     even = summarise(np.full(50, 3.0), 1.0)
     assert (even.log_z, even.effective_sample_size, even.doubtful) == (4.0, 50, False)
@@ -230,19 +219,6 @@ def test_evaluate_gives_the_same_by_every_method():
         assert low < found["log_z"] < high
         assert high - low == pytest.approx(6 * error, rel=0.05)
         assert found["log_likelihood"]["n"] == 16
-    bound = json.loads(cbm("evaluate", *options, "--raise", "--temperatures", 2000).stdout)
-    below = exact["log_likelihood"]["mean"] - bound["log_likelihood"]["mean"]
-    assert -4 * bound["log_likelihood"]["standard_error_over_rows"] < below < 0.5
-
-
-def test_of_two_rows_and_not_of_one_raise_knows_a_standard_error():
-    W, b, c = saved()
-    machine = Layered("rbm", (W,), (b, c), (np.zeros(9), np.zeros(4)))
-    how, x = Method("raise", temperatures=10), states(9)[:2].astype(np.uint8)
-    found = [evaluate(machine, parts_of(Dataset("two", x[:n]), how), how)[1]["train"] for n in (1, 2)]
-    errors = [its["log_likelihood"]["standard_error_over_rows"] for its in found]
-    assert np.isnan(errors[0])
-    assert errors[1] > 0
 
 
 # What is proved of log Z
@@ -334,21 +310,6 @@ def test_healthy_estimates_are_not_doubtful(n, count):
     assert doubtful <= 1
 
 
-def test_the_likelihood_lies_between_raise_and_what_is_proved_or_is_doubtful(monkeypatch):
-    machine, rows = random_machine(8, 5, seed=1), states(8).astype(np.uint8)
-    common, answer = estimated(machine, rows[::3], method="raise", temperatures=1000)
-    exact = log_likelihoods(*machine, rows[::3]).mean()
-    raised, most = answer["log_likelihood"], answer["log_likelihood_at_most"]["mean"]
-    assert exact - 0.5 < raised["mean"] < exact + 0.1
-    assert exact < most < exact + 1.1
-    assert not common["doubtful"]
-    right = likelihood.raise_bounds
-    monkeypatch.setattr(likelihood, "raise_bounds", lambda *given, **how: right(*given, **how) + 0.5)
-    common, _ = estimated(machine, rows, method="raise", temperatures=1000)
-    assert common["doubtful"]
-    assert f"{common['log_z_at_least']:.2f}" in likelihood.doubt_of(common)
-
-
 def test_a_log_likelihood_above_what_is_possible_is_warned_about():
     W, b, c = saved(scale=8.0)
     x, least = states(9), f"{log_z((W, b, c)):.2f}"
@@ -368,12 +329,10 @@ def test_finished_trials_gain_columns_and_lose_none(monkeypatch):
     path = "results/bars/summary.csv"
     before = pd.read_csv(path)
     assert "8 trials" not in cbm("evaluate", "--ais", "--temperatures", 500, "-j", 0).stderr
-    cbm("evaluate", "results", "--raise", "--temperatures", 500, "-j", 0)
     after = pd.read_csv(path)
     pd.testing.assert_frame_equal(after[before.columns], before)
     difference = after["train_log_likelihood_ais"] - after["train_log_likelihood_final"]
     assert (difference.abs() < 5 * after["ais_log_z_standard_error"]).all()
-    assert (after["train_log_likelihood_raise"] - after["train_log_likelihood_final"]).abs().max() < 0.5
     monkeypatch.setattr(Estimate, "disproved_by", lambda estimate, least: True)
     again = ("evaluate", "--ais", "--temperatures", 500, "-j", 0, "--again")
     assert "log Z of 8 trials" in cbm(*again).stderr
@@ -381,7 +340,7 @@ def test_finished_trials_gain_columns_and_lose_none(monkeypatch):
     run_grid(GRID, "--trials", 3)
     again = pd.read_csv(path)
     assert (len(again), again["train_log_likelihood_ais"].notna().sum()) == (12, 8)
-    assert "(RAISE)" in cbm("table", "results", "--metric", "train_log_likelihood_raise").stdout
+    assert "(AIS)" in cbm("table", "results", "--metric", "train_log_likelihood_ais").stdout
 
 
 def test_offsets_that_make_biases_infinite_are_refused_in_one_line():

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 # Options of a part of the methods, or of RESULTS alone
 _OF_METHODS = {
-    "temperatures": ("ais", "tempering", "raise"),
+    "temperatures": ("ais", "tempering"),
     "runs": ("ais", "tempering"),
-    "seed": ("exact", "ais", "tempering", "raise"),
+    "seed": ("exact", "ais", "tempering"),
 }
 _OF_MODELS, _OF_RESULTS = ("part",), ("select", "again")
 _FLAGS = "_doubtful", "_contradicted"
@@ -59,7 +59,6 @@ _QUANTITIES = {
 @click.option("--exact", "method", flag_value="exact", help="Sum over all states (default).")
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
 @click.option("--tempering", "method", flag_value="tempering", help="Estimate by parallel tempering.")
-@click.option("--raise", "method", flag_value="raise", help="Lower bound by reverse annealing (RAISE).")
 @click.option("--pseudo", "method", flag_value="pseudo", help="Pseudo-likelihood of an RBM.")
 @select_option
 @data_option
@@ -98,17 +97,15 @@ def evaluate(
 
     models = target.models()
     _refuse_without_effect(method or "exact", bool(models))
-    jobs, raised = how.pop("jobs"), method == "raise" and rows is None
+    jobs = how.pop("jobs")
     effort = {"workers": cores() if jobs is None else jobs, "again": how.pop("again")}
-    chosen = Method(method, rows=100 if raised else rows, **how)
+    chosen = Method(method, rows=rows, **how)
     if models:
         _evaluate_files(models, source, chosen, as_json, effort["workers"])
     else:
         stores = [target.results().store(name) for name in target.experiments()]
         with locked(target.folder), data_in(folder_of_data(source)):
             _evaluate_results(stores, select, chosen, as_json, effort)
-    if raised:
-        note("RAISE anneals from every row: at most 100 of a part were evaluated (--rows changes this)")
 
 
 def _refuse_without_effect(method: str, of_models: bool) -> None:
@@ -297,8 +294,7 @@ def _warnings(answer: dict[str, Any], name: str) -> Iterator[str]:
     from cbm_cli.machines.likelihood import doubt_of
 
     if doubt := doubt_of(answer):
-        bracket = ", and compare --raise" if "log_likelihood" in answer else ""
-        yield f"warning: {name}: {doubt}; trust neither it nor its error; use more --temperatures{bracket}"
+        yield f"warning: {name}: {doubt}; trust neither it nor its error; use more --temperatures"
     if rows := answer.get("mean_field_unsettled"):
         unsettled = f"mean field has not settled for {count(rows, 'row')}"
         yield f"warning: {name}: {unsettled}; their bounds hold, but could be closer"
@@ -311,8 +307,7 @@ def _shown(answer: dict[str, Any]) -> str:
     lines = _shown_log_z(answer) if "log_z" in answer else []
     for name, words in _QUANTITIES.items():
         if name in answer:
-            raised = answer["method"] == "raise" and name == "log_likelihood"
-            lines += _quantity("lower bound" if raised else words, answer[name])
+            lines += _quantity(words, answer[name])
     return "\n".join(lines)
 
 

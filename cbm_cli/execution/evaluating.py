@@ -169,7 +169,7 @@ def _columns(machine: Layered, data: Dataset, method: Method, name: str, should_
             columns[f"{part}_{name}_{how}"] = answer[name]["mean"]
             if "standard_error" in answer[name]:
                 columns[f"{part}_{name}_standard_error_{how}"] = answer[name]["standard_error"]
-    of_machine = (*OF_MACHINE, "log_z_at_most", "reverse_log_z", "doubtful")
+    of_machine = (*OF_MACHINE, "reverse_log_z", "doubtful")
     found = {f"{how}_{name}": float(common[name]) for name in of_machine if name in common}
     return columns | found | method.facts(machine.kind == "dbm")
 
@@ -181,8 +181,6 @@ def _contradictions(row: Columns) -> Columns:
         if (log_z := row.get(f"{name}_log_z")) is not None:
             reach = 3 * row.get(f"{name}_log_z_standard_error", 0.0)
             ends[name] = log_z + np.log1p(-reach) if reach < 1 else -np.inf, log_z + reach
-    if (most := row.get("raise_log_z_at_most")) is not None:
-        ends["raise"] = -np.inf, most
     found = {}
     for name, (low, high) in ends.items():
         missed = (low > top + ROUNDING or high + ROUNDING < least for least, top in ends.values())

@@ -1,6 +1,6 @@
 """Estimates of log Z and of log-likelihoods by annealing, with their errors.
 
-AIS: Salakhutdinov & Murray 2008. Reverse AIS and RAISE: Burda, Grosse & Salakhutdinov 2015.
+AIS: Salakhutdinov & Murray 2008. Reverse AIS: Burda, Grosse & Salakhutdinov 2015.
 """
 
 import time
@@ -15,7 +15,6 @@ from cbm_cli.kernels.annealing import Walks, anneal, make_walks
 from cbm_cli.kernels.machine import Array
 from cbm_cli.kernels.sharing import share_out
 from cbm_cli.machines import streams
-from cbm_cli.reference import free_energy
 from cbm_cli.results import fewest_effective
 
 # Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500, 4,000 and 10,000.
@@ -120,24 +119,6 @@ def reverse_ais(
     """Estimate log Z from exact samples x (R, N) downwards; AIS tends to fall short, this to exceed it."""
     walks = walk(machine, base, x, schedule(temperatures)[::-1].copy(), seed)
     return summarise(walks.log_weight, log_z_of_base(base, machine[0].shape[1]), sign=-1)
-
-
-def raise_bounds(
-    machine: Plain,
-    base: Array,
-    rows: Array,
-    seed: int,
-    temperatures: int = TEMPERATURES,
-    should_stop: ShouldStop = never,
-) -> NDArray[np.float64]:
-    """Stochastic lower bound log f(x) - log Z_base + log w of log p of each row (R, N) (RAISE).
-
-    Here p is what annealed runs end with: it nears the machine's distribution with more temperatures.
-    """
-    W, b, c = (array.astype(np.float64) for array in machine)
-    x, betas = rows.astype(np.float32), schedule(temperatures)[::-1].copy()
-    log_weights = walk(machine, base, x, betas, seed, should_stop).log_weight
-    return -free_energy(x, W, b, c) - log_z_of_base(base, len(c)) + log_weights
 
 
 def walk(

@@ -22,7 +22,6 @@ from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines import streams
 from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, Values, lower_bounds, posterior_of, tightening
 from cbm_cli.machines.estimates import (
-    ROUNDING,
     RUNS,
     TEMPERATURES,
     Estimate,
@@ -31,7 +30,6 @@ from cbm_cli.machines.estimates import (
     ais,
     base_rate,
     never,
-    raise_bounds,
     reverse_ais,
 )
 from cbm_cli.machines.files import ACTIVATIONS, Flat, Layered, check_size, fits, flatten, kernel_arrays
@@ -47,7 +45,7 @@ from cbm_cli.version import __version__
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of estimates
-METHODS = ("exact", *ESTIMATES, "raise", "pseudo", "cost", "none")
+METHODS = ("exact", *ESTIMATES, "pseudo", "cost", "none")
 BASES = ("base-rate", "uniform")
 _DEEP_ROWS, _ENCODER_ROWS = 200, 250  # a block: enough for fast products, few enough to stay near the cache
 
@@ -58,7 +56,7 @@ Answer = dict[str, Any]  # as cbm evaluate --json prints it
 class Method:
     """How a machine is evaluated, during training or by ``cbm evaluate``."""
 
-    name: str | None = None  # exact, ais, tempering, raise, pseudo or none; default: exact, or the cost
+    name: str | None = None  # exact, ais, tempering, pseudo or none; default: exact, or the cost
     temperatures: int | None = None  # of annealing; default: 14,500, twice as many for deep machines
     runs: int = RUNS  # of annealing; tempering makes as many sweeps as annealing would
     base: str = "base-rate"  # annealing starts at the base rates of the training part, or is uniform
@@ -87,10 +85,9 @@ class Method:
         """How values are made, by the names of the columns that `cbm evaluate` adds beside them."""
         name = self.name or "exact"
         found: dict[str, Any] = {"rows": self.rows or "all"}
-        if name in (*ESTIMATES, "raise"):
+        if name in ESTIMATES:
             found |= {"temperatures": self.steps((0,) * (3 if is_deep else 2)), "base": self.base}
-            found |= {"runs": self.runs} if name != "raise" else {}
-            found["seed"] = self.seed
+            found |= {"runs": self.runs, "seed": self.seed}
         found["version"] = f"cbm {__version__} kernel {KERNEL_VERSION}"
         return {f"{name}_{fact}": value for fact, value in found.items()}
 
@@ -147,14 +144,11 @@ def evaluate(
     if isinstance(machine, Layered):
         if machine.kind == "auto-encoder":
             return _costs_of(machine, parts, method, place)
-        narrow = method.name in (*ESTIMATES, "raise")
-        flat = flatten(machine, np.float32 if narrow else np.float64, place)
+        flat = flatten(machine, np.float32 if method.name in ESTIMATES else np.float64, place)
         common, by_part = evaluate(flat, parts, method, place, should_stop)
         if "log_z" in common:
             common |= {"log_z_energy": "plain", "log_z_centered": common["log_z"] + machine.offset_energy}
         return common, by_part
-    if method.name == "raise":
-        return _raised(machine, parts, method, place, should_stop)
     if method.name in ESTIMATES:
         return _estimated(machine, parts, method, should_stop)
     if method.name == "pseudo":
@@ -271,9 +265,8 @@ def _judged(
 def doubt_of(answer: Answer) -> str:
     """Say why an estimate of log Z cannot be trusted; empty if nothing speaks against it."""
     if answer.get("disproved"):
-        what = "the lower bound by RAISE" if answer["method"] == "raise" else "the estimate of log Z"
         least = f"{answer['log_z_at_least']:.2f}"
-        return f"the states that are known prove log Z to be at least {least}, against {what}"
+        return f"the states that are known prove log Z to be at least {least}, against the estimate of log Z"
     if answer.get("contradicted"):
         low, high = answer["reverse_log_z_interval"]
         ends = "log Z is {:.2f} to {:.2f}, and {:.2f} to {:.2f} in reverse".format(
@@ -294,39 +287,6 @@ def doubt_of(answer: Answer) -> str:
 
 def _base_of(machine: Flat, parts: Parts) -> Array:
     return np.concatenate([parts.base, np.zeros_like(machine.start)])
-
-
-def _raised(
-    machine: Flat, parts: Parts, method: Method, place: str, should_stop: ShouldStop
-) -> tuple[Answer, dict[str, Answer]]:
-    """Stochastic lower bounds by annealing downwards from the rows."""
-    if machine.is_deep:
-        raise CbmError(
-            f"{place}: --raise anneals from rows of data, and would need the states of all even layers of a "
-            "deep machine; use --ais, which bounds the likelihood by mean field",
-            "unsuited",
-        )
-    base, steps = _base_of(machine, parts), method.steps(machine.sizes)
-    by_part, known, gaps = {}, [], []
-    for number, (part, rows) in enumerate(parts.rows.items()):
-        x, n = (rows * np.float32(parts.unit)).astype(np.float32), len(rows)
-        seed = streams.seed_of(method.seed, streams.RAISED, number)
-        bounds = raise_bounds(machine.plain, base, x, seed, steps, should_stop=should_stop)
-        error = float(bounds.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
-        likelihood = _over(float(bounds.mean()), n) | {"standard_error_over_rows": error}
-        by_part[part] = {"log_likelihood": likelihood}
-        known.append((rows, exact_scores(machine, rows, parts.unit)))
-        gaps.append(known[-1][1] - bounds)  # estimates of log Z, too high
-    walks = make_walks(machine.plain, base, np.rint(x[:RUNS]))
-    seed = streams.seed_of(method.seed, streams.KNOWN)
-    proved = log_z_at_least(walks, known, parts.unit, machine.start, steps, seed)
-    for answer, (rows, exact) in zip(by_part.values(), known, strict=True):
-        answer["log_likelihood_at_most"] = _over(float(exact.mean()) - proved, len(rows))
-    highest = [gap.mean() + 3 * gap.std(ddof=1) / np.sqrt(len(gap)) for gap in gaps if len(gap) > 1]
-    most = float(min(highest, default=np.inf))
-    disproved = most + ROUNDING < proved
-    judged = {"log_z_at_least": proved, "log_z_at_most": most, "disproved": disproved, "doubtful": disproved}
-    return {"method": "raise"} | judged, by_part
 
 
 def _pseudo(

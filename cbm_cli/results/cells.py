@@ -417,7 +417,7 @@ class Cells:
 
     @property
     def estimated(self) -> bool:
-        """Whether the metric rests on AIS or RAISE."""
+        """Whether the metric is an estimate."""
         if self.evaluated:
             return not self.measure.metric.column.endswith("_exact")
         return {*self.trials.frame.get("evaluate_method", [])} != {"exact"}

@@ -17,7 +17,6 @@ _METHODS = {
     "exact": "exact",
     "ais": "AIS",
     "tempering": "tempering",
-    "raise": "RAISE",
     "pseudo": "exact",
 }  # endings of what cbm evaluate adds
 

@@ -30,7 +30,6 @@ COMMANDS = {
     "best.txt": ["best . bars", "best . encoder"],
     "evaluate.json": [
         f"evaluate {_RBM} --temperatures 100 --runs 10 --ais --json",
-        f"evaluate {_RBM} --temperatures 50 --raise --json",
         f"evaluate {_DEEP} --temperatures 100 --runs 10 --ais --json",
         f"evaluate {_ENCODER} --json",
     ],
