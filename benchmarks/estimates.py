@@ -1,4 +1,4 @@
-"""Estimates of log Z where the exact one is known: errors, doubts and times of annealing and tempering.
+"""Estimates of log Z where the exact one is known: errors, doubts and times of annealing.
 
     python benchmarks/estimates.py NAME...     # some of the measurements below; default: all of them
 
@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.execution import evaluate_trials
-from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.states import log_partition
 from cbm_cli.machines.files import Flat
 from cbm_cli.machines.given import draw_given
@@ -27,10 +25,7 @@ from cbm_cli.machines.samples import parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.notebook import run
 from cbm_cli.reference import free_energy, states
-from cbm_cli.results import Outcome, Results
-from cbm_cli.trial.loop import run_trial
-
-METHODS = "ais", "tempering"
+from cbm_cli.results import Results
 
 
 def rbm(W: NDArray, b: NDArray, c: NDArray) -> Flat:
@@ -57,29 +52,9 @@ def narrow_rbm(seed: int, n: int = 20, m: int = 6) -> tuple[Flat, NDArray]:
     return rbm(W, b, c), state
 
 
-def trained(data: Dataset, hidden: int, rate: float, updates: int, seed: int) -> Flat:
-    """Return an RBM after training with dd^b_s and PCD-1."""
-    fields = {"data": {"name": "mnist"}, "model": {"kind": "rbm", "hidden": hidden}, "offsets": "dd^b_s"}
-    fields |= {"sampler": "PCD-1", "learning_rate": rate, "updates": updates, "batch": 50}
-    settings = Settings(**fields, evaluate={"method": "none", "every": f"{updates} updates"})
-    outcome = run_trial(Trial("estimates", settings, seed, 1), data)
-    assert isinstance(outcome, Outcome)
-    machine = outcome.machine
-    W, (b, c) = machine["weights_0"], (machine[f"biases_{k}"] for k in (0, 1))
-    mu, lam = (machine[f"offsets_{k}"] for k in (0, 1))
-    return rbm(W, b - W @ lam, c - mu @ W)
-
-
-def clusters(seed: int, n: int = 30, rows: int = 600, centres: int = 10) -> Dataset:
-    """Return rows around centres, of which each entry is flipped with probability 0.1."""
-    random = np.random.default_rng(seed)
-    middle = random.integers(0, 2, (centres, n))[random.integers(0, centres, rows)]
-    return Dataset("clusters", (middle ^ (random.random((rows, n)) < 0.1)).astype(np.uint8))
-
-
-def estimated(machine: Flat, rows: NDArray, method: str, seed: int, temperatures: int) -> Answer:
-    """Return the answer of an evaluation with 100 runs from base rates of the rows."""
-    how = Method(method, temperatures=temperatures, seed=seed, checked=False)
+def estimated(machine: Flat, rows: NDArray, seed: int, temperatures: int) -> Answer:
+    """Return the answer of AIS with 100 runs from base rates of the rows."""
+    how = Method("ais", temperatures=temperatures, seed=seed, checked=False)
     with one_thread():
         return evaluate(machine, parts_of(Dataset("rows", rows), how), how)[0]
 
@@ -87,71 +62,29 @@ def estimated(machine: Flat, rows: NDArray, method: str, seed: int, temperatures
 def narrow() -> Iterator[str]:
     """200 machines with a narrow state: errors above 1 nat, and how many of them are not doubtful."""
     for among in (True, False):
-        for method in METHODS:
-            wrong, silent = 0, 0
-            for seed in range(100 if among else 200, 200 if among else 300):
-                machine, state = narrow_rbm(seed)
-                rows = np.random.default_rng(seed).integers(0, 2, (10, 20)).astype(np.uint8)
-                if among:
-                    rows[3] = state
-                found = estimated(machine, rows, method, seed, 100)
-                off = abs(found["log_z"] - log_partition(*machine.plain)) > 1
-                wrong, silent = wrong + off, silent + (off and not found["doubtful"])
-            where = "among the rows" if among else "not among the rows"
-            yield f"{method:<10} state {where}: {wrong} of 100 wrong, {silent} of these not doubtful"
+        wrong, silent = 0, 0
+        for seed in range(100 if among else 200, 200 if among else 300):
+            machine, state = narrow_rbm(seed)
+            rows = np.random.default_rng(seed).integers(0, 2, (10, 20)).astype(np.uint8)
+            if among:
+                rows[3] = state
+            found = estimated(machine, rows, seed, 100)
+            off = abs(found["log_z"] - log_partition(*machine.plain)) > 1
+            wrong, silent = wrong + off, silent + (off and not found["doubtful"])
+        where = "among the rows" if among else "not among the rows"
+        yield f"state {where}: {wrong} of 100 wrong, {silent} of these not doubtful"
 
 
 def healthy() -> Iterator[str]:
     """100 machines that mix: false alarms."""
-    for method in METHODS:
-        alarms, errors = 0, []
-        for seed in range(100):
-            machine = rbm(*random_rbm(20, 6, seed, 0.5))
-            rows = np.random.default_rng(seed).permutation(states(20)[::1001]).astype(np.uint8)
-            found = estimated(machine, rows, method, seed, 1000)
-            alarms += found["doubtful"]
-            errors.append(found["log_z"] - log_partition(*machine.plain))
-        yield f"{method:<10} {alarms} of 100 doubtful, RMS error {_rms(errors):.4f}"
-
-
-def clustered() -> Iterator[str]:
-    """12 machines 30 x 8, 20,000 updates on clustered data: errors at the same number of sweeps."""
-    machines = [(trained(clusters(seed), 8, 0.05, 20_000, seed), clusters(seed).train) for seed in range(12)]
-    for method in METHODS:
-        began = time.process_time()
-        found = [
-            (estimated(machine, rows, method, seed, 1000), log_partition(*machine.plain))
-            for machine, rows in machines
-            for seed in range(5)
-        ]
-        seconds = (time.process_time() - began) / len(found)
-        yield _line(method, found, seconds)
-
-
-def swelling() -> Iterator[str]:
-    """Machines of 16 hidden units that swell on connect4: errors at 14,500 temperatures."""
-    data = load("connect4")
-    for updates in (20_000, 100_000, 300_000):
-        machine = trained(data, 16, 0.1, updates, 0)
-        exact = log_partition(*(array.astype(np.float64) for array in machine.plain))
-        for method in METHODS:
-            began = time.process_time()
-            found = [
-                (estimated(machine, data.train[:2000], method, seed, 14_500), exact) for seed in range(3)
-            ]
-            yield f"{updates:>7,} updates, |W| {np.linalg.norm(machine.W):.0f}: " + _line(
-                method, found, (time.process_time() - began) / 3
-            )
-
-
-def _line(method: str, found: list[tuple[Answer, float]], seconds: float) -> str:
-    errors = [answer["log_z"] - exact for answer, exact in found]
-    doubtful = sum(answer["doubtful"] for answer, _ in found)
-    told = np.sqrt(np.mean([answer["log_z_standard_error"] ** 2 for answer, _ in found]))
-    return (
-        f"{method:<10} RMS error {_rms(errors):.4f} (told {told:.4f}), largest {max(map(abs, errors)):.3f}, "
-        f"{doubtful} of {len(found)} doubtful, {seconds:.2f} s"
-    )
+    alarms, errors = 0, []
+    for seed in range(100):
+        machine = rbm(*random_rbm(20, 6, seed, 0.5))
+        rows = np.random.default_rng(seed).permutation(states(20)[::1001]).astype(np.uint8)
+        found = estimated(machine, rows, seed, 1000)
+        alarms += found["doubtful"]
+        errors.append(found["log_z"] - log_partition(*machine.plain))
+    yield f"{alarms} of 100 doubtful, RMS error {_rms(errors):.4f}"
 
 
 def _rms(errors: list[float]) -> float:
@@ -177,7 +110,7 @@ def certificate() -> Iterator[str]:
         x = (np.random.default_rng(1).random((rows, n)) < 0.15).astype(np.uint8)
         for _ in range(15):
             spent, began = 0.0, time.process_time()
-            estimated(machine, x, "ais", 1, 1000)
+            estimated(machine, x, 1, 1000)
             shares.append(spent / (time.process_time() - began - spent))
         yield f"{n} x {m}, {rows:,} rows: {sorted(shares)[7]:.1%} (median of 15)"
     likelihood.log_z_at_least = own
@@ -228,7 +161,7 @@ def workers() -> Iterator[str]:
     yield f"{took[0]:.1f} s and {took[1]:.1f} s: {took[0] / took[1]:.2f} times as fast"
 
 
-MEASUREMENTS = narrow, healthy, clustered, swelling, certificate, clamped, workers
+MEASUREMENTS = narrow, healthy, certificate, clamped, workers
 
 if __name__ == "__main__":
     for measurement in MEASUREMENTS:

@@ -34,14 +34,14 @@ TESTS = {  # what runs for each room: the files named test_*.py
     # not what processes run
     "execution": "cluster evaluate execution files pretraining progress resume run start_from verify",
     "grid": "bad_input grid names schema settings whole_numbers",
-    "machines": "auto_encoder deep evaluate features golden gradients likelihood machines mixing products "
-    "recorders sample sklearn tempering",
+    "machines": "auto_encoder deep evaluate features golden gradients likelihood machines products recorders "
+    "sample sklearn",
     "paper": "compare findings kept",
     "report": "cells figure pictures plot report selection",
     "results": "cells evaluate files kept pretraining python resume results run selection start_from "
     "statistics store table verify",
     "statistics": "cells evaluate python selection statistics table",
-    "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution gradients mixing "
+    "trial": "auto_encoder bad_input deep early_stopping evaluations_in_training execution gradients "
     "pretraining recorders resume run start_from training",
 }
 SWAPS = [

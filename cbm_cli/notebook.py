@@ -40,7 +40,7 @@ from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import CHAINS, draw, parse_sampler
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.reference import ACTIVATIONS, free_energy, visible_mean
-from cbm_cli.results import ESTIMATES, Results
+from cbm_cli.results import Results
 from cbm_cli.results.inventory import axes_of
 from cbm_cli.results.lock import locked
 from cbm_cli.results.selection import best_machines
@@ -93,9 +93,9 @@ class TrainedMachine:
 
         Parameters
         ----------
-        method : {"exact", "ais", "tempering"}
-            ``exact`` sums over all states. The others take an estimate of log Z, which starts at the means of
-            ``X``; for deep machines they return mean-field lower bounds.
+        method : {"exact", "ais"}
+            ``exact`` sums over all states. ``ais`` estimates log Z, starting at the means of ``X``; for deep
+            machines it gives mean-field lower bounds.
         log_z : float, optional
             A known result of `log_partition`, instead of a new one.
         **how
@@ -105,7 +105,7 @@ class TrainedMachine:
         _check_gives_log_z(method)
         if log_z is None:
             log_z = self.log_partition(method, data=x, **how)
-        if self.kind == "dbm" and method in ESTIMATES:
+        if self.kind == "dbm" and method == "ais":
             return bounds_of(flatten(self.parameters), x, 1.0, Method(**how)).lower - log_z
         found = -self.free_energy(x) - log_z
         return np.minimum(found, 0) if method == "exact" else found  # rounding makes no p(x) exceed 1
@@ -121,9 +121,9 @@ class TrainedMachine:
     ) -> float:
         """Return log Z of the plain energy, summed over all states (``exact``) or estimated.
 
-        ``ais`` and ``tempering`` start at the means of the rows ``data``, or at the uniform distribution. A
-        warning is issued if the estimate is doubtful, as where known states, the rows among them, prove a
-        larger one; `evaluate` returns its standard error and the proved lower bound.
+        ``ais`` starts at the means of the rows ``data``, or at the uniform distribution. A warning
+        is issued if the estimate is doubtful, as where known states, the rows among them, prove a larger one;
+        `evaluate` returns its standard error and the proved lower bound.
         """
         self._needs_likelihood()
         _check_gives_log_z(method)
@@ -141,8 +141,8 @@ class TrainedMachine:
     def evaluate(self, X: ArrayLike, method: str | None = None, **how: Any) -> Answer:
         """Return what ``cbm evaluate --json`` prints: log Z and its errors, likelihoods, bounds or costs.
 
-        ``method`` is ``exact`` (default), ``ais``, ``tempering`` or ``pseudo``; ``how`` may have
-        ``temperatures``, ``runs``, ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of
+        ``method`` is ``exact`` (default), ``ais`` or ``pseudo``; ``how`` may have ``temperatures``,
+        ``runs``, ``base``, ``rows`` and ``seed``. Grey values are rounded to multiples of
         1/255, as in training.
         """
         chosen, data = Method(method, **how), as_bytes(self._rows(X))
@@ -276,7 +276,7 @@ class TrainedMachine:
 
 def _check_gives_log_z(method: str) -> None:
     """Raise CbmError for a method that gives no log Z."""
-    if method not in (known := ("exact", *ESTIMATES)):
+    if method not in (known := ("exact", "ais")):
         raise CbmError(f"method {method!r} gives no log Z; there are {', '.join(known)}", "unknown")
 
 

@@ -15,7 +15,8 @@ from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import Trail, empty_trail
-from cbm_cli.machines.files import read_machine
+from cbm_cli.machines.files import Layered, read_machine
+from cbm_cli.notebook import TrainedMachine
 from cbm_cli.results import Store
 from cbm_cli.trial import loop as trial_loop
 from cbm_cli.trial import recorders
@@ -164,10 +165,19 @@ def test_directions_that_agree_have_no_angle():
     np.testing.assert_allclose(found["angle_natural_standard"], 0, atol=1e-5)
 
 
+def test_the_pseudo_likelihood_is_that_of_each_snapshot():
+    """See test_sklearn.py for `TrainedMachine.pseudo_likelihood` against sums over states."""
+    trail, context = stack(), context_of()
+    found = record(["pseudo_likelihood"], trail, context)["pseudo_likelihood"]
+    for t, (W, b, c) in enumerate(zip(*trail[1:4], strict=True)):
+        ours = TrainedMachine(Layered("rbm", (W,), (b, c), (0 * b, 0 * c)))
+        assert found[t] == pytest.approx(ours.pseudo_likelihood(context.data.train).mean(), rel=1e-6)
+
+
 def test_columns_come_in_the_order_of_the_names_and_stand_in_the_docs():
     names = list(RECORDERS)[::-1]
     found = list(record(names, stack(), context_of()))
-    assert (found[0], found[-1]) == ("stochastic_pseudo_likelihood", "log_likelihood")
+    assert (found[0], found[-1]) == ("pseudo_likelihood", "log_likelihood")
     text = DOCS.read_text(encoding="utf-8")
     for word in [*names, *(column for column in found if not column.startswith("lam_"))]:
         assert f"`{word}`" in text

@@ -128,7 +128,6 @@ def test_commands_take_them(tmp_path):
         ("rbm", "chains", "1e15", "", "13,000,000,000,000,000"),
         ("rbm", "evaluate", "{method: ais, runs: 1e15}", ".runs", "13,000,000,000,000,000"),
         ("rbm", "evaluate", "{method: ais, temperatures: 1e15}", ".temperatures", "1,000,000,000,000,000"),
-        ("rbm", "evaluate", "{method: tempering, runs: 1e5}", ".runs", "5,800,000,000"),
         ("dbm", "pretraining", "{epochs: 1, sampler: CD-1e12}", ".sampler", "180,000,000,000,000"),
     ],
 )

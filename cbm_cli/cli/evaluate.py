@@ -37,13 +37,12 @@ if TYPE_CHECKING:
 
 # Options of a part of the methods, or of RESULTS alone
 _OF_METHODS = {
-    "temperatures": ("ais", "tempering"),
-    "runs": ("ais", "tempering"),
-    "seed": ("exact", "ais", "tempering"),
+    "temperatures": ("ais",),
+    "runs": ("ais",),
+    "seed": ("exact", "ais"),
 }
 _OF_MODELS, _OF_RESULTS = ("part",), ("select", "again")
-_FLAGS = "_doubtful", "_contradicted"
-_HIDDEN = "standard_error", *_FLAGS  # columns without means in the list of cells
+_HIDDEN = "standard_error", "_doubtful"  # columns without means in the list of cells
 _QUANTITIES = {
     "log_likelihood": "log-likelihood",
     "log_likelihood_at_most": "at most",
@@ -58,7 +57,6 @@ _QUANTITIES = {
 @results_and("[EXPERIMENT|MODEL]...", ".npz")
 @click.option("--exact", "method", flag_value="exact", help="Sum over all states (default).")
 @click.option("--ais", "method", flag_value="ais", help="Estimate by annealed importance sampling.")
-@click.option("--tempering", "method", flag_value="tempering", help="Estimate by parallel tempering.")
 @click.option("--pseudo", "method", flag_value="pseudo", help="Pseudo-likelihood of an RBM.")
 @select_option
 @data_option
@@ -81,15 +79,14 @@ def evaluate(
     """Compute or estimate the likelihood of machines.
 
     MODEL, one or several, is a machine of any kind: an NPZ file in the documented form (docs/machines.md), or
-    RUN:TRIAL, as `cbm best` prints it. It is evaluated on all parts of --data; without it --exact, --ais and
-    --tempering tell log Z. In a results folder, every trial is evaluated on all parts of its own data, and
+    RUN:TRIAL, as `cbm best` prints it. It is evaluated on all parts of --data; without it --exact and --ais
+    print log Z alone. In a results folder, every trial is evaluated on all parts of its own data, and
     the means of each cell are printed and columns added to summary.csv. Interrupted, the same command goes on
     where it stopped. Trials that have diverged are named and left out, damaged ones also: then, and if no
     trial is finished, the exit code is 3.
 
-    For a deep machine --exact prints the log-likelihood and its mean-field bound, estimates the bound with
-    their log Z. Tempering makes as many sweeps as AIS with these --temperatures and --runs. An auto encoder
-    has no likelihood: its mean cost is printed.
+    For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with its
+    log Z. An auto encoder has no likelihood: its mean cost is printed.
     """
     from cbm_cli.datasets.sources import data_in
     from cbm_cli.machines.likelihood import Method
@@ -142,16 +139,15 @@ def _evaluate_file(
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.likelihood import evaluate, no_parts, parts_of
     from cbm_cli.machines.threads import one_thread, using_cores
-    from cbm_cli.results import ESTIMATES
 
     machine = read_machine(path)
     if source is not None:
         parts = parts_of(load_source(source, machine.sizes[0]), how)
-    elif machine.kind != "auto-encoder" and how.name in ("exact", *ESTIMATES):
+    elif machine.kind != "auto-encoder" and how.name in ("exact", "ais"):
         if how.rows:
             raise CbmError("--rows: has no effect without --data; remove it", "unsuited")
         parts = no_parts(machine.sizes[0])
-        proof = ", and only states that chains reach prove how large it is at least" * (how.name in ESTIMATES)
+        proof = ", and only states that chains reach prove how large it is at least" * (how.name == "ais")
         note(f"{path}: without --data only log Z is known{proof}")
     else:
         message = f"{path}: name the rows to evaluate it on with --data NAME or --data FILE"
@@ -214,9 +210,9 @@ def _all_of(
 
 def _note_others(store: Store, found: Sequence[Evaluated]) -> None:
     """Say which trials were not evaluated, and why, and how many estimates are doubtful."""
-    flags = [[value for name, value in one.columns.items() if name.endswith(_FLAGS)] for one in found]
+    flags = [[value for name, value in one.columns.items() if name.endswith("_doubtful")] for one in found]
     if few := sum(map(any, flags)):
-        what = "is not carried by its runs, or known states or another method disprove it"
+        what = "is not carried by its runs, or known states or reverse AIS disprove it"
         note(f"warning: {store.experiment}: the estimate of log Z of {count(few, 'trial')} {what}")
     alike: dict[str, list[str]] = {}
     for one in found:
@@ -328,13 +324,7 @@ def _shown_log_z(answer: dict[str, Any]) -> list[str]:
     if "log_z_interval" in answer:
         low, high = answer["log_z_interval"]
         lines.append(f"                {low:.6f} to {high:.6f} (± 3 standard errors of the mean weight)")
-        if "rungs" in answer:
-            least = f"{answer['least_acceptance']:.0%} of swaps accepted at least"
-            lines.append(
-                f"                {len(answer['rungs'])} rungs, {least}, {answer['sweeps']:,} sweeps"
-            )
-        else:
-            lines.append(f"                {answer['effective_sample_size']:.1f} effective runs")
+        lines.append(f"                {answer['effective_sample_size']:.1f} effective runs")
         lines.append(f"                {answer['log_z_at_least']:.6f} at least, by the states that are known")
     if "reverse_log_z" in answer:
         spread = f" ± {answer['reverse_log_z_standard_error']:.6f}"

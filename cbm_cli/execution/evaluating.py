@@ -5,8 +5,6 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from cbm_cli.datasets.catalogue import load_again
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
@@ -16,11 +14,11 @@ from cbm_cli.execution.jobs import Key
 from cbm_cli.execution.observe import Observer
 from cbm_cli.execution.worker import Failure
 from cbm_cli.grid.settings import Data
-from cbm_cli.machines.estimates import ROUNDING, ShouldStop
+from cbm_cli.machines.estimates import ShouldStop
 from cbm_cli.machines.files import Layered, read_machine
 from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
 from cbm_cli.machines.threads import one_thread
-from cbm_cli.results import ESTIMATES, Progress, Store
+from cbm_cli.results import Progress, Store
 
 _QUANTITIES = ("log_likelihood", "lower_bound", "tighter_bound", "pseudo_likelihood")
 _OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
@@ -154,7 +152,6 @@ def _evaluated(
             problem = result.message + "; cbm run makes damaged trials anew" * damaged
             yield Evaluated(job.cell, number, {}, problem=problem)  # type: ignore[attr-defined]
         elif not isinstance(result, Progress):
-            result |= _contradictions(job.row | result)  # type: ignore[attr-defined, operator]
             store.add_columns(job.run_id, number, result)  # type: ignore[arg-type]
             yield Evaluated(job.cell, number, result)  # type: ignore[attr-defined, arg-type]
 
@@ -172,18 +169,3 @@ def _columns(machine: Layered, data: Dataset, method: Method, name: str, should_
     of_machine = (*OF_MACHINE, "reverse_log_z", "doubtful")
     found = {f"{how}_{name}": float(common[name]) for name in of_machine if name in common}
     return columns | found | method.facts(machine.kind == "dbm")
-
-
-def _contradictions(row: Columns) -> Columns:
-    """Return ``<method>_contradicted``: whether a method's interval of log Z misses that of another."""
-    ends = {}
-    for name in ("exact", *ESTIMATES):
-        if (log_z := row.get(f"{name}_log_z")) is not None:
-            reach = 3 * row.get(f"{name}_log_z_standard_error", 0.0)
-            ends[name] = log_z + np.log1p(-reach) if reach < 1 else -np.inf, log_z + reach
-    found = {}
-    for name, (low, high) in ends.items():
-        missed = (low > top + ROUNDING or high + ROUNDING < least for least, top in ends.values())
-        found[f"{name}_contradicted"] = float(any(missed))
-    found.pop("exact_contradicted", None)
-    return found

@@ -15,7 +15,7 @@ from cbm_cli.kernels.compiling import CACHE, damaged_files, unsaved
 from cbm_cli.kernels.machine import empty_trail
 from cbm_cli.kernels.training import make_updates
 from cbm_cli.machines.limits import likelihood_seconds
-from cbm_cli.results import ESTIMATES, Progress
+from cbm_cli.results import Progress
 from cbm_cli.text import count
 from cbm_cli.trial.learner import Learner, is_directed
 from cbm_cli.trial.loop import run_trial
@@ -153,7 +153,7 @@ def cost_of(job: Job) -> Cost:
     method, evaluation = settings.evaluation, rows * (weights * _DENSE + units * _UNIT)
     if method == "exact":
         evaluation = likelihood_seconds(sizes, rows)
-    elif method in ESTIMATES:
+    elif method == "ais":
         walk = settings.temperatures * 2 * (weights * _BINARY + units * _UNIT)
         evaluation += settings.evaluate.runs * walk
     evaluation = evaluation + _EVALUATION if method != "none" else 0.0

@@ -5,7 +5,7 @@ import time
 
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.execution.worker import Failure
-from cbm_cli.results import ESTIMATES, Metric, Outcome
+from cbm_cli.results import Metric, Outcome
 from cbm_cli.text import decimal
 
 
@@ -93,7 +93,7 @@ class RunProgress(Observer):
         how = job.trial.settings
         if how.evaluation == "none" or math.isnan(value):
             return ""
-        bounded = how.evaluation in ESTIMATES and how.model.kind == "dbm"
+        bounded = how.evaluation == "ais" and how.model.kind == "dbm"
         names = {"cost": "cost", "pseudo": "pseudo_likelihood"}
         metric = "lower_bound" if bounded else names.get(how.evaluation, "log_likelihood")
         chosen, rows = (how.evaluate.parts or "train").split("+"), job.data.parts

@@ -45,9 +45,7 @@ RECORDERS = (  # names of functions in trial/recorders.py
     "hidden_activity",
     "reconstruction_error",
     "free_energy_gap",
-    "mixing",
     "pseudo_likelihood",
-    "stochastic_pseudo_likelihood",
 )
 OWN_RECORDER = r"[^=@-].*\.py:[A-Za-z_]\w*"  # file.py:function
 
@@ -418,9 +416,9 @@ Units: Any = text_of_form(
 class Evaluate(Frozen):
     """What is evaluated during training, and how often."""
 
-    method: Literal["exact", "ais", "tempering", "pseudo", "none", "cost"] | None = Field(
+    method: Literal["exact", "ais", "pseudo", "none", "cost"] | None = Field(
         None,
-        description="Likelihood: exact, ais or tempering; pseudo(-likelihood); cost (auto encoders); none. "
+        description="Likelihood: exact or ais; pseudo(-likelihood); cost (auto encoders); none. "
         "Default: exact, or cost",
     )
     every: Interval | None = Field(None, description="Default: 50 updates, or 1 epoch where epochs are given")
@@ -428,7 +426,7 @@ class Evaluate(Frozen):
     rows: Count | None = Field(None, description="Evaluate a fixed subsample of this many rows of each part")
     temperatures: Temperatures | None = Field(
         None,
-        description="AIS: inverse temperatures (default: 14,500, of a DBM 29,000); sweeps of tempering",
+        description="AIS: inverse temperatures (default: 14,500, of a DBM 29,000)",
     )
     runs: Runs = Field(100, description="AIS: independent runs")
     base: Literal["base-rate", "uniform"] = Field(

@@ -277,8 +277,7 @@ _UNUSED: tuple[tuple[str, Callable[[Settings], Any]], ...] = (
      lambda s: s.batch == (s.pretraining.batch or "full") == "full"
      and "is for mini-batches; a full batch has all rows in every update"),
     ("evaluate.temperatures evaluate.runs evaluate.base",
-     lambda s: s.evaluation not in ("ais", "tempering")
-     and f"is for method: ais or tempering; the method is {s.evaluation}"),
+     lambda s: s.evaluation != "ais" and f"is for method: ais; the method is {s.evaluation}"),
     ("evaluate.rows", lambda s: s.evaluation == "none" and "is for evaluations; the method is none"),
 )  # fmt: skip
 
@@ -358,7 +357,7 @@ _CONFLICTS: tuple[tuple[str, Kind, Callable[[Settings], Any]], ...] = (
      and f"scale_to: centered needs offsets; without any, as in {s.offsets}, the centered gradient is the "
      "standard one: write scale_to: standard"),
     ("evaluate", "unsuited",
-     lambda s: s.model.kind == "auto-encoder" and s.evaluate.method in ("exact", "ais", "tempering")
+     lambda s: s.model.kind == "auto-encoder" and s.evaluate.method in ("exact", "ais")
      and f"method {s.evaluate.method} estimates a likelihood, and an auto encoder has no normalised "
      "likelihood; it is judged by its cost: write method: cost"),
     ("early_stopping.metric", "conflict",

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.kernels import KERNEL_VERSION
-from cbm_cli.kernels.annealing import make_walks
 from cbm_cli.kernels.auto_encoder import summed_cost
 from cbm_cli.kernels.machine import Array, Rows, State
 from cbm_cli.kernels.plan import Plan, plain_plan
@@ -37,15 +36,13 @@ from cbm_cli.machines.known import log_weights_of, log_z_at_least
 from cbm_cli.machines.limits import check_likelihood, check_room, check_whole
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
-from cbm_cli.machines.tempering import FEWEST_ACCEPTED, Tempered, temper
 from cbm_cli.reference import free_energy
-from cbm_cli.results import ESTIMATES
 from cbm_cli.text import did_you_mean
 from cbm_cli.version import __version__
 
 SAMPLED_BITS = 16  # machines up to this size are sampled exactly, for reverse AIS
 OF_MACHINE = ("log_z", "log_z_standard_error", "effective_sample_size", "log_z_at_least")  # of estimates
-METHODS = ("exact", *ESTIMATES, "pseudo", "cost", "none")
+METHODS = ("exact", "ais", "pseudo", "cost", "none")
 BASES = ("base-rate", "uniform")
 _DEEP_ROWS, _ENCODER_ROWS = 200, 250  # a block: enough for fast products, few enough to stay near the cache
 
@@ -56,9 +53,9 @@ Answer = dict[str, Any]  # as cbm evaluate --json prints it
 class Method:
     """How a machine is evaluated, during training or by ``cbm evaluate``."""
 
-    name: str | None = None  # exact, ais, tempering, pseudo or none; default: exact, or the cost
+    name: str | None = None  # exact, ais, pseudo or none; default: exact, or the cost
     temperatures: int | None = None  # of annealing; default: 14,500, twice as many for deep machines
-    runs: int = RUNS  # of annealing; tempering makes as many sweeps as annealing would
+    runs: int = RUNS  # of annealing
     base: str = "base-rate"  # annealing starts at the base rates of the training part, or is uniform
     rows: int | None = None  # size of a fixed subsample of each part; default: all rows
     seed: int = 1  # 64 bits; same seed, same values
@@ -85,7 +82,7 @@ class Method:
         """How values are made, by the names of the columns that `cbm evaluate` adds beside them."""
         name = self.name or "exact"
         found: dict[str, Any] = {"rows": self.rows or "all"}
-        if name in ESTIMATES:
+        if name == "ais":
             found |= {"temperatures": self.steps((0,) * (3 if is_deep else 2)), "base": self.base}
             found |= {"runs": self.runs, "seed": self.seed}
         found["version"] = f"cbm {__version__} kernel {KERNEL_VERSION}"
@@ -144,12 +141,12 @@ def evaluate(
     if isinstance(machine, Layered):
         if machine.kind == "auto-encoder":
             return _costs_of(machine, parts, method, place)
-        flat = flatten(machine, np.float32 if method.name in ESTIMATES else np.float64, place)
+        flat = flatten(machine, np.float32 if method.name == "ais" else np.float64, place)
         common, by_part = evaluate(flat, parts, method, place, should_stop)
         if "log_z" in common:
             common |= {"log_z_energy": "plain", "log_z_centered": common["log_z"] + machine.offset_energy}
         return common, by_part
-    if method.name in ESTIMATES:
+    if method.name == "ais":
         return _estimated(machine, parts, method, should_stop)
     if method.name == "pseudo":
         return _pseudo(machine, parts, place, should_stop)
@@ -169,7 +166,7 @@ def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ..
         return ()
     if method.name == "pseudo":
         return tuple(f"{part}_pseudo_likelihood" for part in parts.rows)
-    estimated, deep = method.name in ESTIMATES, len(sizes) > 2
+    estimated, deep = method.name == "ais", len(sizes) > 2
     quantities = ["log_likelihood", "log_likelihood_at_most"][: 2 if estimated else 1]
     if estimated and deep:
         quantities = ["lower_bound", "lower_bound_at_most", "tighter_bound"][: 3 if len(sizes) == 3 else 2]
@@ -201,15 +198,10 @@ def _over(mean: float, n: int) -> Answer:
 def _estimated(
     machine: Flat, parts: Parts, method: Method, should_stop: ShouldStop
 ) -> tuple[Answer, dict[str, Answer]]:
-    """Log-likelihoods or their bounds, with log Z by annealing or tempering, and what is proved of both."""
+    """Log-likelihoods or their bounds, with log Z by annealing, and what is proved of both."""
     base, steps = _base_of(machine, parts), method.steps(machine.sizes)
-    each = sum(machine.W.shape) if method.name == "ais" else 4 * steps  # units, or ratios of each swap
-    check_room(method.name or "", temperatures=steps, runs=method.runs * each)
-    found: Estimate | Tempered
-    if method.name == "ais":
-        found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
-    else:
-        walks = make_walks(machine.plain, base, np.zeros((RUNS, len(base)), np.float32))
+    check_room("ais", temperatures=steps, runs=method.runs * sum(machine.W.shape))
+    found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
     bounds, known, by_part = {}, {}, {}
     for part, rows in parts.rows.items():
         if machine.is_deep:
@@ -218,9 +210,6 @@ def _estimated(
         else:
             known[part] = rows, log_weights_of(rows, walks, parts.unit, should_stop)
     given = [*known.values()], parts.unit, machine.start
-    if method.name == "tempering":
-        found = temper(machine.plain, base, given, method.seed, steps * method.runs, should_stop)
-        walks = make_walks(machine.plain, base, found.ends)
     seed = streams.seed_of(method.seed, streams.KNOWN)
     proved = log_z_at_least(walks, *given, steps, seed)
     for part, (rows, lower) in known.items():
@@ -232,25 +221,19 @@ def _estimated(
     return _judged(machine, base, method, found, proved), by_part
 
 
-def _judged(
-    machine: Flat, base: Array, method: Method, found: "Estimate | Tempered", proved: float
-) -> Answer:
-    """An estimate of log Z and whether to doubt it, by what is proved, by its parts and by reverse AIS."""
+def _judged(machine: Flat, base: Array, method: Method, found: Estimate, proved: float) -> Answer:
+    """An estimate of log Z and whether to doubt it, by what is proved, by its runs and by reverse AIS."""
     disproved = found.disproved_by(proved)
-    doubtful = found.doubtful or disproved
-    carried = found.effective_sample_size if isinstance(found, Estimate) else method.runs * (not doubtful)
     answer: Answer = {
-        "method": method.name,
+        "method": "ais",
         "log_z": found.log_z,
         "log_z_standard_error": found.standard_error,
         "log_z_interval": list(found.interval),
         "log_z_at_least": proved,
-        "effective_sample_size": 0.0 if disproved else float(carried),
+        "effective_sample_size": 0.0 if disproved else found.effective_sample_size,
         "disproved": disproved,
-        "doubtful": doubtful,
+        "doubtful": found.doubtful or disproved,
     }
-    if isinstance(found, Tempered):
-        return answer | found.facts()
     if method.checked and min(machine.W.shape) <= SAMPLED_BITS:
         seed, steps = streams.seed_of(method.seed, streams.REVERSE), method.steps(machine.sizes)
         samples = exact_samples(machine.plain, method.runs, seed)
@@ -273,13 +256,6 @@ def doubt_of(answer: Answer) -> str:
             *answer["log_z_interval"], low, high
         )
         return f"forward and reverse AIS contradict each other ({ends})"
-    if answer.get("differs"):
-        return f"{answer['differs']} give estimates of log Z that differ by more than their errors"
-    if answer.get("least_acceptance", 1) < FEWEST_ACCEPTED:
-        return f"neighbouring rungs accept only {answer['least_acceptance']:.0%} of their swaps"
-    if "rungs" in answer and answer["doubtful"]:
-        error = answer["log_z_standard_error"]
-        return f"ladders differ: the standard error of log Z is {error:.2f}, which says little of its error"
     if answer.get("doubtful"):
         return f"only {answer['effective_sample_size']:.1f} effective runs carry the estimate of log Z"
     return ""

@@ -19,8 +19,6 @@ EVALUATIONS = 11  # seeds of the evaluations during a training
 REVERSE = 12  # seed of reverse AIS
 KNOWN = 14  # seed of the chains that look for heavy states
 GIVEN = 15  # seeds of rows whose free units are sampled
-TEMPERING = 16  # starts and seeds of tempering
-MIXING = 17  # seeds of chains that are watched
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.report.chosen import Chosen, Options
-from cbm_cli.results import ESTIMATES, Metric, default_metric, fewest_effective
+from cbm_cli.results import Metric, default_metric, fewest_effective
 from cbm_cli.results.cells import Cell, Measure, mean
 from cbm_cli.results.inventory import CellSettings
 from cbm_cli.results.selection import Key, key_of
@@ -172,12 +172,12 @@ def _doubts(cell: Cell) -> tuple[pd.Series | None, dict[str, int]]:
     row, frames = cell.trials.frame.iloc[cell.rows[0]], cell.frames()
     known = [frame.set_index("update") for frame in frames if "effective_sample_size" in frame]
     if not known:
-        return None, {"unjudged": int(row["evaluate_method"] in ESTIMATES)}
+        return None, {"unjudged": int(row["evaluate_method"] == "ais")}
     sizes = pd.concat([frame["effective_sample_size"] for frame in known], axis=1)
     doubtful = sizes < fewest_effective(row["evaluate_runs"])
     counts = {"doubtful": int(doubtful.sum().sum()), "estimates": int(sizes.count().sum())}
     counts["disproved"] = int((sizes == 0).sum().sum())
-    unjudged = int(row["evaluate_method"] in ESTIMATES and len(known) < len(frames))
+    unjudged = int(row["evaluate_method"] == "ais" and len(known) < len(frames))
     return doubtful.sum(axis=1) / sizes.count(axis=1), counts | {"unjudged": unjudged}
 
 

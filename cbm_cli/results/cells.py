@@ -307,9 +307,9 @@ class Cell:
 
     @property
     def _is_doubtful(self) -> NDArray[np.bool_]:
-        """Which estimates of `cbm evaluate` are doubtful by themselves or beside those of another method."""
-        method, flags = self.measure.metric.column.rpartition("_")[2], ("doubtful", "contradicted")
-        return np.logical_or(*(self.trials.numbers(f"{method}_{flag}")[self.rows] > 0 for flag in flags))
+        """Which estimates of `cbm evaluate` are doubtful."""
+        method = self.measure.metric.column.rpartition("_")[2]
+        return self.trials.numbers(f"{method}_doubtful")[self.rows] > 0
 
     @property
     def _limit(self) -> str:

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PARTS = ("train", "valid", "test")
-_EVALUATED = r"_(exact|ais|tempering|pseudo)$"  # suffix of the columns of cbm evaluate
-ESTIMATES = ("ais", "tempering")  # methods that estimate log Z
+_EVALUATED = r"_(exact|ais|pseudo)$"  # suffix of the columns of cbm evaluate
 # How the values of cbm evaluate were made, and in which words that is told; {} is the value
 FACTS = {
     "temperatures": "{} temperatures",

@@ -13,12 +13,7 @@ from cbm_cli.statistics.marks import Mark, Marking
 from cbm_cli.statistics.wilcoxon import FEWEST_PAIRS, Significance
 from cbm_cli.text import count
 
-_METHODS = {
-    "exact": "exact",
-    "ais": "AIS",
-    "tempering": "tempering",
-    "pseudo": "exact",
-}  # endings of what cbm evaluate adds
+_METHODS = {"exact": "exact", "ais": "AIS", "pseudo": "exact"}  # endings of what cbm evaluate adds
 
 
 def caption(cells: Cells, marks: Sequence[Mark], marking: Marking) -> list[str]:
@@ -185,6 +180,6 @@ def _estimates(cells: Cells) -> Iterator[str]:
         if doubtful := sum(cell.doubtful for cell in cells):
             yield (
                 f"DOUBTFUL: the last log Z of {count(doubtful, 'trial')} rests on fewer than a tenth of the "
-                "runs of AIS, or known states or another method disprove it: it may be off by more than its "
+                "runs of AIS, or known states or reverse AIS disprove it: it may be off by more than its "
                 "error."
             )

@@ -8,7 +8,6 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Sampler
 from cbm_cli.grid.settings import Settings
 from cbm_cli.machines import limits
-from cbm_cli.results import ESTIMATES
 from cbm_cli.trial.recorders import check_recorders
 from cbm_cli.trial.start import batch_rows, layout_of, total_updates, updates_of
 
@@ -75,7 +74,7 @@ def _check_memory(settings: Settings, data: Dataset) -> None:
     if settings.pretraining.sampler:
         steps, batch = Sampler.parse(settings.pretraining.sampler).steps, settings.pretraining.batch
         numbers["pretraining.sampler"] = (batch if isinstance(batch, int) else rows) * units * steps
-    if settings.evaluation in ESTIMATES:
+    if settings.evaluation == "ais":
         each = units if settings.evaluation == "ais" else 4 * settings.temperatures  # ratios of all swaps
         numbers |= {"evaluate.temperatures": settings.temperatures}
         numbers |= {"evaluate.runs": settings.evaluate.runs * each}

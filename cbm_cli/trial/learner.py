@@ -18,7 +18,6 @@ from cbm_cli.kernels.training import Training
 from cbm_cli.machines import streams
 from cbm_cli.machines.files import Flat, Layered, machine_arrays
 from cbm_cli.machines.likelihood import Method, columns, evaluate, mean_cost, parts_of, values
-from cbm_cli.results import ESTIMATES
 from cbm_cli.trial.start import first_machine, layout_of, machine_at, make_plan, state_of
 
 ROUNDS = ("mean_field_rounds", "mean_field_failures")
@@ -99,7 +98,7 @@ class Learner:
         found: dict[str, Any] = {}
         if self.measured:
             method = self.method
-            if method.name in ESTIMATES:
+            if method.name == "ais":
                 method = replace(method, seed=streams.seed_of(self.seed, streams.EVALUATIONS, update))
             machine = Flat(*state[:3], state.mu[self.sizes[0] :], self.sizes)
             found = values(*evaluate(machine, self.parts, method, should_stop=should_stop))

@@ -18,7 +18,7 @@ from cbm_cli.grid.names import Scheme
 from cbm_cli.grid.settings import Settings
 from cbm_cli.kernels.machine import Trail, empty_trail, machine_of
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
-from cbm_cli.machines import limits, streams
+from cbm_cli.machines import limits
 from cbm_cli.machines.gradients import (
     BLOCK,
     ByParameter,
@@ -31,7 +31,6 @@ from cbm_cli.machines.gradients import (
     natural_gradient,
     standard_gradient,
 )
-from cbm_cli.machines.mixing import measure_mixing
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.reference import LETTERS, offset_target
 from cbm_cli.results import Progress
@@ -213,35 +212,11 @@ def free_energy_gap(snapshots: Trail, context: Context) -> Columns:
     return {"free_energy_gap": valid - train}
 
 
-def mixing(snapshots: Trail, context: Context) -> Columns:
-    """How fast the sampler's chains mix: see `machines.mixing`; they start at rows of the training part."""
-    sampler, rows = context.settings.parsed_sampler, context.data.train
-    found = []
-    for update, *machine in zip(*snapshots[:4], strict=True):
-        seed = streams.seed_of(context.seed, streams.MIXING, int(update))
-        found.append(measure_mixing(tuple(machine), sampler.temperatures, rows, context.unit, seed))
-    return {name: np.array([one[name] for one in found]) for name in found[0]}
-
-
 def pseudo_likelihood(snapshots: Trail, context: Context) -> Columns:
     """Mean over training rows of sum_i log p(x_i | all other units of x), in nats."""
-    return {"pseudo_likelihood": _pseudo(snapshots, context, lambda update: None)}
-
-
-def stochastic_pseudo_likelihood(snapshots: Trail, context: Context) -> Columns:
-    """The same of one random unit of each row, which stands for all, as scikit-learn estimates it."""
-    return {"stochastic_pseudo_likelihood": _pseudo(snapshots, context, lambda update: update % 2**32)}
-
-
-def _pseudo(snapshots: Trail, context: Context, seed_of: Callable[[int], int | None]) -> Wide:
-    x = context.data.train
-    machines = zip(snapshots.update.tolist(), *wide(snapshots), strict=True)
-    return np.array(
-        [
-            pseudo_log_likelihoods(W, b, c, x, context.unit, seed_of(context.seed + update)).mean()
-            for update, W, b, c in machines
-        ]
-    )
+    x, machines = context.data.train, zip(*wide(snapshots), strict=True)
+    found = [pseudo_log_likelihoods(*machine, x, context.unit).mean() for machine in machines]
+    return {"pseudo_likelihood": np.array(found)}
 
 
 _FUNCTIONS: dict[str, Recorder] = {
@@ -257,9 +232,7 @@ _FUNCTIONS: dict[str, Recorder] = {
         hidden_activity,
         reconstruction_error,
         free_energy_gap,
-        mixing,
         pseudo_likelihood,
-        stochastic_pseudo_likelihood,
     )
 }
 
