@@ -374,7 +374,6 @@ class ResultFrames:
         test: str = "signed-rank",
         alpha: float = 0.05,
         correction: str | None = None,
-        over: str | None = None,
         select: Mapping[str, Any] | None = None,
         choose: str | Sequence[str] | None = None,
         by: str | None = None,
@@ -393,7 +392,7 @@ class ResultFrames:
         axes = {name: _listed(names) for name, names in asked.items() if names is not None}
         which: Any = {"select": _wanted(select or {}), "choose": _listed(choose), "by": by}
         (cells,) = read_cells([store], metric, statistic, **which)
-        how: Any = {"test": test, "alpha": alpha, "correction": correction, "over": over}
+        how: Any = {"test": test, "alpha": alpha, "correction": correction}
         found = build_table(cells, axes=axes, best=best, **how)
         return pd.DataFrame(found.records())
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cbm_cli.text import FORMULA, harmless, valid_json
 
-TEXT_WIDTH = 345  # points: \textwidth of LaTeX's article class at 10 pt
+_COLUMN_WIDTH = 246  # points: \columnwidth of a journal with two columns
 
 _LATEX_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -92,27 +92,6 @@ class Sheet:
     groups: Sequence[Group]
     title: str = ""
     name: str = ""  # LaTeX's \label
-    stub: int = 1  # leading columns that every part repeats when the sheet is split
-
-    def split(self, by: int | str | None) -> list[Sheet]:
-        """Return parts of at most so many columns behind the stub, or one for each group (``groups``).
-
-        The first part alone has the name, so that a label of LaTeX stands once.
-        """
-        parts = []
-        if isinstance(by, str):
-            parts = [replace(self, groups=[group]) for group in self.groups]
-        elif by:
-            parts = [self._columns(i, i + by) for i in range(0, len(self.header) - self.stub, by)]
-        first, *others = parts or [self]
-        return [first, *(replace(part, name="") for part in others)]
-
-    def _columns(self, first: int, last: int) -> Sheet:
-        def cut(entries: Sequence[Any]) -> list[Any]:
-            return [*entries[: self.stub], *entries[self.stub + first : self.stub + last]]
-
-        groups = [Group(group.heading, [*map(cut, group.rows)]) for group in self.groups]
-        return replace(self, header=cut(self.header), groups=groups)
 
 
 @dataclass(frozen=True)
@@ -125,20 +104,15 @@ class Document:
     records: Sequence[Mapping[str, Any]] = ()
     about: Mapping[str, Any] = field(default_factory=dict)  # of JSON, beside the records
 
-    def render(self, format: str = "text", width: int | None = None) -> str:
+    def render(self, format: str = "text", coloured: bool = False) -> str:
         """Return the document in one of `FORMATS`; LaTeX needs booktabs, CSV and JSON hold the records.
 
-        With the ``width`` of a terminal, text has colours, and sheets that are wider are split. Without it,
-        ``*`` and ``_`` stand before marked values.
+        ``coloured`` text is for a terminal. Other text has ``*`` and ``_`` before marked values.
         """
         if format == "text":
-            return _text(self, width)
+            return _text(self, coloured)
         writers = {"markdown": _markdown, "latex": _latex, "csv": _csv, "json": _json}
         return harmless(writers[format](self))
-
-    def too_wide(self) -> list[str]:
-        """Return advice where a sheet is wider than a page of LaTeX."""
-        return list(filter(None, [_too_wide(self.sheets)]))
 
 
 def latex_escape(text: str) -> str:
@@ -146,27 +120,16 @@ def latex_escape(text: str) -> str:
     return "".join(_LATEX_SPECIAL.get(c, c) for c in text)
 
 
-def _text(document: Document, width: int | None) -> str:
-    coloured = width is not None
-    sheets = [part for sheet in document.sheets for part in (_fitting(sheet, width) if width else [sheet])]
+def _text(document: Document, coloured: bool) -> str:
     if coloured:
         notes = [_painted(note, "warning" * note.startswith("INCOMPLETE")) for note in document.notes]
     else:
         plain = (note.replace("Bold: ", "*: ").replace("Underlined: ", "_: ") for note in document.notes)
         notes = [*map(harmless, plain)]
-    lines = [line for sheet in sheets for line in _text_lines(sheet, coloured)] + notes
+    lines = [line for sheet in document.sheets for line in _text_lines(sheet, coloured)] + notes
     if document.summary:
         lines += ["", *(_painted(line, "bold" if coloured else "") for line in document.summary)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def _fitting(sheet: Sheet, width: int) -> list[Sheet]:
-    """Return as few parts of a sheet as fit into a width, one column behind the stub at least."""
-    for most in range(len(sheet.header) - sheet.stub, 1, -1):
-        parts = sheet.split(most)
-        if all(sum(_widths(part, True)) + 3 * len(part.header) - 1 <= width for part in parts):
-            return parts
-    return sheet.split(1)
 
 
 def _widths(sheet: Sheet, coloured: bool) -> list[int]:
@@ -229,8 +192,7 @@ def _latex(document: Document) -> str:
         _latex_table(sheet, [] if i else [*document.notes, *document.summary])  # beside the label
         for i, sheet in enumerate(document.sheets)
     ]
-    comments = ("needs \\usepackage{booktabs}", *document.too_wide())
-    return "".join([*(f"% {comment}\n" for comment in comments), *tables])
+    return "".join(["% needs \\usepackage{booktabs}\n", *tables])
 
 
 def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
@@ -239,6 +201,8 @@ def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
     valued = [any(isinstance(row[i], Value) for row in rows) for i in range(len(sheet.header))]
     spreads = [_spread_width(row[i] for row in rows) for i in range(len(sheet.header))]
     width = sum(3 if it else 1 for it in valued)
+    points = 4.6 * sum(_widths(sheet, True)) + 12 * (len(sheet.header) - 1)  # digits and gaps in \small
+    environment = "table*" if points > _COLUMN_WIDTH else "table"
 
     def line(entries: Iterable[Item]) -> str:
         cells = (_latex_cell(*it) for it in zip(entries, valued, spreads, strict=True))
@@ -257,10 +221,10 @@ def _latex_table(sheet: Sheet, notes: Sequence[str]) -> str:
     caption = latex_escape(" ".join([*title, *notes]))
     caption = f"\\caption{{{caption}}}\n" if caption else ""
     return (
-        f"\\begin{{table}}\n\\centering\n\\small\n"
+        f"\\begin{{{environment}}}\n\\centering\n\\small\n"
         f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n"
         + "\n".join(lines)
-        + f"\n\\bottomrule\n\\end{{tabular}}\n{caption}{name}\\end{{table}}\n"
+        + f"\n\\bottomrule\n\\end{{tabular}}\n{caption}{name}\\end{{{environment}}}\n"
     )
 
 
@@ -290,36 +254,6 @@ def _padded(text: str, width: int) -> str:
     missing = width - len(text)
     room = rf"\phantom{{{'0' * missing}}}" if missing and text != "–" else ""
     return room + (r"\mbox{--}" if text == "–" else text)
-
-
-def _points(sheet: Sheet) -> int:
-    """Return about how wide a sheet is in LaTeX, by its characters."""
-
-    def raised(item: Item) -> Item:
-        if isinstance(item, Label) or not item.footnote:
-            return item
-        return replace(item, number=item.number + item.footnote, footnote="")
-
-    groups = [replace(group, rows=[[*map(raised, row)] for row in group.rows]) for group in sheet.groups]
-    widths = _widths(replace(sheet, groups=groups), True)
-    return round(4.6 * sum(widths) + 12 * (len(sheet.header) - 1))  # digits and gaps in \small
-
-
-def _too_wide(sheets: Sequence[Sheet]) -> str:
-    """Return advice where one of the sheets is wider than a page of LaTeX and can be split, else nothing."""
-    wide = [one for one in sheets if _points(one) > TEXT_WIDTH and len(one.header) > one.stub + 1]
-    if not wide:
-        return ""
-    most = max(len(one.header) - one.stub for one in sheets)
-    fits = (
-        n
-        for n in range(most - 1, 1, -1)
-        if max(_points(part) for one in sheets for part in one.split(n)) <= TEXT_WIDTH
-    )
-    return (
-        f"about {max(map(_points, wide))} pt wide, an article's page {TEXT_WIDTH} pt: "
-        f"--split {next(fits, 1)} makes parts that fit"
-    )
 
 
 def _csv(document: Document) -> str:

@@ -71,8 +71,8 @@ def table_2(n=8, sampler="CD-1", **means):
     ]
 
 
-def shown(comparison, format="text", width=None):
-    return comparison.document().render(format, width)
+def shown(comparison, format="text", coloured=False):
+    return comparison.document().render(format, coloured)
 
 
 def line(comparison, **where):
@@ -392,7 +392,7 @@ def test_every_format_shows_what_does_not_agree(whole):
     assert "| CD-1-0.1 | aaᵇ | -60.85 ± 1.91 | -63.00 ± 1.87 | 6 | -2.5 ! |" in shown(whole, "markdown")
     assert r"CD-1-0.1 & $aa^{b}$ & -60.85 $\pm$ 1.91" in shown(whole, "latex")
     for alert in ("-2.5 !", "yes/no !"):
-        assert f"\x1b[1;31m{alert}\x1b[0m" in shown(whole, width=200)
+        assert f"\x1b[1;31m{alert}\x1b[0m" in shown(whole, coloured=True)
     assert counts(whole) == [["4 of 4"], ["3 of 4", "2 of 4"]]
     assert [re.findall(r"\d\.\d ± \d\.\d", text) for text in whole.summary()] == [
         ["3.6 ± 0.6"],
@@ -439,7 +439,7 @@ def test_the_scoreboard_counts_all_published_values_as_named_and_as_read():
     assert rows.loc["sum", ["published", "run"]].tolist() == [625, 11]
     assert tuple(rows.loc["2", ["agreeing", "marks"]]) == (2, 4)  # of the one whole row
     document = scoreboard(found, "More.")
-    text, (how, *reasons) = document.render("text", None), document.notes
+    text, (how, *reasons) = document.render("text"), document.notes
     assert re.search(r"\n 2 +64 +6 +58 +6 to 8 +4 +5 +2 of 4\n", text)
     assert re.search(r"\n 3 +72 +0 +72 +– +– +– +–\n", text)
     *_, beyond, limit, by_chance = re.findall(r"\d+", how)

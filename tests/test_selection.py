@@ -17,8 +17,7 @@ from cbm_cli.report.kinds import Part, draw
 from cbm_cli.results import Metric, Results
 from cbm_cli.results.cells import Measure, Trials, make_cells
 from cbm_cli.results.selection import Choosing, select_cells, with_measure
-from cbm_cli.statistics import Marking, build_table, mark_row, mark_rows
-from cbm_cli.statistics.wilcoxon import holm
+from cbm_cli.statistics import build_table
 from tests.builders import cbm, change_manifest, grid_text, holds, problems_of, refusal, run_grid
 from tests.pictures import page_of
 
@@ -217,7 +216,6 @@ def test_of_costs_the_lowest_wins_and_what_diverges_loses():
         ("--by valid", "--by valid", "unsuited", "--choose"),
         ("--choose none --by test", "--by test", "unsuited", "--choose"),
         ("--choose learning_rate --rows learning_rate", "--rows learning_rate", "conflict", "none"),
-        ("--over table", "--over table", "unsuited", "--correction"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(results, options, place, kind, named):
@@ -269,21 +267,6 @@ def test_pictures_and_page_show_the_chosen_cells(results, choosing, tmp_path):
     assert len(items) == 2
     printed = {row["learning_rate"] for row in records(results, "sweep", "--choose", "learning_rate")}
     assert {cell.at["data-learning_rate"] for cell in items} == printed
-
-
-def test_holms_correction_over_a_table_counts_all_comparisons():
-    rng = np.random.default_rng(3)
-    rows = [[dict(enumerate(rng.normal(shift, 1, 12))) for shift in (0.0, 0.9, 1.4)] for _ in range(4)]
-    plain, within = ([mark_row(row, Marking(correction=it)) for row in rows] for it in (None, "holm"))
-    over_all = mark_rows(rows, Marking(correction="holm", over="table"))
-    tests, found = (
-        [mark.against_best for row in marks for mark in row if mark.against_best]
-        for marks in (plain, over_all)
-    )
-    p_values = [test.p_value for test in tests]
-    assert [(test.p_value, test.p) for test in found] == [*zip(p_values, holm(p_values), strict=True)]
-    assert {test.smallest_p for test in found} == {tests[0].smallest_p * len(tests)}
-    assert mark_rows(rows, Marking(correction="holm")) == within != over_all
 
 
 def test_records_have_the_p_value_as_computed_and_the_corrected_one():

@@ -129,8 +129,8 @@ def replace_what_a_stream_lacks() -> None:
 
 
 def print_document(document: Document, format_: str) -> None:
-    """Print to stdout: with colours, and as wide as the terminal where it is one."""
-    click.echo(document.render(format_, _terminal_width()), nl=False)
+    """Print to stdout: with colours where it is a terminal."""
+    click.echo(document.render(format_, _terminal_width() is not None), nl=False)
 
 
 def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -147,7 +147,7 @@ def print_list(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     room = max(20, terminal - sum(widths[:-1]) - 3 * len(widths))
     header, *labels = ([*map(Label.of, line)] for line in _wrapped(lines, room))
     document = Document([Sheet(header, [Group(None, labels)])])
-    click.echo(document.render("text", sys.maxsize).strip("\n"))
+    click.echo(document.render("text", coloured=True).strip("\n"))
 
 
 def _wrapped(lines: Iterable[Sequence[str]], room: int) -> Iterator[list[str]]:

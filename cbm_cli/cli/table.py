@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cbm_cli.cli.common import Target, WholeOr, note, print_document
+from cbm_cli.cli.common import Target, print_document
 from cbm_cli.cli.completion import choose_options, metrics, results_and, setting_names
 from cbm_cli.text import FORMATS, STATISTICS
 
@@ -43,16 +43,7 @@ def _axis(name: str, help: str) -> Callable:
 @click.option(
     "--alpha", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True
 )
-@click.option("--correction", type=click.Choice(["holm"]), help="Correct p-values for the comparisons made.")
-@click.option(
-    "--over", type=click.Choice(["row", "table"]), help="Correct within a row (default), or over the table."
-)
-@click.option(
-    "--split",
-    type=WholeOr("groups"),
-    metavar="N|groups",
-    help="Print parts of at most N columns, or one part for each group.",
-)
+@click.option("--correction", type=click.Choice(["holm"]), help="Correct p-values within a row.")
 def table(
     target: Target,
     format_: str,
@@ -78,7 +69,6 @@ def print_tables(
     results: Results,
     experiments: Sequence[str],
     format_: str,
-    split: int | str | None = None,
     metric: str | None = None,
     statistic: str | None = None,
     select: Wanted = (),
@@ -93,7 +83,4 @@ def print_tables(
     stores = [results.store(name) for name in experiments]
     which = read_cells(stores, metric, statistic, select=select, choose=choose, by=by)
     for cells in which:
-        document = build_table(cells, **choices).document(split)
-        print_document(document, format_)
-        for advice in document.too_wide() if format_ == "latex" else ():
-            note(f"{cells.manifest['experiment']}: {advice}")
+        print_document(build_table(cells, **choices).document(), format_)

@@ -216,7 +216,7 @@ def _sheet(section: pd.DataFrame) -> Sheet:
         title += ", published PCD-1 beside PCD-2"
     header = [*HEADER, f"published {aside}", f"obtained {aside}", "difference", "z", "bold"]
     rows = [_line(cell, aside) for cell in section.to_dict("records")]
-    return Sheet([*map(Label.of, header)], [Group(None, rows)], title, stub=2)
+    return Sheet([*map(Label.of, header)], [Group(None, rows)], title)
 
 
 def _line(cell: dict[str, Any], aside: str) -> list[Item]:

@@ -100,7 +100,7 @@ def _what(cells: Cells) -> str:
 
 def _tested(marks: Sequence[Mark], marking: Marking, metric: Metric) -> Iterator[str]:
     """Say what bold and underlined cells are."""
-    better, test, alpha, correction, over = marking
+    better, test, alpha, correction = marking
     pairs = "pair" if test == "signed-rank" else "trial"
     tests = [(mark.claimed, mark.against_best) for mark in marks if mark.against_best]
 
@@ -109,8 +109,7 @@ def _tested(marks: Sequence[Mark], marking: Marking, metric: Metric) -> Iterator
 
     if claims := [one for claimed, one in tests if claimed]:
         least = max(claims, key=lambda one: one.smallest_p)
-        where = "within a row" if over == "row" else "over the table"
-        held = f"{correction.capitalize()} correction {where}" if correction else "no correction"
+        held = f"{correction.capitalize()} correction within a row" if correction else "no correction"
         yield (
             "Bold: best of the row, or not significantly different from it (two-sided Wilcoxon "
             f"{test} test, α = {alpha:g}, {held}; {smallest(least)})."

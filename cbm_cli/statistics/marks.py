@@ -16,7 +16,6 @@ class Marking(NamedTuple):
     test: str = "signed-rank"
     alpha: float = 0.05
     correction: str | None = None  # or holm
-    over: str = "row"  # the comparisons that are corrected together: within a row, or all of the table
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,7 @@ class Mark:
 
 
 def mark_row(samples: Sequence[Sample | None], marking: Marking) -> list[Mark]:
-    """Mark a row by itself; see `mark_rows`."""
-    return mark_rows([samples], marking)[0]
-
-
-def mark_rows(rows: Sequence[Sequence[Sample | None]], marking: Marking) -> list[list[Mark]]:
-    """Mark the best of each row of samples, values by trial, and all that do not differ significantly.
+    """Mark the best of a row of samples, values by trial, and all that do not differ significantly.
 
     A sample with a trial that has no finite value ranks below all others. Bold says of every cell in the row
     whether it is as good as the best: so if one comparison has too few pairs to find any difference, no
@@ -53,45 +47,17 @@ def mark_rows(rows: Sequence[Sequence[Sample | None]], marking: Marking) -> list
     A few far trials can make a mean worse whose cell is better in nearly all pairs. A cell that is so by the
     test is bold, too, and `better_by_test`; the best by the mean is `disputed`.
     """
-    better, test = marking.better, TESTS[marking.test]
-    goodness = [
-        {i: {trial: better * value for trial, value in one.items()} for i, one in enumerate(row) if one}
-        for row in rows
-    ]
-    bests = [_best_of(row) if better and len(row) > 1 else None for row in goodness]
-    found = [
-        {i: test(row[best], other) for i, other in row.items() if i != best} if best is not None else {}
-        for row, best in zip(goodness, bests, strict=True)
-    ]
-    found = _corrected(found, marking)
-    return [
-        _marks_of(len(row), best, tests, marking.alpha)
-        for row, best, tests in zip(rows, bests, found, strict=True)
-    ]
-
-
-def _corrected(found: Sequence[dict[int, Significance]], marking: Marking) -> list[dict[int, Significance]]:
-    """Return tests with p-values corrected for the comparisons of their row or of the table."""
-    if not marking.correction:
-        return [*found]
-    if marking.over == "row":
-        families = [[(row, i) for i in tests] for row, tests in enumerate(found)]
-    else:
-        families = [[(row, i) for row, tests in enumerate(found) for i in tests]]
-    corrected = [dict(tests) for tests in found]
-    for family in families:
-        adjusted = holm([found[row][i].p_value for row, i in family])
-        for (row, i), p in zip(family, adjusted, strict=True):
-            smallest = min(1.0, found[row][i].smallest_p * len(family))
-            corrected[row][i] = replace(found[row][i], corrected_p=p, smallest_p=smallest)
-    return corrected
-
-
-def _marks_of(number: int, best: int | None, found: Mapping[int, Significance], alpha: float) -> list[Mark]:
-    """Return the marks of a row of so many cells, by the tests against its best."""
-    marks = [Mark() for _ in range(number)]
+    better, test, alpha, correction = marking
+    row = {i: {trial: better * value for trial, value in one.items()} for i, one in enumerate(samples) if one}
+    marks = [Mark() for _ in samples]
+    best = _best_of(row) if better and len(row) > 1 else None
     if best is None:
         return marks
+    found = {i: TESTS[test](row[best], other) for i, other in row.items() if i != best}
+    if correction:
+        adjusted = holm([one.p_value for one in found.values()])
+        for (i, one), p in zip(found.items(), adjusted, strict=True):
+            found[i] = replace(one, corrected_p=p, smallest_p=min(1.0, one.smallest_p * len(found)))
     claimed = all(one.powered(alpha) for one in found.values())
     for i, one in found.items():
         ahead = one.powered(alpha) and one.p < alpha and one.effect_size < 0

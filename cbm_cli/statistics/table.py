@@ -13,7 +13,7 @@ from cbm_cli.results.inventory import CellSettings, telling_apart
 from cbm_cli.results.selection import Key, columns_named, key_of
 from cbm_cli.sheets import Document, Group, Item, Label, Sheet, Value
 from cbm_cli.statistics.caption import caption, chosen_key, footnotes_of
-from cbm_cli.statistics.marks import Mark, Marking, mark_rows
+from cbm_cli.statistics.marks import Mark, Marking, mark_row
 from cbm_cli.statistics.wilcoxon import TESTS
 from cbm_cli.text import decimal, did_you_mean, text_of
 
@@ -121,8 +121,8 @@ class ResultsTable:
         """Return the long form, a line for each cell."""
         return [entry.record(self.layout.axes, self.marking) for entry in self.entries]
 
-    def document(self, split: int | str | None = None) -> Document:
-        """Return the table to print, in parts of at most ``split`` columns, or by ``groups``."""
+    def document(self) -> Document:
+        """Return the table to print."""
         axes, manifest, measure = self.layout, self.cells.manifest, self.cells.measure
         title = manifest.get("description", "")
         notes = caption(self.cells, [entry.verdict for entry in self.entries], self.marking)
@@ -144,11 +144,10 @@ class ResultsTable:
             "test": self.marking.test,
             "alpha": self.marking.alpha,
             "correction": self.marking.correction,
-            "over": self.marking.over if self.marking.correction else None,
             "layout": asdict(axes),
             "notes": notes,
         }
-        return Document(sheet.split(split), notes, records=self.records(), about=about)
+        return Document([sheet], notes, records=self.records(), about=about)
 
 
 def _heading(axes: Sequence[str], settings: CellSettings) -> Label:
@@ -163,7 +162,6 @@ def build_table(
     test: str = "signed-rank",
     alpha: float = 0.05,
     correction: str | None = None,
-    over: str | None = None,
 ) -> ResultsTable:
     """Arrange the cells of an experiment in a table with significance marks.
 
@@ -182,17 +180,18 @@ def build_table(
     _known("--correction", correction, {"holm": 1, None: 0})
     if not 0 < alpha < 1:
         raise CbmError(f"--alpha {alpha}: must be between 0 and 1")
-    _known("--over", over, {"row": 1, "table": 1, None: 1})
-    if over and not correction:
-        raise CbmError(f"--over {over}: has no effect without --correction holm", "unsuited")
-    marked = Marking(better, test, alpha, correction, over or "row")
+    marking = Marking(better, test, alpha, correction)
     columns, places = _arranged(cells, layout)
-    samples = [[cell.values if cell else None for cell in row] for group in places for row in group]
-    marks = iter(mark_rows(samples, marked))
-    rows = [[[*zip(row, next(marks), strict=True)] for row in group] for group in places]
+    rows = [
+        [
+            [*zip(row, mark_row([cell.values if cell else None for cell in row], marking), strict=True)]
+            for row in group
+        ]
+        for group in places
+    ]
     formats, footnotes = _digits([row for group in rows for row in group]), footnotes_of(cells)
     groups = [[[entry_of(*one, formats, footnotes) for one in row] for row in group] for group in rows]
-    return ResultsTable(cells, layout, columns, groups, marked)
+    return ResultsTable(cells, layout, columns, groups, marking)
 
 
 def _known(option: str, asked: str | None, choices: Mapping[Any, Any]) -> Any:
