@@ -74,20 +74,19 @@ def grid_fields() -> Iterator[str]:
     """Write a table of the fields of an experiment, and one for the parts of each field that has some."""
     definitions = json_schema()["$defs"]
     properties = definitions["experiment"]["properties"]
-    yield from field_table(properties, definitions)
+    yield from field_table(properties, definitions, "")
     for name, field in properties.items():
-        parts = {one.partition(".")[2]: definitions[one] for one in definitions if one.startswith(f"{name}.")}
-        parts = {one: part for one, part in parts.items() if "axis" not in one} or field.get("properties")
-        if parts:
+        (whole, *_) = definitions.get(f"set.{name}", {}).get("anyOf", [field])
+        if parts := whole.get("properties"):
             yield f"\n## {name}\n\n{field['description']}.\n"
-            yield from field_table(parts, definitions)
+            yield from field_table(parts, definitions, f"{name}.")
 
 
-def field_table(fields: dict[str, Any], definitions: dict[str, Any]) -> Iterator[str]:
+def field_table(fields: dict[str, Any], definitions: dict[str, Any], of: str) -> Iterator[str]:
     """Write a row for each field: its name, what it means, the words it may be, and its default."""
     yield "| field | meaning | values | default |\n|---|---|---|---|"
     for name, field in fields.items():
-        words = (definitions.get(name, {}) | field).get("enum", [])
+        words = definitions.get(f"{of}{name}", {}).get("enum", [])
         words = ["true", "false"] if True in words else words
         shown = ", ".join(f"`{word}`" for word in words)
         default = field.get("default", "")

@@ -92,14 +92,14 @@ def dry(*words):
     return numbers(cbm("run", "grid.yaml", "--dry-run", *words).stdout)[0]
 
 
-SAID = re.compile(r"(?:[^ ]*\.ya?ml:(\d+:\d+)|(.+?))(?:: ([\w.<]+))?: ")
+SAID = re.compile(r"(?:[^ ]*\.ya?ml:(\d+)|(.+?))(?:: ([\w.<]+))?: ")
 
 
 def problems_of(error):
     """Return what is said apart from words: (place, field, kind) of each problem.
 
-    ``error`` is a CbmError, or what `cbm` returned. The place in a grid is ``line:column``, else what stands
-    before the first colon: a file or an option. Without a field there is ``""``.
+    ``error`` is a CbmError, or what `cbm` returned. The place in a grid is its line, else what stands before
+    the first colon: a file or an option. Without a field there is ``""``.
     """
     error = getattr(error, "error", error)
     said = [SAID.match(line) for line in str(error).split("\n")[: len(error.kinds)]]
@@ -197,7 +197,7 @@ def _mistakes(table):
             fields = pairs(given)
             fields |= {name[1:]: None for name in fields if name[0] == "@"}  # stands in its place
             before, mark, after = grid_text(machine, **fields).partition("@")
-            place = f"{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}" if mark else "2:3"
+            place = f"{before.count(chr(10)) + 1}" if mark else "2"
             label = "toy" if field == "-" else f"toy.{field}"
             told = [(place, label, kind)]
             yield pytest.param(before + after, told, named, id=f"{machine} {field} {value}")

@@ -221,7 +221,7 @@ def test_members_that_are_not_needed_are_not_unpacked(monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [('a: "\\ud800"', "1:4"), ('"\\ud800": 1', "1:1"), ("a: !!python/object/apply:os.system [ls]", "1:4")],
+    [('a: "\\ud800"', "1"), ('"\\ud800": 1', "1"), ("a: !!python/object/apply:os.system [ls]", "1")],
 )
 def test_odd_values_of_yaml_are_refused(text, place):
     Path("grid.yaml").write_text(text)
@@ -303,7 +303,7 @@ def test_what_cannot_be_a_folder_everywhere_cannot_name_an_experiment():
     for name in [*names, "con", "NUL.txt", "com1", "x.", "aux"]:
         Path("grid.yaml").write_text(GRID.replace("  bars:", f'  "{name}":'))
         told = problems_of(refusal(read_grid, Path("grid.yaml")))
-        assert [(place, kind) for place, _, kind in told] == [("4:3", "value")]
+        assert [(place, kind) for place, _, kind in told] == [("4", "value")]
     bars = GRID.partition("bars:")[2]
     error = refusal(read_grid, Path("grid.yaml"), text=GRID + f"  Bars:{bars}")
     assert [kind for *_, kind in problems_of(error)] == ["conflict"]
@@ -380,7 +380,7 @@ def test_no_code_refuses_recorders_of_files_and_runs_none():
     record = "    record: {what: weight_norms+mine.py:f, every: 50}\n    table:"
     Path("grid.yaml").write_text(GRID.replace("    table:", record))
     refused = cbm("run", "grid.yaml", "--no-code", "--dry-run", code=2)
-    assert [problem[0] for problem in problems_of(refused)] == ["13:20"]
+    assert [problem[0] for problem in problems_of(refused)] == ["13"]
     assert holds(refused.stderr, "mine.py:f|--no-code")
     assert not Path("ran").exists()
     Path("grid.yaml").write_text(GRID)
@@ -472,7 +472,7 @@ def test_trainings_without_end_are_begun_and_endless_rows_and_rates_are_refused(
     tracemalloc.start()
     try:
         refused = cbm("run", "grid.yaml", "--set", long, code=2)
-        assert [problem[:2] for problem in problems_of(refused)] == [("12:38", "bars.evaluate.every")]
+        assert [problem[:2] for problem in problems_of(refused)] == [("12", "bars.evaluate.every")]
         assert holds(refused.stderr, "50,000,000,000|1,000,000,000,000")
         cbm("run", "grid.yaml", "--dry-run", "--set", long, "--set", "evaluate.every=1000000000")
         assert tracemalloc.get_traced_memory()[1] < 100_000_000

@@ -8,6 +8,7 @@ import yaml
 
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.schema import json_schema
+from cbm_cli.grid.settings import NESTED
 from tests.builders import VALIDATOR, cbm, grid_text, refusal
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments.yaml"
@@ -37,11 +38,12 @@ def test_experiments_of_the_paper_are_accepted_and_name_their_schema():
 
 def test_every_field_has_a_description_for_hovering():
     schema = json_schema()
-    assert all(one["description"] for one in schema["properties"].values())
-    assert all(one["description"] for one in schema["$defs"]["experiment"]["properties"].values())
-    parts = {name: one for name, one in schema["$defs"].items() if "." in name and not name.endswith(".axis")}
-    assert len(parts) > 40
-    assert all(one.get("description") for one in parts.values())
+    fields = schema["$defs"]["experiment"]["properties"]
+    assert all(one["description"] for one in (*schema["properties"].values(), *fields.values()))
+    nested = [schema["$defs"][f"experiment.{name}"]["anyOf"][0]["properties"] for name in NESTED]
+    parts = [part for one in (*nested, fields["table"]["properties"]) for part in one.values()]
+    assert len(parts) > 30
+    assert all(part["description"] for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,7 @@ def test_every_field_has_a_description_for_hovering():
         "trials: '3'",
         "description: yes",
         "table: {rows: data.flip, columns: [offsets, model_hidden], scale: total}",
+        "table: {rows: [hidden, sliding_factor]}",
         "exclude: []",
         "when: [{if: {batch: [100]}, set: {data: mnist, sliding_factor: 0.5, evaluate: {every: 3}}}]",
     ],

@@ -51,9 +51,9 @@ def _completing(names: Callable[[click.Context, str], Iterable[str]]) -> Callabl
 @_completing
 def of_grid(ctx: click.Context, begun: str) -> Iterable[str]:
     """Experiments and groups of the grid file."""
-    from cbm_cli.grid.source import Problems, Source
+    from cbm_cli.grid.source import Problems, load, read_file
 
-    root: Any = Source.of_file(Path(ctx.params["grid"]), Problems()).top.value
+    root: Any = load(read_file(Path(ctx.params["grid"])), "", Problems())
     return [*root.get("experiments", {}), *root.get("groups", {})]
 
 

@@ -1,42 +1,26 @@
 """From a grid file to experiments; everything that is wrong with the file is reported at once."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import Field, ValidationError
 
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.expand import (
-    FIELDS,
-    INSTEAD,
-    PATHS,
-    Choice,
-    Effects,
-    Given,
-    Rules,
-    expand,
-    places_of,
-    read_choices,
-    read_rules,
-    report,
-    with_field,
-)
-from cbm_cli.grid.settings import AXES, Experiment, Settings, TableSpec
-from cbm_cli.grid.source import Node, Problems, Source, unknown
+from cbm_cli.grid.cells import FIELDS, INSTEAD, PATHS, Reader, parts_of
+from cbm_cli.grid.settings import Experiment, Settings, TableSpec, meant
+from cbm_cli.grid.source import Fields, Items, Problems, Value, items, like, load, read_file, shown
 from cbm_cli.grid.values import Count, Frozen, WholeNumber
 from cbm_cli.text import did_you_mean, text_of
 
 SECTIONS = ("defaults", "default", "groups", "experiments")
-RULES = ("exclude", "when")
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}"  # also the name of a folder
 _NO_FOLDER = r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?|.*\."  # on Windows
-_MACHINE = {"model": {"kind": "rbm", "hidden": 1}, "offsets": "00", "sampler": "CD-1"}
-COLUMNS = ("experiment", *Settings(data={"name": "mnist"}, **_MACHINE, learning_rate=1, epochs=1).row())
 
 
 class Head(Frozen):
@@ -48,7 +32,7 @@ class Head(Frozen):
     table: TableSpec = Field(TableSpec(), description="How cbm table lays the experiment out")
 
 
-KNOWN = (*Head.model_fields, *FIELDS, *RULES)
+KNOWN = (*Head.model_fields, *FIELDS, "exclude", "when")
 SETTABLE = ("trials", "seed", *PATHS)
 
 
@@ -97,206 +81,194 @@ def read_grid(
     Raises
     ------
     CbmError
-        A line for each problem: ``file:line:column: experiment.field: problem; remedy``.
+        A line for each problem: ``file:line: experiment.field: problem; remedy``.
     """
     problems = Problems()
-    top = (Source(text, str(path), problems) if text is not None else _source_of(path, problems)).top
-    sections, changes = top.fields(SECTIONS), _overrides(overrides, trials, problems)
-    defaults = sections["defaults"].fields(KNOWN) if "defaults" in sections else {}
-    nodes = _experiments(top, sections)
-    groups = _groups(sections["groups"], nodes) if "groups" in sections else {}
-    default = _resolve(sections["default"], nodes, groups) if "default" in sections else tuple(nodes)
+    remedy = "; `cbm init` writes experiments.yaml, a grid to start from"
+    top = load(read_file(path, remedy) if text is None else text, str(path), problems)
+    sections, none = problems.fields(top, SECTIONS), like(top, {})
+    nodes = _experiments(top, sections.get("experiments", none), problems)
+    defaults = problems.fields(sections.get("defaults", none), KNOWN)
+    groups = _groups(sections.get("groups", none), nodes, problems)
+    default = _resolve(sections["default"], nodes, groups, problems) if "default" in sections else (*nodes,)
+    changes = _changes(overrides, trials, problems)
     changed = {one for name in selected for one in groups.get(name, (name,))} or {*default}
-    effects: Effects = {}
+    reader = Reader(problems)
     experiments = {
-        name: _experiment(name, node, defaults, changes if name in changed else {}, effects)
+        name: _experiment(name, node, defaults, changes if name in changed else {}, reader)
         for name, node in nodes.items()
     }
-    linked = _linked(experiments)
-    _report_effects(effects, problems)
+    linked, clean = _linked(experiments, problems), not problems.count
+    for value, reason in reader.effects.values():
+        if reason and (clean or value.path[:1] == ("experiments",)):  # else another experiment may need it
+            problems.add(value, reason, "unsuited")
+    problems.raise_any()
     return Grid(Path(path), linked, groups, default)
 
 
-def _source_of(path: str | Path, problems: Problems) -> Source:
-    return Source.of_file(Path(path), problems, "; `cbm init` writes experiments.yaml, a grid to start from")
-
-
-def _overrides(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Node]:
-    changes: dict[str, Node] = {}
-    for field, text in overrides.items():
-        option = Source(text, f"--set {field}", problems).top
-        undone = [one for one in changes if one.startswith(f"{field}.") or one == INSTEAD.get(field)]
-        if field not in SETTABLE:
-            option.wrong(f"unknown field{unknown(field, SETTABLE)}", "unknown")
-        elif undone:
-            option.wrong(f"undoes {undone[0]}, which is set before it; set one of them", "conflict")
-        else:
-            changes[field] = option
-    if trials is not None:
-        changes["trials"] = Source(str(trials), "--trials", problems).top
-    return changes
-
-
-def _experiments(top: Node, sections: Mapping[str, Node]) -> dict[str, Node]:
-    """Return the experiments by name."""
-    node = sections.get("experiments", top)
-    if not isinstance(top.value, dict):
-        return {}
-    if node is top or not isinstance(node.value, dict) or not node.value:
-        told = "must name at least one, as in experiments: {first: {data: mnist}}"
-        node.wrong(told, "missing", at="key", inner="experiments" if node is top else "")
-        return {}
+def _experiments(top: Value, node: Value, problems: Problems) -> Fields:
+    """Return the experiments by name; without any, there is nothing to read."""
+    if not isinstance(node, Fields) or not node:
+        if isinstance(top, Fields):
+            told = "must name at least one, as in experiments: {first: {data: mnist}}"
+            problems.add(node, told, "missing", "" if node.path else "experiments")
+        problems.raise_any()
     twins: dict[str, str] = {}
-    for name in node.value:
-        twin = twins.setdefault(name.lower(), name)
+    nodes: Any = node
+    for name, value in nodes.items():
         if not re.fullmatch(NAME, name):
             remedy = "use up to 100 of A-Z a-z 0-9 _ . + -, a letter or digit first"
-            (node / name).wrong(f"cannot name an experiment, or a folder; {remedy}", at="key")
+            problems.add(value, f"cannot name an experiment, or a folder; {remedy}")
         elif re.fullmatch(_NO_FOLDER, name):
-            (node / name).wrong("cannot name a folder on Windows; use another name", at="key")
-        elif twin != name:
+            problems.add(value, "cannot name a folder on Windows; use another name")
+        elif (twin := twins.setdefault(name.lower(), name)) != name:
             same = f"differs from {twin} in capitals only, which macOS and Windows do not tell apart"
-            (node / name).wrong(f"{same}; use another name", "conflict", at="key")
-    return {name: node / name for name in node.value}
+            problems.add(value, f"{same}; use another name", "conflict")
+    return nodes
 
 
-def _experiment(
-    name: str, node: Node, defaults: Mapping[str, Node], changes: Mapping[str, Node], effects: Effects
-) -> Experiment:
-    """Read one experiment over the defaults, with what options change; after problems it has no cells."""
-    problems, before = node.source.problems, node.source.problems.count
-    own = node.fields(KNOWN)
-    taken = {*own, *(INSTEAD[field] for field in own if field in INSTEAD)}  # epochs replace default updates
-    inherited = {field: default for field, default in defaults.items() if field not in taken}
-    given = {field: Given(one) for field, one in (own | inherited).items()}
-    for path, change in changes.items():
-        given = with_field(given, path, change)
-    head = _head(given, node)
-    rules = read_rules(given)
-    axes = read_choices({field: one for field, one in given.items() if field in FIELDS})
-    found: Effects = {}
-    cells = expand(axes, rules, node, found) if problems.count == before else {}
-    overridden = bool(PATHS.keys() & changes.keys())
-    if problems.count == before and not overridden:
-        _check_matched(rules, own)
-    for one, reason in found.items() if problems.count == before else ():
-        if not overridden or one.source is not node.source:  # others are meant for other values
-            effects[one] = effects.get(one, reason) and reason
-    if cells and not overridden:
-        _check_chosen(head.table.choose, cells, given)
-    return Experiment(name, **dict(head), cells=(*cells,), places=lambda cell: places_of(cells[cell], node))
-
-
-def _check_chosen(names: Sequence[str], cells: Collection[Settings], given: Mapping[str, Given]) -> None:
-    """Refuse to choose the value of a setting of which there is one."""
-    rows = [cell.row() for cell in cells] if names else []
-    for name in names:
-        if len({text_of(row.get(name)) for row in rows}) == 1:
-            told = f"{name} has one value, and there is nothing to choose; give it several"
-            (given["table"].node / "choose").wrong(told, "unsuited")
-
-
-def _report_effects(effects: Effects, problems: Problems) -> None:
-    """Report values that change nothing anywhere, unless other problems hide where they would; raise all."""
-    whole = not problems.count  # only then all experiments that use a default or an override are known
-    for node, reason in effects.items():
-        if reason and (whole or node.path[:1] == ("experiments",)):
-            node.wrong(reason, "unsuited")
-    problems.raise_any()
-
-
-def _head(given: Mapping[str, Given], experiment: Node) -> Head:
-    nodes = {field: given[field].node for field in Head.model_fields if field in given}
-    fields = {field: node.value for field, node in nodes.items()}
-    if "table" in nodes:
-        fields["table"] = _table(nodes["table"])
+def _groups(section: Value, experiments: Fields, problems: Problems) -> dict[str, tuple[str, ...]]:
+    """Return the experiments of each group; groups may hold groups."""
+    nodes = problems.fields(section, section if isinstance(section, Fields) else ())
+    groups: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
+    for name in nodes.keys() & experiments.keys():
+        problems.add(nodes[name], "is already the name of an experiment", "conflict")
+    inner = {name: {str(item) for item in items(node)} & groups.keys() for name, node in nodes.items()}
     try:
-        return Head.model_validate(fields)
-    except ValidationError as error:
-        report(error, Choice(fields, {"": experiment} | nodes))
-        return Head()
-
-
-def _table(node: Node) -> TableSpec:
-    """Return what ``table:`` says; a name may stand alone instead of in a list."""
-    fields, taken = node.fields(TableSpec.model_fields), dict[str, str]()
-    table = {name: one.value for name, one in fields.items()}
-    for name in (axis for axis in (*AXES, "choose") if axis in fields):
-        table[name] = [item.shown.replace(".", "_") for item in fields[name].items]
-        for item, column in zip(fields[name].items, table[name], strict=True):
-            if column not in COLUMNS:
-                item.wrong(f"there is no column {item.shown}{did_you_mean(column, COLUMNS)}", "unknown")
-            elif column in taken:
-                item.wrong(f"{item.shown} is among the {taken[column]}; name it once", "conflict")
-            taken.setdefault(column, name)
-    try:
-        return TableSpec.model_validate(table)
-    except ValidationError as error:
-        report(error, Choice(table, {"": node} | fields))
-        return TableSpec()
-
-
-def _check_matched(rules: Rules, own: Collection[str]) -> None:
-    """A condition that never holds is a typo, unless it comes from the defaults and is meant for others."""
-    conditions = {"exclude": rules.exclude, "when": [condition for condition, _ in rules.when]}
-    for condition in [one for rule, ones in conditions.items() if rule in own for one in ones]:
-        if not condition.matched:
-            condition.node.wrong("holds for no cell of the grid", "conflict")
-
-
-def _linked(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
-    """Return the experiments, each with those that it starts from; missing ones and circles are problems."""
-    places: dict[str, dict[str, Node]] = {}  # of the names of experiments to start from, by experiment
-    for name, one in experiments.items():
-        starts = {cell.start_from.experiment: cell for cell in one.cells if cell.start_from.experiment}
-        places[name] = {source: one.places(cell)["start_from.experiment"] for source, cell in starts.items()}
-    for wanted in places.values():
-        for source, node in wanted.items():
-            if source not in experiments:
-                hint = did_you_mean(source, experiments)
-                node.wrong(f"there is no experiment {source[:60]}{hint}", "unknown")
-    try:
-        order = [name for name in TopologicalSorter(places).static_order() if name in experiments]
+        for name in TopologicalSorter(inner).static_order():
+            groups[name] = _resolve(nodes[name], experiments, groups, problems)
     except CycleError as error:
-        for source, name in pairwise(error.args[1]):
-            told = f"starts from {source}, which starts from {name} in the end"
-            places[name][source].wrong(told, "conflict")
-        return experiments
-    linked: dict[str, Experiment] = {}
-    for name in order:
-        own = tuple(linked[source] for source in places[name] if source in linked)
-        linked[name] = replace(experiments[name], sources=own)
-    return {name: linked[name] for name in experiments}
+        first = next(name for name in nodes if name in error.args[1])
+        problems.add(nodes[first], "contains itself", "conflict")
+    return groups
 
 
 def _resolve(
-    node: Node, experiments: Collection[str], groups: Mapping[str, tuple[str, ...]]
+    node: Value, experiments: Fields, groups: Mapping[str, tuple[str, ...]], problems: Problems
 ) -> tuple[str, ...]:
     """Return the experiments that a name, or a list of names, stands for."""
-    if not node.items:
-        node.wrong("names no experiment", "missing")
-    found: dict[str, None] = {}
-    for item in node.items:
-        name = item.shown
-        if name in experiments or name in groups:
-            found |= dict.fromkeys([name] if name in experiments else groups[name])
+    if not node:
+        problems.add(node, "names no experiment", "missing")
+    known, found = {**{name: (name,) for name in experiments}, **groups}, dict[str, None]()
+    for item in items(node):
+        if not isinstance(item, str) or item not in known:
+            told = f"there is no experiment or group {shown(item)}{did_you_mean(str(item), known)}"
+            problems.add(item, told, "unknown")
         else:
-            hint = did_you_mean(name, [*experiments, *groups])
-            item.wrong(f"there is no experiment or group {name}{hint}", "unknown")
-    return tuple(found)
+            found |= dict.fromkeys(known[item])
+    return (*found,)
 
 
-def _groups(section: Node, experiments: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the experiments of each group; groups may hold groups."""
-    nodes = section.fields(section.value if isinstance(section.value, dict) else ())
-    groups: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, ())
-    inner = {name: {item.shown for item in node.items} & groups.keys() for name, node in nodes.items()}
-    for name in nodes.keys() & {*experiments}:
-        nodes[name].wrong("is already the name of an experiment", "conflict", at="key")
+def _changes(overrides: Mapping[str, str], trials: int | None, problems: Problems) -> dict[str, Value]:
+    changes: dict[str, Value] = {}
+    for name, text in overrides.items():
+        value = load(text, f"--set {name}", problems)
+        path, *others = meant(name, SETTABLE) or [""]
+        undone = [
+            one for one in changes if one == path or one.startswith(f"{path}.") or one == INSTEAD.get(path)
+        ]
+        if not path:
+            problems.add(value, f"unknown field{did_you_mean(name, SETTABLE, 0.7)}", "unknown")
+        elif others:
+            told = f"several fields are called so; name one of {', '.join((path, *others))}"
+            problems.add(value, told, "conflict")
+        elif undone:
+            told = f"undoes {undone[0]}, which is set before it; set one of them"
+            problems.add(value, told, "conflict")
+        else:
+            changes[path] = value
+    return changes | ({"trials": load(str(trials), "--trials", problems)} if trials is not None else {})
+
+
+def _with(given: Mapping[str, Value], path: str, value: Value) -> dict[str, Value]:
+    """Return the fields of an experiment with one of them replaced, or with one part of it."""
+    name, _, part = path.partition(".")
+
+    def changed(old: Value) -> Value:
+        if isinstance(old, Items):
+            return like(old, [changed(one) for one in old])
+        return like(old, {**(old if isinstance(old, Fields) else parts_of(name, old)), part: value})
+
+    whole = changed(given.get(name, like(value, {}))) if part else value
+    return {one: old for one, old in given.items() if one != INSTEAD.get(name)} | {name: whole}
+
+
+def _experiment(
+    name: str, node: Value, defaults: Fields, changes: Mapping[str, Value], reader: Reader
+) -> Experiment:
+    """Read one experiment over the defaults, with what options change; after problems it has no cells."""
+    problems, before, effects = reader.problems, reader.problems.count, reader.effects
+    own = problems.fields(node, KNOWN)
+    taken = {*own, *(INSTEAD[field] for field in own if field in INSTEAD)}  # epochs replace default updates
+    given = own | {field: value for field, value in defaults.items() if field not in taken}
+    for path, value in changes.items():
+        given = _with(given, path, value)
+    head = _head(given, node, problems)
+    rules = {rule: given.get(rule, like(node, [])) for rule in ("exclude", "when")}
+    for value in (value for value in rules.values() if not isinstance(value, Items)):
+        problems.add(value, f"must be a list, not {shown(value)}")
+        return Experiment(name, **dict(head), cells=())
+    exclude = [reader.condition(item) for item in rules["exclude"]]
+    when = [reader.change(item) for item in rules["when"]]
+    axes = {field: reader.choices(field, value) for field, value in given.items() if field in FIELDS}
+    overridden = bool({*PATHS} & changes.keys())
+    reader.effects = dict(effects)
+    cells = reader.expand(axes, exclude, when, node) if problems.count == before else {}
+    table = head.table.within(cells)
+    if overridden:  # what is in the file is meant for other values
+        options = {key: one for key, one in reader.effects.items() if one[0].place.source.startswith("--")}
+        reader.effects = effects | options
+    elif cells:
+        conditions = {"exclude": exclude, "when": [condition for condition, _ in when]}
+        for condition in (one for rule, some in conditions.items() if rule in own for one in some):
+            if not condition.matched:
+                problems.add(condition.node, "holds for no cell of the grid", "conflict")
+        for column in table.choose:
+            if len({text_of(cell.row().get(column)) for cell in cells}) == 1:
+                told = f"{column} has one value, and there is nothing to choose; give it several"
+                problems.add(given["table"]["choose"], told, "unsuited")
+    if problems.count > before:
+        reader.effects = effects
+
+    def value_of(cell: Settings, path: str) -> Value:
+        field, _, part = path.partition(".")
+        value: Any = cells[cell][field].given if field in cells[cell] else node
+        return value.get(part, value) if isinstance(value, Fields) and value is not node else value
+
+    return Experiment(name, **dict(head) | {"table": table}, cells=(*cells,), value_of=value_of)
+
+
+def _head(given: Mapping[str, Value], node: Value, problems: Problems) -> Head:
+    told = like(node, {field: value for field, value in given.items() if field in Head.model_fields})
+    if isinstance(told.get("table"), Fields):
+        told["table"] = problems.fields(told["table"], TableSpec.model_fields)
     try:
-        for name in TopologicalSorter(inner).static_order():
-            groups[name] = _resolve(nodes[name], experiments, groups)
+        return Head.model_validate(told)
+    except ValidationError as error:
+        problems.report(error, told)
+        return Head()
+
+
+def _linked(experiments: dict[str, Experiment], problems: Problems) -> dict[str, Experiment]:
+    """Return the experiments, each with those that it starts from; missing ones and circles are problems."""
+    places: dict[str, dict[str, Value]] = {name: {} for name in experiments}  # of the names of the others
+    for name, one in experiments.items():
+        for cell in one.cells:
+            source, value = cell.start_from.experiment, one.value_of(cell, "start_from.experiment")
+            if source and value is not None:
+                places[name][source] = value
+                if source not in experiments:
+                    hint = did_you_mean(source, experiments)
+                    problems.add(value, f"there is no experiment {source[:60]}{hint}", "unknown")
+    linked: dict[str, Experiment] = {}
+    try:
+        for name in TopologicalSorter(places).static_order():
+            if name in experiments:
+                sources = tuple(linked[source] for source in places[name] if source in linked)
+                linked[name] = replace(experiments[name], sources=sources)
     except CycleError as error:
-        first = next(name for name in nodes if name in error.args[1])
-        nodes[first].wrong("contains itself", "conflict", at="key")
-    return groups
+        for source, name in pairwise(error.args[1]):
+            told = f"starts from {source}, which starts from {name} in the end"
+            problems.add(places[name][source], told, "conflict")
+        return experiments
+    return {name: linked[name] for name in experiments}

@@ -1,12 +1,12 @@
 """The settings of one cell of a grid, validated and frozen; trials repeat a cell with other seeds."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cbm_cli.errors import CbmError, Kind
 from cbm_cli.grid.names import BACK_PROPAGATION, Sampler, Scheme
@@ -25,7 +25,7 @@ from cbm_cli.grid.parts import (
     StartFrom,
     WeightDecay,
 )
-from cbm_cli.grid.source import Node
+from cbm_cli.grid.source import Value
 from cbm_cli.grid.values import (
     Count,
     Frozen,
@@ -36,7 +36,7 @@ from cbm_cli.grid.values import (
     Share,
     text_of_form,
 )
-from cbm_cli.text import WHOLE, Statistic, count, whole_numbers
+from cbm_cli.text import WHOLE, Statistic, count, did_you_mean, whole_numbers
 
 DataPhase: Any = text_of_form(
     rf"mean-field|gibbs-(?!0+$)({WHOLE})",
@@ -326,7 +326,8 @@ _CONFLICTS: tuple[tuple[str, Kind, Callable[[Settings], Any]], ...] = (
     ("offsets", "unsuited",
      lambda s: len(s.scheme.letters) != s.model.layers
      and f"offset scheme {s.offsets} has {count(len(s.scheme.letters), 'letter')}; this {s.model.kind} of "
-     f"{s.model.layers} layers needs {s.model.layers}"),
+     f"{s.model.layers} layers needs {s.model.layers}"
+     + '; in JSON write "00" in quotes' * (s.offsets == "0")),
     ("sliding_factor.visible", "conflict",
      lambda s: s.sliding_factor.visible == 0 and s.scheme.sliding and s.scheme.letters[0] != "d"
      and f"0 keeps visible offsets of the letter d at the data mean; in {s.offsets} they have the letter "
@@ -410,15 +411,45 @@ class Trial:
         return int(sequence.generate_state(1, np.uint64)[0])
 
 
+_MACHINE = {"model": {"kind": "rbm", "hidden": 1}, "offsets": "00", "sampler": "CD-1"}
+COLUMNS = ("experiment", *Settings(data={"name": "mnist"}, **_MACHINE, learning_rate=1, epochs=1).row())
+
+
+def meant(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known columns, or fields, that a name may mean, its own first.
+
+    ``model.hidden``, ``model_hidden`` and ``hidden`` are the same; what the model has comes before others.
+    """
+    name, spelled = name.replace(".", "_"), {one.replace(".", "_"): one for one in known}
+    ends = [one for one in spelled if one.endswith(f"_{name}")]
+    found = next((one for one in (name, f"model_{name}") if one in spelled), None)
+    return [spelled[one] for one in ([found] if found else ends)]
+
+
+def _column(text: str) -> str:
+    """Return the column that a name means, or the name of a setting of several columns."""
+    name = text.replace(".", "_")
+    found = [name] if name in NESTED else meant(text, COLUMNS)
+    if len(found) > 1:
+        raise Misfit("", f"several columns are called {text}; name one of {', '.join(found)}", "unknown")
+    if not found:
+        raise Misfit("", f"there is no column {text}{did_you_mean(name, COLUMNS)}", "unknown")
+    return found[0]
+
+
+Columns = Annotated[
+    tuple[Annotated[str, AfterValidator(_column)], ...],
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+]
 AXES = ("rows", "columns", "groups")  # of tables
 
 
 class TableSpec(Frozen):
     """How ``cbm table`` lays an experiment out: names of columns of ``summary.csv``."""
 
-    rows: tuple[str, ...] = Field(("sampler", "learning_rate"), description="Settings shown as rows")
-    columns: tuple[str, ...] = Field(("offsets",), description="Settings shown as columns")
-    groups: tuple[str, ...] = Field(("data",), description="Settings shown as groups of rows")
+    rows: Columns = Field(("sampler", "learning_rate"), description="Settings shown as rows")
+    columns: Columns = Field(("offsets",), description="Settings shown as columns")
+    groups: Columns = Field(("data",), description="Settings shown as groups of rows")
     scale: Literal["total", "per-sample"] = Field(
         "per-sample", description="Log-likelihood summed over the rows, or their mean"
     )
@@ -431,24 +462,42 @@ class TableSpec(Frozen):
         description="Best value over training (max), last value, value at the best validation, or value "
         "where the mean over trials is best; default: max, with choose: best-valid where it is known",
     )
-    choose: tuple[str, ...] = Field(
+    choose: Columns = Field(
         (), description="Settings of which each cell shows the best value, by the part that is named by"
     )
     by: Literal["valid", "train", "test"] | None = Field(
         None, description="With choose: part of the data whose mean decides; default: valid"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _default_axes(cls, given: Any) -> Any:
-        """Leave out of the default axes what another axis names."""
-        if not isinstance(given, Mapping):
-            return given
-        if given.get("by") and not given.get("choose"):
+    @model_validator(mode="after")
+    def _check(self) -> "TableSpec":
+        """Refuse columns that are named twice, and leave out of the default axes what another one names."""
+        if self.by and not self.choose:
             raise Misfit("by", "has no effect without choose, as in choose: learning_rate", "unsuited")
-        named = {column for axis in given.keys() & {*AXES, "choose"} for column in given[axis]}
-        left = {axis: tuple(c for c in cls.default_of(axis) if c not in named) for axis in AXES}
-        return left | {**given}
+        taken: dict[str, str] = {}
+        for axis in (axis for axis in (*AXES, "choose") if axis in self.model_fields_set):
+            for column in getattr(self, axis):
+                if column in taken:
+                    raise Misfit(axis, f"{column} is among the {taken[column]}; name it once", "conflict")
+                taken[column] = axis
+        for axis in {*AXES} - self.model_fields_set:
+            self.__dict__[axis] = tuple(column for column in getattr(self, axis) if column not in taken)
+        return self
+
+    def within(self, cells: Collection[Settings]) -> "TableSpec":
+        """Return the same with the columns of settings that have several: those that vary, or the first."""
+        rows = [cell.row() for cell in cells]
+
+        def spread(name: str) -> list[str]:
+            parts = [column for column in COLUMNS if column.startswith(f"{name}_")] if name in NESTED else []
+            if name in COLUMNS or not parts:
+                return [name]
+            return [part for part in parts if len({row.get(part) for row in rows}) > 1] or parts[:1]
+
+        axes = (*AXES, "choose")
+        return self.model_copy(
+            update={axis: tuple(c for name in getattr(self, axis) for c in spread(name)) for axis in axes}
+        )
 
 
 @dataclass(frozen=True)
@@ -462,9 +511,9 @@ class Experiment:
     cells: tuple[Settings, ...]
     table: TableSpec
     sources: tuple["Experiment", ...] = ()  # the experiments that trials of this one start from
-    places: Callable[[Settings], Mapping[str, Node]] = field(
-        default=lambda cell: {}, compare=False, repr=False
-    )
+    value_of: Callable[[Settings, str], Value | None] = field(
+        default=lambda cell, path: None, compare=False, repr=False
+    )  # what the grid gives to a field of a cell
 
     def __iter__(self) -> Iterator[Trial]:
         """Yield trial 0 of every cell, then trial 1: an interrupted run leaves even cells."""
@@ -473,14 +522,12 @@ class Experiment:
                 yield Trial(self.name, settings, number, self.seed)
 
     def located(self, cell: Settings, error: CbmError, within: str = "") -> str:
-        """Return an error's message after the place of its field: ``grid.yaml:9:5: toy.batch: ...``.
+        """Return an error's message after the place of its field: ``grid.yaml:9: toy.batch: ...``.
 
         The field of the error may be one ``within`` another. A field that the grid leaves out has the place
         of the experiment.
         """
         path = ".".join(filter(None, (within, error.field)))
-        label = f"{self.name}.{path}" if path else self.name
-        if not (places := self.places(cell)):
-            return f"{label}: {error.message}"
-        known = next((one for one in (path, path.partition(".")[0]) if one in places), "")
-        return f"{places[known].place('value' if known else 'key')}: {label}: {error.message}"
+        value = self.value_of(cell, path)
+        place = "" if value is None else str(value.place)
+        return ": ".join(filter(None, (place, f"{self.name}.{path}".rstrip("."), error.message)))

@@ -1,58 +1,146 @@
-"""YAML as plain data, what is wrong with it, and where: places are looked up in the parse tree for messages.
+"""YAML as text, lists and mappings that know their place, and what is wrong with them.
 
 Scalars stay text. YAML itself would take the scheme ``00`` for the number 0, ``1e-3`` for text and ``off``
 for False, and would keep the last of two equal keys.
 """
 
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
+from pydantic import ValidationError
 
 from cbm_cli.errors import CbmError, Kind
 from cbm_cli.text import did_you_mean, harmless, shortened
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000
-MAX_DEPTH = 20
-_DEEP = f"is nested more than {MAX_DEPTH} levels deep, or contains an alias of itself"
 _HALF = re.compile("[\ud800-\udfff]")  # of a character: a surrogate, which no encoding has
+_NO_BLANK = re.compile(r"[\s-]*(\w+):[^\s:/\\]")  # after the colon of a field, as in sampler:CD-1
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
+_TAB = "found character '\\t' that cannot start any token"
 _REMEDIES = {
+    _TAB: "; write spaces in place of tabs",
     "mapping values are not allowed here": "; quote a text that has a colon, or check the indentation",
     "but found another document": "; write one document, without ---",
 }
-Value = str | list | dict  # what YAML becomes: text, and lists and mappings of it
-Keys = tuple[str | int, ...]  # keys and positions in lists that lead to a value
-At = Literal["value", "key", "whole"]
 
 
 class Place(NamedTuple):
-    """A place in a file, line and column from 1, or a command line option such as ``--set data.flip``."""
+    """A line of a file, from 1, or a command line option such as ``--set data.flip``."""
 
     source: str
     line: int = 1
-    column: int = 1
 
     def __str__(self) -> str:
-        return self.source if self.source.startswith("--") else f"{self.source}:{self.line}:{self.column}"
+        return self.source if self.source.startswith("--") else f"{self.source}:{self.line}"
+
+
+class _Placed:
+    place: Place
+    path: tuple[str, ...]  # the fields that lead to the value, such as toy, data, flip
+
+
+class Text(_Placed, str):
+    """A scalar."""
+
+
+class Items(_Placed, list):
+    """A list."""
+
+
+class Fields(_Placed, dict):
+    """A mapping."""
+
+
+Value = Text | Items | Fields
+
+
+def _placed(content: Any, place: Place, path: tuple[str, ...]) -> Any:
+    made: Value = {list: Items, dict: Fields}.get(type(content), Text)(content)  # type: ignore[call-overload]
+    made.place, made.path = place, path
+    return made
+
+
+def like(value: Value, content: Any) -> Any:
+    """Return new content in the place of a value."""
+    return _placed(content, value.place, value.path)
+
+
+def items(value: Value) -> list[Value]:
+    """Return the items of a list, or the value itself where it is not a list."""
+    return value if isinstance(value, Items) else [value]
+
+
+def shown(value: Value) -> str:
+    """Return a value as a message names it."""
+    if isinstance(value, str):
+        return shortened(value)
+    return "a mapping" if isinstance(value, dict) else "a list"
 
 
 class Problems:
     """What is wrong with a file, collected so that all of it is reported at once."""
 
     def __init__(self) -> None:
-        self.count = 0  # calls of `note`: shows whether something went wrong in between
         self._found: dict[tuple[Place, str, str], Kind] = {}
+        self.values = 0  # read so far, each as often as aliases repeat it
+        self.count = 0  # of problems, again where one is found again: shows whether there are any in between
 
-    def note(self, place: Place, path: Iterable[str | int], message: str, kind: Kind = "value") -> None:
-        """Add a problem of the field at a path, unless it is known."""
+    def add(self, value: Value, message: str, kind: Kind = "value", inner: str = "") -> None:
+        """Add a problem of a value, or of the field ``inner`` that it lacks."""
+        if isinstance(value, Text) and re.search(r"\S,|, *\S", value) and "[" not in message:
+            message += f"; several values are a list: [{', '.join(re.split(', *', shortened(value)))}]"
         self.count += 1
-        label = ".".join(step for step in path if isinstance(step, str)).removeprefix("experiments.")
-        self._found.setdefault((place, label, message), kind)
+        path = ".".join(filter(None, (*value.path, inner))).removeprefix("experiments.")
+        self._found.setdefault((value.place, path, message), kind)
+
+    def blame(self, error: CbmError, value: Value) -> None:
+        """Add an error at the part of a value that it names, or at the field that the value lacks."""
+        steps = error.field.split(".") if error.field else []
+        while steps and isinstance(value, Fields) and steps[0] in value:
+            value = value[steps.pop(0)]
+        lacks = ".".join(steps) if isinstance(value, Fields) else ""
+        self.add(value, error.message, error.kinds[0], lacks)
+
+    def report(self, error: ValidationError, value: Value) -> None:
+        """Add what pydantic found in a value, each problem at the part that it is about."""
+        wishes: dict[int, tuple[Any, dict[str, None]]] = {}
+        for item in error.errors(include_url=False):
+            about: Any = value
+            for step in item["loc"]:  # which may go on with a member of a union
+                inside = isinstance(about, Items) and isinstance(step, int)
+                about = about[step] if inside or (isinstance(about, Fields) and step in about) else about
+            cause = item.get("ctx", {}).get("error")
+            if item["type"] == "missing":
+                self.add(about, "is missing", "missing", str(item["loc"][-1]))
+            elif cause:
+                self.blame(cause if isinstance(cause, CbmError) else CbmError(str(cause)), about)
+            else:
+                told = re.sub(r"^.*?should |, (unable|got).*|'", "", item["msg"])
+                wishes.setdefault(id(about), (about, {}))[1][told] = None
+        for about, told_once in wishes.values():
+            wish = " or ".join(told_once).replace(" or be ", " or ").replace("valid integer", "whole number")
+            close = get_close_matches(shown(about), re.split("be |,? or |, ", wish), n=1)
+            hint = f"; did you mean {close[0]}?" if close and isinstance(about, Text) else ""
+            self.add(about, f"must {wish}, not {shown(about)}{hint}")
+
+    def fields(self, value: Value, known: Collection[str]) -> Fields:
+        """Return the known fields of a mapping; others, and values that are not mappings, become problems."""
+        if not isinstance(value, Fields):
+            names = f" such as {', '.join([*known][:3])}" if known else ""
+            self.add(value, f"must be a mapping with fields{names}, not {shown(value)}")
+            return like(value, {})
+        for name in value.keys() - {*known}:
+            first, colon, rest = name.partition(":")
+            hint = did_you_mean(name, known, cutoff=0.7 if len(name) < 7 else 0.8)
+            if colon and first in known:
+                hint = f"; write a blank after the colon: {first}: {rest}"
+            self.add(value[name], f"unknown field{hint}", "unknown")
+        return like(value, {name: one for name, one in value.items() if name in known})
 
     def raise_any(self) -> None:
         """Raise CbmError with one line per problem, in the order of the file, if there are any."""
@@ -62,193 +150,72 @@ class Problems:
             raise CbmError("\n".join(harmless(line, kept="") for line in lines), *(kind for _, kind in found))
 
 
-class Source:
-    """A YAML text, such as a file or the value of an option, as plain data.
+def read_file(path: Path, remedy: str = "") -> str:
+    """Return a text in UTF-8 of up to `MAX_BYTES`; CbmError for anything else."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise CbmError(f"{path}:{line}: is not UTF-8; save the file as UTF-8 text", "unreadable") from None
+    except OSError as error:
+        kinds: dict[type, Kind] = {FileNotFoundError: "missing", IsADirectoryError: "value"}
+        told = f"{path}: cannot be read: {error.strerror}{remedy}"
+        raise CbmError(told, kinds.get(type(error), "system")) from None
+    if len(raw) > MAX_BYTES:
+        raise CbmError(f"{path}: is larger than {MAX_BYTES:,} bytes; this is not a grid file", "limit")
+    return text
 
-    Duplicate keys, keys that are not text, and tags are added to ``problems``. Raises CbmError if the text is
-    not YAML, empty, or too large once aliases are expanded.
+
+def load(text: str, name: str, problems: Problems) -> Value:
+    """Return the values of a YAML text, such as a file or the value of an option.
+
+    Equal keys, keys that are not text, and tags are added to ``problems``. Raises CbmError if the text is not
+    YAML, empty, or too large once aliases are expanded.
     """
-
-    def __init__(self, text: str, name: str, problems: Problems) -> None:
-        self.name, self.problems = name, problems
-        self._values = 0
-        self.root = _compose(text, name)
-        self.top = Node(self, (), self._plain(self.root, (), 0))
-
-    @classmethod
-    def of_file(cls, path: Path, problems: Problems, remedy: str = "") -> "Source":
-        """Read a file; CbmError also if it is missing, not UTF-8, or larger than `MAX_BYTES`."""
-        try:
-            with open(path, "rb") as file:
-                raw = file.read(MAX_BYTES + 1)
-        except FileNotFoundError:
-            raise CbmError(f"{path}: there is no such file{remedy}", "missing") from None
-        except IsADirectoryError:
-            raise CbmError(f"{path}: is a folder; name a YAML file") from None
-        except OSError as error:
-            raise CbmError(f"{path}: cannot be read: {error.strerror}", "system") from None
-        if len(raw) > MAX_BYTES:
-            raise CbmError(f"{path}: is larger than {MAX_BYTES:,} bytes; this is not a grid file", "limit")
-        try:
-            return cls(raw.decode("utf-8-sig"), str(path), problems)
-        except UnicodeDecodeError as error:
-            place = _at(str(path), raw[: error.start].decode("utf-8", "replace"))
-            raise CbmError(f"{place}: is not UTF-8; save the file as UTF-8 text", "unreadable") from None
-
-    def _plain(self, node: yaml.Node, path: Keys, depth: int) -> Any:
-        """Return a node as plain data; an alias is a node that stands in several places."""
-        place = _place(self.name, node.start_mark)
-        self._values += 1
-        if depth > MAX_DEPTH:
-            raise CbmError(f"{place}: {_DEEP}", "limit")
-        if self._values > MAX_VALUES:
-            many = f"has more than {MAX_VALUES:,} values when its aliases are expanded"
-            raise CbmError(f"{self.name}: {many}", "limit")
-        if node.tag not in _PLAIN_TAGS:
-            self.problems.note(place, path, f"the YAML tag {node.tag} means nothing here; remove it")
-        if isinstance(node, yaml.MappingNode):
-            return self._fields(node, path, depth + 1)
-        if isinstance(node, yaml.SequenceNode):
-            return [self._plain(item, (*path, k), depth + 1) for k, item in enumerate(node.value)]
-        if _HALF.search(node.value):
-            self.problems.note(place, path, "has half a character (a surrogate); write the whole one")
-            return "?"
-        return node.value
-
-    def _fields(self, node: yaml.MappingNode, path: Keys, depth: int) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
-        keys: dict[str, Place] = {}
-        for name, child in node.value:
-            key, place = self._plain(name, path, depth), _place(self.name, name.start_mark)
-            inner = (*path, str(key))
-            value = self._plain(child, inner, depth)
-            if not isinstance(key, str):
-                self.problems.note(place, path, "a key must be plain text")
-            elif key in fields:
-                told = f"is given twice; line {keys[key].line} has it already"
-                self.problems.note(place, inner, told, "conflict")
-            else:
-                fields[key], keys[key] = value, place
-        return fields
-
-    def find(self, path: Keys) -> tuple[yaml.Node, yaml.Node | None, int]:
-        """Return the node at a path, its key, and how many steps there are of the path."""
-        node, key = self.root, None
-        for number, step in enumerate(path):
-            pair = _child(node, step)
-            if pair is None:
-                return node, key, number
-            key, node = pair
-        return node, key, len(path)
+    try:
+        root = yaml.compose(text, Loader=yaml.BaseLoader)
+        if root is None:
+            raise CbmError(f"{name}: is empty", "missing")
+        return _plain(root, Place(name), (), problems)
+    except yaml.reader.ReaderError as error:
+        line, complaint = text[: error.position].count("\n"), error.reason
+    except yaml.MarkedYAMLError as error:
+        line = (error.problem_mark or error.context_mark).line
+        complaint = f"{error.problem}{_REMEDIES.get(error.problem, '')}"
+        near = enumerate(text.splitlines()[: line + 1])
+        glued = [(number, found[1]) for number, one in near if (found := _NO_BLANK.match(one))][-1:]
+        if glued and glued[0][0] >= line - 1 and error.problem != _TAB:
+            line, complaint = glued[0][0], f"write a blank after the colon of {glued[0][1]}"
+    except RecursionError:
+        raise CbmError(f"{name}: is nested too deeply, or contains an alias of itself", "limit") from None
+    raise CbmError(f"{Place(name, line + 1)}: is not YAML: {complaint}", "unreadable")
 
 
-@dataclass(frozen=True)
-class Node:
-    """A value of a source, or one that is made of it, and the path where messages look its place up."""
-
-    source: Source
-    path: Keys
-    value: Any = field(compare=False)
-
-    def __truediv__(self, step: str | int) -> "Node":
-        return Node(self.source, (*self.path, step), self.value[step])
-
-    @property
-    def items(self) -> list["Node"]:
-        """The items of a list, or the value itself where it is none."""
-        return [self / k for k in range(len(self.value))] if isinstance(self.value, list) else [self]
-
-    def listed(self) -> list["Node"]:
-        """Return the items of a list; anything else becomes a problem."""
-        if isinstance(self.value, list):
-            return self.items
-        self.wrong(f"must be a list, not {self.shown}")
-        return []
-
-    def fields(self, known: Collection[str]) -> dict[str, "Node"]:
-        """Return the known fields of a mapping; others, and values that are no mapping, become problems."""
-        if not isinstance(self.value, dict):
-            names = f"; they are {', '.join(known)}" if 0 < len(known) < 12 else ""
-            self.wrong(f"must be a mapping of fields, not {self.shown}{names}", at="key")
-            return {}
-        for name in self.value.keys() - {*known}:
-            (self / name).wrong(f"unknown field{unknown(name, known)}", "unknown", at="key")
-        return {name: self / name for name in self.value if name in known}
-
-    @property
-    def shown(self) -> str:
-        """The value as a message names it."""
-        if isinstance(self.value, str):
-            return shortened(self.value)
-        return "a mapping" if isinstance(self.value, dict) else "a list"
-
-    def wrong(self, message: str, kind: Kind = "value", at: At = "value", inner: str = "") -> None:
-        """Add a problem with the value, or with the field ``inner`` that it lacks."""
-        place = self.place("whole" if inner else at)
-        self.source.problems.note(place, (*self.reached, *filter(None, [inner])), message, kind)
-
-    @property
-    def reached(self) -> Keys:
-        """The path as far as the source has it."""
-        return self.path[: self.source.find(self.path)[2]]
-
-    def place(self, at: At = "value") -> Place:
-        """Return the place of the value or of its key; as a whole, of the key if it is a mapping."""
-        node, key, _ = self.source.find(self.path)
-        wanted = at == "key" or (at == "whole" and isinstance(node, yaml.MappingNode))
-        return _place(self.source.name, (key if key and wanted else node).start_mark)
-
-
-def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node | None, yaml.Node] | None:
-    """Return the key and the value of one step into a node; None without."""
-    if isinstance(node, yaml.SequenceNode):
-        return (None, node.value[step]) if isinstance(step, int) else None
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return next(((key, value) for key, value in pairs if key.value == step), None)
-
-
-def _compose(text: str, source: str) -> yaml.Node:
-    if _HALF.search(text):  # of an option of the command line
-        raise CbmError(f"{source}: is not UTF-8; write it in UTF-8", "unreadable")
-    loaders = (getattr(yaml, "CBaseLoader", None), yaml.BaseLoader)  # the second one has the better messages
-    for loader in filter(None, loaders):
-        try:
-            _check_depth(text, source, loader)
-            root = yaml.compose(text, Loader=loader)
-            break
-        except yaml.reader.ReaderError as error:
-            complaint = f"{_at(source, text[: error.position])}: is not YAML: {error.reason}"
-        except yaml.MarkedYAMLError as error:
-            place = _place(source, error.problem_mark or error.context_mark)
-            words = ", ".join(filter(None, (error.context, error.problem)))
-            complaint = f"{place}: is not YAML: {words}{_REMEDIES.get(error.problem, '')}"
-    else:
-        raise CbmError(complaint, "unreadable")
-    if root is None:
-        raise CbmError(f"{source}: is empty", "missing")
-    return root
-
-
-def _at(source: str, before: str) -> Place:
-    return Place(source, before.count("\n") + 1, len(before) - before.rfind("\n"))
-
-
-def _place(source: str, mark: yaml.Mark) -> Place:
-    return Place(source, mark.line + 1, mark.column + 1)
-
-
-def _check_depth(text: str, source: str, loader: type) -> None:
-    """Refuse deep nesting before `yaml.compose`, which calls itself at every level."""
-    depth = -1
-    for event in yaml.parse(text, Loader=loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise CbmError(f"{_place(source, event.start_mark)}: {_DEEP}", "limit")
-
-
-def unknown(name: str, known: Collection[str]) -> str:
-    """Return what to say of an unknown field: a known one that is really close, or all there are."""
-    group = name.rpartition(".")[0]  # `data.flop` is compared with the fields of data
-    here = [one for one in known if one.rpartition(".")[0] == group]
-    here = here or [one for one in known if "." not in one]
-    return did_you_mean(name, here, cutoff=0.7 if len(name) < 7 else 0.8)
+def _plain(node: yaml.Node, place: Place, path: tuple[str, ...], problems: Problems) -> Value:
+    """Return what a node holds; an alias is a node that stands in several places."""
+    problems.values += 1
+    if problems.values > MAX_VALUES:
+        many = f"has more than {MAX_VALUES:,} values when its aliases are expanded"
+        raise CbmError(f"{place.source}: {many}", "limit")
+    made = _placed({} if isinstance(node, yaml.MappingNode) else [], place, path)
+    if isinstance(node, yaml.ScalarNode):
+        made = _placed(_HALF.sub("?", node.value), place, path)
+        if made != node.value:
+            problems.add(made, "has half a character (a surrogate); write the whole one")
+    if node.tag not in _PLAIN_TAGS:
+        problems.add(made, f"the YAML tag {node.tag} means nothing here; remove it")
+    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
+        made.append(_plain(item, place._replace(line=item.start_mark.line + 1), path, problems))
+    for key, child in node.value if isinstance(node, yaml.MappingNode) else ():
+        line, name = place._replace(line=key.start_mark.line + 1), str(key.value)
+        value = _plain(child, line, (*path, name), problems)
+        if not isinstance(key, yaml.ScalarNode):
+            problems.add(_placed("", line, path), "a key must be plain text")
+        elif name in made:
+            told = f"is given twice; line {made[name].place.line} has it already"
+            problems.add(value, told, "conflict")
+        else:
+            made[name] = value
+    return made

@@ -31,13 +31,12 @@ class Frozen(BaseModel):
         return cls.model_fields[field].default
 
 
-class Misfit(ValueError):
+class Misfit(CbmError, ValueError):
     """A value that does not fit; ``field`` is the one to look at first, dotted where nested, or empty."""
 
     def __init__(self, field: str, message: str, *kinds: Kind) -> None:
-        super().__init__(message)
+        super().__init__(message, *kinds)
         self.field = field
-        self.kinds: tuple[Kind, ...] = kinds or ("value",)
 
 
 def text_of_form(
