@@ -107,7 +107,7 @@ def _loose(schema: Schema) -> Schema:
     kind: Any = schema.get("type")
     if "anyOf" in schema:
         forms = [_loose(one) for one in schema.pop("anyOf") if one != {"type": "null"}]
-        return schema | (forms[0] if len(forms) == 1 else {"anyOf": forms})
+        return (forms[0] if len(forms) == 1 else {"anyOf": forms}) | schema
     if kind == "boolean":
         return _TRUTH
     if kind == "string" and not {"enum", "const", "pattern"} & schema.keys():
