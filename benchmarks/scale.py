@@ -3,9 +3,8 @@
     python benchmarks/scale.py                    simulate: trials that sleep, on 1 to 256 local workers
     python benchmarks/scale.py --faults           the same; workers are killed and trials fail
     python benchmarks/scale.py --paper            estimate hours of all experiments on 1, 64 and 1,000 cores
-    python benchmarks/scale.py --measure          time updates and evaluations of all experiments anew
 
-Times of trials are in scale-costs.csv, as ``--measure`` has found them on this computer. The simulation takes
+Times of the paper's trials are in scale-costs.csv. The simulation takes
 some of them, scaled so that the ideal takes --seconds, and runs them through the real engine: each trial only
 sleeps. The ideal is the time of the longest trials first, without any overhead.
 """
@@ -17,7 +16,6 @@ import multiprocessing
 import os
 import random
 import resource
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -25,32 +23,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from numpy import quantile as quantiles
-
 from cbm_cli.datasets.catalogue import load
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import Job
+from cbm_cli.execution.compiling import TINY
 from cbm_cli.execution.engines import on_local_workers
-from cbm_cli.execution.forecast import TINY, Cost, compile_kernels, cost_of, seconds_of
-from cbm_cli.execution.jobs import make_agenda, only_available
-from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Trial
-from cbm_cli.kernels.machine import State, empty_trail
-from cbm_cli.machines.limits import likelihood_seconds
-from cbm_cli.machines.threads import one_thread
 from cbm_cli.text import duration
-from cbm_cli.trial.learner import Learner
 
 COSTS = Path(__file__).with_name("scale-costs.csv")
-GRID = Path(__file__).parents[1] / "experiments.yaml"
 WORKERS = (1, 2, 8, 64, 256)
 CORES = (1, 64, 1000)
-
-
-# Settings that do not change what an update costs
-NO_MATTER = ("offsets", "learning_rate", "sliding_factor", "init", "weight_scale", "updates", "epochs")
-TIMED = 0.05  # seconds of training that are enough to time an update
-LADDER = 400  # temperatures of AIS that are enough to time it
 SLEPT = "slept"  # how a trial of the simulation ends, and how one that fails does
 INJECTED = "failed as it should"
 
@@ -132,87 +115,6 @@ def _wait_for_children() -> None:
         time.sleep(0.1)
 
 
-def measure() -> None:
-    """Write how long the trials of all experiments take, without those that stand for longer ones."""
-    grid = read_grid(GRID, {}, None, ())
-    asked = [one for name, one in grid.experiments.items() if not name.endswith("-short")]
-    asked, missing = only_available(asked, GRID.parent)
-    print(f"left out for want of data: {missing}")
-    with tempfile.TemporaryDirectory() as folder:
-        agenda = make_agenda(asked, Path(folder, "results"), adopt=False, folder=GRID.parent)
-        compile_kernels(agenda, print)
-        with one_thread():  # as in a worker
-            kinds = {kind: measured(job) for kind, job in {kind_of(job): job for job in agenda.jobs}.items()}
-        seconds = [seconds_of(job, kinds[kind_of(job)]) for job in agenda.jobs]
-        ratios = [
-            seconds_of(job, cost_of(job)) / took for job, took in zip(agenda.jobs, seconds, strict=True)
-        ]
-        print(
-            "forecast / measured, quantiles 0, 10, 50, 90 and 100%:", quantiles(ratios, (0, 0.1, 0.5, 0.9, 1))
-        )
-        found = Counter(
-            (job.trial.experiment, float(f"{took:.3g}"))
-            for job, took in zip(agenda.jobs, seconds, strict=True)
-        )
-    with COSTS.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["experiment", "trials", "seconds"])
-        writer.writerows((name, n, seconds) for (name, seconds), n in found.items())
-
-
-def kind_of(job: Job) -> tuple:
-    """All settings that an update's cost depends on: those of a kind are timed once."""
-    deep = job.trial.settings.model.kind == "dbm"  # mean field converges at other speeds with other offsets
-    left_out = NO_MATTER[0 if not deep else 1 :]
-    return tuple(value for name, value in job.trial.settings if name not in left_out)
-
-
-def measured(job: Job) -> Cost:
-    """Time the beginning of a trial, an update and an evaluation, with its first weights."""
-    settings, began = job.trial.settings, time.perf_counter()
-    learner = Learner(settings, job.data, job.trial.seed)
-    state = learner.start()
-    learner.advance(state, empty_trail(0, 0), 0, 1)
-    beginning = min(time.perf_counter() - began, 0.2)  # the first one also loads the machine code
-    return Cost(beginning, _update_seconds(learner, state), _evaluation_seconds(job))
-
-
-def _update_seconds(learner: Learner, state: State) -> float:
-    """Seconds of an update."""
-    updates, none = 1, empty_trail(0, 0)
-    while True:
-        began = time.perf_counter()
-        learner.advance(state, none, 0, updates)
-        seconds = time.perf_counter() - began
-        if seconds > TIMED:
-            return seconds / updates
-        updates *= 2
-
-
-def _evaluation_seconds(job: Job) -> float:
-    """Seconds of an evaluation; AIS is timed on a short ladder of temperatures, exact ones are not timed."""
-    settings, data = job.trial.settings, job.data
-    if settings.evaluation == "exact":
-        sizes = (data.width, *settings.model.hidden_layers(data.width))
-        return likelihood_seconds(sizes, sum(map(len, data.parts.values())))
-    _seconds_with(job, {"rows": 1, "temperatures": 3})  # loads the machine code
-    if settings.evaluation != "ais":
-        return _seconds_with(job, {})
-    of_temperature = _seconds_with(job, {"rows": 1, "temperatures": LADDER}) / LADDER
-    return _seconds_with(job, {"temperatures": 3}) + of_temperature * settings.temperatures
-
-
-def _seconds_with(job: Job, changes: dict[str, int]) -> float:
-    """Seconds of an evaluation with these changes."""
-    settings = job.trial.settings
-    how = settings.evaluate.model_copy(update=changes)
-    learner = Learner(settings.model_copy(update={"evaluate": how}), job.data, job.trial.seed)
-    state = learner.start()
-    began = time.perf_counter()
-    learner.evaluate(state, 0, lambda: False)
-    return time.perf_counter() - began
-
-
 def costs() -> dict[str, list[float]]:
     """Seconds of every trial, by experiment."""
     found: dict[str, list[float]] = {}
@@ -241,14 +143,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--faults", action="store_true", help="kill workers, and let trials fail")
     parser.add_argument("--paper", action="store_true", help="estimate the hours of the whole paper")
-    parser.add_argument("--measure", action="store_true", help="time all experiments anew")
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="ideal time of a simulation (default: 20)"
     )
     parser.add_argument("--workers", type=int, nargs="*", default=WORKERS, help="default: 1 2 8 64 256")
     asked = parser.parse_args()
-    if asked.measure:
-        return measure()
     if asked.paper:
         return paper()
     lengths = [seconds for of in costs().values() for seconds in of]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cbm_cli.execution.forecast import _mark
+from cbm_cli.execution.compiling import _mark
 from cbm_cli.kernels import compiling
 from tests.builders import numbers, trials_of
 from tests.processes import ROOT, start_cbm

@@ -15,14 +15,13 @@ import pytest
 from cbm_cli.cli import common
 from cbm_cli.cli.progress import Display
 from cbm_cli.datasets.catalogue import load
-from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.execution import Agenda, Ending, Job, forecast, forecast_run, make_agenda
-from cbm_cli.execution.forecast import Cost
+from cbm_cli.execution import Agenda, Job, make_agenda
+from cbm_cli.execution.observe import seconds_to_do
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, TableSpec, Trial
 from cbm_cli.results import Store
 from cbm_cli.trial.loop import run_trial
-from tests.builders import GRID, cbm, dry, numbers, problems_of, rbm_settings, summary
+from tests.builders import GRID, cbm, dry, numbers, problems_of, summary
 
 MODELS = {
     "rbm": {"model": {"kind": "rbm", "hidden": 3}, "offsets": "dd", "sampler": "CD-1"},
@@ -199,85 +198,16 @@ def agenda_of(folder, **changes):
     return make_agenda(read_grid("grid.yaml", text=text).select(), folder / "out", adopt=False, folder=folder)
 
 
-@pytest.fixture
-def costs(monkeypatch):
-    """Set the costs of every trial: beginning, update, evaluation."""
-    return lambda *seconds: monkeypatch.setattr(forecast, "cost_of", lambda job: Cost(*seconds))
-
-
-def test_a_forecast_counts_start_updates_pretraining_and_evaluations(costs):
-    costs(0.5, 0.001, 0.1)
-    how = {"method": "ais", "every": "100 epochs", "temperatures": 1000}
-    changes = {"updates": None, "epochs": 300, "batch": 4, "evaluate": how, "pretraining": {"epochs": 200}}
-    jobs = [job("dbm", None, offsets="ddd^b", **changes)[0] for _ in range(3)]  # 2 updates an epoch
-    found, alone, many = (forecast_run(Agenda([], {}, {}, {}, jobs), workers) for workers in (2, 0, 100))
-    trial = 0.5 + 4 * 0.1 + 0.001 * 2 * 500  # evaluations at 0, 100, 200 and 300 epochs
-    assert (found.trial, found.known) == (pytest.approx(trial), 0)
-    assert found.run == pytest.approx(forecast._START + 3 * trial / 2)
-    assert alone.run == pytest.approx(forecast._START + 3 * trial)
-    assert many.run >= trial  # a run takes as long as its longest trial
-
-
-def test_finished_trials_of_a_cell_are_its_forecast_and_scale_that_of_others(finished, costs):
-    costs(0.0, 1.0, 0.0)
-    agenda = agenda_of(finished, trials=3, sampler="CD-1")
+def test_a_dry_run_counts_and_with_finished_trials_says_how_long_the_others_take(finished):
+    said = cbm("run", "grid.yaml", "-o", "new", "--dry-run", "-j", 2).stdout.splitlines()
+    assert (len(said), numbers(said[0])) == (1, [[8, 0, 8]])
+    assert not Path("new").exists()
+    agenda = agenda_of(finished, trials=3, sampler="CD-1", offsets="[00, dd^b]")
     seconds = agenda.stores["bars"].seconds()
-    past = [seconds[one.run_id] for one in agenda.jobs]
-    assert [len(seconds) for seconds in past] == [2, 2]
-    means = [*map(np.mean, past)]
-    found = forecast_run(agenda, 1)
-    assert found.known == 2
-    assert found.run == pytest.approx(forecast._START + sum(means))
-    assert found.trial == pytest.approx(max(means))
-    more = agenda_of(finished, trials=3, sampler="CD-1", offsets="[00, dd^b]")
-    (mean,) = [np.mean(seconds[one.run_id]) for one in more.jobs if one.run_id in seconds]
-    assert len(more.jobs) == 4  # three of a cell that costs the same
-    assert forecast_run(more, 1).run == pytest.approx(forecast._START + 4 * mean)
-
-
-def test_a_dry_run_says_how_long_it_takes_and_makes_nothing(grid, costs):
-    costs(0.0, 0.01, 0.0)
-    said = cbm("run", "grid.yaml", "-o", "out", "--dry-run", "-j", 2).stdout.splitlines()[1]
-    seconds, workers = numbers(said)[0]
-    assert (seconds - forecast._START, workers) == (pytest.approx(8 * 100 * 0.01 / 2, abs=1), 2)
-    assert not Path("out").exists()
-
-
-@pytest.mark.parametrize(("batch", "remedy"), [("full", "batch: 100"), ("100", "epochs")])
-def test_a_trial_of_hours_is_warned_of_before_it_runs(grid, costs, monkeypatch, batch, remedy):
-    costs(0.0, 0.1, 0.0)
-    np.savez("rows.npz", train=np.tile(ROWS, (75, 1)))
-    text = GRID.replace(BARS, "{path: rows.npz}").replace("100", "50000")
-    grid(text.replace("batch: full", f"batch: {batch}").replace("every: 20", "every: 50000"))
-    lines = cbm("run", "grid.yaml", "--dry-run", "-j", 1).stderr.splitlines()
-    (said,) = [line for line in lines if "warning" in line]
-    assert all(words in said for words in ("rows 00 CD-1 0.1 trial 0", "1 h 23 min", remedy))
-    monkeypatch.setattr("cbm_cli.execution.run_agenda", lambda *_, **__: Ending())
-    monkeypatch.setattr("cbm_cli.execution.compile_kernels", lambda *_: None)
-    assert said in cbm("run", "grid.yaml", "-j", 1).stderr
-
-
-@pytest.mark.parametrize(
-    ("given", "update", "evaluation"),  # seconds, measured (docs/benchmarks.md, docs/scale.md)
-    [
-        ({"hidden": 500, "sampler": "PCD-1"}, 1.6e-3, 0.0),
-        ({"hidden": 16, "sampler": "CD-1"}, 1.7e-4, 0.0),
-        ({"hidden": 500, "sampler": "PT_20"}, 21e-3, 0.0),
-        ({"hidden": 16, "sampler": "PCD-1", "evaluate": {"method": "exact"}}, 1.7e-4, 0.06),
-        ({"hidden": 500, "gradient": {"kind": "natural", "fisher": "diagonal"}}, 2.0e-3, 0.0),
-        ({"width": 9, "hidden": 6, "gradient": {"kind": "natural"}}, 1.0e-3, 0.0),
-        ({"width": 10, "hidden": 8, "gradient": {"kind": "natural"}}, 2.1e-3, 0.0),
-    ],
-    ids=str,
-)
-def test_costs_are_those_of_a_measurement_within_a_factor_of_two(given, update, evaluation):
-    given = {"evaluate": {"method": "none"}} | given
-    width = given.pop("width", 784)
-    how = rbm_settings(model={"kind": "rbm", "hidden": given.pop("hidden")}, offsets="dd^b_s", **given)
-    data = Dataset("rows", np.zeros((6000, width), np.uint8))
-    found = forecast.cost_of(Job(Trial("test", how, 0, 1), "run", data, ()))
-    assert update / 2 < found.update < 2 * update
-    assert evaluation / 2 <= found.evaluation <= 2 * evaluation
+    past = next(seconds[one.run_id] for one in agenda.jobs if one.run_id in seconds)
+    assert len(agenda.jobs) == 4  # three of a cell without finished trials, which counts like the other
+    assert seconds_to_do(agenda) == pytest.approx(4 * np.mean(past))
+    assert "finished trials" in cbm("run", "grid.yaml", "-o", "out", "--trials", 3, "--dry-run").stdout
 
 
 def test_what_is_there_can_be_run_without_the_rest(grid):

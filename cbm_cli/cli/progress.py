@@ -1,7 +1,6 @@
 """Live progress on stderr: a bar on a terminal, a line every few seconds elsewhere."""
 
 import time
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group
@@ -34,7 +33,7 @@ class Display(RunProgress):
             self.live.start()
         return self
 
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.live.stop()
 
     def message(self, text: str) -> None:

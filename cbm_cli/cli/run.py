@@ -28,11 +28,9 @@ from cbm_cli.text import count, duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from cbm_cli.execution import Agenda, Ending, Forecast
+    from cbm_cli.execution import Agenda, Ending
     from cbm_cli.grid.read import Grid
     from cbm_cli.grid.settings import Experiment
-
-LONG = 3600.0  # seconds of a trial that are worth a warning
 
 
 @click.command()
@@ -53,9 +51,7 @@ LONG = 3600.0  # seconds of a trial that are worth a warning
 @click.option(
     "--available", is_flag=True, help="Leave out data sets whose files are missing, and exit with 3."
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Only say what is done, what is to do and how long it may take."
-)
+@click.option("--dry-run", is_flag=True, help="Only say what is done, what is to do and, if known, how long.")
 @click.option("--no-code", is_flag=True, help="Refuse recorders of the form file.py:function.")
 def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, **options: Any) -> None:
     """Run experiments of a YAML grid.
@@ -181,7 +177,7 @@ def _say_what_is_read(agenda: Agenda) -> None:
 
 
 def _describe(agenda: Agenda, workers: int) -> None:
-    from cbm_cli.execution import forecast_run
+    from cbm_cli.execution.observe import seconds_to_do
 
     ways = {
         "resume where they were stopped": agenda.resumed,
@@ -191,22 +187,9 @@ def _describe(agenda: Agenda, workers: int) -> None:
     how = "".join(f"; {n:,} of them {way}" for way, n in ways.items() if n)
     trials = count(agenda.total, "trial")
     say(f"{trials}: {agenda.done:,} finished before, {len(agenda.jobs):,} to run{how}")
-    if agenda.jobs:
-        forecast = forecast_run(agenda, workers)
-        times = "by the times of finished trials" if forecast.known else "by what an update computes"
-        say(f"about {duration(forecast.run)} on {count(max(workers, 1), 'worker')} ({times})")
-        _warn_of_long_trials(forecast)
-
-
-def _warn_of_long_trials(forecast: Forecast) -> None:
-    if forecast.trial < LONG:
-        return
-    job, rows = forecast.longest, len(forecast.longest.data.train)
-    remedy = "fewer updates or epochs, or fewer evaluations, take less"
-    if job.trial.settings.batch == "full" and rows > 1000:
-        remedy = f"batch: full uses all {rows:,} rows in every update; "
-        remedy += f"batch: 100 takes 1/{rows // 100:,} of it"
-    note(f"warning: a trial such as {job.title} takes about {duration(forecast.trial)}; {remedy}")
+    if seconds := seconds_to_do(agenda):
+        on = count(max(workers, 1), "worker")
+        say(f"about {duration(seconds / max(workers, 1))} on {on}, by the times of finished trials")
 
 
 def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path) -> None:
@@ -232,7 +215,7 @@ def _details(ending: Ending) -> str:
 
 def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
     from cbm_cli.cli.progress import Display
-    from cbm_cli.execution import compile_kernels, forecast_run, run_agenda
+    from cbm_cli.execution import compile_kernels, run_agenda
 
     if not agenda.jobs:
         done = "All {0:,} trials are" if agenda.total > 1 else "The trial is"
@@ -242,7 +225,6 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
         note(f"{done}; {len(agenda.jobs):,} to run.")
     if agenda.jobs and not scheduler:
         compile_kernels(agenda, note)
-        _warn_of_long_trials(forecast_run(agenda, workers))
     display = Display(agenda)
     try:
         with display:

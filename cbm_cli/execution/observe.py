@@ -2,6 +2,8 @@
 
 import math
 import time
+from contextlib import AbstractContextManager
+from statistics import fmean
 
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.execution.worker import Failure
@@ -25,7 +27,7 @@ class Observer:
         """A trial has failed."""
 
 
-class RunProgress(Observer):
+class RunProgress(Observer, AbstractContextManager):
     """How far a run is, and how long it may take."""
 
     def __init__(self, agenda: Agenda) -> None:
@@ -38,6 +40,9 @@ class RunProgress(Observer):
         self.running: dict[tuple[str, int], tuple[int, str]] = {}  # updates made, and a description
         self.latest = ""
         self.started = time.monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        """End showing it."""
 
     def progress(self, run_id: str, number: int, made: int, value: float) -> None:
         """Note the updates of a running trial, and the first value of its latest evaluation."""
@@ -107,3 +112,13 @@ class RunProgress(Observer):
 def _share(job: Job, made: int) -> float:
     """Share of a trial's updates, those of pre-training included, that are made."""
     return min(made / (job.pretraining_updates + job.updates), 1)
+
+
+def seconds_to_do(agenda: Agenda) -> float | None:
+    """Return the seconds of all jobs together if each takes as long as finished trials of its cell.
+
+    Cells without finished trials count like those of the other jobs; None without any.
+    """
+    past = next((job.stores[0].seconds() for job in agenda.jobs), {})
+    known = {job.run_id: fmean(past[job.run_id]) for job in agenda.jobs if past.get(job.run_id)}
+    return sum(known.get(job.run_id, fmean(known.values())) for job in agenda.jobs) if known else None

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from cbm_cli.datasets.catalogue import load_again
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.execution.compiling import compile_kernels
 from cbm_cli.execution.dispatch import run_agenda
-from cbm_cli.execution.forecast import compile_kernels
 from cbm_cli.execution.jobs import Agenda, Job, Key, job_of
 from cbm_cli.execution.observe import Observer
 from cbm_cli.execution.starts import Names

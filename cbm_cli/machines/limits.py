@@ -1,7 +1,6 @@
 """Limits on sums over all states, checked before anything runs."""
 
 from functools import cache
-from itertools import pairwise
 from numbers import Integral
 from typing import Any
 
@@ -45,12 +44,6 @@ def check_likelihood(sizes: tuple[int, ...], rows: int, place: str, remedy: str)
             remedy += ", or evaluate fewer rows" if count > 1 else ""
             told = f"an exact likelihood sums {_states(bits, n, m)}{each}, about {took} each time"
             raise _too_many(place, told, LIKELIHOOD_BITS, remedy)
-
-
-def likelihood_seconds(sizes: tuple[int, ...], rows: int) -> float:
-    """Return about how long an exact likelihood of so many rows takes, without computing one."""
-    of_rows = 0.1 * rows * sum(n * m for n, m in pairwise(sizes)) * _SECONDS
-    return of_rows + sum(_seconds(*one) for one in _sums(sizes, rows))
 
 
 def _sums(sizes: tuple[int, ...], rows: int) -> tuple[tuple[int, int, int], ...]:
