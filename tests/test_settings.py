@@ -394,6 +394,15 @@ def test_settings_that_are_spelled_out_leave_run_ids_alone():
     assert len({*ids[1:]}) == len(changes) + 1
 
 
+def test_numbers_that_print_alike_are_one_setting():
+    (one,) = cells(
+        "rbm", learning_rate="[0.3, 0.30000000000000004]", weight_scale="[0.1, 0.1000000000000001]"
+    )
+    (other,) = cells("rbm", learning_rate=0.1 + 0.2, momentum=0.1)
+    assert run_ids(one, 1, "")[0] == run_ids(other, 1, "")[0]
+    assert len(cells("rbm", momentum="[0.3, 0.300000000001]")) == 2
+
+
 def test_content_decides_a_run_id_and_names_are_labels():
     def name(data="a.csv", what="own.py:f", start=None, digest="rows", texts=("text",), source=""):
         changed = PLAIN | {"data": {"path": data, "name": data[0]}, "record": {"what": what}}

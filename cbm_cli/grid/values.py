@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from cbm_cli.errors import CbmError, Kind
 from cbm_cli.grid.names import SAMPLER_PATTERN, SCHEME_PATTERN, Sampler, Scheme
@@ -77,6 +77,12 @@ def whole(minimum: int) -> Any:
     return Annotated[int, Field(ge=minimum, le=LARGEST), BeforeValidator(whole_number)]
 
 
+def number(**limits: Any) -> Any:
+    """Return the type of a finite number; those that agree in 12 digits, as tables print them, are one."""
+    digits = AfterValidator(lambda value: float(f"{value:.12g}"))
+    return Annotated[float, Field(allow_inf_nan=False, **limits), digits]
+
+
 def _interval(match: re.Match) -> str:
     (count,), unit = whole_numbers([match[1]], "intervals", 1), (match[2] or "update").rstrip("s")
     return f"{count} {unit}{'s' * (count > 1)}"
@@ -88,10 +94,10 @@ def _parts(match: re.Match) -> str:
 
 Count = whole(1)
 WholeNumber = whole(0)
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(gt=0, le=1)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+Positive = number(gt=0)
+NotNegative = number(ge=0)
+Fraction = number(gt=0, le=1)
+Share = number(ge=0, lt=1)
 OffsetText = _name(Scheme, SCHEME_PATTERN, minimum=0, maximum=0)  # YAML takes 00 for the number 0
 SamplerText = _name(Sampler, SAMPLER_PATTERN)
 Interval = text_of_form(
