@@ -398,7 +398,7 @@ def test_numbers_that_print_alike_are_one_setting():
     (one,) = cells(
         "rbm", learning_rate="[0.3, 0.30000000000000004]", weight_scale="[0.1, 0.1000000000000001]"
     )
-    (other,) = cells("rbm", learning_rate=0.1 + 0.2, momentum=0.1)
+    (other,) = cells("rbm", learning_rate=0.1 + 0.2, weight_scale=0.1)
     assert run_ids(one, 1, "")[0] == run_ids(other, 1, "")[0]
     assert len(cells("rbm", momentum="[0.3, 0.300000000001]")) == 2
 
