@@ -11,15 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from cbm_cli.cli import main
 from cbm_cli.grid.schema import json_schema
-from cbm_cli.paper import FIGURES
 
-WRITTEN = [
-    Path(__file__).parent / name for name in ("reference/commands.md", "reference/grid.md", "gallery.md")
-]
+WRITTEN = [Path(__file__).parent / name for name in ("reference/commands.md", "reference/grid.md")]
 
 
 def on_config(config: Any) -> None:
@@ -35,7 +31,7 @@ def on_config(config: Any) -> None:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Return the page with what is made behind its marker."""
-    for make in (commands, grid_fields, figures):
+    for make in (commands, grid_fields):
         marker = f"<!-- {make.__name__.replace('_', ' ')} -->"
         if marker in markdown:
             return "\n".join([markdown.partition(marker)[0] + marker, "", *make(), ""])
@@ -94,13 +90,6 @@ def field_table(fields: dict[str, Any], definitions: dict[str, Any], of: str) ->
             f"`{str(default).lower() if isinstance(default, bool) else default}`" if default != "" else ""
         )
         yield f"| `{name}` | {cell(field.get('description', ''))} | {shown} | {default} |"
-
-
-def figures() -> Iterator[str]:
-    """Write what each figure of the paper shows."""
-    yield "| figure | what the paper's shows |\n|---|---|"
-    for number, figure in yaml.safe_load(FIGURES.read_text(encoding="utf-8")).items():
-        yield f"| {number} | {cell(figure['shows'])} |"
 
 
 def cell(text: str) -> str:

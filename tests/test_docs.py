@@ -176,7 +176,7 @@ def test_pages_that_are_made_are_what_the_package_makes(hooks):
     for page, text in written.items():
         assert text == hooks.on_page_markdown(text), f"{page}: run python docs/hooks.py"
     lines = {line for text in written.values() for line in text.splitlines()}
-    assert {f"## cbm {name}" for name in main.commands} - {"## cbm data", "## cbm paper"} <= lines
+    assert {f"## cbm {name}" for name in main.commands} - {"## cbm data"} <= lines
     assert "| `momentum` | Share of the last step that is added to the next one |  | `0.0` |" in lines
 
 

@@ -13,24 +13,18 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from PIL import Image
 
 import cbm_cli as cbm_api
-from cbm_cli.cli.paper import _drawings, _part
 from cbm_cli.errors import CbmError
-from cbm_cli.grid.read import read_grid
-from cbm_cli.paper import FIGURES
 from cbm_cli.report import learned
 from cbm_cli.report.chosen import Options
-from cbm_cli.report.kinds import KINDS, draw
 from cbm_cli.report.panels import Page, compose
 from cbm_cli.report.ranks import Ranks, groups_of, ranks_panels
 from cbm_cli.results import Results, Store
-from cbm_cli.results.selection import select_cells
 from tests.builders import cbm, problems_of, put_machine, run_grid
 from tests.processes import nightly
 
@@ -41,7 +35,6 @@ from tests.pictures import (
 )  # fmt: skip
 
 ROOT = Path(__file__).parents[1]
-PAPER = yaml.safe_load(FIGURES.read_text())
 BAR = "{name: shifting-bar, size: 4, bar: 1}"
 GRID = f"""
 defaults: {{trials: 3, seed: 5, model: {{kind: rbm, hidden: 3}}, batch: full, updates: 20}}
@@ -469,112 +462,6 @@ def test_a_missing_score_ranks_last():
     assert drawn_ranks(scores)[1] == dict(zip(METHODS.values(), [3.5, 3.5, 2.0, 1.0], strict=False))
 
 
-# The paper's figures
-
-
-@pytest.fixture(scope="module")
-def experiments():
-    return read_grid(ROOT / "experiments.yaml").experiments
-
-
-@pytest.mark.parametrize("number", range(2, 18))
-def test_figures_draw_cells_that_the_grids_have(experiments, number):
-    for part in map(_part, PAPER[number]["parts"]):
-        assert part.kind in KINDS
-        assert part.options.title or part.kind == "norms"
-        if part.kind != "data":
-            cells = [cell.row() for name in part.names for cell in experiments[name].cells]
-            assert select_cells([{"cells": cells}], part.options.select)[0]["cells"]
-
-
-def test_a_figure_has_its_panels_in_order_and_a_short_experiment_stands_in(results):
-    figure, said = figure_of("paper", "figure", results, 7, "--size", "page")
-    assert "other-offsets-short" in said
-    trials = trials_of(results, "other-offsets-short").set_index("update")
-    parts = {"both layers centered": "dd mm aa dm md hh"}
-    parts |= {"one layer centered, or none": "d0 0d m0 0m 00"}
-    for (title, axes), (part, schemes) in zip(panels_of(figure), parts.items(), strict=True):
-        curves = curves_of(axes, legend_of(figure))
-        letters = {re.sub(r"[^0dmah]", "", name.replace("mathit", "")): name for name in curves}
-        assert (title, {*letters}) == (part, {*schemes.split()})
-        for scheme, name in letters.items():
-            own = trials[trials["offsets"].str.startswith(scheme)]["train_log_likelihood"]
-            pd.testing.assert_series_equal(curves[name].line, own, check_names=False, check_index_type=False)
-
-
-def test_panels_in_which_a_name_looks_otherwise_have_their_own_legends(results):
-    some = (
-        "norms toys --panels none --select data=shifting-bar --select offsets=00 --select learning_rate=0.1"
-    )
-    metrics, names = ["--metric weight_norm", "--metric hidden_bias_norm"], ["weight", "hidden bias"]
-    parts = [_part({"plot": " ".join([some, *order])}) for order in (metrics, metrics[::-1])]
-    figure = compose([panel for part in parts for panel in draw(Results(results), part)], Page()).figure
-    for (title, axes), order in zip(panels_of(figure), (names, names[::-1]), strict=True):
-        assert title == ""
-        assert [*curves_of(axes, legend_of(axes))] == [*legend_of(axes)] == order
-    assert not figure.legends
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "problem", "content"),
-    [
-        ("9 -o f.png", 3, ("figure 9", "", "incomplete"), "run experiments.yaml big-rbm-mnist -o"),
-        ("3 -o f.png", 3, ("figure 3", "", "incomplete"), "standard-methods-bars"),
-        ("1 -o f.png", 2, ("figure 1", "", "unknown"), "2 to 17"),
-        ("7", 2, ("figure 7", "", "missing"), "-o FILE.png"),
-        ("7 -o f.doc", 2, None, ".png"),
-    ],
-)
-def test_a_figure_that_cannot_be_drawn_says_why(results, words, code, problem, content):
-    number, *others = words.split()
-    said = cbm("paper", "figure", results, number, *others, code=code)
-    assert content in said.stderr
-    assert problem is None or problems_of(said) == [problem]
-
-
-def test_results_of_a_figure_that_are_a_file_are_refused(tmp_path):
-    (tmp_path / "r").write_text("")
-    refused = cbm("paper", "figure", tmp_path / "r", 3, "-o", tmp_path / "f.png", code=2)
-    assert problems_of(refused) == [(str(tmp_path / "r"), "", "unsuited")]
-
-
-LACKS = {  # panels that are drawn; those that are missing, by their places; what the message has
-    6: ([], "2", "divergence-causes"),
-    14: ([], "2", "pretraining_epochs=200"),
-    15: (["000", "$ddd^b_s$"], "3 4", "pretraining_epochs=200"),
-    16: (["second layer, without pre-training"], "2", "pretraining_epochs=200"),
-    17: (["test"], "2 4 3", "pretraining_epochs=500"),
-}
-
-
-@pytest.mark.parametrize("number", LACKS)
-def test_a_figure_has_the_panels_that_there_are_and_says_what_it_lacks(results, number):
-    titles, missing, reason = LACKS[number]
-    figure, said = figure_of("paper", "figure", results, number)
-    assert len(panels_of(figure)) == max(1, len(titles))
-    assert not titles or [title for title, _ in panels_of(figure)] == titles
-    assert re.findall(r"(\d) \(", said) == missing.split()
-    assert reason in said
-    assert re.search(r"run experiments.yaml (divergence-causes|dbm-mnist|dbm-caltech) -o", said)
-
-
-def test_a_panel_is_drawn_without_the_experiments_that_were_not_run(results, capsys):
-    calls = {"Both": "curves divergence big-divergence", "One": "curves big-divergence"}
-    calls = [{"title": title, "plot": call} for title, call in calls.items()]
-    ((panel,),) = _drawings("11", calls, results)
-    assert panel.title == ("Both",)
-    said = capsys.readouterr().err
-    panels = re.findall(rf"(\d) \((\w+)\).*{results}.* big-divergence\n", said)
-    assert panels == [("1", "Both"), ("2", "One")]
-    assert f"run experiments.yaml big-divergence -o {results}" in said
-
-
-def test_figures_are_listed():
-    _, *listed = cbm("paper", "figure", "list").stdout.splitlines()
-    assert [int(line.split()[0]) for line in listed] == [*range(2, 18)]
-    assert "big-divergence, big-divergence-full-batch" in listed[9]
-
-
 # One style, and texts that fit
 
 
@@ -600,19 +487,6 @@ WORDS = {  # pictures, and their sizes
     "curves dbm-caltech-short --x gradient-steps": "page",
     "filters toys --select learning_rate=0.1": "column",
 }
-
-
-@pytest.mark.parametrize("words", [*[*WORDS][3:6], *nightly(*[*WORDS][:3], *[*WORDS][6:])])
-def test_texts_lie_within_the_figure_and_apart(results, words):
-    figure = compose(draw(Results(results), _part({"plot": words})), Page(size=WORDS[words])).figure
-    texts, whole = drawn_texts(figure), figure.bbox
-    assert len(texts) > 5
-    for text, box in texts:
-        assert whole.x0 - 1 < box.x0 < box.x1 < whole.x1 + 1, text
-        assert whole.y0 - 1 < box.y0 < box.y1 < whole.y1 + 1, text
-    for (text, one), (other, two) in combinations(texts, 2):
-        common = min(one.x1, two.x1) - max(one.x0, two.x0), min(one.y1, two.y1) - max(one.y0, two.y0)
-        assert min(common) < 1, (text, other)
 
 
 @pytest.mark.parametrize("kind", ["report", *nightly("filters", "process")])

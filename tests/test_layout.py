@@ -23,7 +23,7 @@ def test_functions_are_short():
     assert not [f.name for f in functions if f.end_lineno - f.lineno + 1 > 40]
 
 
-MANY = {"kernels": 12, "machines": 1, "trial": 1, "reference": 3, "statistics": 0, "report": 0, "paper": 0}
+MANY = {"kernels": 12, "machines": 1, "trial": 1, "reference": 3, "statistics": 0, "report": 0}
 
 
 def test_few_functions_have_many_parameters():

@@ -136,9 +136,9 @@ def test_the_starter_has_the_quickstart_of_the_clone_and_a_next_experiment(here)
 
 
 def test_init_paper_writes_the_paper_s_grid(here):
-    """After a change of the grid: cp experiments.yaml cbm_cli/paper/."""
+    """After a change of the grid: cp experiments.yaml cbm_cli/grid/paper.yaml"""
     assert "cbm run paper.yaml" in cbm("init", "--paper", "-o", "paper.yaml").stderr
-    copy = Path(cbm_cli.__file__).parent / "paper" / GRID
+    copy = Path(cbm_cli.__file__).parent / "grid/paper.yaml"
     assert Path("paper.yaml").read_bytes() == copy.read_bytes() == (ROOT / GRID).read_bytes()
 
 

@@ -16,9 +16,6 @@ DOCS = Path(__file__).parents[1] / "docs"
 IMAGES, PAPER, KEPT = DOCS / "images", DOCS / "reproduction", DOCS.parent / "reproduction/results"
 GALLERY = re.findall(r"^cbm (plot .*) -o (\S+\.png)$", (DOCS / "gallery.md").read_text("utf-8"), re.M)
 COMMANDS = {name: call for call, name in GALLERY}
-COMMANDS |= {
-    f"figure-{number}.png": f"paper figure results {number} --size page" for number in (9, 10, 11, 14, 17)
-}
 COMMANDS["digits.png"] = "plot results curves digits"
 FROM_DIGITS = ("digits.png", "gallery-filters.png", "gallery-activity.png", "gallery-samples.png")
 # What takes long to train and is not kept; the pages say that earlier versions drew it.

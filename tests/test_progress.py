@@ -173,7 +173,6 @@ def test_next_steps_can_be_typed_where_cbm_is_not_on_the_path(grid, monkeypatch)
     said = run()
     for word in ("bin/cbm plot results curves bars -o curves.png\n", "bin/cbm table results", "bin/activate"):
         assert word in said
-    assert "compare" not in said  # the paper has no such trials
     monkeypatch.setenv("PATH", str(Path("bin").absolute()))
     assert "activate" not in run()
     module = f"{sys.executable} -m cbm_cli.cli"
@@ -184,10 +183,6 @@ def test_next_steps_can_be_typed_where_cbm_is_not_on_the_path(grid, monkeypatch)
     ):
         monkeypatch.setattr(sys, "argv", [started])
         assert common.program() == typed
-    paper = GRID.replace("size: 2", "size: 3").replace("hidden: 3", "hidden: 4")  # of published values
-    paper = paper.replace("[CD-1, PT_4]", "CD-1").replace("[00, dd^b_s]", "dd^l_s")
-    grid(paper.replace("updates: 100", "updates: 50000").replace("every: 20", "every: 50"))
-    assert run("--trials", 1).rstrip().endswith(" paper compare")
 
 
 def agenda_of(folder, **changes):

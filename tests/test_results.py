@@ -205,7 +205,7 @@ def refused(*words, code=2):
     return problems_of(result), result.stderr
 
 
-READERS = ["ls", "table", "report", "verify", "evaluate", "paper compare", "plot"]
+READERS = ["ls", "table", "report", "verify", "evaluate", "plot"]
 
 
 @pytest.mark.parametrize("command", [*READERS, "prune"])

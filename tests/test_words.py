@@ -52,7 +52,6 @@ PLACES = {
     "run grid.yaml -o": "",
     "report -o": ".html",
     "plot curves -o": ".png",
-    "paper figure 3 -o": ".pdf",
     "sample m.npz -o": ".npz",
     "features m.npz --data rows.npz -o": ".npz",
 }

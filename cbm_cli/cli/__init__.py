@@ -32,7 +32,6 @@ _COMMANDS = {
     "verify": "verify",
     "export": "export",
     "data": "data",
-    "paper": "paper",
     "schema": "schema",
     "completion": "completion",
 }

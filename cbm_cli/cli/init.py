@@ -27,13 +27,12 @@ def init(paper: bool, output: Path) -> None:
     """
     from importlib.resources import files
 
-    from cbm_cli.paper import EXPERIMENTS
     from cbm_cli.results.writing import write_atomically
 
     check_file("-o", output, (".yaml", ".yml"))
     if os.path.lexists(output):
         raise CbmError(f"{output}: is there already; remove it, or name another file with -o", "conflict")
-    grid = EXPERIMENTS if paper else files("cbm_cli.grid") / "starter.yaml"
+    grid = files("cbm_cli.grid") / ("paper.yaml" if paper else "starter.yaml")
     write_atomically(output, grid.read_bytes())
     run = command("run") if output == Path("experiments.yaml") else command("run", output)
     note(f"wrote {output}")

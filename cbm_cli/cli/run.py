@@ -260,7 +260,6 @@ def _print_tables(agenda: Agenda) -> None:
 
 
 def _say_what_next(agenda: Agenda, output: Path) -> None:
-    from cbm_cli.paper.published import comparable
     from cbm_cli.results.inventory import other_runs
 
     for name, store in agenda.stores.items():
@@ -274,7 +273,5 @@ def _say_what_next(agenda: Agenda, output: Path) -> None:
         command("plot", output, "curves", name, "-o", "curves.png"),
         command("table", output, name, "--format", "latex"),
     ]
-    if any(comparable(store.manifest()["cells"]) for store in stores.values()):
-        lines.append(command("paper", "compare", *([] if output == Path("results") else [output])))
     note("Next:  " + "\n       ".join(lines))
     note_activation()
