@@ -41,6 +41,7 @@ HUGE = LARGE.replace("size: 20", "size: 40").replace("hidden: 17", "hidden: 40")
 SAMPLES = "estimate: samples"
 
 
+UNMEASURED = "13 table.metric unknown"
 NATURAL = f"gradient: {{kind: natural, {SAMPLES}}}"
 
 
@@ -48,6 +49,9 @@ NATURAL = f"gradient: {{kind: natural, {SAMPLES}}}"
     ("text", "line", "told", "named"),
     [
         (GRID.replace("batch: full", "batch: 9"), "", "11 batch unsuited", "9 8"),
+        (GRID.replace("scale: total", "metric: train_loglikelihood"), "", UNMEASURED, "train_log_likelihood"),
+        (GRID.replace("scale: total", "metric: test_log_likelihood"), "", UNMEASURED, "train_log_likelihood"),
+        (GRID.replace("scale: total", "metric: weight_norm"), "", UNMEASURED, "train_log_likelihood"),
         (HUGE, "", "12 evaluate limit", "2^40 40x40 2^30 hours ais"),
         (LARGE, "gradient: natural", "12 gradient limit", f"2^37 20x17 2^16 {SAMPLES}"),
         (LARGE, "gradient: {kind: natural, fisher: marginal, damping: 1}", "12 gradient limit", "2^37"),

@@ -177,6 +177,7 @@ def test_the_pseudo_likelihood_is_that_of_each_snapshot():
 def test_columns_come_in_the_order_of_the_names_and_stand_in_the_docs():
     names = list(RECORDERS)[::-1]
     found = list(record(names, stack(), context_of()))
+    assert found == [column for name in names for column in RECORDERS[name]]
     assert (found[0], found[-1]) == ("pseudo_likelihood", "log_likelihood")
     text = DOCS.read_text(encoding="utf-8")
     for word in [*names, *(column for column in found if not column.startswith("lam_"))]:

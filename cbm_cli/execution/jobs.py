@@ -14,7 +14,7 @@ from cbm_cli.execution.starts import Named, Names, Start, TrialStarts
 from cbm_cli.grid.settings import Data, Experiment, Settings, Trial
 from cbm_cli.results import Progress, Store, read_progress
 from cbm_cli.results.store import checkpoints_in, stores_in
-from cbm_cli.trial.checks import check
+from cbm_cli.trial.checks import check, check_metric
 from cbm_cli.trial.pretraining import updates_of_layer
 from cbm_cli.trial.start import total_updates
 
@@ -217,6 +217,11 @@ def make_names(experiments: Sequence[Experiment], root: Path, folder: Path = Pat
                 _refuse_equal(cell, known.setdefault(named.run_id, cell))
             except CbmError as error:
                 problems[experiment.located(cell, error)] = error.kinds
+        try:
+            if (metric := experiment.table.metric) and not problems:
+                check_metric(metric, ((cell, names.datasets[cell.data]) for cell in experiment.cells))
+        except CbmError as error:
+            problems[experiment.located(experiment.cells[0], error)] = error.kinds
     _raise_all(problems)
     return names
 

@@ -34,19 +34,21 @@ from cbm_cli.grid.values import (
 )
 from cbm_cli.text import CONTROL, WHOLE, count, did_you_mean, shortened, whole_numbers
 
-RECORDERS = (  # names of functions in trial/recorders.py
-    "log_likelihood",
-    "weight_norms",
-    "bias_norms",
-    "offset_values",
-    "offset_error",
-    "gradient_angles",
-    "gradient_norms",
-    "hidden_activity",
-    "reconstruction_error",
-    "free_energy_gap",
-    "pseudo_likelihood",
-)
+RECORDERS = {  # names of functions in trial/recorders.py, and of their columns
+    "log_likelihood": ("log_likelihood",),
+    "weight_norms": ("weight_norm", "weight_row_norm", "weight_column_norm"),
+    "bias_norms": tuple(
+        f"{name}_bias_norm" for name in ("visible", "hidden", "centered_visible", "centered_hidden")
+    ),
+    "offset_values": ("lam_0",),
+    "offset_error": ("visible_offset_error", "hidden_offset_error"),
+    "gradient_angles": ("angle_natural_standard", "angle_natural_centered"),
+    "gradient_norms": ("standard_gradient_norm", "centered_gradient_norm"),
+    "hidden_activity": ("hidden_activity_mean", "hidden_activity_extreme"),
+    "reconstruction_error": ("reconstruction_error",),
+    "free_energy_gap": ("free_energy_gap",),
+    "pseudo_likelihood": ("pseudo_likelihood",),
+}
 OWN_RECORDER = r"[^=@-].*\.py:[A-Za-z_]\w*"  # file.py:function
 
 

@@ -232,7 +232,7 @@ def _experiment(
 
     def value_of(cell: Settings, path: str) -> Value:
         field, _, part = path.partition(".")
-        value: Any = cells[cell][field].given if field in cells[cell] else node
+        value = cells[cell][field].given if field in cells[cell] else given.get(field, node)
         return value.get(part, value) if isinstance(value, Fields) and value is not node else value
 
     return Experiment(name, **dict(head) | {"table": table}, cells=(*cells,), value_of=value_of)

@@ -1,13 +1,19 @@
 """Checks of settings against a data set, before anything is trained."""
 
+import re
+from collections.abc import Iterable
+
 import numpy as np
 
 from cbm_cli.arrays import MOST_BYTES
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.names import Sampler
+from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Settings
 from cbm_cli.machines import limits
+from cbm_cli.text import did_you_mean
+from cbm_cli.trial.learner import Learner
 from cbm_cli.trial.recorders import check_recorders
 from cbm_cli.trial.start import batch_rows, layout_of, total_updates, updates_of
 
@@ -40,6 +46,22 @@ def check(settings: Settings, data: Dataset) -> None:
     if rows % settings.ladders:
         told = f"{settings.ladders} ladders do not divide the batch of {rows} rows"
         raise CbmError(told, "conflict", field="ladders")
+
+
+def check_metric(metric: str, cells: Iterable[tuple[Settings, Dataset]]) -> None:
+    """Raise CbmError for the metric of a table that none of the cells measures.
+
+    Recorders of one's own may measure anything, and so may `cbm evaluate`, whose columns end with a method.
+    """
+    known: dict[str, None] = dict.fromkeys([metric] if re.search(r"_(exact|ais|pseudo)$", metric) else [])
+    for settings, data in cells:
+        names = settings.record.names
+        columns = [name for recorder in names for name in RECORDERS.get(recorder, (metric,))]
+        known |= dict.fromkeys((*Learner(settings, data, 0).measured, *columns))
+        if metric in known:
+            return
+    hint = did_you_mean(metric, known) if known else "; nothing is measured"
+    raise CbmError(f"no cell measures {metric}{hint}", "unknown", field="table.metric")
 
 
 def _check_counts(settings: Settings, data: Dataset) -> None:
