@@ -4,7 +4,6 @@ A page holds a marker, and behind it its generated part. `python docs/hooks.py` 
 in a clone, too (a test holds them); MkDocs calls `on_page_markdown` for the others.
 """
 
-import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,17 +15,6 @@ from cbm_cli.cli import main
 from cbm_cli.grid.schema import json_schema
 
 WRITTEN = [Path(__file__).parent / name for name in ("reference/commands.md", "reference/grid.md")]
-
-
-def on_config(config: Any) -> None:
-    """Add the pages of the paper's tables and figures that were made of results."""
-    section = next(entry["Reproduction"] for entry in config.nav if "Reproduction" in entry)
-    found = [
-        (match[1] == "figure", int(match[2]), f"reproduction/{path.name}")
-        for path in Path(config.docs_dir, "reproduction").glob("*.md")
-        if (match := re.fullmatch(r"(table|figure)-(\d+)\.md", path.name))
-    ]
-    section[1:1] = [name for *_, name in sorted(found)]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -28,11 +28,17 @@ def scripts():
         import compare
         import figures
         import findings
+        import pages
         import published
         import scoreboard
 
         yield SimpleNamespace(
-            compare=compare, figures=figures, findings=findings, published=published, scoreboard=scoreboard
+            compare=compare,
+            figures=figures,
+            findings=findings,
+            pages=pages,
+            published=published,
+            scoreboard=scoreboard,
         )
 
 
@@ -346,3 +352,9 @@ def test_a_panel_of_a_single_trial_names_the_trials_of_its_runs(scripts):
     )
     panel = {"trial": 2, "plot": "curves divergence --select 'offsets=dd^b,aa^b' --metric lam_0"}
     assert scripts.figures.command(panel, runs) == ["curves", "b:2", "c:2", "--metric", "lam_0"]
+
+
+def test_the_pages_are_what_the_script_makes(scripts):
+    for name, text in scripts.pages.pages().items():
+        path = scripts.pages.PAGES / name
+        assert path.read_text("utf-8") == text, f"{name}: run python reproduction/pages.py"

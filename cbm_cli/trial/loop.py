@@ -50,7 +50,7 @@ def converged(costs: Sequence[float], look_ahead: int, tolerance: float) -> int 
     than 0.00001". Read here as: training has converged after epoch e if none of the epochs e + 1, ..., e +
     look_ahead costs less than the epoch before it by more than the tolerance. This is known, and training
     stops, look_ahead epochs later: more costs do not change the answer. Costs are of the epochs 1, 2, ...;
-    NaN improves on nothing. docs/decisions/0018-early-stopping.md compares readings.
+    NaN improves on nothing.
     """
     values = np.asarray(costs, dtype=np.float64)
     if values.size <= look_ahead:
