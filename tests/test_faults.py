@@ -309,7 +309,6 @@ def test_files_of_others_in_every_folder_cost_no_trial_of_a_run_that_is_killed(g
     assert len(thrown) >= 40
     assert all(path.read_bytes() == b"PK\x03\x04 not yours" for path in thrown)
     assert [trials] in numbers(cbm("run", "grid.yaml", "-o", "out").stderr)
-    assert numbers(cbm("prune", "out", "grid.yaml").stderr)[0][0] == 0
 
 
 def test_folders_that_are_removed_during_a_run_are_made_again(grid, undisturbed, monkeypatch):

@@ -355,23 +355,6 @@ def test_long_names_make_folders_that_a_disk_takes():
     assert len(summary("results")) == 4
 
 
-def test_pruning_follows_no_links():
-    for output in ("elsewhere", "results"):
-        run_grid(GRID, "--trials", 1, output=output)
-    Path("other.yaml").write_text(GRID.replace("bars:", "stripes:"))
-    Path("results/linked").symlink_to(Path("elsewhere/bars").absolute())
-    for place in ("elsewhere", "results"):
-        Path(place, "bars/machines").mkdir()
-    run_id = Path("elsewhere/bars/machines/run")
-    run_id.mkdir()
-    (run_id / "trial-000.npz").touch()
-    Path("results/bars/machines/run").symlink_to(run_id.absolute())
-    before = sorted(Path("elsewhere").rglob("*"))
-    cbm("prune", "results", "other.yaml", "bars", "linked", "--yes")
-    assert sorted(Path("elsewhere").rglob("*")) == before
-    assert not Path("results/bars/trials.jsonl").exists()
-
-
 # Code
 
 

@@ -19,7 +19,7 @@ from cbm_cli.results.writing import EXPORTS, KINDS
 
 # isort: off
 from tests.builders import (
-    GRID, cbm, change_record, files, forget, holds, lines_of, numbers, problems_of, summary, throw_in,
+    GRID, cbm, change_record, forget, lines_of, numbers, problems_of, summary, throw_in,
     trials_of,
 )  # fmt: skip
 
@@ -208,11 +208,11 @@ def refused(*words, code=2):
 READERS = ["ls", "table", "report", "verify", "evaluate", "plot"]
 
 
-@pytest.mark.parametrize("command", [*READERS, "prune"])
+@pytest.mark.parametrize("command", READERS)
 def test_every_reader_refuses_what_is_no_results_folder(command):
     Path("out").rename("results")
     Path("empty").mkdir()
-    more = {"plot": ["curves"], "prune": ["grid.yaml"]}.get(command, [])
+    more = {"plot": ["curves"]}.get(command, [])
     problems, said = refused(*command.split(), "nosuch/", *more)
     assert problems == [("nosuch", "", "missing")]
     assert "results/" in said
@@ -367,75 +367,11 @@ def test_best_refuses_what_has_no_best():
     assert "cbm run" not in diverged[1]
 
 
-# ---- cbm prune ----
-
-
-def kept(folder="out"):
-    """All files, and all records, by path."""
-    records = {
-        f"{path}/{run_id}/{number}": line
-        for path in Path(folder).glob("**/trials.jsonl")
-        for (run_id, number), line in lines_of(path.parent).items()
-    }
-    return files(folder, ".csv", ".npz", ".json", ".txt") | records
-
-
-def test_prune_deletes_what_no_grid_asks_for_and_only_when_told_to():
-    run("--set", "learning_rate=0.2")
-    Path("more.yaml").write_text(GRID.replace("bars:", "more:").replace("seed: 5", "seed: 6"))
-    run(grid="more.yaml")
-    Path("out/more/notes.txt").write_text("mine")
-    whole, grids = kept(), ("prune", "out", "grid.yaml", "more.yaml")
-    result = cbm(*grids)
-    listed = [line.split() for line in result.stdout.splitlines()[1:]]
-    for _, one, size in listed:
-        assert "_0.2_" in one
-        own = [line for path, line in whole.items() if path.startswith(f"out/bars/trials.jsonl/{one}/")]
-        assert size == f"{sum(map(len, own)) / 1e3:,.1f}"
-    assert len(listed) == 4
-    assert 4 in numbers(result.stderr)[0]
-    assert "--yes" in result.stderr
-    assert kept() == whole
-    cbm(*grids, "--yes")
-    assert kept().keys() == {path for path in whole if "_0.2_" not in path} < whole.keys()
-    mine = kept("out/more")
-    assert holds(cbm("prune", "out", "grid.yaml", "--yes").stderr, "more")
-    assert kept("out/more") == mine
-    problem = cbm("prune", "out", "grid.yaml", "moer", "--yes", code=2)
-    assert [kind for _, _, kind in problems_of(problem)] == ["unknown"]
-    assert "more?" in problem.stderr
-    shutil.copytree("out", "copy")
-    for folder in ("out", "copy"):
-        cbm("prune", folder, "grid.yaml", "more", "--yes")
-    assert sorted(Path("copy").rglob("*more*/*")) == [Path("copy/more/notes.txt")]  # a user's file stays
-    assert [*Path("out/more").iterdir()] == [Path("out/more/notes.txt")]
-    assert Results(Path("out")).experiments() == ["bars"]
-    assert [8] in numbers(run().stderr)
-    assert len(summary("out")) == 8
-
-
-def test_prune_leaves_alone_what_is_asked_of_missing_data():
-    """Also where the experiment is named; those of other data are pruned."""
-    run("--set", "learning_rate=0.2")
-    whole = kept()
-    Path("gone.yaml").write_text(GONE)
-    Path("more.yaml").write_text(GONE.replace("bars:", "more:") + GRID[GRID.index("  bars:") :])
-    for options in ((), ("bars",)):
-        said = cbm("prune", "out", "gone.yaml", *options, "--yes").stderr
-        assert re.search(r"^bars: .*\bgone$", said, re.M)
-        assert kept() == whole
-    listed = cbm("prune", "out", "more.yaml").stderr
-    assert re.search(r"^more: .*\bgone$", listed, re.M)
-    cbm("prune", "out", "more.yaml", "--yes")
-    assert kept().keys() == {path for path in whole if "_0.2_" not in path}
-
-
 # ---- Files of others ----
 
 
 def test_files_of_others_change_no_command_and_stay():
     commands = "evaluate out --exact -j 0|table out|ls out bars|best out|verify out --sample 2 -j 0"
-    commands += "|prune out grid.yaml --yes"
 
     def answers():  # without the time of the last result
         said = [cbm(*command.split()).stdout for command in commands.split("|")]
@@ -455,14 +391,6 @@ def test_files_of_others_change_no_command_and_stay():
     cbm("report", "out", "-o", "page.html")
     assert [8] in numbers(run().stderr)
     assert [8, 12, 4] in numbers(run("--trials", 3).stderr)
-    Path("other.yaml").write_text(GRID.replace("[CD-1, PT_4]", "PT_4"))
-    ours = {run_id for run_id, _ in lines_of()}
-    assert len(cbm("prune", "out", "other.yaml", "--yes").stdout.splitlines()) == 3
-    left = {one for one in ours if "_PT-4_" in one}
-    assert {run_id for run_id, _ in lines_of()} == left
-    assert {path.stem for path in BARS.glob("curves/*_*.csv") if path not in thrown} == left
-    assert cbm("prune", "out", "other.yaml").stdout == ""
-    cbm("prune", "out", "other.yaml", "bars", "--yes")
     assert {path: path.read_bytes() for path in thrown} == content
 
 

@@ -278,7 +278,7 @@ def test_a_manifest_that_cannot_be_read_is_named(store, harm):
     assert problems_of(cbm("table", "out", code=2)) == [(str(path), "", "unreadable")]
     if harm == "newer":  # nothing of it is read, or deleted
         machine = f"out/{next(iter(store.runs()))}:0"
-        for words in (f"evaluate {machine}", f"export {machine} -o x.npz", "prune out grid.yaml --yes"):
+        for words in (f"evaluate {machine}", f"export {machine} -o x.npz", "run grid.yaml -o out -j 0"):
             assert problems_of(cbm(*words.split(), code=2)) == [(str(path), "", "unreadable")]
     else:
         run_id = next(iter(store.runs()))

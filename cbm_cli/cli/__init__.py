@@ -22,7 +22,6 @@ _COMMANDS = {
     "run": "run",
     "ls": "browse",
     "best": "browse",
-    "prune": "browse",
     "table": "table",
     "plot": "plot",
     "report": "report",

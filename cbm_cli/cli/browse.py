@@ -1,4 +1,4 @@
-"""``cbm ls``, ``best`` and ``prune``: what is in a results folder."""
+"""``cbm ls`` and ``best``: what is in a results folder."""
 
 from __future__ import annotations
 
@@ -228,59 +228,3 @@ def _why_best(found: dict[str, Any]) -> str:
     trial = ", ".join([*where, f"trial {found['trial']}"])
     value = f"{found['metric']} {decimal(found['value'], '.4f')} {Metric(found['metric']).unit()}".rstrip()
     return f"{found['data']}: {value} at the {found['when']} ({trial})"
-
-
-@click.command()
-@results_and("GRID.yaml... [EXPERIMENT]...", *GRIDS)
-@click.option("--yes", is_flag=True, help="Delete; without it, only list what would be deleted.")
-def prune(target: Target, yes: bool) -> None:
-    """Delete results that no grid asks for.
-
-    Without --yes they are only listed. The grids' experiments keep the runs with their current settings and
-    data; their other runs are deleted, with the ends and pre-trained layers that nothing else uses. Runs made
-    with --set are not in a grid.
-    Experiments that no grid names stay, unless they are named as EXPERIMENT. Those whose data files are
-    missing stay, and so do files of others in RESULTS.
-    """
-    from cbm_cli.results.inventory import delete, unwanted
-
-    grids = [name for name in target.names if name.endswith(GRIDS)]
-    if not grids:
-        told = "write cbm prune [RESULTS] GRID.yaml...: results that these grids ask for are kept"
-        raise CbmError(told, "missing")
-    results = target.results()
-    known, (wanted, missing) = results.require_experiments(), _wanted(grids, results)
-    for name in (name for name in target.names if name not in grids):
-        wanted.setdefault(results.store(name).experiment, set())
-    for name in missing:
-        wanted.pop(name, None)
-    others = [name for name in known if name not in {*wanted, *missing}]
-    sizes = (delete if yes else unwanted)(results, wanted)
-    if sizes:
-        rows = [(*run, f"{size / 1e3:,.1f}") for run, size in sizes.items()]
-        print_list(("experiment", "run", "kB"), rows)
-    done = "deleted" if yes else "would be deleted"
-    note(f"{count(len(sizes), 'run')}, {sum(sizes.values()) / 1e6:.1f} MB {done}")
-    if others:
-        note(f"Left alone, as no grid names them: {', '.join(others)}; to delete them, too, add their names")
-    if sizes and not yes:
-        note(f"To delete: {command('prune', target.folder, *target.names, '--yes')}")
-
-
-def _wanted(grids: Sequence[str], results: Results) -> tuple[dict[str, set[str]], set[str]]:
-    """The names of what the grids ask for, and the experiments whose data are missing."""
-    from cbm_cli.execution.jobs import folders_of, only_available
-    from cbm_cli.grid.read import read_grid
-
-    wanted: dict[str, set[str]] = {}
-    absent: set[str] = set()
-    for path in map(Path, grids):
-        experiments = list(read_grid(path).experiments.values())
-        _, missing = only_available(experiments, path.parent)
-        for name, titles in missing.items():
-            note(f"{name}: left alone, the data are missing: {', '.join(titles)}")
-        absent |= missing.keys()
-        experiments = [one for one in experiments if one.name not in missing]
-        for experiment, names in folders_of(experiments, results.folder, path.parent).items():
-            wanted.setdefault(experiment, set()).update(names)
-    return wanted, absent

@@ -387,12 +387,3 @@ class _Finished:
             told = f"{store.journal.path}: trial {job.trial.number} of {job.run_id}"
             return f"{told}: started from another machine than {job.start.file} holds now"
         return problem
-
-
-def folders_of(experiments: Sequence[Experiment], root: Path, folder: Path = Path()) -> dict[str, set[str]]:
-    """Return the names of all folders that experiments write trials into; arguments as for `make_agenda`."""
-    names = make_names(experiments, root, folder)
-    return {
-        one.name: {name for cell in one.cells for name in names.of(one, cell)[:3] if name}
-        for one in experiments
-    }

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,6 @@ from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Experiment
 from cbm_cli.kernels import KERNEL_VERSION
 from cbm_cli.results.folder import Results
-from cbm_cli.results.lock import locked
 from cbm_cli.results.store import Store
 from cbm_cli.text import count, did_you_mean, text_of
 
@@ -242,39 +241,3 @@ def find_machine(name: Path) -> tuple[Path, bytes]:
     if number not in store.finished(run_id) and number >= (trials := store.manifest()["trials"]):
         raise CbmError(f"{name}: {store.folder} has {count(trials, 'trial')}, from 0 on", "unknown")
     return store.machine(run_id, number, best=bool(found[4]))
-
-
-def unwanted(results: Results, wanted: Mapping[str, Set[str]]) -> dict[tuple[str, str], int]:
-    """Return the bytes of runs, checkpoints and pre-trained layers that are not ``wanted``.
-
-    They are named by experiment and run. ``wanted`` holds the names of those to keep by experiment; other
-    experiments are left alone.
-    """
-    return {
-        (store.experiment, run): size
-        for store in _stores(results, wanted)
-        for run, size in store.sizes().items()
-        if run not in wanted[store.experiment]
-    }
-
-
-def _stores(results: Results, names: Container[str]) -> list[Store]:
-    """Named experiments of a results folder, but no links, which may lead to folders of others."""
-    stores = [results.store(name) for name in results.experiments() if name in names]
-    stores = [store for store in stores if not store.folder.is_symlink()]
-    for store in stores:
-        store.check_format()
-    return stores
-
-
-def delete(results: Results, wanted: Mapping[str, Set[str]]) -> dict[tuple[str, str], int]:
-    """Delete what is `unwanted`, and experiments without anything left; return what it was.
-
-    Files of others stay, and so do the folders that hold them.
-    """
-    with locked(results.folder):
-        sizes = unwanted(results, wanted)
-        for store in _stores(results, {experiment for experiment, _ in sizes}):
-            runs = {run for experiment, run in sizes if experiment == store.experiment}
-            store.delete(runs, with_rest=not wanted[store.experiment])
-    return sizes

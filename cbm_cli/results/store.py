@@ -7,7 +7,7 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -199,18 +199,17 @@ class Store:
             self.journal.append(self._write_exports(self._runs()))
             self.journal.flush()
 
-    def finish(self, without: Container[str] = ()) -> None:
+    def finish(self) -> None:
         """Write the exports, and the journal in the grid's order, unless they are current.
 
-        Records that do not count any more, and runs in ``without``, are left out.
+        Records that do not count any more are left out.
         """
         self.journal.flush_last()
         index, runs = self.journal.index(), self._runs()
         there = sum(1 for folder in EXPORTS for _ in (self.folder / folder).glob("*.csv"))
-        is_whole = there >= self.journal.last().get("tables", math.inf) and not (without or index.damaged)
+        is_whole = there >= self.journal.last().get("tables", math.inf) and not index.damaged
         if is_whole and self._current() is not None:
             return
-        runs = {name: own for name, own in runs.items() if name not in without}
         seal = self._write_exports(runs)
         lines = [index.facts[fact] for fact in sorted(index.facts) if fact[0] == "made"]
         for run_id in runs:
@@ -261,30 +260,6 @@ class Store:
             missing = {name: "" for name in row.keys() - settings if row[name] == "nan" and name not in TEXTS}
             writer.writerow(row | missing)
         text.detach()
-
-    def sizes(self) -> dict[str, int]:
-        """Return the bytes of records and files by the run, the course or the layers that they belong to."""
-        found = {run_id: sum(line.size for line in own.values()) for run_id, own in self.lines().items()}
-        for kind in KINDS:
-            for run, paths in self.folders(kind).items():
-                found[run] = found.get(run, 0) + sum(path.stat().st_size for path in paths)
-        return dict(sorted(found.items()))
-
-    def delete(self, runs: Container[str], with_rest: bool) -> None:
-        """Delete records and files of runs, courses and layers, ``with_rest`` all; files of others stay."""
-        self.begin()
-        folders = {kind: self.folders(kind) for kind in KINDS}
-        paths = [path for of in folders.values() for run in of if run in runs for path in of[run]]
-        exports = (path for kind in EXPORTS for path in (self.folder / kind).glob("*.csv"))
-        for path in [*paths, *(path for path in exports if path.stem in runs)]:
-            path.unlink()
-        self.finish(without=runs)
-        for path in (self._manifest, self._summary, self.journal.path) if with_rest else ():
-            path.unlink(missing_ok=True)
-        left = (*{path.parent for path in paths}, *(self.folder / name for name in (*KINDS, *EXPORTS)))
-        for place in (*left, self.folder):
-            with suppress(OSError):  # there is none, or something is in it
-                place.rmdir()
 
     # Reading
 
