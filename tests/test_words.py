@@ -40,7 +40,7 @@ def test_every_help_fits_80_columns():
             yield from helps(command.get_command(context, one), one)
 
     found = dict(helps(main, "cbm"))
-    assert set(found) >= {"cbm", "data", "fetch", "completion"}
+    assert set(found) >= {"cbm", "data", "fetch", "schema"}
     for name, text in found.items():
         assert [line for line in text if line.endswith("...") and line.startswith("  ")] == [], name
         assert max(map(len, text)) <= 80, name

@@ -32,7 +32,6 @@ _COMMANDS = {
     "export": "export",
     "data": "data",
     "schema": "schema",
-    "completion": "completion",
 }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import Target, command, json_option, note, print_list, say
-from cbm_cli.cli.completion import metrics, results_and, select_option
+from cbm_cli.cli.options import results_and, select_option
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, text_of, valid_json
 
@@ -185,7 +185,6 @@ def _known(values: dict[str, Any]) -> list[tuple[str, str]]:
 @results_and("[EXPERIMENT]...")
 @click.option(
     "--metric",
-    shell_complete=metrics,
     help="Compare final machines by this metric, such as test_log_likelihood.",
 )
 @select_option

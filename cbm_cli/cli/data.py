@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from cbm_cli.cli.common import bars, json_option, note, print_list
-from cbm_cli.cli.completion import data_sets
 from cbm_cli.errors import CbmError
 from cbm_cli.text import valid_json
 
@@ -25,7 +24,7 @@ def data() -> None:
 
 
 @data.command("list")
-@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=data_sets)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @json_option
 def list_(names: tuple[str, ...], as_json: bool) -> None:
     """List the data sets, or describe those that are named.
@@ -87,7 +86,7 @@ def _describe(entry: Entry) -> None:
 
 
 @data.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME|all...", shell_complete=data_sets)
+@click.argument("names", nargs=-1, required=True, metavar="NAME|all...")
 def fetch(names: tuple[str, ...]) -> None:
     """Download published data sets.
 

@@ -22,7 +22,7 @@ from cbm_cli.cli.common import (
     print_list,
     say,
 )
-from cbm_cli.cli.completion import data_option, folder_of_data, results_and, select_option
+from cbm_cli.cli.options import data_option, folder_of_data, results_and, select_option
 from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, decimal, duration, harmless, text_of, valid_json

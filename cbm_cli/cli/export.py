@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from cbm_cli.cli.common import Target, check_file, note
-from cbm_cli.cli.completion import results_and
+from cbm_cli.cli.options import results_and
 from cbm_cli.errors import CbmError
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from cbm_cli.cli.common import Whole, check_file, note, print_list
-from cbm_cli.cli.completion import data_sets
 
 _HEADINGS = ("layer", "units", "mean activity", "outside [0.05, 0.95]")
 
@@ -18,7 +17,6 @@ _HEADINGS = ("layer", "units", "mean activity", "outside [0.05, 0.95]")
     "--data",
     "source",
     required=True,
-    shell_complete=data_sets,
     metavar="NAME|FILE",
     help="Rows: a data set's name, or a file.",
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import PICTURES, Whole, check_file, note
-from cbm_cli.cli.completion import choose_options, folder_of_data, metrics, names_or_none, plotted
+from cbm_cli.cli.options import choose_options, folder_of_data, names_or_none
 from cbm_cli.errors import CbmError
 from cbm_cli.text import STATISTICS
 
@@ -63,7 +63,7 @@ def page_options(command: Callable) -> Callable:
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...", shell_complete=plotted)
+@click.argument("words", nargs=-1, metavar="[RESULTS] KIND [EXPERIMENT]...")
 @page_options
 @choose_options
 @click.option(
@@ -74,7 +74,6 @@ def page_options(command: Callable) -> Callable:
 @click.option(
     "--metric",
     multiple=True,
-    shell_complete=metrics,
     help="Column of curves or records, such as weight_norm; default: the table's; repeated: a panel each.",
 )
 @click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cbm_cli.cli.common import Target, check_file, note
-from cbm_cli.cli.completion import results_and, select_option
+from cbm_cli.cli.options import results_and, select_option
 
 if TYPE_CHECKING:
     from cbm_cli.results.selection import Wanted

@@ -20,7 +20,6 @@ from cbm_cli.cli.common import (
     note_activation,
     say,
 )
-from cbm_cli.cli.completion import changes, of_grid
 from cbm_cli.cores import cores
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.text import count, duration
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("grid", type=click.Path(path_type=Path), default="experiments.yaml", metavar="[GRID.yaml]")
-@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...", shell_complete=of_grid)
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="results/", help="Results folder.")
 @click.option("-j", "--jobs", type=Whole(0), help="Cores to use; 0: only this process. Default: all.")
 @click.option("--scheduler", metavar="ADDRESS", help="Use a running Dask scheduler, such as tcp://host:8786.")
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     "--set",
     "changes",
     multiple=True,
-    shell_complete=changes,
     metavar="FIELD=VALUE",
     help="Set a field in every experiment.",
 )

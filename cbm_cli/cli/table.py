@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cbm_cli.cli.common import Target, print_document
-from cbm_cli.cli.completion import choose_options, metrics, results_and, setting_names
+from cbm_cli.cli.options import choose_options, results_and, setting_names
 from cbm_cli.text import FORMATS, STATISTICS
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ def _axis(name: str, help: str) -> Callable:
 @_axis("columns", "Settings shown as columns.")
 @click.option(
     "--metric",
-    shell_complete=metrics,
     help="What the cells show, such as test_log_likelihood, test_cost or weight_norm.",
 )
 @click.option(

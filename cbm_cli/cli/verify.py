@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cbm_cli.cli.common import Target, Whole, WholeOr, json_option, note
-from cbm_cli.cli.completion import data_folder_option, results_and
+from cbm_cli.cli.options import data_folder_option, results_and
 from cbm_cli.cores import cores
 from cbm_cli.errors import IncompleteError
 from cbm_cli.text import count, valid_json
