@@ -239,7 +239,6 @@ def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is():
     Path("out").rename("results")
     Path("foreign").mkdir()
     Path("foreign/letter.txt").touch()
-    shutil.make_archive("study", "zip", "foreign")
     for word, kind, hint in [
         ("grid.yaml", "unsuited", "results/"),
         ("results/bars", "incomplete", "results bars"),
@@ -247,7 +246,6 @@ def test_a_word_that_is_no_results_folder_is_answered_with_what_there_is():
         ("results/bars bars", "unknown", "results bars"),
         (".", "incomplete", "results"),
         ("foreign", "incomplete", "results/"),
-        ("study.zip", "unsuited", "unpack"),
     ]:
         problems, said = refused("table", *word.split())
         assert problems == [(word.split()[0], "", kind)]

@@ -256,9 +256,11 @@ def test_a_machine_is_named_by_its_run_and_trial_wherever_a_file_is(store):
         (f"{part}:{number}:best", "missing", "best"),
         ("nothing:0", "unknown", "cbm ls"),
         ("elsewhere/nothing:0", "missing", "elsewhere"),
-        ("m.npz", "value", "RUN:TRIAL"),
+        ("m.npz", "conflict", "RUN:TRIAL"),
+        ("bars", "conflict", "RUN:TRIAL"),
+        (f"{part}:0 {part}:1", "conflict", "RUN:TRIAL"),
     ):
-        refused = cbm("export", name, "-o", "y.npz", code=2)
+        refused = cbm("export", *name.split(), "-o", "y.npz", code=2)
         assert refused.error.kinds[0] == (kind or "value")
         assert hint in refused.stderr
     assert not Path("y.npz").exists()

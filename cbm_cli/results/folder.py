@@ -4,7 +4,6 @@ import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zipfile import is_zipfile
 
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.results.store import Store
@@ -19,14 +18,10 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            is_file, where = folder.exists(), _where_results_are(folder)
-            state = "is a file, not a folder of results" if is_file else "there is no such folder"
-            if is_file and is_zipfile(folder):
-                state, where = (
-                    "is a ZIP file",
-                    "unpack it and name the folder; of a study see its report.html",
-                )
-            raise CbmError(f"{folder}: {state}; {where}", "unsuited" if is_file else "missing")
+            is_file = folder.exists()
+            told = "is a file, not a folder of results" if is_file else "there is no such folder"
+            message = f"{folder}: {told}; {_where_results_are(folder)}"
+            raise CbmError(message, "unsuited" if is_file else "missing")
         self.folder = folder
 
     def experiments(self) -> list[str]:

@@ -123,21 +123,6 @@ def _whole(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     return {name: own.get(name, value) for name, value in shared.items() if value != DIFFER or name in own}
 
 
-def grid_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an experiment of a grid that has the cells of a manifest; what differs stands in tied lists."""
-    from cbm_cli.grid.settings import NESTED, Settings
-
-    cells, fields = manifest["settings"], {}
-    for name in dict.fromkeys(name for cell in cells for name in cell):
-        default = {} if name in NESTED else Settings.default_of(name)
-        fields[name] = [cell.get(name, default) for cell in cells]
-    tied = [name for name, values in fields.items() if any(value != values[0] for value in values)]
-    values = {name: values if name in tied else values[0] for name, values in fields.items()}
-    table = {name: value for name, value in manifest["table"].items() if value}
-    head = {name: manifest[name] for name in ("description", "trials", "seed")}
-    return head | values | ({"zip": tied} if len(tied) > 1 else {}) | {"table": table}
-
-
 @cache
 def version_of(package: str) -> str:
     """Return the version of an installed package."""

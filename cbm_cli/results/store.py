@@ -283,11 +283,8 @@ class Store:
         return self._with_settings(read_summary(content))
 
     def nothing_yet(self) -> IncompleteError:
-        """Return the error that no trial is finished, or that only the tables of a study are here."""
-        told = "no trial is finished yet; start with: cbm run"
-        if self._summary.exists() and not (self.journal.path.exists() or self.journal.packed.exists()):
-            told = "tables without trials, as of an exported study; who ran it with cbm run has the trials"
-        return IncompleteError(f"{self.folder}: {told}")
+        """Return the error that no trial is finished."""
+        return IncompleteError(f"{self.folder}: no trial is finished yet; start with: cbm run")
 
     def _is_soon_checked(self) -> bool:
         return self.journal.path.exists() and self.journal.path.stat().st_size <= CHECKED
