@@ -106,7 +106,7 @@ class TrainedMachine:
         if log_z is None:
             log_z = self.log_partition(method, data=x, **how)
         if self.kind == "dbm" and method == "ais":
-            return bounds_of(flatten(self.parameters), x, 1.0, Method(**how)).lower - log_z
+            return bounds_of(flatten(self.parameters), x, 1.0, Method(**how))[0] - log_z
         found = -self.free_energy(x) - log_z
         return np.minimum(found, 0) if method == "exact" else found  # rounding makes no p(x) exceed 1
 

@@ -211,7 +211,7 @@ def test_without_rows_log_z_is_told_and_what_chains_prove_of_it(layers, kind):
     said = cbm("evaluate", "m.npz", "--ais", "--json", "--temperatures", "1000")
     found = json.loads(said.stdout)
     assert abs(found["log_z_centered"] - expected) < 4 * found["log_z_standard_error"] + 1e-3
-    assert expected - 2 < found["log_z_at_least"] - found["log_z"] + found["log_z_centered"] < expected
+    assert expected - 2 < found["log_z_at_least"] - found["log_z"] + found["log_z_centered"] < expected + 1e-4
     assert holds(said.stderr, "m.npz|--data|log Z|chains")
     assert not {"log_likelihood", "lower_bound", "part"} & found.keys()
     [(_, _, asked)] = problems_of(cbm("evaluate", "m.npz", "--pseudo", code=2))

@@ -11,8 +11,8 @@ import cbm_cli as api
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.errors import CbmError
+from cbm_cli.machines import certificate, likelihood
 from cbm_cli.machines.estimates import (
-    Estimate,
     Stopped,
     ais,
     base_rate,
@@ -23,7 +23,6 @@ from cbm_cli.machines.estimates import (
     walk,
 )
 from cbm_cli.machines.files import Flat, Layered, flatten
-from cbm_cli.machines.known import log_sum
 from cbm_cli.machines.likelihood import Method, Parts, evaluate, exact_scores, parts_of
 from cbm_cli.machines.samples import exact_samples
 from tests.builders import GRID, cbm, holds, layered, refusal, run_grid, visible_rows
@@ -172,14 +171,15 @@ def test_exact_samples_have_the_machines_distribution(shape):
 
 def test_effective_runs_and_doubts():
     even = summarise(np.full(50, 3.0), 1.0)
-    assert (even.log_z, even.effective_sample_size, even.doubtful) == (4.0, 50, False)
+    assert (even.log_z, even.effective_sample_size) == (4.0, 50)
     odd = summarise(np.array([100.0] + [0.0] * 49), 0.0)
     assert odd.effective_sample_size == pytest.approx(1)
-    assert odd.doubtful
     assert odd.interval[0] == -np.inf
     for runs, doubtful in ((4, True), (5, False)):  # of 50, a tenth of which must carry the weight
-        log_weights = np.where(np.arange(50) < runs, 0.0, -100.0)
-        assert summarise(log_weights, 0.0).doubtful == doubtful
+        found = summarise(np.where(np.arange(50) < runs, 0.0, -100.0), 0.0)
+        answer = {"log_z_interval": found.interval, "log_z_at_least": -9.0, "runs": 50}
+        answer["effective_sample_size"] = found.effective_sample_size
+        assert bool(likelihood.doubt_of(answer)) == doubtful
     w = np.array([1.0, 2, 3, 4])
     found, back = summarise(np.log(w), 0.0), summarise(np.log(w), 0.0, sign=-1)
     assert found.log_z == -back.log_z == pytest.approx(np.log(2.5))
@@ -250,6 +250,69 @@ def test_log_z_is_at_least_what_the_known_states_weigh(sizes, scale, unit):
                 assert answer["log_likelihood_at_most"]["mean"] == pytest.approx(exact, abs=1e-4)
 
 
+def cancelling(sizes, size, seed):
+    """Layers with weights of this size: in -F(x) terms of all of them cancel, so that log Z is small."""
+    random, weights, biases = np.random.default_rng(seed), [], [np.zeros(n) for n in sizes]
+    for k, (n, m) in enumerate(itertools.pairwise(sizes)):
+        signs = random.permuted(np.tile(np.arange(m) % 2 * 2 - 1, (n, 1)), axis=1)
+        weights.append(size * signs * random.uniform(0.5, 1.5, (n, m)))
+        biases[k] -= np.maximum(weights[-1], 0).sum(axis=1)
+    biases = [b + random.normal(0, 1, len(b)) for b in biases]
+    return Layered("dbm", tuple(weights), tuple(biases), tuple(np.full(n, 0.5) for n in sizes))
+
+
+@pytest.mark.parametrize("size", [1, 100, 1e4, 1e6])
+@pytest.mark.parametrize("sizes", [(8, 6), (3, 8), (5, 4, 3), (4, 4, 3, 2)])
+def test_what_is_proved_of_terms_that_cancel_is_never_wrong(sizes, size):
+    """By sums over all states in 80 bits; old errors of the proof were up to 0.3 nats."""
+    rows = states(sizes[0]).astype(np.uint8)
+    for seed in range(10):
+        machine = flatten(cancelling(sizes, size, seed))
+        wider = [array.astype(np.longdouble) for array in machine.plain]
+        parts = Parts({"train": rows}, 1.0, np.zeros(sizes[0], np.float32))
+        common, by_part = evaluate(machine, parts, Method("ais", 3, 5, seed=seed, checked=False))
+        below = ref.log_partition(*wider) - common["log_z_at_least"]
+        assert below > 0
+        if len(sizes) == 2:
+            assert below < 2 * certificate.rounding(machine) + 1e-11 * (1 + abs(common["log_z_at_least"]))
+            exact = np.mean(-ref.free_energy(rows, *wider) - ref.log_partition(*wider))
+            assert (
+                0
+                <= by_part["train"]["log_likelihood_at_most"]["mean"] - exact
+                < 2 * below + 1e-12 * abs(exact)
+            )
+
+
+def agreeing(seed, n=24, m=40):
+    """A machine whose hidden units agree, and two far regions: all of them off, and on, which is heavier."""
+    random, steep = np.random.default_rng(seed), 6.0
+    x = random.integers(0, 2, n)
+    W = steep / n * np.outer(2 * x - 1, np.ones(m)) + random.normal(0, 0.02, (n, m))
+    return W, random.normal(0, 0.1, n) - 2 * (2 * x - 1), np.full(m, -steep * x.mean() / 3)
+
+
+def test_starts_that_need_no_rows_reach_regions_that_runs_miss():
+    """Of all hidden units on, of which neither the runs of few temperatures nor the rows know."""
+    missed = 0
+    for seed in range(20):
+        machine = agreeing(seed)
+        exact = log_z([array.astype(np.float32) for array in machine])
+        rows = np.random.default_rng(seed).integers(0, 2, (5, 24)).astype(np.uint8)
+        found, _ = estimated(machine, rows, seed=seed, temperatures=30)
+        if exact - found["log_z"] > 1:
+            missed += 1
+            assert found["doubtful"], seed
+    assert missed > 5
+
+
+def test_an_upper_bound_of_binary_rows_is_no_likelihood_above_0():
+    """A state that holds nearly all of Z: its log p is 0 but for rounding, and that of its parts less."""
+    for seed in range(20):
+        machine, state = narrow_machine(seed)
+        _, answer = estimated(machine, state[None].astype(np.uint8), temperatures=3, runs=2)
+        assert -1e-3 < answer["log_likelihood_at_most"]["mean"] <= 0
+
+
 def test_chains_find_states_that_rows_and_runs_have_not():
     machine = random_machine(12, 6, seed=3)
     one = np.zeros((1, 12), np.uint8)
@@ -268,19 +331,6 @@ def narrow_machine(seed, n=20, m=6):
     return (W, b, c), state
 
 
-@pytest.mark.parametrize("n", [5, 64, 130])
-def test_each_distinct_state_counts_once(n):
-    random = np.random.default_rng(n)
-    states = random.integers(0, 2, (40, n), dtype=np.uint8)
-    states[1:20] = states[0]
-    states[range(20), -1 - np.arange(20) % n] ^= 1  # neighbours, which differ in one bit each
-    weights = states @ random.random(n)
-    known = [(states[:30], weights[:30]), (states[:9:-1].astype(np.float32), weights[:9:-1])]
-    distinct = {row.tobytes(): weight for row, weight in zip(states, weights, strict=True)}
-    expected = np.logaddexp.reduce([*distinct.values()])
-    assert log_sum(known) == pytest.approx(expected - 1e-6 * max(1, abs(expected)), abs=1e-12)
-
-
 def test_an_estimate_that_misses_a_known_state_is_doubtful():
     silent, missed = 0, 0
     for seed in range(50):
@@ -292,8 +342,7 @@ def test_an_estimate_that_misses_a_known_state_is_doubtful():
         assert found["log_z_at_least"] == pytest.approx(exact, abs=0.01)
         if abs(found["log_z"] - exact) > 1:
             silent += not found["doubtful"]
-            missed += found["disproved"]
-            assert not found["disproved"] or found["effective_sample_size"] == 0
+            missed += found["effective_sample_size"] == 0
     assert silent == 0
     assert missed > 20  # the others rest on a single run
 
@@ -317,7 +366,7 @@ def test_a_log_likelihood_above_what_is_possible_is_warned_about():
         by_chance = {"base": "uniform", "temperatures": 3, "runs": 2}
         with pytest.warns(UserWarning, match="known") as told:
             answer = api.load("m.npz").evaluate(rows, "ais", **by_chance)
-        assert (least in str(told[0].message)) == (rows is modes)
+        assert least in str(told[0].message)
         assert answer["log_likelihood_at_most"]["mean"] <= most + 0.01 < answer["log_likelihood"]["mean"]
         assert cbm("evaluate", "m.npz", "--data", "modes.csv", "--exact").stderr == ""
 
@@ -331,7 +380,7 @@ def test_finished_trials_gain_columns_and_lose_none(monkeypatch):
     pd.testing.assert_frame_equal(after[before.columns], before)
     difference = after["train_log_likelihood_ais"] - after["train_log_likelihood_final"]
     assert (difference.abs() < 5 * after["ais_log_z_standard_error"]).all()
-    monkeypatch.setattr(Estimate, "disproved_by", lambda estimate, least: True)
+    monkeypatch.setattr(likelihood, "log_z_at_least", lambda *given: 1e6)
     again = ("evaluate", "--ais", "--temperatures", 500, "-j", 0, "--again")
     assert "log Z of 8 trials" in cbm(*again).stderr
     assert (pd.read_csv(path)["ais_effective_sample_size"] == 0).all()

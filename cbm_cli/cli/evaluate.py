@@ -48,7 +48,6 @@ _QUANTITIES = {
     "log_likelihood_at_most": "at most",
     "lower_bound": "lower bound",
     "lower_bound_at_most": "at most",
-    "tighter_bound": "tighter bound",
     "pseudo_likelihood": "pseudo-likel.",
 }
 

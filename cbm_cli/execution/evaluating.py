@@ -20,7 +20,7 @@ from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
 from cbm_cli.machines.threads import one_thread
 from cbm_cli.results import Progress, Store
 
-_QUANTITIES = ("log_likelihood", "lower_bound", "tighter_bound", "pseudo_likelihood")
+_QUANTITIES = ("log_likelihood", "lower_bound", "pseudo_likelihood")
 _OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
 _STALL = 3600.0  # seconds: an exact sum of 2^30 states gives no sign of life
 
@@ -164,8 +164,6 @@ def _columns(machine: Layered, data: Dataset, method: Method, name: str, should_
     for part, answer in by_part.items():
         for name in filter(answer.__contains__, _OF_PARTS):
             columns[f"{part}_{name}_{how}"] = answer[name]["mean"]
-            if "standard_error" in answer[name]:
-                columns[f"{part}_{name}_standard_error_{how}"] = answer[name]["standard_error"]
     of_machine = (*OF_MACHINE, "reverse_log_z", "doubtful")
     found = {f"{how}_{name}": float(common[name]) for name in of_machine if name in common}
     return columns | found | method.facts(machine.kind == "dbm")

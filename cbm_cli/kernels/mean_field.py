@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cbm_cli.kernels.compiling import lean, lean_sum
+from cbm_cli.kernels.compiling import lean
 from cbm_cli.kernels.machine import Array, Machine, room
 from cbm_cli.kernels.plan import Plan
 from cbm_cli.kernels.products import Bits, binary_product, bits_for, product, product_nt
 from cbm_cli.kernels.random import DATA, fill_uniform
-from cbm_cli.kernels.units import mean_of_units, sample_units, sigmoid, sum_of_softplus
+from cbm_cli.kernels.units import mean_of_units, sample_units, sigmoid
 
 
 class Deep(NamedTuple):
@@ -131,16 +131,3 @@ def add_to(activation: Array, more: Array) -> None:
     for r in range(more.shape[0]):
         for i in range(more.shape[1]):
             activation[r, i] += more[r, i]
-
-
-@lean_sum
-def conjugate_gap(activation: Array, bias: Array, mean: Array, gap: NDArray[np.float64]) -> None:
-    """gap_r = sum_i log(1 + exp(a_i)) - mean_i a_i, a = activation + bias; (rows, units), (rows,) float64.
-
-    By convexity at least the entropy of ``mean``, and equal to it where mean = sigmoid(a).
-    """
-    for r in range(gap.size):
-        linear = 0.0
-        for i in range(bias.size):
-            linear += np.float64(mean[r, i]) * np.float64(activation[r, i] + bias[i])
-        gap[r] = sum_of_softplus(activation[r], bias, np.float32(1)) - linear

@@ -14,7 +14,6 @@ from cbm_cli.kernels.sharing import share_out
 from cbm_cli.kernels.units import sigmoid, sum_of_softplus
 
 Wide = NDArray[np.float64]
-Words = NDArray[np.uint64]
 
 # The model phase
 
@@ -282,28 +281,4 @@ def unnormalised_log_likelihood(x: Array, activation: Array, b: Array, c: Array)
         for i in range(b.size):
             total += np.float64(x[r, i]) * b[i]
         total += sum_of_softplus(activation[r], c, np.float32(1))
-    return total
-
-
-# Known states
-
-
-@lean
-def sum_of_new(x: NDArray, log_weights: Wide, factors: Words, seen: Words) -> float:
-    """Sum the weights of the rows of x (R, n), binary, whose hashes are not in the table yet, and enter them.
-
-    The hash is 1 and the random odd factors (n,) of all units that are 1, modulo 2^64: those of two states
-    agree with a probability of 2^-62. The table has 2^k places, more than there are states; 0 is a free one.
-    """
-    total, last = 0.0, np.uint64(seen.size - 1)
-    for r in range(x.shape[0]):
-        own = np.uint64(1)
-        for i in range(factors.size):
-            own += factors[i] & -np.uint64(x[r, i])
-        place = own & last
-        while seen[place] != 0 and seen[place] != own:
-            place = (place + np.uint64(1)) & last
-        if seen[place] == 0:
-            seen[place] = own
-            total += math.exp(log_weights[r])
     return total

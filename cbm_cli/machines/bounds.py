@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from cbm_cli.kernels.machine import Array, Machine
-from cbm_cli.kernels.mean_field import conjugate_gap, hear_visible, make_deep, mean_field
+from cbm_cli.kernels.mean_field import hear_visible, make_deep, mean_field
 from cbm_cli.machines.files import Flat
 from cbm_cli.reference import energy, entropy
 
@@ -49,22 +49,3 @@ def lower_bounds(machine: Flat, x: Array, posterior: Posterior) -> Values:
     deep, odd = (means.astype(np.float64) for means in posterior[:2])
     W, b, c = (array.astype(np.float64) for array in machine.plain)
     return entropy(deep) + entropy(odd) - energy(np.hstack([x, deep]), odd, W, b, c)
-
-
-def tightening(
-    machine: Flat, posterior: Posterior, samples: int, random: np.random.Generator
-) -> tuple[Values, Values]:
-    """Return how much the bound of each row gains if the deep layers are summed out: mean, standard error.
-
-    The posterior q of the odd layers alone bounds log p(v) too, by E_q[log sum_deep exp(-E)] + H(q), which
-    is tight if p(odd | v) is factorial, whatever p(deep | odd) is. With two hidden layers, the last one is
-    summed out. The bound exceeds the mean-field one by E_q[KL(q(deep) || p(deep | odd))]; the expectation
-    over the odd units is estimated by samples, each of them non-negative. Both results are (n,), in nats.
-    """
-    W, b = machine.W[machine.sizes[0] :], machine.b[machine.sizes[0] :]
-    gains = np.empty((samples, len(posterior.odd)))
-    for gain in gains:
-        odd = (random.random(posterior.odd.shape, np.float32) < posterior.odd).astype(np.float32)
-        conjugate_gap(odd @ W.T, b, posterior.deep, gain)  # (n, M') @ (M', E)
-    gains -= entropy(posterior.deep.astype(np.float64))
-    return gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(samples)

@@ -4,7 +4,7 @@ AIS: Salakhutdinov & Murray 2008. Reverse AIS: Burda, Grosse & Salakhutdinov 201
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,6 @@ from cbm_cli.kernels.annealing import Walks, anneal, make_walks
 from cbm_cli.kernels.machine import Array
 from cbm_cli.kernels.sharing import share_out
 from cbm_cli.machines import streams
-from cbm_cli.results import fewest_effective
 
 # Shares of the temperatures on [0, 0.5), [0.5, 0.9) and [0.9, 1]; 14,500 give 500, 4,000 and 10,000.
 SCHEDULE = ((0.0, 0.5, 500 / 14_500), (0.5, 0.9, 4_000 / 14_500), (0.9, 1.0, 10_000 / 14_500))
@@ -48,19 +47,10 @@ class Estimate:
     effective_sample_size: float  # (sum w)^2 / sum w^2
     runs: int
 
-    @property
-    def doubtful(self) -> bool:
-        """Whether too few runs carry the weight for the standard error to be trusted."""
-        return not self.effective_sample_size >= fewest_effective(self.runs)
 
-    def disproved_by(self, log_z_at_least: float) -> bool:
-        """Whether the interval lies below a proved bound, by more than annealing in float32 rounds."""
-        return self.interval[1] + ROUNDING < log_z_at_least
-
-    def contradicts(self, other: "Estimate") -> bool:
-        """Whether the intervals of two estimates of one log Z do not meet, by more than rounding."""
-        (low, high), (other_low, other_high) = self.interval, other.interval
-        return high + ROUNDING < other_low or other_high + ROUNDING < low
+def apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two intervals of one log Z do not meet, by more than annealing in float32 rounds."""
+    return one[1] + ROUNDING < other[0] or other[1] + ROUNDING < one[0]
 
 
 def schedule(temperatures: int = TEMPERATURES) -> Array:

@@ -19,24 +19,25 @@ from cbm_cli.kernels.machine import Array, Rows, State
 from cbm_cli.kernels.plan import Plan, plain_plan
 from cbm_cli.kernels.states import log_partition, mean_log_likelihood
 from cbm_cli.machines import streams
-from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, Values, lower_bounds, posterior_of, tightening
+from cbm_cli.machines.bounds import ROUNDS, TOLERANCE, Values, lower_bounds, posterior_of
+from cbm_cli.machines.certificate import log_z_at_least, rounding
 from cbm_cli.machines.estimates import (
     RUNS,
     TEMPERATURES,
-    Estimate,
     ShouldStop,
     Stopped,
     ais,
+    apart,
     base_rate,
     never,
     reverse_ais,
 )
 from cbm_cli.machines.files import ACTIVATIONS, Flat, Layered, check_size, fits, flatten, kernel_arrays
-from cbm_cli.machines.known import log_weights_of, log_z_at_least
 from cbm_cli.machines.limits import check_likelihood, check_room, check_whole
 from cbm_cli.machines.pseudo import pseudo_log_likelihoods
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.reference import free_energy
+from cbm_cli.results import fewest_effective
 from cbm_cli.text import did_you_mean
 from cbm_cli.version import __version__
 
@@ -61,7 +62,6 @@ class Method:
     seed: int = 1  # 64 bits; same seed, same values
     tolerance: float = TOLERANCE  # of mean field
     rounds: int = ROUNDS
-    samples: int = 10  # per row, for the tighter bound; at least 2
     checked: bool = True  # exact likelihoods come with their bounds, AIS with reverse AIS
 
     def __post_init__(self) -> None:
@@ -169,7 +169,7 @@ def columns(method: Method, sizes: Sequence[int], parts: Parts) -> tuple[str, ..
     estimated, deep = method.name == "ais", len(sizes) > 2
     quantities = ["log_likelihood", "log_likelihood_at_most"][: 2 if estimated else 1]
     if estimated and deep:
-        quantities = ["lower_bound", "lower_bound_at_most", "tighter_bound"][: 3 if len(sizes) == 3 else 2]
+        quantities = ["lower_bound", "lower_bound_at_most"]
     names = [f"{part}_{quantity}" for part in parts.rows for quantity in quantities]
     names += ["mean_field_unsettled"] if estimated and deep else []
     return (*names, *(OF_MACHINE if estimated else ()))
@@ -195,74 +195,66 @@ def _over(mean: float, n: int) -> Answer:
 # Estimates
 
 
+@np.errstate(invalid="ignore")  # of a machine that has diverged
 def _estimated(
     machine: Flat, parts: Parts, method: Method, should_stop: ShouldStop
 ) -> tuple[Answer, dict[str, Answer]]:
     """Log-likelihoods or their bounds, with log Z by annealing, and what is proved of both."""
-    base, steps = _base_of(machine, parts), method.steps(machine.sizes)
+    base, steps = np.concatenate([parts.base, np.zeros_like(machine.start)]), method.steps(machine.sizes)
     check_room("ais", temperatures=steps, runs=method.runs * sum(machine.W.shape))
     found, walks = ais(machine.plain, base, method.seed, steps, method.runs, should_stop)
-    bounds, known, by_part = {}, {}, {}
+    known, unsettled, by_part = {}, {}, {}
     for part, rows in parts.rows.items():
         if machine.is_deep:
-            bounds[part] = bounds_of(machine, rows, parts.unit, method, should_stop)
-            known[part] = rows, bounds[part].lower
+            lower, unsettled[part] = bounds_of(machine, rows, parts.unit, method, should_stop)
         else:
-            known[part] = rows, log_weights_of(rows, walks, parts.unit, should_stop)
-    given = [*known.values()], parts.unit, machine.start
-    seed = streams.seed_of(method.seed, streams.KNOWN)
-    proved = log_z_at_least(walks, *given, steps, seed)
+            lower = exact_scores(machine, rows, parts.unit, should_stop)
+        known[part] = rows, lower
+    proved = log_z_at_least(machine, walks.x, [*known.values()], parts.unit, steps, method.seed)
+    name = "lower_bound" if machine.is_deep else "log_likelihood"
     for part, (rows, lower) in known.items():
-        mean, n = float(lower.mean()), len(rows)
-        name = "lower_bound" if machine.is_deep else "log_likelihood"
-        by_part[part] = {name: _over(mean - found.log_z, n), f"{name}_at_most": _over(mean - proved, n)}
+        most, n = lower + rounding(machine) - proved, len(rows)
+        most = np.minimum(most, 0) if parts.unit == 1 else most  # p(x) of binary rows is at most 1
+        by_part[part] = {
+            name: _over(float(lower.mean()) - found.log_z, n),
+            f"{name}_at_most": _over(float(most.mean()), n),
+        }
         if machine.is_deep:
-            by_part[part] |= _bounded(machine, bounds[part], found.log_z)
-    return _judged(machine, base, method, found, proved), by_part
-
-
-def _judged(machine: Flat, base: Array, method: Method, found: Estimate, proved: float) -> Answer:
-    """An estimate of log Z and whether to doubt it, by what is proved, by its runs and by reverse AIS."""
-    disproved = found.disproved_by(proved)
+            by_part[part]["mean_field_unsettled"] = unsettled[part]
+    disproved = apart(found.interval, (proved, np.inf))
     answer: Answer = {
         "method": "ais",
         "log_z": found.log_z,
         "log_z_standard_error": found.standard_error,
         "log_z_interval": list(found.interval),
         "log_z_at_least": proved,
+        "precision": "float32",
         "effective_sample_size": 0.0 if disproved else found.effective_sample_size,
-        "disproved": disproved,
-        "doubtful": found.doubtful or disproved,
+        "runs": method.runs,
     }
     if method.checked and min(machine.W.shape) <= SAMPLED_BITS:
-        seed, steps = streams.seed_of(method.seed, streams.REVERSE), method.steps(machine.sizes)
+        seed = streams.seed_of(method.seed, streams.REVERSE)
         samples = exact_samples(machine.plain, method.runs, seed)
         back = reverse_ais(machine.plain, base, samples, seed, steps)
         answer |= {"reverse_log_z": back.log_z, "reverse_log_z_standard_error": back.standard_error}
         answer["reverse_log_z_interval"] = list(back.interval)
-        answer["contradicted"] = found.contradicts(back)
-        answer["doubtful"] |= answer["contradicted"]
-    return answer
+    return answer | {"doubtful": bool(doubt_of(answer))}, by_part
 
 
 def doubt_of(answer: Answer) -> str:
     """Say why an estimate of log Z cannot be trusted; empty if nothing speaks against it."""
-    if answer.get("disproved"):
+    if "log_z_interval" not in answer:
+        return ""
+    here, back = answer["log_z_interval"], answer.get("reverse_log_z_interval", (-np.inf, np.inf))
+    if apart(here, (answer["log_z_at_least"], np.inf)):
         least = f"{answer['log_z_at_least']:.2f}"
         return f"the states that are known prove log Z to be at least {least}, against the estimate of log Z"
-    if answer.get("contradicted"):
-        low, high = answer["reverse_log_z_interval"]
-        ends = "log Z is {:.2f} to {:.2f}, and {:.2f} to {:.2f} in reverse".format(
-            *answer["log_z_interval"], low, high
-        )
-        return f"forward and reverse AIS contradict each other ({ends})"
-    if answer.get("doubtful"):
+    if not answer["effective_sample_size"] >= fewest_effective(answer["runs"]):
         return f"only {answer['effective_sample_size']:.1f} effective runs carry the estimate of log Z"
+    if apart(here, back):
+        ends = "log Z is {:.2f} to {:.2f}, and {:.2f} to {:.2f} in reverse".format(*here, *back)
+        return f"forward and reverse AIS contradict each other ({ends})"
     return ""
-
-
-def _base_of(machine: Flat, parts: Parts) -> Array:
-    return np.concatenate([parts.base, np.zeros_like(machine.start)])
 
 
 def _pseudo(
@@ -298,17 +290,11 @@ def _given_log_z(
         return answer
     W, b, c, start = (array.astype(np.float32) for array in machine[:4])
     machine = Flat(W, b, c, start, machine.sizes)
-    return answer | _bounded(machine, bounds_of(machine, rows, unit, method, should_stop), log_z)
-
-
-def _bounded(machine: Flat, found: "Bounds", log_z: float) -> Answer:
-    """The lower bounds of a deep machine's log-likelihood, and rows whose mean field did not settle."""
-    n, lower = len(found.lower), float(found.lower.mean()) - log_z
-    answer: Answer = {"lower_bound": _over(lower, n)}
-    if len(machine.sizes) == 3:
-        error = float(np.linalg.norm(found.gain_error)) / n  # of the samples alone, not of log Z
-        answer["tighter_bound"] = _over(lower + float(found.gain.mean()), n) | {"standard_error": error}
-    return answer | {"mean_field_unsettled": found.unsettled}
+    lower, unsettled = bounds_of(machine, rows, unit, method, should_stop)
+    return answer | {
+        "lower_bound": _over(float(lower.mean()) - log_z, len(rows)),
+        "mean_field_unsettled": unsettled,
+    }
 
 
 def exact_scores(machine: Flat, rows: Rows, unit: float = 1.0, should_stop: ShouldStop = never) -> Values:
@@ -335,29 +321,19 @@ def _exact_mean(machine: Flat, rows: Rows, unit: float, log_z: float, should_sto
     return float(np.minimum(scores - log_z, 0).mean())
 
 
-class Bounds(NamedTuple):
-    """Lower bounds of log p(v) + log Z of n rows, in nats."""
-
-    lower: Values  # (n,) the mean-field bound
-    gain: Values  # (n,) of the tighter bound, at least 0; zeros unless there are two hidden layers
-    gain_error: Values  # (n,) standard error of the gain
-    unsettled: int  # rows whose mean field did not converge
-
-
 def bounds_of(
     machine: Flat, rows: Rows, unit: float, method: Method, should_stop: ShouldStop = never
-) -> Bounds:
-    """Bound log p(v) + log Z of the rows (n, n_0) from below, block by block; may raise Stopped."""
-    random = streams.generator(method.seed, streams.BOUNDS)
-    blocks = []
+) -> tuple[Values, int]:
+    """Mean-field bounds (n,) of log p(v) + log Z of the rows (n, n_0), and how many rows did not settle.
+
+    May raise Stopped.
+    """
+    lower, unsettled = [], 0
     for x in _blocks(rows, np.float32(unit), should_stop):
         posterior = posterior_of(machine, x, method.tolerance, method.rounds)
-        gain = np.zeros(len(x)), np.zeros(len(x))
-        if len(machine.sizes) == 3:
-            gain = tightening(machine, posterior, method.samples, random)
-        blocks.append(Bounds(lower_bounds(machine, x, posterior), *gain, posterior.unsettled))
-    lower, gain, error, unsettled = zip(*blocks, strict=True)
-    return Bounds(np.concatenate(lower), np.concatenate(gain), np.concatenate(error), sum(unsettled))
+        lower.append(lower_bounds(machine, x, posterior))
+        unsettled += posterior.unsettled
+    return np.concatenate(lower), unsettled
 
 
 def _blocks(rows: Rows, unit: np.floating, should_stop: ShouldStop) -> Iterator[NDArray[np.floating]]:

@@ -12,7 +12,6 @@ AIS_START = 3  # states that annealing starts from
 EXACT_SAMPLES = 4
 SUBSAMPLE = 5  # rows that are evaluated
 SAMPLES = 6  # of cbm sample
-BOUNDS = 7  # samples of the tighter bound
 UNITS = 8  # units that are drawn
 LAYERS = 10  # seeds of the layers of a pre-training
 EVALUATIONS = 11  # seeds of the evaluations during a training

@@ -25,7 +25,6 @@ _NAMES = {
     "log_likelihood": "log-likelihood",
     "lower_bound": "lower bound of the log-likelihood",
     "pseudo_likelihood": "pseudo-likelihood",
-    "tighter_bound": "tighter bound of the log-likelihood",
 }
 # The first that was measured is shown by default
 _SHOWN = "log_likelihood", "cost", "lower_bound", "pseudo_likelihood"
