@@ -192,6 +192,20 @@ def test_many_rows_are_evaluated_in_pieces_that_can_be_stopped():
         learner.evaluate(state, 0, lambda: next(asked))
 
 
+@pytest.mark.parametrize("size", [100, 1e4, 1e6])
+def test_no_cost_is_negative_where_huge_terms_cancel(size, here):
+    """Each hidden unit knows one row and reconstructs it, so that the cross entropy is nearly 0."""
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        P = np.unique(random.integers(0, 2, (4, 12)), axis=0)
+        s = size * random.uniform(0.5, 1.5, 12)
+        W, c = s[:, None] * (2 * P.T - 1), -(P @ s) + s.min() / 2
+        np.savez("m.npz", kind="auto-encoder", weights_0=W, biases_0=np.zeros(12), biases_1=c)
+        np.save("rows.npy", P)
+        cost = evaluate_file("--json")["cost"]["mean"]
+        assert 0 <= cost < 1e-12
+
+
 def test_the_cost_of_saturated_units_is_finite():
     learner = Learner(settings(hidden=1, scheme="00"), DATA, 3)
     state = learner.start()._replace(W=np.zeros(6, np.float32), b=np.full(6, 120, np.float32))

@@ -9,6 +9,7 @@ plain biases c_l = c'_l - mu_l W_l and b_l = b'_l - W_l lam_l are what is kept: 
 the function as it is, and only the gradient reads them (docs/decisions/0012-auto-encoder-centering.md).
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -41,7 +42,7 @@ from cbm_cli.kernels.products import (
     product_tn,
 )
 from cbm_cli.kernels.step import Gradient, make_gradient, rate_at, step
-from cbm_cli.kernels.units import sigmoid, sum_of_softplus
+from cbm_cli.kernels.units import exponential, sigmoid
 
 _ONE, _TWO = np.float32(1), np.float32(2)
 
@@ -263,13 +264,18 @@ def cost_of_pass(pairs: tuple[Pair, ...], plan: Plan) -> float:
 def cross_entropies(x: Array, activation: Array, bias: Array) -> float:
     """Sum over rows of sum_i -x_i log z_i - (1 - x_i) log(1 - z_i), z = sigmoid(activation + bias); in nats.
 
-    A term is log(1 + exp(a)) - x a, which is finite for any a.
+    A term is (1 - x) max(a, 0) + x max(-a, 0) + log(1 + exp(-|a|)), of which nothing is negative: no sum of
+    huge terms cancels. Of 64 factors 1 + exp(-|a|) one logarithm is taken.
     """
     total = 0.0
     for r in range(x.shape[0]):
-        total += sum_of_softplus(activation[r], bias, _ONE)
-        for i in range(bias.size):
-            total -= x[r, i] * (activation[r, i] + bias[i])
+        for first in range(0, bias.size, 64):
+            linear, factors = np.float32(0), _ONE
+            for i in range(first, min(first + 64, bias.size)):
+                a = activation[r, i] + bias[i]
+                linear += (_ONE - x[r, i]) * max(a, np.float32(0)) + x[r, i] * max(-a, np.float32(0))
+                factors *= _ONE + exponential(-abs(a))
+            total += linear + math.log(factors)
     return total
 
 
