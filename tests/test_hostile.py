@@ -207,13 +207,12 @@ def test_a_bomb_is_refused_before_it_takes_memory(what, monkeypatch):
 
 def test_members_that_are_not_needed_are_not_unpacked(monkeypatch):
     limited(monkeypatch, 10_000_000)
-    for reader, member in (
-        (formats.read_tables, {"train": ROWS}),
-        (read_machine, machine_file(layered((4, 3), 1), "rbm")),
-    ):
+    for member in (machine_file(layered((4, 3), 1), "rbm"), {"train": ROWS}):
         small = {name: arrays(np.asarray(array)) for name, array in member.items()}
         Path("input").write_bytes(zipped(bomb=MILLIONS, pickled=arrays(np.array([{}])), **small))
-        reader(Path("input"))
+        if "train" not in member:
+            assert problems_of(refusal(read_machine, Path("input"))) == [("input", "", "unknown")]
+    formats.read_tables(Path("input"))
     assert problems_of(refusal(npz.read_npz, Path("input"))) == [("input", "", "limit")]
     monkeypatch.undo()
     assert npz.MOST_BYTES >= 2 * 70_000 * 784 * 8  # MNIST in float64

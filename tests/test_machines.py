@@ -1,10 +1,13 @@
 """Machine files of every kind, against energies written out layer by layer."""
 
 from itertools import chain, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.io import savemat
 
+import cbm_cli as api
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.machines.files import Layered, flatten, machine_arrays, read_machine
@@ -12,7 +15,8 @@ from cbm_cli.trial.learner import Learner
 
 # isort: off
 from tests.builders import (
-    all_states, file_of, holds, layered, layered_energy, machine_file, problems_of, rbm_settings, refusal,
+    all_states, cbm, file_of, holds, layered, layered_energy, machine_file, problems_of, rbm_settings,
+    refusal,
 )  # fmt: skip
 
 ONE, TWO, THREE, FOUR = (4, 3), (3, 4, 2), (3, 2, 3, 2), (2, 3, 2, 2, 1)
@@ -82,6 +86,10 @@ def test_a_file_that_names_no_kind_is_an_rbm_and_offsets_may_be_missing(tmp_path
         (ONE, "rbm", {"weights_0": None}, "missing", "weights_0|weights_0, biases_0, biases_1"),
         (THREE, "dbm", {"weights_1": None, "biases_3": None}, "missing", "weights_1, biases_3"),
         (TWO, "auto-encoder", {"decoder_biases_1": None}, "missing", "decoder_biases_1"),
+        (ONE, "rbm", {"offset_0": np.zeros(4)}, "unknown", "offset_0|offsets_0"),
+        (ONE, "rbm", {"mu": np.zeros(4)}, "unknown", "mu|weights_0|offsets_1"),
+        (TWO, "dbm", {"offsets_3": np.zeros(2)}, "unknown", "offsets_3"),
+        (ONE, "rbm", {"decoder_biases_1": np.zeros(3)}, "unknown", "decoder_biases_1"),
         (ONE, "dbm", {"weights_0": None, "biases_1": None}, "missing", "weights_0, biases_1"),
         (TWO, "dbm", {"weights_1": np.zeros((4, 3))}, "conflict", "weights_1 (4, 3)|(n_0, n_1)"),
         (ONE, "rbm", {"biases_1": np.zeros((3, 1))}, "conflict", "(3, 1)|(N, M), (N,), (M,)"),
@@ -99,6 +107,28 @@ def test_a_file_that_is_no_machine_is_refused(sizes, kind, changes, flaw, told, 
     error = refusal(read_machine, path)
     assert (str(error).partition(": ")[0], error.kinds) == (str(path), (flaw,))
     assert holds(str(error).removeprefix(str(path)), told)
+
+
+def test_a_machine_file_may_have_any_name_in_every_command(here):
+    for name in ("model.bin", "model"):
+        np.savez("m.npz", **file_of(ONE, "rbm"))
+        Path("m.npz").rename(name)
+        np.save("rows.npy", np.eye(4, dtype=np.uint8))
+        if "." in name:
+            assert "log Z" in cbm("evaluate", name, "--data", "rows.npy").stdout
+        cbm("sample", name, "-n", 3, "-o", "samples.npz")
+        cbm("features", name, "--data", "rows.npy", "-o", "features.npz")
+        assert api.load(name).sizes == ONE
+
+
+@pytest.mark.parametrize("write", [np.save, lambda path, a: savemat(path, {"a": a}), lambda path, a: None])
+@pytest.mark.parametrize("name", ["m.npy", "m.mat", "m.pkl", "m.npz"])
+def test_another_file_is_told_from_a_machine_in_every_command(write, name, here):
+    Path(name).write_bytes(b"\x80\x04]\x94.")
+    with Path(name).open("r+b") as file:
+        write(file, np.zeros(3))
+    for command in (["evaluate", name, "--exact"], ["sample", name, "-o", "s.npz"]):
+        assert holds(cbm(*command, code=2).stderr, f"{name}|weights_0|NPZ")
 
 
 def test_what_is_no_npz_is_refused(tmp_path):

@@ -37,12 +37,13 @@ class Target(NamedTuple):
     def of(cls, words: Sequence[str], suffixes: tuple[str, ...] = ()) -> Target:
         """Read ``[RESULTS] NAME...``: a first word that is there or ends with a slash is RESULTS.
 
-        Else results/ is. A name may also stand behind its folder: ``out/NAME``. Files with one of the
-        suffixes are names.
+        Else results/ is. A name may also stand behind its folder: ``out/NAME``. Of a command that
+        takes files with such suffixes, any file is a name.
         """
         first, rest = "".join(words[:1]), tuple(words[1:])
         place = Path(first)
-        if not first or place.suffix in suffixes or not (place.exists() or "/" in first):
+        is_name = place.suffix in suffixes or (suffixes and place.is_file())
+        if not first or is_name or not (place.exists() or "/" in first):
             return cls(Path("results/"), tuple(words))
         if place.exists() or first.endswith("/"):
             return cls(place, rest)
@@ -58,13 +59,15 @@ class Target(NamedTuple):
         return Results(folder)
 
     def models(self) -> list[Path]:
-        """Return the machines if a machine is named: NPZ files, and RUN:TRIAL in the folder."""
+        """Return the machines if a machine is named: files, and RUN:TRIAL in the folder."""
         from cbm_cli.results.inventory import is_machine
 
-        if not any(name.endswith(".npz") or is_machine(name) for name in self.names):
+        files = [name.endswith(".npz") or ("." in name and Path(name).is_file()) for name in self.names]
+        if not any(files) and not any(map(is_machine, self.names)):
             return []
         folder = Path() if self.folder == Path("results") else self.folder
-        return [Path(name) if "/" in name or name.endswith(".npz") else folder / name for name in self.names]
+        pairs = zip(self.names, files, strict=True)
+        return [Path(name) if is_file or "/" in name else folder / name for name, is_file in pairs]
 
     def experiments(self) -> Sequence[str]:
         """Return the experiments that are named, each once, or all of the folder."""

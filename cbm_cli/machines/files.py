@@ -1,6 +1,8 @@
 """Machines of every kind, and their files in the documented form (docs/machines.md)."""
 
 import io
+import itertools
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +16,7 @@ from cbm_cli.errors import CbmError
 from cbm_cli.kernels.machine import Layout, Machine
 from cbm_cli.kernels.plan import LINEAR, RELU, SIGMOID, TANH
 from cbm_cli.results.inventory import find_machine, is_machine
+from cbm_cli.text import count, did_you_mean
 
 KINDS = ("rbm", "dbm", "auto-encoder")
 ACTIVATIONS = {"sigmoid": SIGMOID, "tanh": TANH, "relu": RELU, "linear": LINEAR}
@@ -182,12 +185,19 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
     Raises
     ------
     CbmError
-        The file is missing, not an NPZ, of an unknown kind, or holds pickled, missing, non-numeric or
-        non-finite arrays, or arrays of shapes that do not fit together.
+        The file is missing, not an NPZ, of an unknown kind, or holds unknown, pickled, missing, non-numeric
+        or non-finite arrays, or arrays of shapes that do not fit together.
     """
-    path, arrays = _arrays(path, content)
+    path, arrays, names = _arrays(path, content)
     kind = _text(path, arrays, "kind", KINDS)
     depth, encoder = _depth(path, kind, arrays), kind == "auto-encoder"
+    inner = range(1, depth) if encoder else range(0)
+    layers = (*[range(depth + 1)] * 2, inner, inner)
+    known = [*_names("weights", range(depth)), *itertools.chain(*map(_names, _BY_LAYER[1:], layers))]
+    if unknown := [name for name in names if name not in ("kind", *known, *(_TEXTS if encoder else ()))]:
+        whole = f"a machine of kind {kind} with {count(depth, 'hidden layer')}"
+        told = f"{path}: {unknown[0]} is not an array of {whole}{did_you_mean(unknown[0], known)}"
+        raise CbmError(told, "unknown")
     weights, biases = (
         tuple(_numbers(path, key, arrays[key]) for key in _names(name, range(count)))
         for name, count in (("weights", depth), ("biases", depth + 1))
@@ -204,7 +214,6 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
                 raise CbmError(message, "conflict")
         return tuple(found)
 
-    inner = range(1, depth) if encoder else range(0)
     offsets = vectors("offsets", range(depth + 1))
     decoders = vectors("decoder_biases", inner), vectors("decoder_offsets", inner)
     texts: Any = {name: _text(path, arrays, name, known) for name, known in _TEXTS.items() if encoder}
@@ -212,11 +221,17 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
         return Layered(kind, weights, biases, offsets, *decoders, **texts).recentered(-1)
 
 
-def _arrays(path: Path, content: bytes | None) -> tuple[Path, Arrays]:
-    """The arrays of a machine, and its name in full."""
+def _arrays(path: Path, content: bytes | None) -> tuple[Path, Arrays, list[str]]:
+    """The name of a machine in full, its arrays, and the names of all arrays in its file."""
     if content is None and not path.exists() and is_machine(str(path)):
         path, content = find_machine(path)
-    return path, read_npz(path if content is None else io.BytesIO(content), _known_names(), str(path))
+    source = path if content is None else io.BytesIO(content)
+    if (content is not None or path.is_file()) and not zipfile.is_zipfile(source):
+        message = f"{path}: is not a machine file, which is an NPZ file of weights_0, biases_0 and biases_1"
+        raise CbmError(f"{message} (docs/machines.md), or it is damaged", "unreadable")
+    arrays = read_npz(source, _known_names(), str(path))
+    with zipfile.ZipFile(source) as archive:
+        return path, arrays, [name.removesuffix(".npy") for name in archive.namelist()]
 
 
 def _known_names() -> set[str]:
