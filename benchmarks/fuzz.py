@@ -29,7 +29,7 @@ import atheris
 sys.path.insert(0, str(Path(__file__).parents[1]))
 with atheris.instrument_imports(include=["cbm_cli"]):
     from cbm_cli import arrays
-    from cbm_cli.datasets import formats
+    from cbm_cli.datasets import files
     from cbm_cli.errors import CbmError
     from cbm_cli.grid.names import Sampler, Scheme
     from cbm_cli.grid.read import read_grid
@@ -120,10 +120,10 @@ READERS = {
     "grid": (from_file(read_grid), [GRID.encode(), *(grid_text(kind).encode() for kind in MACHINES)]),
     "set": (settings, [b"learning_rate={start: 1, steps: 0.1 from 3 epochs}", b"data.flip=yes", b"batch=4"]),
     "names": (names, [b"dd^b_s", b"aa_s^l", b"PT_10-2", b"FPCD-3", b"exact", b"00"]),
-    "text": (from_file(formats.read_tables), [*TEXT, gzip.compress(TEXT[0])]),
-    "npy": (from_file(formats.read_tables), [packed(ROWS), packed(ROWS.astype(">f4")), packed(ROWS.T)]),
-    "npz": (from_file(formats.read_tables), [packed(train=ROWS, test=ROWS), packed(x=ROWS, y=ROWS[0])]),
-    "idx": (from_file(formats.read_tables), [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
+    "text": (from_file(files.read_file), [*TEXT, gzip.compress(TEXT[0])]),
+    "npy": (from_file(files.read_file), [packed(ROWS), packed(ROWS.astype(">f4")), packed(ROWS.T)]),
+    "npz": (from_file(files.read_file), [packed(train=ROWS, test=ROWS), packed(x=ROWS, y=ROWS[0])]),
+    "idx": (from_file(files.read_file), [idx(ROWS), idx(ROWS.reshape(6, 5, 1))]),
     "machine": (from_file(read_machine), FILES),
     "state": (from_file(read_progress), [state()]),
 }  # fmt: skip
@@ -168,7 +168,7 @@ def main() -> None:
         return
     atexit.register(lambda: os._exit(bool(findings.kinds)))  # libFuzzer would exit with 0
     warnings.simplefilter("ignore")
-    for module in (arrays, formats):
+    for module in (arrays, files):
         module.MOST_BYTES = ROOM
     zipfile.ZipExtFile._update_crc = lambda self, data: None  # else few inputs get behind the checksums
     reader, seeds = results() if asked.reader == "results" else READERS[asked.reader]

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import Job
 from cbm_cli.execution.compiling import TINY

@@ -28,8 +28,8 @@ import peers
 from peers import both
 from timing import Work, arguments, head, medians, numbers, products_of_training, sgemms, show, target
 
-from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.machine import State, empty_trail

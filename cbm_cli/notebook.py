@@ -320,7 +320,7 @@ def data(name: str | None = None, /, **options: Any) -> dict[str, NDArray]:
     ``name`` and ``options`` are those of ``data:`` in a grid, such as ``path="rows.csv"``. Rows are arrays
     (n, n_0): zeros and ones in uint8, or with ``binarise="none"`` grey values in [0, 1] in float32.
     """
-    from cbm_cli.datasets.catalogue import load as load_dataset
+    from cbm_cli.datasets.loading import load as load_dataset
 
     found = load_dataset(name, **options)
     if found.levels == 1:
@@ -518,7 +518,8 @@ def run(
         New values of fields, such as ``{"learning_rate": [0.1, 0.05], "data.flip": True}``.
     """
     check_whole("run", 0, jobs=jobs)
-    rows = {} if data is None else {"data": _kept_data(data, Path(output))}
+    beside = Path() if isinstance(grid, Mapping) else Path(grid).parent
+    rows = {} if data is None else {"data": _kept_data(data, Path(output), beside)}
     selected, folder = _selected(grid, experiments, trials, {**(changes or {}), **rows})
     _raise_failures(_run_all(selected, folder, Path(output), jobs, progress))
     return ResultFrames(output)
@@ -540,40 +541,31 @@ def _run_all(
             return run_agenda(agenda, observer, workers=cores() if jobs is None else jobs)
 
 
-def _kept_data(data: Any, output: Path) -> dict[str, Any] | str:
-    """Return fields of ``data:`` for files that hold the units of data frames and arrays."""
-    from cbm_cli.datasets.columns import Columns
-    from cbm_cli.datasets.formats import rows_of_array, rows_of_frame
+def _kept_data(data: Any, output: Path, folder: Path) -> dict[str, Any] | str:
+    """Return fields of ``data:`` for a file that holds the units of data frames and arrays."""
     from cbm_cli.datasets.spec import make_spec
+    from cbm_cli.datasets.units import read_parts
 
     if isinstance(data, str):
         return data
-    rows = data if hasattr(data, "shape") else np.array(data)
-    given = dict(data) if isinstance(data, Mapping) else {"path": rows}
-    parts = {name: given[name] for name in ("path", "valid", "test") if hasattr(given.get(name), "shape")}
-    fields = given | dict.fromkeys(parts, "rows") | {"name": given.get("name", "data")}
-    spec = make_spec(**fields)  # which says what does not fit
-    columns = Columns(spec.columns, spec.drop, spec.drop_last)
-    for name, rows in parts.items():
-        where = f"data[{name!r}]"
-        if hasattr(rows, "columns"):
-            units = rows_of_frame(where, rows, columns)
-        else:
-            array = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)  # sparse rows of SciPy
-            units = rows_of_array(where, array, columns)
-        values = units.values.reshape(-1, *units.image[:2]) if units.image else units.values
-        stream = io.BytesIO()
-        np.save(stream, values)
-        content = stream.getvalue()
-        path = output.resolve() / "data" / f"{hashlib.sha256(content).hexdigest()[:16]}.npy"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_if_changed(path, content)
-        fields[name] = str(path)
-    if parts:
-        fields = {
-            name: value for name, value in fields.items() if name not in ("columns", "drop", "drop_last")
-        }
-    return fields
+    given = dict(data) if isinstance(data, Mapping) else {"path": data}
+    sources = {name: one for name in ("path", "valid", "test") if (one := given.get(name)) is not None}
+    if all(isinstance(one, str | PathLike) for one in sources.values()):
+        return given
+    spec = make_spec(**{"name": "data"} | given | dict.fromkeys(sources, "rows"))  # says what does not fit
+    arrays: dict[str, Any] = {}
+    for part, found in read_parts(spec, given, folder).items():
+        values, image = found.table.values, found.table.image
+        arrays[part] = values.reshape(-1, *image[:2]) if image else values
+    names = found.table.names  # all parts have the same
+    stream = io.BytesIO()
+    np.savez(stream, **arrays | ({"names": np.array(names)} if names else {}))
+    content = stream.getvalue()
+    path = output.resolve() / "data" / f"{hashlib.sha256(content).hexdigest()[:16]}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_if_changed(path, content)
+    rest = {name: one for name, one in given.items() if name not in (*sources, "columns", "drop")}
+    return {"name": "data"} | rest | {"path": str(path)} | ({"columns": "all"} if names else {})
 
 
 def _raise_failures(ending: Ending) -> None:

@@ -19,8 +19,8 @@ import yaml
 from click.testing import CliRunner
 
 from cbm_cli.cli import main
-from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.execution import Job
 from cbm_cli.grid.schema import json_schema

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.loading import load
 from cbm_cli.grid.read import read_grid
 from cbm_cli.trial.checks import check
 from tests.builders import GRID, cbm, holds, problems_of

@@ -5,13 +5,14 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
-from cbm_cli.datasets.catalogue import describe, load, load_source
-from cbm_cli.datasets.spec import spec_of
+from cbm_cli.datasets.loading import describe, load, load_source
+from cbm_cli.datasets.spec import DataSpec, spec_of
 from cbm_cli.grid.read import read_grid
-from tests.builders import VALIDATOR, arrays, cbm, grid_text, lines, problems_of, refusal
+from tests.builders import VALIDATOR, arrays, cbm, grid_text, holds, lines, problems_of, refusal
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -30,10 +31,10 @@ def write(text, name="rows.csv"):
 
 
 def refused(*args, **options):
-    """Return field, kind and words of what is wrong with data."""
+    """Return field and words of what is wrong with data."""
     error = refusal(load, *args, **options)
     assert len(str(error)) < 400
-    return error.field, *error.kinds, str(error)
+    return error.field, str(error)
 
 
 A, B, C, D = ROWS.T.tolist()
@@ -50,17 +51,20 @@ NUMBERED = list(range(30))
         ({"drop": [4]}, [0, 1, 2]),
         ({"drop": "class, b"}, [0, 2]),
         ({"drop": ["2", "class"]}, [0, 2]),
-        ({"drop": "2-4"}, [0]),
         ({"columns": "c,a"}, [2, 0]),
-        ({"columns": "1-4"}, [0, 1, 2, 3]),
-        ({"columns": "1-2, class"}, [0, 1, 3]),
-        ({"columns": "1-4", "drop": "b"}, [0, 2, 3]),
-        ({"drop_last": True}, [0, 1, 2]),
-        ({"drop_last": True, "drop": "a"}, [1, 2]),
+        ({"columns": "all"}, [0, 1, 2, 3]),
+        ({"columns": [1, "b", "class"]}, [0, 1, 3]),
+        ({"columns": "all", "drop": "b"}, [0, 2, 3]),
+        ({"drop": "last"}, [0, 1, 2]),
+        ({"drop": [-1, "a"]}, [1, 2]),
+        ({"drop": -2, "columns": "all"}, [0, 1, 3]),
+        ({"drop": np.int64(4)}, [0, 1, 2]),
+        ({"columns": np.arange(1, 3)}, [0, 1]),
+        ({"columns": pd.Index(["c", "a"])}, [2, 0]),
     ],
 )
 @pytest.mark.parametrize("mark", [",", "\t"])
-def test_columns_are_chosen_and_dropped_by_name_number_and_range(options, expected, mark):
+def test_columns_are_chosen_and_dropped_by_name_and_number(options, expected, mark):
     write(table(["a", "b", "c", "class"], A, B, C, D, mark=mark))
     np.testing.assert_array_equal(load(path="rows.csv", **options).train, ROWS[:, expected])
 
@@ -72,9 +76,7 @@ def test_columns_are_chosen_and_dropped_by_name_number_and_range(options, expect
 def test_arrays_and_files_without_names_are_chosen_by_number(content):
     write(content, "rows")
     np.testing.assert_array_equal(load(path="rows", drop="1,3").train, ROWS[:, [1, 3]])
-    np.testing.assert_array_equal(load(path="rows", columns="4, 1-2").train, ROWS[:, [3, 0, 1]])
-    write(table(range(8), *(A, B, C, D) * 2))  # numbers count from 1 where the names are numbers, too
-    np.testing.assert_array_equal(load(path="rows.csv", drop="1, 5-8").train, ROWS[:, 1:])
+    np.testing.assert_array_equal(load(path="rows", columns="last, 1, 2").train, ROWS[:, [3, 0, 1]])
 
 
 def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_names():
@@ -89,45 +91,47 @@ def test_columns_that_are_left_out_may_hold_anything_and_each_part_has_its_own_n
         data = load(**{"path": "rows.csv", "test": "test.csv"} | options)
         np.testing.assert_array_equal(data.train, ROWS[:, [0, 1, 3]])
         np.testing.assert_array_equal(data.test, data.train)
-    field, kind, told = refused(path="rows.csv", test="turned.csv", **dropped)
-    assert (field, kind) == ("test", "conflict")
-    assert "turned.csv: has the column d where rows.csv has a" in told
+    np.testing.assert_array_equal(load(path="rows.csv", test="turned.csv", **dropped).test, data.train)
+    field, told = refused(path="rows.csv", test="turned.csv", drop=[1, 4])
+    assert (field, told.partition(":")[0]) == ("test", "turned.csv")
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "named"),
+    ("options", "named"),
     [
-        ({"drop": "clas"}, "unknown", "class?"),
-        ({"drop": "5"}, "unknown", "5; they are 1 to 4"),
-        ({"drop": "0"}, "unknown", " 0; "),
-        ({"drop": "9" * 5000}, "unknown", "999"),
-        ({"columns": "3-9"}, "unknown", "3-9; "),
-        ({"drop": "1-4"}, "unsuited", ""),
-        ({"drop": "a", "columns": "a"}, "unsuited", ""),
-        ({"drop": "a, b", "columns": "3-4"}, "unsuited", "columns: 3-4"),  # which leaves them out already
-        ({"drop": ""}, "value", ""),
-        ({"drop": "a,,b"}, "value", ""),
-        ({"drop": "x\ny"}, "value", ""),
-        ({"drop": "a" * 200_000}, "value", ""),
+        ({"drop": "clas"}, "class?"),
+        ({"drop": "5"}, "5; they are 1 to 4"),
+        ({"drop": "-5"}, "-5; they are 1 to 4"),
+        ({"drop": "0"}, " 0; "),
+        ({"drop": "9" * 5000}, "999"),
+        ({"columns": "1-3"}, "1-3; "),
+        ({"drop": [1, 2, 3, 4]}, ""),
+        ({"drop": "a", "columns": "a"}, ""),
+        ({"drop": "a, b", "columns": "3, 4"}, "columns: 3, 4"),  # which leaves them out already
+        ({"drop": ""}, ""),
+        ({"drop": "a,,b"}, ""),
+        ({"drop": "x\ny"}, ""),
+        ({"drop": "a" * 200_000}, ""),
+        ({"drop": True}, ""),
     ],
-    ids=range(12),
+    ids=range(14),
 )
-def test_columns_that_are_not_there_are_named(options, kind, named):
+def test_columns_that_are_not_there_are_named(options, named):
     write(table(["a", "b", "c", "class"], A, B, C, D))
-    *told, message = refused(path="rows.csv", **options)
-    assert told == [next(iter(options)), kind]
+    field, message = refused(path="rows.csv", **options)
+    assert field == next(iter(options))
     assert named in message
 
 
 def test_names_need_a_first_line_of_names_and_files_of_libsvm_have_no_columns():
     write(lines(ROWS))
-    *told, message = refused(path="rows.csv", drop="class")
-    assert told == ["drop", "unknown"]
+    field, message = refused(path="rows.csv", drop="class")
+    assert field == "drop"
     assert {"class", "1", "4"} <= {*re.findall(r"\w+", message)}
     write("1 1:1 2:1\n0 1:1 3:1\n")
     for field in ("drop", "columns"):
         assert refused(path="rows.csv", **{field: "1"})[0] == field
-    assert refused("bars-and-stripes", size=2, drop="1")[:2] == ("drop", "unsuited")
+    assert refused("bars-and-stripes", size=2, drop="1")[0] == "drop"
 
 
 @pytest.mark.parametrize(("text", "width"), [("1,0\n1,1,y\n", "2"), ("1,0,y,7\n", "4")])
@@ -136,7 +140,7 @@ def test_lines_of_other_lengths_are_found_where_columns_are_left_out(text, width
     assert {"rows.csv", "3", width} <= {*re.findall(r"[\w.]+", refused(path="rows.csv", drop="class")[-1])}
 
 
-LABELS = "class Class LABEL labels target id ID y Y index class_label row_id"
+LABELS = "class Class LABEL labels target id ID y Y index class_label row_id #"
 
 
 @pytest.mark.parametrize(
@@ -147,22 +151,22 @@ def test_a_column_named_like_labels_is_asked_about_and_never_trained_on_in_silen
     if name.strip('"') not in LABELS.split():  # a unit
         np.testing.assert_array_equal(load(path="rows.csv").train, ROWS[:, :3])
         return
-    *told, message = refused(path="rows.csv")
-    assert told == ["path", "missing"]
+    field, message = refused(path="rows.csv")
+    assert field == "path"
     remedy = re.search(r"drop: \[(.*)\].* columns: (\S+)", message)
-    assert name.strip('"') in message
+    assert remedy[1] == ("3" if name == "#" else name.strip('"'))
     np.testing.assert_array_equal(load(path="rows.csv", drop=remedy[1]).train, ROWS[:, :2])
     np.testing.assert_array_equal(load(path="rows.csv", columns=remedy[2]).train, ROWS[:, :3])
 
 
 @pytest.mark.parametrize(
     ("names", "listed"),
-    [(["id", "a", "class"], "id, class"), (["", "a", "b"], "1"), (["", "0", "1"], "1")],
+    [(["id", "a", "class"], "id, class"), (["", "a", "b"], "1"), (["Unnamed: 0", "a", "b"], "1")],
 )
 def test_all_columns_like_labels_are_named_at_once_or_by_number_if_they_have_no_name(names, listed):
     write(table(names, NUMBERED, A, B))
-    *told, message = refused(path="rows.csv")
-    assert told == ["path", "missing"]
+    field, message = refused(path="rows.csv")
+    assert field == "path"
     assert f"drop: [{listed}]" in message
     kept = [1, 2] if listed == "1" else [1]
     np.testing.assert_array_equal(
@@ -175,17 +179,18 @@ def test_all_columns_like_labels_are_named_at_once_or_by_number_if_they_have_no_
     [
         *((f"id,a,species,b\n1,{gap},setosa,1\n2,0,setosa,1\n", "id, species") for gap in ("", "?", "0")),
         ("a,b,species\n0,1,setosa\n1,0,virginica\n", "species"),
-        ("0,1,setosa\n1,0,virginica\n", "3"),
+        ("0,0,1,setosa\n1,0,0,virginica\n", "4"),
     ],
 )
 def test_text_is_named_with_the_columns_that_are_asked_about(text, remedy):
     write(text)
-    field, _, told = refused(path="rows.csv")
+    field, told = refused(path="rows.csv")
     assert field == "path"
     assert f"drop: [{remedy}]" in told
-    assert "columns: 1-4" not in told  # which would train on words
+    assert "columns: all" not in told  # which would train on words
     if "id" not in remedy:
-        np.testing.assert_array_equal(load(path="rows.csv", drop=remedy).train, [[0, 1], [1, 0]])
+        units = load(path="rows.csv", drop=remedy).train
+        np.testing.assert_array_equal(units, [[0, 0, 1], [1, 0, 0]] if remedy == "4" else [[0, 1], [1, 0]])
 
 
 @pytest.mark.parametrize(
@@ -219,7 +224,7 @@ def test_runs_evaluations_and_features_read_the_same_columns():
     assert load_source(source).width == 3
     assert "drop: [class]" in cbm("evaluate", machine, "--data", "rows.csv:drop=id", code=2).stderr
     told = cbm("run", "grid.yaml", "-j", 0, "--set", "data.drop=[id, clas]", code=2)
-    assert [one[1:] for one in problems_of(told)] == [("toy.data.drop", "unknown")]
+    assert [one[1] for one in problems_of(told)] == ["toy.data.drop"]
     assert " class?" in told.stderr
 
 
@@ -257,21 +262,151 @@ def test_ways_to_hold_rows_out_have_their_own_cells_and_are_said():
         row = {f"data_{field}": value for field, value in cell.data.model_dump().items()}
         assert spec_of(row).model_dump() == cell.data.model_dump()
     assert len(dumps) == 3
-    del row["data_rows"]  # results that do not say which rows took the last ones
-    assert spec_of(row | {"data_seed": 0}).rows == "last"
+
+
+def test_one_file_gives_rows_for_validation_and_test_too():
+    rows = ((np.arange(200)[:, None] >> np.arange(8)) & 1).astype(np.uint8)  # all different
+    write(lines(rows))
+    for how in ({}, {"seed": 3}, {"rows": "last"}):
+        data = load(path="rows.csv", hold_out=40, hold_out_test=0.1, **how)
+        assert {part: len(its) for part, its in data.parts.items()} == {"train": 140, "valid": 40, "test": 20}
+        every = np.concatenate([*data.parts.values()])
+        assert {*map(bytes, every)} == {*map(bytes, rows)}
+    np.testing.assert_array_equal(every, rows)  # with rows: last
+    alone = load(path="rows.csv", hold_out_test=np.int64(20))
+    assert {part: len(its) for part, its in alone.parts.items()} == {"train": 180, "test": 20}
+    assert load(path="rows.csv", hold_out=2.0).valid.shape == (2, 8)
+    assert refused(path="rows.csv", test="rows.csv", hold_out_test=2)[0] == "hold_out_test"
+    assert refused(path="rows.csv", hold_out=0.5, hold_out_test=0.5)[0] == "hold_out"
+    assert "test 20 rows, drawn from train by seed 0" in describe(
+        DataSpec(path="rows.csv", hold_out_test=20), alone
+    )
 
 
 @pytest.mark.parametrize(
-    ("options", "field", "kind"),
+    ("options", "field"),
     [
-        ({"rows": "last"}, "rows", "unsuited"),
-        ({"seed": 3}, "seed", "unsuited"),
-        ({"hold_out": 3, "rows": "last", "seed": 3}, "seed", "unsuited"),
-        *(
-            ({"hold_out": one}, "hold_out", "value")
-            for one in (0, 1.5, -1, "x", "nan", "-0.2", "9" * 5000, True)
-        ),
+        ({"rows": "last"}, "rows"),
+        ({"seed": 3}, "seed"),
+        ({"hold_out": 3, "rows": "last", "seed": 3}, "seed"),
+        *(({"hold_out": one}, "hold_out") for one in (0, 1.5, -1, "x", "nan", "-0.2", "9" * 5000, True)),
+        ({"hold_out_test": 1.5}, "hold_out_test"),
     ],
 )
-def test_what_cannot_be_held_out_is_refused(options, field, kind):
-    assert refused(name="shifting-bar", size=9, bar=1, **options)[:2] == (field, kind)
+def test_what_cannot_be_held_out_is_refused(options, field):
+    assert refused(name="shifting-bar", size=9, bar=1, **options)[0] == field
+
+
+# Names of columns
+
+GREY = "0,7,16,3\n9,1,16,0\n16,0,0,0\n"
+BITS = "0,1,1,0\n1,0,1,0\n1,1,0,1\n"
+
+
+@pytest.mark.parametrize("rows", [GREY, BITS])
+@pytest.mark.parametrize(
+    "names",
+    [
+        *("1,2,3,4", "0,1,3,4", "0,1,2,3", "3,1,0,2", '"0","1","2","3"', "0.0,1.0,2.0,3.0", "-1,0,1,2"),
+        *("2019,2020,2021,2022", "2019,2019,2020,2020", "400.5,401,401.5,402", "0,0.1,1,1.1", "99,0,0,0"),
+        *("a,1,2,3", "a,1,1,2", "?,b,c,d", "x,,u,z", "0,1,setosa,2"),
+    ],
+)
+def test_numbers_in_a_first_line_are_asked_about_and_never_a_row_or_names_in_silence(names, rows):
+    write(f"{names}\n{rows}")
+    for mark in (",", "\t", ";"):
+        write(f"{names}\n{rows}".replace(",", mark))
+        field, told = refused(path="rows.csv", threshold=8 if rows == GREY else 0.5)
+        assert field == "header"
+        assert "header: true or header: false" in told
+        values = np.array([[*map(int, row.split(","))] for row in rows.split()])
+        data = load(path="rows.csv", threshold=0, header=True, columns="all")
+        np.testing.assert_array_equal(data.train, values > 0)
+        assert data.names == tuple(names.replace('"', "").split(","))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [GREY.replace("0,7", "0,0", 1), BITS, "0.13,0.9\n0.5,0\n", "1,0,0,setosa\n0,1,0,x\n", "true,false\n"],
+)
+def test_a_first_line_like_the_others_is_a_row(text):
+    write(text)
+    drop = {"drop": "last"} if "setosa" in text else {}
+    assert len(load(path="rows.csv", threshold=0, **drop).train) == text.count("\n")
+
+
+def test_a_number_that_may_be_a_name_is_refused_with_both_places():
+    write("label,0,1,2,3\n7,0,16,3,12\n2,9,1,16,0\n")
+    field, told = refused(path="rows.csv", header=True, threshold=8, drop=[1])
+    assert field == "drop"
+    assert holds(told, "column 1 by number|column 3 by name|-5|-3")
+    for drop in ("label", "-5"):
+        data = load(path="rows.csv", header=True, threshold=8, drop=drop)
+        np.testing.assert_array_equal(data.train, [[0, 1, 0, 1], [1, 0, 1, 0]])
+        assert data.names == ("0", "1", "2", "3")
+
+
+R = '"a" "b"\n"1" 0 1\n"2" 1 0\n"3" 1 1\n'  # write.table
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        R, R.replace('"', ""), R.replace(" ", "\t"), R.replace(" ", ","), ",a,b\n1,0,1\n2,1,0\n3,1,1\n",
+        "#,a,b\n1,0,1\n2,1,0\n3,1,1\n",
+    ],
+)  # fmt: skip
+def test_names_of_rows_are_asked_about(text):
+    write(text)
+    assert "drop: [1]" in refused(path="rows.csv")[1]
+    data = load(path="rows.csv", drop=[1])
+    np.testing.assert_array_equal(data.train, [[0, 1], [1, 0], [1, 1]])
+    assert data.names == ("a", "b")
+
+
+@pytest.mark.parametrize("head", ["a,b,c", "a", '"a","b","c"'])
+def test_other_numbers_of_names_than_of_columns_are_refused(head):
+    write(f"{head}\n" + ("0,1\n1,0\n" if "b" in head else "0,1,1\n1,0,0\n"))
+    assert holds(refused(path="rows.csv")[1], f"{head.count(',') + 1}|{2 if 'b' in head else 3}")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("item #1,b\n0,1\n1,0\n", ("item #1", "b")),
+        ("#1,#2\n0,1\n1,0\n", ("#1", "#2")),
+        ('"a, 1" , "b ""x"""\n0,1\n1,0\n', ("a, 1", 'b "x"')),
+        ('"a\nx",b\n0,1\n1,0\n', ("a\nx", "b")),
+        ("a;b,c\n0,1\n1,0\n", ("a;b", "c")),
+        ("\ufeffa,b\n0,1\n1,0\n", ("a", "b")),
+        ('\ufeff"a";"b"\r\n0;1\r\n1;0\r\n', ("a", "b")),
+        ("# one\n# a,b\n0,1\n1,0\n", ("a", "b")),
+        ('"0", "1"\n"1", "0"\n', ()),
+    ],
+)
+def test_quotes_marks_and_comments_are_those_of_pandas(text, names):
+    write(text)
+    data = load(path="rows.csv", **({} if names else {"header": False}))
+    np.testing.assert_array_equal(data.train, [[0, 1], [1, 0]])
+    assert data.names == names
+
+
+@pytest.mark.parametrize("mark", ["\t", ",", ";", "|"])
+def test_gaps_are_named_up_to_ten_whatever_separates_the_columns(mark):
+    write(table("abc", [1, "", "0"], ["", 1, 1], [0, 0, 1], mark=mark))
+    assert holds(refused(path="rows.csv")[1], "2 gaps|line 2, column 2 (b)|line 3, column 1 (a)|dropna")
+    write(table("abc", *[[0, *[""] * 15]] * 3, mark=mark))
+    message = refusal(load, path="rows.csv")
+    assert holds(message, "45 gaps|line 6, column 1 (a)|35 more")
+    assert str(message).count("line ") == 10
+
+
+def test_names_of_columns_travel_with_the_rows_of_every_part():
+    write(table("abcd", A, B, C, D))
+    write(table("dcba", D, C, B, A), "test.csv")
+    data = load(path="rows.csv", test="test.csv", valid="rows.csv", flip=True, columns="d, a, c")
+    assert data.names == ("d", "a", "c")
+    for part in data.parts.values():
+        np.testing.assert_array_equal(part, 1 - ROWS[:, [3, 0, 2]])
+    write(arrays(train=ROWS, test=ROWS, names=np.array([*"abcd"])), "rows.npz")
+    assert load(path="rows.npz", drop="b").names == ("a", "c", "d")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from cbm_cli.cli import main
-from cbm_cli.datasets.catalogue import describe, load
+from cbm_cli.datasets.loading import describe, load
 from cbm_cli.datasets.spec import make_spec
 from cbm_cli.grid.read import read_grid
 from tests.builders import cbm

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset, Image
+from cbm_cli.datasets.loading import load
 from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.representations import chosen, filters, hidden_means, represent, unbalanced
 from cbm_cli.report.learned import normalised, shape_of, tile_panel

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 import cbm_cli as api
 from cbm_cli import notebook
-from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.spec import spec_of
 from cbm_cli.errors import CbmError
 from cbm_cli.reference import sigmoid
@@ -281,7 +281,11 @@ NAMED = pd.DataFrame(ROWS, columns=[f"p{n}" for n in range(16)]).assign(kind=["a
         (pd.DataFrame(ROWS).astype("category"), ROWS, None),
         ({"path": NAMED.astype(object), "drop": ["kind"]}, ROWS, None),
         ({"path": NAMED, "drop": ["kind"]}, ROWS, None),
-        ({"path": NAMED, "columns": "1-8", "valid": NAMED[:10]}, ROWS[:, :8], ROWS[:10, :8]),
+        (
+            {"path": NAMED, "columns": [1, 2, 3, 4, 5, 6, 7, 8], "valid": NAMED[:10]},
+            ROWS[:, :8],
+            ROWS[:10, :8],
+        ),
         ({"path": 9.0 * ROWS, "threshold": 5.0, "flip": True}, 1 - ROWS, None),
     ],
 )

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
-from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.loading import load
 from cbm_cli.grid.parts import RECORDERS
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import Trail, empty_trail

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.settings import Trial
 from cbm_cli.results import Outcome, Progress, Store

@@ -18,7 +18,7 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.cores import cores
-from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.results import Results

@@ -9,7 +9,7 @@ from scipy.stats import chi2
 import cbm_cli as cbm_package
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Image
-from cbm_cli.datasets.given import read_given
+from cbm_cli.datasets.files import read_given
 from cbm_cli.machines import samples
 from cbm_cli.machines.given import conditional
 from cbm_cli.machines.samples import draw, parse_sampler
@@ -232,8 +232,8 @@ def test_a_seed_decides_the_bytes_of_files_and_of_python():
         ([[1, None, 2]], "1 x 3", "conflict"),
         ([[1, None, 1, 0], [1, None, 1, 0]], "", "conflict"),  # more than samples
         (b"1,x,0,\n", "row 1, column 2", ""),
-        (b"1,,0,\n1,0,\n", "row 2", ""),
-        (b"", "no rows", ""),
+        (b"1,,0,\n1,0,\n", "line 2", ""),
+        (b"", "empty", ""),
         (b"a,b,c,d\n", "no rows", ""),
     ],
 )

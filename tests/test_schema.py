@@ -54,7 +54,7 @@ def test_every_field_has_a_description_for_hovering():
         "weight_decay: [0, 0.0002, {l1: 1e-4}]",
         "shuffle: [true, off]",
         "data: {path: [a.csv, b.csv], binarise: sample, flip: [on, off]}",
-        "data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, drop_last: yes}]",
+        "data: [mnist, {path: t.npz, valid: v.csv, test: t.csv, name: digits, header: no}]",
         "sliding_factor: [0.01, {visible: 0, hidden: [0.1, 1e-2]}]",
         "batch: [full, 50, '50', 1_000]",
         "evaluate: {method: none, every: [50, 1 epoch]}",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.loading import load
 from cbm_cli.grid.settings import Settings
 from cbm_cli.trial.learner import Learner
 from tests.oracles import Trainer, copied, flat, learn, noises

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cbm_cli import reference as ref
-from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.loading import load
 from cbm_cli.grid.settings import Trial
 from cbm_cli.kernels.machine import Layout, Machine, aligned, room
 from cbm_cli.kernels.step import ascend, make_gradient

@@ -6,7 +6,7 @@ import yaml
 
 from cbm_cli.cli import main
 from cbm_cli.cli.common import Whole
-from cbm_cli.datasets.catalogue import load_source
+from cbm_cli.datasets.loading import load_source
 from cbm_cli.errors import CbmError
 from cbm_cli.grid.read import read_grid
 from cbm_cli.text import LARGEST, whole_number

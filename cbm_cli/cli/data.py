@@ -14,8 +14,8 @@ from cbm_cli.text import valid_json
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from cbm_cli.datasets.catalogue import Entry
-    from cbm_cli.datasets.sources import DataSource
+    from cbm_cli.datasets.loading import Entry
+    from cbm_cli.datasets.published import DataSource
 
 
 @click.group()
@@ -34,7 +34,7 @@ def list_(names: tuple[str, ...], as_json: bool) -> None:
     environment variable CBM_DATA_DIR, then in the user's cache, and compared with their checksums. The exit
     code is 1 if one is wrong.
     """
-    from cbm_cli.datasets.catalogue import catalogue
+    from cbm_cli.datasets.loading import catalogue
 
     for name in names:
         _source(name)
@@ -96,7 +96,7 @@ def fetch(names: tuple[str, ...]) -> None:
     An interrupted download starts again; complete files stay. CBM_DATA_MIRROR names the address of a folder
     with the files, to use instead of the published addresses.
     """
-    from cbm_cli.datasets.fetching import fetchable
+    from cbm_cli.datasets.fetch import fetchable
 
     wanted = list(dict.fromkeys(one for name in names for one in (fetchable() if name == "all" else [name])))
     for name in wanted:
@@ -111,7 +111,7 @@ def _fetch_all(names: Sequence[str]) -> list[CbmError]:
     """Download data sets and return what went wrong; one that fails does not stop the others."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
-    from cbm_cli.datasets.fetching import fetch
+    from cbm_cli.datasets.fetch import fetch
 
     problems = []
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
@@ -145,7 +145,7 @@ class _Bar:
 
 def _source(name: str) -> DataSource:
     """Return a data set's record; CbmError, with a hint, if there is no such set."""
-    from cbm_cli.datasets.sources import SOURCES
+    from cbm_cli.datasets.published import SOURCES
     from cbm_cli.text import did_you_mean
 
     if name not in SOURCES:

@@ -87,7 +87,7 @@ def evaluate(
     For a deep machine --exact prints the log-likelihood and its mean-field bound, --ais the bound with its
     log Z. An auto encoder has no likelihood: its mean cost is printed.
     """
-    from cbm_cli.datasets.sources import data_in
+    from cbm_cli.datasets.published import data_in
     from cbm_cli.machines.likelihood import Method
     from cbm_cli.results.lock import locked
 
@@ -134,7 +134,7 @@ def _evaluate_files(paths: Sequence[Path], source: str | None, how: Method, as_j
 def _evaluate_file(
     path: Path, source: str | None, how: Method, jobs: int
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    from cbm_cli.datasets.catalogue import load_source
+    from cbm_cli.datasets.loading import load_source
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.likelihood import evaluate, no_parts, parts_of
     from cbm_cli.machines.threads import one_thread, using_cores

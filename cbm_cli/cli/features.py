@@ -38,7 +38,7 @@ def features(model: Path, source: str, layer: int | None, output: Path) -> None:
     are nearly always off or on. `cbm plot filters MODEL` draws filters, `cbm plot activity MODEL` activities.
     """
     check_file("-o", output, [".npz"], [model, Path(source)])
-    from cbm_cli.datasets.catalogue import load_source
+    from cbm_cli.datasets.loading import load_source
     from cbm_cli.machines.bounds import ROUNDS
     from cbm_cli.machines.files import read_machine
     from cbm_cli.machines.representations import (

@@ -118,7 +118,7 @@ def plot(
     results/. In place of EXPERIMENT, RUN:TRIAL draws a trial; filters, activity and samples also take
     FILE.npz. The caption goes to the terminal.
     """
-    from cbm_cli.datasets.sources import data_in
+    from cbm_cli.datasets.published import data_in
     from cbm_cli.report.kinds import draw
     from cbm_cli.results import Results
 

@@ -149,7 +149,7 @@ def _say_missing(missing: Mapping[str, Sequence[str]]) -> None:
 
 def _say_what_is_read(agenda: Agenda) -> None:
     """Say what the data are, which trials are damaged, and where half of an odd width is rounded."""
-    from cbm_cli.datasets.catalogue import describe
+    from cbm_cli.datasets.loading import describe
     from cbm_cli.results.inventory import not_reused
 
     for spec, data in agenda.datasets.items():

@@ -56,7 +56,7 @@ def sample(
     """
     check_file("-o", output, [".npz"], [model, *filter(None, [given])])
 
-    from cbm_cli.datasets.given import read_given
+    from cbm_cli.datasets.files import read_given
     from cbm_cli.machines.files import flatten, read_machine
     from cbm_cli.machines.given import draw_given
     from cbm_cli.machines.samples import CHAINS, draw, parse_sampler, write_samples

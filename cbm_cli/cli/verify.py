@@ -42,7 +42,7 @@ def verify(
     damaged files. See docs/verify.md. The exit code is 1 if a trial differs or is damaged, and 3 if none
     could be rerun.
     """
-    from cbm_cli.datasets.sources import data_in
+    from cbm_cli.datasets.published import data_in
     from cbm_cli.execution import verify_trials
     from cbm_cli.execution.verifying import DAMAGED, DIFFERS, NOT_RERUN
 

@@ -1,6 +1,7 @@
 """What ``data:`` says of a data set: a name, or files, with the options that go with it."""
 
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,50 +20,30 @@ from pydantic import (
 
 from cbm_cli.datasets.columns import columns_text
 from cbm_cli.datasets.dataset import DataError
-from cbm_cli.datasets.sources import SOURCES, own_file
+from cbm_cli.datasets.published import SOURCES, DataSource, near, own_file
 from cbm_cli.text import CONTROL, FORMULA, LARGEST, did_you_mean, shortened, whole_number
 
-OF_FILES = ("path", "valid", "test", "drop_last", "columns", "drop", "scale")  # fields that are for files
-_HELD = ("hold_out", "rows", "seed")  # fields of the rows that are held out
+OF_FILES = ("path", "valid", "test", "header", "columns", "drop", "scale")  # fields that are for files
+_HELD = ("hold_out", "hold_out_test", "rows", "seed")  # fields of the rows that are held out
 
 _Count = Annotated[int, Field(ge=1, le=LARGEST), BeforeValidator(whole_number)]
 
 
 def _rows_or_share(given: Any) -> Any:
-    number: Any = None if isinstance(given, bool) else whole_number(given)
     try:
-        fits = 1 <= number <= LARGEST if isinstance(number, int) else 0 < (number := float(number)) < 1
+        number = float("no" if isinstance(given, bool) else whole_number(given))
     except (TypeError, ValueError):
-        fits = False
-    if not fits:
+        number = 0.0
+    if not 0 < number < 1 and not (number.is_integer() and 1 <= number <= LARGEST):
         raise ValueError(f"must be rows, or a share between 0 and 1, not {shortened(str(given))}")
-    return number
+    return number if number < 1 else int(number)
 
 
-Held = Annotated[
-    int | float,
-    BeforeValidator(_rows_or_share),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1},
-                {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-            ]
-        }
-    ),
-]
-_Names = Annotated[
-    str,
-    BeforeValidator(columns_text),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": ["string", "number"]},
-                {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1},
-            ]
-        }
-    ),
-]
+_ROWS, _ITEM = {"type": "integer", "minimum": 1}, {"type": ["string", "number"]}
+_SHARE = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+_ITEMS = {"type": "array", "items": _ITEM, "minItems": 1}
+_Held = Annotated[int | float, BeforeValidator(_rows_or_share), WithJsonSchema({"anyOf": [_ROWS, _SHARE]})]
+_Names = Annotated[str, BeforeValidator(columns_text), WithJsonSchema({"anyOf": [_ITEM, _ITEMS]})]
 
 
 def _name(text: str) -> str:
@@ -83,7 +64,12 @@ def _file_name(text: str) -> str:
     return text
 
 
-FileName = Annotated[str, Field(min_length=1), AfterValidator(_file_name)]
+FileName = Annotated[
+    str,
+    Field(min_length=1),
+    BeforeValidator(lambda given: str(given) if isinstance(given, PathLike) else given),
+    AfterValidator(_file_name),
+]
 
 
 class DataSpec(BaseModel):
@@ -100,8 +86,8 @@ class DataSpec(BaseModel):
     size: _Count | None = Field(None, description="Bars & Stripes: side; Shifting Bar: number of pixels")
     bar: _Count | None = Field(None, description="Shifting Bar: pixels that are on")
     flip: bool = Field(False, description="Exchange zeros and ones")
-    binarise: Literal["threshold", "sample", "none", "refuse"] = Field(
-        "threshold", description="What becomes of grey values; in files they are an error unless this is set"
+    binarise: Literal["threshold", "sample", "none"] | None = Field(
+        None, description="What becomes of grey values, which are an error in files unless this is set"
     )
     threshold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         0.5,
@@ -110,20 +96,23 @@ class DataSpec(BaseModel):
     path: FileName | None = Field(None, description="A file of rows; NPZ and MAT may hold all parts")
     valid: FileName | None = Field(None, description="With path: a file of rows for validation")
     test: FileName | None = Field(None, description="With path: a file of rows for testing")
-    drop_last: bool = Field(False, description="With path: the last column is not a unit (AMAT: a label)")
+    header: bool | None = Field(
+        None, description="With path: whether the first line of text holds names; asked for where in doubt"
+    )
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         None,
         description="With path: the value that is surely on, as 16 or 255; values are divided by it",
     )
     columns: _Names | None = Field(
-        None, description="With path: columns that are units, by name, number or range: [a, 3, 10-20]"
+        None, description="With path: columns that are units, by name or number: [a, 3]; all: labels too"
     )
     drop: _Names | None = Field(
-        None, description="With path: columns that are not units, such as labels: [class, 1]"
+        None, description="With path: columns that are not units, such as labels: [class, 1, last]"
     )
-    hold_out: Held | None = Field(
+    hold_out: _Held | None = Field(
         None, description="Rows of train that become the valid part: their number, or a share as 0.2"
     )
+    hold_out_test: _Held | None = Field(None, description="As hold_out, for the test part")
     rows: Literal["random", "last"] = Field(
         "random", description="With hold_out: rows drawn at random by seed, or the last ones"
     )
@@ -133,37 +122,51 @@ class DataSpec(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_grey_files(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("path") and "binarise" not in given:
-            return given | {"binarise": "threshold" if "threshold" in given else "refuse"}
-        return given
+    def _threshold_by_default(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("binarise") is not None:
+            return given
+        return given | ({} if given.get("path") and "threshold" not in given else {"binarise": "threshold"})
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the fields of files for named data sets, and newer fields that are not used."""
-        unused: tuple[str, ...] = () if self.path else OF_FILES
-        unused += tuple(name for name in ("scale", "columns", "drop") if getattr(self, name) is None)
-        unused += () if self.hold_out else _HELD
+        """Leave out what is not used, and the fields of files for named data sets."""
+        optional = ("header", "scale", "columns", "drop", "hold_out", "hold_out_test", "binarise")
+        unused = {name for name in optional if getattr(self, name) is None}
+        unused |= {"threshold"} if self.binarise is None else set()
+        unused |= set() if self.path else {*OF_FILES}
+        unused |= set() if self.hold_out or self.hold_out_test else {*_HELD}
         return {field: value for field, value in dump(self).items() if field not in unused}
 
     @model_validator(mode="after")
     def _check_options(self) -> "DataSpec":
-        if self.path is None:
-            self._check_named()
-        else:
-            self._check_files()
+        source = self._source() if self.path is None else None
+        takes = source.takes if source else (*OF_FILES, "binarise", "threshold")
+        for option in ("size", "bar", "binarise", "threshold", *OF_FILES):
+            if option not in takes and self._is_given(option):
+                more = "; files of your own take it, with path" if option in OF_FILES else ""
+                told = f"has no option {option}{more}; it takes {', '.join((*takes, 'flip', 'hold_out'))}"
+                raise DataError(f"{self.unflipped} {told}", option, "unsuited")
         for option in ("rows", "seed"):
-            if self._is_given(option) and not self.hold_out:
+            if self._is_given(option) and not (self.hold_out or self.hold_out_test):
                 told = f"{option} has no effect without hold_out, as in hold_out: 0.2"
                 raise DataError(told, option, "unsuited")
         if self.rows == "last" and self._is_given("seed"):
             raise DataError("seed has no effect with rows: last; remove one of them", "seed", "unsuited")
-        if self.binarise != "threshold" and self._is_given("threshold"):
+        if self._is_given("binarise") and self._is_given("threshold"):
             told = f"{self.unflipped}: threshold has no effect where binarise is {self.binarise}"
             raise DataError(f"{told}; remove one of them", "threshold", "unsuited")
+        if source:
+            self._check_named(source)
+        elif self.unflipped in SOURCES:
+            told = f"{self.unflipped} is the name of a data set that cbm knows"
+            raise DataError(f"{told}; add a name of your own, as in name: my-data", "name", "conflict")
+        elif FORMULA.match(self.unflipped):
+            told = f"the name {self.unflipped} begins like a formula of a spreadsheet"
+            raise DataError(f"{told}; add a name, as in name: my-data", "name")
         return self
 
-    def _check_named(self) -> None:
+    def _source(self) -> DataSource:
+        """Return what is known of the data set of this name."""
         name = self.name
         if name is None:
             told = "needs the name of a data set, or the path of a file, as in {path: rows.csv}"
@@ -172,23 +175,16 @@ class DataSpec(BaseModel):
             hint = did_you_mean(name, SOURCES)
             hint += f"; for a file write {{path: {name}}}" if Path(name).suffix and "mean" not in hint else ""
             raise DataError(f"data set {name!r} is unknown{hint}", "name", "unknown")
-        source = SOURCES[name]
-        for option in ("size", "bar", "binarise", "threshold", *OF_FILES):
-            if option in source.options:
-                self._check_range(option, **source.options[option])
-            elif option not in source.takes and self._is_given(option):
-                own = "; that is for files of your own, beside path" if option in OF_FILES else ""
-                takes = own or f"; it takes {', '.join((*source.takes, 'flip'))}"
-                raise DataError(f"{name} has no option {option}{takes}", option, "unsuited")
+        return SOURCES[name]
+
+    def _check_named(self, source: DataSource) -> None:
+        for option, limits in source.options.items():
+            self._check_range(option, **limits)
         if self.bar and self.size and self.bar >= self.size:
             raise DataError(f"bar must be less than size {self.size}, not {self.bar}", "bar", "conflict")
         if self.threshold >= 1:
-            raise DataError(
-                f"{name}: threshold {self.threshold:g} is out of range; it must be below 1", "threshold"
-            )
-        if self.binarise == "refuse" and source.grey:
-            told = f"{name}: binarise refuse is for files; write threshold, sample or none"
-            raise DataError(told, "binarise", "unsuited")
+            told = f"threshold {self.threshold:g} is out of range; it must be below 1"
+            raise DataError(f"{source.name}: {told}", "threshold")
 
     def _check_range(self, option: str, example: int, least: int, most: int) -> None:
         value = getattr(self, option)
@@ -200,24 +196,9 @@ class DataSpec(BaseModel):
         if not least <= value <= most:
             raise DataError(f"{self.name}: {option} {value} is out of range; it is {least} to {most}", option)
 
-    def _check_files(self) -> None:
-        title = self.unflipped
-        if title in SOURCES:
-            remedy = "choose another name" if self.name else "add a name of your own, as in name: my-data"
-            told = f"{title} is the name of a data set that cbm knows; {remedy}"
-            raise DataError(told, "name", "conflict")
-        if FORMULA.match(title):
-            raise DataError(
-                f"the name {title} begins like a formula of a spreadsheet; add a name, as in name: my-data",
-                "name",
-            )
-        for option in ("size", "bar"):
-            if self._is_given(option):
-                takes = "valid, test, columns, drop, drop_last, binarise, threshold, scale, flip, hold_out"
-                told = f"{title} is read from a file and has no option {option}; it takes {takes}"
-                raise DataError(told, option, "unsuited")
-
     def _is_given(self, option: str) -> bool:
+        if option == "binarise":
+            return self.binarise in ("sample", "none")
         return getattr(self, option) != DataSpec.model_fields[option].default
 
     @property
@@ -228,7 +209,7 @@ class DataSpec(BaseModel):
     @property
     def unflipped(self) -> str:
         """Name of the data set before any flip, by default the file's."""
-        return self.name or title_of(self.path or "")
+        return self.name or Path((self.path or "").removesuffix(".gz")).stem
 
 
 def make_spec(**options: Any) -> DataSpec:
@@ -250,22 +231,16 @@ def make_spec(**options: Any) -> DataSpec:
 
 def available(data: DataSpec, folder: str | Path = "") -> str:
     """Return why a data set cannot be loaded, as far as the existence of its files tells; else ``""``."""
-    if data.path is None:
-        source = SOURCES[data.name]
-        try:
-            if source.forms:
-                source.locate()
-        except DataError as error:
-            return str(error)
-        return ""
-    files = [own_file(folder, path) for path in (data.path, data.valid, data.test) if path]
-    missing = [str(file) for file in files if not file.is_file()]
-    return f"{data.title}: no file {' or '.join(missing)}" if missing else ""
-
-
-def title_of(path: str) -> str:
-    """Return what a data set from a file is called: the file's name without folder and endings."""
-    return Path(path.removesuffix(".gz")).stem
+    if data.path:
+        files = [own_file(folder, path) for path in (data.path, data.valid, data.test) if path]
+        missing = [f"{file}{near(file)}" for file in files if not file.is_file()]
+        return f"{data.title}: no file {' or '.join(missing)}" if missing else ""
+    try:
+        if SOURCES[data.name].forms:
+            SOURCES[data.name].locate()
+    except DataError as error:
+        return str(error)
+    return ""
 
 
 def written(example: dict[str, Any]) -> str:
@@ -277,5 +252,4 @@ def written(example: dict[str, Any]) -> str:
 def spec_of(cell: Mapping[str, Any]) -> DataSpec:
     """Return the data set of a cell, from its columns ``data_...`` in a manifest."""
     given = {name: cell[f"data_{name}"] for name in DataSpec.model_fields if f"data_{name}" in cell}
-    before = {"rows": "last"} if given.get("hold_out") else {}  # of results without data_rows
-    return DataSpec(**before | given)
+    return DataSpec(**given)

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from cbm_cli.datasets.catalogue import load
+from cbm_cli.datasets.loading import load
 from cbm_cli.execution.jobs import Agenda, Job
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.kernels.compiling import CACHE, damaged_files, unsaved

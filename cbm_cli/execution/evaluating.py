@@ -5,8 +5,8 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cbm_cli.datasets.catalogue import load_again
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.loading import load_again
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.dispatch import stopped_by_signals
 from cbm_cli.execution.engines import in_process, on_local_workers

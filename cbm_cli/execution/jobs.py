@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from cbm_cli.datasets.catalogue import load
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.loading import load
 from cbm_cli.datasets.spec import available
 from cbm_cli.errors import CbmError, Kind
 from cbm_cli.execution.starts import Named, Names, Start, TrialStarts

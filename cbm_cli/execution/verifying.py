@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from cbm_cli.datasets.catalogue import load_again
 from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.datasets.loading import load_again
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.compiling import compile_kernels
 from cbm_cli.execution.dispatch import run_agenda

@@ -6,7 +6,7 @@ text may be a number here, and a number may be text that reads as one.
 
 from typing import Any
 
-from cbm_cli.datasets.sources import SOURCES
+from cbm_cli.datasets.published import SOURCES
 from cbm_cli.datasets.spec import OF_FILES
 from cbm_cli.grid.cells import PATHS, SHORT
 from cbm_cli.grid.read import NAME, Head

@@ -15,8 +15,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from cbm_cli.datasets.catalogue import load_again, load_source
 from cbm_cli.datasets.dataset import DataError, Dataset, Image
+from cbm_cli.datasets.loading import load_again, load_source
 from cbm_cli.datasets.spec import DataSpec, spec_of
 from cbm_cli.errors import CbmError, IncompleteError
 from cbm_cli.machines import representations

@@ -1,11 +1,12 @@
-"""The data sets that cbm knows, read from sources.yaml, and where the files of published ones are."""
+"""The data sets that cbm knows, read from published.yaml, and where the files of published ones are."""
 
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,15 @@ def own_file(folder: str | Path, name: str) -> Path:
     return below if not Path(name).is_absolute() and below.is_file() else elsewhere / path.name
 
 
+def near(path: Path) -> str:
+    """Return ``; did you mean NAME?`` for a file that is not there, if its folder has one like it."""
+    there: list[str] = []
+    with suppress(OSError):
+        there = os.listdir(path.parent)
+    close = get_close_matches(path.name, there, 1)
+    return f"; did you mean {path.with_name(close[0])}?" if close else ""
+
+
 @dataclass(frozen=True)
 class File:
     """A published file, plain or gzipped."""
@@ -53,7 +63,7 @@ class File:
 
 @dataclass(frozen=True)
 class DataSource:
-    """What is known of a data set; see the head of sources.yaml."""
+    """What is known of a data set; see the head of published.yaml."""
 
     name: str
     description: str
@@ -103,23 +113,15 @@ class DataSource:
                 found = {file: path for file in form if (path := find(folder, file.stem))}
                 if len(found) == len(form):
                     return found
-        raise DataError(self._missing(), "name", "missing")
-
-    def _missing(self) -> str:
         stems = [file.stem for file in self.forms[0]]
         begun = next((one for one in self.folders if any(find(one, stem) for stem in stems)), None)
-        lacking = [stem for stem in stems if not (begun and find(begun, stem))]
-        words = ", ".join(stem if stem.endswith((".mat", ".npz")) else f"{stem}[.gz]" for stem in lacking)
-        get = f"`cbm data fetch {self.name}` gets it"
-        if begun:
-            text = f"{self.name}: {begun} has no {words}; {get}, or put it there."
-        else:
-            tried = "".join(f"  {folder}\n" for folder in self.folders)
-            text = f"{self.name}: found no {words} in any of\n{tried}"
-            text += f"{get}; or put it into one of these folders, or name its folder in {VARIABLE}."
+        words = ", ".join(stem for stem in stems if not (begun and find(begun, stem)))
+        places = str(begun) if begun else "any of " + ", ".join(map(str, self.folders))
+        told = f"{self.name}: found no {words} (or .gz) in {places}; `cbm data fetch {self.name}` gets it; "
+        told += f"or put it there, or name its folder in {VARIABLE}"
         if self.stand_in:
-            text += f"\n{self.stand_in} is a substitute: {SOURCES[self.stand_in].remark}"
-        return text
+            told += f"; {self.stand_in} is a substitute: {SOURCES[self.stand_in].remark}"
+        raise DataError(told, "name")
 
 
 def home() -> Path:

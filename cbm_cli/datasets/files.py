@@ -1,0 +1,396 @@
+"""Rows in the forms that people keep them in: files, known by their content, data frames and arrays."""
+
+import gzip
+import io
+import re
+import struct
+import zlib
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from math import prod
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.io import loadmat, whosmat
+from scipy.sparse import coo_array, csc_array, csr_array, issparse
+
+from cbm_cli.arrays import MOST_BYTES, check_size, content_of, located, npz_headers, read_npy, read_npz
+from cbm_cli.datasets.columns import Columns, as_line, written_as
+from cbm_cli.datasets.dataset import PARTS, DataError, Image
+from cbm_cli.datasets.delimited import read_text
+from cbm_cli.datasets.published import near
+from cbm_cli.errors import CbmError
+from cbm_cli.text import count, shortened
+
+NOISE = 1e-6  # share of the scale that a value may be beyond its ends, by errors of rounding
+ALL = Columns()
+_WIDEST = 1_000_000  # columns of a LIBSVM file; a larger index is a damaged file, and would not fit in memory
+_LIBSVM = re.compile(rb"^[ \t]*(?:[^\s:,;#]+[ \t]+)?\d+:[^\s,;]*(?:[ \t]+\S*:\S*)*[ \t]*(?:#.*)?$", re.M)
+_FOREIGN = {b"MATLAB 7": "HDF5", b"\x89HDF": "HDF5", b"[": "JSON", b"{": "JSON", b"<": "HTML or XML"}
+_MAT_TYPES = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 14, 16, 17, 18}  # of numbers, text and arrays
+_TRUTH = {"true": 1.0, "false": 0.0}
+_SHOWN = 10  # gaps, or other flaws, that a message lists
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of finite numbers."""
+
+    values: NDArray  # (rows, width): uint8 if all are whole numbers from 0 to 255, else float64
+    names: tuple[str, ...] = ()  # of the columns, where they have some
+    image: Image | None = None  # how to draw a row, where that is known
+    sparse: bool = False  # columns of zeros may follow: a LIBSVM file is as wide as its largest index
+
+
+@contextmanager
+def reading(where: Path | str, field: str | None = None) -> Iterator[None]:
+    """Turn every error into one DataError of one line that begins with ``where``."""
+    try:
+        with located(where, "data"):
+            yield
+    except CbmError as error:
+        raise DataError(str(error), getattr(error.__context__, "field", "") or field) from None
+
+
+def unpacked(path: Path) -> bytes:
+    """Return the content of a file, after gunzip where it is packed; errors are for `reading` to locate."""
+    if not path.exists():
+        raise DataError(f"no such file{near(path)}")
+    content = content_of(path)
+    if content.startswith(b"\x1f\x8b"):
+        try:
+            with gzip.open(io.BytesIO(content)) as stream:
+                content = stream.read(MOST_BYTES + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DataError(f"damaged gzip file ({error}); get the file again") from None
+        check_size(len(content))
+    if not content:
+        raise DataError("is empty")
+    return content
+
+
+def read_file(path: Path, columns: Columns = ALL, header: bool | None = None) -> dict[str, Table]:
+    """Return the tables of a file with some of its columns, one under the name ``""`` or one per part."""
+    with reading(path):
+        return tables_in(unpacked(path), columns, header)
+
+
+def tables_in(content: bytes, columns: Columns = ALL, header: bool | None = None) -> dict[str, Table]:
+    """Return the tables of the content of a file, as `read_file`."""
+    arrays = _arrays_in(content)
+    if arrays is not None:
+        return {part: rows_of(array, columns) for part, array in arrays.items()}
+    content = _text_of(content)
+    if _LIBSVM.search(content):
+        return {"": _libsvm(content, columns)}
+    text = read_text(content, header)
+    return {"": _table(text.frame, text.names, columns, lambda row: f"line {text.lines[row]}")}
+
+
+def read_given(path: Path) -> NDArray[np.float64]:
+    """Return the rows of a file, NaN where nothing is given: text (empty or ``?``), NPY or NPZ (NaN)."""
+    with reading(path):
+        content = unpacked(path)
+        arrays = _arrays_in(content)
+        if arrays is not None and len(arrays) > 1:
+            raise DataError(f"holds {', '.join(arrays)}; one array is needed")
+        if arrays:
+            return np.asarray(next(iter(arrays.values()))).astype(np.float64)
+        for header in (False, True):
+            frame = read_text(_text_of(content), header).frame
+            values = frame.apply(_numbers)
+            wrong = values.isna() & frame.notna()
+            if not wrong.iloc[0].any() or values.iloc[0].notna().any():
+                break  # else the first line holds names
+        for row, column in np.argwhere(wrong.to_numpy())[:1].tolist():
+            told = f"row {row + 1}, column {column + 1}: {frame.iat[row, column]} is no number"
+            raise DataError(f"{told}; leave it empty, and it is sampled")
+        return values.to_numpy(np.float64, na_value=np.nan)
+
+
+def rows_of(data: Any, columns: Columns = ALL) -> Table:
+    """Return the units of a data frame, a sparse matrix, or an array, also of pictures (n, height, width).
+
+    Data frames of other libraries turn themselves into those of pandas.
+    """
+    if hasattr(data, "to_pandas"):
+        try:
+            data = data.to_pandas()
+        except ImportError as error:
+            raise DataError(f"{error}; pip install pyarrow, or pass a data frame of pandas") from None
+    if isinstance(data, pd.DataFrame):
+        return _table(data, [*map(str, data.columns)], columns)
+    array, image = _filled(data) if issparse(data) else np.asarray(data), None
+    if array.ndim > 2 and array.size and sum(n > 1 for n in array.shape[1:]) < 3:  # without channels
+        sides = [n for n in array.shape[1:] if n > 1]
+        image = Image(*sides) if len(sides) == 2 and columns == ALL else None
+        array = array.reshape(len(array), -1)
+    if array.ndim != 2 or array.dtype.kind not in "buif":
+        told = f"holds {type(data).__name__} of {array.dtype} of shape {array.shape}"
+        raise DataError(f"{told}; expected rows and columns of numbers")
+    return replace(_table(pd.DataFrame(array), [], columns), image=image)
+
+
+def _table(
+    frame: pd.DataFrame,
+    names: list[str],
+    columns: Columns,
+    at: Callable[[int], str] = lambda row: f"row {row + 1}",
+) -> Table:
+    """Return the units of a data frame; ``at`` says where a row is."""
+    if frame.empty:
+        raise DataError("holds no rows")
+    width = frame.shape[1]
+    odd = [n for n, kind in enumerate(frame.dtypes) if kind.kind not in "buif"]
+    numbers = frame.apply(_numbers) if odd else frame  # objects and categories may be numbers
+    words = [n for n in odd if (numbers.iloc[:, n].isna() & frame.iloc[:, n].notna()).any()]
+    places = columns.places(names, width, words)
+    kept = tuple(names[n] for n in places) if names else ()
+    used = numbers if places == [*range(width)] else numbers.iloc[:, places]
+    plain = used.to_numpy()
+    if plain.dtype.kind in "bui" and plain.min() >= 0 and plain.max() <= 255:  # less memory than floats
+        return Table(np.ascontiguousarray(plain.astype(np.uint8)), kept)
+    array = used.to_numpy(np.float64, na_value=np.nan)
+    finite = np.isfinite(array)
+    if not finite.all():
+        raise DataError(_flaws(frame, names, places, words, finite, at))
+    with np.errstate(invalid="ignore"):
+        whole = np.rint(array).astype(np.uint8)
+    near_whole = np.abs(array - whole).max() <= NOISE * max(1.0, float(whole.max()))
+    return Table(np.ascontiguousarray(whole if near_whole else array), kept)
+
+
+def _numbers(column: pd.Series) -> pd.Series:
+    """Return a column as numbers, NaN where there are none."""
+    if column.dtype.kind in "buif":
+        return column
+    kinds = (Real, Decimal, np.bool_)  # dates are numbers to pandas
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, str):
+            return _TRUTH.get(value.lower(), value)
+        return value if isinstance(value, kinds) else np.nan
+
+    return pd.to_numeric(column.astype(object).map(plain), errors="coerce")
+
+
+def _flaws(
+    frame: pd.DataFrame,
+    names: list[str],
+    places: list[int],
+    words: list[int],
+    finite: NDArray,
+    at: Callable[[int], str],
+) -> str:
+    """Return what is wrong with values that are no finite numbers, and the remedy."""
+    told: list[str] = []
+    gaps: list[str] = []
+    for row, column in np.argwhere(~finite).tolist():
+        n = places[column]
+        value, title = frame.iat[row, n], f"column {n + 1}{f' ({names[n]})' if names and names[n] else ''}"
+        if pd.isna(value):
+            gaps += [f"{at(row)}, {title}"] * (n not in words)
+        elif len(told) < _SHOWN and not any(title in one for one in told):
+            told.append(f"{at(row)}, {title} is {shortened(str(value))}, no finite number")
+    if drop := as_line(written_as(n, names, frame.shape[1]) for n in places if n in words):
+        told.append(f"leave out columns that are no units by drop: [{drop}]")
+    if gaps:
+        more = f" and {len(gaps) - _SHOWN:,} more" * (len(gaps) > _SHOWN)
+        told.append(f"{count(len(gaps), 'gap')}, in {'; '.join(gaps[:_SHOWN])}{more}")
+        told.append("fill gaps, or leave out such rows, as pandas.DataFrame.dropna does")
+    return "; ".join(told)
+
+
+def _filled(matrix: Any) -> NDArray:
+    check_size(prod(matrix.shape) * matrix.dtype.itemsize)
+    if hasattr(matrix, "check_format"):
+        matrix.check_format(full_check=True)  # damaged ones write to memory that is not their own
+    return matrix.toarray()
+
+
+# Files
+
+
+def _arrays_in(content: bytes) -> dict[str, Any] | None:
+    """Return arrays or data frames of a binary file by part, ``""`` for the only one; None for text."""
+    for start, about in _FOREIGN.items():
+        if content[:99].lstrip().startswith(start):
+            raise DataError(f"is {about}, which is not read; save its rows as CSV or NPY")
+    read = next((read for start, read in _READERS.items() if content.startswith(start)), None)
+    found = read(content) if read else None
+    return found if found is None or isinstance(found, dict) else {"": found}
+
+
+def _text_of(content: bytes) -> bytes:
+    """Return text in UTF-8 with ``\\n`` at the ends of lines, without a byte order mark."""
+    try:
+        if b"\0" in content:
+            raise ValueError
+        content.decode()
+    except ValueError:
+        told = "is no text in UTF-8, nor NPY, NPZ, MAT, IDX or Parquet; save text as UTF-8"
+        raise DataError(told) from None
+    content = content.removeprefix(b"\xef\xbb\xbf")
+    return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in content else content
+
+
+def _idx(content: bytes) -> NDArray:
+    """Return the array of an IDX file: two zeros, 8 (bytes), number of dimensions, sizes, values."""
+    kind, dimensions = content[2:4].ljust(2, b"\0")
+    start = 4 + 4 * dimensions
+    if kind != 8 or not 1 <= dimensions <= 3 or len(content) < start:
+        raise ValueError("expected IDX with unsigned bytes in 1 to 3 dimensions")
+    shape = struct.unpack(f">{dimensions}I", content[4:start])
+    if len(content) - start != prod(shape):
+        raise ValueError(f"IDX with {len(content) - start} of the {prod(shape)} values in its header")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def _npz(content: bytes) -> dict[str, Any] | NDArray:
+    """Return the parts of an NPZ file, its array ``names`` as names of columns, or a sparse matrix."""
+    headers = npz_headers(io.BytesIO(content))
+    if not headers:
+        raise DataError("is a ZIP archive without arrays, as Excel's are; save its rows as CSV or NPY")
+    if not {"format", "shape", "data"} <= headers.keys():
+        parts = _parts({name: one.shape for name, one in headers.items() if one.dtype.kind in "buif"})
+        titles = {"names"} if "names" in headers and headers["names"].dtype.kind == "U" else set()
+        found = read_npz(io.BytesIO(content), {*parts.values(), *titles})
+        names = found["names"].ravel().tolist() if titles else []
+        return {
+            part: pd.DataFrame(found[one], columns=names)
+            if found[one].shape[1:] == (len(names),)
+            else found[one]
+            for part, one in parts.items()
+        }
+    found = read_npz(io.BytesIO(content))  # as scipy.sparse.save_npz writes it
+    form, shape = bytes(found["format"]).decode(), tuple(found["shape"].tolist())
+    if form == "coo":
+        return _filled(coo_array((found["data"], (found["row"], found["col"])), shape))
+    if form not in ("csr", "csc"):
+        raise DataError(f"holds a sparse matrix of form {form}; save it as CSR: matrix.tocsr()")
+    make = csr_array if form == "csr" else csc_array
+    return _filled(make((found["data"], found["indices"], found["indptr"]), shape))
+
+
+def _mat(content: bytes) -> dict[str, NDArray]:
+    """Return the parts of a MAT file of versions 4 to 7; version 5 packs each of its variables by zlib."""
+    variables, at, room = [content[:128]], 128, MOST_BYTES
+    order = "<" if content[126:128] == b"IM" else ">"
+    while content.startswith(b"MATLAB 5") and at < len(content):
+        kind, size = struct.unpack(f"{order}II", content[at : at + 8])
+        one, at = content[at : at + 8 + size], at + 8 + size
+        if kind == 15:  # packed
+            unpacker = zlib.decompressobj()
+            one = unpacker.decompress(one[8:], room + 1)
+            check_size(MOST_BYTES - room + len(one))
+            if not unpacker.eof:
+                raise ValueError("a variable is cut short")
+        room -= len(one)
+        _check_elements(one, order)
+        variables.append(one)
+    stream = io.BytesIO(b"".join(variables) if len(variables) > 1 else content)
+    numeric = re.compile(r"double|single|logical|sparse|u?int\d+")
+    sizes = {name: shape for name, shape, kind in whosmat(stream) if numeric.fullmatch(kind)}
+    parts = _parts(sizes)
+    check_size(sum(8 * prod(sizes[name]) for name in parts.values()))
+    if any(len(sizes[name]) > 2 for name in parts.values()):  # MATLAB counts pictures last
+        raise DataError("holds pictures; in MATLAB make them rows: reshape(x, [], n)'")
+    found = loadmat(stream, variable_names=[*parts.values()])
+    return {part: found[name] for part, name in parts.items()}
+
+
+def _check_elements(variable: bytes, order: str) -> None:
+    """Refuse a variable of a MAT file whose elements have no known type or no end, at which SciPy crashes."""
+    kind, size = struct.unpack(f"{order}II", variable[:8])
+    at = 8
+    while at < len(variable) and kind == 14:
+        word, length = struct.unpack(f"{order}II", variable[at : at + 8])
+        if word >> 16:  # of at most four bytes, within its own head
+            word, length = word & 0xFFFF, 0
+        if word not in _MAT_TYPES:
+            raise ValueError(f"an element of the unknown type {word}")
+        at += 8 + -(-length // 8) * 8
+    if kind != 14 or size + 8 != len(variable) or at != len(variable):
+        raise ValueError("a variable has other bytes than its head says")
+
+
+def _parquet(content: bytes) -> pd.DataFrame:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        told = "is a Parquet file, which pyarrow reads: pip install 'cbm-cli[parquet]'"
+        raise DataError(told) from None
+    file = parquet.ParquetFile(io.BytesIO(content))
+    check_size(8 * file.metadata.num_rows * file.metadata.num_columns)
+    return file.read().to_pandas()
+
+
+def _parts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+    """Return the names of the parts among numeric arrays, or of the only one of several columns."""
+    found: dict[str, str] = {}
+    for part in PARTS:
+        aliases = (part, "validation", "val") if part == "valid" else (part,)
+        names = [form.format(one) for one in aliases for form in ("{}", "{}_data", "x_{}", "X_{}")]
+        if present := [name for name in names if name in shapes]:
+            found[part] = present[0]
+    widths = {name: prod(shape[1:]) for name, shape in shapes.items() if len(shape) > 1}
+    widths = {name: width for name, width in widths.items() if width > 1}
+    used = {widths.get(name) for name in found.values()}
+    rest = [name for name, width in widths.items() if name not in found.values() and width in used]
+    if rest:
+        size = " x ".join(map(str, shapes[rest[0]]))
+        told = f"holds {', '.join(found.values())}, and {rest[0]} ({size}), which is no part by its name"
+        raise DataError(f"{told}; rename it to train, valid or test, or remove it")
+    if not found and len(widths) != 1:
+        there = [f"{name} {' x '.join(map(str, one)) or 'scalar'}" for name, one in shapes.items()]
+        told = f"holds {', '.join(there[:_SHOWN]) or 'no numbers'}"
+        raise DataError(f"{told}; expected train, valid, test, or one array of rows")
+    return found or {"": next(iter(widths))}
+
+
+def _libsvm(content: bytes, columns: Columns) -> Table:
+    """Return rows of ``label index:value ...``, indices from 1, filled up with zeros."""
+    if columns != ALL:
+        field = "drop" if columns.dropped else "columns"
+        raise DataError(f"LIBSVM keeps labels apart from the columns; remove {field}", field)
+    check_size(24 * content.count(b":"))
+    rows, places, values, n = array("q"), array("q"), array("d"), 0
+    for number, line in enumerate(io.BytesIO(content), 1):
+        items = line.decode().partition("#")[0].split()
+        if not items:
+            continue
+        pairs = [item.partition(":") for item in (items if ":" in items[0] else items[1:])]
+        try:
+            found = {int(index): float(value) for index, _, value in pairs}
+        except ValueError:
+            told = f"line {number}: {shortened(line.decode().strip())} is not label index:value ..."
+            raise DataError(told) from None
+        odd = [index for index in found if not 1 <= index <= _WIDEST]
+        if odd:
+            raise DataError(f"line {number}: index {odd[0]} is out of range, 1 to {_WIDEST:,}")
+        if len(found) < len(pairs):
+            indices = shortened(", ".join(map(str, found)))
+            raise DataError(f"line {number}: one of the indices {indices} stands twice")
+        rows.extend([n] * len(found))
+        places.extend(index - 1 for index in found)
+        values.extend(found.values())
+        n += 1
+    dtype = np.dtype(np.uint8 if all(value in (0, 1) for value in values) else np.float64)
+    shape = n, max(places, default=-1) + 1
+    check_size(prod(shape) * dtype.itemsize)
+    table = np.zeros(shape, dtype)
+    table[np.array(rows), np.array(places)] = values
+    return replace(rows_of(table), sparse=True)
+
+
+_READERS: dict[bytes, Callable[[bytes], Any]] = {  # by how the content begins
+    b"\x93NUMPY": read_npy, b"PK": _npz, b"PAR1": _parquet,
+    b"MATLAB 5": _mat, b"\0\0\0\0": _mat, b"\0\0": _idx,
+}  # fmt: skip

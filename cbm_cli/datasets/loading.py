@@ -1,0 +1,198 @@
+"""Loading data sets, by name or from files."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os.path import isfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
+from cbm_cli.datasets.fetch import Checked, check
+from cbm_cli.datasets.files import tables_in
+from cbm_cli.datasets.published import SOURCES, DataSource, find, near
+from cbm_cli.datasets.spec import DataSpec, make_spec
+from cbm_cli.datasets.toys import bars_and_stripes, shifting_bar
+from cbm_cli.datasets.units import binarised, read_own
+from cbm_cli.text import count, did_you_mean
+
+_TOYS: dict[str | None, Any] = {"bars-and-stripes": bars_and_stripes, "shifting-bar": shifting_bar}
+
+
+def load(data: DataSpec | str | None = None, /, *, folder: str | Path = "", **options: Any) -> Dataset:
+    """Return a data set to train on, given with its options, or by name and fields of `DataSpec`.
+
+    Paths are relative to ``folder``. DataError for options that do not fit, files that are missing or
+    damaged, and a training part of one value only.
+    """
+    spec = data if isinstance(data, DataSpec) else make_spec(**options | ({"name": data} if data else {}))
+    dataset = _load(spec, folder)
+    if dataset.train.min() == dataset.train.max():
+        told = f"all values of the training part are {dataset.train.max()}"
+        told = f"{spec.path or dataset.name}: {told}; there is nothing to learn from constant data"
+        raise DataError(told, "path" if spec.path else "name")
+    return dataset
+
+
+def load_again(data: DataSpec, manifest: Mapping[str, Any]) -> Dataset:
+    """Return the data set that trials have used; DataError without its files, or if its rows are others.
+
+    ``manifest`` is that of the trials, with the folder of the grid and the digests of the rows.
+    """
+    there = "; name the folder that holds it by --data"
+    try:
+        found = load(data, folder=manifest.get("grid_folder", ""))
+    except DataError as error:
+        raise DataError(f"{error}{there * bool(data.path)}", error.field) from None
+    if found.digest not in manifest.get("digests", {}).get(data.title, [found.digest]):
+        told = f"{data.title}: has other rows than those of its trials{there}"
+        raise DataError(f"{manifest['experiment']}: {told}", "path")
+    return found
+
+
+def load_source(source: str, width: int = 0) -> Dataset:
+    """Return all parts of the data set that a command line names.
+
+    ``source`` is a data set with its options, as ``mnist`` or ``shifting-bar:size=9,bar=1,flip=true``, or a
+    file, as ``rows.csv`` or ``grey.npy:binarise=threshold``. Rows of a LIBSVM file are filled up to
+    ``width``.
+    """
+    name, _, text = (source, "", "") if isfile(source) else source.rpartition(":")
+    if isfile(name):
+        given = {"path": name}
+    else:
+        name, _, text = source.partition(":")
+        given = {"name": name}
+        if name not in SOURCES:
+            hint = near(Path(name)) or did_you_mean(name, SOURCES)
+            raise DataError(f"--data {source}: no such file or data set{hint}", None, "unknown")
+    for item in filter(None, re.split(r",(?=[a-z_]+=)", text)):  # drop=id,class,flip=true has two
+        field, equals, value = item.partition("=")
+        if not equals or field in given:
+            wrong = "is given twice" if equals else "cannot be read; write it as in shifting-bar:size=9,bar=1"
+            raise DataError(f"--data {source}: {field} {wrong}", None, "conflict" if equals else "value")
+        given[field] = value
+    try:
+        spec = make_spec(**given)
+    except DataError as error:
+        raise DataError(f"--data {source}: {error}", error.field, *error.kinds) from None
+    return _load(spec, "", width)
+
+
+def describe(data: DataSpec, dataset: Dataset) -> str:
+    """Return a line on what was loaded: ``digits.csv: 1,400 rows x 64 units, 12.3% ones``."""
+    share = dataset.train.mean() / dataset.levels
+    ones = f"{share:.1%} ones" if dataset.levels == 1 else f"grey values, mean {share:.3f}"
+    how = "the last rows of train" if data.rows == "last" else f"drawn from train by seed {data.seed}"
+    held = {"valid": data.hold_out, "test": data.hold_out_test}
+    others = [
+        f"{part} {count(len(rows), 'row')}{f', {how}' if held[part] else ''}"
+        for part, rows in dataset.parts.items()
+        if part != "train"
+    ]
+    title = f"{data.path}{' flipped' if data.flip else ''}" if data.path else dataset.name
+    line = f"{title}: {len(dataset.train):,} rows x {dataset.width} units, {ones}"
+    return f"{line} ({', '.join(others)})" if others else line
+
+
+def _load(spec: DataSpec, folder: str | Path, width: int = 0) -> Dataset:
+    if spec.path:
+        dataset = read_own(spec, folder, width)
+    elif spec.name in _TOYS:
+        dataset = _TOYS[spec.name](**{option: getattr(spec, option) for option in SOURCES[spec.name].options})
+    else:
+        dataset = _published(spec)
+    if spec.hold_out or spec.hold_out_test:
+        dataset = _held_out(dataset, spec)
+    if not spec.flip:
+        return dataset
+    flipped: dict[str, Any] = {name: dataset.levels - part for name, part in dataset.parts.items()}
+    return replace(dataset, name=f"flipped-{dataset.name}", **flipped)
+
+
+def _published(spec: DataSpec) -> Dataset:
+    """Return a published data set from its files, each of which is compared with its checksum."""
+    source = SOURCES[spec.name or ""]
+    rows: dict[str, np.ndarray] = {}
+    for file, path in source.locate().items():
+        checked = check(file, path)
+        if not checked.good:
+            told = f"{path}: {checked.verdict}; `cbm data fetch {spec.name}` gets it again"
+            raise DataError(told, "name")
+        for part, table in tables_in(checked.content, header=False).items():
+            rows[part or file.part] = table.values
+    if source.divide:
+        whole = rows.pop(source.divide)
+        if source.shuffle is not None:
+            whole = whole[np.random.Generator(np.random.Philox(key=source.shuffle)).permutation(len(whole))]
+        cut = [part for part in source.rows if part not in rows]
+        ends = np.cumsum([source.rows[part] for part in cut])[:-1]
+        rows |= dict(zip(cut, np.split(whole, ends), strict=True))
+    rows = {part: np.ascontiguousarray(rows[part]) for part in PARTS if part in rows}
+    if source.grey:
+        rows = binarised(rows, spec.binarise or "threshold", spec.threshold, 255)
+    parts: dict[str, Any] = rows
+    levels = 255 if source.grey and spec.binarise == "none" else 1
+    return Dataset(source.name, **parts, levels=levels, image=source.image)
+
+
+def _held_out(dataset: Dataset, spec: DataSpec) -> Dataset:
+    """Return a data set with rows of its training part as the valid part, the test part, or both."""
+    n, sizes = len(dataset.train), {}
+    for field, part in {"hold_out": "valid", "hold_out_test": "test"}.items():
+        if asked := getattr(spec, field):
+            sizes[part] = asked if isinstance(asked, int) else max(1, round(asked * n))
+            if part in dataset.parts:
+                told = f"{dataset.name}: already has a {part} part; remove {field}"
+                raise DataError(told, field)
+    left = n - sum(sizes.values())
+    if left < 1:
+        told = f"{dataset.name}: has {n} rows; hold_out must leave some to train on"
+        raise DataError(told, "hold_out" if spec.hold_out else "hold_out_test")
+    of = np.repeat(np.arange(len(sizes) + 1), [left, *sizes.values()])
+    if spec.rows == "random":
+        of = np.random.Generator(np.random.Philox(key=spec.seed)).permutation(of)
+    parts: dict[str, Any] = {part: dataset.train[of == n] for n, part in enumerate(("train", *sizes))}
+    return replace(dataset, **parts)
+
+
+# What there is
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set that cbm knows, with its example, and whether its files are here."""
+
+    source: DataSource
+    rows: dict[str, int]  # by part
+    width: int
+    ones: float | None  # share in all parts; None if not known without the files
+    state: str  # generated, ok, missing or damaged (a file is not as published)
+    files: Sequence[Checked] = ()
+    folder: Path | None = None  # of the files; None for a generated or a missing data set
+    problem: str | None = None  # why it cannot be used
+
+
+def catalogue(*wanted: str) -> list[Entry]:
+    """Return what is known of the data sets named, or of all; files are compared with their checksums."""
+    return [_entry(SOURCES[name]) for name in wanted or SOURCES]
+
+
+def _entry(source: DataSource) -> Entry:
+    if not source.forms:
+        dataset = load(**source.example)
+        rows = {part: len(values) for part, values in dataset.parts.items()}
+        return Entry(source, rows, dataset.width, float(np.mean(dataset.train)), "generated")
+    known = source, source.rows, source.width, source.ones
+    try:
+        here = source.locate()
+    except DataError as error:
+        places = {file: [find(folder, file.stem) for folder in source.folders] for file in source.forms[0]}
+        files = [check(file, next(filter(None, paths), None)) for file, paths in places.items()]
+        return Entry(*known, "missing", files, None, str(error))
+    files = [check(file, path) for file, path in here.items()]
+    problem = next((f"{source.name}: {file.path}: {file.verdict}" for file in files if not file.good), None)
+    folder = next(iter(here.values())).parent
+    return Entry(*known, "damaged" if problem else "ok", files, folder, problem)

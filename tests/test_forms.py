@@ -1,0 +1,295 @@
+"""Rows as other programs and libraries keep them: words, pictures, sparse matrices, Parquet, data frames."""
+
+import re
+from math import nan
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+import scipy.sparse
+
+import cbm_cli as cbm
+from cbm_cli.datasets.columns import Columns
+from cbm_cli.datasets.files import ALL, rows_of
+from cbm_cli.datasets.loading import load
+from cbm_cli.datasets.published import find
+from tests.builders import arrays, grid_text, holds, idx, refusal
+
+pytestmark = pytest.mark.usefixtures("here")
+
+ROWS = np.random.Generator(np.random.Philox(key=7)).integers(0, 2, (12, 5), np.uint8)
+GREY = np.linspace(0, 1, 60).reshape(12, 5)
+
+
+@pytest.mark.parametrize("words", ["true false", "True False", '"TRUE" "FALSE"'])
+@pytest.mark.parametrize("mark", [",", ";", " ", "\t"])
+def test_true_and_false_are_1_and_0(words, mark):
+    on, off = words.split()
+    for head in ("", mark.join(("a", "falsehood", "c", "d", "truth")) + "\n"):
+        rows = "\n".join(mark.join(on if value else off for value in row) for row in ROWS.tolist())
+        Path("rows.csv").write_text(f"{head}{rows}\n")
+        np.testing.assert_array_equal(load(path="rows.csv").train, ROWS)
+
+
+@pytest.mark.parametrize("head", ["a:1,b:2", "a:1;b:2", "1:a,2:b", "time 12:30,b"])
+def test_column_names_with_colons_are_no_libsvm(head):
+    mark = ";" if ";" in head else ","
+    Path("rows.csv").write_text(f"{head}\n0{mark}1\n1{mark}0\n")
+    np.testing.assert_array_equal(load(path="rows.csv").train, [[0, 1], [1, 0]])
+
+
+# Arrays that nobody reads
+
+
+@pytest.mark.parametrize("name", ["validation", "val", "valid", "validation_data"])
+def test_all_documented_names_of_the_validation_part_are_read_and_labels_are_no_part(name):
+    more = {"train_labels": np.eye(12)[:, :3], "y": np.arange(12), "names": np.array(["a", "b"])}
+    Path("rows.npz").write_bytes(arrays(**more | {"train": ROWS, name: ROWS[:3]}))
+    data = load(path="rows.npz")
+    assert [*data.parts] == ["train", "valid"]
+    np.testing.assert_array_equal(data.valid, ROWS[:3])
+
+
+@pytest.mark.parametrize("others", [("valid", "val"), ("train_data",), ("test", "eval")])
+def test_an_array_beside_train_that_could_be_a_part_is_named(others):
+    Path("rows.npz").write_bytes(arrays(train=ROWS, **dict.fromkeys(others, ROWS[:3])))
+    error = refusal(load, path="rows.npz")
+    assert holds(error, f"train|{others[-1]} (3 x 5)")
+
+
+# Values beside the ends of a scale, and remedies that work
+
+
+@pytest.mark.parametrize("noise", [2.3e-16, -1e-17, 1e-9, -9e-7])
+@pytest.mark.parametrize("scale", [1.0, 255.0])
+def test_errors_of_rounding_at_the_ends_are_the_ends(noise, scale):
+    Path("rows.npy").write_bytes(arrays(ROWS + noise))
+    np.testing.assert_array_equal(load(path="rows.npy").train, ROWS)
+    Path("rows.npy").write_bytes(arrays((GREY + noise) * scale))
+    data = load(path="rows.npy", binarise="none", **({} if scale == 1 else {"scale": 255}))
+    np.testing.assert_allclose(data.train / 255, GREY, atol=0.51 / 255)
+
+
+@pytest.mark.parametrize(
+    ("values", "shown", "how"),
+    [
+        ([[0, 1.00001], [0.5, 1]], "1.00001", {"binarise": "none"}),
+        ([[0, 1], [-0.00001, 1]], "-1e-05", {"binarise": "none"}),
+        ([[0, 1], [0.3, 1.00002]], "0.3", {}),
+        ([[1, 2], [2, 1]], "2", {}),
+        ([[-1.5, 1], [1, -1]], "-1.5", {}),
+        ([[0, 16], [3, 1]], "16", {}),
+        ([[0, 255], [3, 1]], "255", {}),
+        ([[1.25, 1.5], [1.5, 1.25]], "1.25", {}),
+        ([[-1.0, -2], [-2, -1]], "-2|-1", {}),  # for which there is no option
+    ],
+)
+def test_the_remedies_for_values_off_the_scale_work(values, shown, how):
+    Path("rows.npy").write_bytes(arrays(np.array(values)))
+    told = str(refusal(load, path="rows.npy", **how))
+    assert holds(told, shown)
+    remedies = re.findall(r"(threshold|scale): ([0-9.]+)", told)
+    if np.max(values) < 0:
+        assert remedies == []
+        return
+    for option, value in remedies or [("binarise", "threshold")]:
+        more = {} if option != "scale" else {"binarise": "none"}
+        data = load(path="rows.npy", **{option: value} | more)
+        assert data.train.max() == data.levels
+        if option == "threshold":
+            np.testing.assert_array_equal(data.train, np.array(values) > float(value))
+
+
+@pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "train-images.idx3-ubyte"])
+@pytest.mark.parametrize("end", ["", ".gz"])
+def test_files_of_mnist_are_found_under_both_names(name, end):
+    Path(f"{name}{end}").write_bytes(idx(ROWS))
+    assert find(Path(), "train-images-idx3-ubyte") == Path(f"{name}{end}")
+
+
+# Other forms of rows
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+@pytest.mark.parametrize("make", [scipy.sparse.csr_matrix, scipy.sparse.csr_array])
+def test_sparse_matrices_of_scipy_are_filled_up(form, make):
+    scipy.sparse.save_npz("rows.npz", make(ROWS.astype(float)).asformat(form))
+    np.testing.assert_array_equal(load(path="rows.npz").train, ROWS)
+    np.testing.assert_array_equal(load(path="rows.npz", drop=[1, 3]).train, ROWS[:, [1, 3, 4]])
+    twice = ([0.5, 0.5, 1.0], ([0, 0, 1], [0, 0, 1]))  # entries that stand twice are added
+    scipy.sparse.save_npz("rows.npz", scipy.sparse.coo_matrix(twice, (2, 2)))
+    np.testing.assert_array_equal(load(path="rows.npz").train, [[1, 0], [0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"indices": np.array([9] * 28, np.int32)}, ""),
+        ({"indices": np.array([-1] * 28, np.int32)}, ""),
+        ({"shape": np.array([2**30, 2**30])}, ""),
+        ({"format": np.array(b"bsr")}, "tocsr"),
+        ({"indptr": np.array([0, 5], np.int32)}, ""),
+    ],
+)
+def test_damaged_sparse_matrices_are_refused(change, told):
+    scipy.sparse.save_npz("good.npz", scipy.sparse.csr_matrix(ROWS))
+    with np.load("good.npz") as file:
+        np.savez("rows.npz", **{**file, **change})
+    error = refusal(load, path="rows.npz")
+    assert (error.field, told in str(error)) == ("path", True)
+
+
+@pytest.mark.parametrize("shape", [(12, 5, 4), (12, 5, 4, 1), (12, 1, 5, 4)])
+def test_pictures_are_rows_with_a_height_and_a_width(shape):
+    pictures = np.random.default_rng(1).integers(0, 2, shape)
+    np.save("rows.npy", pictures)
+    data = load(path="rows.npy")
+    np.testing.assert_array_equal(data.train, pictures.reshape(12, 20))
+    assert data.image[:2] == (5, 4)
+    assert load(path="rows.npy", columns="1, 2, 3").image is None
+    np.save("colour.npy", np.zeros((12, 5, 4, 3)))
+    assert holds(refusal(load, path="colour.npy"), "(12, 5, 4, 3)")
+    scipy.io.savemat("rows.mat", {"train": np.zeros((5, 4, 12))})  # MATLAB counts pictures last
+    assert holds(refusal(load, path="rows.mat"), "reshape(x, [], n)")
+
+
+def test_parquet_is_read_as_a_data_frame_where_there_is_a_package_for_it():
+    Path("rows.parquet").write_bytes(b"PAR1" + bytes(99))
+    assert holds(refusal(load, path="rows.parquet"), "rows.parquet")
+    pytest.importorskip("pyarrow")
+    frame_of(kind=["a", "b"] * 6).to_parquet("rows.parquet")
+    np.testing.assert_array_equal(load(path="rows.parquet", drop="kind").train, ROWS)
+    assert holds(refusal(load, path="rows.parquet"), "kind")
+
+
+@pytest.mark.parametrize("name", ["x_{}", "X_{}", "{}", "x_{}_data"])
+def test_parts_have_the_names_of_other_libraries(name):
+    parts = {name.format(part): ROWS.reshape(12, 5, 1) for part in ("train", "test")}
+    np.savez("rows.npz", **parts, y_train=np.arange(12), y_test=np.arange(12))
+    if name == "x_{}_data":
+        assert holds(refusal(load, path="rows.npz"), "train, valid, test")
+    else:
+        assert {*load(path="rows.npz").parts} == {"train", "test"}
+
+
+def frame_of(rows=ROWS, **more):
+    return pd.DataFrame(rows, columns=[f"p{n}" for n in range(rows.shape[1])]).assign(**more)
+
+
+FRAMES = {  # a frame, the columns, and the place and remedy of what is wrong
+    "label": (frame_of(label=1), ALL, "drop: [label]"),
+    "words": (frame_of(kind="a"), ALL, "row 1, column 6 (kind)|drop: [kind]"),
+    "dates": (frame_of(day=pd.Timestamp("2020-01-01")), ALL, "row 1, column 6 (day)|drop: [day]"),
+    "gap": (frame_of(q=[1.0] * 7 + [nan] + [0.0] * 4), ALL, "1 gap|row 8, column 6 (q)|dropna"),
+    "gap behind": (frame_of(q=[nan] * 12), Columns(dropped="1, 2"), "12 gaps|row 1, column 6 (q)|2 more"),
+    "nullable gap": (frame_of(q=pd.array([1] * 11 + [None], "Int64")), ALL, "row 12, column 6 (q)"),
+    "numbered words": (pd.DataFrame({0: [0, 1], 1: ["a", "b"]}), ALL, "column 2 (1)|drop: [2]"),
+    "numbered": (pd.DataFrame(ROWS), Columns(dropped="1"), "column 1 by number|column 2 by name"),
+    "unknown": (frame_of(), Columns(dropped="p9"), "p9"),
+    "nothing": (frame_of().iloc[:0], ALL, "no rows"),
+    "a series": (frame_of()["p1"], ALL, "(12,)"),
+    "a list of words": ([["a"]], ALL, "list|(1, 1)"),
+}
+
+
+@pytest.mark.parametrize("what", FRAMES)
+def test_data_frames_say_what_is_no_unit(what):
+    frame, columns, told = FRAMES[what]
+    assert holds(refusal(rows_of, frame, columns), told)
+
+
+@pytest.mark.parametrize(
+    "kind", [bool, "uint8", "float32", "int64", "Int64", "boolean", "object", "category"]
+)
+def test_data_frames_are_rows_whatever_their_types(kind):
+    frame = frame_of(label=2).astype({f"p{n}": kind for n in range(5)})
+    found = rows_of(frame, Columns("1, 2, 3, 4, 5"))
+    np.testing.assert_array_equal(found.values, ROWS)
+    assert found.names == ("p0", "p1", "p2", "p3", "p4")
+
+
+# Data frames of other libraries
+
+GRID = grid_text("rbm", data="{name: bars-and-stripes, size: 2}")
+
+
+def polars(frame):
+    return pytest.importorskip("polars").DataFrame(frame.to_dict("list"))
+
+
+def arrow(frame):
+    return pytest.importorskip("pyarrow").table(frame.to_dict("list"))
+
+
+def batch(frame):
+    return arrow(frame).to_batches()[0]
+
+
+@pytest.mark.parametrize("made", [polars, arrow, batch])
+def test_frames_of_other_libraries_turn_themselves_into_pandas(made):
+    found = rows_of(made(frame_of(kind="a")), Columns(dropped="kind"))
+    np.testing.assert_array_equal(found.values, ROWS)
+    assert found.names == ("p0", "p1", "p2", "p3", "p4")
+    assert holds(refusal(rows_of, made(frame_of(kind="a"))), "row 1, column 6 (kind)|drop: [kind]")
+    gaps = made(frame_of().astype(object).mask(np.eye(12, 5, dtype=bool), None))
+    assert holds(refusal(rows_of, gaps), "5 gaps|row 5, column 5 (p4)")
+    flags = made(frame_of(ROWS.astype(bool)))
+    np.testing.assert_array_equal(rows_of(flags).values, ROWS)
+
+
+class Foreign:
+    """A frame of a library that needs a package to turn itself into pandas."""
+
+    def to_pandas(self):
+        raise ModuleNotFoundError("No module named 'pyarrow'")
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (Foreign(), "No module named 'pyarrow'|pip install pyarrow"),
+        ({"path": ROWS, "test": Foreign()}, "data['test']|pyarrow"),
+        (object(), "data['path']"),
+        ({"path": frame_of(), "drop": "p9"}, "data['path']|p9"),
+        ({"path": frame_of(), "hold_out": 1.5}, "hold_out"),
+        ({"path": frame_of(), "test": frame_of().rename(columns={"p1": "q"})}, "data['test']|q|p1"),
+        ({"path": frame_of(), "test": ROWS[:, :3]}, "data['test']|3|5"),
+        ({"train": frame_of()}, "train"),
+    ],
+    ids=range(8),
+)
+def test_what_cannot_be_read_from_python_is_said_in_a_line(data, told):
+    Path("grid.yaml").write_text(GRID)
+    error = refusal(cbm.run, "grid.yaml", data=data, progress=False)
+    assert len(str(error).splitlines()) == 1
+    assert holds(error, told)
+
+
+def test_frames_from_python_are_trained_on_with_their_parts_and_names():
+    Path("grid.yaml").write_text(GRID)
+    turned = frame_of()[["p4", "p3", "p2", "p1", "p0"]].assign(label=2)
+    given = {"path": frame_of(label=1), "test": polars(turned), "drop": ["label"], "name": "mine"}
+    short = {"trials": 1, "progress": False, "changes": {"epochs": 1, "batch": 2}}
+    for more in ({"hold_out": np.int64(3)}, {"hold_out": 2.0}, {"valid": arrow(frame_of(label=1))}):
+        rows = cbm.run("grid.yaml", data=given | more, **short).summaries()
+        assert {*rows["data"]} == {"mine"}
+        assert {*rows["n_test"]} == {12}
+    data = [load(path=str(path), columns="all") for path in Path("results/data").glob("*.npz")]
+    assert sorted(len(one.parts) for one in data) == [2, 3]
+    for one in data:
+        assert one.names == ("p0", "p1", "p2", "p3", "p4")
+        for rows in one.parts.values():
+            np.testing.assert_array_equal(rows, ROWS)
+
+
+def test_options_from_python_may_be_paths_and_numbers_of_numpy():
+    np.save("rows.npy", ROWS)
+    how = {"columns": np.arange(1, 4), "hold_out": np.int32(2), "hold_out_test": 3.0}
+    rows = cbm.data(path=Path("rows.npy"), **how)
+    assert {part: its.shape for part, its in rows.items()} == {
+        "train": (7, 3),
+        "valid": (2, 3),
+        "test": (3, 3),
+    }
