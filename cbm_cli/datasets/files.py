@@ -27,7 +27,7 @@ from cbm_cli.datasets.dataset import PARTS, DataError, Image
 from cbm_cli.datasets.delimited import read_text
 from cbm_cli.datasets.published import near
 from cbm_cli.errors import CbmError
-from cbm_cli.text import count, shortened
+from cbm_cli.text import count, harmless, shortened
 
 NOISE = 1e-6  # share of the scale that a value may be beyond its ends, by errors of rounding
 ALL = Columns()
@@ -56,7 +56,8 @@ def reading(where: Path | str, field: str | None = None) -> Iterator[None]:
         with located(where, "data"):
             yield
     except CbmError as error:
-        raise DataError(str(error), getattr(error.__context__, "field", "") or field) from None
+        told = harmless(str(error), kept="")
+        raise DataError(told, getattr(error.__context__, "field", "") or field) from None
 
 
 def unpacked(path: Path) -> bytes:
