@@ -145,6 +145,17 @@ class Comparison:
             f"0.05) if the whole row was run; where the paper has {UNDERLINED} trials, only the best "
             "of a row is marked."
         )
+        yield from self._readings()
+        yield from self.reasons()
+        if self.not_comparable:
+            why = ", ".join(f"{name} in {number}" for name, number in self.departures.items())
+            yield f"Not compared: {self.not_comparable} runs with settings other than the paper's ({why})."
+        missing = [f"{n} {KINDS[kind]} values" for kind, n in self.missing.items() if n]
+        if missing:
+            yield f"Published values without a comparable trial here: {', '.join(missing)}."
+
+    def _readings(self) -> Iterator[str]:
+        """Yield how published values are read."""
         if (self.cells["obtained_sampler"] == "PCD-2").any():
             yield "Published PCD-1 is also compared with PCD-2: two sweeps per update fit it better."
         if (self.cells["offsets"] == SMOOTHED).any():
@@ -154,13 +165,6 @@ class Comparison:
             )
         if (self.cells[list(MISPRINT)] == pd.Series(MISPRINT)).all(axis=1).any():
             yield "The published bold mark of aa^b, PT_10, MNIST (table 2) is an evident misprint."
-        yield from self.reasons()
-        if self.not_comparable:
-            why = ", ".join(f"{name} in {number}" for name, number in self.departures.items())
-            yield f"Not compared: {self.not_comparable} runs with settings other than the paper's ({why})."
-        missing = [f"{n} {KINDS[kind]} values" for kind, n in self.missing.items() if n]
-        if missing:
-            yield f"Published values without a comparable trial here: {', '.join(missing)}."
 
     def tables(self) -> Iterator[tuple[str, str]]:
         """Yield title and Markdown table: first as published, then with PCD-2 for the published PCD-1."""

@@ -19,8 +19,14 @@ def nodes_of(*rooms, kind):
 
 
 def test_functions_are_short():
+    """At most 40 lines below the signature and the docstring."""
+
+    def lines(function):
+        body = function.body[1:] if ast.get_docstring(function) else function.body
+        return function.end_lineno - body[0].lineno + 1 if body else 0
+
     functions = nodes_of("*", kind=ast.FunctionDef | ast.AsyncFunctionDef)
-    assert not [f.name for f in functions if f.end_lineno - f.lineno + 1 > 40]
+    assert not [f.name for f in functions if lines(f) > 40]
 
 
 MANY = {"kernels": 12, "machines": 1, "trial": 1, "reference": 3, "statistics": 0, "report": 0}

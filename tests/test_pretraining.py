@@ -258,8 +258,8 @@ def test_layers_of_an_earlier_run_are_used_unless_damaged_or_of_another_pretrain
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("PCD-1", "PT_4", "grid.yaml:12:18: deep.pretraining: |PT_4|sampler: PCD-1"),
-        ("PCD-1", "exact", "grid.yaml:12:18: deep.pretraining: |exact|sampler: PCD-1"),
+        ("PCD-1", "PT_4", "grid.yaml:12: deep.pretraining: |PT_4|sampler: PCD-1"),
+        ("PCD-1", "exact", "grid.yaml:12: deep.pretraining: |exact|sampler: PCD-1"),
         ("{epochs: 10", "{batch: 9, epochs: 10", "pretraining.batch: 9 rows, but bars-and-stripes|has 8"),
     ],
 )

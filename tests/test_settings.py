@@ -214,7 +214,7 @@ RATES += f"; when: [{{if: {{learning_rate: {{start: 0.2, decay: 0.9}}}}, set: {{
         ("rbm", "sampler: FPCD-1; fast_decay: 0.9", "fast_decay", [0.9]),
         ("rbm", f"sampler: FPCD-1; learning_rate: {DECAYING}", "fast_rate", [0.1]),
         ("rbm", "offsets: dd^b_s; sliding_factor: 1", SIDES, [(1, 1)]),
-        ("rbm", "record: " + "+".join(RECORDERS), "record.names", [RECORDERS]),
+        ("rbm", "record: " + "+".join(RECORDERS), "record.names", [tuple(RECORDERS)]),
         # What YAML takes for numbers, and other spellings of the same
         ("rbm", "offsets: [00, 0d, dd_s^b]", "offsets", ["00", "0d", "dd^b_s"]),
         ("rbm", "offsets: [dd^b_s, dd_s^b, 00]; batch: [4, 04]", "offsets batch", [("dd^b_s", 4), ("00", 4)]),

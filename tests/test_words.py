@@ -17,7 +17,6 @@ from cbm_cli.cli import main
 from cbm_cli.kernels import training
 from cbm_cli.machines.estimates import ais, apart, reverse_ais
 from cbm_cli.machines.likelihood import doubt_of
-from cbm_cli.machines.limits import likelihood_seconds
 from cbm_cli.machines.samples import exact_samples
 from cbm_cli.text import decimal, text_of
 from tests.builders import GRID, cbm, problems_of, summary
@@ -287,10 +286,5 @@ def test_a_dry_run_runs_and_compiles_no_kernel(grid, monkeypatch):
     np.savez("rows.npz", train=np.tile(ROWS, (1, 5)))  # 30 visible units
     Path("grid.yaml").write_text(GRID.replace(BARS, "{path: rows.npz}").replace("hidden: 3", "hidden: 28"))
     said = cbm("run", "grid.yaml", "--dry-run")
-    assert re.search(r"about \d", said.stdout)
+    assert "8 trials" in said.stdout
     assert "ompil" not in said.stderr
-
-
-def test_seconds_of_a_likelihood_double_with_each_unit():
-    assert likelihood_seconds((784, 24), 0) == pytest.approx(16 * likelihood_seconds((784, 20), 0))
-    assert 3 < likelihood_seconds((784, 24), 60_000) < 60
