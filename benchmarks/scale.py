@@ -25,9 +25,9 @@ from pathlib import Path
 
 from cbm_cli.datasets.loading import load
 from cbm_cli.errors import CbmError
-from cbm_cli.execution import Job
 from cbm_cli.execution.compiling import TINY
-from cbm_cli.execution.engines import on_local_workers
+from cbm_cli.execution.spread import Task, spread
+from cbm_cli.execution.work import train
 from cbm_cli.grid.settings import Trial
 from cbm_cli.text import duration
 
@@ -75,29 +75,30 @@ def simulate(workers: int, lengths: Sequence[float], ideal: float, faults: bool)
     endings = [INJECTED if faults and n % 50 == 7 else SLEPT for n in range(len(seconds))]
     facts = enumerate(zip(seconds, endings, strict=True))
     trials = [Sleeping("scale", TINY, n, 1, span, ending) for n, (span, ending) in facts]
-    jobs = [Job(trial, "run", data, ()) for trial in trials]
     ended, killed = threading.Event(), [0]
     if faults:
         often = ideal / max(1, workers // 10)
         threading.Thread(target=_kill, args=(often, ended, killed, dice), daemon=True).start()
     began, cpu = time.perf_counter(), time.process_time()
     results = Counter()
-    for _, result in on_local_workers(jobs, lambda *news: None, threading.Event(), workers):
+    tasks = [Task(trial, (trial, {}), data) for trial in trials]
+    for _, result in spread(train, [tasks], lambda message: None, workers):
         results[result.message] += 1
     took, cpu = time.perf_counter() - began, time.process_time() - cpu
     ended.set()
     _wait_for_children()
     lost = results.total() - results[SLEPT] - results[INJECTED]
     in_order = schedule(seconds, workers)
+    number, mean = len(trials), sum(seconds) / len(trials)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"| {workers} | {len(jobs):,} | {sum(seconds) / len(jobs):.2f} s | {ideal:.0f} s | {in_order:.1f} s "
+        f"| {workers} | {number:,} | {mean:.2f} s | {ideal:.0f} s | {in_order:.1f} s "
         f"| {took:.1f} s | {ideal / took:.0%} | {in_order / took:.0%} "
-        f"| {1000 * cpu / len(jobs):.1f} ms | {memory:.0f} MB "
+        f"| {1000 * cpu / len(trials):.1f} ms | {memory:.0f} MB "
         f"| {results[SLEPT]:,} | {results[INJECTED]} | {killed[0]} | {lost} |",
         flush=True,
     )
-    assert results.total() == len(jobs), results
+    assert results.total() == len(trials), results
 
 
 def _kill(every: float, ended: threading.Event, killed: list[int], dice: random.Random) -> None:

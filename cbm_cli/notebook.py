@@ -50,7 +50,7 @@ from cbm_cli.text import count, did_you_mean, text_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cbm_cli.execution import Ending
+    from cbm_cli.execution.run import Ending
     from cbm_cli.grid.settings import Experiment
     from cbm_cli.report.panels import Picture
 
@@ -530,8 +530,10 @@ def _run_all(
 ) -> Ending:
     from cbm_cli.cli.progress import Display
     from cbm_cli.cores import cores
-    from cbm_cli.execution import compile_kernels, make_agenda, run_agenda
-    from cbm_cli.execution.observe import RunProgress
+    from cbm_cli.execution.compiling import compile_kernels
+    from cbm_cli.execution.jobs import make_agenda
+    from cbm_cli.execution.progress import RunProgress
+    from cbm_cli.execution.run import run_agenda
 
     with locked(output):
         agenda = make_agenda(selected, output, folder=folder)

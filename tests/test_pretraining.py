@@ -8,9 +8,9 @@ import pytest
 
 from cbm_cli import reference as ref
 from cbm_cli.datasets.dataset import Dataset
-from cbm_cli.execution import dispatch as execution_run
-from cbm_cli.execution import make_agenda
-from cbm_cli.execution.observe import Observer
+from cbm_cli.execution import run as execution_run
+from cbm_cli.execution.jobs import make_agenda
+from cbm_cli.execution.progress import Observer
 from cbm_cli.grid.read import read_grid
 from cbm_cli.grid.settings import Settings, Trial
 from cbm_cli.machines import streams
@@ -217,20 +217,20 @@ def test_a_run_that_was_stopped_between_two_layers_or_in_one_goes_on_there(
     run(GRID, "whole")
     experiments = read_grid(Path("grid.yaml")).select()
 
-    def stopped_after_a_layer(jobs, listen, stopping):
-        job, now = jobs[0], Progress(None)
+    def stopped_after_a_layer(work, waves, *_):
+        (task, *_), *_ = waves
+        job, now, task.last = task.about, Progress(None), True
         pretraining = LayerTraining(job.trial.settings, job.data, job.trial.seed)
         now.state = pretraining.first_state(now)
         pretraining.advance(now, made)
-        yield job, now
+        yield task, now
 
     with monkeypatch.context() as stopped:
-        stopped.setattr(execution_run, "in_process", stopped_after_a_layer)
+        stopped.setattr(execution_run, "spread", stopped_after_a_layer)
         execution_run.run_agenda(make_agenda(experiments, Path("out")), Observer(), workers=0)
     agenda = make_agenda(experiments, Path("out"))
     job = agenda.jobs[0]
     assert (agenda.resumed, job.since().stage, job.since().update) == (1, stage, update)
-    assert job.begun == made  # which the progress counts
     execution_run.run_agenda(agenda, Observer(), workers=0)
     assert contents_of("out") == contents_of("whole")
 

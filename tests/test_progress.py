@@ -4,7 +4,6 @@ import re
 import shutil
 import sys
 import time
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,12 +14,12 @@ import pytest
 from cbm_cli.cli import common
 from cbm_cli.cli.progress import Display
 from cbm_cli.datasets.loading import load
-from cbm_cli.execution import Agenda, Job, make_agenda
-from cbm_cli.execution.observe import seconds_to_do
+from cbm_cli.execution.jobs import Agenda, Job, make_agenda
+from cbm_cli.execution.progress import seconds_to_do
+from cbm_cli.execution.work import Failure
 from cbm_cli.grid.read import read_grid
-from cbm_cli.grid.settings import Settings, TableSpec, Trial
-from cbm_cli.results import Store
-from cbm_cli.trial.loop import run_trial
+from cbm_cli.grid.settings import Settings, Trial
+from cbm_cli.results import Progress, Store
 from tests.builders import GRID, cbm, dry, numbers, problems_of, summary
 
 MODELS = {
@@ -36,70 +35,44 @@ def run(*options, code=0):
     return cbm("run", "grid.yaml", "-j", 0, *options, code=code).stderr
 
 
-def job(kind, method, parts=None, scale="per-sample", begun=0, **changes):
-    """A job of 8 rows, and a display of it in an experiment with tables of this scale."""
-    base = {
-        "data": {"name": "bars-and-stripes", "size": 2},
-        "learning_rate": 0.1,
-        "updates": 20,
-        "evaluate": {"method": method, "parts": parts},
-    }
-    data = load("bars-and-stripes", size=2)
-    data = replace(data, test=data.train[:5])
-    trial = Trial("test", Settings(**base | MODELS[kind] | changes), 0, 1)
-    one = Job(trial, "run", data, (Store(Path("out/test")),), begun=begun)
-    experiment = SimpleNamespace(name="test", table=TableSpec(scale=scale))
-    return one, Display(Agenda([experiment], {}, {}, {}, [one]))
+def job(kind, **changes):
+    """A job, and a display of it."""
+    data = {"name": "bars-and-stripes", "size": 2}
+    its = Settings(**{"data": data, "learning_rate": 0.1, "updates": 20} | MODELS[kind] | changes)
+    one = Job(Trial("test", its, 0, 1), "run", load("bars-and-stripes", size=2), (Store(Path("out/test")),))
+    return one, Display(Agenda([], {}, {}, {}, [one]))
 
 
-@pytest.mark.parametrize(
-    ("kind", "method", "value"),
-    [
-        ("rbm", None, "train log-likelihood"),
-        ("rbm", "none", ""),
-        ("dbm", None, "train log-likelihood"),
-        ("dbm", "ais", "train lower bound"),
-        ("auto-encoder", None, "train cost"),
-        ("auto-encoder", "none", ""),
-    ],
-)
-def test_the_latest_value_has_its_name(kind, method, value):
-    one, display = job(kind, method)
-    display.progress(*one.key, 4, -7.25)
-    update, words = display.running[one.key]
-    assert (update, value in words, "-7.25" in words) == (4, True, bool(value))
-    display.progress(*one.key, 8, np.nan)  # pre-training has no value
-    update, words = display.running[one.key]
-    assert (update, numbers(words)) == (8, [[8]])
-    display.finished(one, SimpleNamespace(curve=np.array([[20, 1, -7.25]]), diverged=None))
-    assert {"bars-and-stripes", *one.trial.settings.offsets.split()} <= {*display.latest.split()}
-    assert (value in display.latest, "-7.25" in display.latest) == (True, bool(value))
+def outcome(*columns, diverged=None):
+    values = np.array([[0, 0, *(-9.0 for _ in columns)], [20, 1, *(-7.25 for _ in columns)]])
+    return SimpleNamespace(columns=("update", "epoch", *columns), curve=values, diverged=diverged)
+
+
+def test_the_latest_trial_is_shown_with_its_first_value_or_as_diverged():
+    one, display = job("rbm")
+    display.progress(one, Progress(None, 8))
+    assert display.running[one.key][1] == f"{one.title}: update 8 (40%)"
+    display.finished(one, outcome("train_log_likelihood", "test_log_likelihood"))
+    assert display.latest == f"{one.title}: train log likelihood -7.25 per row"
     assert not display.running
     assert numbers(display._status())[0][:2] == [1, 1]
+    display.finished(one, outcome("train_log_likelihood", diverged=1234))
+    assert display.latest.endswith("diverged at update 1,234")
+    display.finished(one, outcome())
+    assert display.latest == one.title
 
 
-@pytest.mark.parametrize(
-    ("scale", "parts", "value"),
-    [
-        ("total", None, ("train", "-16.00", [4, 8])),
-        ("total", "test", ("test", "-10.00", [4, 5])),
-        ("total", "test+train", ("train", "-16.00", [4, 8])),
-        ("total", "valid+test", ("test", "-10.00", [4, 5])),
-        ("per-sample", "test", ("test", "-2.00", [4])),
-    ],
-)
-def test_progress_has_the_scale_of_the_table_and_calls_a_trial_diverged(scale, parts, value):
-    one, display = job("rbm", None, parts, scale)
-    display.progress(*one.key, 4, -2.0)
-    words = display.running[one.key][1]
-    assert (*re.search(r"(train|test) .*?(-[\d.]+)", words).groups(), numbers(words)[0]) == value
-    display.finished(one, SimpleNamespace(curve=np.array([[20, 1, np.nan]]), diverged=1234))
-    assert numbers(display.latest)[0][-1] == 1234
+def test_a_failure_is_told_when_it_happens(monkeypatch):
+    (one, display), said = job("rbm"), []
+    monkeypatch.setattr(display, "message", said.append)
+    display.failed(one, Failure("it failed"))
+    assert said == [f"failed: {one.title}: it failed"]
+    assert (display.made(), display.done) == (1, 0)
 
 
 def test_the_bar_is_the_share_of_the_work_that_is_done():
-    one, display = job("rbm", None)
-    display.progress(*one.key, 5, -2.0)
+    one, display = job("rbm")
+    display.progress(one, Progress(None, 5))
     [bar] = display._lines().renderables[0].columns[0].cells
     assert (bar.completed, bar.total) == (5 / 20, 1)
 
@@ -110,34 +83,27 @@ def left(display):
     return found and 60 * int(found[1] or 0) + int(found[2])
 
 
-def test_pretraining_is_named_and_counts_as_work(monkeypatch):
-    one, display = job("dbm", None, batch=2, pretraining={"epochs": 5})
-    before, made = 2 * 5 * 4, []  # layers, epochs and batches
-    run_trial(one.trial, one.data, report=lambda update, value: made.append(update))
-    assert made == sorted(made)
-    assert {before // 2, before} <= {*made}  # each layer ends with a report
-    assert made[-1] > before
-    monkeypatch.setattr(display, "started", time.monotonic() - 60)
-    display.progress(*one.key, (before + 20) // 2, np.nan)
-    assert "pre-training" in display._status()
-    assert left(display) == pytest.approx(60, abs=1)
-    display.progress(*one.key, before + 3, np.nan)
-    assert 3 in numbers(display._status())[0]
-    assert "pre-training" not in display._status()
+def test_pretraining_is_named_and_counts_as_work():
+    one, display = job("dbm", batch=2, pretraining={"epochs": 5})
+    layer = 5 * 4  # epochs and batches
+    display.progress(one, Progress(None, 10, stage=1))
+    assert one.share(Progress(None, 10, stage=1)) == (layer + 10) / (2 * layer + 20)
+    assert "pre-training, update 10 " in display._status()
+    display.progress(one, Progress(None, 3, stage=2))
+    assert "trial 0: update 3 " in display._status()
 
 
-def test_the_time_left_is_that_of_the_latest_rate_without_work_of_earlier_runs(monkeypatch):
+def test_the_time_left_leaves_work_of_earlier_runs_out(monkeypatch):
     for begun in (0, 10):
-        (one, display), now = job("rbm", None, begun=begun), 0
-        display.started = 0
+        (one, display), now = job("rbm"), 0
         monkeypatch.setattr(time, "monotonic", lambda: now)  # noqa: B023
+        display.started = 0
+        display.progress(one, Progress(None, begun))
         assert left(display) is None
-        for update in range(begun + 1, 21):  # at half the speed after five updates
-            done = update - begun
-            now = 10 * done if done <= 5 else 50 + 20 * (done - 5)
-            display.progress(*one.key, update, np.nan)
-            rate = 10 if done <= 5 else 20
-            assert left(display) == rate * (20 - update) or 5 < done <= 8 or update > 17
+        for update in range(begun + 1, 21):
+            now = 10 * (update - begun)
+            display.progress(one, Progress(None, update))
+            assert left(display) == 10 * (20 - update)
 
 
 def test_half_of_an_odd_width_is_said_to_round_down_once(grid):

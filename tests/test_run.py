@@ -316,9 +316,16 @@ def test_names_that_look_like_numbers_stay_names(grid):
     assert {*names} <= {*shown.split()}
 
 
+def test_the_first_failure_ends_a_run_that_is_to_fail_fast(grid, monkeypatch):
+    monkeypatch.setattr("cbm_cli.execution.work.run_trial", lambda *_: 1 / 0)
+    said = run("--fail-fast", code=1)
+    assert said.count("ZeroDivisionError") == 1
+    assert [1] in numbers(said)
+
+
 def test_failed_trials_are_told_with_what_shows_the_details_and_run_again(grid, monkeypatch):
     with monkeypatch.context() as broken:
-        broken.setattr("cbm_cli.execution.worker.run_trial", lambda *_: 1 / 0)
+        broken.setattr("cbm_cli.execution.work.run_trial", lambda *_: 1 / 0)
         said = run(code=1)
         assert [8] in numbers(said)
         assert sorted(re.findall(r"trial (\d): ZeroDivisionError", said)) == ["0"] * 4 + ["1"] * 4

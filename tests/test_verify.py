@@ -98,23 +98,23 @@ def test_what_cannot_be_rerun_says_why(everything, monkeypatch):
     Path("rows.csv").unlink()
     np.savez("start-1.npz", **dict(np.load("start-0.npz")))
     Path("out/bars").rename("out/moved")
-    found = {key: one["reason"] for key, one in verify().items() if one["verdict"] == "cannot be rerun"}
+    found = {key: one["reason"] for key, one in verify().items() if one["verdict"] == "cannot be run again"}
     causes = {("own", 0): "rows.csv", ("own", 1): "rows.csv", ("from-file", 1): "start-1.npz"}
     causes |= {("from-bars", 0): "'bars'", ("from-bars", 1): "'bars'"}
     assert found.keys() == causes.keys()
     assert all(cause in found[key] for key, cause in causes.items())
     Path("rows.csv").write_text("0,1\n1,0\n1,1\n")
     Path("out/moved").rename("out/bars")
-    assert {*verdicts(verify("own", code=3)).values()} == {"cannot be rerun"}
+    assert {*verdicts(verify("own", code=3)).values()} == {"cannot be run again"}
     monkeypatch.setattr(verifying, "KERNEL_VERSION", 99)
     assert "99" in verify("deep", code=3)["deep", 0]["reason"]
 
 
 def test_own_recorders_run_only_with_their_own_text_and_by_leave(everything):
     left_out = verify("own", "--no-code", code=3)["own", 0]
-    assert (left_out["verdict"], "--no-code" in left_out["reason"]) == ("cannot be rerun", True)
+    assert (left_out["verdict"], "--no-code" in left_out["reason"]) == ("cannot be run again", True)
     Path("own.py").write_text(RECORDER.replace("abs", "2 * abs"))
-    assert verdicts(verify("own", code=3))["own", 0] == "cannot be rerun"
+    assert verdicts(verify("own", code=3))["own", 0] == "cannot be run again"
 
 
 def test_a_sample_is_drawn_at_random_the_same_each_time(finished):
@@ -165,7 +165,7 @@ def test_a_difference_is_named_and_with_another_computer_what_it_has(bars, monke
         bars("--trials", 1)
     both = f"cpu: Another, here {computer()['cpu']}; blas: its own, here {computer()['blas']}"
     made = both if other and relative else ""
-    verdict, code = ("differs", 1) if relative else ("same bytes", 0)
+    verdict, code = ("different", 1) if relative else ("same bytes", 0)
     assert {(one["verdict"], one["made"]) for one in verify(code=code).values()} == {(verdict, made)}
     last = said(3, code)[1]
     assert (numbers(last)[0][0], both in last) == (3, bool(made))
@@ -177,40 +177,46 @@ CURVE = {"update": [0, 20, 40], "train_cost": [3, 2, 1.5], "valid_cost": [4, 3, 
 NORM = {"update": [0, 10, 20], "norm": [np.nan, 1, 2]}
 
 
-def values_of(curve=CURVE, norm=NORM, weights=(0.5, -1)):
-    """Values as `verify` compares them: a column by rows, an array of a machine as one row."""
-    weights = *weights, np.nan, np.inf  # as of a machine that has diverged
-    columns = {("curve", name): column for name, column in (CURVE | curve).items()}
-    columns |= {("records", name): column for name, column in ({} if norm is None else NORM | norm).items()}
-    machine = {("machine", "weights_0"): np.array([weights], np.float32)}
-    return {key: np.array(column, float).reshape(-1, 1) for key, column in columns.items()} | machine
+def outcome(curve=CURVE, norm=NORM, weights=(0.5, -1), best=None):
+    machine = {"weights_0": np.array([*weights, np.nan, np.inf], np.float32)}  # as of one that has diverged
+    columns = {"curve": CURVE | curve, "records": None if norm is None else NORM | norm}
+    names = {kind: () if its is None else tuple(its) for kind, its in columns.items()}
+    rows = {kind: its and np.array([*its.values()], float).T for kind, its in columns.items()}
+    best = best and {"weights_0": np.array(best, np.float32)}
+    records = {"recorded": names["records"], "records": rows["records"]}
+    return Outcome(names["curve"], rows["curve"], machine, None, 1.0, best_machine=best, **records)
 
 
 @pytest.mark.parametrize(
     ("told", "other"),
     [
         ("", {}),
-        ("weights_0 of the machine differs by 0.25", {"weights": (0.5, -0.75)}),
-        ("weights_0 of the machine has another size or type", {"weights": (0.5,)}),
-        ("valid_cost differs by 0.5 at update 40", {"curve": {"valid_cost": [4, 3, 2.5]}}),
-        (  # the largest of the earliest
-            "valid_cost differs by 1 at update 20",
+        ("weights_0 of the final machine", {"weights": (0.5, -0.75)}),
+        ("weights_0 of the final machine", {"weights": (0.5,)}),
+        ("weights_0 of the best machine", {"best": (0.5, 1)}),
+        ("valid_cost at update 40", {"curve": {"valid_cost": [4, 3, 2.5]}}),
+        (
+            "train_cost at update 20",
             {"curve": {"train_cost": [3, 2.5, 9], "valid_cost": [4, 2, 9]}, "weights": (9, 9)},
         ),
         (  # of rows in two files
-            "norm differs by 0.25 at update 10",
+            "norm at update 10",
             {"curve": {"train_cost": [3, 2.5, 1]}, "norm": {"norm": [np.nan, 1.25, 2]}},
         ),
-        ("norm differs by inf at update 0", {"norm": {"norm": [0, 1, 2]}}),
-        (
-            "only one of the two goes on at update 40",
-            {"curve": {name: column[:2] for name, column in CURVE.items()}},
-        ),
-        ("update is only in what was kept", {"norm": None}),
+        ("norm at update 0", {"norm": {"norm": [0, 1, 2]}}),
+        ("curve at update 40", {"curve": {name: column[:2] for name, column in CURVE.items()}}),
+        ("the columns of the records", {"norm": None}),
+        ("the columns of the records", {"norm": {"other": [0, 0, 0]}}),
     ],
 )
-def test_the_first_difference_is_named(told, other):
-    assert verifying._first_difference(values_of(), values_of(**other)) == told
+def test_the_first_difference_is_named(tmp_path, told, other):
+    trial, store = (
+        Trial("test", Settings(**_BASE | {"updates": 20, "batch": 2}), 0, 1),
+        Store(tmp_path / "it"),
+    )
+    store.write("run", trial, outcome())
+    store.flush()
+    assert verifying._first_difference(store.contents("run", 0), outcome(**other)) == told
 
 
 def test_a_real_other_blas_is_named_where_trials_differ(bars):
@@ -226,8 +232,8 @@ def test_a_real_other_blas_is_named_where_trials_differ(bars):
         pytest.skip(f"this BLAS has one kernel: {kept}")
     told = []
     verifying.verify_trials(Results(Path("out")), ["toy"], None, told.append, workers=0)
-    assert {one.verdict for one in told} <= {"same bytes", "differs"}
-    assert all(kept in one.made for one in told if one.verdict == "differs")
+    assert {one.verdict for one in told} <= {"same bytes", "different"}
+    assert all(kept in one.made for one in told if one.verdict == "different")
 
 
 def made_by():

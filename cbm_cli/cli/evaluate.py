@@ -158,7 +158,7 @@ def _evaluate_file(
 def _evaluate_results(
     stores: Sequence[Store], wanted: Wanted, how: Method, as_json: bool, effort: Mapping[str, Any]
 ) -> None:
-    from cbm_cli.execution import evaluate_trials
+    from cbm_cli.execution.evaluating import evaluate_trials
     from cbm_cli.results.selection import select_cells
 
     whole, manifests = True, select_cells([one.manifest() for one in stores], wanted)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from cbm_cli.cli.common import PLAIN_EVERY
 from cbm_cli.execution.jobs import Agenda
-from cbm_cli.execution.observe import RunProgress
+from cbm_cli.execution.progress import RunProgress
 from cbm_cli.text import duration, harmless
 
 SHOWN = 4  # running trials shown at a time
@@ -48,16 +48,14 @@ class Display(RunProgress):
 
     def _status(self) -> str:
         elapsed = time.monotonic() - self.started
-        left = self.seconds_left(elapsed)
+        left = self.seconds_left()
         ahead = "" if left is None else f", {duration(left)} left"
-        latest = self.latest or next((self.of_running(key) for key in list(self.running)), "")
+        latest = self.latest or next((words for _, words in [*self.running.values()]), "")
         done = f"{self.done:,} of {self.total:,} trials, {duration(elapsed)}{ahead}"
         return harmless(f"{done}; {latest}".rstrip("; "))
 
     def _lines(self) -> Group:
         head = Table.grid(padding=(0, 1))
-        head.add_row(ProgressBar(max(self.total, 1), self.total - self.work()[1], width=30), self._status())
-        running = (
-            Text(harmless(f"  {self.of_running(key)}"), no_wrap=True) for key in [*self.running][-SHOWN:]
-        )
-        return Group(head, *running)
+        head.add_row(ProgressBar(max(self.total, 1), self.made(), width=30), self._status())
+        shown = [*self.running.values()][-SHOWN:]
+        return Group(head, *(Text(harmless(f"  {words}"), no_wrap=True) for _, words in shown))

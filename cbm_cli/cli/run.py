@@ -27,7 +27,8 @@ from cbm_cli.text import count, duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from cbm_cli.execution import Agenda, Ending
+    from cbm_cli.execution.jobs import Agenda
+    from cbm_cli.execution.run import Ending
     from cbm_cli.grid.read import Grid
     from cbm_cli.grid.settings import Experiment
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     "--available", is_flag=True, help="Leave out data sets whose files are missing, and exit with 3."
 )
 @click.option("--dry-run", is_flag=True, help="Only say what is done, what is to do and, if known, how long.")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first trial that fails.")
 @click.option("--no-code", is_flag=True, help="Refuse recorders of the form file.py:function.")
 def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, **options: Any) -> None:
     """Run experiments of a YAML grid.
@@ -63,7 +65,7 @@ def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, *
     """
     check_folder("-o", output)
     read = _read(grid, experiments, options["trials"], _parse_changes(options["changes"]))
-    from cbm_cli.execution import make_agenda
+    from cbm_cli.execution.jobs import make_agenda
     from cbm_cli.results.lock import locked
 
     selected, missing = _select(read, experiments, options)
@@ -76,7 +78,7 @@ def run(grid: Path, experiments: tuple[str, ...], output: Path, dry_run: bool, *
             _describe(agenda, workers)
         else:
             with _explained():
-                _run_and_show(agenda, workers, scheduler, output)
+                _run_and_show(agenda, workers, scheduler, output, options["fail_fast"])
     if missing:
         raise SystemExit(IncompleteError.exit_code)
 
@@ -94,7 +96,7 @@ def _select(
     grid: Grid, names: tuple[str, ...], options: Mapping[str, Any]
 ) -> tuple[list[Experiment], Mapping[str, list[str]]]:
     """Return the experiments to run, and titles of data sets that --available leaves out, by experiment."""
-    from cbm_cli.execution import only_available
+    from cbm_cli.execution.jobs import only_available
 
     selected, missing = grid.select(names), dict[str, list[str]]()
     if options["no_code"]:
@@ -175,7 +177,7 @@ def _say_what_is_read(agenda: Agenda) -> None:
 
 
 def _describe(agenda: Agenda, workers: int) -> None:
-    from cbm_cli.execution.observe import seconds_to_do
+    from cbm_cli.execution.progress import seconds_to_do
 
     ways = {
         "resume where they were stopped": agenda.resumed,
@@ -190,11 +192,9 @@ def _describe(agenda: Agenda, workers: int) -> None:
         say(f"about {duration(seconds / max(workers, 1))} on {on}, by the times of finished trials")
 
 
-def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path) -> None:
-    ending = _run(agenda, workers, scheduler)
+def _run_and_show(agenda: Agenda, workers: int, scheduler: str | None, output: Path, fail_fast: bool) -> None:
+    ending = _run(agenda, workers, scheduler, fail_fast)
     _print_tables(agenda)
-    for job, failure in ending.failed[:10]:
-        note(f"failed: {job.title}: {failure.message}")
     if ending.failed:
         failed = count(len(ending.failed), "trial")
         note(f"{failed} failed; the same command tries again. Details: {_details(ending)}")
@@ -211,9 +211,10 @@ def _details(ending: Ending) -> str:
     return command("ls", job.stores[0].folder.parent, job.run_id)
 
 
-def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
+def _run(agenda: Agenda, workers: int, scheduler: str | None, fail_fast: bool) -> Ending:
     from cbm_cli.cli.progress import Display
-    from cbm_cli.execution import compile_kernels, run_agenda
+    from cbm_cli.execution.compiling import compile_kernels
+    from cbm_cli.execution.run import run_agenda
 
     if not agenda.jobs:
         done = "All {0:,} trials are" if agenda.total > 1 else "The trial is"
@@ -226,7 +227,7 @@ def _run(agenda: Agenda, workers: int, scheduler: str | None) -> Ending:
     display = Display(agenda)
     try:
         with display:
-            return run_agenda(agenda, display, workers=workers, scheduler=scheduler)
+            return run_agenda(agenda, display, workers=workers, scheduler=scheduler, fail_fast=fail_fast)
     except KeyboardInterrupt:
         finished = f"{display.done:,} of {count(display.total, 'trial')} finished in this run"
         note(f"\nInterrupted; {finished}; the progress of the others is saved. To resume:\n")

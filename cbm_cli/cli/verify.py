@@ -38,20 +38,18 @@ def verify(
 ) -> None:
     """Run a sample of trials again, and compare.
 
-    Verdicts: same bytes; differs (where first, and by how much); cannot be rerun, as without its data;
-    damaged files. See docs/verify.md. The exit code is 1 if a trial differs or is damaged, and 3 if none
-    could be rerun.
+    Verdicts: same bytes; different (where first); damaged; cannot be run again, as without its data. See
+    docs/verify.md. The exit code is 1 if a trial is different or damaged, and 3 if none could run again.
     """
     from cbm_cli.datasets.published import data_in
-    from cbm_cli.execution import verify_trials
-    from cbm_cli.execution.verifying import DAMAGED, DIFFERS, NOT_RERUN
+    from cbm_cli.execution.verifying import CANNOT, DAMAGED, DIFFERENT, verify_trials
 
     found: Counter[str] = Counter()
     made: Counter[str] = Counter()
 
     def tell(verdict: Verdict) -> None:
         found[verdict.verdict] += 1
-        if verdict.verdict == DIFFERS:
+        if verdict.verdict == DIFFERENT:
             made[verdict.made] += 1
         click.echo(valid_json(asdict(verdict)) if as_json else _line(verdict))
 
@@ -63,10 +61,10 @@ def verify(
         raise IncompleteError(f"{', '.join(names)}: no trial is finished yet; start with: cbm run")
     note(f"{count(found.total(), 'trial')}: " + ", ".join(f"{n:,} {what}" for what, n in found.items()))
     for versions, n in made.items():
-        note(f"{n:,} of those that differ: made with {versions or 'this computer and these versions'}")
-    if found[DIFFERS] or found[DAMAGED]:
+        note(f"{n:,} of the different ones: made with {versions or 'this computer and these versions'}")
+    if found[DIFFERENT] or found[DAMAGED]:
         raise SystemExit(1)
-    if found.total() == found[NOT_RERUN]:
+    if found.total() == found[CANNOT]:
         raise SystemExit(IncompleteError.exit_code)
 
 

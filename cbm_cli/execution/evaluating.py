@@ -1,28 +1,25 @@
 """Evaluating machines that are already trained; columns are added to their results."""
 
-import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load_again
 from cbm_cli.errors import CbmError
-from cbm_cli.execution.dispatch import stopped_by_signals
-from cbm_cli.execution.engines import in_process, on_local_workers
-from cbm_cli.execution.jobs import Key
-from cbm_cli.execution.observe import Observer
-from cbm_cli.execution.worker import Failure
+from cbm_cli.execution.spread import Task, spread
+from cbm_cli.execution.work import Failure
 from cbm_cli.grid.settings import Data
 from cbm_cli.machines.estimates import ShouldStop
-from cbm_cli.machines.files import Layered, read_machine
+from cbm_cli.machines.files import read_machine
 from cbm_cli.machines.likelihood import OF_MACHINE, Method, evaluate, parts_of
-from cbm_cli.machines.threads import one_thread
-from cbm_cli.results import Progress, Store
+from cbm_cli.machines.threads import one_thread, using_cores
+from cbm_cli.results import Store
 
 _QUANTITIES = ("log_likelihood", "lower_bound", "pseudo_likelihood")
 _OF_PARTS = tuple(f"{name}{end}" for name in _QUANTITIES for end in ("", "_at_most"))
-_STALL = 3600.0  # seconds: an exact sum of 2^30 states gives no sign of life
 
 Columns = dict[str, Any]
 
@@ -36,45 +33,6 @@ class Evaluated(NamedTuple):
     diverged: bool = False
     problem: str = ""  # why it could not be evaluated
     before: bool = False  # it had been evaluated in the same way before
-
-
-class _Evaluation(NamedTuple):
-    """What a worker does in the place of a training."""
-
-    number: int
-    method: Method
-
-    def run(self, data: Dataset, machine: tuple[str, bytes] | CbmError, should_stop: ShouldStop) -> Columns:
-        if isinstance(machine, CbmError):
-            raise machine
-        name, content = machine
-        return _columns(read_machine(Path(name), content), data, self.method, name, should_stop)
-
-
-class _Job(NamedTuple):
-    """A trial to evaluate, in the form of a `jobs.Job`; its machine is read when a worker is free."""
-
-    store: Store
-    cell: dict[str, Any]
-    data: Dataset
-    trial: _Evaluation
-    sources: Mapping[str, str]
-    row: Columns  # what is known of the trial
-
-    @property
-    def run_id(self) -> str:
-        return self.cell["run_id"]
-
-    @property
-    def key(self) -> Key:
-        return self.run_id, self.trial.number
-
-    def since(self) -> tuple[str, bytes] | CbmError:
-        try:
-            name, content = self.store.machine(*self.key)
-        except CbmError as error:
-            return error
-        return str(name), content
 
 
 def evaluate_trials(
@@ -96,24 +54,31 @@ def evaluate_trials(
     KeyboardInterrupt.
     """
     store.begin()
-    jobs, stopping = [], threading.Event()
+    tasks = list[Task]()
     try:
         for one in _planned(store, method, manifest or store.manifest(), again):
-            if isinstance(one, _Job):
-                jobs.append(one)
+            if isinstance(one, Task):
+                tasks.append(one)
             else:
                 yield one
-        with stopped_by_signals(stopping):
-            yield from _evaluated(store, jobs, stopping, workers)
+        shared = [replace(task, given=(method, max(1, workers // len(tasks)))) for task in tasks]
+        where = min(workers, len(tasks)) if len(tasks) > 1 else 0
+        for task, result in spread(_columns, [shared], lambda message: None, where):
+            cell, number = task.about
+            if isinstance(result, Failure):
+                damaged = isinstance(task.begin(), CbmError)
+                problem = result.message + "; cbm run makes damaged trials anew" * damaged
+                yield Evaluated(cell, number, {}, problem=problem)
+            else:
+                store.add_columns(cell["run_id"], number, result)
+                yield Evaluated(cell, number, result)
     finally:
         store.finish()
-    if stopping.is_set():
-        raise KeyboardInterrupt
 
 
 def _planned(
     store: Store, method: Method, manifest: Mapping[str, Any], again: bool
-) -> Generator[Evaluated | _Job, None, None]:
+) -> Generator[Evaluated | Task, None, None]:
     """What is known of trials, and what has to be done for the others."""
     loaded = dict[Data, Dataset]()
     for cell in manifest["cells"]:
@@ -134,31 +99,18 @@ def _planned(
             else:
                 if spec not in loaded:
                     loaded[spec] = load_again(spec, manifest)
-                yield _Job(store, cell, loaded[spec], _Evaluation(number, method), {}, row)
+                machine = partial(store.machine, cell["run_id"], number)
+                yield Task((cell, number), method, loaded[spec], machine)
 
 
-def _evaluated(
-    store: Store, jobs: Sequence[Any], stopping: threading.Event, workers: int
-) -> Generator[Evaluated, None, None]:
-    """Let workers, or this process, evaluate; write and yield what they find."""
-    observer, workers = Observer(), min(workers, len(jobs))
-    engine = in_process(jobs, observer, stopping)
-    if workers > 1:
-        engine = on_local_workers(jobs, observer, stopping, workers, _STALL)
-    for job, result in engine:
-        number = job.trial.number  # type: ignore[union-attr]
-        if isinstance(result, Failure):
-            damaged = isinstance(job.since(), CbmError)
-            problem = result.message + "; cbm run makes damaged trials anew" * damaged
-            yield Evaluated(job.cell, number, {}, problem=problem)  # type: ignore[attr-defined]
-        elif not isinstance(result, Progress):
-            store.add_columns(job.run_id, number, result)  # type: ignore[arg-type]
-            yield Evaluated(job.cell, number, result)  # type: ignore[attr-defined, arg-type]
-
-
-def _columns(machine: Layered, data: Dataset, method: Method, name: str, should_stop: ShouldStop) -> Columns:
-    with one_thread():
-        run = name.rpartition(":")[0]  # what is wrong with all of its trials is told in the same words
+def _columns(
+    given: tuple[Method, int], kept: tuple[Path, bytes], data: Dataset, _: ShouldStop, should_stop: ShouldStop
+) -> Columns:
+    """Evaluate a machine on some cores: what a worker does."""
+    (method, cores), (path, content) = given, kept
+    machine = read_machine(path, content)
+    with one_thread(), using_cores(cores):
+        run = str(path).rpartition(":")[0]  # what is wrong with all of its trials is told in the same words
         common, by_part = evaluate(machine, parts_of(data, method), method, run, should_stop)
     how, columns = common["method"], {}
     for part, answer in by_part.items():

@@ -35,7 +35,6 @@ class Job:
     course: str = ""  # the run-id without the length of training, which shorter and longer trainings share
     start: Start | None = None  # the machine that it starts from, if any
     end: Path | None = None  # of a shorter trial, to continue from
-    begun: int = 0  # updates that earlier runs have made, those of pre-training included
 
     @property
     def key(self) -> Key:
@@ -76,17 +75,18 @@ class Job:
     @property
     def stages(self) -> int:
         """Number of layers that are pre-trained."""
-        return self.trial.settings.model.layers - 1
+        its = self.trial.settings
+        return its.model.layers - 1 if its.pretraining.epochs else 0
 
     @property
     def updates(self) -> int:
         """Length of the whole training."""
         return total_updates(self.trial.settings, self.data)
 
-    @property
-    def pretraining_updates(self) -> int:
-        """Length of pre-training, all layers together."""
-        return self.stages * updates_of_layer(self.trial.settings, self.data)
+    def share(self, progress: Progress) -> float:
+        """Share of all updates, those of pre-training included, that are made."""
+        layer = updates_of_layer(self.trial.settings, self.data)
+        return min(1, (progress.stage * layer + progress.update) / (self.stages * layer + self.updates))
 
     @property
     def title(self) -> str:
@@ -331,19 +331,16 @@ def _counted(job: Job, agenda: Agenda, states: Collection[Path]) -> Job:
         if path not in states and path != job.end:
             continue
         try:
-            if (found := read_progress(path, job.digest)) is not None:
+            if read_progress(path, job.digest) is not None:
                 setattr(agenda, kind, getattr(agenda, kind) + 1)
-                before = found.stage * updates_of_layer(job.trial.settings, job.data)
-                return replace(job, begun=before + found.update)
+                return job
         except CbmError as error:
             agenda.damaged.append(str(error))
             job = replace(job, end=None) if path == job.end else job
             path.unlink(missing_ok=True)
     agenda.started += job.start is not None
-    if job.layers is None:
-        return job
-    agenda.resumed += 1
-    return replace(job, begun=job.pretraining_updates)
+    agenda.resumed += job.layers is not None
+    return job
 
 
 class _Finished:

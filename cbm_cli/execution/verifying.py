@@ -2,33 +2,31 @@
 
 import io
 import random
-import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from math import inf
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from cbm_cli.datasets.dataset import Dataset
 from cbm_cli.datasets.loading import load_again
 from cbm_cli.errors import CbmError
 from cbm_cli.execution.compiling import compile_kernels
-from cbm_cli.execution.dispatch import run_agenda
-from cbm_cli.execution.jobs import Agenda, Job, Key, job_of
-from cbm_cli.execution.observe import Observer
+from cbm_cli.execution.jobs import Agenda, Job, job_of
+from cbm_cli.execution.spread import Task, spread
 from cbm_cli.execution.starts import Names
-from cbm_cli.execution.worker import Failure
+from cbm_cli.execution.work import Failure, train
 from cbm_cli.grid.settings import Data, Experiment, Settings, TableSpec, Trial
 from cbm_cli.kernels import KERNEL_VERSION
-from cbm_cli.results import Outcome, Results, Store
+from cbm_cli.results import Outcome, Progress, Results, Store
+from cbm_cli.results.contents import csv_of
+from cbm_cli.results.manifest import version_of
 
-SAME, DIFFERS, DAMAGED, NOT_RERUN = "same bytes", "differs", "damaged", "cannot be rerun"
-_OF = {"curve": "", "records": "", "machine": " of the machine", "best": " of the best machine"}
-
-# Columns of curve and records by rows, arrays of machines as single rows; by what they are of and their name.
-Values = dict[tuple[str, str], NDArray]
+_NONE = np.empty(0)
+SAME, DIFFERENT, DAMAGED, CANNOT = "same bytes", "different", "damaged", "cannot be run again"
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,8 @@ class Verdict:
     run_id: str
     number: int
     verdict: str
-    reason: str = ""
-    made: str = ""  # how computer and versions of a trial that differs were others than here
+    reason: str = ""  # of a trial that is different: where first
+    made: str = ""  # how computer and versions of a trial that is different were others than here
 
 
 Tell = Callable[[Verdict], None]
@@ -67,55 +65,35 @@ def verify_trials(
     """
     sound = [trial for name in names for trial in _sound(results.store(name), tell)]
     number = min(len(sound), sample or len(sound))
-    chosen = sorted(random.Random(0).sample(range(len(sound)), number))
-    with tempfile.TemporaryDirectory(prefix="cbm-verify-") as folder:
-        into = Store(Path(folder, "rerun"))
-        jobs, keepers = _jobs(results, [sound[index] for index in chosen], into, code, tell)
-        agenda = Agenda([], {}, {}, {}, jobs)
-        compile_kernels(agenda, announce)
-        announce(f"Running {len(jobs)} of {len(sound)} finished trials again ...")
-        run_agenda(agenda, _Reruns(keepers, tell), workers=workers)
+    chosen = [sound[index] for index in sorted(random.Random(0).sample(range(len(sound)), number))]
+    tasks = [*_tasks(results, chosen, code, tell)]
+    compile_kernels(Agenda([], {}, {}, {}, [task.about[1] for task in tasks]), announce)
+    announce(f"Running {len(tasks)} of {len(sound)} finished trials again ...")
+    for task, result in spread(train, [tasks], announce, min(workers, len(tasks))):
+        store, (run_id, number) = task.about[0], task.about[1].key
+        if isinstance(result, Failure):
+            tell(Verdict(store.experiment, run_id, number, CANNOT, f"its rerun failed: {result.message}"))
+        elif not isinstance(result, Progress):
+            where = _first_difference(store.contents(run_id, number), result)
+            made = _made(store.made(run_id, number), result) if where else ""
+            verdict = DIFFERENT if where else SAME
+            tell(Verdict(store.experiment, run_id, number, verdict, where, made))
 
 
-def _jobs(
-    results: Results, chosen: Sequence[tuple[str, str, int]], into: Store, code: bool, tell: Tell
-) -> tuple[list[Job], dict[Key, list[Store]]]:
-    """The jobs that run trials again, and which experiments have kept each of them."""
+def _tasks(
+    results: Results, chosen: Sequence[tuple[str, str, int]], code: bool, tell: Tell
+) -> Iterator[Task]:
+    """The tasks that run trials again, from their very beginning."""
     rebuilt: dict[str, _Rebuilt] = {}
-    jobs: dict[Key, Job] = {}
-    keepers: dict[Key, list[Store]] = {}
     for name, run_id, number in chosen:
         try:
             if name not in rebuilt:
                 rebuilt[name] = _Rebuilt(results, name, code)
-            job = rebuilt[name].job(run_id, number, into)
+            job = rebuilt[name].job(run_id, number)
         except CbmError as error:
-            tell(Verdict(name, run_id, number, NOT_RERUN, str(error)))
+            tell(Verdict(name, run_id, number, CANNOT, str(error)))
             continue
-        jobs[job.key] = job
-        keepers.setdefault(job.key, []).append(results.store(name))
-    return [*jobs.values()], keepers
-
-
-@dataclass
-class _Reruns(Observer):
-    """Compares each rerun with the trial that it repeats."""
-
-    keepers: dict[Key, list[Store]]
-    tell: Tell
-
-    def finished(self, job: Job, outcome: Outcome) -> None:
-        job.stores[0].flush()
-        values = _values(job.stores[0], job.key)
-        for store in self.keepers[job.key]:
-            where = _first_difference(_values(store, job.key), values)
-            verdict = (DIFFERS, where, _made(store, job)) if where else (SAME,)
-            self.tell(Verdict(store.experiment, *job.key, *verdict))
-
-    def failed(self, job: Job, failure: Failure) -> None:
-        for store in self.keepers[job.key]:
-            words = f"its rerun failed: {failure.message}"
-            self.tell(Verdict(store.experiment, *job.key, NOT_RERUN, words))
+        yield Task((results.store(name), job), (job.trial, job.sources), job.data, job.since)
 
 
 def _sound(store: Store, tell: Tell) -> list[tuple[str, str, int]]:
@@ -147,7 +125,7 @@ class _Rebuilt:
         self.datasets: dict[Data, Dataset] = {}
         self.names = Names(self.datasets, results.folder, Path(manifest["grid_folder"]))
 
-    def job(self, run_id: str, number: int, into: Store) -> Job:
+    def job(self, run_id: str, number: int) -> Job:
         """Return the job that runs a trial again; CbmError if what it needs is missing or has changed."""
         experiment, cell = self.experiment, self.cells[run_id]
         if not self.code and any(":" in name for name in cell.record.names):
@@ -159,7 +137,7 @@ class _Rebuilt:
             told = "its data, its recorders or the machine it starts from have changed since"
             raise CbmError(told, "changed")
         trial = Trial(experiment.name, cell, number, experiment.seed)
-        job = job_of(trial, named._replace(course=""), into)  # no checkpoint is kept
+        job = replace(job_of(trial, named, self.store), stores=())  # it continues nothing
         if job.start and job.digest and job.digest != self.store.started_from(run_id, number):
             raise CbmError(f"{job.start.file}: is another machine than the one it started from", "changed")
         return job
@@ -189,67 +167,36 @@ def _experiment(results: Results, name: str, users: tuple[str, ...] = ()) -> Exp
 # Comparing
 
 
-def _made(store: Store, job: Job) -> str:
+def _made(kept: dict[str, str], rerun: Outcome) -> str:
     """How computer and versions of a kept trial differ from those of its rerun; empty if not at all."""
-    there, here = (one.made(*job.key) for one in (store, job.stores[0]))
-    return "; ".join(
-        f"{name}: {there.get(name, 'not known')}, here {here[name]}"
-        for name in here
-        if name not in ("cbm", "kernel") and there.get(name) != here[name]
-    )
+    here = {name: version_of(name) for name in ("numpy", "numba")} | rerun.computer
+    others = ((name, kept.get(name, "not known"), value) for name, value in here.items())
+    return "; ".join(f"{name}: {there}, here {value}" for name, there, value in others if there != value)
 
 
-def _values(store: Store, key: Key) -> Values:
-    """What a trial has come to."""
-    values: Values = {}
-    for kind, content in store.contents(*key).items():
-        if kind in ("curve", "records"):
-            header, *lines = content.decode().splitlines()
-            rows = np.array([[*map(float, line.split(","))] for line in lines])
-            values |= {(kind, name): rows[:, [i]] for i, name in enumerate(header.split(","))}
-        else:
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                values |= {(kind, name): file[name].reshape(1, -1) for name in file.files}
-    return values
+def _first_difference(kept: dict[str, bytes], rerun: Outcome) -> str:
+    """Say where a rerun first differs from what was kept; empty if nowhere.
 
-
-def _first_difference(kept: Values, rerun: Values) -> str:
-    """Say where a rerun first differs from what was kept, and by how much; empty if nowhere.
-
-    Machines are of the end of a trial, after all rows of curve and records. Of several values that differ at
-    the same update, the one that differs most is named.
+    Machines are of the end of a trial, after all rows of curve and records.
     """
-    found: list[tuple[float, float, str]] = []  # update, largest difference, and what is said of them
-    for kind, name in kept | rerun:
-        one, other, what = kept.get((kind, name)), rerun.get((kind, name)), name + _OF[kind]
-        if one is None or other is None:
-            found.append((-1, np.inf, f"{what} is only in what was {'rerun' if one is None else 'kept'}"))
-        elif (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
-            found.append((-1, np.inf, f"{what} has another size or type"))
-        elif (row := _first_row(one, other)) is not None:
-            longer = max(kept, rerun, key=lambda of: len(of[kind, name]))
-            update = float(longer[kind, "update"][row, 0]) if (kind, "update") in longer else np.inf
-            place = f" at update {update:.0f}" if update < np.inf else ""
-            if row < min(len(one), len(other)):
-                far = _distance(one[row], other[row])
-                found.append((update, far, f"{what} differs by {far:.2g}{place}"))
-            else:
-                found.append((update, 0, f"only one of the two goes on{place}"))
-    return min(found, key=lambda one: (one[0], -one[1]), default=(0, 0, ""))[2]
-
-
-def _first_row(one: NDArray, other: NDArray) -> int | None:
-    """Return the first row whose bytes differ, or that only one has."""
-    rows = min(len(one), len(other))
-    differing = (row for row in range(rows) if one[row].tobytes() != other[row].tobytes())
-    return next(differing, None if len(one) == len(other) else rows)
-
-
-def _distance(one: NDArray, other: NDArray) -> float:
-    """Return the largest difference of two rows; infinity of what is no finite number in one of them."""
-    if one.dtype.kind != "f":
-        return np.inf
-    with np.errstate(invalid="ignore"):
-        far = np.abs(one.astype(np.float64) - other)
-    far[(one == other) | (np.isnan(one) & np.isnan(other))] = 0
-    return float(np.nan_to_num(far, nan=np.inf).max())
+    found: list[tuple[float, str]] = []  # update, and what is said of it
+    curve, records = (rerun.columns, rerun.curve), (rerun.recorded, rerun.records)
+    for kind, (columns, rows) in {"curve": curve, "records": records}.items():
+        lines = "" if rows is None else csv_of(columns, rows).decode()
+        both = zip_longest(kept.get(kind, b"").decode().splitlines(), lines.splitlines(), fillvalue="")
+        one, other = next(((one, other) for one, other in both if one != other), ("", ""))
+        update = (one or other).partition(",")[0]
+        if update.isdigit():
+            fields = zip(columns, one.split(","), other.split(","), strict=False)
+            what = next(name for name, mine, yours in fields if mine != yours) if one and other else kind
+            found.append((float(update), f"{what} at update {update}"))
+        elif one or other:
+            found.append((-1, f"the columns of the {kind}"))
+    for whose, machine in ("machine", rerun.machine), ("best", rerun.best_machine):
+        there = dict(np.load(io.BytesIO(kept[whose]), allow_pickle=False)) if whose in kept else {}
+        here = machine or {}
+        for name in there | here:
+            mine, yours = there.get(name, _NONE), here.get(name, _NONE)
+            if (mine.shape, mine.tobytes()) != (yours.shape, yours.tobytes()):
+                found.append((inf, f"{name} of the {'final' if whose == 'machine' else 'best'} machine"))
+    return min(found, key=lambda one: one[0], default=(0.0, ""))[1]

@@ -25,7 +25,6 @@ def run_trial(
     trial: Trial,
     data: Dataset,
     since: Progress | None = None,
-    report: Callable[[int, float], None] = lambda update, log_likelihood: None,
     should_pause: Callable[[], bool] = lambda: False,
     recorders: Mapping[str, Recorder] = MappingProxyType({}),
     should_stop: Callable[[], bool] | None = None,
@@ -33,14 +32,12 @@ def run_trial(
     """Train and evaluate one machine to the end of its trial, or until it is paused.
 
     A trial that resumes from the Progress of a paused call (``since``, changed in place), in this process or
-    another, ends in the same bytes as one that was never stopped. ``report`` gets the number of updates made,
-    those of pre-training included, and the latest value (nats per sample) after every call of a kernel.
-    ``should_pause`` is asked between them, about every half second; ``should_stop`` (by default the same)
-    within a long evaluation, which starts again when the trial resumes. ``recorders`` are the user's, by
-    their names in the settings.
+    another, ends in the same bytes as one that was never stopped. ``should_pause`` is asked between calls of
+    kernels, about every half second; ``should_stop`` (by default the same) within a long evaluation, which
+    starts again when the trial resumes. ``recorders`` are the user's, by their names in the settings.
     """
     with one_thread():
-        return _Course(trial, data, recorders).run(since, report, should_pause, should_stop or should_pause)
+        return _Course(trial, data, recorders).run(since, should_pause, should_stop or should_pause)
 
 
 def converged(costs: Sequence[float], look_ahead: int, tolerance: float) -> int | None:
@@ -81,7 +78,6 @@ class _Course:
     def run(
         self,
         since: Progress | None,
-        report: Callable,
         should_pause: Callable[[], bool],
         should_stop: Callable[[], bool],
     ) -> Outcome | Progress:
@@ -96,7 +92,6 @@ class _Course:
         while not should_pause():
             if not self.pretraining.is_done(now):
                 self._pretrain(now)
-                report(self._made(now), np.nan)
                 continue
             if now.update == self._next_station(now):
                 rounds, best_machine = now.state.rounds.copy(), now.best_machine
@@ -112,17 +107,12 @@ class _Course:
                     now.seconds = earlier + time.perf_counter() - began
                     return self._outcome(now, None if finite else now.update, before)
             self._train(now)
-            report(self._made(now), now.curve[-1][2] if self.learner.columns else np.nan)
         now.seconds = earlier + time.perf_counter() - began
         return now
 
     def _next_station(self, now: Progress) -> int:
         """The update of the next evaluation: at regular intervals, and after the last update."""
         return min(len(now.curve) * self.every, self.last)
-
-    def _made(self, now: Progress) -> int:
-        """The number of updates made, those of pre-training included."""
-        return now.stage * self.pretraining.updates + now.update
 
     def _first_state(self, now: Progress) -> State:
         """The state before the first update, of pre-training or after it."""

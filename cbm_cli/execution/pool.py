@@ -1,0 +1,222 @@
+"""Where packets of tasks run: this process, processes of this computer, a Dask cluster. All are executors.
+
+A pool has ``threads``, each of which gets ``ahead`` packets. If it is ``apart``, a lost worker takes nothing
+with it but its own packet. Tasks look at ``stopped``; ``stop()`` asks them to return what they have. A task
+fails once so many packets with it were lost: ``deaths``.
+"""
+
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from cbm_cli.datasets.dataset import Dataset
+from cbm_cli.errors import CbmError
+from cbm_cli.execution import work
+
+LOOK_EVERY = 0.5  # seconds between two looks at which workers a cluster has
+# An expression that any Python can evaluate: a scheduler lacks cbm, and a worker may have another one or none
+_CALL = f"__import__({work.__name__!r}, fromlist=['']).{{}}"
+
+
+class Here(Executor):
+    """This process: for debugging, and on computers with one core."""
+
+    threads, ahead, apart, deaths = 1, 1, True, 1
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self.stopped = stopping.is_set
+
+    def submit(self, function: Callable, /, *arguments: Any, **_: Any) -> Future:
+        """Call a function at once."""
+        (future := Future[Any]()).set_result(function(*arguments))
+        return future
+
+    def stop(self) -> None:
+        """Do nothing: the tasks look at the same event."""
+
+    def explain(self, error: Exception) -> str:
+        """Return why a packet was lost."""
+        raise error
+
+
+class Processes(Executor):
+    """Worker processes of this computer: a pool for each, so that one that dies breaks no other."""
+
+    ahead, apart, deaths, stopped = 1, True, 3, staticmethod(work.is_flagged)
+
+    def __init__(self, workers: int) -> None:
+        self.threads, self.context = workers, _fork_server()
+        self.flag = self.context.RawValue("b", 0)
+        self.last: dict[ProcessPoolExecutor, Future] = {}  # what each worker was last asked for
+        self.known: dict[ProcessPoolExecutor, set[str]] = {}  # digests of the data sets that each has
+
+    def submit(self, function: Callable, /, *arguments: Any, **_: Any) -> Future:
+        """Let an idle worker call a function of a packet and its data sets, a new one if there is none."""
+        for pool in [pool for pool, last in self.last.items() if last.done()]:
+            try:
+                return self._submit_to(pool, function, *arguments)
+            except BrokenProcessPool:
+                del self.last[pool], self.known[pool]
+        pool = ProcessPoolExecutor(1, self.context, work.begin, (self.flag,))
+        return self._submit_to(pool, function, *arguments)
+
+    def _submit_to(
+        self, pool: ProcessPoolExecutor, function: Callable, packet: work.Packet, *datasets: Dataset
+    ) -> Future:
+        known = self.known.setdefault(pool, set())
+        sent = [data.digest if data.digest in known else data for data in datasets]
+        self.last[pool] = pool.submit(function, packet, *sent)
+        known |= {data.digest for data in datasets}
+        return self.last[pool]
+
+    def stop(self) -> None:
+        """Ask all workers to return."""
+        self.flag.value = 1
+
+    def explain(self, error: Exception) -> str:
+        """Return why a packet was lost."""
+        if isinstance(error, BrokenProcessPool):
+            return "a worker process died (out of memory? -j gives fewer processes)"
+        return f"{type(error).__name__}: {error}"
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End all workers, those that work (after an error, or without an answer in time) at once."""
+        for pool, last in self.last.items():
+            for process in [] if last.done() else [*pool._processes.values()]:
+                process.kill()
+            pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+class Cluster(Executor):
+    """All workers that a Dask cluster has at any time; lost ones are the business of Dask."""
+
+    ahead, apart, deaths = 2, False, 2
+
+    def __init__(self, address: str, say: Callable[[str], None]) -> None:
+        from distributed import Client
+
+        if os.environ.get("CBM_DEBUG", "0") in ("", "0"):
+            silence_dask()
+        self.address, self.say, self.run = address, say, uuid.uuid4().hex
+        self.stopped = partial(work.is_stopped, self.run)
+        self.sent: dict[str, Any] = {}  # data sets that are there, by digest
+        self.workers: dict[str, int] = {}  # threads by address
+        self.looked, self.served = 0.0, time.monotonic()  # when workers were looked for, and last seen
+        try:
+            self.client = Client(address, set_as_default=False)
+        except Exception as error:
+            raise self._lost(error) from None
+        self.executor = self.client.get_executor(pure=False)
+
+    def _lost(self, error: Exception) -> CbmError:
+        why = str(error.__cause__ or error).rpartition(">: ")[2] or type(error).__name__
+        told = (
+            f"--scheduler {self.address}: no Dask scheduler answers ({why}); check that `dask scheduler` runs"
+        )
+        return CbmError(f"{told} there, and the address, such as tcp://HOST:PORT; finished trials are kept")
+
+    @property
+    def threads(self) -> int:
+        """Threads of all workers, about now; one without workers, so that the scheduler knows of work."""
+        if time.monotonic() - self.looked > LOOK_EVERY:
+            workers = self.workers
+            try:
+                workers = self.client.nthreads(callback_timeout=5)
+            except Exception as error:  # it may come back: Dask tries as long as it is configured to
+                if self.client.status == "closed":
+                    raise self._lost(error) from None
+            for worker in self.workers.keys() - workers.keys():
+                self.say(f"worker {worker} is gone; its trials run elsewhere")
+            self.workers, self.looked = dict(workers), time.monotonic()
+        if self.workers:
+            self.served = time.monotonic()
+        elif time.monotonic() - self.served > 2:
+            self.say(f"{self.address} has no worker; waiting for one to join (Ctrl-C ends the run)")
+            self.served = float("inf")
+        return max(sum(self.workers.values()), 1)
+
+    def submit(self, function: Callable, /, *arguments: Any, **_: Any) -> Future:
+        """Let any worker run a packet, the one function that is called here."""
+        packet, *datasets = arguments
+        given = pickle.dumps(packet), work.environment(), *map(self._send, datasets)
+        try:
+            return self.executor.submit(eval, _CALL.format("on_cluster(*given)"), {"given": given})
+        except Exception as error:  # the connection is closed
+            raise self._lost(error) from None
+
+    def _send(self, data: Dataset) -> Any:
+        """Return a future of the data, which Dask makes again where they are lost."""
+        known = self.sent.get(data.digest)
+        if known is None or known.status not in ("pending", "finished"):
+            self.sent[data.digest] = known = self.client.submit(pickle.loads, pickle.dumps(data), pure=False)
+        return known
+
+    def stop(self) -> None:
+        """Ask all workers to return, without waiting for those that do not answer."""
+
+        def ask() -> None:
+            with suppress(Exception):  # a worker or the scheduler is gone already
+                self.client.run(eval, _CALL.format(f"stop({self.run!r})"), on_error="ignore")
+
+        threading.Thread(target=ask, daemon=True).start()
+
+    def explain(self, error: Exception) -> str:
+        """Return why a packet was lost; CbmError if workers lack this very cbm."""
+        from distributed.scheduler import KilledWorker
+
+        if isinstance(error, KilledWorker):
+            return f"{error.allowed_failures + 1} workers died (out of memory?)"
+        ours, there = (
+            work.environment(),
+            self.client.run(eval, _CALL.format("environment()"), on_error="return"),
+        )
+        if others := [f"worker {one} has {has}" for one, has in there.items() if has != ours]:
+            raise CbmError("\n".join(f"--scheduler: {one}; this run needs {ours}" for one in others))
+        return f"{type(error).__name__}: {error}"
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Leave the cluster, and what runs there."""
+        with suppress(Exception):
+            self.executor.shutdown(wait=False)
+            self.client.close(timeout=1)
+
+
+def silence_dask() -> None:
+    """Keep Dask's own messages from the terminal; what matters to the user is said in other words."""
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
+    for name in (*names, "distributed", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module="distributed")
+
+
+def _fork_server() -> Any:
+    """Fork processes from a server that has imported the package already, where the system can."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    from multiprocessing import forkserver, resource_tracker
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([work.__name__])
+    resource_tracker.ensure_running()  # which unblocks signals
+    is_safe = "PYTHONSAFEPATH" in os.environ
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # it shall not import another cbm from the working folder
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, work.HELD)  # until a worker of the server ignores them
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if not is_safe:
+            del os.environ["PYTHONSAFEPATH"]
+    return context

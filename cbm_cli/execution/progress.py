@@ -1,0 +1,92 @@
+"""What a run tells while it goes on."""
+
+import time
+from contextlib import AbstractContextManager
+from statistics import fmean
+
+from cbm_cli.execution.jobs import Agenda, Job, Key
+from cbm_cli.execution.work import Failure
+from cbm_cli.results import Outcome, Progress
+
+
+class Observer(AbstractContextManager):
+    """Is told what happens in a run; this one takes no notice."""
+
+    def __exit__(self, *error: object) -> None:
+        """The run has ended."""
+
+    def progress(self, job: Job, progress: Progress) -> None:
+        """A running trial came back, to be continued."""
+
+    def message(self, text: str) -> None:
+        """The user should know this."""
+
+    def finished(self, job: Job, outcome: Outcome) -> None:
+        """A trial is finished, and written."""
+
+    def failed(self, job: Job, failure: Failure) -> None:
+        """A trial has failed."""
+
+
+class RunProgress(Observer):
+    """How far a run is, and how long it may take."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        self.total, self.done, self.failures = len(agenda.jobs), 0, 0
+        self.first: dict[Key, float] = {}  # shares of running trials that were made when they first came back
+        self.running: dict[Key, tuple[float, str]] = {}  # shares that are made, and a description
+        self.gained = 0.0  # of finished trials, in this run
+        self.latest, self.started = "", time.monotonic()
+
+    def progress(self, job: Job, progress: Progress) -> None:
+        """Note how far a running trial is."""
+        share = job.share(progress)
+        self.first.setdefault(job.key, share)
+        before = "pre-training, " * (progress.stage < job.stages)
+        self.running[job.key] = share, f"{job.title}: {before}update {progress.update:,} ({share:.0%})"
+        self.changed()
+
+    def finished(self, job: Job, outcome: Outcome) -> None:
+        """Note a finished trial, and the first value of its last evaluation."""
+        self.done += 1
+        self.gained += 1 - self.first.get(job.key, 0.0)
+        self.latest = job.title
+        if outcome.diverged is not None:
+            self.latest += f": diverged at update {outcome.diverged:,}"
+        elif outcome.columns[2:]:
+            name, value = outcome.columns[2].replace("_", " "), outcome.curve[-1, 2]
+            self.latest += f": {name} {value:.2f} per row"
+        self._end(job)
+
+    def failed(self, job: Job, failure: Failure) -> None:
+        """Note a failed trial, and say why at once."""
+        self.failures += 1
+        self.message(f"failed: {job.title}: {failure.message}")
+        self._end(job)
+
+    def _end(self, job: Job) -> None:
+        self.running.pop(job.key, None)
+        self.changed()
+
+    def changed(self) -> None:
+        """Show what has changed."""
+
+    def made(self) -> float:
+        """Trials that are made, with the shares of running ones."""
+        return self.done + self.failures + sum(share for share, _ in self.running.values())
+
+    def seconds_left(self) -> float | None:
+        """Return the time left if trials go on to take as long as they do."""
+        gained = self.gained + sum(share - self.first[key] for key, (share, _) in self.running.items())
+        elapsed = time.monotonic() - self.started
+        return elapsed / gained * (self.total - self.made()) if gained > 0.005 * self.total else None
+
+
+def seconds_to_do(agenda: Agenda) -> float | None:
+    """Return the seconds of all jobs together if each takes as long as finished trials of its cell.
+
+    Cells without finished trials count like those of the other jobs; None without any.
+    """
+    past = next((job.stores[0].seconds() for job in agenda.jobs), {})
+    known = {job.run_id: fmean(past[job.run_id]) for job in agenda.jobs if past.get(job.run_id)}
+    return sum(known.get(job.run_id, fmean(known.values())) for job in agenda.jobs) if known else None
