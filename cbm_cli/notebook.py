@@ -83,6 +83,11 @@ class TrainedMachine:
         """Units of the layers, the visible one first."""
         return self.parameters.sizes
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the visible units, the columns of the data; empty where these have none."""
+        return self.parameters.names
+
     def __repr__(self) -> str:
         return f"<{self.kind} of {'-'.join(map(str, self.sizes))} units>"
 
@@ -251,8 +256,17 @@ class TrainedMachine:
         return estimator
 
     def _rows(self, X: ArrayLike) -> NDArray:
-        """Return X as an array of numbers if it is a (n, n_0) array of values in [0, 1]."""
-        x, n = np.asarray(X), self.sizes[0]
+        """Return X as an array of numbers if it is a (n, n_0) array of values in [0, 1].
+
+        Columns of a data frame are put into the order of the names of the visible units.
+        """
+        n = self.sizes[0]
+        if hasattr(X, "columns"):
+            from cbm_cli.datasets.columns import Columns
+            from cbm_cli.datasets.files import in_order, rows_of
+
+            X = in_order(rows_of(X, Columns("all")), self.parameters.names, n, repr(self)).values
+        x = np.asarray(X)
         if x.ndim != 2 or x.shape[1] != n or x.dtype.kind not in "buif":
             found = f"X is an array of {x.dtype} of shape {x.shape}"
             raise ValueError(

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
+import cbm_cli as cbm_package
 from cbm_cli.datasets.loading import describe, load, load_source
 from cbm_cli.datasets.spec import DataSpec, spec_of
 from cbm_cli.grid.read import read_grid
@@ -410,3 +411,36 @@ def test_names_of_columns_travel_with_the_rows_of_every_part():
         np.testing.assert_array_equal(part, 1 - ROWS[:, [3, 0, 2]])
     write(arrays(train=ROWS, test=ROWS, names=np.array([*"abcd"])), "rows.npz")
     assert load(path="rows.npz", drop="b").names == ("a", "c", "d")
+
+
+def test_names_reach_machines_and_put_columns_of_other_files_into_their_order(tmp_path):
+    names = ["north", "east", "south", "west"]
+    write(table(names, A, B, C, D))
+    write(table(names[::-1], D, C, B, A), "turned.csv")
+    write(table([*"abcd"], A, B, C, D), "others.csv")
+    write(grid_text("rbm", data="{path: rows.csv}"), "grid.yaml")
+    cbm("run", "grid.yaml", "-j", 0, "--trials", 1, "--set", "epochs=1", "--set", "batch=10")
+    name, *_ = cbm("best", "results").stdout.splitlines()
+    its = cbm_package.load(name)
+    assert its.names == tuple(names)
+    its.save("m.npz")
+    assert cbm_package.load("m.npz").names == its.names
+
+    for file in ("rows.csv", "turned.csv"):
+        cbm("features", "m.npz", "--data", file, "-o", f"{file}.npz")
+    rows, turned = (np.load(f"{file}.csv.npz") for file in ("rows", "turned"))
+    assert [*rows] == ["rows"]  # a file of any part
+    np.testing.assert_array_equal(turned["rows"], rows["rows"])
+    told = [cbm("evaluate", "m.npz", "--data", f"{file}.csv").stdout for file in ("rows", "turned")]
+    assert told[0] == told[1]
+    assert holds(cbm("evaluate", "m.npz", "--data", "others.csv", code=2).stderr, "others.csv|a|north")
+
+    frame = pd.read_csv("turned.csv")
+    np.testing.assert_array_equal(its.log_likelihood(frame), its.log_likelihood(ROWS))
+    assert holds(refusal(its.transform, pd.read_csv("others.csv")), "a|north")
+    cbm("sample", "m.npz", "-n", 3, "--steps", 2, "-o", "s.npz")
+    assert np.load("s.npz")["names"].tolist() == names
+    write("south,west,north,east\n,,1,\n", "given.csv")
+    cbm("sample", "m.npz", "--given", "given.csv", "-n", 9, "--steps", 2, "-o", "s.npz")
+    assert (np.load("s.npz")["samples"][:, 0] == 1).all()
+    assert np.load("s.npz")["samples"][:, 1:].min() == 0

@@ -141,7 +141,7 @@ def _evaluate_file(
 
     machine = read_machine(path)
     if source is not None:
-        parts = parts_of(load_source(source, machine.sizes[0]), how)
+        parts = parts_of(load_source(source, machine.sizes[0], machine.names), how)
     elif machine.kind != "auto-encoder" and how.name in ("exact", "ais"):
         if how.rows:
             raise CbmError("--rows: has no effect without --data; remove it", "unsuited")

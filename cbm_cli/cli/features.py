@@ -52,8 +52,9 @@ def features(model: Path, source: str, layer: int | None, output: Path) -> None:
 
     machine = read_machine(model)
     place = layer_of(machine, layer) - 1
-    found = features_of(machine, load_source(source, machine.sizes[0]))
-    write_arrays(output, {part: layers[place] for part, layers in found.parts.items()})
+    found = features_of(machine, load_source(source, machine.sizes[0], machine.names))
+    several = len(found.parts) > 1  # a file may hold the rows of any part
+    write_arrays(output, {part if several else "rows": its[place] for part, its in found.parts.items()})
     probable, rows = has_probabilities(machine), []
     for number, means in enumerate(mean_activity(found.parts["train"]), 1):
         share = [f"{unbalanced(means):.1%}"] * probable

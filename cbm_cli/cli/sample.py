@@ -68,9 +68,9 @@ def sample(
     flat = flatten(machine, place=str(model))
     with using_cores(cores()):
         if given:
-            rows = read_given(given)
+            rows = read_given(given, machine.names, str(model))
             found = draw_given(flat, parsed, count, rows, str(given), chains=CHAINS, steps=steps, seed=seed)
         else:
             found = draw(flat, parsed, count or 100, chains=CHAINS, steps=steps, seed=seed)
-    write_samples(output, found)
+    write_samples(output, found, machine.names)
     note(f"wrote {output}: {len(found.samples)} samples")

@@ -95,8 +95,11 @@ def tables_in(content: bytes, columns: Columns = ALL, header: bool | None = None
     return {"": _table(text.frame, text.names, columns, lambda row: f"line {text.lines[row]}")}
 
 
-def read_given(path: Path) -> NDArray[np.float64]:
-    """Return the rows of a file, NaN where nothing is given: text (empty or ``?``), NPY or NPZ (NaN)."""
+def read_given(path: Path, names: tuple[str, ...] = (), there: str = "") -> NDArray[np.float64]:
+    """Return the rows of a file, NaN where nothing is given: text (empty or ``?``), NPY or NPZ (NaN).
+
+    Columns with names are put into the order of ``names``, which ``there`` has.
+    """
     with reading(path):
         content = unpacked(path)
         arrays = _arrays_in(content)
@@ -105,15 +108,34 @@ def read_given(path: Path) -> NDArray[np.float64]:
         if arrays:
             return np.asarray(next(iter(arrays.values()))).astype(np.float64)
         for header in (False, True):
-            frame = read_text(_text_of(content), header).frame
-            values = frame.apply(_numbers)
-            wrong = values.isna() & frame.notna()
+            text = read_text(_text_of(content), header)
+            values = text.frame.apply(_numbers)
+            wrong = values.isna() & text.frame.notna()
             if not wrong.iloc[0].any() or values.iloc[0].notna().any():
                 break  # else the first line holds names
         for row, column in np.argwhere(wrong.to_numpy())[:1].tolist():
-            told = f"row {row + 1}, column {column + 1}: {frame.iat[row, column]} is no number"
+            told = f"row {row + 1}, column {column + 1}: {text.frame.iat[row, column]} is no number"
             raise DataError(f"{told}; leave it empty, and it is sampled")
-        return values.to_numpy(np.float64, na_value=np.nan)
+        table = Table(values.to_numpy(np.float64, na_value=np.nan), tuple(text.names))
+        return in_order(table, names, len(names), there).values if names and text.names else table.values
+
+
+def in_order(table: Table, wanted: tuple[str, ...], width: int, there: str) -> Table:
+    """Return a table with its columns in the order of the names ``wanted``; DataError for other columns.
+
+    Without names on either side the order stays, and the number of columns has to be ``width``. ``there`` is
+    what has the columns that are wanted.
+    """
+    found, differ = table.names, "the same columns are needed"
+    if table.values.shape[1] != width:
+        raise DataError(f"has {table.values.shape[1]:,} columns, {there} has {width:,}; {differ}")
+    if not found or not wanted or found == wanted:
+        return replace(table, names=found or wanted)
+    if sorted(found) != sorted(wanted) or len({*found}) < len(found):
+        mine, other = next((a, b) for a, b in zip(found, wanted, strict=True) if a != b)
+        raise DataError(f"has the column {mine} where {there} has {other}; {differ}")
+    order = [found.index(name) for name in wanted]
+    return replace(table, values=np.ascontiguousarray(table.values[:, order]), names=wanted)
 
 
 def rows_of(data: Any, columns: Columns = ALL) -> Table:

@@ -52,12 +52,12 @@ def load_again(data: DataSpec, manifest: Mapping[str, Any]) -> Dataset:
     return found
 
 
-def load_source(source: str, width: int = 0) -> Dataset:
+def load_source(source: str, width: int = 0, names: Sequence[str] = ()) -> Dataset:
     """Return all parts of the data set that a command line names.
 
     ``source`` is a data set with its options, as ``mnist`` or ``shifting-bar:size=9,bar=1,flip=true``, or a
     file, as ``rows.csv`` or ``grey.npy:binarise=threshold``. Rows of a LIBSVM file are filled up to
-    ``width``.
+    ``width``; columns are put into the order of ``names``, those of a machine's visible units.
     """
     name, _, text = (source, "", "") if isfile(source) else source.rpartition(":")
     if isfile(name):
@@ -78,7 +78,7 @@ def load_source(source: str, width: int = 0) -> Dataset:
         spec = make_spec(**given)
     except DataError as error:
         raise DataError(f"--data {source}: {error}", error.field, *error.kinds) from None
-    return _load(spec, "", width)
+    return _load(spec, "", width, tuple(names))
 
 
 def describe(data: DataSpec, dataset: Dataset) -> str:
@@ -97,9 +97,9 @@ def describe(data: DataSpec, dataset: Dataset) -> str:
     return f"{line} ({', '.join(others)})" if others else line
 
 
-def _load(spec: DataSpec, folder: str | Path, width: int = 0) -> Dataset:
+def _load(spec: DataSpec, folder: str | Path, width: int = 0, names: tuple[str, ...] = ()) -> Dataset:
     if spec.path:
-        dataset = read_own(spec, folder, width)
+        dataset = read_own(spec, folder, width, names)
     elif spec.name in _TOYS:
         dataset = _TOYS[spec.name](**{option: getattr(spec, option) for option in SOURCES[spec.name].options})
     else:

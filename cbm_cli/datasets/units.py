@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cbm_cli.arrays import check_size
 from cbm_cli.datasets.columns import Columns
 from cbm_cli.datasets.dataset import PARTS, DataError, Dataset
-from cbm_cli.datasets.files import NOISE, Table, reading, rows_of, tables_in, unpacked
+from cbm_cli.datasets.files import NOISE, Table, in_order, reading, rows_of, tables_in, unpacked
 from cbm_cli.datasets.published import own_file
 from cbm_cli.datasets.spec import DataSpec
 
@@ -25,13 +25,15 @@ class Part:
     table: Table
 
 
-def read_own(spec: DataSpec, folder: str | Path = "", width: int = 0) -> Dataset:
+def read_own(spec: DataSpec, folder: str | Path = "", width: int = 0, names: tuple[str, ...] = ()) -> Dataset:
     """Return the data set of a user's files; rows of LIBSVM files are filled up to ``width``.
+
+    Columns with names are put into the order of ``names``, where a machine has some.
 
     DataError for files that are missing, damaged or of no known format, parts that differ in their columns,
     and grey values without `binarise` or on an unknown scale.
     """
-    parts = read_parts(spec, spec.model_dump(), folder, width)
+    parts = read_parts(spec, spec.model_dump(), folder, width, names)
     units, levels = _units(spec, parts)
     train = parts["train"].table
     rows: dict[str, Any] = units
@@ -39,7 +41,11 @@ def read_own(spec: DataSpec, folder: str | Path = "", width: int = 0) -> Dataset
 
 
 def read_parts(
-    spec: DataSpec, given: Mapping[str, Any], folder: str | Path = "", width: int = 0
+    spec: DataSpec,
+    given: Mapping[str, Any],
+    folder: str | Path = "",
+    width: int = 0,
+    names: tuple[str, ...] = (),
 ) -> dict[str, Part]:
     """Return the parts with the same columns: ``path``, ``valid`` and ``test`` of ``given``.
 
@@ -65,10 +71,10 @@ def read_parts(
                 if name in parts:
                     raise DataError(f"the {name} part is in {parts[name].where} already; remove one of them")
                 parts[name] = Part(f"{where} ({name})" if len(found) > 1 else where, found[name])
-    return _matched(parts, width)
+    return _matched(parts, width, names)
 
 
-def _matched(parts: dict[str, Part], width: int) -> dict[str, Part]:
+def _matched(parts: dict[str, Part], width: int, names: tuple[str, ...]) -> dict[str, Part]:
     """Return parts with the columns of the first, matched by name; sparse ones are filled up with zeros."""
     width = max(width, *(part.table.values.shape[1] for part in parts.values()))
     for name, part in parts.items():
@@ -81,27 +87,12 @@ def _matched(parts: dict[str, Part], width: int) -> dict[str, Part]:
     train = parts["train"]
     for name, part in parts.items():
         with reading(part.where, name):
-            table = in_order(part.table, train.table.names, train.table.values.shape[1], train.where)
+            table = part.table
+            if names and table.names:
+                table = in_order(table, names, len(names), "the machine")
+            table = in_order(table, names or train.table.names, train.table.values.shape[1], train.where)
         parts[name] = replace(part, table=table)
     return parts
-
-
-def in_order(table: Table, wanted: tuple[str, ...], width: int, there: str) -> Table:
-    """Return a table with its columns in the order of the names ``wanted``; DataError for other columns.
-
-    Without names on either side the order stays, and the number of columns has to be ``width``. ``there`` is
-    what has the columns that are wanted.
-    """
-    found, differ = table.names, "all parts need the same columns"
-    if table.values.shape[1] != width:
-        raise DataError(f"has {table.values.shape[1]:,} columns, {there} has {width:,}; {differ}")
-    if not found or not wanted or found == wanted:
-        return replace(table, names=found or wanted)
-    if sorted(found) != sorted(wanted) or len({*found}) < len(found):
-        mine, other = next((a, b) for a, b in zip(found, wanted, strict=True) if a != b)
-        raise DataError(f"has the column {mine} where {there} has {other}; {differ}")
-    order = [found.index(name) for name in wanted]
-    return replace(table, values=np.ascontiguousarray(table.values[:, order]), names=wanted)
 
 
 # Grey values

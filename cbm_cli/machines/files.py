@@ -44,6 +44,7 @@ class Layered(NamedTuple):
     encoder: str = "sigmoid"  # f, g and the loss of an auto encoder
     decoder: str = "sigmoid"
     loss: str = "cross-entropy"
+    names: tuple[str, ...] = ()  # of the visible units: the columns of the data, where these have names
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -173,7 +174,7 @@ def machine_arrays(machine: Layered) -> dict[str, NDArray]:
         arrays |= {f"{name}_{layer}": array.copy() for layer, array in layers}
     if machine.kind == "auto-encoder":
         arrays |= {name: np.array(getattr(machine, name)) for name in _TEXTS}
-    return arrays
+    return arrays | ({"names": np.array(machine.names)} if machine.names else {})
 
 
 def read_machine(path: Path, content: bytes | None = None) -> Layered:
@@ -194,7 +195,9 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
     inner = range(1, depth) if encoder else range(0)
     layers = (*[range(depth + 1)] * 2, inner, inner)
     known = [*_names("weights", range(depth)), *itertools.chain(*map(_names, _BY_LAYER[1:], layers))]
-    if unknown := [name for name in names if name not in ("kind", *known, *(_TEXTS if encoder else ()))]:
+    if unknown := [
+        name for name in names if name not in ("kind", "names", *known, *(_TEXTS if encoder else ()))
+    ]:
         whole = f"a machine of kind {kind} with {count(depth, 'hidden layer')}"
         told = f"{path}: {unknown[0]} is not an array of {whole}{did_you_mean(unknown[0], known)}"
         raise CbmError(told, "unknown")
@@ -217,6 +220,10 @@ def read_machine(path: Path, content: bytes | None = None) -> Layered:
     offsets = vectors("offsets", range(depth + 1))
     decoders = vectors("decoder_biases", inner), vectors("decoder_offsets", inner)
     texts: Any = {name: _text(path, arrays, name, known) for name, known in _TEXTS.items() if encoder}
+    titles = arrays.get("names", np.array([], "U1"))
+    if titles.size and (titles.dtype.kind != "U" or titles.shape != biases[0].shape):
+        raise CbmError(f"{path}: names holds {titles.dtype} of shape {titles.shape}; expected a name a unit")
+    texts["names"] = tuple(titles.tolist())
     with np.errstate(over="ignore", invalid="ignore"):  # `check_size` refuses what is too large
         return Layered(kind, weights, biases, offsets, *decoders, **texts).recentered(-1)
 
@@ -236,7 +243,7 @@ def _arrays(path: Path, content: bytes | None) -> tuple[Path, Arrays, list[str]]
 
 def _known_names() -> set[str]:
     layers = {key for name in _BY_LAYER for key in _names(name, range(_DEEPEST))}
-    return {"kind", *_TEXTS, *layers}
+    return {"kind", "names", *_TEXTS, *layers}
 
 
 def _depth(path: Path, kind: str, arrays: Arrays) -> int:

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -107,10 +107,10 @@ def enough_memory(count: int, chains: int) -> Iterator[None]:
         raise CbmError(message, "limit") from None
 
 
-def write_samples(path: Path, samples: Samples) -> None:
-    """Write samples, means and hidden as arrays of an NPZ file."""
-    stream = io.BytesIO()
-    np.savez_compressed(stream, **samples._asdict())
+def write_samples(path: Path, samples: Samples, names: Sequence[str] = ()) -> None:
+    """Write samples, means and hidden as arrays of an NPZ file, with the names of visible units."""
+    stream, titles = io.BytesIO(), {"names": np.array(names)} if names else {}
+    np.savez_compressed(stream, **samples._asdict() | titles)
     write_atomically(path, stream.getvalue())
 
 

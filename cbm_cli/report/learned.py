@@ -159,7 +159,7 @@ def _named(results: Results | None, name: str, options: Options) -> Shown:
 
     def data() -> Dataset:
         if options.data:
-            return load_source(options.data, machine.sizes[0])
+            return load_source(options.data, machine.sizes[0], machine.names)
         if not (trial := find_trial(name, results) if found else None):
             raise DataError(f"{name}: its data are not known; name them by --data", None, "missing")
         store, run_id, _ = trial
@@ -238,6 +238,8 @@ def _tiles(
         key = (*one.panel, *one.line)
         title = title_of(options.title, columns, key)
         notes = [said, *filter(None, [machines.note])]
+        if one.machine.names and image.height == 1:
+            notes.append(f"Units from left to right: {', '.join(one.machine.names[:SHOWN])}")
         panels.append(tile_panel(rows_of(one.machine), image, key, title, notes))
     return in_order(panels)
 

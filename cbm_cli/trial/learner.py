@@ -110,7 +110,8 @@ class Learner:
 
     def machine(self, state: State) -> dict[str, NDArray[Any]]:
         """The arrays of a machine file."""
-        return machine_arrays(machine_at(state, self.settings, self.sizes))
+        machine = machine_at(state, self.settings, self.sizes)
+        return machine_arrays(machine._replace(names=self.data.names))
 
 
 def _method_of(settings: Settings) -> Method:
