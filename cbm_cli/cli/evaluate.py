@@ -307,9 +307,8 @@ def _shown(answer: dict[str, Any]) -> str:
 
 
 def _quantity(words: str, its: dict[str, Any], unit: str = "nats ") -> list[str]:
-    error = f" ± {its['standard_error']:.6f}" if "standard_error" in its else ""
     return [
-        f"{words:<15} {its['mean']:.6f}{error} {unit}per row ({its['n']} rows)",
+        f"{words:<15} {its['mean']:.6f} {unit}per row ({its['n']} rows)",
         f"{'':<15} {its['total']:.6f} {unit}of all {its['n']} rows",
     ]
 
@@ -324,7 +323,9 @@ def _shown_log_z(answer: dict[str, Any]) -> list[str]:
         low, high = answer["log_z_interval"]
         lines.append(f"                {low:.6f} to {high:.6f} (± 3 standard errors of the mean weight)")
         lines.append(f"                {answer['effective_sample_size']:.1f} effective runs")
-        lines.append(f"                {answer['log_z_at_least']:.6f} at least, by the states that are known")
+        lines.append(
+            f"                {answer['log_z_at_least']:.6f} at least, proved in {answer['precision']}"
+        )
     if "reverse_log_z" in answer:
         spread = f" ± {answer['reverse_log_z_standard_error']:.6f}"
         lines.append(f"reverse log Z   {answer['reverse_log_z']:.6f}{spread} (from exact samples downwards)")

@@ -1,4 +1,4 @@
-"""All states of the smaller side, for the exact model phase and log Z by Gray code; and known states."""
+"""All states of the smaller side, for the exact model phase and log Z by Gray code."""
 
 import math
 from collections.abc import Callable
