@@ -396,6 +396,23 @@ def test_a_run_has_a_worker_for_each_core_that_its_container_has(monkeypatch, tm
     assert cores() == left
 
 
+def test_output_that_is_full_or_closed_ends_a_command_without_a_traceback(grid):
+    def said(where, *words):
+        command = f'"{sys.executable}" -m cbm_cli.cli {" ".join(words)} {where}'
+        ended = subprocess.run(command, shell=True, capture_output=True, text=True)
+        return ended.returncode, ended.stderr.splitlines()
+
+    code, lines = said(">&-", "run grid.yaml -o out -j 0")  # no stdout at all
+    assert (code, len(lines_of())) == (0, 8)
+    assert not any("Error" in line for line in lines)
+    assert said("| head -0", "table out")[1] == []
+    if Path("/dev/full").exists():
+        for words in ("table out", "ls out --json", "run grid.yaml -o out -j 0", "--help"):
+            code, lines = said("> /dev/full", words)
+            assert (code, lines[-1]) == (1, f"Error: the output cannot be written: {os.strerror(28)}")
+            assert not any("Traceback" in line for line in lines)
+
+
 def test_what_lists_and_reads_does_not_import_what_computes(finished):
     heavy = ["numba", "pandas", "numpy", "pydantic", "scipy.stats", "rich"]
     for command, needed in (

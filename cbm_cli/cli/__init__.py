@@ -2,7 +2,9 @@
 
 import atexit
 import gc
+import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from cbm_cli.cli.common import replace_what_a_stream_lacks
+from cbm_cli.cli.common import prepare_streams
 from cbm_cli.errors import CbmError
 from cbm_cli.text import harmless
 from cbm_cli.version import __version__
@@ -48,16 +50,24 @@ class _Group(click.Group):
         _refuse_repeats(command)
         return command
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        prepare_streams()
+        try:
+            return super().main(*args, **options)
+        except OSError as error:  # of no file, and no closed pipe, for which Click ends quietly
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left when it ends
+            click.echo(f"Error: the output cannot be written: {error.strerror}", err=True)
+            sys.exit(1)
+
     def invoke(self, ctx: click.Context) -> object:
         try:
             before = signal.signal(signal.SIGTERM, _end)
         except ValueError:  # not in the main thread
             before = None
-        replace_what_a_stream_lacks()
         try:
             return super().invoke(ctx)
         except (CbmError, MemoryError, OSError) as error:
-            if isinstance(error, OSError) and not error.filename:  # a closed pipe: Click ends quietly
+            if isinstance(error, OSError) and not error.filename:  # of stdout
                 raise
             complaint: Any = click.ClickException(harmless(_in_words(error)))
             complaint.exit_code = getattr(error, "exit_code", CbmError.exit_code)

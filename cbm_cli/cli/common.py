@@ -124,11 +124,13 @@ def bars(*columns: ProgressColumn, transient: bool = False) -> Progress:
     return Progress(*columns, console=console, transient=transient, disable=not console.is_terminal)
 
 
-def replace_what_a_stream_lacks() -> None:
-    """Let stdout and stderr print ``?`` for characters that their encodings cannot represent."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError):  # there may be no stream, or one of another type
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+def prepare_streams() -> None:
+    """Let stdout and stderr print ``?`` for characters that they lack, and nothing where they are closed."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        with suppress(AttributeError):  # a stream of another type
+            getattr(sys, name).reconfigure(errors="replace")
 
 
 def print_document(document: Document, format_: str) -> None:

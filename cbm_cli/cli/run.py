@@ -123,7 +123,7 @@ def _explained() -> Iterator[None]:
     except Exception as error:
         if _is_debugging():
             traceback.print_exc()
-        if isinstance(error, CbmError | click.ClickException | click.exceptions.Exit):
+        if isinstance(error, CbmError | OSError | click.ClickException | click.exceptions.Exit):
             raise
         words = f"unforeseen {type(error).__name__}: {error}; finished trials are kept"
         raise CbmError(f"{words}; CBM_DEBUG=1 in front of cbm shows where", "failed") from None
